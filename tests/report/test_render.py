@@ -131,7 +131,7 @@ def test_the_format_may_be_named(tmp_path: Path) -> None:
 
 
 def test_wrong_input_is_refused_and_nothing_written(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected at least one model"):
+    with pytest.raises(InputError, match="expected at least one of models"):
         write_report([], tmp_path / "r.html")
     with pytest.raises(InputError, match="expected equally many rows before and after for m, got 600 and 5"):
         Model("m", over_confident(), over_confident()[:5])

@@ -8,10 +8,12 @@ import dataclasses
 import difflib
 import importlib
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
+import numpy as np
 from torch import Tensor, nn
 
 from calibrant.errors import CalibrantError, InputError
@@ -206,6 +208,26 @@ def _parameters(cls: type) -> Mapping[str, inspect.Parameter]:
 
 def _is_default(value: Any, parameter: inspect.Parameter) -> bool:
     return type(value) is type(parameter.default) and bool(value == parameter.default)
+
+
+def json_data(value: Any) -> Any:
+    """Return a record, or what it holds, as JSON data: fields by name, arrays as lists, and None for a number that JSON cannot hold.
+
+    Unlike ``to_plain`` it is for results: nothing is made of it again, so that no type is written.
+
+    Examples:
+        >>> json_data({"low": float("-inf"), "counts": np.array([1, 2])})
+        {'low': None, 'counts': [1, 2]}
+    """
+    if _is_record(value):
+        return {field.name: json_data(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: json_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_data(item) for item in value]
+    if isinstance(value, np.ndarray | Tensor):
+        return json_data(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _is_record(value: object) -> bool:

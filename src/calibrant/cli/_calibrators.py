@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from calibrant import calibrators
-from calibrant._core.config import to_plain
+from calibrant._core.config import json_data, to_plain
 from calibrant.calibrators import SHORT_NAMES, Calibrator, MultiLabelCalibrator
 from calibrant.calibrators.auto.auto import Evidence
 from calibrant.data.leakage import check_not_fitted_on
@@ -14,7 +14,6 @@ from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError, LeakError
 from calibrant.report.model import in_one_line
-from calibrant.report.render import evidence_in_plain
 
 Data = Predictions | BinaryPairs | MultiLabelPredictions
 AUTO, OF_LABELS = (
@@ -145,13 +144,12 @@ def describe(calibrator: Calibrator | MultiLabelCalibrator) -> dict[str, Any]:
         for value in [getattr(calibrator, name)]
         if isinstance(value, bool | int | float | str)
     }
-    evidence = evidence_of(calibrator)
     return {
         "type": type(calibrator).__name__,
         "config": to_plain(calibrator.config()),
         "learned": learned,
         "repr": in_one_line(calibrator),
-        "evidence": None if evidence is None else evidence_in_plain(evidence),
+        "evidence": json_data(evidence_of(calibrator)),
     }
 
 

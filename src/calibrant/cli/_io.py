@@ -104,12 +104,12 @@ class Findings:
     @property
     def plain(self) -> dict[str, Any]:
         """The labels as JSON data."""
-        from calibrant.report.tables import json_record
+        from calibrant._core.config import json_data
 
         rows, tests = [], []
         for place, table in self.labels.items():
             named = dict(zip(("file", "split", "calibrator"), place, strict=True))
-            rows += [named | json_record(row) for row in table.rows]
+            rows += [named | json_data(row) for row in table.rows]
             tests.append(named | {"p_value": table.p_value, "verdict": table.verdict})
         return {"labels": rows, "worst_label": tests}
 
@@ -153,10 +153,7 @@ def say_evidence(evidence: Evidence, *, err: bool = False) -> None:
     """Print what an automatic choice weighed."""
     screen = console(err=err)
     screen.print(f"auto: {evidence.verdict}", style="bold")
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("tried", overflow="fold")
-    for heading in ("log-loss", "gain", "± s.e.", "weight"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = figures_table("tried", "log-loss", "gain", "± s.e.", "weight")
     for trial in evidence.trials:
         if math.isfinite(trial.loss):
             figures = (f"{trial.loss:.4f}", f"{trial.gain:+.4f}", f"{trial.error:.4f}", f"{trial.weight:.2f}")
@@ -252,6 +249,15 @@ def print_table(
     screen.print(table)
 
 
+def figures_table(name: str, *headings: str, title: str | None = None) -> Table:
+    """Return a table without rows, of a column of names, which fold, and of columns of figures, which do not."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(name, overflow="fold", min_width=8)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
 def _table(rows: list[Row], *, wide: bool) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("metric", overflow="fold")
@@ -279,10 +285,7 @@ def _heading(row: Row) -> str:
 
 def _label_rows(found: LabelTable) -> Table:
     """Return the labels with the strongest evidence, each with its gap."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("label", overflow="fold", min_width=8)
-    for heading in ("n", "positive", "mean p", "gap", "95 %", "ECE", "p (all)"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = figures_table("label", "n", "positive", "mean p", "gap", "95 %", "ECE", "p (all)")
     for row in found.rows[:MOST_LABELS]:
         p = "–" if row.p_adjusted is None else f"{row.p_adjusted:.2g}"
         ends = "" if row.low is None or row.high is None else f"{row.low:.4f} … {row.high:.4f}"

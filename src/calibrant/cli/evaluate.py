@@ -10,12 +10,21 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from calibrant._core.paths import shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import Findings, bar, console, kept_progress, print_json, readable, say_json, say_rows, working
+from calibrant.cli._io import (
+    Findings,
+    bar,
+    console,
+    figures_table,
+    kept_progress,
+    print_json,
+    readable,
+    say_json,
+    say_rows,
+    working,
+)
 from calibrant.cli._options import (
     AsJson,
     Example,
@@ -251,7 +260,8 @@ def parse_metric(text: str) -> Metric:
     Raises:
         InputError: If there is no such metric, or no such option.
     """
-    from calibrant import metrics
+    from calibrant import binning, metrics
+    from calibrant._core.config import build
 
     name, _, rest = text.partition(":")
     known_names = _concrete()
@@ -259,24 +269,15 @@ def parse_metric(text: str) -> Metric:
         close = difflib.get_close_matches(name, known_names, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]}?" if close else "`calibrant methods metrics` describes them"
         raise InputError(f"--metric to be one of {', '.join(known_names)}", f"{name!r}", hint)
-    cls = getattr(metrics, name)
     options = dict(_option_of(part, name) for part in rest.split(",") if part.strip())
-    known = {field.name for field in dataclasses.fields(cls)}
-    bins, binning = options.pop("bins", None), options.pop("binning", None)
-    if (bins is not None or binning is not None) and "binning" in known:
-        options["binning"] = _binning(binning, bins, name)
-    elif bins is not None:
-        options["bins"] = bins
-    elif binning is not None:
-        options["binning"] = binning
-    strange = sorted(set(options) - known)
-    if strange:
+    known = {field.name for field in dataclasses.fields(getattr(metrics, name))}
+    if "binning" in known and options.keys() & {"bins", "binning"}:
+        count = {"bins": options.pop("bins")} if "bins" in options else {}
+        options["binning"] = build({"type": options.pop("binning", "EqualWidth"), **count}, families=[binning])
+    if strange := sorted(set(options) - known):
         may = ", ".join(sorted(known | ({"bins"} if "binning" in known else set()))) or "none"
         raise InputError(f"options of {name} among {may}", f"{strange[0]!r}", "leave it out")
-    try:
-        return cls(**options)  # type: ignore[no-any-return]
-    except TypeError as error:
-        raise InputError(f"options of {name} as it takes them", f"{rest!r} ({error})", "see its reference") from error
+    return build({"type": name, **options}, families=[metrics])  # type: ignore[no-any-return]
 
 
 def by_column(rows: Rows, columns: Sequence[str]) -> Iterator[tuple[Data, str]]:
@@ -307,26 +308,13 @@ def _option_of(part: str, name: str) -> tuple[str, Any]:
         return key.strip(), value.strip()
 
 
-def _binning(name: Any, bins: Any, metric: str) -> Any:
-    from calibrant.binning import EqualMass, EqualWidth
-
-    binnings = {"EqualWidth": EqualWidth, "EqualMass": EqualMass}
-    if name is not None and name not in binnings:
-        raise InputError(f"binning of {metric} as EqualWidth or EqualMass", f"{name!r}", "name one of them")
-    make = binnings["EqualWidth" if name is None else name]
-    return make() if bins is None else make(bins)
-
-
 def _concrete() -> list[str]:
     from calibrant import metrics
     from calibrant.metrics import Metric
 
-    found = [(name, getattr(metrics, name)) for name in metrics.__all__]
-    return [
-        name
-        for name, one in found
-        if isinstance(one, type) and issubclass(one, Metric) and not getattr(one, "__abstractmethods__", None)
-    ]
+    classes = ((name, getattr(metrics, name)) for name in metrics.__all__)
+    metric = [(name, one) for name, one in classes if isinstance(one, type) and issubclass(one, Metric)]
+    return [name for name, one in metric if not getattr(one, "__abstractmethods__", None)]
 
 
 def _binned(metric: Metric) -> bool:
@@ -385,11 +373,8 @@ def _load(name: str, *, on: Source | None, split: str, inputs: Inputs) -> Predic
     return inputs.read(Source(name, shown(name)), split).data
 
 
-def _table(found: Comparison) -> Table:
-    table = Table(title=f"n = {found.n:,}", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
-    table.add_column("metric", overflow="fold")
-    for heading in ("A", "B", "B − A", "interval", "p"):
-        table.add_column(heading, justify="right", no_wrap=True)
+def _table(found: Comparison) -> Any:
+    table = figures_table("metric", "A", "B", "B − A", "interval", "p", title=f"n = {found.n:,}")
     for row in found.rows:
         places = 5 if max(abs(row.a), abs(row.b)) < SMALL_VALUES else 4  # squares of gaps are small
         cells = [f"{row.a:.{places}f}", f"{row.b:.{places}f}", f"{row.difference:+.{places}f}", "", ""]

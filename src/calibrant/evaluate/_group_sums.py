@@ -87,6 +87,7 @@ def _parts(name: str, column: Column, data: Data, *, bins: int) -> Parts:
     if len(distinct) <= (_MOST_WHOLE if whole else bins):
         return _categories(name, np.where(missing, "missing", values.astype(str)) if missing.any() else values)
     weight = None if data.weights is None else data.weights.cpu()[torch.from_numpy(~missing)]
+    # missing values are the part after the last bin
     code = np.full(len(values), bins, dtype=np.int64)
     present = torch.from_numpy(values[~missing].astype(np.float64))
     code[~missing] = EqualMass(bins).assign(present, weight=weight).numpy()
@@ -125,6 +126,7 @@ def _crossed(chosen: Sequence[Parts]) -> Parts:
     code = chosen[0].code
     names = chosen[0].names
     for other in chosen[1:]:
+        # renumbered after each column, so that the product of two counts cannot overflow
         kept, code = np.unique(code * len(other.names) + other.code, return_inverse=True)
         names = tuple(names[k // len(other.names)] + other.names[k % len(other.names)] for k in kept.tolist())
     return Parts(code.astype(np.int64), names)
@@ -212,6 +214,7 @@ class GroupSums:
         mine = BinnedRows(b.index[chosen], b.p[chosen], b.y[chosen], BINS, weight)
         table, whole = mine.table(moments=True), float(len(b.p) if b.weight is None else b.weight.sum())
         p, share = mine.p.numpy(), rows.share[inside]
+        # the third central moment of a Bernoulli outcome is p (1 − p) (1 − 2p); a row counted w times is w rows
         cubed = share**3 if rows.sampled or weight is None else weight.numpy() / whole**3
         third = float((cubed * p * (1 - p) * (1 - 2 * p)).sum())
         found = cls(parts, at, table, whole, third, _cells(table.expected_events.numpy()))
@@ -220,9 +223,11 @@ class GroupSums:
         _, code = np.unique(rows.cluster[inside], return_inverse=True)
         count, k = int(code.max()) + 1, int(found.cells[-1]) + 1
         sizes = np.bincount(code, weights=share)
+        # one count over pairs (cluster, cell) instead of a loop over clusters
         flat = code * k + found.cells[mine.index.numpy()]
         sums = np.bincount(flat, weights=rows.residual[inside], minlength=count * k).reshape(count, k)
         clusters = Clusters.of(torch.from_numpy(sizes))
+        # what a cluster adds beyond its share of the gap: over these the gap varies
         units = (sums - np.outer(sizes / sizes.sum(), sums.sum(axis=0))) * clusters.scale.numpy()[:, None]
         return replace(found, units=units, degrees=clusters.degrees, effective=clusters.effective)
 
@@ -278,11 +283,14 @@ class GroupSums:
         gap, null = (np.bincount(self.cells, weights=x, minlength=k) for x in (signed, self.null))
         if self.units is None:
             events = np.bincount(self.cells, weights=self.table.expected_events.numpy(), minlength=k)
+            # Var z² = 2 + κ for a standardised sum of outcomes, whose excess kurtosis κ is about 1 / Σ p (1 − p)
             spread = (2 + 1 / events).sum()
+            # Σ z² is compared with (k / d) χ²_d, which has the mean k and the variance 2 k² / d
             degrees = 2 * k**2 / spread
             return float(chi2.sf((gap**2 / null).sum() * degrees / k, degrees))
         covariance = self.units.T @ self.units
         own = np.diag(covariance)
+        # the same two moments with correlated cells: Σ r² stands for k
         degrees = k**2 / (covariance**2 / np.outer(own, own).clip(min=1e-300)).sum()
         return float(f.sf((gap**2 / np.maximum(own, null)).sum() / k, degrees, self.degrees))
 
@@ -313,6 +321,7 @@ def covariance_of(rows: EventRows, found: Sequence[GroupSums]) -> Floats:
     for first in partitions:
         for second in partitions:
             size = len(second.names)
+            # two sums of independent rows vary together by the rows that they share
             both = np.bincount(first.code * size + second.code, weights=rows.noise, minlength=len(first.names) * size)
             table = both.reshape(len(first.names), size)
             for i, at in places[id(first)]:
@@ -342,6 +351,7 @@ def largest_drawn(covariance: Floats, *, draws: int, seed: int) -> Floats:
     values, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T  # the symmetric one, which rounding does not turn
     rng = np.random.default_rng(seed)
+    # 32 MB of normal numbers at a time
     found, step = np.empty(draws), max(1, (1 << 22) // len(spread))
     for start in range(0, draws, step):
         size = min(step, draws - start)

@@ -110,6 +110,7 @@ def compare(
     _check_same_rows(a, b)
     if metrics is None:
         known = [*default_metrics(a), *default_metrics(b)]
+        # what both kinds of predictions have; the ECE itself is shown, its squares are tested
         metrics = [m for m in (Accuracy(), NLL(), Brier(), ECE()) if known.count(m) == 2] + [SquaredGaps()]
     scarce, few = scarce_errors(a, b), ""
     if scarce is not None:
@@ -139,6 +140,7 @@ def _needs_errors(metric: Metric) -> bool:
 def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list[PairedTest | None]:
     """Return the test of each metric that has one, its p-value corrected for their number (Holm)."""
     tests = [_test(metric, a, b, level=level) for metric in metrics]
+    # metrics without a test take no part in the correction
     corrected = iter(holm([test.p_value for test in tests if test is not None]))
     return [None if test is None else replace(test, p_value=next(corrected)) for test in tests]
 
@@ -241,6 +243,7 @@ def verdict_of(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], *, leve
 def _reason(name: str, row: ComparisonRow, metric: Metric, *, level: float) -> str:
     ends = (row.low or 0.0, row.high or 0.0)
     near, far = sorted(map(abs, ends))
+    # an interval that holds 0 says nothing of the least size
     near = 0.0 if ends[0] * ends[1] < 0 else near
     word = {"higher": "higher", "lower": "lower", "zero": "smaller"}[metric.better]
     p = "p < 0.001" if (row.p_value or 0.0) < 0.001 else f"p = {row.p_value:.3f}"

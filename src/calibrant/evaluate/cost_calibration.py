@@ -163,6 +163,7 @@ def utility_calibration(
     p, classes = _probabilities(data), data.classes
     found: list[tuple[str, CostCalibration]] = []
     if family == "top-k":
+        # the rank of every class, 0 for the likeliest
         ranks = p.argsort(dim=1, descending=True).argsort(dim=1)
         for k in range(1, min(_MOST_K, classes - 1) + 1):
             own = (ranks >= k).double()
@@ -201,6 +202,7 @@ def _compared(data: Predictions, p: Tensor, own: Tensor, foreseen: Tensor, level
     third = float((counted if data.weight_kind != "sampling" else weight**3) @ (p * centred**3).sum(dim=1))
     total, mass = float(weight @ gap), float(weight.sum())
     interval = mean_interval(gap, groups=data.groups, level=level, weight=data.weights)
+    # largest less smallest cumulative sum: the largest |sum| over any range of foreseen costs (Kuiper)
     path = torch.cat([gap.new_zeros(1), _last_of_ties(foreseen, weight * gap)])
     spread = float(path.max() - path.min())
     if data.groups is None:
@@ -216,6 +218,7 @@ def _compared(data: Predictions, p: Tensor, own: Tensor, foreseen: Tensor, level
 
 def _last_of_ties(order: Tensor, steps: Tensor) -> Tensor:
     """Return the cumulative ``steps`` in ascending ``order``, at the last row of each value: equal rows have no order."""
+    # rows that foresee the same cost enter together: an order among them would be arbitrary
     place = order.argsort(stable=True)
     ranked, path = order[place], steps[place].cumsum(0)
     return path[torch.cat([ranked[1:] != ranked[:-1], ranked.new_ones(1, dtype=torch.bool)])]

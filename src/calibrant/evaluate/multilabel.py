@@ -115,6 +115,7 @@ class LabelSums:
         known, y = data.known, (data.labels == 1).double() if data.labels is not None else torch.zeros(())
         p, columns = data.probs.double(), data.logits.shape[1]
         weight = data.row_weights[:, None] * known
+        # one count over labels × bins
         home = homes(p)
         flat = [(weight * (p - y)).reshape(-1), weight.reshape(-1)]
         bins = [torch.bincount(home, weights=one, minlength=columns * BINS).view(columns, BINS) for one in flat]
@@ -323,6 +324,7 @@ def _null_mean(data: MultiLabelPredictions) -> float:
     """
     weight, p, columns = data.row_weights[:, None] * data.known, data.probs.double(), len(data.names)
     size = weight if data.weight_kind == "frequency" else weight.square()
+    # E |N(0, σ²)| = σ √(2 / π), with σ² = Σ w² p (1 − p) of each bin; a count w of repeated rows enters once
     variance = torch.bincount(homes(p), weights=(size * p * (1 - p)).reshape(-1), minlength=columns * BINS)
     mean = variance.view(columns, -1).sqrt().sum(dim=1) * math.sqrt(2 / math.pi) / weight.sum(dim=0)
     return float(mean.mean())
@@ -494,6 +496,7 @@ def _covariance(whole: EventRows, rows: EventRows, kept: list[GroupSums]) -> Flo
     """Return the covariance of the labels' gaps if calibrated: their own variances, the residuals' correlations."""
     if rows.cluster is not None:
         return covariance_of(rows, kept)
+    # how labels go together is measured over rows; the variance of each label if calibrated is known
     clustered = covariance_of(whole, [GroupSums.of(whole, one.parts, one.at) for one in kept])
     spread = np.sqrt(np.maximum(np.diag(clustered), 1e-300))
     own = np.sqrt([one.noise for one in kept])
@@ -529,5 +532,6 @@ def _table(data: MultiLabelPredictions, tested: dict[str, Subgroup]) -> tuple[La
     }
     ends = ("low", "high", "all_low", "all_high", "ece_low", "ece_high", "p", "p_adjusted", "evidence")
     made = [replace(plain[name], **{end: getattr(row, end) for end in ends}) for name, row in tested.items()]
+    # what was not tested has no order by evidence
     others = sorted((row for name, row in plain.items() if name not in tested), key=lambda row: -abs(row.gap))
     return (*made, *others)

@@ -155,6 +155,7 @@ def _row(metric: Metric, data: Data, uncertainty: bool, *, draws: int, seed: int
     null = null_high = null_mean = low = high = None
     if metric.measures_calibration:
         with suppress(NoIntervalError):  # grouped rows, for most metrics: the row says so by having no limit
+            # drawn once: the limit is its quantile, and the interval of a binned error rests on it too
             null = null_draws(metric, data, draws=draws, seed=seed)
             null_high, null_mean = float(torch.quantile(null, (1 + level) / 2)), float(null.mean())
     with suppress(NoIntervalError):  # the row says so by having none

@@ -91,6 +91,7 @@ def optimal_ece(
     def best_of(points: Tensor) -> tuple[float, float]:
         return min((error(float(point)), float(point)) for point in points)
 
+    # evenly spaced in log T, as halving and doubling a temperature are alike
     grid = torch.linspace(math.log(low), math.log(high), steps, dtype=torch.float64)
     coarse = best_of(grid)
     step = float(grid[1] - grid[0])
@@ -157,6 +158,7 @@ def refinement(
         rest = part != fold
         once = None if weight is None else weight[rest]
         fitted = _made(calibrator).fit(predictions.logits[rest], labels[rest], sample_weight=once)
+        # each row by a fit that has not seen it, so that the gain is not optimistic
         after[part == fold] = metric.rows(predictions[part == fold].calibrated_by(fitted)).cpu()
     before = metric.rows(predictions).cpu()
     counts = predictions.weights
@@ -190,6 +192,7 @@ def _folds(predictions: Predictions, *, folds: int, seed: int) -> Tensor:
     count = int(units.max()) + 1
     if folds > count:
         raise InputError(f"at most as many folds as rows or groups ({count})", f"{folds}", "use fewer folds")
+    # whole groups are dealt to the folds: rows of one must not help to predict each other
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
     return (order % folds)[units].to(predictions.logits.device)
 
@@ -237,6 +240,7 @@ def calibration_line(data: Data, *, level: Level = 0.95) -> CalibrationLine:
     weight = None if data.weights is None else data.weights.cpu()
     both, covariance = _logistic(torch.stack([ones, score], dim=1), y, offset=torch.zeros_like(score), weight=weight)
     large, variance = _logistic(ones[:, None], y, offset=score, weight=weight)
+    # Wald: estimate ± z standard errors
     z = normal_quantile((1 + level) / 2)
 
     def wald(estimate: Tensor, spread: Tensor) -> Interval:
@@ -267,6 +271,7 @@ def _logistic(design: Tensor, y: Tensor, *, offset: Tensor, weight: Tensor | Non
         linear = design @ beta + offset
         p = torch.sigmoid(linear)
         value = (once * (torch.nn.functional.softplus(linear) - y * linear)).sum()
+        # the Hessian Xᵀ diag(w p (1 − p)) X of the log-likelihood
         curvature = (design * (once * p * (1 - p))[:, None]).T @ design
         return value, scores(p).sum(dim=0), curvature
 
@@ -282,6 +287,7 @@ def _logistic(design: Tensor, y: Tensor, *, offset: Tensor, weight: Tensor | Non
     # where the maximum is at infinity, the curvature falls with the gradient
     if not float(torch.linalg.eigvalsh(curvature)[0]) > _FLAT * tolerance:
         raise FitError(_NO_MAXIMUM)
+    # Fisher information; with sampling weights the sandwich A⁻¹ B A⁻¹, B the outer product of the scores
     inverse = torch.linalg.inv(curvature)
     if sampled:
         terms = scores(torch.sigmoid(design @ beta + offset))

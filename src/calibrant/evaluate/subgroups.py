@@ -306,12 +306,15 @@ def _row(
 
     statistic = statistic_of(group, variance)
     p = float(2 * ndtr(-abs(statistic)))
+    # + 1 in both counts: the observed set is one more draw (Davison & Hinkley 1997), so that p is never 0
     above = len(largest) - int(np.searchsorted(largest, abs(statistic), side="left"))
     by_gap = max(p, min((above + 1) / (len(largest) + 1), count * p)) / _OF_GAP
+    # Bonferroni over groups; dividing by the parts of the level makes both comparable with it
     by_shape = group.shape_p() * count / _OF_SHAPE
     confidence, rate = (float(sums.sum()) / group.table.total for sums in (group.table.sum_p, group.table.sum_y))
     gap, spread = group.gap / group.mass, gap_spread(group, rows)
     ends = [
+        # of clusters the quantile of Student's t at the same probability
         _gap_ends(gap, *spread, quantile if group.units is None else float(stdtrit(group.degrees, ndtr(quantile))))
         for quantile in (normal_quantile((1 + level) / 2), wide)
     ]
@@ -354,6 +357,7 @@ def _ece(group: GroupSums, rows: EventRows, *, level: float, seed: int) -> tuple
     found = type(found)(found.plug_in, found.corrected, table_error(table, level=level))
     if bool(chance_decides(table, found, level=level)):
         return value, None, None
+    # Σ |gaps| of calibrated bins, as normal numbers with the bins' own variances
     drawn = np.random.default_rng(seed).standard_normal((_GATE_DRAWS, BINS)) * np.sqrt(group.null) / group.mass
     gate = torch.tensor(np.quantile(np.abs(drawn).sum(axis=1), (1 + level) / 2))
     low, high = interval_ends(found, gate, level=level)

@@ -13,7 +13,7 @@ several times, and a false rejection can happen at each crossing.
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._core.check import as_array, refuse, shown
+from calibrant._core.config import json_data
 from calibrant._core.constraints import Each, Kind, Level, checked
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError, Remedy
@@ -174,15 +175,8 @@ class Abstention(nn.Module):
 
     def plain(self) -> dict[str, Any]:
         """Return the rule as JSON data; a threshold that no row reaches is null."""
-        parts = [{**asdict(p), "threshold": p.threshold if math.isfinite(p.threshold) else None} for p in self.parts]
-        return {
-            "qualifies": self.qualifies,
-            "error": self.error,
-            "confidence": self.confidence,
-            "by": self.by,
-            "coverage": asdict(self.coverage),
-            "parts": parts,
-        }
+        names = ("qualifies", "error", "confidence", "by", "coverage", "parts")
+        return {name: json_data(getattr(self, name)) for name in names}
 
     def extra_repr(self) -> str:
         """Show the guarantee."""
@@ -250,6 +244,7 @@ def abstain(
         raise refuse('features together with by="group"', "one of them", "pass both or neither")
     p, wrong = confidence_of(predictions).cpu().numpy(), ~predictions.correct.cpu().numpy()
     parts = _parts(predictions, by, features)
+    # Bonferroni over classes or groups
     delta = (1 - confidence) / len(parts)
     chosen = _by_error if coverage is None else _by_coverage
     found = [chosen(name, p[rows], wrong[rows], given[0], delta) for name, rows in parts]
@@ -279,6 +274,7 @@ def _names(features: Any, *, rows: int) -> list[str]:
 
 def _by_error(name: str, p: Floats, wrong: NDArray[np.bool_], error: float, delta: float) -> Accepted:
     values, counts = np.unique(p, return_counts=True)
+    # every value is put in once more, so that each is counted; lost − 1 are its errors
     _, lost = np.unique(np.concatenate([p[wrong], values]), return_counts=True)
     path, answered, errors = values[::-1], np.cumsum(counts[::-1]), np.cumsum((lost - 1)[::-1])
     tested = answered >= min(_start(len(p), error=error, delta=delta), len(p))

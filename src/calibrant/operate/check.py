@@ -4,7 +4,7 @@ import math
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from calibrant._core.arguments import check_mapping
 from calibrant._core.check import as_array, check_kind, check_number, check_sequence, check_text, refuse, shown
+from calibrant._core.config import json_data
 from calibrant._core.constraints import checked
 from calibrant._core.files import read_text
 from calibrant._core.notebook import to_html
@@ -152,11 +153,8 @@ class Check:
 
     def plain(self) -> dict[str, Any]:
         """Return the result as JSON data; infinite bounds are null."""
-        lines = [{"name": line.name, **asdict(line)} for line in self.lines]
-        finite = [
-            {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in x.items()} for x in lines
-        ]
-        return {"verdict": self.verdict, "alpha": self.alpha, "lines": finite}
+        lines = [{"name": line.name, **json_data(line)} for line in self.lines]
+        return {"verdict": self.verdict, "alpha": self.alpha, "lines": lines}
 
     def __str__(self) -> str:
         return "\n".join([self.verdict, *(str(line) for line in self.lines)])
@@ -196,6 +194,7 @@ class GateSums:
         p = data.confidence.cpu()
         index = np.asarray(_BINS.assign(p).numpy())
         x = np.asarray((p - data.correct.cpu().double()).numpy())
+        # Σ p by bin says how many errors are expected in it: bins of few have no part in the asymptotic bound
         confidences = np.bincount(index, p.double().numpy(), minlength=_BINS.bins).astype(np.float64)
         return cls(Moments.of(x, index, bins=_BINS.bins), confidences)
 
@@ -251,6 +250,7 @@ def check(
     """
     requested = _requested({"maximum": maximum, "minimum": minimum, "no_worse": no_worse})
     columns = _checked_rows(predictions, baseline, features, costs, requested)
+    # Bonferroni over the lines, once there are more than two of them
     alpha = min(DIRECTION, TOGETHER / len(requested))
     wanted = (tuple(dict.fromkeys(name for kind, name, _ in requested if kind != "no_worse")), columns, costs)
     # one path: sums of chunks are added, and in memory the rows are a single chunk
@@ -348,6 +348,7 @@ def _change(metric: str, data: Any, baseline: Any, *, alpha: float) -> tuple[Bou
 
 
 def _decided(kind: Kind, metric: str, limit: float, found: Bounded, note: str) -> Line:
+    # a bound, not the estimate, decides: at the limit either verdict is wrong with at most α
     kept, broken = found.high <= limit, found.low > limit
     if kind == "minimum":
         kept, broken = found.low >= limit, found.high < limit
@@ -360,6 +361,7 @@ def _more_rows(found: Bounded, limit: float) -> int | None:
     """Return how many more rows would move the bound that crosses the limit onto it, if widths shrink as n^−½."""
     if found.more is not None:
         return found.more
+    # the estimate converges to its centre, and the bound approaches it as n^−½
     distance = limit - found.centre
     width = (found.high if distance > 0 else found.low) - found.centre
     if distance == 0 or width == 0 or not math.isfinite(width):
@@ -371,6 +373,7 @@ def _more_rows(found: Bounded, limit: float) -> int | None:
 def _worst(metric: str, parts: dict[str, GateSums], *, alpha: float) -> tuple[Bounded, str]:
     """Return the worst value over groups; to fail, one group is tested at α / groups, to pass, every group at α."""
     lower = better_of(metric) == "lower"
+    # one bad group is enough to fail, so m groups share α; passing claims something of all, each at α (intersection–union)
     wide = {name: bounded(metric, part, alpha=alpha / len(parts)) for name, part in parts.items()}
     each = {name: bounded(metric, part, alpha=alpha) for name, part in parts.items()}
     pick = max if lower else min
@@ -451,6 +454,7 @@ def bounded(metric: str, sums: GateSums, *, alpha: float) -> Bounded:
         value, centre = float(np.abs(moments.total).sum()) / n, _centre(moments)
         ends = calibration_ends(moments, confidences=sums.confidences, alpha=alpha)
     elif metric == COST_GAP:
+        # realised − foreseen cost of a row lies within ± the range of costs; not 0, by which bets are scaled
         reach = max(sums.ends[1] - sums.ends[0], 1e-300)
         low, high = mean_ends(moments, low=-reach, high=reach, alpha=alpha)
         value = centre = abs(mean)
@@ -478,6 +482,7 @@ def change(metric: str, data: Data, baseline: Data, *, paired: bool, alpha: floa
     sign = 1 if better_of(metric) == "lower" else -1
     n = min(len(data), len(baseline))
     if metric == "ece" or (metric != "nll" and not paired):
+        # two intervals at α / 2 each: the difference of their ends is missed with at most α
         new, old = (bounded(metric, GateSums.of(metric, rows), alpha=alpha / 2) for rows in (data, baseline))
         ends = sorted((sign * (new.low - old.high), sign * (new.high - old.low)))
         return Bounded(sign * (new.value - old.value), ends[0], ends[1], sign * (new.centre - old.centre), n)
@@ -503,6 +508,7 @@ def _change_of_means(new: Floats, old: Floats, *, alpha: float) -> Bounded:
     """Return the change of an unbounded mean between other rows, with asymptotic bounds by Welch's t."""
     from scipy.special import stdtrit
 
+    # Welch: variances of both means, with Satterthwaite's degrees of freedom
     parts = [float(rows.var(ddof=1)) / len(rows) for rows in (new, old)]
     shares = [part**2 / (len(rows) - 1) for part, rows in zip(parts, (new, old), strict=True)]
     freedom = sum(parts) ** 2 / sum(shares) if sum(shares) > 0 else 1.0
@@ -527,6 +533,7 @@ def _rows(metric: str, data: Data) -> Floats:
 def _centre(moments: Moments) -> float:
     """Return the calibration error with the sampling variance subtracted from each bin's squared gap."""
     n = moments.count.sum()
+    # |Σ x|² is too large by Σ x² − (Σ x)² / n on average; where nothing is left the bin has no gap to show
     variance = np.maximum(moments.squares - moments.total**2 / np.maximum(moments.count, 1), 0)
     return float(np.sqrt(np.maximum(moments.total**2 - variance, 0)).sum() / n)
 

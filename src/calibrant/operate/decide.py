@@ -66,6 +66,7 @@ class CostRule(nn.Module):
             raise refuse(
                 "costs where each class has its own better action", f"{self.costs}", "one action is always as good"
             )
+        # Elkan's eq. 2: both actions cost the same where p (c10 − c11) = (1 − p) (c01 − c00)
         return (c01 - c00) / ((c01 - c00) + (c10 - c11))
 
     def forward(self, logits: Tensor) -> Tensor:
@@ -96,6 +97,7 @@ class CostRule(nn.Module):
         self._check(predictions)
         need_independent(predictions, name="predictions")
         taken = self._columns(self.decide(predictions))
+        # costs are bounded by the table, so that the bounds of a mean hold at every number of rows
         paid = np.asarray(self.table.cpu()[predictions.need_labels().cpu(), taken].numpy())
         low, high = float(self.table.min()), float(self.table.max())
         mean = float(paid.mean())
@@ -224,6 +226,7 @@ def net_benefit(predictions: Predictions, *, at: Sequence[Level] = _TWENTIETHS, 
     curve = []
     for t in at:
         odds = t / (1 - t)
+        # a false alarm costs t / (1 − t) true positives, for which acting at t is a fair bet
         gain = np.where(hit, 1.0, -odds)
         model = np.where(p >= t, gain, 0.0)
         low, high = mean_ends(Moments.of(model), low=-odds, high=1.0, alpha=_ALPHA)

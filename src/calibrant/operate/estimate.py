@@ -12,7 +12,7 @@ if the reference shows a larger variance (over-confident probabilities), that is
 """
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant._core.check import check_kind, refuse
+from calibrant._core.config import json_data
 from calibrant._core.constraints import Share, checked
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import row_chunks
@@ -182,13 +183,13 @@ class Estimate:
 
     def plain(self) -> dict[str, Any]:
         """Return the estimate as JSON data; None becomes null."""
-
-        def listed(items: list[tuple[str, Any]]) -> dict[str, Any]:
-            return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in items}
-
-        shown = asdict(self, dict_factory=listed)
         verdict = None if self.moved is None else self.moved.verdict
-        return {**shown, "scores": verdict, "shift": SHIFTED if verdict == "moved" else None, "unseen": UNSEEN}
+        return {
+            **json_data(self),
+            "scores": verdict,
+            "shift": SHIFTED if verdict == "moved" else None,
+            "unseen": UNSEEN,
+        }
 
     def __str__(self) -> str:
         def percent(one: Interval) -> str:
@@ -390,6 +391,7 @@ def _loss(window: Predictions, reference: Predictions | None, strata: Strata | N
 def _atc(window: Figure, reference: Figure) -> float:
     """Return the fraction of the window above the confidence below which the reference has as many rows as errors."""
     errors = round(float((1 - reference.seen).sum())) if reference.seen is not None else 0
+    # eq. 1: the threshold t with as many reference confidences below it as there are errors
     place = np.sort(reference.expected)[min(errors, len(reference.expected) - 1)]
     return float((window.expected >= place).mean())
 
@@ -402,6 +404,7 @@ def _moved(window: Predictions, reference: Predictions, strata: Strata) -> Moved
     counts = torch.stack([data.predicted.cpu().bincount(minlength=window.classes) for data in (window, reference)])
     table = counts[:, counts.sum(dim=0) > 0].numpy()
     decisions = float(chi2_contingency(table).pvalue) if table.shape[1] > 1 else 1.0
+    # outside what the reference holds nothing is known of the labels
     beyond = (a < b.min() - 1e-9) | (a > b.max() + 1e-9)  # the last digits of few scores say nothing
     for name in set(window.features or {}) & set(reference.features or {}):
         new, old = (np.asarray(data.features[name]) for data in (window, reference))  # type: ignore[index]
@@ -410,6 +413,7 @@ def _moved(window: Predictions, reference: Predictions, strata: Strata) -> Moved
         elif not np.isnan(old).all():
             beyond |= (new < np.nanmin(old)) | (new > np.nanmax(old))
     hardness = None if window.classes == 2 else _hardness(window, reference, strata)
+    # two tests of one hypothesis: Bonferroni
     p_value = min(1.0, 2 * min(float(found.pvalue), decisions))
     return Moved(p_value, float(found.statistic), float(b.mean()), float(beyond.mean()), hardness)
 
@@ -451,6 +455,7 @@ def projected(window: Figure, reference: Figure | None, strata: Strata | None, *
     n = len(window.expected)
     mean, chance, of_reference = float(window.expected.mean()), float(window.variance.mean()), 0.0
     if reference is not None and strata is not None and reference.seen is not None:
+        # T_b and m_b of the formula at the top
         share = np.bincount(strata.window, minlength=strata.count) / n
         rows = np.bincount(strata.reference, minlength=strata.count)
         residual = reference.seen - reference.expected
@@ -460,6 +465,7 @@ def projected(window: Figure, reference: Figure | None, strata: Strata | None, *
         # a stratum may have no errors by chance: one pseudo-row, spread over the strata, keeps their variance above 0
         spread = (np.maximum(squares - rows * means**2, 0) + step**2 / strata.count) / np.maximum(rows - 1, 1)
         mean += float(share @ means)
+        # over-confident probabilities promise too little variance of the labels
         chance = max(chance, float(share @ spread))
         of_reference = float((share**2 * spread / np.maximum(rows, 1)).sum())
     variance = chance / n + of_reference
@@ -482,6 +488,7 @@ def loss(data: Predictions) -> Figure:
         lost = -torch.where(log_p[part] == -torch.inf, 0.0, log_p[part])  # a class with p = 0 contributes 0
         p = log_p[part].exp()
         mean = (p * lost).sum(dim=1)
+        # E ℓ and E ℓ² − (E ℓ)² under the row's own probabilities
         parts.append(torch.stack([mean, (p * lost * lost).sum(dim=1) - mean**2]))
     expected, variance = torch.cat(parts, dim=1).clamp_min(0).numpy()
     seen = None if data.labels is None else np.asarray(data.nll.cpu().double().numpy())
@@ -498,6 +505,7 @@ def confusion_of(window: Predictions, reference: Predictions | None) -> tuple[Fl
     decided = window.predicted.cpu()
     p = _log_probs(window).exp()
     for j in range(classes):
+        # Σ p and Σ p (1 − p) of the rows decided as j: mean and variance of their count of each label
         rows = p[decided == j].numpy()
         mean[j], variance[j] = rows.sum(axis=0) / n, (rows * (1 - rows)).sum(axis=0) / n**2
     if reference is not None:
@@ -507,6 +515,7 @@ def confusion_of(window: Predictions, reference: Predictions | None) -> tuple[Fl
         for j in range(classes):
             rows = q[told == j].numpy()
             m = len(rows)
+            # what the labelled rows decided as j add to the probabilities
             residual = np.eye(classes)[labels[told == j].numpy()] - rows
             average = residual.sum(axis=0) / max(m, 1)
             spread = (np.maximum((residual**2).sum(axis=0) - m * average**2, 0) + 1 / classes) / max(m - 1, 1)

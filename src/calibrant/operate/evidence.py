@@ -105,6 +105,7 @@ _BETS = 0.9 / 2.0 ** np.arange(8)  # fractions of the largest possible bet on th
 
 
 def _nodes() -> Floats:
+    # the zeros of T₁₆: interpolation there is nearly the best polynomial
     return np.asarray(REACH * np.cos((2 * np.arange(NODES) + 1) * np.pi / (2 * NODES)))
 
 
@@ -209,6 +210,7 @@ def confidence_terms(p: Tensor, right: Tensor) -> Tensor:
     """
     log_odds = _log_odds(p)
     nodes = torch.from_numpy(_nodes())
+    # ℓ + u, and e^(u/2) ℓ
     moved = torch.stack([log_odds[:, None] + nodes, log_odds[:, None] * (nodes / 2).exp()], dim=1)
     sign = right.double().to(p.device) * 2 - 1
     return _terms(moved, log_odds[:, None], sign[:, None])
@@ -259,6 +261,7 @@ def since_change(
     """
     unchanged, changed = _priors(reference, single=len(reference) - 2 - len(groups))
     after = np.cumsum(blocks[::-1], axis=0)[::-1]  # (T, F, 16): from each block on
+    # the sums of all blocks less those from each block on
     before = after[:1] - after
     ratios = _averaged(before, unchanged) + _averaged(after, changed) - _averaged(after[:1], unchanged)  # (T, F)
     tail = np.cumsum(losses[::-1], axis=0)[::-1]
@@ -269,6 +272,7 @@ def since_change(
     logs = np.logaddexp(np.logaddexp.reduce(weighted, axis=0), rest)
     shares = np.log(_shares(names, groups=len(groups)))
     best = int(np.unravel_index(np.argmax(weighted + shares), weighted.shape)[0])
+    # maximum likelihood after the change, less the posterior mean before it
     likeliest = _GRID[(after[best] @ _TO_GRID.T).argmax(axis=-1)] - np.exp(unchanged) @ _GRID
     return Evidence(
         logs=dict(zip(names, logs.tolist(), strict=True)),
@@ -284,6 +288,7 @@ def _priors(reference: Floats, *, single: int) -> tuple[Floats, Floats]:
     mean = np.exp(unchanged) @ _GRID
     spread = np.exp(unchanged) @ _GRID**2 - mean**2
     away, variance = _GRID - mean[:, None], spread[:, None] + _SPREAD**2
+    # π₁: two normals, ``_JUMP`` below and above where the reference was, as wide as both uncertainties together
     down = np.full((len(reference), 1), _OVERCONFIDENT)
     down[2 : 2 + single] = 0.5  # a class becomes rarer as easily as more frequent
     worse = np.log(down) - (away + _JUMP) ** 2 / (2 * variance)
@@ -305,7 +310,9 @@ def _averaged(sums: Floats, prior: Floats) -> Floats:
 def _loss_ratio(tail: Floats, limit: float) -> Floats:
     """Return the log evidence (T,) that the mean of z is above ``limit``: e-values as in ``operate.bounds``."""
     count, total, squares = tail.T
+    # Σ y and Σ y² of y = z − limit, which is at least −limit
     y, yy = total - limit * count, squares - 2 * limit * total + limit * limit * count
+    # log (1 + t y) ≥ t y − ψ(t B) y² / B² with B = limit, u = t B and ψ(u) = −log(1 − u) − u
     u = _BETS[:, None]
     logs = u / limit * y + (np.log1p(-u) + u) / limit**2 * yy
     return np.asarray(np.logaddexp.reduce(logs, axis=0) - math.log(len(_BETS)))

@@ -196,6 +196,7 @@ def _chart(title: str, values: list[float], blocks: tuple[Block, ...], *, line: 
     if not values:
         return f"<h2>{escape(title)}</h2><p>No labels yet.</p>"
     low, high = min([*values, line]), max([*values, line])
+    # room for the line at either end; any where all values are equal
     margin = (high - low) * 0.08 or 0.01
     low, high = low - margin, high + margin
     ends, total = [], 0

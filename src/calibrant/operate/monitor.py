@@ -74,8 +74,10 @@ class Monitor:
         classes = reference.classes if isinstance(reference, Predictions) else 0
         groups = groups_in(reference, by)
         losses = _losses(reference)
+        # one row may not decide: losses are capped where 1 in 100 of the reference lies; .1 where it has hardly any
         cap = max(float(np.quantile(_finite(losses), 0.99)), 0.1)
         z, curve = Moments.of(np.minimum(losses, cap) / cap), Curve.of(reference)
+        # what the reference's mean loss is below but for ``_LOSS_BOUND``, so that a larger mean is evidence
         limit = mean_ends(z, low=0, high=1, alpha=_LOSS_BOUND)[1]
         self._state = State(
             classes=classes,
@@ -280,6 +282,7 @@ class Monitor:
             return None
         losses = np.array([[block.rows, block.loss, block.squares] for block in state.blocks])
         weights = np.array([block.weight for block in state.blocks])
+        # rounding must not make more than 1 of the prior
         weights /= max(1.0, weights.sum())
         sums = np.stack([block.sums for block in state.blocks])
         sums[:, ~state.reference.any(axis=1)] = 0.0  # what the reference says nothing of (``from_fit``)
@@ -307,6 +310,7 @@ class Monitor:
         own = sorted((name for name, log in logs.items() if log >= LEVEL), key=lambda name: -logs[name])
         classes = tuple(int(name.removeprefix("class ")) for name in own if name.startswith("class "))
         groups = tuple(name.removeprefix("group ") for name in own if name.startswith("group "))
+        # beyond the gap that the reference had
         gap = (mean - accuracy) - (state.confidence - state.accuracy)
         moved = "shift" in own or "slope" in own
         worse = "overconfident" if gap > 0 else "underconfident"

@@ -126,6 +126,7 @@ def plan(
         right = curve[-1].passes if true_ece < ece else curve[-1].fails
         if right >= power:
             break
+        # two points a doubling: the curve is read to a factor 1.4 at the worst
         rows = math.ceil(rows * math.sqrt(2))
     enough = curve[-1].rows if right >= power else None
     return Plan(enough, ece, true_ece, power, tuple(curve), draws)
@@ -162,6 +163,7 @@ def simulated(
     count = rng.multinomial(rows, mass, size=draws)
     right = rng.binomial(count, truth)
     in_bin = np.eye(_BINS)[EqualWidth(_BINS).assign(torch.from_numpy(p)).numpy()]
+    # Σ (p − y)² of an atom: its right answers lie 1 − p off, its wrong ones p
     squares = right * (1 - p) ** 2 + (count - right) * p**2
     return Moments(count @ in_bin, (count * p - right) @ in_bin, squares @ in_bin), (count * p) @ in_bin
 
@@ -180,6 +182,7 @@ def _confidences(predictions: Predictions | BinaryPairs | None, accuracy: float 
         from scipy.special import betaincinv
 
         assert accuracy is not None
+        # Beta(5 a, 5 (1 − a)) has the mean a and the variance a (1 − a) / 6: confidences differ from row to row
         p = betaincinv(5 * accuracy, 5 * (1 - accuracy), quantiles)
     return np.asarray(p), np.full(_ATOMS, 1 / _ATOMS)
 
@@ -188,6 +191,7 @@ def _shifted(p: Floats, mass: Floats, ece: float) -> Floats:
     """Return the probabilities of a correct decision for which confidences ``p`` are too high by ``ece`` on average."""
     low, high = 0.0, 1.0
     for _ in range(60):
+        # bisection: lowering all probabilities by m raises the ECE with m, until they reach 0
         middle = (low + high) / 2
         low, high = (middle, high) if float(mass @ (p - np.clip(p - middle, 0, 1))) < ece else (low, middle)
     if float(mass @ (p - np.clip(p - high, 0, 1))) < ece - 1e-9:

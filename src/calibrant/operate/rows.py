@@ -117,6 +117,7 @@ def confidence_of(data: Data) -> Tensor:
     """Return the confidence (N,) float64 of the decisions, with the same operations as a deployed module."""
     if isinstance(data, BinaryPairs) or data.given_probs is not None:
         return data.confidence.double()
+    # as ``Abstention.forward`` computes it: another order of operations could fall on the other side of a threshold
     p = torch.softmax(data.logits.double(), dim=1)
     return p.gather(1, data.predicted[:, None])[:, 0]
 
@@ -154,6 +155,7 @@ def edges_of(values: Floats, *, bins: int) -> Floats:
     known = np.unique(np.round(values, 9))
     if len(known) < 2:
         return np.empty(0)
+    # quantiles that are values themselves; 1e-9 lets equal scores with other last digits be one
     at = np.searchsorted(known, np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1], method="lower") - 1e-9)
     at = np.unique(np.minimum(at, len(known) - 2))
     return np.asarray((known[at] + known[at + 1]) / 2)

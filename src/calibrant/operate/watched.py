@@ -108,6 +108,7 @@ def _weighted(blocks: tuple[Block, ...], new: Block) -> Block:
         return replace(new, weight=_AT_ONCE)
     rows = sum(block.rows for block in blocks)
     spent = sum(block.weight for block in blocks)
+    # P(no change within r rows) = m / (m + r), whose median is m: the hazard falls as 1 / r, for changes on every scale
     later = _TYPICAL / (_TYPICAL + rows), _TYPICAL / (_TYPICAL + rows + max(new.rows, _OPEN))
     return replace(new, weight=(1 - spent) * (1 - later[1] / later[0]))
 
@@ -115,6 +116,7 @@ def _weighted(blocks: tuple[Block, ...], new: Block) -> Block:
 def _joined(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     """Return at most ``_MOST`` blocks: in the older half neighbours are merged, so that no change can begin between them."""
     while len(blocks) > _MOST:
+        # the older half in pairs: near the present each block keeps its own possible change
         half = len(blocks) // 4
         pairs = [blocks[2 * at] + blocks[2 * at + 1] for at in range(half)]
         blocks = (*pairs, *blocks[2 * half :])

@@ -97,6 +97,7 @@ def verdict_of(rows: list[Row], diagram: Diagram, *, margin: float = MARGIN, sid
 def _state(row: Row, margin: float) -> State:
     if row.null_high is None:
         return "not tested"
+    # significance is by the limit if calibrated, size by the interval: a small error can be significant
     above = row.low is not None and row.low >= margin
     below = row.high is not None and row.high < margin
     if row.value <= row.null_high:
@@ -107,6 +108,7 @@ def _state(row: Row, margin: float) -> State:
 
 
 def _side(gap: float, ece: float) -> str:
+    # an average gap well below the ECE: bins are off in both directions; below .05 points no side is worth a name
     if abs(gap) < 0.5 * ece or abs(gap) < 0.0005:
         return f"Over-confident in some bins and under-confident in others, by {points(ece)} on average"
     return f"{'Over' if gap > 0 else 'Under'}-confident by {points(abs(gap))}"
@@ -114,6 +116,7 @@ def _side(gap: float, ece: float) -> str:
 
 def points(value: float) -> str:
     """Return a fraction as percentage points."""
+    # tenths of a point, but for what would then read 0.0
     shown = f"{100 * value:.1f}" if value >= 0.001 else f"{100 * value:.2f}"
     return f"{shown} point{'' if shown == '1.0' else 's'}"
 
@@ -212,6 +215,7 @@ def gain_of(before: Data, after: Data, *, against: str, draws: int) -> Gain | No
         draws: Bootstrap resamples; whole groups are resampled where rows have groups. Weighted rows have the t-test's interval.
     """
     counted, calibrated = (need_rows(data, what="the gain in log-loss") for data in (before, after))
+    # paired, so that what makes a row hard cancels
     difference, groups = loss_rows(counted) - loss_rows(calibrated), counted.groups
     if draws < 2 or not bool(torch.isfinite(difference).all()) or scarce_errors(counted, calibrated) is not None:
         return None
@@ -260,6 +264,7 @@ def advice_of(
     nothing, temperature = by.get(NOTHING), by.get(TEMPERATURE)
     if nothing is None:
         return Advice(f"{name} was applied; its gain was not tested.", reasons, commands)
+    # the log-loss decides, as a proper score: an ECE can fall while probabilities get worse
     if nothing.state < 0:
         return Advice(f"Leave the model as it is: {name} makes its log-loss worse.", reasons, [])
     if nothing.state == 0:
@@ -318,6 +323,7 @@ def commands_of(
     file = PurePath(model.source).name or model.source
     stem = PurePath(file).stem
     folder = isinstance(model, Subject)
+    # apply writes the format it read, where that can be written
     suffix = PurePath(file).suffix if PurePath(file).suffix in WRITABLE else ".npz"
     argument = "" if isinstance(model, Subject) else model.argument
     data = argument or quote(f"{file}/val" if folder else file)

@@ -24,6 +24,7 @@ def cost_table(name: str, data: Predictions, *, rule: CostRule, actions: Sequenc
         actions: A names.
     """
     found = weigh(rule, actions, data)
+    # what decisions cost, and how much more than the probabilities foresaw
     cost, gap = found.expected_cost, found.calibration.difference
     rows = [
         ["cost of a row, deciding by the probabilities", f"{cost.estimate:.4g}", f"{cost.low:.4g} to {cost.high:.4g}"],
@@ -45,6 +46,7 @@ def cost_table(name: str, data: Predictions, *, rule: CostRule, actions: Sequenc
 def _least(calibration: CostCalibration) -> float:
     """Return the p of the difference and of the one over ranges together (Bonferroni)."""
     found = [one for one in (calibration.p, calibration.kuiper_p) if one is not None]
+    # the larger of the two effects may be chosen, so the smaller p counts for both
     return min(1.0, len(found) * min(found))
 
 

@@ -111,10 +111,12 @@ def mass_table(cells: BinTable, *, bins: int = BINS) -> tuple[BinTable, list[flo
     """
     kept = torch.nonzero(cells.count)[:, 0]
     count = cells.count[kept].double()
+    # the rank of a cell's middle row says in which bin of equal mass it lies
     middle = count.cumsum(0) - count / 2
     names, code = torch.unique((middle * bins / count.sum()).long().clamp_max(bins - 1), return_inverse=True)
     squares = None if cells.squares is None else cells.squares[kept]
     filled = BinTable(cells.count[kept], cells.sum_p[kept], cells.sum_y[kept], cells.total, squares)
+    # an edge lies midway between the mean probabilities of the cells on its sides
     mean, ends = filled.sum_p / count, torch.nonzero(code.diff())[:, 0]
     between = ((mean[ends] + mean[ends + 1]) / 2).tolist()
     return merged(filled, code, bins=len(names)), [0.0, *between, 1.0]
@@ -189,6 +191,7 @@ class EventFigures:
         count, sum_p, sum_y = (
             part[kept].double().numpy() for part in (self.cells.count, self.cells.sum_p, self.cells.sum_y)
         )
+        # rounding of the sums must not leave [0, 1] and [0, count]
         return np.clip(sum_p / count, 0.0, 1.0), count, np.clip(sum_y, 0.0, count)
 
     @cached_property
@@ -196,6 +199,7 @@ class EventFigures:
         """Calibration in the large: mean probability − frequency; its interval is normal and has both variances."""
         (p, count, hits), mean = self.filled, self.mean - self.rate
         squares = float((count * p**2 - 2 * p * hits + hits).sum()) / self.rows  # Σ (p − y)² / N
+        # Var (p − y) has both parts: that of p over rows, and that of the outcomes
         half = normal_quantile((1 + LEVEL) / 2) * float(np.sqrt(max(squares - mean**2, 0.0) / self.rows))
         return Interval(mean, mean - half, mean + half, LEVEL, "normal")
 
@@ -203,6 +207,7 @@ class EventFigures:
     def line(self) -> tuple[Interval, Interval] | None:
         """The slope and the intercept of the log-odds (Cox 1958); None where the outcomes do not determine them."""
         p, count, hits = self.filled
+        # a cell of n rows and k events is k rows with and n − k without the event at its mean probability
         kinds = [(np.ones(len(p)), hits), (np.zeros(len(p)), count - hits)]
         y, weight = (np.concatenate([kind[at] for kind in kinds]) for at in (0, 1))
         whole = not self.cells.count.is_floating_point()
@@ -229,6 +234,7 @@ class EventFigures:
         """The chance that a row with the event has the higher probability; rows of one cell count one half."""
         _, count, hits = self.filled
         misses = count - hits
+        # Mann–Whitney: rows without the event below each cell, and half of those in it
         below = np.cumsum(misses) - misses / 2
         pairs = hits.sum() * misses.sum()
         return float((hits * below).sum() / pairs) if pairs else None
@@ -254,6 +260,7 @@ class EventFigures:
 
     def rate_at(self, threshold: float) -> Rate:
         """Return what acting from ``threshold``, a whole percent, on does."""
+        # percents start at their lower end, so that rows with p ≥ t are whole cells
         events, misses = (np.array(part)[round(PERCENT * threshold) :].sum() for part in self.percents)
         none, odds = self.rows - self.events, threshold / (1 - threshold)
         return Rate(
@@ -275,6 +282,7 @@ class EventFigures:
             low = high = at.benefit
             if self.independent:
                 hits, misses = at.caught * self.events, at.false_alarms * (self.rows - self.events)
+                # of benefit b_i = y − odds (1 − y) on flagged rows: N, Σ b and Σ b²
                 sums = [np.array([x]) for x in (self.rows, hits - odds * misses, hits + odds**2 * misses)]
                 low, high = mean_ends(Moments(*sums), low=-odds, high=1.0, alpha=(1 - LEVEL) / 2)
             found.append(NetBenefit(at.threshold, at.benefit, low, high, at.always))

@@ -34,6 +34,7 @@ def reliability_figure(
         start: Where the axes of the diagram begin.
     """
     figure = _bare(4.3, 5.5 if histogram else 4.2)
+    # left, bottom, width, height as fractions: a square of 3.42 inches, above the histogram if there is one
     place = (0.165, 0.335, 0.795, 0.795 * 4.3 / 5.5) if histogram else (0.165, 0.13, 0.795, 0.795 * 4.3 / 4.2)
     draw_diagram(diagram, figure.add_axes(place), palette=palette, start=start)
     if histogram is not None:
@@ -106,25 +107,11 @@ def event_figure(state: EventFigures, *, name: str, palette: Palette = LIGHT) ->
         [sum(part[at : at + 5]) + (part[100] if at == 95 else 0) for at in range(0, 100, 5)] for part in state.percents
     )
     left = [at / 20 for at in range(20)]
-    below.bar(
-        left,
-        [x / state.rows for x in misses],
-        0.05,
-        align="edge",
-        color=palette.band,
-        edgecolor=palette.faint,
-        linewidth=0.6,
-    )
-    below.bar(
-        left,
-        [-x / state.rows for x in events],
-        0.05,
-        align="edge",
-        color=palette.good,
-        edgecolor=palette.faint,
-        linewidth=0.6,
-    )
+    look: dict[str, Any] = {"align": "edge", "edgecolor": palette.faint, "linewidth": 0.6}
+    for sign, rows, colour in ((1, misses, palette.band), (-1, events, palette.good)):  # without the event upwards
+        below.bar(left, [sign * x / state.rows for x in rows], 0.05, color=colour, **look)
     below.axhline(0, color=palette.faint, linewidth=0.8)
+    # one scale for both directions
     most = max(max(events), max(misses)) / state.rows
     below.set(xlim=(0, 1), ylim=(-1.25 * most, 1.25 * most))
     for height, text in ((0.95, "without the event"), (0.05, "with it")):
@@ -275,6 +262,7 @@ def _confidence_pictures(section: Section, *, prefix: str) -> list[Picture]:
     for name, diagram, histogram in zip(names, section.diagrams, section.histograms, strict=False):
         assert diagram is not None
         figure = reliability_figure(diagram, histogram, palette=PLACEHOLDERS, start=start)
+        # outside what 95 % of calibrated models of this size show
         off = sum(one.off for one in diagram.bins)
         caption = (
             f"{name}: mean confidence {100 * diagram.confidence:.2f} %, accuracy {100 * diagram.accuracy:.2f} %; {off} of "
@@ -314,6 +302,7 @@ def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | Non
     with mpl.rc_context({"svg.fonttype": "none"}):  # letters as text: a tenth of the bytes, and readers find them
         figure.savefig(file, format="svg", metadata={"Date": None})
     svg = file.getvalue()
+    # without the XML declaration: the element stands within a page
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r">\s+<", "><", re.sub(r"\s*\n\s*", " ", svg))
     svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)  # a hundredth of a point is finer than any screen
@@ -321,6 +310,7 @@ def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | Non
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     for name, text in (titles or {}).items():
         svg = svg.replace(f'<g id="{name}">', f'<g id="{name}"><title>{text}</title>', 1)
+    # the same drawing gets the same ids, so that equal input gives equal bytes
     names = {
         name: f"{prefix}-{number}" for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', svg)))
     }

@@ -137,6 +137,7 @@ class Audit:
         last, first = self.last, self.before
         if last is None or first is None:
             return []
+        # groups are tested before and after on the same rows, and may be ranked differently
         old = {row.columns: row for row in first.rows}
         return [_cells(row, old.get(row.columns), compared=self.after is not None) for row in last.rows[:MOST]]
 
@@ -179,6 +180,7 @@ def audit(
     Raises:
         InputError: For columns that were named and are missing, of another length, or of too many categories.
     """
+    # a column that nobody named and that has a name for each row is an identifier, not a group
     left = dropped if named else (*dropped, *(name for name, values in columns.items() if unread(values)))
     columns = columns if named else {name: values for name, values in columns.items() if name not in left}
     if not columns:
@@ -209,6 +211,7 @@ def unread(values: Any) -> bool:
 
 
 def _cells(row: Subgroup, old: Subgroup | None, *, compared: bool) -> list[Cell]:
+    # 9 sorts a group that was not tested before behind all gaps, which are at most 1
     gaps = [_percent(row.gap)] if not compared else [("", 9.0) if old is None else _percent(old.gap), _percent(row.gap)]
     ends = (f"{_percent(row.all_low)[0]} to {_percent(row.all_high)[0]}", row.all_low)
     ece = (f"{100 * row.ece:.2f} %", row.ece)

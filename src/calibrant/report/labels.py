@@ -8,6 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from calibrant._core.config import json_data
 from calibrant._core.paths import atomic_write
 from calibrant.calibrators import MultiLabelCalibrator
 from calibrant.data.multilabel import MultiLabelPredictions
@@ -19,7 +20,6 @@ from calibrant.report.advice import MARGIN, Advice, Verdict, points
 from calibrant.report.figures import PLACEHOLDERS, dot_titles, inline_svg, panel_figure
 from calibrant.report.model import Picture, Table
 from calibrant.report.render import WORDY, check_format, environment, finished, versions
-from calibrant.report.tables import json_record
 from calibrant.report.wording import HOW_TO_READ_LABELS, TO_DO_LABELS
 
 PANELS = 6  # labels with a diagram of their own
@@ -77,6 +77,7 @@ class LabelReport:
         table = self.labels["before"]
         if not table.tested:
             return Verdict("unclear", "Too few rows or events to test any label", table.verdict), None
+        # adjusted for the number of labels: the worst of many is off by chance alone
         found = [row for row in table.tested if row.p_adjusted is not None and row.p_adjusted < 1 - table.level]
         worst = max(found or table.tested, key=lambda row: abs(row.gap))
         gap = points(abs(worst.gap))
@@ -119,6 +120,7 @@ class LabelReport:
         facts = [f"{self.name}: {rows} The event of each label is that it is 1; there is no top label."]
         facts += [f"After: {self.labels['after'].verdict}"] if self.after is not None else []
         if self.calibrator is not None:
+            # a label without enough events keeps the calibrator of all labels together
             kept = sum(fact.pooled == 1 for fact in self.calibrator.labels_fitted)
             base = type(self.calibrator.base).__name__
             shrunk = f"rare labels shrunk towards the pool; {kept} labels keep the pool's calibrator."
@@ -148,8 +150,8 @@ class LabelReport:
         """The figures as JSON data."""
         tables = self.labels.items()
         return {
-            "rows": [{"when": name, **json_record(row)} for name, rows in self.panels.items() for row in rows],
-            "labels": [{"when": name, **json_record(row)} for name, table in tables for row in table.rows],
+            "rows": [{"when": name, **json_data(row)} for name, rows in self.panels.items() for row in rows],
+            "labels": [{"when": name, **json_data(row)} for name, table in tables for row in table.rows],
             "worst_label": [{"when": name, "p_value": x.p_value, "verdict": x.verdict} for name, x in tables],
         }
 

@@ -241,6 +241,7 @@ def fingerprint(data: Data, *, digits: int = 16) -> str:
         columns = [data.p, data.y]
     for column in [*columns, data.weights]:
         if column is not None:
+            # dtype and shape too: the same bytes as other numbers are other data
             plain = column.detach().cpu().contiguous()
             digest.update(f"{plain.dtype}{tuple(plain.shape)}".encode())
             digest.update(plain.view(torch.uint8).numpy().data)

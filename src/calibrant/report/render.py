@@ -3,13 +3,11 @@
 import base64
 import hashlib
 import json
-import math
 import os
 import platform
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,9 +16,9 @@ import numpy as np
 import torch
 
 from calibrant._core.check import check_choice, check_sequence, refuse, shown
+from calibrant._core.config import json_data
 from calibrant._core.constraints import Each, Kind, Level, Natural, checked
 from calibrant._core.paths import as_path, atomic_write, check_suffix
-from calibrant.calibrators.auto.auto import Evidence
 from calibrant.plot.arguments import Label
 from calibrant.report.advice import MARGIN
 from calibrant.report.groups_report import FIRST, PROMISE
@@ -103,6 +101,7 @@ def check_format(path: str | os.PathLike[str], format: str | None) -> str:
     Raises:
         InputError: For another format, or a suffix that contradicts it.
     """
+    # a suffix that says another format than was asked for would mislead every reader of the file
     suffix = as_path(path).suffix.lower()
     known = {name: kind for kind, names in SUFFIXES.items() for name in names}
     chosen = check_choice(known.get(suffix, "html") if format is None else format, name="format", choices=FORMATS)
@@ -112,13 +111,6 @@ def check_format(path: str | os.PathLike[str], format: str | None) -> str:
 
 def _is_picture(value: object) -> bool:
     return isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(part, str) for part in value)
-
-
-def evidence_in_plain(evidence: Evidence) -> dict[str, Any]:
-    """Return the evidence as JSON data; figures of candidates that were not tried are None."""
-    plain = asdict(evidence)
-    finite = [{k: None if v in (math.inf, -math.inf) else v for k, v in trial.items()} for trial in plain["trials"]]
-    return plain | {"trials": finite}
 
 
 def versions() -> dict[str, str]:
@@ -181,6 +173,7 @@ def _html(context: dict[str, Any]) -> str:
 
 def finished(template: str, context: dict[str, Any]) -> str:
     """Return a page whose policy lets its own script run, by its hash, and no other."""
+    # rendered whole before the hash is taken: the policy names the script as it stands in the page
     page = environment().get_template(template).render(**context)
     page = re.sub(r"(?<=\d) %", "\u00a0%", page)  # no line break between a number and its percent sign
     script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
@@ -204,25 +197,25 @@ def _json(context: dict[str, Any]) -> str:
             "source": section.source,
             "calibrator": section.model.calibrated_with,
             "fingerprint": section.fingerprint,
-            "evidence": None if section.evidence is None else evidence_in_plain(section.evidence),
-            "verdict_before": asdict(section.verdicts[0]),
-            "verdict_after": None if section.verdicts[1] is None else asdict(section.verdicts[1]),
+            "evidence": json_data(section.evidence),
+            "verdict_before": json_data(section.verdicts[0]),
+            "verdict_after": json_data(section.verdicts[1]),
             "margin": section.margin,
-            "advice": asdict(section.advice),
-            "gains": [asdict(gain) for gain in section.gains],
+            "advice": json_data(section.advice),
+            "gains": json_data(section.gains),
             "words": section.words,
             "worst_bins": section.worst,
             "remarks": list(section.remarks),
-            "diagram_before": asdict(section.diagrams[0]),
-            "diagram_after": None if section.diagrams[1] is None else asdict(section.diagrams[1]),
-            "classes": [asdict(part) for part in section.classes],
-            "groups": [asdict(part) for part in section.groups],
+            "diagram_before": json_data(section.diagrams[0]),
+            "diagram_after": json_data(section.diagrams[1]),
+            "classes": json_data(section.classes),
+            "groups": json_data(section.groups),
             "event": None if section.event is None else section.event.plain,
-            "for_whom": None if section.audit is None else asdict(section.audit),
+            "for_whom": json_data(section.audit),
         }
         for section in context["sections"]
     ]
     rows = [row.plain() for section in context["sections"] for row in [*section.before, *section.after]]
-    tables = [asdict(block) for block in context["blocks"] if isinstance(block, Table)]
+    tables = [json_data(block) for block in context["blocks"] if isinstance(block, Table)]
     shown = {"title": context["title"], "notes": context["notes"], "tables": tables, "rows": rows, "models": models}
     return json.dumps(shown | {"versions": versions()}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -171,6 +171,7 @@ class Section:
         for pair in self.shown:
             states = [row for row in pair if row is not None]
             last, cells = states[-1], [(row.shown(row.value), row.interval + " %" * row.percent) for row in states]
+            # what a calibrated model shows by chance asks for nothing
             within = last.null_high is not None and last.value <= last.null_high
             todo = WITHIN_CHANCE if within else TO_DO.get(last.label.split("(")[0], "")
             shown = [cell if cell != " %" else "" for pair in cells for cell in pair]
@@ -303,6 +304,7 @@ def section_of(
     after = last.rows if len(states) > 1 else []
     classes = _parts([state.classes for state in states], class_name)
     groups = _parts([state.groups for state in states], str)
+    # small diagrams show the state that would be used: after calibration, if there is one
     in_class, in_group = partial(_diagram, last.classes), last.group_diagram or partial(_diagram, last.groups)
     events = tuple(
         EventFigures(state.cells, state.event_ece, state.independent) for state in states if state.event_ece is not None
@@ -426,6 +428,7 @@ def class_bins(flat: BinTable | None, *, classes: int) -> dict[int, Binned]:
     """Return the bins of each class, from those of all classes in one table."""
     assert flat is not None  # the state of bins of equal width
     columns = (part.view(classes, BINS) for part in (flat.count, flat.sum_p, flat.sum_y))
+    # Σ w² of sampling weights, by which noise is told from error
     squares = [None] * classes if flat.squares is None else flat.squares.view(classes, BINS)
     rows = zip(*columns, squares, strict=True)
     tables = [BinTable(count, p, y, flat.total, of) for count, p, y, of in rows]
@@ -592,12 +595,14 @@ def _figures(states: States, row: Any) -> Figures:
 
 def _gains(states: States, after: States, *of: "LossGain") -> list[Gain]:
     """Return the calibrator's gain over doing nothing; none for rows with groups, or few errors, for which it does not hold."""
+    # the effective number of wrong decisions, before and after
     wrong = min(float(one[Moments(_PANEL[0])].decided[0, 0]) for one in (states, after))
     if not of or states[ByGroup()].any or wrong < FEWEST_COMPARED:
         return []
     total, squares, rows = states[of[0]]
     if rows < 2 or not math.isfinite(squares):
         return []
+    # Σ x / N and its normal interval, s² = Σ x² / N − mean²
     mean = total / rows
     half = normal_quantile((1 + LEVEL) / 2) * math.sqrt(max(squares / rows - mean**2, 0.0) / rows)
     return [Gain(NOTHING, mean, mean - half, mean + half)]
@@ -628,6 +633,7 @@ def _unweighted(rows: ParquetRows) -> ParquetRows:
 
 def _curve(cells: BinTable) -> Curve:
     """Return points of the risk-coverage curve at the cells' edges, where it is exact, most confident first."""
+    # from the most confident cell down
     count, wrong = cells.count.flip(0), (cells.count - cells.sum_y).flip(0)
     filled = torch.nonzero(count)[:, 0]
     taken, errors = count[filled].cumsum(0).double(), wrong[filled].cumsum(0)
@@ -681,6 +687,7 @@ class GroupSums:
         return cls(keys[:0], sums[:0], dropped) if dropped else cls(keys, sums)
 
     def __add__(self, other: "GroupSums") -> "GroupSums":
+        # a group may have rows in several pieces
         keys, place = torch.unique(torch.cat([self.keys, other.keys]), return_inverse=True)
         sums = torch.zeros(len(keys), 3, BINS, dtype=torch.float64)
         sums.index_add_(0, place, torch.cat([self.sums, other.sums]))
@@ -708,6 +715,7 @@ class ByGroup:
         if data.groups is None or len(keys) > MOST_GROUPS:
             return GroupSums.of(keys, torch.zeros(len(keys), 3, BINS, dtype=torch.float64))
         p = data.confidence
+        # one table of groups × bins
         table = BinTable.from_pairs(code * BINS + EqualWidth(BINS).assign(p), p, data.correct, bins=len(keys) * BINS)
         parts = [part.double().view(-1, BINS) for part in (table.count, table.sum_p, table.sum_y)]
         return GroupSums.of(keys, torch.stack(parts, dim=1))
@@ -758,6 +766,7 @@ def audit_streamed(passes: Passes | None, calibrator: Calibrator | None) -> Audi
     """
     if passes is None:
         return None
+    # every row is taken with one probability, so that the sample is one of all shards
     share = min(1.0, MOST_AUDITED / passes.rows.rows)
     parts = ParquetSource(passes, units=SampledPieces(share)).part(sampled, add, calibrator)
     if parts is None:
@@ -786,6 +795,7 @@ class SampledPieces:
     share: float
 
     def __call__(self, rows: ParquetRows, shard: Shard) -> Iterator[Predictions]:
+        # seeded by the place of the rows: the same ones are taken in any order of the shards
         rng = np.random.default_rng([zlib.crc32(shard.file.encode()), shard.row_group])
         for piece in rows.read(shard):
             taken = np.ones(len(piece), dtype=bool) if self.share >= 1 else rng.random(len(piece)) < self.share

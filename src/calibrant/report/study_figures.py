@@ -63,6 +63,7 @@ def study_figure(drawing: Drawing) -> "Figure":
     """
     from matplotlib.figure import Figure
 
+    # half an inch for the heading and .15 for each row's titles
     rows = math.ceil(len(drawing.panels) / drawing.columns)
     width, height = SIZE
     size = (width * drawing.columns, (height + 0.15) * rows + 0.5)
@@ -118,6 +119,7 @@ def _draw_plot(plot: Plot, ax: "Axes") -> None:
     ax.set(xlabel=plot.x_label, ylabel=plot.y_label)
     if plot.ticks:
         ax.set_xticks([place for place, _ in plot.ticks], labels=[text for _, text in plot.ticks])
+    # from 0, so that differences are not magnified by the axis; NaN is a training that failed
     values = [scale * y for line in plot.lines for y in (*line.y, *line.high) if not math.isnan(y)]
     if values and min(values) >= 0 and max(values) > 0:
         ax.set_ylim(0, 1.05 * max(values))
@@ -147,6 +149,7 @@ def _draw_bars(bars: Bars, ax: "Axes") -> None:
     widths = [high - low for low, high in zip(bars.edges, bars.edges[1:], strict=False)]
     for (label, heights), colour in zip(bars.groups, SHADES, strict=False):
         ax.bar(bars.edges[:-1], heights, widths, bottom=below, align="edge", color=colour, label=label, linewidth=0)
+        # stacked: each group stands on those before
         below = [a + b for a, b in zip(below, heights, strict=True)]
     ax.set(xlabel=bars.x_label, ylabel=bars.y_label)
 
@@ -154,6 +157,7 @@ def _draw_bars(bars: Bars, ax: "Axes") -> None:
 def _legends(panels: Sequence[Panel], axes: Sequence["Axes"], figure: "Figure") -> None:
     """Add one legend below the panels if all have the same entries, else one to each panel."""
     entries = [_labels(panel) for panel in panels]
+    # panels that show fewer lines show the first of them
     common = max(entries, key=len, default=())
     if not common:
         return

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from calibrant._core.config import json_data
 from calibrant._core.constraints import Natural, checked
 from calibrant.data.checks import Data
 from calibrant.data.multilabel import MultiLabelPredictions
@@ -61,9 +62,10 @@ class Row:
     def plain(self) -> dict[str, Any]:
         """Return the row as JSON data: values are fractions; missing and non-finite ones are None."""
         names = ("file", "split", "calibrator", "metric", "value", "low", "high", "null_high", "n")
+        # absent unless rows have them: the keys of plain files stay as they were
         beside = {name: held for name in ("group", "effective") if (held := getattr(self, name)) is not None}
-        several = {} if self.of_labels is None else json_record(self.of_labels)
-        return several | {name: finite(getattr(self, name)) for name in names} | beside
+        several = {} if self.of_labels is None else json_data(self.of_labels)
+        return several | {name: json_data(getattr(self, name)) for name in names} | beside
 
     def shown(self, value: float | None) -> str:
         """Return ``value``, one of this row's numbers, formatted with its unit."""
@@ -121,6 +123,7 @@ def measure(
         return rows_of_labels(multilabel_panel(data, draws=draws), file=file, split=split, calibrator=calibrator)
     check_data(data, weighted=True)
     chosen = default_metrics(data) if metrics is None else metrics
+    # two draws are the fewest that a limit can be a quantile of; without draws none is asked for
     measured = panel(data, metrics=chosen, uncertainty=draws > 0, draws=max(draws, 2))
     return rows_of(measured, chosen, file=file, split=split, calibrator=calibrator, group=group)
 
@@ -168,13 +171,3 @@ def label_of(value: Any) -> str:
             nested = dataclasses.is_dataclass(held)
             shown.append(label_of(held) if nested else f"{field.name}={held!r}")
     return type(value).__name__ + (f"({', '.join(shown)})" if shown else "")
-
-
-def finite(value: Any) -> Any:
-    """Return ``value``, or None for a number that JSON cannot hold."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def json_record(record: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass as JSON data, with None for numbers that JSON cannot hold."""
-    return {name: finite(value) for name, value in asdict(record).items()}

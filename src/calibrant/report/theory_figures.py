@@ -53,6 +53,7 @@ def theory_figure(numbers: FigureNumbers) -> "Figure":
     columns = 1 if count == 1 else 2
     rows = -(-count // columns)
     figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * rows), layout="constrained", facecolor="white")
+    # two grid columns a panel, so that a last single panel can stand in the middle
     grid = figure.add_gridspec(rows, 2 * columns)
     for index, panel in enumerate(numbers.panels):
         row, column = divmod(index, columns)
@@ -171,6 +172,7 @@ def _draw_isolines(panel: Isolines, ax: "Axes") -> None:
 
 def _draw_arrows(panel: Arrows, ax: "Axes") -> None:
     x, y = _flat(panel.starts)
+    # an arrow from each starting point to where it is mapped
     to_x, to_y = _flat(panel.ends)
     u, v = ([b - a for a, b in zip(*pair, strict=True)] for pair in ((x, to_x), (y, to_y)))
     ax.plot(x, y, ".", color=LIGHT.faint, markersize=2.5)
@@ -179,6 +181,7 @@ def _draw_arrows(panel: Arrows, ax: "Axes") -> None:
 
 def _draw_heat(panel: Heat, ax: "Axes") -> None:
     x, y = _flat(panel.rows)
+    # a symmetric range: white is 0
     reach = max(abs(value) for value in panel.values)
     levels = [reach * step / 8 for step in range(-8, 9)]
     filled = ax.tricontourf(x, y, panel.values, levels=levels, cmap="RdBu_r")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant._core.arguments import check_mapping
 from calibrant._core.check import check_kind, check_number, check_sequence
+from calibrant._core.config import json_data
 from calibrant._core.constraints import checked
 from calibrant.binning import EqualWidth
 from calibrant.errors import InputError, Remedy
@@ -100,8 +101,8 @@ class Audit:
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON data."""
-        figures = {name: _plain(one) for name, one in self.figures.items()}
-        lines = [{**vars(line), "interval": _plain(line.interval)} for line in self.lines]
+        figures = {name: json_data(one) for name, one in self.figures.items()}
+        lines = [json_data(line) for line in self.lines]
         counts = {name: getattr(self, name) for name in ("labels", "unlabelled", "looks", "verdict", "more")}
         return {"figures": figures, "lines": lines, **counts}
 
@@ -272,10 +273,3 @@ class _Binned:
         total, error = float(np.abs(self.gap).sum()), math.sqrt(float(self.variance.sum()))
         reach = _ABSOLUTE * float(np.sqrt(self.variance).sum()) + z * math.sqrt(_ABSOLUTE_VARIANCE) * error
         return total - reach, total + z * error
-
-
-def _plain(one: Interval) -> dict[str, Any]:
-    return {
-        name: value if not isinstance(value, float) or math.isfinite(value) else None
-        for name, value in vars(one).items()
-    }
