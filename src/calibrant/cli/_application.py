@@ -243,7 +243,7 @@ class OneSentenceGroup(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, which needs a sentence of each command and none of the commands."""
-        commands = {
+        commands: dict[str, Any] = {
             name: TyperCommand(name=name, help=summary_of(name, home), rich_markup_mode="markdown")
             for name, home in self.names.items()
         }

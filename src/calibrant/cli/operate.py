@@ -274,8 +274,10 @@ def decide(
         costs.check_classes(rows.named.class_names)
     fitted = calibrant.load(on.calibrator) if on.calibrator else Identity().fit(data.logits, data.need_labels())
     calibrated = rows.through(fitted) if on.calibrator else data
+    rule: Any
+    found: Any
     if costs is not None:
-        rule: Any = thresholds(costs.table, reject=action.reject)
+        rule = thresholds(costs.table, reject=action.reject)
         found, qualifies = weigh(rule, costs.actions, calibrated), True
         outputs.draw(calibrated)
     else:

@@ -254,8 +254,10 @@ def check(
     alpha = min(DIRECTION, TOGETHER / len(requested))
     wanted = (tuple(dict.fromkeys(name for kind, name, _ in requested if kind != "no_worse")), columns, costs)
     # one path: sums of chunks are added, and in memory the rows are a single chunk
-    streamed = isinstance(predictions, RowSource)
-    sums = predictions.fold(_of_stream, _joined, *wanted) if streamed else _chunk_sums(predictions, *wanted)
+    if isinstance(predictions, RowSource):
+        sums = predictions.fold(_of_stream, _joined, *wanted)
+    else:
+        sums = _chunk_sums(predictions, *wanted)
     lines = []
     for kind, name, limit in requested:
         note = ""
