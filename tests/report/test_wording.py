@@ -76,7 +76,10 @@ def test_a_calibrated_model_with_many_rows_is_left_as_it_is() -> None:
 def test_every_state_of_the_verdict(
     value: float, low: float | None, high: float | None, null: float | None, state: str
 ) -> None:
-    row = Row("f", "s", None, repr(ECE()), value, low, high, null, 100, "ECE", True, null)
+    row = Row(
+        file="f", split="s", calibrator=None, metric=repr(ECE()), value=value, low=low, high=high, null_high=null, n=100,
+        label="ECE", percent=True, null_mean=null,
+    )  # fmt: skip
     found = verdict_of([row], Diagram([], 0.9, 0.9 - value, value, 100))
     assert found.state == state
     assert found.headline

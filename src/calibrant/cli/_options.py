@@ -14,11 +14,12 @@ import typer
 
 from calibrant._core.paths import check_source, shown
 from calibrant.cli._application import LABEL
-from calibrant.cli._io import STREAM, readable, working
+from calibrant.cli._io import STREAM, bar, kept_progress, readable, working
 from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
     from calibrant._core.files import Array
+    from calibrant.calibrators import Calibrator
     from calibrant.data.formats import Layout, Named
     from calibrant.data.multilabel import MultiLabelPredictions
     from calibrant.data.predictions import BinaryPairs, Predictions
@@ -497,19 +498,14 @@ def refuse_typed(context: typer.Context, names: Sequence[str], *, where: str, re
         InputError: If one of them was typed.
     """
     if found := typed(context, names):
-        raise InputError(
-            "only options that have an effect", f"{' and '.join(found)} for {where}", remedy or _leave_out(found)
-        )
+        remedy = remedy or ("leave it out" if len(found) == 1 else "leave them out")
+        raise InputError("only options that have an effect", f"{' and '.join(found)} for {where}", remedy)
 
 
 def refuse_for_several(context: typer.Context, *names: str) -> None:
     """Refuse ``names``, and every option on what a file holds that has no effect on several labels a row."""
     reading = [one.name for one in fields(Inputs) if one.name not in ("columns", "label", "kind")]
     refuse_typed(context, [*reading, "example", *STREAMING, *names], where="--multilabel")
-
-
-def _leave_out(options: Sequence[str]) -> str:
-    return "leave it out" if len(options) == 1 else "leave them out"
 
 
 @dataclass(frozen=True)
@@ -593,6 +589,29 @@ class Execution:
         calibrator = None if on.calibrator is None else calibrant.load(on.calibrator)
         [path] = parts_of(file, on.split, self.context).values()
         return ParquetSource(Passes(ParquetRows(path), "a gate"), units=Pieces(calibrator))
+
+    def fit(self, path: Path, calibrator: Calibrator) -> Calibrator:
+        """Return the calibrator fitted on streamed rows; stopped and started again, it goes on.
+
+        Raises:
+            InputError: For a method that cannot be fitted by sums, or that goes by features where there are none.
+        """
+        from calibrant._core.check import refuse
+        from calibrant.data.record import is_beside
+        from calibrant.scale import fit_streamed
+        from calibrant.scale.rows import ParquetRows
+
+        name = shown(path)
+        if calibrator.needs_features and not any(map(is_beside, ParquetRows(path).beside or ())):
+            raise refuse("features to calibrate by", f"none in {name}", "name the columns feature:NAME")
+        with bar(f"fitting {name}") as progress, kept_progress(path, None, f"fit {calibrator!r}") as checkpoint:
+            return fit_streamed(
+                calibrator,
+                path,
+                executor=self.runner,
+                checkpoint=checkpoint,
+                progress=lambda begun, done, total: progress(done, total, f"fitting {name}, pass {begun}"),
+            )
 
 
 def is_streamed(file: str) -> bool:

@@ -142,7 +142,7 @@ def _streamed_rows(
     """Yield figures over the splits of streamed data, before and after ``calibrator``; stopped, those of metrics go on."""
     from calibrant.evaluate import panel_of_sums
     from calibrant.report.model import as_text
-    from calibrant.report.tables import rows_of, rows_of_labels
+    from calibrant.report.tables import panel_rows, rows_of_labels
     from calibrant.scale import evaluate_multilabel_streamed, evaluate_streamed
     from calibrant.scale.rows import ParquetRows
 
@@ -160,7 +160,7 @@ def _streamed_rows(
                     rows, metrics=metrics, calibrator=fitted, checkpoint=checkpoint, executor=execution.runner,
                     progress=progress, draws=what.draws,
                 )  # fmt: skip
-            yield from rows_of(figures, metrics, file=file, split=part, calibrator=as_text(fitted))
+            yield from panel_rows(figures, metrics, file=file, split=part, calibrator=as_text(fitted))
 
 
 def _measure_file(
@@ -260,8 +260,9 @@ def parse_metric(text: str) -> Metric:
     Raises:
         InputError: If there is no such metric, or no such option.
     """
-    from calibrant import binning, metrics
+    from calibrant import metrics
     from calibrant._core.config import build
+    from calibrant.binning import EqualMass, EqualWidth
 
     name, _, rest = text.partition(":")
     known_names = _concrete()
@@ -273,7 +274,8 @@ def parse_metric(text: str) -> Metric:
     known = {field.name for field in dataclasses.fields(getattr(metrics, name))}
     if "binning" in known and options.keys() & {"bins", "binning"}:
         count = {"bins": options.pop("bins")} if "bins" in options else {}
-        options["binning"] = build({"type": options.pop("binning", "EqualWidth"), **count}, families=[binning])
+        table = {"type": options.pop("binning", "EqualWidth"), **count}
+        options["binning"] = build(table, families=[], classes=(EqualWidth, EqualMass))
     if strange := sorted(set(options) - known):
         may = ", ".join(sorted(known | ({"bins"} if "binning" in known else set()))) or "none"
         raise InputError(f"options of {name} among {may}", f"{strange[0]!r}", "leave it out")

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._core.paths import shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import (
     STREAM,
     Findings,
-    bar,
-    kept_progress,
     readable,
     say_evidence,
     say_json,
@@ -172,35 +168,9 @@ def _fit_streamed(
     [(part, place)] = parts_of(source.path, chosen.split, execution.context).items()
     with writable(output, suffix=".safetensors", inputs=[source.path, str(place), *chosen.beside(inputs)]) as path:
         made = chosen.make(chosen.method or AUTO)
-        fitted = fit_streamed_file(place, made, execution)
+        fitted = execution.fit(place, made)
         fitted.save(path)
     _say(fitted, Findings(), output=output, split=part, as_json=as_json)
-
-
-def fit_streamed_file(path: Path, calibrator: Calibrator, execution: Execution) -> Calibrator:
-    """Fit a calibrator on streamed rows.
-
-    Stopped and started again, it goes on.
-
-    Raises:
-        InputError: For a method that cannot be fitted by sums, or that goes by features where there are none.
-    """
-    from calibrant._core.check import refuse
-    from calibrant.data.record import is_beside
-    from calibrant.scale import fit_streamed
-    from calibrant.scale.rows import ParquetRows
-
-    name = shown(path)
-    if calibrator.needs_features and not any(map(is_beside, ParquetRows(path).beside or ())):
-        raise refuse("features to calibrate by", f"none in {name}", "name the columns feature:NAME")
-    with bar(f"fitting {name}") as progress, kept_progress(path, None, f"fit {calibrator!r}") as checkpoint:
-        return fit_streamed(
-            calibrator,
-            path,
-            executor=execution.runner,
-            checkpoint=checkpoint,
-            progress=lambda begun, done, total: progress(done, total, f"fitting {name}, pass {begun}"),
-        )
 
 
 def _fit_and_measure(data: Any, made: Any, *, file: str, split: str) -> tuple[Any, Findings]:

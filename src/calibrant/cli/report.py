@@ -32,7 +32,6 @@ from calibrant.cli._options import (
     refuse_typed,
     split_places,
 )
-from calibrant.cli.fit import fit_streamed_file
 from calibrant.errors import InputError, LeakError
 
 if TYPE_CHECKING:
@@ -305,7 +304,7 @@ def _section_of(
         splits = {} if evaluated == Path(file) else split_places(Path(file))
         found = _other_split(fitting, splits, shown(file), execution.context)
         if found is not None:
-            calibrator = fit_streamed_file(splits[found], make_calibrator(fitting.method or AUTO), execution)
+            calibrator = execution.fit(splits[found], make_calibrator(fitting.method or AUTO))
     name = Path(shown(Path(file).resolve()))
     with bar(f"reporting on {shown(file)}") as progress, kept_progress(evaluated, calibrator, "report") as checkpoint:
         return diagnose_streamed(

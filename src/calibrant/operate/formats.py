@@ -7,13 +7,14 @@ from typing import Annotated
 from xml.etree import ElementTree as ET
 
 from calibrant._core.constraints import Kind, Text, checked
-from calibrant.operate.check import Check, Line
+from calibrant.operate.check import Check
 from calibrant.operate.monitor import LEVEL, Monitor
 from calibrant.operate.watched import Block, show_time
 
 __all__ = ["annotations", "to_html", "to_junit", "to_markdown", "to_prometheus"]
 Found = Annotated[Check, Kind(Check, "make it with calibrant.operate.check")]
 Watching = Annotated[Monitor, Kind(Monitor, "make it with calibrant.operate.Monitor(reference)")]
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 200, 80, 24  # _LEFT holds labels such as -9.99e-05
 _MARKS = {"pass": "✅", "fail": "❌", "not enough evidence": "❔"}
 
 
@@ -41,7 +42,7 @@ def to_markdown(found: Found, *, title: Text = "Calibration gate") -> str:
     for line in found.lines:
         cells = [
             line.name, f"{_MARKS[line.verdict]} {line.verdict}", f"{line.value:.4f}", f"{line.low:.4f} and {line.high:.4f}",
-            f"{line.n:,}", _advice(line),
+            f"{line.n:,}", "; ".join(filter(None, (line.more, line.note))),
         ]  # fmt: skip
         lines.append("| " + " | ".join(map(_cell, cells)) + " |")
     lines += ["", f"Each bound is wrong with probability at most {100 * found.alpha:.3g} %."]
@@ -84,16 +85,11 @@ def annotations(found: Found) -> Iterator[str]:
     Args:
         found: The result of ``check``.
     """
-    return (_command(line) for line in found.lines if line.verdict != "pass")
-
-
-def _command(line: Line) -> str:
-    kind = "error" if line.verdict == "fail" else "warning"
-    return f"::{kind} title={_property(line.name)}::{_escape(str(line))}"
-
-
-def _advice(line: Line) -> str:
-    return "; ".join(filter(None, (line.more, line.note)))
+    for line in found.lines:
+        if line.verdict != "pass":
+            kind, title = "error" if line.verdict == "fail" else "warning", _escape(line.name)
+            # in a property ":" and "," end it
+            yield f"::{kind} title={title.replace(':', '%3A').replace(',', '%2C')}::{_escape(str(line))}"
 
 
 def _cell(text: str) -> str:
@@ -108,13 +104,6 @@ def _xml(text: str) -> str:
 
 def _escape(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _escape(text).replace(":", "%3A").replace(",", "%2C")
-
-
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 200, 80, 24  # _LEFT holds labels such as -9.99e-05
 
 
 @checked

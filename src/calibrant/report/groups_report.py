@@ -14,7 +14,7 @@ from calibrant.evaluate.subgroups import Subgroup, Subgroups
 from calibrant.report.advice import MARGIN, Advice, Verdict, commands_of, points
 from calibrant.report.model import Model, Subject
 
-__all__ = ["PROMISE", "Audit", "audit", "audit_of", "group_findings", "unread"]
+__all__ = ["PROMISE", "Audit", "audit", "audit_of", "unread"]
 
 FIRST = 8  # groups shown at once; the others are folded
 MOST = 100  # groups in the page; JSON has all
@@ -187,22 +187,13 @@ def audit(
         return Audit((), None, unread=left, reason="No column of few categories or of numbers lies beside the rows.")
     names = tuple(map(str, columns))
     try:
-        first = _groups(before, columns)
-        second = None if after is None else _groups(after, columns)
+        first = subgroups(before, columns, minimum=MINIMUM)
+        second = None if after is None else subgroups(after, columns, minimum=MINIMUM)
     except (NoIntervalError, InputError) as error:
         if named and isinstance(error, InputError):
             raise
         return Audit(names, None, unread=left, reason=f"Groups are not tested: {error}.")
     return Audit(names, first, second, left)
-
-
-def group_findings(found: Audit | None) -> list[str]:
-    """Return the sentence at the top of the page if a group is significant."""
-    return [f"For whom: {found.finding}"] if found is not None and found.finding else []
-
-
-def _groups(data: Data, columns: Any) -> Subgroups:
-    return subgroups(data, columns, minimum=MINIMUM)
 
 
 def unread(values: Any) -> bool:

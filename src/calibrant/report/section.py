@@ -24,6 +24,7 @@ from calibrant.data.checks import Data, Summed, need_predictions, need_rows
 from calibrant.data.leakage import rows_of
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import is_beside
+from calibrant.evaluate.panel import PanelRow
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric
 from calibrant.plot.arguments import Label, check_names
 from calibrant.plot.diagrams import Bin, Diagram, diagram_from, diagram_of, event_pairs, is_event
@@ -40,9 +41,9 @@ from calibrant.report.advice import (
     verdict_of,
 )
 from calibrant.report.events import Cells, EventFigures, EventSection, mass_table, percents
-from calibrant.report.groups_report import Audit, audit, audit_of, group_findings, unread
+from calibrant.report.groups_report import Audit, audit, audit_of, unread
 from calibrant.report.model import Model, Subject, Table, fingerprint, name_of_class
-from calibrant.report.tables import Row, in_percent, label_of, measure
+from calibrant.report.tables import Row, measure, panel_rows
 from calibrant.report.wording import (
     HOW_TO_READ,
     HOW_TO_READ_AN_EVENT,
@@ -332,7 +333,7 @@ def section_of(
             "class": [(part.name, in_class(part.key)) for part in classes[:PANELS] if part.key in last.classes],
             "group": [(part.name, in_group(part.key)) for part in groups[:PANELS]],
         },
-        words=facts + group_findings(audit),
+        words=facts + ([f"For whom: {audit.finding}"] if audit is not None and audit.finding else []),
         fingerprint=fingerprint,
         remarks=remarks,
         audit=audit,
@@ -496,7 +497,13 @@ def diagnose_streamed(
     """
     check_calibrator(calibrator)
     check_execution(executor, progress)
-    rows = _unweighted(ParquetRows(path))
+    rows = ParquetRows(path)
+    if rows.weight_kind is not None:
+        remedy = (
+            "its limits if calibrated are drawn from counts of rows: leave that column out, evaluate these rows by "
+            "evaluate_streamed, or report on a file of them, which is read whole"
+        )
+        raise refuse("rows without weights for a report on streamed data", f"{rows.weight_kind} weights", remedy)
     subject = Subject(name or Path(path).name, calibrator, source or os.fspath(path), split)
     class_names = check_names(class_names, classes=rows.classes)
     passes = _AllPasses(rows, executor, checkpoint, progress, count=1 + (calibrator is not None) + has_features(rows))
@@ -525,6 +532,7 @@ def _sums(classes: int) -> list[Any]:
     return [*map(Moments, _PANEL), *event, _ECE, CLASSES, Cells(), Cells(decision=True), ByGroup()]
 
 
+@dataclass
 class _AllPasses:
     """The passes of a report, whose progress is reported as that of all; each has a checkpoint of its own beside the first's.
 
@@ -536,17 +544,12 @@ class _AllPasses:
         count: Number of passes.
     """
 
-    def __init__(
-        self, rows: ParquetRows, executor: Executor, checkpoint: Any, progress: Progress | None, *, count: int
-    ) -> None:
-        self.rows, self.executor, self.checkpoint, self.progress, self.count = (
-            rows,
-            executor,
-            checkpoint,
-            progress,
-            count,
-        )
-        self.done: list[Passes] = []
+    rows: ParquetRows
+    executor: Executor
+    checkpoint: Any
+    progress: Progress | None
+    count: int
+    done: list[Passes] = field(default_factory=list)
 
     def _settings(self, name: str) -> dict[str, Any]:
         checkpoint, before, total = self.checkpoint, len(self.done) * self.rows.rows, self.count * self.rows.rows
@@ -616,19 +619,10 @@ def _row(subject: Subject, states: States, calibrator: str | None, measured: Any
         # labels drawn independently by row would give clustered rows a limit that they exceed too often
         if draws and not states[ByGroup()].any:
             ends = measured.figures(state, draws=draws, seed=0, level=LEVEL)
-    place = (subject.source or subject.name, subject.split, calibrator, repr(metric), measured.value(state))
-    low, high, limit, mean = (ends.get(name) for name in ("low", "high", "null_high", "null_mean"))
-    return Row(*place, low, high, limit, int(states[_ECE].total), label_of(metric), in_percent(metric), mean)
-
-
-def _unweighted(rows: ParquetRows) -> ParquetRows:
-    if rows.weight_kind is not None:
-        remedy = (
-            "its limits if calibrated are drawn from counts of rows: leave that column out, evaluate these rows by "
-            "evaluate_streamed, or report on a file of them, which is read whole"
-        )
-        raise refuse("rows without weights for a report on streamed data", f"{rows.weight_kind} weights", remedy)
-    return rows
+    known = {name: ends.get(name) for name in ("low", "high", "null_high", "null_mean")}
+    figure = PanelRow(repr(metric), measured.value(state), n=int(states[_ECE].total), **known)
+    file = subject.source or subject.name
+    return panel_rows([figure], [metric], file=file, split=subject.split, calibrator=calibrator)[0]
 
 
 def _curve(cells: BinTable) -> Curve:

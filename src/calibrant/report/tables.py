@@ -12,7 +12,7 @@ from calibrant.data.checks import Data
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.evaluate import default_metrics, multilabel_panel, panel
 from calibrant.evaluate.multilabel import MultiLabelRow
-from calibrant.evaluate.panel import Metrics
+from calibrant.evaluate.panel import Metrics, PanelRow
 from calibrant.metrics import Metric
 from calibrant.plot.arguments import Label, check_data
 
@@ -20,25 +20,16 @@ _NOT_PERCENT = ("proper score", "ranking")  # notions whose values are no fracti
 _UNINFORMATIVE = 0.25  # 97.5 % limit if calibrated above which a figure is left out
 
 
-@dataclass(frozen=True)
-class Row:
-    """One figure: a metric of one split of one file, before (``calibrator`` None) or after calibration.
+@dataclass(frozen=True, kw_only=True)
+class Row(PanelRow):
+    """One figure of the panel, and where it is from: one split of one file, before (``calibrator`` None) or after calibration.
 
     Args:
         file: Where the predictions came from.
         split: Name of the split.
         calibrator: The repr of the fitted calibrator, or None.
-        metric: The metric's repr.
-        value: Its value.
-        low: Lower end of its 95 % interval, or None where no interval is known to cover.
-        high: Upper end.
-        null_high: The 97.5 % limit if calibrated: a perfectly calibrated model of this size stays below it in 97.5 % of
-            draws. None for figures without one.
-        n: Rows of the split.
         label: The metric's short name, for tables.
         percent: Whether tables show it in percent.
-        null_mean: The mean figure of calibrated models of this size, or None.
-        effective: Effective sample size of rows with sampling weights; None without such weights.
         group: Subgroup of the split, such as "region=EU", or None for the whole split.
         of_labels: For rows with several labels, the figure over them ("pooled", or "macro": the mean over labels); else None.
     """
@@ -46,16 +37,8 @@ class Row:
     file: str
     split: str
     calibrator: str | None
-    metric: str
-    value: float
-    low: float | None
-    high: float | None
-    null_high: float | None
-    n: int
     label: str
     percent: bool
-    null_mean: float | None = None
-    effective: float | None = None
     group: str | None = None
     of_labels: MultiLabelRow | None = None
 
@@ -125,10 +108,10 @@ def measure(
     chosen = default_metrics(data) if metrics is None else metrics
     # two draws are the fewest that a limit can be a quantile of; without draws none is asked for
     measured = panel(data, metrics=chosen, uncertainty=draws > 0, draws=max(draws, 2))
-    return rows_of(measured, chosen, file=file, split=split, calibrator=calibrator, group=group)
+    return panel_rows(measured, chosen, file=file, split=split, calibrator=calibrator, group=group)
 
 
-def rows_of(figures: Sequence[Any], metrics: Sequence[Metric], **place: Any) -> list[Row]:
+def panel_rows(figures: Sequence[Any], metrics: Sequence[Metric], **place: Any) -> list[Row]:
     """Return a row of each figure of a panel, or of streamed rows, at a ``place``: file, split, calibrator and group."""
     pairs = zip(figures, metrics, strict=True)
     return [Row(**place, **asdict(one), label=label_of(metric), percent=in_percent(metric)) for one, metric in pairs]
