@@ -136,7 +136,7 @@ def _say_lines(found: Check) -> None:
 
 
 @with_groups
-def check(context: typer.Context, inputs: Inputs, given: Limits, gate: Gate, on: OneSplit) -> None:
+def check(context: typer.Context, inputs: Inputs, given: Limits, gate: Gate, chosen: OneSplit) -> None:
     """Check limits on metrics: each is met, violated, or undecided because there are too few rows.
 
     Exit code 0: all limits pass. 1: one fails. 3: not enough evidence. 2: an error. In GitHub Actions the command also
@@ -156,23 +156,23 @@ def check(context: typer.Context, inputs: Inputs, given: Limits, gate: Gate, on:
 
     limits = given.read(context)
     costs = None if given.costs is None else costs_in(given.costs)
-    read = [on.file, given.baseline, given.policy, given.costs, on.calibrator, *inputs.beside]
+    read = [chosen.file, given.baseline, given.policy, given.costs, chosen.calibrator, *inputs.beside]
     check_outputs(gate.junit, gate.markdown, inputs=read)
     before = None
     if given.baseline is not None:
-        before = inputs.read(Source(given.baseline, shown(given.baseline)), on.split).data
-    source = inputs.sources(on.file)[0]
+        before = inputs.read(Source(given.baseline, shown(given.baseline)), chosen.split).data
+    source = inputs.sources(chosen.file)[0]
     execution = Execution(context, refused=("class_dim", "ignore_index", "baseline", "no_worse"))
     data: Any
     features: Any = limits.by
     if execution.streams(source.path):
         if limits.no_worse:
             raise InputError(f"limits of {source.shown} alone, which is streamed", "no_worse", "leave it out")
-        data = execution.rows(source.path, on)
+        data = execution.rows(source.path, chosen)
     else:
         with working(f"reading {source.shown}"):
-            rows = inputs.read(source, on.split, names_used=costs is not None)
-            data = rows.through(on.calibrator)
+            rows = inputs.read(source, chosen.split, names_used=costs is not None)
+            data = rows.through(chosen.calibrator)
         if costs is not None:
             costs.check_classes(rows.named.class_names)
         features = {name: rows.column(name) for name in limits.by} or None
@@ -245,7 +245,7 @@ class Rule:
 
 @with_groups
 def decide(
-    context: typer.Context, inputs: Inputs, promise: Promise, action: Actions, outputs: Rule, on: OneSplit
+    context: typer.Context, inputs: Inputs, promise: Promise, action: Actions, outputs: Rule, chosen: OneSplit
 ) -> None:
     """Find the confidence above which answers on new rows of the same kind have at most the given error.
 
@@ -266,14 +266,14 @@ def decide(
     from calibrant.operate.decide import weigh
 
     costs = action.read(context)
-    source = inputs.sources(on.file)[0]
-    outputs.check(inputs=[on.file, on.calibrator, action.costs, *inputs.beside])
-    rows = inputs.read(source, on.split, names_used=costs is not None)
+    source = inputs.sources(chosen.file)[0]
+    outputs.check(inputs=[chosen.file, chosen.calibrator, action.costs, *inputs.beside])
+    rows = inputs.read(source, chosen.split, names_used=costs is not None)
     data = rows.scores
     if costs is not None:
         costs.check_classes(rows.named.class_names)
-    fitted = calibrant.load(on.calibrator) if on.calibrator else Identity().fit(data.logits, data.need_labels())
-    calibrated = rows.through(fitted) if on.calibrator else data
+    fitted = calibrant.load(chosen.calibrator) if chosen.calibrator else Identity().fit(data.logits, data.need_labels())
+    calibrated = rows.through(fitted) if chosen.calibrator else data
     rule: Any
     found: Any
     if costs is not None:
@@ -295,7 +295,7 @@ def estimate(
     context: typer.Context,
     inputs: Inputs,
     before: Before,
-    on: OneSplit,
+    chosen: OneSplit,
     sensitivity: Annotated[
         float,
         typer.Option(help="Also show intervals for equal scores that are right up to this much more or less often."),
@@ -317,9 +317,9 @@ def estimate(
 
     if before.reference is None:
         refuse_typed(context, ["reference_split"], where="a call without --reference")
-    source, known = inputs.sources(on.file)[0], None
-    fitted = None if on.calibrator is None else calibrant.load(on.calibrator)
-    window = inputs.read(source, on.split).scores
+    source, known = inputs.sources(chosen.file)[0], None
+    fitted = None if chosen.calibrator is None else calibrant.load(chosen.calibrator)
+    window = inputs.read(source, chosen.split).scores
     if before.reference is not None:
         known = inputs.read(Source(before.reference, before.reference), before.reference_split).scores
     with working("estimating"):

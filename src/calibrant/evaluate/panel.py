@@ -17,7 +17,7 @@ from calibrant.statistics import interval, null_draws
 
 __all__ = ["PanelRow", "default_metrics", "panel", "panel_by"]
 
-Metrics = Sequence[Annotated[Metric, Kind(Metric, "pass a list such as [ECE(), NLL()]")]]  # type: ignore[type-abstract]
+Metrics = Sequence[Annotated[Metric, Kind(Metric, "pass a list such as [ECE(), NLL()]")]]
 
 
 @dataclass(frozen=True)
