@@ -238,7 +238,11 @@ def test_a_calibrator_of_a_class_of_ones_own_is_used_from_python(
     assert isinstance(calibrant.load(path, classes=OwnScaling), OwnScaling)  # type: ignore[arg-type]  # one class, no list
 
 
-@pytest.mark.parametrize("spoil", [missing, nan, probs_as_logits], ids=lambda spoil: spoil.__name__)
+@pytest.mark.parametrize(
+    "spoil",
+    [missing, *(pytest.param(spoil, marks=pytest.mark.slow) for spoil in (nan, probs_as_logits))],
+    ids=lambda spoil: spoil.__name__,
+)
 def test_the_installed_command_says_the_same(
     spoil: Callable[[Path, Arrays], None], tmp_path: Path, arrays: Arrays
 ) -> None:

@@ -28,7 +28,7 @@ def test_it_fits_on_val_and_judges_on_test(good: Path, tmp_path: Path, run: Run)
 def test_many_models_in_one_page(good: Path, tmp_path: Path, run: Run) -> None:
     other = tmp_path / "other.npz"
     other.write_bytes(good.read_bytes())
-    assert run("report", good, other, "-o", tmp_path / "r.html", "--title", "Both").exit_code == 0
+    assert run("report", good, other, "-m", "none", "-o", tmp_path / "r.html", "--title", "Both").exit_code == 0
     text = (tmp_path / "r.html").read_text()
     assert "<h1>Both</h1>" in text
     assert [f'id="model-{i}"' in text for i in (1, 2, 3)] == [True, True, False]

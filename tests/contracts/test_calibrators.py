@@ -193,7 +193,13 @@ class OrderMatters(Shrinking):
         self.strength = rows.gathered().logits[0].softmax(dim=0).amax().double()
 
 
-@pytest.mark.parametrize("name", FAMILY)
+# Both take over five seconds; AdaptiveTemperatureScaling keeps it in its own tests as well.
+LONG = {"AutoCalibrator", "AdaptiveTemperatureScaling"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in FAMILY]
+)
 def test_every_calibrator_keeps_the_contract(name: str) -> None:
     check_calibrator(make(name), exact=0.05 if name in SPLITS_ROWS else 2e-4)
 

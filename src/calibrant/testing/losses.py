@@ -78,10 +78,10 @@ def _mean_is_sum_over_count(loss: Loss) -> None:
 
 def _inner_dimensions_are_rows(loss: Loss) -> None:
     logits, labels = _sample(3, CLASSES, 2, 4)
-    flat = logits.movedim(1, -1).reshape(-1, CLASSES)
-    _close(
-        loss(logits, labels).reshape(-1), loss(flat, labels.reshape(-1)).reshape(-1), "inner dimensions are more rows"
-    )
+    flat, value = logits.movedim(1, -1).reshape(-1, CLASSES), loss(logits, labels)
+    shape = labels.shape if loss.reduction == "none" else ()
+    _require(value.shape == shape, "with reduction='none' the result has the labels' shape, inner dimensions too")
+    _close(value.reshape(-1), loss(flat, labels.reshape(-1)).reshape(-1), "inner dimensions are more rows")
 
 
 def _order_does_not_matter(loss: Loss) -> None:
