@@ -3,36 +3,21 @@
 import json
 import re
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 from tests.cli.conftest import Run
 from tests.conftest import needs
+from tests.study.test_run import TEXT as SMALL
 
-from calibrant.errors import UsageWarning
 from calibrant.study import load_study
-from calibrant.study.data import DATA_SETS
 from calibrant.study.load import presets
-from calibrant.study.resolve import make_loss, make_model
 
 pytestmark = needs("lightning")
 
-TEXT = """
-name = "small"
-title = "A small study"
-about = "a"
-seeds = [0, 1]
-data = { name = "digits", folds = 2, train = 40, validation = 60 }
-model = { type = "MLP", hidden = [8] }
-training = { epochs = 2, batch = 20, lr = 0.05 }
-[[objectives]]
-label = "CE"
-loss = { type = "CrossEntropyLoss" }
-[[objectives]]
-label = "Focal"
-loss = { type = "FocalLoss", gamma = 3.0 }
+TEXT = SMALL.replace('title = "t"', 'title = "A small study"')
+TEXT += """
 [[claims]]
 text = "focal loss is less sure"
 source = "a paper"
@@ -69,8 +54,7 @@ def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path
     assert "rows to train on" in dry.stdout
     assert re.search(r"about \d+ minutes on this machine, timed on a few batches", dry.stdout)
     assert not store.exists()
-    done = run("study", "run", small, "--store", store, "--accelerator", "cpu")
-    assert done.exit_code == 0, done.output
+    done = run("study", "run", small, "--store", store, "--accelerator", "cpu", code=0)
     for shown in ("A small study", "Beside the paper", "4.35 /", "focal loss is less sure"):
         assert shown in done.stdout
     assert "Orderings of the paper that agree in ECE [small]: " in " ".join(done.stdout.split())
@@ -96,9 +80,7 @@ def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path
 def test_part_of_a_study_may_be_run(run: Run, small: Path, tmp_path: Path) -> None:
     options = ("--store", tmp_path / "runs", "--dry-run")
     assert "2 trainings" in run("study", "run", small, "--seeds", 1, "--only", "Focal", *options).stdout
-    done = run("study", "run", small, "--only", "Brier", *options)
-    assert done.exit_code == 2
-    assert "expected objectives of" in done.stderr
+    run("study", "run", small, "--only", "Brier", *options, code=2, says="expected objectives of")
 
 
 @pytest.mark.parametrize(
@@ -118,9 +100,7 @@ def test_part_of_a_study_may_be_run(run: Run, small: Path, tmp_path: Path) -> No
     ],
 )
 def test_mistakes_are_one_sentence_and_code_2(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
-    done = run("study", *arguments, "--store", tmp_path / "runs")
-    assert done.exit_code == 2
-    assert said in done.stderr
+    done = run("study", *arguments, "--store", tmp_path / "runs", code=2, says=said)
     assert done.stdout == ""
     assert not (tmp_path / "runs").exists()
 
@@ -134,8 +114,7 @@ def test_a_dry_run_of_all_studies_counts_a_shared_training_once(
 
 
 def test_a_study_without_a_paper_scale_is_described_at_its_largest(run: Run) -> None:
-    done = run("study", "describe", "interpolation", "--json")
-    assert done.exit_code == 0, done.stderr
+    done = run("study", "describe", "interpolation", "--json", code=0)
     assert done.stdout == run("study", "describe", "interpolation", "--scale", "gpu", "--json").stdout
 
 
@@ -153,9 +132,7 @@ def test_all_studies_run_a_seed_at_a_time_and_a_broken_one_does_not_stop_the_oth
     dry = run("study", "run", *options, "--dry-run", "--seeds", 1)
     assert dry.stdout.count("trainings, 0 of them finished") == 2
     assert "data missing" in dry.stderr
-    done = run("study", "run", *options)
-    assert done.exit_code == 2
-    assert "lost was not run: expected fold in 0 … 0 of data set" in done.stderr
+    done = run("study", "run", *options, code=2, says="lost was not run: expected fold in 0 … 0 of data set")
     said = " ".join(done.stderr.split())
     assert said.index("small, 1 of 2 seeds") < said.index("small, 2 of 2 seeds")
     assert done.stdout == "small: 8 of 8 trainings; calibrant study show small\n"
@@ -198,19 +175,8 @@ SCALES = ["cpu", "gpu", "paper"]  # each table at one of them in turn, at the ot
 )
 def test_a_table_of_a_paper_is_ready_at_every_scale(run: Run, name: str, scale: str, tmp_path: Path) -> None:
     done = run("study", "run", name, "--scale", scale, "--dry-run", "--store", tmp_path / "runs")
-    study = load_study(name, scale=scale)
-    cells = list(study.cells())
+    cells = list(load_study(name, scale=scale).cells())  # each can be built: tests/study/test_preflight.py
     assert done.stdout.startswith(f"{name} at scale {scale}: {len(cells)} trainings, 0 of them finished, 1 at a time")
-    for recipe in {str(cell.recipe.loss): cell.recipe for cell in cells}.values():
-        negative = min(recipe.loss.get("smoothing", 0), recipe.loss.get("strength", 0)) < 0
-        with pytest.warns(UsageWarning) if negative else nullcontext():
-            make_loss(recipe.loss, reduction=recipe.training.reduction)
-    for recipe in {cell.setting: cell.recipe for cell in cells}.values():
-        assert recipe.data["name"] in DATA_SETS
-        if recipe.model["type"] == "BertClassifier":
-            continue  # made of weights that only the hub or a folder has: tests/study/test_bert.py
-        with torch.device("meta"):
-            make_model(recipe.model, sizes={"classes": 10, "inputs": 3072, "vocabulary": 100})
     whole = load_study(name, scale="paper")
     places = {setting.label for setting in whole.settings} | {""}
     assert {figure.setting for figure in whole.published} <= places
@@ -239,8 +205,7 @@ def test_a_loss_beside_the_file_is_found(tmp_path: Path, run: Run, monkeypatch: 
     (file.parent / "loss_of_my_own.py").write_text(
         "\n".join([*lines, "        return 2 * super().forward(logits, labels)"])
     )
-    done = run("study", "run", file, "--dry-run", "--store", tmp_path / "store")
-    assert done.exit_code == 0, done.stderr
+    done = run("study", "run", file, "--dry-run", "--store", tmp_path / "store", code=0)
     assert "30 trainings" in done.stdout
     page = (Path(__file__).parents[2] / "docs" / "study-file.md").read_text()
     assert f"```toml\n{text}```" in page, "the page shows the file that is written"

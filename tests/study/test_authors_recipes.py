@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.study.test_recipe import has_scale
+from tests.study.test_recipe import scales
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -23,7 +23,6 @@ from calibrant.study._optim import make_optimizers, rate_factor
 from calibrant.study.data._papers import split_rows
 from calibrant.study.data._trees import TreeBatch
 from calibrant.study.data.images import PAD
-from calibrant.study.load import presets
 from calibrant.study.recipe import Cell
 from calibrant.study.resolve import make_loss
 
@@ -197,10 +196,6 @@ def test_plain_descent_is_refused_where_it_cannot_be_right() -> None:
         Training(1, 1, plain=("embedding",), rates={"embedding": 0.1}, clip=2.0)
     with pytest.raises(InputError, match="loss_factor"):
         Training(1, 1, loss_factor=0.0)
-
-
-def scales() -> list[tuple[str, str]]:
-    return [(name, scale) for name in presets() for scale in ("cpu", "gpu", "paper") if has_scale(name, scale)]
 
 
 @pytest.mark.parametrize(("name", "scale"), scales())

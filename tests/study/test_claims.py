@@ -304,7 +304,7 @@ def test_one_comparison_counts_once() -> None:
 
 
 def test_differences_within_a_committed_margin_are_no_effect() -> None:
-    tight = record("digits-all", base=0.05, focal=0.05, temperature=2.0, seeds=20)
+    tight = record("digits-all", base=0.05, focal=0.05, temperature=2.0, seeds=12)
     for row in tight["figures"]:
         row["ece"] = 0.05 + 1e-5 * (-1) ** row["seed"] * (row["objective"] == "Focal 3")
     lines = [line for line in claim_index({"digits-all": tight}) if line.measure == "ece" and line.seeds]

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.study.test_recipe import SMALL, has_scale, write
+from tests.study.test_recipe import SMALL, scales, write
 
 from calibrant.errors import CalibrantError, FileFormatError, InputError
 from calibrant.study import Store, Training, load_study
-from calibrant.study.load import presets
 from calibrant.study.preflight import check_study
 from calibrant.study.recipe import Recipe
 from calibrant.study.run import run_study
@@ -90,13 +89,12 @@ def test_a_missing_folder_is_found_before_the_first_training(tmp_path: Path) -> 
         next(run_study(study, Store(tmp_path / "runs")))
 
 
-def scales() -> list[tuple[str, str]]:
-    return [(name, scale) for name in presets() for scale in ("cpu", "gpu", "paper") if has_scale(name, scale)]
-
-
 @pytest.mark.parametrize(("name", "scale"), scales())
 def test_everything_of_every_preset_can_be_built(name: str, scale: str) -> None:
-    check_study(load_study(name, scale=scale))
+    study = load_study(name, scale=scale)
+    check_study(study)
+    fingerprints = [cell.recipe.fingerprint for cell in study.cells()]
+    assert len(set(fingerprints)) == len(fingerprints) > 0
 
 
 @pytest.mark.parametrize("data", [{"name": "cifar10", "splt": "wang"}, {"name": "cifar10", "split": "mukoti"},

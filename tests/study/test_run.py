@@ -1,6 +1,5 @@
 """Running a study: what is finished stays, what is not goes on, what breaks says so; and the tables made from it."""
 
-import json
 import math
 import os
 import signal
@@ -52,11 +51,6 @@ loss = { type = "CrossEntropyLoss" }
 label = "Focal"
 loss = { type = "FocalLoss", gamma = 3.0 }
 """
-
-
-def vectors() -> dict[str, Any]:
-    found = json.loads((Path(__file__).parents[1] / "data" / "vectors.json").read_text())["vectors"]
-    return {entry["name"]: entry for entry in found}
 
 
 @pytest.fixture
@@ -171,8 +165,8 @@ def test_a_claim_is_not_judged_where_the_paper_does_not_make_it(study: Study) ->
 
 
 @pytest.mark.parametrize("cell", ["SVHN_HB", "CIFAR10_TS", "CIFAR100_TS", "CIFAR100_HB", "20NG_HB"])
-def test_the_two_sample_test_over_seeds_is_the_one_of_the_paper(cell: str) -> None:
-    entry = vectors()[f"wang_table2_ttest_{cell}"]
+def test_the_two_sample_test_over_seeds_is_the_one_of_the_paper(cell: str, vectors: dict[str, Any]) -> None:
+    entry = vectors[f"wang_table2_ttest_{cell}"]
     shape = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0], dtype=torch.float64) / math.sqrt(2.5)  # mean 0, deviation 1
 
     def seeds(mean: float, deviation: float) -> list[float]:
