@@ -46,15 +46,20 @@ def good(tmp_path: Path, arrays: dict[str, np.ndarray]) -> Path:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run the command line with arguments; ``input`` is bytes for stdin. What it advises can be followed."""
+    """Run the command line with arguments; ``input`` is bytes for stdin. What it advises can be followed.
+
+    ``code`` is the exit code that is asked for, and ``says`` what a person must be told on stderr.
+    """
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("NO_COLOR", "1")
 
-    def call(*arguments: object, input: bytes | None = None) -> Any:
+    def call(*arguments: object, input: bytes | None = None, code: int | None = None, says: str = "") -> Any:
         words = [str(argument) for argument in arguments]
         done = CliRunner().invoke(main, words, input=input)
         if done.exit_code == 2:
             assert unknown_advice(words, done.stderr) == [], done.stderr
+        assert code in (None, done.exit_code), done.output
+        assert says in done.stderr
         return done
 
     return call
@@ -99,6 +104,5 @@ def _commands() -> frozenset[str]:
 def fitted(tmp_path: Path, good: Path, run: Run) -> Path:
     """A temperature fitted on the good file."""
     path = tmp_path / "c.safetensors"
-    done = run("fit", good, "--method", "TemperatureScaling", "-o", path)
-    assert done.exit_code == 0, done.output
+    run("fit", good, "--method", "TemperatureScaling", "-o", path, code=0)
     return path

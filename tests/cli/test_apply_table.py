@@ -39,8 +39,7 @@ def expected() -> np.ndarray:
 
 
 def test_cells_come_back_with_their_characters(home: Path, run: Run) -> None:
-    done = run("apply", "c.safetensors", "s.csv", "--columns", "p_*", "--kind", "probs", "-o", "o.csv")
-    assert done.exit_code == 0, done.stderr
+    run("apply", "c.safetensors", "s.csv", "--columns", "p_*", "--kind", "probs", "-o", "o.csv", code=0)
     old, new = TEXT.splitlines(), Path("o.csv").read_text().splitlines()
     assert new[0] == old[0] + ",p_cat_calibrated,p_dog_calibrated,p_eel_calibrated"
     assert all(after.startswith(before + ",") for before, after in zip(old, new, strict=True))
@@ -58,8 +57,7 @@ def test_a_dialect_comes_back_as_it_was(name: str, encoding: str, home: Path, ru
     pack = {".gz": gzip, ".bz2": bz2}.get(Path(name).suffix)
     content = text.encode(encoding)
     Path(name).write_bytes(content if pack is None else pack.compress(content))
-    done = run("apply", "c.safetensors", name, "-o", f"o{name[1:]}")
-    assert done.exit_code == 0, done.stderr
+    run("apply", "c.safetensors", name, "-o", f"o{name[1:]}", code=0)
     written = Path(f"o{name[1:]}").read_bytes()
     written = written if pack is None else pack.decompress(written)
     assert written[:2] == content[:2]
@@ -107,9 +105,7 @@ def test_json_comes_back_in_its_layout(layout: str, home: Path, run: Run) -> Non
 def test_a_table_of_a_row_for_each_class_is_refused_with_the_command_that_turns_it(home: Path, run: Run) -> None:
     lines = [f"{n},{name},{p}" for n, row in enumerate(PROBS.tolist()) for name, p in zip("abc", row, strict=True)]
     Path("l.csv").write_text("\n".join(["id,class,prob", *lines]))
-    done = run("apply", "c.safetensors", "l.csv", "-o", "o.csv")
-    assert done.exit_code == 2
-    assert "run: calibrant convert l.csv wide.csv" in done.stderr
+    run("apply", "c.safetensors", "l.csv", "-o", "o.csv", code=2, says="run: calibrant convert l.csv wide.csv")
     assert run("convert", "l.csv", "wide.csv").exit_code == 0
     assert run("apply", "c.safetensors", "wide.csv", "-o", "o.csv").exit_code == 0
 
@@ -134,8 +130,7 @@ def test_lines_of_json_keep_nested_cells_and_dates(home: Path, run: Run) -> None
         for n, row in enumerate(PROBS.tolist())
     ]
     Path("s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = run("apply", "c.safetensors", "s.jsonl", "-o", "o.jsonl")
-    assert done.exit_code == 0, done.stderr
+    run("apply", "c.safetensors", "s.jsonl", "-o", "o.jsonl", code=0)
     found = [json.loads(line) for line in Path("o.jsonl").read_text().splitlines()]
     np.testing.assert_allclose([row.pop("probs_calibrated") for row in found], expected(), atol=1e-12)
     assert found == rows
@@ -153,8 +148,7 @@ def test_parquet_keeps_types(home: Path, run: Run) -> None:
         }
     )
     pq.write_table(table, "s.parquet")
-    done = run("apply", "c.safetensors", "s.parquet", "-o", "o.parquet")
-    assert done.exit_code == 0, done.stderr
+    run("apply", "c.safetensors", "s.parquet", "-o", "o.parquet", code=0)
     found = pq.read_table("o.parquet")
     assert found.select(table.column_names).equals(table)
     np.testing.assert_allclose(found.column("probs_2_calibrated").to_numpy(), expected()[:, 2], atol=1e-12)

@@ -34,8 +34,7 @@ def test_policy_groups_and_all_outputs(good: Path, arrays: dict[str, np.ndarray]
     policy.write_text('by = ["region"]\n[maximum]\n"worst-group-error" = 0.9\n[no_worse]\nnll = 0.01\n')
     junit, markdown = tmp_path / "gate.xml", tmp_path / "gate.md"
     arguments = ["check", path, "--policy", policy, "--baseline", good, "--junit", junit, "--markdown", markdown]
-    done = run(*arguments, "--json")
-    assert done.exit_code == 0, done.output
+    done = run(*arguments, "--json", code=0)
     shown = json.loads(done.stdout)
     assert [line["verdict"] for line in shown["lines"]] == ["pass", "pass"]
     assert junit.read_text().startswith("<?xml")
@@ -47,8 +46,7 @@ def test_features_of_the_rows_are_columns(tmp_path: Path, run: Any) -> None:
     labels, region = rng.integers(0, 2, 400), np.array(["a", "b"] * 200)
     data = Predictions.from_probs(np.full((400, 2), 0.5), labels, features={"region": region})
     save_predictions(tmp_path / "p.npz", {"val": data, "test": data})
-    done = run("check", tmp_path / "p.npz", "--by", "region", "--max", "worst-group-ece=.4")
-    assert done.exit_code == 0, done.output
+    done = run("check", tmp_path / "p.npz", "--by", "region", "--max", "worst-group-ece=.4", code=0)
     assert "region = " in " ".join(done.stdout.split())
 
 
@@ -76,9 +74,7 @@ def test_github_gets_a_summary_and_annotations(
     ],
 )
 def test_a_mistake_is_one_sentence(good: Path, run: Any, arguments: list[str], message: str) -> None:
-    done = run("check", good, *arguments)
-    assert done.exit_code == 2
-    assert message in done.stderr
+    done = run("check", good, *arguments, code=2, says=message)
     assert done.stderr.count("\n") == 1
 
 
@@ -88,8 +84,7 @@ def test_a_calibrator_is_not_checked_on_the_rows_it_was_fitted_on(good: Path, fi
 
 
 def test_plan_prints_a_curve(good: Path, run: Any) -> None:
-    done = run("plan", "--ece", ".1", "--accuracy", ".9", "--draws", "40")
-    assert done.exit_code == 0, done.output
+    done = run("plan", "--ece", ".1", "--accuracy", ".9", "--draws", "40", code=0)
     assert "labelled rows: a model with ECE 0 then passes ece ≤ 0.1" in " ".join(done.stdout.split())
     shown = json.loads(run("plan", good, "--ece", ".2", "--draws", "40", "--json").stdout)
     assert shown["curve"][-1]["rows"] == shown["rows"]
@@ -243,8 +238,7 @@ def test_what_a_folder_of_chunks_cannot_be_checked_by_is_said(
     monkeypatch.chdir(tmp_path)
     Path("chunks").mkdir()
     save_predictions("chunks/a.parquet", {"all": Predictions.from_logits(*some_logits(rows=50))})
-    done = run("check", "chunks", *more)
-    assert done.exit_code == 2, done.output
+    done = run("check", "chunks", *more, code=2)
     assert text in " ".join(done.stderr.split())
 
 
@@ -252,6 +246,5 @@ def test_rows_with_groups_are_no_independent_chunks(run: Run, tmp_path: Path) ->
     logits, labels = some_logits(rows=50)
     data = Predictions.from_logits(logits, labels, groups=np.arange(50))
     save_predictions(tmp_path / "a.parquet", {"all": data})
-    done = run("check", tmp_path, "--max", "ece=.1")
-    assert done.exit_code == 2
+    done = run("check", tmp_path, "--max", "ece=.1", code=2)
     assert "expected independent rows without groups" in " ".join(done.stderr.split())

@@ -25,8 +25,7 @@ KEYS = {"file", "split", "calibrator", "metric", "value", "low", "high", "null_h
 
 
 def test_evaluate_prints_a_table_for_each_split(good: Path, run: Run) -> None:
-    done = run("evaluate", good)
-    assert done.exit_code == 0, done.output
+    done = run("evaluate", good, code=0)
     assert [f"· {split} · n = 400" in done.stdout for split in ("val", "test")] == [True, True]
     shown = f"{100 * Accuracy()(calibrant.load_predictions(good)):.2f}"
     assert shown in done.stdout
@@ -107,8 +106,7 @@ def test_apply_keeps_splits_labels_and_order(
     suffix: str, good: Path, fitted: Path, arrays: dict[str, np.ndarray], tmp_path: Path, run: Run
 ) -> None:
     output = tmp_path / f"out{suffix}"
-    done = run("apply", fitted, good, "-o", output)
-    assert done.exit_code == 0, done.output
+    run("apply", fitted, good, "-o", output, code=0)
     splits = calibrant.load_splits(output)
     temperature = calibrant.load(fitted).temperature
     assert list(splits) == ["val", "test"] or sorted(splits) == ["test", "val"]
@@ -152,9 +150,7 @@ def test_methods_lists_every_exported_name(run: Run) -> None:
 
 
 def test_methods_suggests_a_family(run: Run) -> None:
-    done = run("methods", "metrcs")
-    assert done.exit_code == 2
-    assert "did you mean metrics?" in done.stderr
+    run("methods", "metrcs", code=2, says="did you mean metrics?")
 
 
 def test_version_and_help(run: Run) -> None:
@@ -186,8 +182,7 @@ def test_an_interrupt_is_one_sentence(good: Path, run: Run, monkeypatch: pytest.
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Inputs, "named", interrupted)
-    done = run("evaluate", good)
-    assert done.exit_code == 130
+    done = run("evaluate", good, code=130)
     assert done.stderr == "error: stopped before the end; only what was finished is kept\n"
 
 
@@ -206,8 +201,7 @@ def test_sources_are_read_from_the_docstrings(name: str, source: str, run: Run) 
 
 
 def test_fit_chooses_by_itself_and_says_why(good: Path, tmp_path: Path, run: Run) -> None:
-    done = run("fit", good, "-o", tmp_path / "c.safetensors")
-    assert done.exit_code == 0, done.output
+    done = run("fit", good, "-o", tmp_path / "c.safetensors", code=0)
     assert "auto: " in done.stdout
     assert "TemperatureScaling" in done.stdout
     shown = json.loads(run("fit", good, "-m", "auto", "-o", tmp_path / "c.safetensors", "--json").stdout)["fitted"]
@@ -252,8 +246,7 @@ def test_apply_leaves_nothing_stale_beside_what_it_wrote(tmp_path: Path, fitted:
         kept = {"note": labels} | ({"ids": labels} if suffix == ".npz" else {})
         path, out = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
         write_named(path, {"logits": logits, "labels": labels, **stale, **kept})
-        done = run("apply", fitted, path, "-o", out)
-        assert done.exit_code == 0, done.output
+        run("apply", fitted, path, "-o", out, code=0)
         assert set(read_named(out).arrays) == {"logits", "labels", "test_pred", *kept}
         folder = tmp_path / f"folder{suffix}"
         if suffix == ".parquet":
@@ -270,8 +263,7 @@ def test_a_crash_of_ours_is_one_sentence_and_exit_code_70(
         raise ZeroDivisionError("by hand")
 
     monkeypatch.setattr(sys.modules["calibrant.cli.evaluate"], "_measure_file", crash)
-    done = run("evaluate", good)
-    assert done.exit_code == 70  # not 1, which "check" and "watch" mean something by
+    done = run("evaluate", good, code=70)  # not 1, which "check" and "watch" mean something by
     assert len(done.stderr.splitlines()) == 1
     assert "got ZeroDivisionError: by hand (test_commands.py, line " in done.stderr
     monkeypatch.setenv("CALIBRANT_TRACEBACK", "1")

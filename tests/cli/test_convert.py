@@ -34,8 +34,7 @@ def one_split(path: Path) -> Predictions:
 def test_from_any_format_into_any_other(first: str, second: str, home: Path, run: Run) -> None:
     data = one_split(home / "start.npz")
     for source, target in (("start.npz", first), (first, second)):
-        done = run("convert", source, target)
-        assert done.exit_code == 0, done.stderr
+        run("convert", source, target, code=0)
     back = calibrant.load_predictions(second)
     assert isinstance(back, Predictions)
     torch.testing.assert_close(back.logits.double(), data.logits.double(), rtol=0, atol=1e-6)
@@ -59,12 +58,8 @@ def test_top_labels_text_and_columns_beside(home: Path, run: Run) -> None:
     assert isinstance(pairs, BinaryPairs)
     assert pairs.correct.tolist() == [False, True]
     assert np.load("t.npz")["region"].tolist() == ["EU", "US"]
-    done = run("convert", "t.csv", "t.safetensors")
-    assert done.exit_code == 0
-    assert "left out region" in done.stderr
-    done = run("convert", "t.csv", "t.parquet")
-    assert done.exit_code == 2
-    assert "expected --class-names for classes that are text" in done.stderr
+    run("convert", "t.csv", "t.safetensors", code=0, says="left out region")
+    run("convert", "t.csv", "t.parquet", code=2, says="expected --class-names for classes that are text")
     assert not (home / "t.parquet").exists()
 
 
@@ -85,9 +80,7 @@ def test_what_is_refused_writes_nothing(arguments: list[str], said: str, home: P
     (home / "full").mkdir()
     (home / "full" / "x").touch()
     before = sorted(home.rglob("*"))
-    done = run("convert", *arguments)
-    assert done.exit_code == 2
-    assert said in done.stderr
+    run("convert", *arguments, code=2, says=said)
     assert sorted(home.rglob("*")) == before
 
 
@@ -102,14 +95,10 @@ def test_a_folder_of_tables_becomes_one_that_is_streamed(home: Path, run: Run) -
     done = run("convert", "in", "out", "--columns", "z*", "--label", "y", "--kind", "logits")
     assert done.exit_code == 0, done.stderr
     assert "6 Parquet files, 180 rows" in done.stderr
-    done = run("evaluate", "out", "--json")
-    assert done.exit_code == 0, done.stderr
+    done = run("evaluate", "out", "--json", code=0)
     assert '"test"' in done.stdout
-    whole = run("evaluate", "in", "--columns", "z*", "--label", "y", "--kind", "logits", "--draws", "0", "--json")
-    assert whole.exit_code == 0, whole.stderr
-    done = run("evaluate", "out", "--columns", "z*")
-    assert done.exit_code == 2
-    assert "convert it with them: calibrant convert out converted" in done.stderr
+    run("evaluate", "in", "--columns", "z*", "--label", "y", "--kind", "logits", "--draws", "0", "--json", code=0)
+    run("evaluate", "out", "--columns", "z*", code=2, says="convert it with them: calibrant convert out converted")
 
 
 @pytest.mark.slow
@@ -139,9 +128,7 @@ def test_probabilities_are_written_and_how_labels_were_matched_is_kept(target: s
     (home / "z.csv").write_text("id,logit_cat,logit_dog\na,2.0,0.0\nb,-1.0,1.0\nc,0.0,0.0\n")
     (home / "y.csv").write_text("id,label\nc,dog\na,cat\n")
     read = ["z.csv", "--labels", "y.csv", "--missing", "drop"]
-    done = run("convert", *read, target, "--to", "probs")
-    assert done.exit_code == 0, done.stderr
-    assert "1 of 3 rows without a label dropped" in done.stderr
+    run("convert", *read, target, "--to", "probs", code=0, says="1 of 3 rows without a label dropped")
     back = calibrant.load_predictions(target)
     assert isinstance(back, Predictions)
     np.testing.assert_allclose(back.given_probs.numpy(), [[0.880797, 0.119203], [0.5, 0.5]], atol=1e-6)

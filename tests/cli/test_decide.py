@@ -28,8 +28,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_it_finds_and_saves_what_the_function_finds(file: Path, run: Any) -> None:
     calibrator, out = file.with_name("c.safetensors"), file.with_name("d.safetensors")
-    done = run("decide", file, "--error", ".1", "-c", calibrator, "-o", out, "--json")
-    assert done.exit_code == 0, done.output
+    done = run("decide", file, "--error", ".1", "-c", calibrator, "-o", out, "--json", code=0)
     test = load_predictions(file, "test")
     fitted = TemperatureScaling().fit(load_predictions(file, "val"))
     rule = abstain(test.calibrated_by(fitted), error=0.1)  # type: ignore[union-attr]
@@ -51,9 +50,7 @@ def test_where_nothing_qualifies_nothing_is_written(file: Path, run: Any) -> Non
         (["--error", ".1", "-o", file.with_name("d.bin")], "ends in .safetensors"),
         (["--error", ".1", "-c", file.with_name("c.safetensors"), "--split", "val"], "fitted"),
     ):
-        done = run("decide", file, *arguments)
-        assert done.exit_code == 2
-        assert message in done.stderr
+        run("decide", file, *arguments, code=2, says=message)
 
 
 @pytest.fixture
@@ -71,8 +68,7 @@ COSTS = ",wait,treat\nhealthy,0,1\nill,5,0.5\n"
 def test_costs_are_weighed_drawn_and_saved(two: Path, run: Any) -> None:
     costs, out, curve = (two.with_name(name) for name in ("costs.csv", "rule.safetensors", "curve.png"))
     costs.write_text(COSTS)
-    done = run("decide", two, "--costs", costs, "--json", "-o", out, "--curve", curve)
-    assert done.exit_code == 0, done.output
+    done = run("decide", two, "--costs", costs, "--json", "-o", out, "--curve", curve, code=0)
     rule, data = thresholds([[0, 1], [5, 0.5]]), load_predictions(two)
     shown = json.loads(done.stdout)
     interval = rule.expected_cost(data)  # type: ignore[arg-type]

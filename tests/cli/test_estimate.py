@@ -39,8 +39,7 @@ def test_it_prints_what_the_function_finds(folder: Path, run: Any) -> None:
         "-c",
         folder / "c.safetensors",
     ]
-    done = run(*arguments, "--json")
-    assert done.exit_code == 0, done.output
+    done = run(*arguments, "--json", code=0)
     shown = json.loads(done.stdout)
     reference = load_predictions(folder / "reference.npz")
     calibrator = TemperatureScaling().fit(reference.logits, reference.labels)  # type: ignore[union-attr]
@@ -89,7 +88,5 @@ def test_a_stated_change_is_a_second_interval(folder: Path, run: Any) -> None:
 def test_what_it_cannot_use_is_one_sentence(
     folder: Path, run: Any, arguments: Callable[[Path], list[Any]], message: str
 ) -> None:
-    done = run("estimate", *arguments(folder))
-    assert done.exit_code == 2
-    assert message in done.stderr
+    done = run("estimate", *arguments(folder), code=2, says=message)
     assert done.stderr.count("\n") == 1

@@ -19,8 +19,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_reading_its_rows_and_its_command(home: Path, run: Run) -> None:
-    done = run("inspect", "s.csv", *READ)
-    assert done.exit_code == 0, done.stderr
+    done = run("inspect", "s.csv", *READ, code=0)
     assert "all: probs, 2 rows of 2 classes, labelled" in done.stdout
     assert "0.25, 0.75 → cat" in done.stdout
     command = done.stdout.strip().partition("run: calibrant ")[2]
@@ -41,16 +40,13 @@ def test_top_label_pairs(home: Path, run: Run) -> None:
 
 
 def test_a_reading_that_is_certain_is_followed_and_said(home: Path, run: Run) -> None:
-    done = run("inspect", "s.csv")
-    assert done.exit_code == 0, done.stderr
-    assert "read p_cat, p_dog as probabilities, y as the label" in done.stderr
+    done = run("inspect", "s.csv", code=0, says="read p_cat, p_dog as probabilities, y as the label")
     assert done.stdout == run("inspect", "s.csv", *READ).stdout.replace(" --columns 'p_*' --label y --kind probs", "")
 
 
 def test_what_cannot_be_read_is_refused_with_the_command_that_reads_it(home: Path, run: Run) -> None:
     Path("s.csv").write_text(CSV.replace("p_", ""))
-    done = run("inspect", "s.csv")
-    assert done.exit_code == 2
+    done = run("inspect", "s.csv", code=2)
     command = done.stderr.strip().partition("run: calibrant ")[2]
     assert run(*shlex.split(command)).exit_code == 0
 

@@ -21,8 +21,7 @@ def test_a_table_and_a_log_of_the_same_verdicts_agree(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_judged(tmp_path)
-    done = run("judge", "judged.csv", "--human", "human.csv", "--by", "length")
-    assert done.exit_code == 0, done.output
+    done = run("judge", "judged.csv", "--human", "human.csv", "--by", "length", code=0)
     assert "100 human labels for 200 rows" in done.stdout
     assert "rank" in done.stdout
     assert "length=up to" in done.stdout
@@ -82,6 +81,5 @@ def test_a_mistake_is_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_judged(tmp_path)
-    done = run("judge", "judged.csv", "--human", "human.csv", *more)
-    assert done.exit_code == 2
+    done = run("judge", "judged.csv", "--human", "human.csv", *more, code=2)
     assert message.casefold() in " ".join(done.stderr.split()).casefold()

@@ -30,15 +30,13 @@ def several(tmp_path: Path) -> Path:
 @pytest.fixture
 def saved(several: Path, run: Run) -> Path:
     path = several.parent / "several.safetensors"
-    done = run("fit", several, "--multilabel", "-o", path)
-    assert done.exit_code == 0, done.output
+    done = run("fit", several, "--multilabel", "-o", path, code=0)
     assert "3 labels through PlattScaling" in done.output
     return path
 
 
 def test_fit_evaluate_apply_and_report(several: Path, saved: Path, run: Run, tmp_path: Path) -> None:
-    done = run("evaluate", several, "--multilabel", "--split", "test", "-c", saved, "--draws", 50, "--json")
-    assert done.exit_code == 0, done.output
+    done = run("evaluate", several, "--multilabel", "--split", "test", "-c", saved, "--draws", 50, "--json", code=0)
     shown = json.loads(done.stdout)
     before = [row for row in shown["rows"] if row["calibrator"] is None]
     expected = multilabel_panel(made(250, 2), draws=50)
@@ -58,8 +56,7 @@ def test_fit_evaluate_apply_and_report(several: Path, saved: Path, run: Run, tmp
 
     for suffix in ("html", "md", "json"):
         page = tmp_path / f"report.{suffix}"
-        done = run("report", several, "--multilabel", "-o", page, "--title", "Owls")
-        assert done.exit_code == 0, done.output
+        run("report", several, "--multilabel", "-o", page, "--title", "Owls", code=0)
         text = page.read_text()
         assert "Owls" in text
         assert "owl <b>" not in text or suffix == "json"
@@ -72,8 +69,7 @@ def test_a_folder_of_tables_is_streamed(run: Run, saved: Path, tmp_path: Path) -
     whole = made(400, 7)
     for part in range(4):
         save_multilabel(folder / f"{part}.parquet", {"all": whole[100 * part : 100 * part + 100]})
-    done = run("evaluate", folder, "--multilabel", "-c", saved, "--json")
-    assert done.exit_code == 0, done.output
+    done = run("evaluate", folder, "--multilabel", "-c", saved, "--json", code=0)
     rows = json.loads(done.stdout)["rows"]
     expected = {(row.metric, row.average): row.value for row in multilabel_panel(whole, draws=0)}
     for row in rows[:8]:
@@ -86,8 +82,7 @@ def test_a_folder_of_tables_is_streamed(run: Run, saved: Path, tmp_path: Path) -
 def test_tables_of_one_class_a_row_say_so(run: Run, tmp_path: Path) -> None:
     save_predictions(tmp_path / "a.parquet", {"all": Predictions.from_logits(3 * torch.eye(3), [0, 1, 2])})
     for name in (tmp_path, tmp_path / "a.parquet"):
-        done = run("evaluate", name, "--multilabel")
-        assert done.exit_code == 2, done.output
+        done = run("evaluate", name, "--multilabel", code=2)
         assert "leave --multilabel out for one class a row" in " ".join(done.stderr.split())
 
 
@@ -147,9 +142,7 @@ def test_messages_on_folders_and_weights_name_what_works_here(run: Run, tmp_path
         ([tmp_path / "unnamed.csv", *columns], "name the array or column by what it holds"),
         ([tmp_path / "counts.csv", *columns], "or name the array sampling_weights if these are inverse probabilities"),
     ):
-        done = run("evaluate", *command)
-        assert done.exit_code == 2, done.output
+        done = run("evaluate", *command, code=2)
         assert text in " ".join(done.stderr.split())
         assert "weight_kind" not in done.stderr
-    done = run("evaluate", tmp_path / "parts" / "val", "--multilabel")
-    assert done.exit_code == 0, done.output
+    run("evaluate", tmp_path / "parts" / "val", "--multilabel", code=0)

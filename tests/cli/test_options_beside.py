@@ -373,8 +373,7 @@ def test_what_would_have_no_effect_is_refused(
 ) -> None:
     monkeypatch.chdir(home)
     before = (home / "state.safetensors").read_bytes()
-    done = run(*arguments)
-    assert done.exit_code == 2, done.output
+    done = run(*arguments, code=2)
     assert re.match(r"error: .*expected .*; ", done.stderr)
     assert (home / "state.safetensors").read_bytes() == before
     assert not list(home.glob("new.*"))
@@ -402,8 +401,7 @@ def test_an_output_never_overwrites_what_is_read(
     shutil.copy(home / "a.npz", "a.npz")
     (tmp_path / "hard.npz").hardlink_to(tmp_path / "in.npz")
     before = (tmp_path / "in.npz").read_bytes()
-    done = run(*arguments)
-    assert done.exit_code == 2, done.output
+    done = run(*arguments, code=2)
     assert re.match(r"error: .*expected .*; ", done.stderr)
     assert (tmp_path / "in.npz").read_bytes() == before
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.npz", "hard.npz", "in.npz"]

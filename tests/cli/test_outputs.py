@@ -97,8 +97,7 @@ def test_an_output_that_is_a_link_to_what_is_read_is_refused(
     before = {entry.name: entry.read_bytes() for entry in home.iterdir()}
     line = [str(other) if part == "OUT" else part for part in LINES[command]]
     line += [] if name == "OUT" else [f"--{name}", str(other)]
-    done = run(*command.split(), *line)
-    assert done.exit_code == 2, done.output
+    done = run(*command.split(), *line, code=2)
     assert done.stderr.count("\n") == 1, done.stderr
     assert "output" in done.stderr, done.stderr
     assert {entry.name: entry.read_bytes() for entry in home.iterdir()} == before

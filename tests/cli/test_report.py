@@ -16,8 +16,7 @@ from calibrant.metrics import ECE
 
 
 def test_it_fits_on_val_and_judges_on_test(good: Path, tmp_path: Path, run: Run) -> None:
-    done = run("report", good, "--method", "TemperatureScaling", "-o", tmp_path / "r.json")
-    assert done.exit_code == 0, done.stderr
+    run("report", good, "--method", "TemperatureScaling", "-o", tmp_path / "r.json", code=0)
     shown = json.loads((tmp_path / "r.json").read_text())
     val, test = calibrant.load_predictions(good, "val"), calibrant.load_predictions(good, "test")
     calibrator = calibrant.calibrators.TemperatureScaling().fit(val.logits, val.labels)
@@ -67,9 +66,7 @@ def test_an_unwritable_place_is_told_before_the_work(
         raise AssertionError("the work was begun")
 
     monkeypatch.setattr(sys.modules["calibrant.cli.report"], "_model_of", work)
-    done = run("report", good, "-o", tmp_path / "none" / "r.html")
-    assert done.exit_code == 2
-    assert "expected a writable place" in done.stderr
+    run("report", good, "-o", tmp_path / "none" / "r.html", code=2, says="expected a writable place")
 
 
 def test_left_to_itself_it_chooses_and_says_why(good: Path, tmp_path: Path, run: Run) -> None:
@@ -104,8 +101,7 @@ def test_decisions_stand_in_the_report_when_costs_or_errors_are_given(tmp_path: 
     path, costs = tmp_path / "two.npz", tmp_path / "costs.csv"
     np.savez(path, probs=np.stack([1 - p, p], axis=1), labels=(rng.random(1500) < p).astype(int))
     costs.write_text(",wait,treat\nhealthy,0,1\nill,5,0.5\n")
-    done = run("report", path, "--costs", costs, "--error-limit", ".1", "-o", tmp_path / "r.html")
-    assert done.exit_code == 0, done.stderr
+    done = run("report", path, "--costs", costs, "--error-limit", ".1", "-o", tmp_path / "r.html", code=0)
     page = (tmp_path / "r.html").read_text()
     data = calibrant.load_predictions(path)
     assert isinstance(data, calibrant.Predictions)
@@ -129,8 +125,7 @@ def test_columns_of_the_file_name_the_groups(arrays: dict[str, np.ndarray], tmp_
     path, place = tmp_path / "g.npz", tmp_path / "r.json"
     region = np.array(["north", "south"])[np.arange(400) % 2]
     np.savez(path, **arrays, test_region=region, val_region=region, test_age=np.arange(400) % 60)
-    done = run("report", path, "--method", "none", "--by", "region,age", "-o", place)
-    assert done.exit_code == 0, done.stderr
+    done = run("report", path, "--method", "none", "--by", "region,age", "-o", place, code=0)
     audit = json.loads(place.read_text())["models"][0]["for_whom"]
     measured = json.loads(run("evaluate", path, "--split", "test", "--by", "region,age", "--draws", 0, "--json").stdout)
     assert {"region=north", "age=59"} <= {row.get("group") for row in measured["rows"]}
@@ -151,8 +146,7 @@ def test_weighted_rows_are_reported_with_their_weights(arrays: dict[str, np.ndar
     path, place = tmp_path / "w.npz", tmp_path / "r.json"
     weights = np.random.default_rng(0).random(400) + 0.1
     np.savez(path, **arrays, val_sampling_weights=weights, test_sampling_weights=weights)
-    done = run("report", path, "--method", "TemperatureScaling", "-o", place)
-    assert done.exit_code == 0, done.stderr
+    run("report", path, "--method", "TemperatureScaling", "-o", place, code=0)
     shown = json.loads(place.read_text())
     test = calibrant.load_predictions(path, "test")
     after = test.calibrated_by(calibrant.calibrators.TemperatureScaling().fit(calibrant.load_predictions(path, "val")))
@@ -164,8 +158,7 @@ def test_weighted_rows_are_reported_with_their_weights(arrays: dict[str, np.ndar
 def test_class_names_are_in_the_markdown_too(good: Path, tmp_path: Path, run: Run) -> None:
     names = tmp_path / "names.txt"
     names.write_text("ant\nbee\ncat\ndog\n")
-    done = run("report", good, "-m", "none", "--class-names", names, "-o", tmp_path / "r.md")
-    assert done.exit_code == 0, done.stderr
+    run("report", good, "-m", "none", "--class-names", names, "-o", tmp_path / "r.md", code=0)
     text = (tmp_path / "r.md").read_text()
     rows = [line for line in text.splitlines() if re.match(r"\| (ant|bee|cat|dog) \|", line)]
     assert len(rows) == 4
@@ -176,8 +169,7 @@ def test_class_names_are_in_the_markdown_too(good: Path, tmp_path: Path, run: Ru
 def test_a_split_to_fit_on_is_refused_where_nothing_is_fitted_on_it(
     good: Path, fitted: Path, tmp_path: Path, run: Run
 ) -> None:
-    done = run("report", good, "-c", fitted, "--fit-split", "val", "-o", tmp_path / "r.md")
-    assert done.exit_code == 2
+    done = run("report", good, "-c", fitted, "--fit-split", "val", "-o", tmp_path / "r.md", code=2)
     assert "got --fit-split for a saved TemperatureScaling" in " ".join(done.stderr.split())
     assert not (tmp_path / "r.md").exists()
 
@@ -237,8 +229,7 @@ def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monk
     file, *options = files_of(kind)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    done = run("report", tmp_path / file, *options, "-o", tmp_path / "r.html")
-    assert done.exit_code == 0, done.output
+    done = run("report", tmp_path / file, *options, "-o", tmp_path / "r.html", code=0)
     monkeypatch.chdir(tmp_path)
     page = Path("r.html").read_text()
     assert page.index('class="advice"') < page.index("<table")

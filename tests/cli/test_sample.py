@@ -39,20 +39,17 @@ def write(table: Path, lines: list[dict[str, str]]) -> None:
 def test_from_pool_to_verdict_in_two_batches(pool: Path, run: Any) -> None:
     labels = np.load(pool)["labels"]
     table, following = pool.with_name("to-label.csv"), pool.with_name("next.csv")
-    done = run("sample", pool, "--budget", 100, "--seed", 1, "-o", table)
-    assert done.exit_code == 0, done.output
+    done = run("sample", pool, "--budget", 100, "--seed", 1, "-o", table, code=0)
     assert table.read_text().splitlines()[0] == "row,inclusion,label"
     fill(table, labels)
-    done = run("audit", pool, table, "--metric", "accuracy", "--min", "accuracy=.2", "--json")
-    assert done.exit_code == 0, done.output
+    done = run("audit", pool, table, "--metric", "accuracy", "--min", "accuracy=.2", "--json", code=0)
     told = json.loads(done.stdout)
     assert told["verdict"] == "pass"
     truth = float((np.load(pool)["logits"].argmax(1) == labels).mean())
     assert told["figures"]["accuracy"]["low"] <= truth <= told["figures"]["accuracy"]["high"]
     assert run("audit", pool, table, "--max", "accuracy=.2").exit_code == 1
     assert run("audit", pool, table, "--min", f"accuracy={truth}").exit_code == 3
-    done = run("sample", pool, "--budget", 50, "--extend", table, "-o", following)
-    assert done.exit_code == 0, done.output
+    done = run("sample", pool, "--budget", 50, "--extend", table, "-o", following, code=0)
     assert len(fill(following, labels)) == 50
     done = run("audit", pool, following, "--json")
     assert json.loads(done.stdout)["labels"] == 150
@@ -72,21 +69,18 @@ def test_wrong_tables_are_one_sentence(pool: Path, run: Any) -> None:
         ([{**line, "label": "-1"} for line in lines], "expected at least 10 labelled rows, got 0"),
     ):
         write(table, change)
-        done = run("audit", pool, table)
-        assert done.exit_code == 2
+        done = run("audit", pool, table, code=2)
         assert message in " ".join(done.stderr.split())
     write(table, [*lines, lines[0]])  # two people gave the same label
     assert json.loads(run("audit", pool, table, "--json").stdout)["labels"] == 40
     changed = pool.with_name("changed.npz")
     np.savez(changed, logits=np.load(pool)["logits"] * 1.01)
-    done = run("audit", changed, table)
-    assert done.exit_code == 2
+    done = run("audit", changed, table, code=2)
     assert "got others (their digests differ)" in " ".join(done.stderr.split())
     write(table, [{name: value for name, value in line.items() if name != "inclusion"} for line in lines])
     assert run("audit", pool, table).exit_code == 0  # the state has them
     table.with_suffix(".sample.json").unlink()
-    done = run("audit", pool, table)
-    assert done.exit_code == 2
+    done = run("audit", pool, table, code=2)
     assert "expected an inclusion probability" in " ".join(done.stderr.split())
 
 
@@ -98,11 +92,9 @@ def test_names_of_classes_are_for_tables_with_words(pool: Path, run: Any) -> Non
     lines = fill(table, labels)
     by_number = run("audit", pool, table, "--json").stdout
     write(table, [{**line, "label": ("ant", "bee", "cat", "dog")[int(line["label"])]} for line in lines])
-    done = run("audit", pool, table, "--class-names", names, "--json")
-    assert done.exit_code == 0, done.output
+    done = run("audit", pool, table, "--class-names", names, "--json", code=0)
     assert done.stdout == by_number
-    done = run("sample", pool, "--extend", table, "--class-names", names, "-o", pool.with_name("next.csv"))
-    assert done.exit_code == 0, done.output
+    run("sample", pool, "--extend", table, "--class-names", names, "-o", pool.with_name("next.csv"), code=0)
 
 
 def test_a_next_batch_needs_the_state_and_rows_that_are_left(pool: Path, run: Any) -> None:
@@ -112,13 +104,10 @@ def test_a_next_batch_needs_the_state_and_rows_that_are_left(pool: Path, run: An
         (["--budget", 1161, "-o", following], "1160"),
         (["-o", table], "output other than the input"),
     ):
-        done = run("sample", pool, "--extend", table, *more)
-        assert done.exit_code == 2
+        done = run("sample", pool, "--extend", table, *more, code=2)
         assert message in " ".join(done.stderr.split())
     table.with_suffix(".sample.json").unlink()
-    done = run("sample", pool, "--extend", table, "-o", following)
-    assert done.exit_code == 2
-    assert "expected the state of the sample" in done.stderr
+    run("sample", pool, "--extend", table, "-o", following, code=2, says="expected the state of the sample")
     assert not following.exists()
 
 
@@ -138,21 +127,17 @@ def test_labelled_rows_are_handed_to_other_commands_with_their_weights(pool: Pat
         ("watch", state, "--reference", reference),
         ("watch", state, rows),
     ):
-        done = run(*words)
-        assert done.exit_code == 0, done.output
+        done = run(*words, code=0)
     assert "drawn with unequal probabilities" in page.read_text()
     assert re.search(r"note: .*rows.npz: [0-9]+ of 200 rows are watched", " ".join(done.stderr.split()))
-    done = run("watch", state, rows)  # the same file again
-    assert done.exit_code == 2
+    done = run("watch", state, rows, code=2)  # the same file again
     assert "expected new rows" in " ".join(done.stderr.split())
-    done = run("audit", pool, table, "-o", pool)
-    assert done.exit_code == 2
+    done = run("audit", pool, table, "-o", pool, code=2)
     assert "output other than the input" in " ".join(done.stderr.split())
 
 
 def test_labels_are_planned_before_any_is_given(pool: Path, run: Any) -> None:
-    done = run("plan", "--pool", pool, "--half-width", 0.05, "--price", 2, "--json")
-    assert done.exit_code == 0, done.output
+    done = run("plan", "--pool", pool, "--half-width", 0.05, "--price", 2, "--json", code=0)
     told = json.loads(done.stdout)
     assert 50 <= told["labels"] < told["labels_even"]
     assert told["curve"][0]["money"] == 100
@@ -162,6 +147,5 @@ def test_labels_are_planned_before_any_is_given(pool: Path, run: Any) -> None:
         (["--half-width", ".1"], "got --half-width for a gate; add --pool POOL"),
         ([pool, "--pool", pool], "expected either FILE or --pool, got both"),
     ):
-        done = run("plan", *more)
-        assert done.exit_code == 2
+        done = run("plan", *more, code=2)
         assert message in " ".join(done.stderr.split())

@@ -151,8 +151,7 @@ QUICK = {"seeds nested", "loss gamma str", "loss nested arg", "nesterov no momen
 def test_a_dry_run_finds_it(fault: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("s.toml").write_text(FAULTS[fault], encoding="utf-8")
-    done = run("study", "run", "s.toml", "--dry-run")
-    assert done.exit_code == 2, done.output
+    done = run("study", "run", "s.toml", "--dry-run", code=2)
     assert done.stderr.startswith("error: expected "), done.stderr
     assert "s.toml" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -170,6 +169,4 @@ def test_the_template_itself_and_one_of_windows_are_right(
 
 
 def test_an_objective_that_is_not_there_is_refused_beside_one_that_is(run: Run) -> None:
-    done = run("study", "run", "digits", "--dry-run", "--only", "Cross-entropy", "--only", "Focl")
-    assert done.exit_code == 2
-    assert "got 'Focl'" in done.stderr
+    run("study", "run", "digits", "--dry-run", "--only", "Cross-entropy", "--only", "Focl", code=2, says="got 'Focl'")
