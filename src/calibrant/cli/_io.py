@@ -69,12 +69,12 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=1, ensure_ascii=encoding != "utf8", allow_nan=False))
 
 
-def say(found: Any, *, as_json: bool, soft_wrap: bool = False) -> None:
+def say(found: Any, *, as_json: bool) -> None:
     """Print a result: its JSON data, or its own words."""
     if as_json:
         print_json(found.plain())
     else:
-        console().print(str(found), soft_wrap=soft_wrap)
+        console().print(str(found))
 
 
 def say_json(rows: Sequence[Row], *, fitted: dict[str, Any] | None = None, extra: dict[str, Any] | None = None) -> None:

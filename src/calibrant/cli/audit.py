@@ -303,7 +303,7 @@ def audit(
         found = estimate(opened.pool, drawn, figures=figures, by=wanted.by, costs=table, **limits)
         if wanted.output is not None:
             save_predictions(wanted.output, {"all": drawn.predictions(opened.pool)})
-    say(found, as_json=as_json, soft_wrap=True)
+    say(found, as_json=as_json)
     raise typer.Exit(CODES[found.verdict])
 
 
@@ -403,7 +403,7 @@ def _plan_labels(
         pool = Opened.of(context, inputs, source, path, split, names_used=False).pool
         asked: dict[str, Any] = {"half_width": wanted.half_width, "price": wanted.price, "costs": table}
         found = plan_audit(pool, aim=wanted.figure, draws=draws, seed=aim.seed, **asked)
-    say(found, as_json=as_json, soft_wrap=True)
+    say(found, as_json=as_json)
 
 
 def _say(found: Plan, aim: Aim, *, assumed: bool) -> None:

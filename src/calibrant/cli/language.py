@@ -310,7 +310,7 @@ def judge(
             judged.judge, labels, systems=judged.systems, inclusion=inclusion, questions=judged.questions, by=columns,
             swapped=judged.swapped, target=asked.target,
         )  # fmt: skip
-    say(found, as_json=as_json, soft_wrap=True)
+    say(found, as_json=as_json)
 
 
 def _judged(context: typer.Context, log: str, program: Program, answers: Answers, asked: Asked) -> Judged:
