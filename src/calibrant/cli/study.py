@@ -430,6 +430,7 @@ def _refuse_scale(context: typer.Context, name: str) -> None:
 
 def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
     from calibrant.report import Claims, Model, write_report
+    from calibrant.report.model import Block
     from calibrant.report.study_figures import study_pictures, write_study_figures
     from calibrant.study import collect
     from calibrant.study.figures import drawings
@@ -453,7 +454,7 @@ def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
             if m.seed == chosen.seeds[0]
         ]
         claims = [Claims("What the papers claim, and what shows here", sentences)] if sentences else []
-        blocks = [Claims("In short", study_in_short(lines)), *tables, *study_pictures(drawn), *claims]
+        blocks: list[Block] = [Claims("In short", study_in_short(lines)), *tables, *study_pictures(drawn), *claims]
         made = Claims("How it was made", [validation_note(measured)])
         write_report(first, report, title=chosen.title, tables=[*blocks, made], notes=[" ".join(chosen.about.split())])
     if outputs.record is not None:
