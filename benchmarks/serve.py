@@ -27,7 +27,7 @@ from calibrant.errors import CalibrantWarning, InputError
 CLASSES, FIT, NEW, CALLS = 10, 2_000, 100, 200
 # What the other interpreter runs: it imports what the page's service imports, and nothing of ours.
 SERVICE = """
-import json, resource, statistics, sys, time
+import json, statistics, sys, time
 from pathlib import Path
 import numpy, onnxruntime
 
@@ -66,7 +66,6 @@ for file in site.rglob("*"):
         sizes[name] = sizes.get(name, 0) + file.stat().st_size
 print(json.dumps({
     "environment_mb": round(sum(sizes.values()) / 1e6),
-    "memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000),
     "versions": {"python": sys.version.split()[0], "numpy": numpy.__version__, "onnxruntime": onnxruntime.__version__},
     "torch_imported": "torch" in sys.modules,
     "models": found,
