@@ -155,7 +155,7 @@ def test_unwritable_output_is_refused(
 def test_output_of_an_unknown_kind_is_refused(
     tmp_path: Path, good: Path, fitted: Path, run: Callable[..., Any]
 ) -> None:
-    assert_refused(run("fit", good, "-o", tmp_path / "c.pickle"), r"expected a path that ends in \.safetensors")
+    assert_refused(run("fit", good, "-o", tmp_path / "c.pickle"), r"expected a name that ends in \.safetensors")
     assert_refused(
         run("apply", fitted, good, "-o", tmp_path / "o.xls"), r"expected a name that ends in \.npz or .*got 'o\.xls'"
     )

@@ -69,7 +69,7 @@ def test_github_gets_a_summary_and_annotations(
         (["--max", "worst-group-ece=.1", "--by", "region"], "expected the column 'region' in"),
         (["--no-worse", "nll=.1"], "in the shell: --baseline"),
         (["--policy", "nowhere.toml", "--max", "ece=.1"], "got no such file: nowhere.toml"),
-        ([], "in the shell: --max ece=0.03"),
+        ([], "add --max ece=.03"),
         (["--max", "ece=.1", "--junit", "no/such/folder.xml"], "no such folder"),
     ],
 )

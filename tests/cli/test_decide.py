@@ -45,7 +45,7 @@ def test_where_nothing_qualifies_nothing_is_written(file: Path, run: Any) -> Non
     assert (done.exit_code, out.exists()) == (3, False)
     assert "no threshold has an error of at most 1e-05" in " ".join(done.stdout.split())
     for arguments, message in (
-        ([], "expected one of error and coverage, got neither; pass one of --error and --coverage"),
+        ([], "expected --error, --coverage or --costs, got neither; add one of them"),
         (["--error", "2"], "expected --error in (0, 1)"),
         (["--error", ".1", "-o", file.with_name("d.bin")], "ends in .safetensors"),
         (["--error", ".1", "-c", file.with_name("c.safetensors"), "--split", "val"], "fitted"),

@@ -1,7 +1,5 @@
 """Tables that nobody should have to read: one sentence, nothing written, and no PyTorch loaded for a file that is not there."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -35,13 +33,3 @@ def test_a_hostile_table_is_one_sentence(
     done = run(*command, "t.csv", *(["o.npz"] if command == ["convert"] else []), *reading, code=2, says=said)
     assert done.stderr.count("\n") == 1
     assert list(Path().iterdir()) == [Path("t.csv")]
-
-
-def test_a_missing_file_is_said_before_pytorch_loads() -> None:
-    code = (
-        "import sys\nfrom calibrant.cli import main\n"
-        "try:\n    main(['evaluate', 'nothere.csv'])\nexcept SystemExit as left:\n    print(left.code, 'torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["2", "False"]
-    assert "no such file: nothere.csv" in done.stderr

@@ -186,10 +186,23 @@ def load_command(name: str, home: str) -> Any:
         command: Any = typer.main.get_group(found)
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        app.command(name=name, cls=OnceCommand)(guarded(found))
+        app.command(name=name, cls=OnceCommand)(guarded(_after_a_look(found)))
         command = typer.main.get_command(app)
     command.name = name
     return command
+
+
+def _after_a_look(command: Callable[..., R]) -> Callable[..., R]:
+    """Return ``command`` refusing what its arguments alone show, before it loads PyTorch."""
+
+    @functools.wraps(command)
+    def run(**given: Any) -> R:
+        from calibrant.cli._options import look_at  # ``--help`` waits for nothing
+
+        look_at(given)
+        return command(**given)
+
+    return run
 
 
 class OnceCommand(TyperCommand):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import difflib
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from calibrant._core.paths import check_source, shown
 from calibrant.cli._application import LABEL
-from calibrant.cli._io import STREAM, bar, kept_progress, readable, working
+from calibrant.cli._io import STREAM, bar, check_outputs, kept_progress, readable, working
 from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from calibrant.scale.execute import Executor
 
 
+_EXAMPLES = Path(__file__).parents[1] / "data" / "examples"
 PANEL = "What a file holds"
 STREAMING = ("executor", "workers", "address")
 # bytes of logits, above which one Parquet file is streamed: reading it whole takes several times that
@@ -46,15 +49,11 @@ def among(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
 
 
 def _method_names() -> list[str]:
-    from calibrant import calibrators
-
-    return ["auto", *calibrators.__all__]
+    return ["auto", *listed("calibrators")]
 
 
 def _example_names() -> list[str]:
-    from calibrant.data.examples import examples
-
-    return examples()
+    return sorted(path.stem for path in _EXAMPLES.glob("*.npz"))
 
 
 complete_method = among(_method_names)
@@ -85,15 +84,65 @@ MultiLabel = Annotated[
 ]
 
 
-def need_there(files: Sequence[str]) -> None:
-    """Refuse files that are missing before PyTorch, or anything else, is loaded for them.
+# What commands call the files that they read, and those that they write.
+_READ = (
+    *("file", "files", "a", "b", "log", "labelled", "logits", "labels", "class_names", "calibrator", "costs", "policy"),
+    *("baseline", "reference", "human", "about", "swapped", "extend", "pool", "merge"),
+)
+_WRITTEN = ("output", "curve", "junit", "markdown", "prometheus", "html")
+
+
+def look_at(given: Mapping[str, Any]) -> None:
+    """Refuse what the arguments of a command alone show, by their names: it costs no import of PyTorch.
 
     Raises:
-        FileFormatError: If one is.
+        FileFormatError: For a file that is missing, or a place that cannot be written.
+        InputError: For an input in the place of an output, a name that there is not, or two names for what is read.
     """
-    for name in files:
-        if name != STREAM and not os.path.lexists(name):
+    *files, output = given.get("places") or [None]  # of ``convert``: IN and OUT
+    named = [files if len(files) < 2 else None, *(given.get(name) for name in _READ)]
+    read = [one for some in named for one in (some if isinstance(some, list) else [some]) if one not in (None, STREAM)]
+    for name in read:
+        if not os.path.lexists(name):
             check_source(name)
+    # the output of a folder of shards is a folder, or none: the command itself looks at it
+    places = () if not read else _WRITTEN[1:] if any(map(os.path.isdir, read)) else _WRITTEN
+    written = [output if output and Path(output).suffix else None, *(given.get(name) for name in places)]
+    check_outputs(*(Path(name) for name in written if name not in (None, STREAM)), inputs=[str(name) for name in read])
+    beside = given.get("file") or given.get("files") or files or given.get("example")
+    if given.get("logits") is not None and beside:
+        one = beside[0] if isinstance(beside, list) else beside
+        raise InputError("--logits or a FILE", f"both: {shown(one)}", "leave one out")
+    if given.get("example") is not None:
+        choose(given["example"], _example_names(), option="--example", listing="calibrant report --help")
+    if given.get("method") not in (None, "none"):
+        short = listed("calibrators", "SHORT_NAMES")
+        choose(
+            short.get(given["method"], given["method"]),
+            listed("calibrators"),
+            option="--method",
+            listing="calibrant methods",
+        )
+
+
+def listed(family: str, name: str = "__all__") -> Any:
+    """Return a literal in the file of a family, which is read and not imported: that would load PyTorch."""
+    place = Path(__file__).parents[1] / family
+    tree = ast.parse(
+        (place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).read_text(encoding="utf-8")
+    )
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name]
+    return ast.literal_eval(assigned[0].value)
+
+
+def choose(name: str, known: Sequence[str], *, option: str, listing: str) -> str:
+    """Return ``name`` if it is one of ``known``, else raise with the nearest name, or the command that lists them."""
+    if name in known:
+        return name
+    lower = {other.lower(): other for other in known}
+    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
+    hint = f"did you mean {lower[close[0]]}?" if close else f"`{listing}` describes them"
+    raise InputError(f"{option} to be one of {', '.join(known)}", f"{name!r}", hint)
 
 
 @dataclass(frozen=True)
@@ -119,7 +168,8 @@ class Inputs:
     ] = None
     label: Annotated[str | None, _option("The column of the labels, if not called label.", metavar="COLUMN")] = None
     kind: Annotated[
-        str | None, _option("probs or logits: what columns, or an array without such a name, hold.", metavar="KIND")
+        Literal["logits", "probs", "one-vs-rest"] | None,
+        _option("What columns, or an array without such a name, hold.", metavar="KIND"),
     ] = None
     normalize: Annotated[
         bool, _option("Divide rows of rounded probabilities by their sums (0.95 to 1.05).", "--normalize")
@@ -130,9 +180,7 @@ class Inputs:
     on: Annotated[
         str | None, _option("The column that names each row in both files, FILE and --labels.", metavar="KEY")
     ] = None
-    missing: Annotated[str | None, _option("drop: leave out rows that have no label in --labels.", metavar="drop")] = (
-        None
-    )
+    missing: Annotated[Literal["drop"] | None, _option("Leave out rows that have no label in --labels.")] = None
     positive: Annotated[
         str | None, _option("The label that one score a row is the probability of: yes.", metavar="VALUE")
     ] = None
@@ -190,7 +238,6 @@ class Inputs:
                     "--logits or a FILE", f"both: {shown(named[0] if named else str(example))}", "leave one out"
                 )
             named = [self.logits]
-        need_there([*named, *self.beside])
         found = [
             Source(name, shown(name), " ".join(filter(None, [shlex.quote(Path(shown(name)).name), self.words])))
             for name in named
@@ -200,9 +247,7 @@ class Inputs:
                 if getattr(self, name) != getattr(type(self), name):
                     expected = f"no --{name.replace('_', '-')} beside an example, whose names say what it holds"
                     raise InputError(expected, "it", "leave it out")
-            from calibrant.data.examples import example_path
-
-            found.append(Source(str(example_path(example)), f"{example}.npz", f"--example {example}"))
+            found.append(Source(str(_EXAMPLES / f"{example}.npz"), f"{example}.npz", f"--example {example}"))
         if not found:
             advice = ", or try --example cifar10" if examples else ""
             raise InputError("a FILE of predictions", "none", f"name one{advice}")
@@ -269,9 +314,6 @@ class Files:
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help=FILES)] = None
     example: Example = None
 
-    def __post_init__(self) -> None:
-        need_there(self.files or [])
-
     def sources(self, inputs: Inputs) -> list[Source]:
         """Return what is to be read.
 
@@ -287,9 +329,6 @@ class OneFile:
 
     file: Annotated[str | None, typer.Argument(help=FILES)] = None
     example: Example = None
-
-    def __post_init__(self) -> None:
-        need_there([] if self.file is None else [self.file])
 
     def source(self, inputs: Inputs, *, purpose: str) -> Source:
         """Return what is to be read.
@@ -354,7 +393,9 @@ class Page:
     """What a report is written as."""
 
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write it; - writes stdout.")] = "report.html"
-    format: Annotated[str | None, typer.Option(help="html, md or json; by the output's name if left out.")] = None
+    format: Annotated[Literal["html", "md", "json"] | None, typer.Option(help="By the output's name if left out.")] = (
+        None
+    )
     title: Annotated[str, typer.Option(help="Its heading.")] = "Calibration report"
     margin: Annotated[
         float, typer.Option(min=0.0001, max=0.9999, help="ECE above which a miscalibration is large; 0.02 is 2 points.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -43,8 +43,8 @@ class Written:
     """What is written, and where it stands in a table."""
 
     what: Annotated[
-        str | None,
-        typer.Option("--as", metavar="KIND", help="probs, logits, label or top; as the file holds them if left out."),
+        Literal["probs", "logits", "label", "top"] | None,
+        typer.Option("--as", help="What to write; as the file holds them if left out."),
     ] = None
     replace_scores: Annotated[
         bool, typer.Option("--replace", help="Put them in the place of a table's scores, not beside.")
@@ -85,19 +85,17 @@ def apply(
 
         calibrant apply c.safetensors labels.npz --multilabel -o calibrated.npz
     """
-    from calibrant._core.check import check_choice
+    if multilabel:
+        refuse_for_several(context, "what", "replace_scores", "suffix")
+    source = given.source(inputs, purpose="calibrate")
+
     from calibrant.cli._calibrators import load_fitted
     from calibrant.data.formats import write_named, write_same_table
     from calibrant.data.splits import save_multilabel
     from calibrant.report.model import in_one_line
 
-    if multilabel:
-        refuse_for_several(context, "what", "replace_scores", "suffix")
-    if written.what is not None:
-        check_choice(written.what, name="as", choices=("probs", "logits", "label", "top"))
     fitted: Any = load_fitted(calibrator, several=multilabel)
     execution = Execution(context, streaming)
-    source = given.source(inputs, purpose="calibrate")
     name = source.shown
     read = [calibrator, source.path, *filter(None, (inputs.labels, inputs.class_names))]
     if not multilabel and execution.streams(source.path):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from calibrant._core.paths import check_folder, check_target, shown
+from calibrant._core.paths import check_folder, check_suffix, check_target, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import STREAM, bar, console, readable, working, writable
 from calibrant.cli._options import FILES, Example, Inputs, Source, at_path
@@ -51,17 +51,20 @@ def convert(
 
         calibrant convert --example cifar10 cifar10.csv --split test
     """
-    from calibrant.data.formats import of_kind, write_named
-
     *files, output = places
     if len(files) > 1:
         raise InputError("one IN and one OUT", f"{len(places)} places", "convert them one by one")
     source = inputs.sources(files, example, examples=True)[0]
     beside = [source.path, *filter(None, (inputs.labels, inputs.class_names))]
-    if output != STREAM and not Path(output).suffix:
+    if output != STREAM and Path(output).suffix:
+        check_suffix(output, SUFFIXES, what="predictions")
+    elif output != STREAM:
         check_folder(output)
         if Path(output).is_dir() and any(Path(output).iterdir()):
             raise InputError("a new or empty folder", f"{shown(output)}, which holds files", "name another")
+
+    from calibrant.data.formats import of_kind, write_named
+
     if _in_pieces(source, output, inputs, split):
         said = _convert_in_pieces(source, output, inputs, to)
     else:

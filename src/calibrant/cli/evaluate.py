@@ -37,7 +37,9 @@ from calibrant.cli._options import (
     Streaming,
     among,
     at_path,
+    choose,
     column_names,
+    listed,
     parts_of,
     refuse_for_several,
 )
@@ -113,16 +115,20 @@ def evaluate(
 
         calibrant evaluate labels.csv --multilabel --columns 'p_*' --label 'y_*' --kind probs
     """
+    if multilabel:
+        refuse_for_several(context, "metric", "bins", "by")
+    for text in what.metric or []:
+        choose(text.partition(":")[0], listed("metrics"), option="--metric", listing="calibrant methods metrics")
+    sources = given.sources(inputs)
+
     from calibrant.cli._calibrators import describe, load_fitted
     from calibrant.report.model import in_one_line
 
-    if multilabel:
-        refuse_for_several(context, "metric", "bins", "by")
     fitted = load_fitted(what.calibrator, several=multilabel)
     panel = Panel.of(what.metric or [], what.bins)
     execution = Execution(context, streaming, several=multilabel)
     found = Findings(notes=[] if fitted is None else [f"after: {in_one_line(fitted)}"])
-    for source in given.sources(inputs):
+    for source in sources:
         if execution.streams(source.path):
             found.rows += _streamed_rows(source, inputs, what, panel, execution, fitted)
             found.notes += [f"{source.shown}: figures alone, since rows are streamed"] if multilabel else []
@@ -351,12 +357,12 @@ def compare(
 
         calibrant compare none c.safetensors --example cifar10
     """
-    from calibrant.evaluate import compare as compare_predictions
-
     if inputs.logits is not None or (on is not None and example is not None):
         extra = "--logits" if inputs.logits is not None else "--example beside --on"
         raise InputError("predictions as A and B, or one file to apply both to", f"{extra}", "leave it out")
     base = None if on is None and example is None else inputs.sources(on, example, examples=True)[0]
+    from calibrant.evaluate import compare as compare_predictions
+
     with working("comparing"):
         found = compare_predictions(*(_load(name, on=base, split=split, inputs=inputs) for name in (a, b)))
     if as_json:

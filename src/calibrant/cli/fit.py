@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from calibrant._core.paths import check_suffix
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import (
     STREAM,
@@ -127,17 +128,19 @@ def fit(
 
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
+    if multilabel:
+        refuse_for_several(context, "features", "top_label", "keep", "costs")
+    if as_json and output == STREAM:
+        raise InputError("a file for the calibrator beside --json", "- for both", "name one by --output")
+    check_suffix(output, (".safetensors",), what="a calibrator")
+    source = given.source(inputs, purpose="fit on")
+
     from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.cli._calibrators import AUTO, OF_LABELS, with_logits
     from calibrant.data.record import need_features
     from calibrant.data.splits import pick_split
 
-    if multilabel:
-        refuse_for_several(context, "features", "top_label", "keep", "costs")
-    if as_json and output == STREAM:
-        raise InputError("a file for the calibrator beside --json", "- for both", "name one by --output")
     execution = Execution(context, streaming)
-    source = given.source(inputs, purpose="fit on")
     if not multilabel and execution.streams(source.path):
         _fit_streamed(source, inputs, chosen, execution, output=output, as_json=as_json)
         return

@@ -175,10 +175,11 @@ def ingest(
 
         calibrant ingest log.json right.npz --from inspect --as sequences --scorer match
     """
+    refuse_without_effect(context, program.source, answers.kind)
+
     from calibrant import language
     from calibrant.data.splits import UNNAMED, save_predictions
 
-    refuse_without_effect(context, program.source, answers.kind)
     _check_inputs(log, labels=labels, swapped=answers.swapped)
     _check_output(output, [place for place in (log, labels, answers.swapped) if place is not None], test)
     make = maker_of(program, answers, None if labels is None else language.read_labels(labels))

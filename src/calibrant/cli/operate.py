@@ -68,6 +68,9 @@ class Limits:
 
     def read(self, context: typer.Context) -> Policy:
         """Return the limits of the options over those of the policy file; a baseline that none of them needs is refused."""
+        if not any((self.maximum, self.minimum, self.no_worse, self.policy)):
+            raise InputError("at least one limit", "none", "add --max ece=.03, --min accuracy=.9 or --policy FILE")
+
         from calibrant.operate.check import Policy, read_limits
 
         limits = Policy(
@@ -152,9 +155,10 @@ def check(context: typer.Context, inputs: Inputs, given: Limits, gate: Gate, cho
 
         calibrant check new.npz --baseline old.npz --no-worse nll=.005 --policy policy.toml --junit gate.xml
     """
+    limits = given.read(context)
+
     from calibrant.operate import check as check_limits
 
-    limits = given.read(context)
     costs = None if given.costs is None else costs_in(given.costs)
     read = [chosen.file, given.baseline, given.policy, given.costs, chosen.calibrator, *inputs.beside]
     check_outputs(gate.junit, gate.markdown, inputs=read)
@@ -261,13 +265,17 @@ def decide(
 
         calibrant decide predictions.npz --costs costs.csv --curve benefit.png
     """
+    source = inputs.sources(chosen.file)[0]
+    if action.costs is None and (promise.error is None) == (promise.coverage is None):
+        got = "neither" if promise.error is None else "both"
+        raise InputError("--error, --coverage or --costs", got, "add one of them" if got == "neither" else "keep one")
+    outputs.check(inputs=[chosen.file, chosen.calibrator, action.costs, *inputs.beside])
+
     from calibrant.calibrators import Identity
     from calibrant.operate import Deployed, abstain, thresholds
     from calibrant.operate.decide import weigh
 
     costs = action.read(context)
-    source = inputs.sources(chosen.file)[0]
-    outputs.check(inputs=[chosen.file, chosen.calibrator, action.costs, *inputs.beside])
     rows = inputs.read(source, chosen.split, names_used=costs is not None)
     data = rows.scores
     if costs is not None:

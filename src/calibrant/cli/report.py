@@ -105,17 +105,18 @@ def report(
 
         calibrant report labels.npz --multilabel -o report.html
     """
-    from calibrant.cli._calibrators import load_fitted
-    from calibrant.report import write_report
-    from calibrant.report.labels import write_label_report
-    from calibrant.report.render import check_format
-
     _refuse_choices(context, fitting)
     if multilabel:
         refuse_for_several(context, "margin", "by", "costs", "error_limit")
     sources = given.sources(inputs)
     if multilabel and len(sources) > 1:
         raise InputError("one FILE of predictions with --multilabel", f"{len(sources)}", "name one")
+
+    from calibrant.cli._calibrators import load_fitted
+    from calibrant.report import write_report
+    from calibrant.report.labels import write_label_report
+    from calibrant.report.render import check_format
+
     names = read_names(inputs.class_names) if inputs.class_names else None
     execution = Execution(context, streaming)
     saved = load_fitted(fitting.calibrator, several=multilabel)
