@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from benchmarks import results
 from calibrant.cli import main
-from calibrant.cli._study import study_in_short, verdict_sentences
+from calibrant.cli.study import study_in_short, verdict_sentences
 from calibrant.scores import FocalScore
 from calibrant.study import Claim
 from calibrant.study.claims import (
