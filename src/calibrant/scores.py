@@ -50,7 +50,8 @@ def check_focal_gamma(gamma: Any, *, name: str = "gamma") -> float:
     return number
 
 
-FocalGamma = Annotated[float, Fits(check_focal_gamma, "> −1", ("abc", None, -1.0, -5, math.nan, math.inf, True))]
+FOCAL_GAMMA = Fits(check_focal_gamma, "> −1", ("abc", None, -1.0, -5, math.nan, math.inf, True))
+FocalGamma = Annotated[float, FOCAL_GAMMA]
 
 
 class TrueClassScore(metaclass=PublicCalls):

@@ -123,19 +123,6 @@ class Integer(Constraint):
 
 
 @dataclass(frozen=True, repr=False)
-class Flag(Constraint):
-    """True or False; what the type ``bool`` declares."""
-
-    refused = (None, "abc", 0, 1, 1.5)
-
-    def __repr__(self) -> str:
-        return "True or False"
-
-    def check(self, value: Any, name: str, caller: object) -> bool:
-        return check_flag(value, name=name)
-
-
-@dataclass(frozen=True, repr=False)
 class OneOf(Constraint):
     """One of a few values; what a ``Literal`` declares."""
 
@@ -181,14 +168,8 @@ class Fits(Constraint):
         return self.function(value, name=name)
 
 
-@dataclass(frozen=True, repr=False)
-class IsText(Constraint):
-    """A string."""
-
-    refused = (3, b"abc", object(), ["abc"])
-
-    def check(self, value: Any, name: str, caller: object) -> str:
-        return check_text(value, name=name)
+FLAG = Fits(check_flag, "True or False", (None, "abc", 0, 1, 1.5))  # what the type ``bool`` declares
+IS_TEXT = Fits(check_text, "", (3, b"abc", object(), ("abc",)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -248,7 +229,7 @@ Seed = Annotated[int, Integer(0)]  # of both NumPy and PyTorch
 Draws = Annotated[int, Integer(1, MOST_DRAWS)]
 Bins = Annotated[int, Integer(1, MOST_BINS)]  # their sums fit in memory
 Epoch = Annotated[int, Integer(0, (1 << 62) - 1)]
-Text = Annotated[str, IsText()]
+Text = Annotated[str, IS_TEXT]
 
 
 def constraint_of(annotation: Any) -> Constraint | None:
@@ -260,7 +241,7 @@ def constraint_of(annotation: Any) -> Constraint | None:
     if origin is Annotated:
         return next((part for part in annotation.__metadata__ if isinstance(part, Constraint)), None)
     if annotation is bool:
-        return Flag()
+        return FLAG
     if origin is Literal:
         return OneOf(get_args(annotation))
     if origin is Sequence or (origin is tuple and get_args(annotation)[1:] == (...,)):

@@ -32,11 +32,9 @@ from calibrant.calibrators.focal.focal_temperature import FocalCalibration, Foca
 from calibrant.calibrators.focal.temperature import TemperatureScaling
 from calibrant.calibrators.focal.temperature_mixture import EnsembleTemperatureScaling, TemperatureMixture
 from calibrant.calibrators.one_vs_rest.histogram import HistogramBinning
-from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic, IsotonicCalibration
-from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, PlattScaling, QuadraticScaling
+from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic, IsotonicCalibration, ScalingBinning
+from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, PlattScaling, QuadraticScaling, SplineCalibration
 from calibrant.calibrators.one_vs_rest.multilabel import MultiLabelCalibrator
-from calibrant.calibrators.one_vs_rest.scaling_binning import ScalingBinning
-from calibrant.calibrators.one_vs_rest.spline import SplineCalibration
 from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
 
 __all__ = [

@@ -15,11 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from calibrant._core.arguments import check_mapping
 from calibrant._core.check import as_array, as_tensor, refuse, shown
 from calibrant._core.constraints import checked
-from calibrant._core.minimise import Derivatives, newton
+from calibrant._core.minimise import Loss, minimise
 from calibrant.data.predictions import BinaryPairs
 from calibrant.errors import InputError
 from calibrant.operate import Sample, audit
@@ -391,23 +392,20 @@ def _recalibrated(log_odds: Floats, value: Floats, seen: NDArray[np.bool_]) -> t
     The slopes of J judges have the prior N(1 / J, 1), the intercept N(0, 2²): without labels the log-odds' mean is kept.
     """
     judges = log_odds.shape[1]
-    start = torch.tensor([[0.0, *[1 / judges] * judges]], dtype=torch.float64)
+    start = torch.tensor([0.0, *[1 / judges] * judges], dtype=torch.float64)
     if seen.sum() >= LEARN:
         design = torch.from_numpy(np.column_stack([np.ones(int(seen.sum())), log_odds[seen]]))
         truth = torch.from_numpy(value[seen])
         precision = torch.tensor([0.25, *[1.0] * judges], dtype=torch.float64)
 
-        def derivatives(at: Tensor) -> Derivatives:
-            z = at @ design.T
+        def second(at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            z = design @ at
             p = z.sigmoid()
-            away = at - start
-            loss = (torch.nn.functional.softplus(z) - truth * z).sum(dim=1) + (away.square() @ precision) / 2
-            gradient = (p - truth) @ design + away * precision
-            hessian = torch.einsum("cn,np,nq->cpq", p * (1 - p), design, design) + precision.diag()
-            return Derivatives(loss, gradient, hessian)
+            return (softplus(z) - truth * z).sum(), (p - truth) @ design, (design.T * (p * (1 - p))) @ design
 
-        start = newton(derivatives, start, tolerance=1e-9, enough=1e-5).x
-    weights = start[0].numpy()
+        loss = Loss(1.0, second, ridge=precision / 2, centre=start)
+        start = minimise(loss, start, enough=1e-5).theta
+    weights = start.numpy()
     return float(weights[1:].sum()), 1 / (1 + np.exp(-(weights[0] + log_odds @ weights[1:])))
 
 

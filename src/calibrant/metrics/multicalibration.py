@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._core.check import refuse
-from calibrant._core.constraints import Count, Each, Integer, IsText, Natural
+from calibrant._core.constraints import IS_TEXT, Count, Each, Integer, Natural
 from calibrant.data.checks import Data, Rows
 from calibrant.data.predictions import BinaryPairs
 from calibrant.data.record import Column
@@ -53,7 +53,7 @@ class MulticalibrationError(Metric):
         Guy et al. 2025, Measuring multi-calibration; Arrieta-Ibarra et al. 2022.
     """
 
-    columns: Annotated[tuple[str, ...], Each(IsText(), least=1)] | None = None
+    columns: Annotated[tuple[str, ...], Each(IS_TEXT, least=1)] | None = None
     depth: Natural = 3
     values: Annotated[int, Integer(2)] = 3
     minimum: Count = 10

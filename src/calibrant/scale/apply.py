@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from calibrant._core.constraints import checked
-from calibrant._core.paths import as_path, atomic_write, check_target, same_file
+from calibrant._core.paths import as_path, atomic_write, check_folder, check_target, same_file
 from calibrant.calibrators import Calibrator
 from calibrant.data.predictions import Predictions
 from calibrant.data.splits import stale_names
@@ -65,13 +65,15 @@ def apply_streamed(
     if single:
         check_target(out, inputs=[rows.path])
     else:
-        _check_folder(folder, rows, shown=out)
+        if same_file(folder, rows.folder):
+            raise InputError("a folder other than the input's", f"{out} for both", "choose another output")
+        check_folder(out)
     identity = calibrator_identity(calibrator)
     jobs = [_job(rows, file, place if single else folder / file.name, identity) for file in rows.files]
     left = [job for job in jobs if not _is_finished(job, replace=single)]
     finished = rows.rows - sum(job.rows for job in left)
     if left:
-        _make(folder, shown=out)
+        folder.mkdir(parents=True, exist_ok=True)
     if progress is not None and finished:
         progress(finished, rows.rows)
     for job, _ in zip(left, executor(_Work(calibrator, rows), left), strict=True):
@@ -161,17 +163,3 @@ def _is_finished(job: _Job, *, replace: bool) -> bool:
             "choose an empty folder",
         )
     return True
-
-
-def _check_folder(folder: Path, rows: ParquetRows, *, shown: str | os.PathLike[str]) -> None:
-    if same_file(folder, rows.folder):
-        raise InputError("a folder other than the input's", f"{shown} for both", "choose another output")
-    if folder.exists() and not folder.is_dir():
-        raise FileFormatError("a folder to write to", f"the file {shown}", "choose another output")
-
-
-def _make(folder: Path, *, shown: str | os.PathLike[str]) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileFormatError("a folder to write to", f"{error.strerror!r} for {shown}", "choose another") from error

@@ -281,7 +281,7 @@ def one_pass(
         most: Largest result in bytes that the checkpoint keeps.
     """
     journal = None if checkpoint is None else as_path(checkpoint, name="checkpoint")
-    report = None if progress is None else _Done(progress)
+    report = None if progress is None else lambda _, done, total: progress(done, total) if done else None
     return Passes(rows, what, executor=executor, journal=journal, progress=report, most=most)
 
 
@@ -290,17 +290,6 @@ def sums_of(passes: Passes, metrics: Sequence[Summed], calibrator: Calibrator | 
     source = ParquetSource(passes, units=Pieces(calibrator))
     found = source.part(states_of, added, tuple(metrics))
     return {} if found is None else dict(zip(metrics, found, strict=True))
-
-
-@dataclass(frozen=True)
-class _Done:
-    """Reports the progress of a single pass, once a shard is done."""
-
-    report: Progress
-
-    def __call__(self, begun: int, done: int, total: int) -> None:
-        if done:
-            self.report(done, total)
 
 
 def _check_sums(metrics: Any) -> list[SumMetric[Any]]:

@@ -12,10 +12,10 @@ from calibrant._core.calls import PublicCalls
 from calibrant._core.check import refuse, shown
 from calibrant._core.config import to_plain
 from calibrant._core.constraints import (
+    IS_TEXT,
     Count,
     Each,
     Fits,
-    IsText,
     Kind,
     Natural,
     NonNegative,
@@ -311,7 +311,7 @@ class Study(metaclass=PublicCalls):
     objectives: tuple[Annotated[Objective, Kind(Objective, LOADED)], ...]
     published: tuple[Annotated[Published, Kind(Published, LOADED)], ...] = ()
     claims: tuple[Annotated[Claim, Kind(Claim, LOADED)], ...] = ()
-    columns: Annotated[tuple[str, ...], Each(IsText(), least=1)] = ("main",)
+    columns: Annotated[tuple[str, ...], Each(IS_TEXT, least=1)] = ("main",)
     figures: tuple[Annotated[FigureSpec, Kind(FigureSpec, LOADED)], ...] = ()
     papers: tuple[Text, ...] = ()
 

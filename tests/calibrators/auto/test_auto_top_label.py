@@ -21,7 +21,7 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators.auto.auto import CONSTANTS, pairs_of, with_confidence
 from calibrant.calibrators.auto.cross_fitting import held_out
-from calibrant.calibrators.one_vs_rest.scores import mean_bins
+from calibrant.calibrators.one_vs_rest.maps import mean_bins
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
 from calibrant.rows import Chunk, MemoryRows, RowSource

@@ -23,8 +23,7 @@ from calibrant.calibrators import (
     SplineCalibration,
     VennAbers,
 )
-from calibrant.calibrators.one_vs_rest.maps import log_odds
-from calibrant.calibrators.one_vs_rest.scores import ascending
+from calibrant.calibrators.one_vs_rest.maps import ascending, log_odds
 from calibrant.errors import InputError
 
 F64 = torch.float64

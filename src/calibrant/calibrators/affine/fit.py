@@ -140,7 +140,7 @@ def _strength(classes: int, ridge: Ridge, *, diagonal: bool) -> Tensor:
 def diagonal_loss(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Return Σ log-loss of softmax((1 + v) ∘ x + b) and its gradient by (v, b) (2K,)."""
     v, b = theta.chunk(2)
-    loss, residual = _loss_and_residual(chunk.x * (1 + v) + b, chunk)
+    loss, residual = loss_and_residual(chunk.x * (1 + v) + b, chunk)
     return loss, torch.cat([(residual * chunk.x).sum(dim=0), residual.sum(dim=0)])
 
 
@@ -166,7 +166,7 @@ def matrix_loss(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Return Σ log-loss of softmax(x + [D, b] [x; 1]) and its gradient by [D, b] (K·(K+1),)."""
     classes, x = chunk.x.shape[1], chunk.x
     matrix = theta.view(classes, classes + 1)
-    loss, residual = _loss_and_residual(torch.addmm(matrix[:, -1], x, matrix[:, :-1].T).add_(x), chunk)
+    loss, residual = loss_and_residual(torch.addmm(matrix[:, -1], x, matrix[:, :-1].T).add_(x), chunk)
     return loss, torch.cat([residual.T @ x, residual.sum(dim=0)[:, None]], dim=1).reshape(-1)
 
 
@@ -248,7 +248,7 @@ def matrix_curvature(chunk: AffineChunk, near: bool) -> tuple[Tensor, Tensor, Te
     return chunk.weight @ spread, weighted.T @ ones, own
 
 
-def _loss_and_residual(logits: Tensor, chunk: AffineChunk) -> tuple[Tensor, Tensor]:
+def loss_and_residual(logits: Tensor, chunk: AffineChunk) -> tuple[Tensor, Tensor]:
     """Return Σ weight · log-loss and weight · (p − e_y) (n, K)."""
     log_p = torch.log_softmax(logits, dim=1)
     at_label = chunk.labels[:, None]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant._core.constraints import Count, Positive
 from calibrant._core.minimise import Loss, Optimum, at_least, minimise
-from calibrant.calibrators.affine.fit import keep_excluded, log_probs_of
+from calibrant.calibrators.affine.fit import AffineChunk, keep_excluded, log_probs_of, loss_and_residual
 from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits
 from calibrant.rows import Chunk, RowSource
@@ -98,13 +98,10 @@ class KernelScaling(Certified):
 
 
 @dataclass(frozen=True)
-class _KernelChunk:
-    """Log-probabilities (n, K), waves (n, F), labels and weights (n,)."""
+class _KernelChunk(AffineChunk):
+    """Log-probabilities (n, K), labels and weights (n,), and waves (n, F)."""
 
-    base: Tensor
     phi: Tensor
-    labels: Tensor
-    weight: Tensor
 
 
 def _directions(classes: int, waves: int) -> Tensor:
@@ -135,17 +132,13 @@ def _fitted(rows: RowSource, mass: float, ridge: float, functions: int, start: T
 
 def loss_sums(chunk: _KernelChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Return Σ w log-loss and its gradient (K · F,)."""
-    log_q = torch.log_softmax(chunk.base + chunk.phi @ theta.view(chunk.base.shape[1], -1).T, dim=1)
-    at_label = chunk.labels[:, None]
-    loss = -(chunk.weight @ log_q.gather(1, at_label)[:, 0])
-    residual = log_q.exp()
-    residual.scatter_add_(1, at_label, torch.full_like(at_label, -1, dtype=residual.dtype))
-    return loss, (residual.mul_(chunk.weight[:, None]).T @ chunk.phi).reshape(-1)
+    loss, residual = loss_and_residual(chunk.x + chunk.phi @ theta.view(chunk.x.shape[1], -1).T, chunk)
+    return loss, (residual.T @ chunk.phi).reshape(-1)
 
 
 def spreads(chunk: _KernelChunk) -> tuple[Tensor, Tensor]:
     """Return Σ w p (1 − p) (K,) and Σ w φ φᵀ (F, F)."""
-    p = chunk.base.exp()
+    p = chunk.x.exp()
     return chunk.weight @ (p * (1 - p)), (chunk.phi * chunk.weight[:, None]).T @ chunk.phi
 
 
@@ -170,4 +163,4 @@ def _squares(chunk: Chunk, center: Tensor) -> Tensor:
 
 def _input_of(chunk: Chunk, frequencies: Tensor, phases: Tensor) -> _KernelChunk:
     log_p = log_probs_of(chunk.logits.double())
-    return _KernelChunk(log_p, _waves(log_p, frequencies, phases), chunk.labels, chunk.weights)
+    return _KernelChunk(log_p, chunk.labels, chunk.weights, _waves(log_p, frequencies, phases))

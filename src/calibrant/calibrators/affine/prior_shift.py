@@ -383,9 +383,7 @@ def unweighted_logits(logits: Any) -> Tensor:
 
 
 def _label_mass(chunk: Chunk, classes: int) -> Tensor:
-    return torch.zeros(classes, dtype=torch.float64, device=chunk.labels.device).index_add_(
-        0, chunk.labels, chunk.weights
-    )
+    return torch.bincount(chunk.labels, chunk.weights, minlength=classes)
 
 
 def _squared_mass(chunk: Chunk) -> Tensor:
@@ -395,8 +393,7 @@ def _squared_mass(chunk: Chunk) -> Tensor:
 def _confusion(chunk: Chunk, classes: int) -> Tensor:
     """Return the weights (K, K) by decision and label."""
     cells = chunk.logits.argmax(dim=1) * classes + chunk.labels
-    sums = torch.zeros(classes * classes, dtype=torch.float64, device=cells.device).index_add_(0, cells, chunk.weights)
-    return sums.view(classes, classes)
+    return torch.bincount(cells, chunk.weights, minlength=classes**2).view(classes, classes)
 
 
 def _check_seen(source: Tensor) -> None:

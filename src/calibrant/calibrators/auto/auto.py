@@ -32,7 +32,7 @@ from calibrant.calibrators.affine.rank_scaling import RankScaling
 from calibrant.calibrators.auto.chain import Chain
 from calibrant.calibrators.auto.cross_fitting import Scores, Sums, cross_fitted, held_out, quietly, undecided
 from calibrant.calibrators.auto.projection import Keep, break_ties, project
-from calibrant.calibrators.base.calibrator import Calibrator, Identity
+from calibrant.calibrators.base.calibrator import ByFeatures, Calibrator, Identity
 from calibrant.calibrators.base.chunks import not_narrow, with_logits, wrong_mass
 from calibrant.calibrators.base.folds import sampled
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
@@ -43,9 +43,13 @@ from calibrant.calibrators.focal.focal_temperature import FocalTemperatureScalin
 from calibrant.calibrators.focal.log_temperature import fit_log_temperature, narrowed
 from calibrant.calibrators.focal.temperature_mixture import EnsembleTemperatureScaling
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic
-from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, PlattScaling
-from calibrant.calibrators.one_vs_rest.scores import mean_bins, pool_ties
-from calibrant.calibrators.one_vs_rest.spline import SplineCalibration
+from calibrant.calibrators.one_vs_rest.maps import (
+    BetaCalibration,
+    PlattScaling,
+    SplineCalibration,
+    mean_bins,
+    pool_ties,
+)
 from calibrant.data.checks import check_costs
 from calibrant.data.record import Features
 from calibrant.errors import FitError, InputError, Remedy, UsageWarning
@@ -176,7 +180,7 @@ class Evidence:
         return "\n".join([head, *lines])
 
 
-class AutoCalibrator(Calibrator):
+class AutoCalibrator(ByFeatures):
     """A pool of calibrators, each weighted by what it was seen to gain, that abstains where nothing was seen to gain.
 
     Every candidate is fitted on four fifths of the rows and scored on the fifth left out, in turn. Candidate m gets the
@@ -518,13 +522,7 @@ class AutoCalibrator(Calibrator):
         behind, error = scores.behind(int(complete.argmax()))
         return ~by_features | (-behind > CONSTANTS.evidence * error)
 
-    def _transform(self, logits: Tensor) -> Tensor:
-        return self._answer(logits, None)
-
-    def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
-        return self._answer(logits, features)
-
-    def _answer(self, logits: Tensor, features: Features | None) -> Tensor:
+    def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
         """Return the pool's answer; with all classes, the decision and its confidence as they are to be."""
         plain = self.keep is None and not len(self.top_values) and not len(self.absent)
         if plain:

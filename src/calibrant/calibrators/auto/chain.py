@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from calibrant._core.check import refuse, shown
 from calibrant.calibrators.affine.prior_shift import PriorShift, unweighted_logits
-from calibrant.calibrators.base.calibrator import Calibrator
+from calibrant.calibrators.base.calibrator import ByFeatures, Calibrator
 from calibrant.calibrators.base.chunks import not_narrow, through
 from calibrant.data.record import Features
 from calibrant.errors import InputError
@@ -17,7 +17,7 @@ from calibrant.rows import RowSource
 __all__ = ["Chain"]
 
 
-class Chain(Calibrator):
+class Chain(ByFeatures):
     """Fit and apply calibrators in order, each on what the one before returns.
 
     Args:
@@ -79,16 +79,10 @@ class Chain(Calibrator):
             rows = rows.prepared(through, before)
             stage._learn(rows)
 
-    def _transform(self, logits: Tensor) -> Tensor:
+    def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
         answer = not_narrow(logits)
         for stage in self.parts():
-            answer = stage(answer)
-        return answer.to(logits.dtype)
-
-    def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
-        answer = not_narrow(logits)
-        for stage in self.parts():
-            answer = stage(answer, features) if stage.needs_features else stage(answer)
+            answer = stage(answer, features if stage.needs_features else None)
         return answer.to(logits.dtype)
 
     def affine(self) -> tuple[Tensor, Tensor]:

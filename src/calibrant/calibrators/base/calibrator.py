@@ -212,7 +212,7 @@ class Calibrator(Learned):
     def _transform(self, logits: Tensor) -> Tensor:
         """Return calibrated logits (N, K) of floating ``logits`` (N, K)."""
 
-    def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
+    def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
         """Return the same by the rows' features; a calibrator with ``needs_features`` gives it."""
         raise refuse(f"logits alone for {type(self).__name__}", "features beside them", "leave the features out")
 
@@ -374,6 +374,17 @@ class Certified(Calibrator):
 
     def _certify(self, gradient: float, device: torch.device | str | None = None) -> None:
         self.certificate = torch.tensor(gradient, dtype=torch.float64, device=device)
+
+
+class ByFeatures(Calibrator):
+    """A calibrator that goes by the rows' features; without any it answers as for a row of which none is known."""
+
+    @abstractmethod
+    def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
+        """Return calibrated logits (N, K) of floating ``logits`` (N, K) and their rows' features."""
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        return self._transform_with(logits, None)
 
 
 class Tempered(Calibrator):

@@ -14,7 +14,7 @@ from calibrant._core.constraints import Natural, Positive
 from calibrant._core.minimise import Loss, minimise
 from calibrant._core.numerics import row_chunks
 from calibrant.calibrators.affine.fit import LOWEST, keep_excluded
-from calibrant.calibrators.base.calibrator import Certified
+from calibrant.calibrators.base.calibrator import ByFeatures, Certified
 from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
 from calibrant.calibrators.features.columns import (
     KnownColumn,
@@ -329,7 +329,7 @@ _AHEAD = 1e-6  # of the top class's logit over the second's, at least: the decis
 _INNER = (0.25, 2.0)  # where the single best slope lies in units of the table's centre, or the table is made anew
 
 
-class AdaptiveTemperatureScaling(Certified):
+class AdaptiveTemperatureScaling(Certified, ByFeatures):
     """softmax(s(f) z + e(f) 1[k = top]): a slope s = 1/T and a bias e of the top class by piecewise linear functions of features f.
 
     Features are, of the logits, the log-odds of the top class ("confidence") and the entropy; and any columns beside them:
@@ -467,13 +467,7 @@ class AdaptiveTemperatureScaling(Certified):
         self.sources = sources_to_bytes(known).to(rows.device)
         self._certify(found.gradient, rows.device)
 
-    def _transform(self, logits: Tensor) -> Tensor:
-        return self._mapped(logits, None)
-
-    def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
-        return self._mapped(logits, features)
-
-    def _mapped(self, logits: Tensor, features: Features | None) -> Tensor:
+    def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
         wide = not_narrow(logits)
         tops = tops_of(wide)
         values = self._known.values(tops.features, features)

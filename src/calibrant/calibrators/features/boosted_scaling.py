@@ -13,7 +13,7 @@ from torch import Tensor
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Count, Integer
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
-from calibrant.calibrators.base.calibrator import Calibrator
+from calibrant.calibrators.base.calibrator import ByFeatures
 from calibrant.calibrators.base.chunks import check_all_labels
 from calibrant.calibrators.base.folds import fold_by_scores
 from calibrant.calibrators.features.columns import (
@@ -689,7 +689,7 @@ _DEEPEST = 8
 _MANY = 20_000  # rows, beyond which three folds say how many trees gain
 
 
-class BoostedScaling(Calibrator):
+class BoostedScaling(ByFeatures):
     """softmax(x + Σ_t f_t), x = z/T + b: one temperature and bias for all, moved by shallow trees f over features and scores.
 
     The trees part rows by feature columns and by the class's own log-odds, so that what is wrong in an intersection of groups, along
@@ -833,19 +833,13 @@ class BoostedScaling(Calibrator):
         made = [decoded(trees, [*edges, cuts[at]]) for at, trees in enumerate(of_class)]
         return made, float(path.gain.max()) / path.mass if len(made[0]) else 0.0
 
-    def _transform(self, logits: Tensor) -> Tensor:
-        return keep_excluded(self._pooled(logits), logits)
-
-    def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
-        x = self._pooled(logits)
-        if self._known:
+    def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
+        # of the fit for all rows, in float64: trees part rows by them
+        x = lift_excluded(logits.double()) * self.slope + self.bias
+        if features is not None and self._known:
             columns, seen = (part.to(x.device) for part in read_columns(self._known, features, len(x)))
             x = add(x, self._change(columns, log_odds(x)) * seen[:, None])
         return keep_excluded(x, logits)
-
-    def _pooled(self, logits: Tensor) -> Tensor:
-        """Return the logits (N, K) of the global fit, in float64: trees part rows by them."""
-        return lift_excluded(logits.double()) * self.slope + self.bias
 
     def _change(self, columns: Tensor, odds: Tensor) -> Tensor:
         """Return what the trees add (N, C)."""

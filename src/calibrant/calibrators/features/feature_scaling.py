@@ -11,7 +11,7 @@ from calibrant._core.check import refuse
 from calibrant._core.constraints import Positive
 from calibrant._core.minimise import Loss, Optimum, SecondOrder, minimise
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
-from calibrant.calibrators.base.calibrator import Certified
+from calibrant.calibrators.base.calibrator import ByFeatures, Certified
 from calibrant.calibrators.base.chunks import check_all_labels, not_narrow
 from calibrant.calibrators.features.columns import KnownColumn, as_bytes, check_names, from_bytes, names_of
 from calibrant.data.record import Features
@@ -86,7 +86,7 @@ def sums_by_design(
     return weight @ loss, gradient, torch.cat(blocks)
 
 
-class FeatureScaling(Certified):
+class FeatureScaling(Certified, ByFeatures):
     """softmax(s(f) · z + e(f) · 1[class 1]): slope s = a₀ + Σ a_j f_j and bias e = b₀ + Σ b_j f_j by numeric features f of a row.
 
     With two classes it is a logistic regression of the label on the log-odds, the features and their products: several scores of
@@ -195,12 +195,9 @@ class FeatureScaling(Certified):
         self.names = as_bytes(list(names)).to(device)
         self._certify(found.gradient, device)
 
-    def _transform(self, logits: Tensor) -> Tensor:
-        return self._mapped(logits, self.slopes[0], self.biases[0])
-
-    def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
-        if not self._known:
-            return self._transform(logits)
+    def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
+        if features is None or not self._known:  # a row with the mean features
+            return self._mapped(logits, self.slopes[0], self.biases[0])
         table = _table(features, self._known, len(logits)).to(self.slopes.device)
         design = _hinges(self.center, self.spread, self.lowest, self.highest).design(table)
         return self._mapped(logits, (design @ self.slopes)[:, None], design @ self.biases)

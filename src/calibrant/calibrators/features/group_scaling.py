@@ -12,7 +12,7 @@ from calibrant._core.check import refuse
 from calibrant._core.constraints import Integer, Positive
 from calibrant._core.minimise import Loss, minimise
 from calibrant.calibrators.affine.fit import AffineChunk, Ridge, fit_affine, keep_excluded, lift_excluded
-from calibrant.calibrators.base.calibrator import Certified
+from calibrant.calibrators.base.calibrator import ByFeatures, Certified
 from calibrant.calibrators.base.chunks import check_all_labels, not_narrow
 from calibrant.calibrators.base.folds import fold_by_scores
 from calibrant.calibrators.features.columns import (
@@ -287,7 +287,7 @@ class GroupFit:
     bias: tuple[float, ...]
 
 
-class GroupScaling(Certified):
+class GroupScaling(Certified, ByFeatures):
     """softmax((1 + Σ u_g) x + Σ v_g) over the groups g of a row, x = z/T + b: a temperature and biases a group, partially pooled.
 
     Groups are the categories of the feature columns; a row belongs to one of each column, whose parts add up. T and b are fitted on
@@ -434,22 +434,15 @@ class GroupScaling(Certified):
         gain, error = float(sums[best]), math.sqrt(max(float(squares[best] - sums[best] ** 2 / mass), 0.0))
         return STRENGTHS[best] if gain > EVIDENCE * error else math.inf
 
-    def _transform(self, logits: Tensor) -> Tensor:
-        return keep_excluded(self._pooled(logits), logits)
-
-    def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
-        x = self._pooled(logits)
-        if self._known:
+    def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
+        wide = not_narrow(logits)
+        x = lift_excluded(wide) * self.slope.to(wide.dtype) + self.bias_.to(wide.dtype)  # of the fit for all rows
+        if features is not None and self._known:
             groups = codes_of(self._known, features, len(x)).to(x.device)
             slopes = torch.cat([self.slopes, self.slopes.new_zeros(1)])[groups].sum(dim=1, keepdim=True)
             biases = torch.cat([self.biases, self.biases.new_zeros(1, self.biases.shape[1])])[groups].sum(dim=1)
             x = x * (1 + slopes).clamp_min(0).to(x.dtype) + biases.to(x.dtype)
         return keep_excluded(x, logits)
-
-    def _pooled(self, logits: Tensor) -> Tensor:
-        """Return the logits (N, K) of the global fit, in float32 or wider."""
-        wide = not_narrow(logits)
-        return lift_excluded(wide) * self.slope.to(wide.dtype) + self.bias_.to(wide.dtype)
 
 
 def _input_of(chunk: Chunk, slope: Tensor, bias: Tensor, known: tuple[KnownColumn, ...], folds: int) -> GroupChunk:

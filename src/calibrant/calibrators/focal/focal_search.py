@@ -11,13 +11,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
-from calibrant._core.check import as_tensor, check_choice, check_number
+from calibrant._core.constraints import Each, Number
 from calibrant._core.warn import warn_user
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.calibrators.focal.focal_grid import Figures, FocalGrid, Pair
 from calibrant.errors import BoundWarning, InputError
+from calibrant.rows import RowSource
 
 _RATIO = 1.15  # largest ratio of consecutive temperatures in the coarse subset
 _NARROW_ERROR = 5e-6  # error bound of float32 figures, relative to max(1, figure); the largest observed is 2e-6
@@ -213,9 +214,6 @@ def warn_at_end(found: Best, temperatures: Sequence[float]) -> None:
         )
 
 
-Criterion = Literal["nll", "ece"]
-
-
 @dataclass(frozen=True)
 class Preset:
     """T = step, 2·step … count·step, as exact quotients: the programs that add up T drift to 9.99999999999998."""
@@ -239,38 +237,36 @@ PRESETS = {
     "komisarenko": Preset(100, 500, EqualMass(15)),
     "komisarenko-code": Preset(20, 100, EqualMass(15, ties="interpolated")),
 }
-Grid = Sequence[float] | str | None
-
-
-def check_grid(grid: Grid) -> list[float] | str | None:
-    """Return ``grid`` if it names a preset, or as ascending positive temperatures."""
-    if grid is None:
-        return None
-    if isinstance(grid, str):
-        return check_choice(grid, name="grid", choices=PRESETS)
-    values = sorted({check_number(t, name="grid", low=0, open_low=True) for t in as_list(grid, name="grid")})
-    if not values:
-        raise InputError("at least one temperature in grid", "none", "name some, or a preset")
-    return values
-
-
-def as_list(values: Sequence[float], *, name: str) -> list[float]:
-    """Return numbers given as a sequence, an array or a tensor as a list."""
-    if isinstance(values, list | tuple):
-        return list(values)
-    listed = as_tensor(values, name=name).tolist()
-    return listed if isinstance(listed, list) else [listed]
+Temperatures = Annotated[Sequence[float], Each(Number(0, open_low=True), least=1)]
+Grid = Temperatures | Literal["mukhoti", "wang", "wang-code", "komisarenko", "komisarenko-code"] | None
 
 
 def resolve(
-    criterion: str | None, binning: Binning | None, grid: list[float] | str | None, *, otherwise: Preset
+    criterion: str | None, binning: Binning | None, grid: Sequence[float] | str | None, *, otherwise: Preset
 ) -> tuple[str, Preset, list[float]]:
     """Return criterion, preset and temperatures of what was given; what was not is the preset's, or ``otherwise``'s."""
     preset = PRESETS[grid] if isinstance(grid, str) else otherwise
     chosen = criterion or ("ece" if isinstance(grid, str) else "nll")
     if binning is not None:
         preset = Preset(preset.per_unit, preset.count, binning, preset.ignore_zero)
-    return chosen, preset, grid if isinstance(grid, list) else preset.temperatures
+    return chosen, preset, preset.temperatures if grid is None or isinstance(grid, str) else sorted(set(grid))
+
+
+def search_of(
+    rows: RowSource,
+    criterion: str | None,
+    binning: Binning | None,
+    grid: Sequence[float] | str | None,
+    rule: Rule,
+    *,
+    otherwise: Preset,
+) -> tuple[Search, list[float]]:
+    """Return the search of what was given, as ``resolve`` reads it, by ``rule``, and the temperatures to search."""
+    by, preset, temperatures = resolve(criterion, binning, grid, otherwise=otherwise)
+    used = preset.binning if by == "ece" else None
+    if used is not None and rows.weighted:
+        check_weights_count(used)
+    return Search(FocalGrid(rows, used), rule, ignore_zero=preset.ignore_zero), temperatures
 
 
 def check_weights_count(binning: Binning) -> None:

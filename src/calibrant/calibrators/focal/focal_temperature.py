@@ -2,28 +2,25 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import Positive
+from calibrant._core.constraints import Each, Positive
 from calibrant._core.minimise import Loss, by_exponent, minimise
 from calibrant._objective.log_pairs import log_normalise
 from calibrant.binning import AnyBinning
 from calibrant.calibrators.base.calibrator import Calibrator, Tempered
 from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
-from calibrant.calibrators.focal.focal_grid import FocalGrid
 from calibrant.calibrators.focal.focal_search import (
     PRESETS,
     Best,
     Grid,
     Search,
-    as_list,
-    check_grid,
-    check_weights_count,
     least_change,
     resolve,
+    search_of,
     warn_at_end,
 )
 from calibrant.calibrators.focal.log_temperature import (
@@ -35,7 +32,7 @@ from calibrant.calibrators.focal.log_temperature import (
 )
 from calibrant.errors import InputError
 from calibrant.rows import Chunk, RowSource
-from calibrant.scores import FocalScore
+from calibrant.scores import FOCAL_GAMMA, FocalGamma
 from calibrant.theory.focal_map import FocalTerms
 
 __all__ = ["FocalCalibration", "FocalTemperatureScaling"]
@@ -91,7 +88,7 @@ class FocalTemperatureScaling(Tempered):
         criterion: Literal["nll", "ece"] | None = None,
         *,
         binning: AnyBinning | None = None,
-        gammas: Sequence[float] = (*PUBLISHED_GAMMAS, 0.0),
+        gammas: Annotated[Sequence[float], Each(FOCAL_GAMMA, least=1)] = (*PUBLISHED_GAMMAS, 0.0),
         grid: Grid = None,
         search: Literal["full", "line", "continuous"] = "full",
         prior: Positive | None = None,
@@ -99,10 +96,8 @@ class FocalTemperatureScaling(Tempered):
         super().__init__()
         self.criterion = criterion
         self.binning = binning
-        self.gammas = sorted({float(FocalScore(gamma).gamma) for gamma in as_list(gammas, name="gammas")})
-        if not self.gammas:
-            raise InputError("at least one of gammas", "none", "name some")
-        self.grid = check_grid(grid)
+        self.gammas = sorted(set(gammas))
+        self.grid = grid if grid is None or isinstance(grid, str) else sorted(set(grid))
         self.search = search
         self.prior = prior
         by, _, _ = resolve(self.criterion, None, self.grid, otherwise=PRESETS["komisarenko"])
@@ -129,14 +124,11 @@ class FocalTemperatureScaling(Tempered):
         return f"gamma={self.gamma:.4g}, {super().learned()}"
 
     def _fit(self, rows: RowSource) -> None:
-        criterion, preset, temps = resolve(self.criterion, self.binning, self.grid, otherwise=PRESETS["komisarenko"])
-        binning = preset.binning if criterion == "ece" else None
-        if binning is not None and rows.weighted:
-            check_weights_count(binning)
         if self.prior is not None:
             best = self._penalised(rows, self.prior)
         else:
-            search = Search(FocalGrid(rows, binning), least_change, ignore_zero=preset.ignore_zero)
+            given = (self.criterion, self.binning, self.grid)
+            search, temps = search_of(rows, *given, least_change, otherwise=PRESETS["komisarenko"])
             best = min(self._candidates(rows, search, temps), key=least_change)
             warn_at_end(best, temps)
         values = (math.log(best.temperature), best.gamma, best.value)
@@ -321,9 +313,9 @@ class FocalCalibration(Calibrator):
 
     preserves_argmax = True
 
-    def __init__(self, gamma: float) -> None:
+    def __init__(self, gamma: FocalGamma) -> None:
         super().__init__()
-        self.gamma = float(FocalScore(gamma).gamma)
+        self.gamma = gamma
 
     def _fit(self, rows: RowSource) -> None:
         return

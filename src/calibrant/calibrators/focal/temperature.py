@@ -11,14 +11,10 @@ from calibrant._core.constraints import Positive
 from calibrant._core.numerics import scale_logits
 from calibrant.binning import AnyBinning
 from calibrant.calibrators.base.calibrator import Tempered
-from calibrant.calibrators.focal.focal_grid import FocalGrid
 from calibrant.calibrators.focal.focal_search import (
     PRESETS,
     Grid,
-    Search,
-    check_grid,
-    check_weights_count,
-    resolve,
+    search_of,
     smallest_temperature,
     warn_at_end,
 )
@@ -86,7 +82,7 @@ class TemperatureScaling(Tempered):
         super().__init__()
         self.criterion = criterion
         self.binning = binning
-        self.grid = check_grid(grid)
+        self.grid = grid if grid is None or isinstance(grid, str) else sorted(set(grid))
         self.prior = prior
         if self.prior is not None and (self.criterion == "ece" or self.grid is not None):
             raise refuse(
@@ -125,16 +121,13 @@ class TemperatureScaling(Tempered):
         return float(self.certificate) if self.fitted and self.certificate.numel() else math.nan
 
     def _fit(self, rows: RowSource) -> None:
-        criterion, preset, temperatures = resolve(self.criterion, self.binning, self.grid, otherwise=PRESETS["wang"])
-        if criterion == "nll" and self.grid is None:
+        if self.criterion != "ece" and self.grid is None:
             start = float(self.log_temperature) if self.fitted else 0.0
             root = fit_log_temperature(rows, start=start, prior=self.prior)
             found, certificate = root.x, [root.value]
         else:
-            binning = preset.binning if criterion == "ece" else None
-            if binning is not None and rows.weighted:
-                check_weights_count(binning)
-            search = Search(FocalGrid(rows, binning), smallest_temperature, ignore_zero=preset.ignore_zero)
+            given = (self.criterion, self.binning, self.grid)
+            search, temperatures = search_of(rows, *given, smallest_temperature, otherwise=PRESETS["wang"])
             best = search.best([0.0], temperatures)
             warn_at_end(best, temperatures)
             found, certificate = math.log(best.temperature), []

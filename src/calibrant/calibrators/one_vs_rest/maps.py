@@ -4,20 +4,22 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import NonNegative
+from calibrant._core.constraints import Integer, NonNegative, Positive
 from calibrant._core.minimise import Loss, minimise
 from calibrant._core.numerics import in_row_chunks
 from calibrant._kernels import cpu
 from calibrant.calibrators.affine.fit import LOWEST
 from calibrant.calibrators.base.calibrator import Calibrator
 from calibrant.rows import Chunk, MemoryRows, RowSource
+from calibrant.rows.source import itself
 
-__all__ = ["BetaCalibration", "PlattScaling", "QuadraticScaling"]
+__all__ = ["BetaCalibration", "PlattScaling", "QuadraticScaling", "SplineCalibration"]
 
 _TOLERANCE = 1e-10  # of a gradient entry of the mean log-loss, features at most 1
 _HELD = 1 << 24  # features that are held in memory: 128 MiB
@@ -350,3 +352,140 @@ class QuadraticScaling(RidgeOneVsRest):
     """
 
     basis, centre, parts = staticmethod(parabola), (1.0, 0.0, 0.0), (1.0, 1.0, 10.0)
+
+
+EXACT = 1 << 25  # scores, rows times classes, up to which all are held
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Of one class: distinct log-odds (M,) ascending, the mean of its labels at each (M,), and the weight of each (M,)."""
+
+    places: np.ndarray
+    mean: np.ndarray
+    mass: np.ndarray
+
+
+def summarised(log_odds: RowSource) -> list[Scores]:
+    """Return the scores of each class.
+
+    Args:
+        log_odds: A source of ``LogOddsChunk``.
+    """
+    classes = 1 if log_odds.classes == 2 else log_odds.classes
+    if log_odds.count * classes <= EXACT:
+        parts: list[LogOddsChunk] = log_odds.collected(itself)
+        weight = torch.cat([part.weight for part in parts])
+        log_odds_of, hits_of = (torch.cat([getattr(part, name) for part in parts]) for name in ("log_odds", "hit"))
+        return [pool_ties(log_odds_of[:, c], hits_of[:, c], weight) for c in range(classes)]
+    cells = min(max((1 << 22) // classes, 1 << 12), 1 << 16)
+    sums = log_odds.total(cell_sums, cells).cpu()
+    found = []
+    for mass, hits, place in sums.numpy():
+        filled = mass > 0
+        found.append(Scores(place[filled] / mass[filled], hits[filled] / mass[filled], mass[filled]))
+    return found
+
+
+def pool_ties(log_odds: Tensor, hit: Tensor, weight: Tensor) -> Scores:
+    """Return the distinct log-odds (n,) in order, with the mean hit and the weight of each."""
+    x, y, w = (values.cpu().numpy() for values in (log_odds, hit, weight))
+    order = ascending(x)
+    x, y, w = x[order], y[order], w[order]
+    first = np.flatnonzero(np.concatenate([[True], x[1:] != x[:-1]]))
+    mass = np.add.reduceat(w, first)
+    return Scores(x[first], np.add.reduceat(w * y, first) / mass, mass)
+
+
+def mean_bins(places: Tensor, p: Tensor, mass: Tensor, *, bins: int) -> tuple[Tensor, Tensor]:
+    """Return the edges (B − 1,) and the mean p (B,) of at most ``bins`` bins of equal mass.
+
+    Args:
+        places: (M,) ascending and distinct; one belongs to the bin in which the middle of its mass falls.
+        p: (M,) at each.
+        mass: (M,) at each.
+        bins: How many, ≥ 1.
+    """
+    middle = (mass.cumsum(0) - mass / 2) / mass.sum()
+    used, index = torch.unique((middle * bins).long().clamp_max(bins - 1), return_inverse=True)
+    total = torch.zeros(len(used), dtype=mass.dtype).index_add_(0, index, mass)
+    means = torch.zeros_like(total).index_add_(0, index, mass * p) / total
+    first = torch.nonzero(index[1:] > index[:-1])[:, 0]
+    return (places[first] + places[first + 1]) / 2, means
+
+
+def ascending(values: np.ndarray) -> np.ndarray:
+    """Return the order (n,) of finite ``values``, equal ones as they stand: sorted by 2¹⁶ cells first, in less than half the time.
+
+    NumPy sorts 16-bit numbers by counting, and its stable sort of what is nearly sorted takes few comparisons.
+    """
+    low, high = values.min(), values.max()
+    cell = ((values - low) * (65535.0 / max(high - low, 1e-300))).astype(np.uint16)
+    order = np.argsort(cell, kind="stable")
+    found: np.ndarray = order[np.argsort(values[order], kind="stable")]
+    return found
+
+
+def cell_sums(chunk: LogOddsChunk, cells: int) -> Tensor:
+    """Return weight, weight of hits and Σ weight · log-odds of each class and cell (C, 3, B)."""
+    classes = chunk.log_odds.shape[1]
+    cell = ((chunk.log_odds - LOWEST) * (cells / (-2 * LOWEST))).long().clamp(0, cells - 1)
+    code = (cell + torch.arange(classes, device=cell.device) * cells).reshape(-1)
+    weight = chunk.weight[:, None].expand(-1, classes)
+    columns = (weight, weight * chunk.hit, weight * chunk.log_odds)
+    made = [torch.bincount(code, column.reshape(-1), classes * cells).view(classes, cells) for column in columns]
+    return torch.stack(made, dim=1)
+
+
+class SplineCalibration(OneVsRest):
+    """σ(g(s)), g a natural cubic spline in the log-odds s: smooth inside, straight outside (Lucena 2018).
+
+    One curve for two classes, one a class against the rest for more. Knots lie at weighted quantiles of s; ridge / N ·
+    (the distance of g's coefficients from g(s) = s, squared) is added to the mean log-loss, with Platt's targets. The fit
+    is convex and ends with a gradient certificate. The curve may fall, so classes may change their order.
+
+    Args:
+        knots: How many, ≥ 3.
+        ridge: Strength in rows, > 0.
+
+    Attributes:
+        places: (C, knots) where the knots are, in log-odds.
+        coefficients: (C, knots): constant, slope and the curved parts; C = 1 for two classes, else K.
+
+    Examples:
+        >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
+        >>> SplineCalibration().fit(z, y).coefficients.shape
+        torch.Size([1, 5])
+
+    References:
+        Lucena 2018, Spline-Based Probability Calibration, §3. Basis: Hastie, Tibshirani, Friedman 2009, §5.2.1.
+    """
+
+    places: Tensor
+    coefficients: Tensor
+
+    def __init__(self, knots: Annotated[int, Integer(3)] = 5, *, ridge: Positive = 1.0) -> None:
+        super().__init__()
+        self.knots = knots
+        self.ridge = ridge
+        self._declare("places", "coefficients")
+
+    def _fit(self, rows: RowSource) -> None:
+        log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
+        self.places = torch.stack([_quantiles(one, self.knots) for one in summarised(log_odds)]).to(log_odds.device)
+        centre = tuple(float(j == 1) for j in range(self.knots))
+        fit = LogisticFit(natural_spline, (self.places,), (self.ridge,) * self.knots, centre)
+        self.coefficients = fit.fit(log_odds, mass)
+
+    def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
+        return (natural_spline(log_odds, self.places) * self.coefficients).sum(dim=2)
+
+
+def _quantiles(scores: Scores, knots: int) -> Tensor:
+    """Return ``knots`` increasing places (knots,) at the weighted 5 % … 95 % quantiles, at least 0.01 apart."""
+    places, mass = torch.from_numpy(scores.places), torch.from_numpy(scores.mass)
+    below = mass.cumsum(0) / mass.sum()
+    levels = torch.linspace(0.05, 0.95, knots, dtype=torch.float64)
+    at = places[torch.searchsorted(below, levels - 1e-12).clamp_max(len(places) - 1)]
+    steps = torch.arange(knots, dtype=torch.float64) * 0.01
+    return (at - steps).cummax(dim=0).values + steps

@@ -6,9 +6,8 @@ from torch import Tensor
 
 from calibrant._core.check import check_row_tensor
 from calibrant._core.numerics import rank_in
-from calibrant.calibrators.one_vs_rest.isotonic import pad
-from calibrant.calibrators.one_vs_rest.maps import LogOddsChunk, OneVsRest, log_odds
-from calibrant.calibrators.one_vs_rest.scores import Scores, pool_ties
+from calibrant.calibrators.one_vs_rest.isotonic import padded
+from calibrant.calibrators.one_vs_rest.maps import LogOddsChunk, OneVsRest, Scores, log_odds, pool_ties
 from calibrant.errors import InputError
 from calibrant.rows import RowSource
 
@@ -70,8 +69,7 @@ class VennAbers(OneVsRest):
             _maps(pool_ties(log_odds, hit, whole.weight))
             for log_odds, hit in zip(whole.log_odds.T, whole.hit.T, strict=True)
         ]
-        parts = (pad([torch.from_numpy(one[part]) for one in learned]).to(rows.device) for part in range(3))
-        self.places, self.lower, self.upper = parts
+        self.places, self.lower, self.upper = padded(learned, rows.device)
 
     def _bounds(self, log_odds: Tensor) -> tuple[Tensor, Tensor]:
         s = log_odds.T.contiguous()
