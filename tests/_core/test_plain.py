@@ -47,7 +47,6 @@ class Shift(Calibrator):
     def __init__(self, start: float = 0.0, *, binning: binning.Binning | None = None, inner: Any = None) -> None:
         super().__init__()
         self.start, self.binning, self.inner = start, binning, inner
-        self._declare("amount")
 
     def _fit(self, *data: Any) -> None:
         self.amount = torch.tensor(self.start, dtype=torch.float64)

@@ -56,10 +56,6 @@ class Shrinking(Calibrator):
     preserves_argmax = True
     strength: Tensor
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._declare("strength")
-
     def _fit(self, rows: Any) -> None:
         self.strength = torch.tensor(0.5, dtype=torch.float64)
 
@@ -228,7 +224,7 @@ def test_one_of_a_stranger_keeps_it_fitted_or_not() -> None:
             PassingALambda,
             r"can be imported by its name \(PassingALambda._fit.<locals>.<lambda> cannot\), .*; move it to the top",
         ),
-        (Undeclared, r'learned tensor factor is declared.*call self._declare\("factor"\)'),
+        (Undeclared, "learned tensor factor is declared.*write factor: Tensor into the class"),
         (FalselyAffine, "as affine says"),
         (OneColumn, r"a tensor \(N, K\)"),
         (NoTensor, r"a tensor \(N, K\)"),

@@ -288,7 +288,6 @@ class Tilt(Calibrator):
     def __init__(self, *, ridge: float = 1.0) -> None:
         super().__init__()
         self.ridge = ridge
-        self._declare("bias")
 
     def _fit(self, rows: RowSource) -> None:
         bias = torch.zeros(rows.classes, dtype=torch.float64)

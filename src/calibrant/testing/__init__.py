@@ -1,6 +1,6 @@
 """Checks that a method of your own keeps the contract of its family, and that a model keeps its limits."""
 
-from calibrant.testing.calibrated import assert_calibrated
+from calibrant.testing.assertions import assert_calibrated
 from calibrant.testing.calibrators import check_calibrator
 from calibrant.testing.losses import check_loss
 from calibrant.testing.metrics import check_metric

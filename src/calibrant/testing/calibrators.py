@@ -6,7 +6,7 @@ import math
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from calibrant.calibrators import Calibrator, load
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, CalibrantWarning, FileFormatError, InputError, LeakError, NotFittedError
 from calibrant.rows import Chunk, RowSource
+from calibrant.testing.assertions import require, require_refusal
 
 __all__ = ["check_calibrator"]
 
@@ -96,10 +97,10 @@ def _fitted(calibrator: Calibrator) -> Calibrator:
 
 def _unfitted(calibrator: Calibrator) -> None:
     _require(not calibrator.fitted, "it is not fitted before fit")
-    _refuses(lambda: calibrator(_sample()[0]), NotFittedError, "an answer before fit")
+    require_refusal(NotFittedError, "an answer before fit", calibrator, _sample()[0])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "c.safetensors")
-        _refuses(lambda: calibrator.save(path), NotFittedError, "to save before fit")
+        require_refusal(NotFittedError, "a file before fit", calibrator.save, path)
         _require(not path.exists(), "nothing is written before fit")
 
 
@@ -117,23 +118,13 @@ def _bad_data(calibrator: Calibrator) -> None:
         "too few labels": (z, y[1:]),
         "floating labels": (z, y.double()),
     }
-    for what, (logits, labels) in cases.items():
+    negative, alike = -torch.ones(len(y)), torch.zeros(len(y))
+    weighted = {"negative": negative, "NaN": alike + math.nan, "only zero": alike, "too few": torch.ones(len(y) - 1)}
+    calls = {f"a fit on {what}": (pair, None) for what, pair in cases.items()}
+    for what, (pair, weight) in (calls | {f"{what} weights": ((z, y), w) for what, w in weighted.items()}).items():
         fresh = renewed(calibrator)
-        _refuses(lambda fresh=fresh, z=logits, y=labels: fresh.fit(z, y), InputError, f"a fit on {what}")  # type: ignore[misc]
-        _require(not fresh.fitted, f"it is not fitted by a refused fit on {what}")
-    weights = {
-        "negative": -torch.ones(len(y)),
-        "NaN": torch.full((len(y),), math.nan),
-        "only zero": torch.zeros(len(y)),
-        "too few": torch.ones(len(y) - 1),
-    }
-    for what, weight in weights.items():
-        fresh = renewed(calibrator)
-        _refuses(
-            lambda fresh=fresh, w=weight: fresh.fit(z, y, sample_weight=w),  # type: ignore[misc]
-            InputError,
-            f"{what} weights",
-        )
+        require_refusal(InputError, what, partial(fresh.fit, sample_weight=weight), *pair)
+        _require(not fresh.fitted, f"it is not fitted where it refuses {what}")
 
 
 def _other_inputs_are_refused(fitted: Calibrator) -> None:
@@ -142,7 +133,7 @@ def _other_inputs_are_refused(fitted: Calibrator) -> None:
         "a row without its axis": torch.zeros(CLASSES),
         "integers": torch.zeros(2, CLASSES, dtype=torch.int64),
     }.items():
-        _refuses(lambda wrong=wrong: fitted(wrong), InputError, f"logits of {what}")  # type: ignore[misc]
+        require_refusal(InputError, f"logits of {what}", fitted, wrong)
 
 
 def _rows_and_dtypes(fitted: Calibrator) -> None:
@@ -183,7 +174,7 @@ def _learned_tensors_are_declared(fitted: Calibrator) -> None:
     _require(
         not stray,
         f"the learned tensor {', '.join(stray)} is declared",
-        f'call self._declare("{stray[0] if stray else ""}") in __init__, so that copies and files contain it',
+        f"write {stray[0] if stray else ''}: Tensor into the class, so that copies and files contain it",
     )
 
 
@@ -333,7 +324,7 @@ def _copies_answer_the_same(fitted: Calibrator) -> None:
     for what, one in copies.items():
         _require(one.fitted and torch.equal(one(logits), expected), f"{what} answers the same to the bit")
         _require(repr(one) == repr(fitted), f"{what} has the same representation")
-        _refuses(lambda one=one: data.calibrated_by(one), LeakError, f"{what} on the rows of its fit")  # type: ignore[misc]
+        require_refusal(LeakError, f"{what} on the rows of its fit", data.calibrated_by, one)
     _require(len(data.calibrated_by(fitted, allow_fit_rows=True)) == len(data), "allow_fit_rows=True lets it")
     fresh = Predictions.from_logits(*_sample(seed=10))
     if fitted.preserves_argmax or fitted.top_label:
@@ -352,19 +343,20 @@ def _altered_files_are_refused_or_harmless(fitted: Calibrator) -> None:
         # as version 0.1.0 wrote it, without the digest that would refuse every change
         undigested = {key: value for key, value in metadata.items() if key != "digest"}
         undigested["format"] = "calibrant-calibrator-1"
+        reload = partial(load, path, classes=[type(fitted)])
         for key, value in arrays.items():
             if not value.is_floating_point() or not value.numel():
                 continue
             for wrong in _WRONG:
                 save_file({**arrays, key: torch.full_like(value, wrong)}, path, metadata=metadata)
-                _refuses(lambda: load(path, classes=[type(fitted)]), FileFormatError, f"a file with another {key}")
+                require_refusal(FileFormatError, f"a file with another {key}", reload)
                 save_file({**arrays, key: torch.full_like(value, wrong)}, path, metadata=undigested)
-                _require_harmless(path, type(fitted), key, wrong)
+                _require_harmless(reload, key, wrong)
 
 
-def _require_harmless(path: Path, cls: type[Calibrator], key: str, wrong: float) -> None:
+def _require_harmless(reload: Callable[[], Calibrator], key: str, wrong: float) -> None:
     try:
-        loaded = load(path, classes=[cls])
+        loaded = reload()
     except CalibrantError:
         return
     rows = _sample(40, seed=1)[0]
@@ -417,8 +409,7 @@ _DOCSTRING = "see the docstring of calibrant.calibrators.Calibrator"
 
 
 def _require(holds: bool, clause: str, remedy: str = _DOCSTRING) -> None:
-    if not holds:
-        raise AssertionError(f"expected that {clause}, got otherwise; {remedy}")
+    require(holds, clause, remedy)
 
 
 def _require_normal(answer: Tensor, clause: str, remedy: str = _DOCSTRING) -> None:
@@ -429,16 +420,3 @@ def _require_normal(answer: Tensor, clause: str, remedy: str = _DOCSTRING) -> No
 def _close(found: Tensor, right: Tensor, tolerance: float, clause: str, remedy: str = _DOCSTRING) -> None:
     difference = (torch.softmax(found.double(), dim=1) - torch.softmax(right.double(), dim=1)).abs().max()
     _require(float(difference) <= tolerance, f"{clause} (probabilities differ by {float(difference):.2g})", remedy)
-
-
-def _refuses(call: Callable[[], object], error: type[CalibrantError], what: str) -> None:
-    """Require that ``call`` ends in ``error``."""
-    try:
-        call()
-    except error:
-        return
-    except Exception as other:
-        raise AssertionError(
-            f"expected that it refuses {what} by {error.__name__}, got {type(other).__name__}; see its text"
-        ) from other
-    raise AssertionError(f"expected that it refuses {what} by {error.__name__}, got an answer; call the base's checks")

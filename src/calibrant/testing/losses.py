@@ -12,6 +12,7 @@ from calibrant._core.config import renewed
 from calibrant._core.constraints import checked
 from calibrant.errors import InputError
 from calibrant.losses import Loss, RowLoss, RowPenalty
+from calibrant.testing.assertions import require, require_refusal
 
 __all__ = ["check_loss"]
 
@@ -132,11 +133,7 @@ def _bad_input_is_refused(loss: Loss) -> None:
         "labels on another device": (logits, labels.to("meta")),
     }
     for what, (z, y) in cases.items():
-        try:
-            loss(z, y)
-        except InputError:
-            continue
-        raise AssertionError(f"{type(loss).__name__}: expected InputError for {what}, got a value")
+        require_refusal(InputError, what, loss, z, y)
 
 
 def _arguments_are_kept(loss: Loss) -> None:
@@ -187,8 +184,7 @@ def _gradient(loss: Loss, logits: Tensor, labels: Tensor, *, upstream: float = 1
 
 
 def _require(holds: bool, clause: str) -> None:
-    if not holds:
-        raise AssertionError(f"expected that {clause}, got otherwise; see the contract of calibrant.losses.Loss")
+    require(holds, clause, "see the contract of calibrant.losses.Loss")
 
 
 def _close(found: Tensor, right: Tensor, clause: str, *, rtol: float = 1e-5, atol: float = 1e-7) -> None:

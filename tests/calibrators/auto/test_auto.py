@@ -154,7 +154,6 @@ class _Counted(Calibrator):
     def __init__(self, power: float = 1.0) -> None:
         super().__init__()
         self.power = power
-        self._declare("power_of")
 
     def _fit(self, rows: RowSource) -> None:
         type(self).fits += 1

@@ -56,10 +56,6 @@ class Memory(Calibrator):
 
     seen: Tensor
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._declare("seen")
-
     def _fit(self, rows: RowSource) -> None:
         self.seen = rows.gathered().logits
 

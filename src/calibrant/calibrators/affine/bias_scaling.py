@@ -54,7 +54,6 @@ class BiasScaling(Certified):
     def __init__(self, *, prior_rows: Positive = 5.0) -> None:
         super().__init__()
         self.prior_rows = prior_rows
-        self._declare("slope", "bias", "certificate")
 
     @property
     def temperature(self) -> float:

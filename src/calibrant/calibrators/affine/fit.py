@@ -350,7 +350,6 @@ class DirichletCalibration(RidgeAffine):
         super().__init__()
         self.off_diagonal = off_diagonal
         self.intercept = intercept
-        self._declare("scale", "bias", "certificate")
 
     def _ridge(self, classes: int, mass: float) -> Ridge:
         pairs = classes * (classes - 1)
@@ -371,7 +370,6 @@ class _Structured(RidgeAffine, Tempered):
         super().__init__()
         self.strength = strength
         self.prior = prior
-        self._declare("log_temperature", "share", "scale", "bias", "certificate")
 
     def _unit(self, rows: RowSource) -> float:
         self._temper(math.log(fit_temperature(rows, self.prior)), rows)
@@ -448,7 +446,6 @@ class _OfLogits(RidgeAffine):
         super().__init__()
         self.ridge = ridge
         self.prior = prior
-        self._declare("scale", "bias", "certificate")
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """Return W, of shape (K,) if diagonal, else (K, K), and b (K,)."""

@@ -63,7 +63,6 @@ class KernelScaling(Certified):
         self.waves = waves
         self.ridge = ridge
         self.width = width
-        self._declare("frequencies", "phases", "coefficients", "certificate")
 
     def learned(self) -> str:
         """Return how large the correction's coefficients are."""

@@ -236,7 +236,6 @@ class PriorShift(Calibrator):
         self.priors, self.rates = priors, rates
         self.method = method
         self.floor = floor
-        self._declare("source_priors", "new_priors", "offset", "low", "high", "confusion", "source_rows", "certificate")
 
     @classmethod
     def from_sampling_rates(cls, rates: Any) -> Self:

@@ -56,7 +56,6 @@ class RankScaling(Certified):
         super().__init__()
         self.strength = strength
         self.prior = prior
-        self._declare("slopes", "offsets", "certificate")
 
     def learned(self) -> str:
         """Return the slope and the bias of the first gap."""

@@ -300,7 +300,6 @@ class AutoCalibrator(ByFeatures):
                 "name at least one, and none that is top-label only",
             )
         self.members = nn.ModuleList([Identity(), *tried])
-        self._declare("weights", "losses", "errors", "counts", *_LATER)
         self._update_facts()
 
     @property

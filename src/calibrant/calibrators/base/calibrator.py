@@ -1,5 +1,6 @@
 """What every calibrator of one class a row shares: checked fitting, logits in and logits out."""
 
+import inspect
 import math
 import os
 from abc import abstractmethod
@@ -45,13 +46,13 @@ class Learned(nn.Module, metaclass=PublicCalls):
         # a sketch of the fitting rows (calibrant.data.leakage); plain, not a buffer, since no forward pass needs it
         self.fit_rows = torch.empty(0, dtype=torch.int64)
         self.register_load_state_dict_post_hook(_update_facts)
+        for cls in type(self).__mro__[: type(self).__mro__.index(Learned)]:
+            for name, kind in inspect.get_annotations(cls).items():
+                if kind in (Tensor, "Tensor", "torch.Tensor"):  # a text where annotations are not evaluated
+                    self.register_buffer(name, torch.empty(0, dtype=torch.float64))
 
     def _update_facts(self) -> None:
         """Set the class facts of an instance that depend on what it holds: after ``fit`` and after loading."""
-
-    def _declare(self, *names: str) -> None:
-        for name in names:
-            self.register_buffer(name, torch.empty(0, dtype=torch.float64))
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain JSON values, read from its signature."""
@@ -157,7 +158,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
         # learned buffers take their shape from what is loaded: an unfitted calibrator does not know K
         for name, buffer in self._buffers.items():
             incoming = state_dict.get(prefix + name)
-            if incoming is not None and buffer is not None and incoming.shape != buffer.shape:
+            if incoming is not None and buffer is not None and (incoming.shape != buffer.shape or not buffer.numel()):
                 self._buffers[name] = torch.empty_like(incoming, device=buffer.device)
         rows = state_dict.pop(prefix + "fit_rows", torch.empty(0, dtype=torch.int64))
         if rows.dtype != torch.int64 or rows.dim() != 1:
@@ -188,8 +189,9 @@ _BLOCK = 1 << 18  # rows of which a part of the sketch is made at a time
 class Calibrator(Learned):
     """A map from logits to calibrated logits, fitted on validation data. It never holds the model.
 
-    Subclasses keep each argument of ``__init__`` as an attribute of its name, which is their whole configuration, declare
-    learned buffers with ``_declare``, fill them in ``_fit`` from sums over the rows, and use them in ``_transform``.
+    Subclasses keep each argument of ``__init__`` as an attribute of its name, which is their whole configuration, annotate what
+    they learn as ``name: Tensor`` of the class, which makes it a buffer, fill it in ``_fit`` from sums over the rows, and use
+    it in ``_transform``.
     Class facts: ``preserves_argmax`` (the decision cannot change) and ``top_label`` (it changes the confidence of a
     decision already taken), ``decision_on_top`` (with ``top_label``: that decision is its own and stays the largest, so that
     none is carried along), ``needs_features`` (called with the rows' features after the logits). One that is an affine map

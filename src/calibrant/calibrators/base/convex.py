@@ -47,10 +47,6 @@ class ConvexCalibrator(Certified):
 
     theta: Tensor
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._declare("theta", "certificate")
-
     @staticmethod
     @abstractmethod
     def mapped(logits: Tensor, theta: Tensor) -> Tensor:

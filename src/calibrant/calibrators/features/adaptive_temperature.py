@@ -406,9 +406,6 @@ class AdaptiveTemperatureScaling(Certified, ByFeatures):
         self.knots = knots
         self.bias = bias
         self.ridge = ridge
-        self._declare("slopes", "biases", "limits", "knot", "highest", "center", "spread", "certificate")
-        self.register_buffer("owner", torch.empty(0, dtype=torch.int64))
-        self.register_buffer("sources", torch.empty(0, dtype=torch.uint8))
         self._known = Sources()
         self.needs_features = bool(self.columns)
 

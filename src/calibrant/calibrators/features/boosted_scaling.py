@@ -751,8 +751,6 @@ class BoostedScaling(ByFeatures):
         self.depth = depth
         self.most_trees = most_trees
         self.folds = folds
-        self._declare("slope", "bias", "held_out_gain")
-        self.register_buffer("columns_", torch.empty(0, dtype=torch.uint8))
         self._keep(Trees.none())
         self._known: Sequence[KnownColumn] = ()
         self._trees, self._steps = Trees.none(), 0

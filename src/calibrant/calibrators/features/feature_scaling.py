@@ -143,8 +143,6 @@ class FeatureScaling(Certified, ByFeatures):
         self.columns = check_names(columns)
         self.ridge = ridge
         self.bias = bias
-        self._declare("slopes", "biases", "center", "spread", "lowest", "highest", "certificate")
-        self.register_buffer("names", torch.empty(0, dtype=torch.uint8))
         self._known: tuple[str, ...] = ()
 
     def _update_facts(self) -> None:

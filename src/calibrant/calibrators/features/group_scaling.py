@@ -345,8 +345,6 @@ class GroupScaling(Certified, ByFeatures):
         self.strength = strength
         self.bias = bias
         self.folds = folds
-        self._declare("slope", "bias_", "slopes", "biases", "used", "certificate")
-        self.register_buffer("categories", torch.empty(0, dtype=torch.uint8))
         self._known: list[KnownColumn] = []
 
     def _update_facts(self) -> None:

@@ -107,7 +107,6 @@ class FocalTemperatureScaling(Tempered):
                 f"{by!r} and {self.search!r}",
                 "leave out the prior, or set both",
             )
-        self._declare("log_temperature", "exponent", "reached")
 
     @property
     def gamma(self) -> float:

@@ -91,7 +91,6 @@ class TemperatureScaling(Tempered):
                 "leave one out",
                 argument="prior",
             )
-        self._declare("log_temperature", "certificate")
 
     @classmethod
     def from_passes(cls, passes: Passes, *, classes: int) -> Self:

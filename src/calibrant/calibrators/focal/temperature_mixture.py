@@ -61,7 +61,6 @@ class TemperatureMixture(Tempered):
         super().__init__()
         self.mixing = mixing
         self.prior = prior
-        self._declare("log_temperature", "share")
 
     @property
     def mixing_share(self) -> float:
@@ -206,7 +205,6 @@ class EnsembleTemperatureScaling(Tempered):
     def __init__(self, *, prior: Positive | None = None) -> None:
         super().__init__()
         self.prior = prior
-        self._declare("log_temperature", "weights")
 
     def learned(self) -> str:
         """Return T and the weights."""

@@ -134,7 +134,6 @@ class HistogramBinning(Calibrator):
         self.binning = binning or EqualWidth(15)
         self.empty = empty
         self.floor = floor
-        self._declare("edges", "confidences")
 
     def learned(self) -> str:
         """Return how many bins hold fitting rows or a rule's value."""

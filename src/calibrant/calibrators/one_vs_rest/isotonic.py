@@ -44,7 +44,6 @@ class PiecewiseOneVsRest(OneVsRest):
     def __init__(self, *, floor: Annotated[float, Number(0, 1, open_high=True)] | None = None) -> None:
         super().__init__()
         self.floor = floor
-        self._declare("places", "values", "share")
 
     @abstractmethod
     def _knots(
@@ -177,7 +176,6 @@ class ScalingBinning(OneVsRest):
     def __init__(self, bins: Bins = 10) -> None:
         super().__init__()
         self.bins = bins
-        self._declare("coefficients", "edges", "values")
 
     def _fit(self, rows: RowSource) -> None:
         log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass

@@ -122,7 +122,6 @@ class RidgeOneVsRest(OneVsRest):
     def __init__(self, *, ridge: NonNegative = 1.0) -> None:
         super().__init__()
         self.ridge = ridge
-        self._declare("coefficients")
 
     def _fit(self, rows: RowSource) -> None:
         ridge = tuple(self.ridge * part for part in self.parts or (1.0,) * len(self.centre))
@@ -468,7 +467,6 @@ class SplineCalibration(OneVsRest):
         super().__init__()
         self.knots = knots
         self.ridge = ridge
-        self._declare("places", "coefficients")
 
     def _fit(self, rows: RowSource) -> None:
         log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass

@@ -90,9 +90,6 @@ class MultiLabelCalibrator(Learned):
         self.base = check_base(PlattScaling() if base is None else base)
         self.strength = strength
         self.own = nn.ModuleList()
-        self.register_buffer("uses", torch.empty(0, dtype=torch.int64))
-        self.register_buffer("name_bytes", torch.empty(0, dtype=torch.uint8))
-        self._declare("facts")
         self._places: list[int] = []
         self.names: tuple[str, ...] = ()
 

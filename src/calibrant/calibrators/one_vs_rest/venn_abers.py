@@ -44,10 +44,6 @@ class VennAbers(OneVsRest):
     lower: Tensor
     upper: Tensor
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._declare("places", "lower", "upper")
-
     def interval(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return (p₀, p₁), each (N, K): the two answers for each class against the rest.
 

@@ -1,12 +1,12 @@
-"""The gate as an assertion in a test."""
+"""Assertions in a test: the gate, and the clauses of the contracts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from calibrant._core.arguments import check_mapping
 from calibrant._core.constraints import checked
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.errors import MissingExtraError
+from calibrant.errors import CalibrantError, MissingExtraError
 from calibrant.operate import check
 from calibrant.operate.check import Check
 
@@ -53,13 +53,27 @@ def assert_calibrated(
     if found.verdict == "fail":
         raise AssertionError(str(found))
     if found.verdict == "not enough evidence":
-        _skip(str(found))
+        try:
+            import pytest
+        except ImportError:
+            raise MissingExtraError("pytest", extra="dev") from None
+        pytest.skip(str(found))
     return found
 
 
-def _skip(reason: str) -> None:
+def require(holds: bool, clause: str, remedy: str) -> None:
+    """Fail unless a clause of a contract holds."""
+    if not holds:
+        raise AssertionError(f"expected that {clause}, got otherwise; {remedy}")
+
+
+def require_refusal(error: type[CalibrantError], what: str, call: Callable[..., object], *arguments: Any) -> None:
+    """Fail unless ``call(*arguments)``, which is ``what``, ends in ``error``."""
     try:
-        import pytest
-    except ImportError:
-        raise MissingExtraError("pytest", extra="dev") from None
-    pytest.skip(reason)
+        call(*arguments)
+    except error:
+        return
+    except Exception as other:
+        got = type(other).__name__
+        raise AssertionError(f"expected that {error.__name__} refuses {what}, got {got}; see its text") from other
+    raise AssertionError(f"expected that {error.__name__} refuses {what}, got an answer; call the base's checks")
