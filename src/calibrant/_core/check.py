@@ -200,19 +200,18 @@ def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
 
 def look_like_probs(values: Tensor) -> bool:
     """Return whether every row of ``values`` (N, K) lies in [0, 1] and sums to 1 within 1e-4; stops at the first that does not."""
-    return all(_rows_are_probs(chunk) for chunk in _chunks(values))
+    for chunk in _chunks(values):
+        if not _within_unit(chunk):
+            return False
+        sums = chunk.sum(dim=1, dtype=torch.float64)
+        if bool(((sums - 1).abs() > PROBABILITY_TOLERANCE).any()):
+            return False
+    return True
 
 
 def _chunks(values: Tensor) -> Iterator[Tensor]:
     step = max(1, min(_CHUNK_ROWS, _CHUNK_VALUES // values.shape[1]))
     return (values[start : start + step] for start in range(0, values.shape[0], step))
-
-
-def _rows_are_probs(chunk: Tensor) -> bool:
-    if not _within_unit(chunk):
-        return False
-    sums = chunk.sum(dim=1, dtype=torch.float64)
-    return bool(((sums - 1).abs() <= PROBABILITY_TOLERANCE).all())
 
 
 def _within_unit(chunk: Tensor) -> bool:
@@ -227,11 +226,10 @@ def check_probs(probs: Tensor) -> Tensor:
     start = 0
     for chunk in _chunks(probs):
         if not _within_unit(chunk):
-            inside = ((chunk >= 0) & (chunk <= 1)).all(dim=1)
-            row = int(torch.nonzero(~inside)[0])
+            row, column = torch.nonzero(~((chunk >= 0) & (chunk <= 1)))[0].tolist()
             raise refuse(
                 "probabilities in [0, 1]",
-                f"{_first_outside(chunk[row])} in row {start + row}",
+                f"{chunk[row, column].item():.6g} in row {start + row}",
                 Remedy(
                     "use from_logits (in a file: name the array logits) if these are logits",
                     command="name the array logits if these are logits",
@@ -254,11 +252,6 @@ def check_probs(probs: Tensor) -> Tensor:
             )
         start += chunk.shape[0]
     return probs
-
-
-def _first_outside(row: Tensor) -> str:
-    outside = row[~((row >= 0) & (row <= 1))]
-    return f"{outside[0].item():.6g}"
 
 
 def check_labels(

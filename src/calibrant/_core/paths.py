@@ -175,7 +175,8 @@ def atomic_write(path: PathLike, *, inputs: Sequence[PathLike] = ()) -> Iterator
         if target.is_dir():
             raise FileFormatError("a file to write", f"the folder {shown(place)}", "name a file inside it")
         _remove_leftovers(target)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=_prefix(target), suffix=".part")
+        prefix = f".{target.name[:40]}.{os.getpid()}@{platform.node()}."  # says whose it is, for who finds it left over
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=prefix, suffix=".part")
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -251,10 +252,6 @@ def _mode_for(target: Path) -> int:
     umask = os.umask(0)
     os.umask(umask)
     return 0o666 & ~umask  # mkstemp makes files private; the result is an ordinary one
-
-
-def _prefix(target: Path) -> str:
-    return f".{target.name[:40]}.{os.getpid()}@{platform.node()}."
 
 
 def _remove_leftovers(target: Path) -> None:

@@ -5,9 +5,8 @@ from calibrant.language.inspect import read_inspect
 from calibrant.language.judged import read_judged
 from calibrant.language.judges import pairwise, rating, yes_no
 from calibrant.language.judging import judge_audit
-from calibrant.language.labels import read_labels
 from calibrant.language.lm_eval import read_lm_eval
-from calibrant.language.log import Log, Option, Response, Token
+from calibrant.language.log import Log, Option, Response, Token, read_labels
 from calibrant.language.openai import read_openai
 from calibrant.language.scorers import read_lm_polygraph, read_uqlm, sampled, scored
 from calibrant.language.sequences import sequences

@@ -12,8 +12,7 @@ from calibrant._core.constraints import checked
 from calibrant._core.warn import warn_user
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, Remedy, UsageWarning
-from calibrant.language.labels import Answers, features_of, groups_of, option_numbers
-from calibrant.language.log import Log, Response, Token
+from calibrant.language.log import Answers, Log, Response, Token, features_of, groups_of, option_numbers
 
 __all__ = ["choices"]
 
@@ -196,13 +195,9 @@ def _scored(log: Log, labels: Any, normalize: str) -> Predictions:
     logits = torch.full((len(log), most), -math.inf, dtype=torch.float64)
     for row, one in enumerate(log):
         for column, option in enumerate(one.options):
-            logits[row, column] = option.log_prob / _length(option.text, normalize)
+            own = option.text.removeprefix(" ")  # between question and option: no part of its length
+            length = {"none": 1, "characters": len(own), "bytes": len(own.encode())}[normalize]
+            logits[row, column] = option.log_prob / max(1, length)
     truth = option_numbers(log, labels, names)
     beside = features_of(log) or None
     return Predictions.from_logits(logits, truth, groups=groups_of(log), unchecked_kind=True, features=beside)
-
-
-def _length(text: str, normalize: str) -> int:
-    """Return the divisor of an option's log-likelihood; the space between question and option is not counted."""
-    own = text.removeprefix(" ")
-    return {"none": 1, "characters": max(1, len(own)), "bytes": max(1, len(own.encode()))}[normalize]

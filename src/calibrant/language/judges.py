@@ -9,8 +9,7 @@ from calibrant._core.check import refuse
 from calibrant._core.constraints import Integer, Natural, checked
 from calibrant.data.predictions import Predictions
 from calibrant.language.choices import Missing, check_options, choices
-from calibrant.language.labels import Answers, need_log, outcomes
-from calibrant.language.log import Log
+from calibrant.language.log import Answers, Log, need_log, outcomes
 
 __all__ = ["pairwise", "rating", "yes_no"]
 

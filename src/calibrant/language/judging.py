@@ -204,7 +204,12 @@ def judge_audit(
     value = np.where(given, labels, 0).sum(axis=1) / np.maximum(given.sum(axis=1), 1)
     if seen.sum() < FEWEST:
         raise InputError(f"at least {FEWEST} human labels", str(int(seen.sum())), "label more rows", argument="human")
-    chance = None if inclusion is None else _chances(inclusion, seen)
+    chance = None
+    if inclusion is not None:
+        chance = as_tensor(inclusion, name="inclusion").detach().cpu().double().numpy()
+        if chance.shape != seen.shape or not ((chance[seen] > 0) & (chance[seen] <= 1)).all():
+            expected = "inclusion probabilities in (0, 1] of all labelled rows"
+            raise refuse(expected, "others", "pass those of operate.sample")
     raw = 1 / (1 + np.exp(-log_odds.mean(axis=1)))
     if other is None and scores.shape[1] == 1:
         raw = scores[:, 0]
@@ -504,13 +509,6 @@ def _matrix(values: Any, name: str, *, missing: bool = False, rows: int | None =
             f"{name} {allowed}", f"{found[at]:g} in row {at[0]}", "scale ratings: (score − lowest) / (highest − lowest)"
         )
     return found
-
-
-def _chances(inclusion: Any, seen: NDArray[np.bool_]) -> Floats:
-    found = as_tensor(inclusion, name="inclusion").detach().cpu().double().numpy()
-    if found.shape != seen.shape or not ((found[seen] > 0) & (found[seen] <= 1)).all():
-        raise refuse("inclusion probabilities in (0, 1] of all labelled rows", "others", "pass those of operate.sample")
-    return np.asarray(found)
 
 
 def _log_odds(p: Floats) -> Floats:

@@ -16,8 +16,7 @@ from calibrant._core.paths import shown as place_shown
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, Remedy
 from calibrant.language._json import columns_of, lines_of, name_of, need, parsed, read_text, refuse_file
-from calibrant.language.labels import Answers, features_of, groups_of, outcomes
-from calibrant.language.log import Log, Response
+from calibrant.language.log import Answers, Log, Response, features_of, groups_of, outcomes
 
 __all__ = ["read_lm_polygraph", "read_uqlm", "sampled", "scored"]
 

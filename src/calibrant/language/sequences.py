@@ -8,8 +8,7 @@ import torch
 from calibrant._core.constraints import checked
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.language.labels import Answers, features_of, groups_of, outcomes
-from calibrant.language.log import Response
+from calibrant.language.log import Answers, Response, features_of, groups_of, outcomes
 
 __all__ = ["sequences"]
 

@@ -9,7 +9,7 @@ from calibrant._core.check import refuse
 from calibrant._core.constraints import Integer, Text, checked
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, Remedy
-from calibrant.language.labels import Answers, features_of, groups_of, outcomes
+from calibrant.language.log import Answers, features_of, groups_of, outcomes
 
 __all__ = ["parse_confidence", "verbalized"]
 

@@ -2,7 +2,7 @@
 
 from calibrant.scale.apply import apply_streamed
 from calibrant.scale.execute import processes, ray_cluster
-from calibrant.scale.fit import fit_streamed
+from calibrant.scale.passes import fit_streamed
 from calibrant.scale.stream import evaluate_multilabel_streamed, evaluate_streamed
 
 __all__ = [

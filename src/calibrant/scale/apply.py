@@ -16,8 +16,8 @@ from calibrant.calibrators import Calibrator
 from calibrant.data.predictions import Predictions
 from calibrant.data.splits import stale_names
 from calibrant.errors import FileFormatError, InputError
-from calibrant.scale.checkpoint import calibrator_identity, check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn
+from calibrant.scale.passes import SomeCalibrator, calibrator_identity
 from calibrant.scale.rows import ParquetRows, Shard, file_identity, open_parquet, rows_of
 
 __all__ = ["apply_streamed"]
@@ -29,7 +29,7 @@ _MARK = b"calibrant.apply"  # footer key of a hash of the inputs, by which a rep
 
 @checked
 def apply_streamed(
-    calibrator: Calibrator,
+    calibrator: SomeCalibrator,
     path: str | os.PathLike[str] | ParquetRows,
     out: str | os.PathLike[str],
     *,
@@ -59,7 +59,6 @@ def apply_streamed(
     place = as_path(out, name="out").absolute()
     single = rows.path.is_file() and place.suffix == ".parquet" and not place.is_dir()
     folder = place.parent if single else place
-    check_calibrator(calibrator, needed=True)
     check_execution(executor, progress)
     calibrator.check_input(torch.zeros(1, rows.classes))  # unfitted, or of another number of classes: before any work
     if single:

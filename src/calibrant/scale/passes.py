@@ -5,26 +5,27 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.paths import atomic_write
-from calibrant.calibrators import Calibrator
+from calibrant._core.check import refuse
+from calibrant._core.constraints import Kind, checked
+from calibrant._core.paths import as_path, atomic_write, check_source
+from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.checks import calibrated
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, InputError
 from calibrant.rows import Chunk, RowSource, chunks_of
 from calibrant.rows.source import reduced
-from calibrant.scale.checkpoint import calibrator_identity, data_identity, read_checkpoint
-from calibrant.scale.execute import Executor, in_turn
-from calibrant.scale.rows import ParquetRows, Shard
+from calibrant.scale.execute import Executor, check_execution, in_turn
+from calibrant.scale.rows import ParquetRows, Shard, file_identity
 
 __all__ = [
     "LabelledChunks",
@@ -32,13 +33,20 @@ __all__ = [
     "PassProgress",
     "Passes",
     "Pieces",
+    "SomeCalibrator",
+    "calibrator_identity",
+    "fit_streamed",
     "has_fields",
     "is_plain",
+    "read_checkpoint",
     "shard_result",
     "state_from_plain",
     "state_to_plain",
 ]
 
+SomeCalibrator = Annotated[
+    Calibrator, Kind(Calibrator, "fit one of calibrant.calibrators or load one", "a fitted calibrator")
+]
 PassProgress = Callable[[int, int, int], None]
 _KEPT = 1 << 20  # largest result in bytes that a fit keeps; larger ones are recomputed when it resumes
 
@@ -73,7 +81,12 @@ class Passes:
     ) -> None:
         self.rows, self.executor, self.progress, self.count, self.most = rows, executor, progress, 0, most
         self.journal = None if journal is None else Path(journal)
-        self._identity = {**data_identity(rows), "fit": fit}
+        # the data without reading its rows: row groups, and each file's size, times and hash of its footer
+        shards, files = (
+            [[shard.name, shard.rows] for shard in rows.shards],
+            [file_identity(file) for file in rows.files],
+        )
+        self._identity = {"shards": shards, "files": files, "fit": fit}
         self._results: dict[str, Any] = {}
         self._open: tuple[str, int, Any] = ("", 0, None)  # key of the current request, shards done, their joined result
         # results of a journal, and its last open request, as JSON until they are asked for again
@@ -84,7 +97,9 @@ class Passes:
 
     def part(self, job: "Job") -> Any:
         """Return the job's result for all shards, joined in order, None without rows; a repeated request returns the cached result."""
-        key = digest_of((job.units, job.steps, job.work, job.join, job.parameters))
+        # a request is the same if its functions, numbers, tensors and calibrators are: a journal answers it again
+        content = _content((job.units, job.steps, job.work, job.join, job.parameters))
+        key = hashlib.sha256(b"\0".join(content)).hexdigest()
         self._restore(key, job)
         if key in self._results:
             return self._results[key]
@@ -266,46 +281,25 @@ def _scaled(chunk: Chunk, factor: float) -> Chunk:
     return replace(chunk, weight=chunk.weights * factor)
 
 
-@dataclass
-class _Digest:
-    """A running hash of the parts of a request."""
-
-    hash: Any
-
-    def add(self, value: Any) -> None:
-        """Add a value by its content: functions by their qualified names, calibrators by their learned state."""
-        if isinstance(value, Tensor):
-            array = value.detach().cpu().contiguous().numpy()
-            self._text(f"{array.dtype} {array.shape}")
-            self.hash.update(array.tobytes())
-        elif isinstance(value, Calibrator):
-            self._text(calibrator_identity(value))
-        elif isinstance(value, list | tuple):
-            self._text(f"[{len(value)}")
-            for item in value:
-                self.add(item)
-        elif is_dataclass(value) and not isinstance(value, type):
-            self._text(f"{type(value).__module__}.{type(value).__qualname__}")
-            for one in fields(value):
-                self.add(getattr(value, one.name))
-        elif callable(value):
-            self._text(f"{value.__module__}.{value.__qualname__}")
-        else:
-            self._text(f"{type(value).__name__} {value!r}")
-
-    def _text(self, text: str) -> None:
-        self.hash.update(text.encode() + b"\0")
-
-
-def digest_of(value: Any) -> str:
-    """Return a hash of a request's content.
-
-    Args:
-        value: Functions, numbers, names, tensors, calibrators, and tuples and dataclasses of them.
-    """
-    digest = _Digest(hashlib.sha256())
-    digest.add(value)
-    return str(digest.hash.hexdigest())
+def _content(value: Any) -> Iterator[bytes]:
+    """Yield what tells a value from others: functions by their qualified names, calibrators by their learned state."""
+    if isinstance(value, Tensor):
+        array = value.detach().cpu().contiguous().numpy()
+        yield from (f"{array.dtype} {array.shape}".encode(), array.tobytes())
+    elif isinstance(value, Calibrator):
+        yield calibrator_identity(value).encode()
+    elif isinstance(value, list | tuple):
+        yield f"[{len(value)}".encode()
+        for item in value:
+            yield from _content(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield f"{type(value).__module__}.{type(value).__qualname__}".encode()
+        for one in fields(value):
+            yield from _content(getattr(value, one.name))
+    elif callable(value):
+        yield f"{value.__module__}.{value.__qualname__}".encode()
+    else:
+        yield f"{type(value).__name__} {value!r}".encode()
 
 
 def _size(value: Any) -> int:
@@ -394,3 +388,78 @@ def _rebuilt(plain: Any, like: Any) -> Any:
         raise TypeError("a record was not expected")
     named = zip(plain["fields"], (field.name for field in fields(like)), strict=True)
     return type(like)(**{name: _rebuilt(item, getattr(like, name)) for item, name in named})
+
+
+C = TypeVar("C", bound=Calibrator)
+
+
+@checked
+def fit_streamed(
+    calibrator: Annotated[C, Kind((Calibrator, MultiLabelCalibrator), "fit one of calibrant.calibrators or load one")],
+    path: str | os.PathLike[str],
+    *,
+    executor: Executor = in_turn,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: PassProgress | None = None,
+) -> C:
+    """Return ``calibrator`` fitted on a Parquet data set of any size, with the result and the leakage guard of ``fit``.
+
+    Args:
+        calibrator: The calibrator to fit; a fitted one starts from its parameters.
+        path: A file or a folder with labels, as for ``ParquetRows``.
+        executor: Runs the shards; all executors give the same bits.
+        checkpoint: A JSON file that keeps every computed sum; a repeated call replays it. It is removed at the end of the
+            fit.
+        progress: Called with (passes begun, rows done in this pass, total rows).
+
+    Returns:
+        ``calibrator`` itself, fitted.
+
+    Raises:
+        InputError: If labels are missing, data are not valid (the message states file, row group and row), or the
+            calibrator needs all rows in memory and they do not fit, as ``VennAbers`` does.
+        FileFormatError: If a file is broken, or the checkpoint belongs to other data or another fit.
+        FitError: If the fit does not converge.
+    """
+    if isinstance(calibrator, MultiLabelCalibrator):
+        remedy = "read the tables with calibrant.load_multilabel, and fit it on them in memory"
+        raise refuse("a calibrator of one class a row to fit on a stream", "a MultiLabelCalibrator", remedy)
+    check_execution(executor, progress, figures=3)
+    if checkpoint is not None:
+        checkpoint = as_path(checkpoint, name="checkpoint")
+    rows = ParquetRows(path)
+    start = {name: value.tolist() for name, value in calibrator.state_dict().items()} if calibrator.fitted else None
+    what = f"{type(calibrator).__name__} {calibrator.config()!r} from {start!r}"
+    passes = Passes(rows, what, executor=executor, journal=checkpoint, progress=progress)
+    calibrator.fit_from(ParquetSource.of(passes))
+    passes.remove()
+    return calibrator
+
+
+def read_checkpoint(path: Path, identity: dict[str, Any], *, keys: Sequence[str]) -> dict[str, Any]:
+    """Return the content of a checkpoint that has ``keys`` and was made for ``identity``.
+
+    Raises:
+        FileFormatError: If it is no checkpoint, or has another identity.
+    """
+    check_source(path)
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+        if missing := [key for key in ("identity", *keys) if key not in content]:
+            raise ValueError(missing)
+        content.items()
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise FileFormatError("a checkpoint", f"something else in {path}", "delete it") from error
+    if content["identity"] != json.loads(json.dumps(identity)):
+        raise FileFormatError("a checkpoint of these data and metrics", f"another in {path}", "delete it")
+    return content
+
+
+def calibrator_identity(calibrator: Calibrator) -> str:
+    """Return a hash of class, configuration and learned state (a repr shows only part of the state)."""
+    digest = hashlib.sha256(f"{type(calibrator).__name__} {calibrator!r}".encode())
+    for name, value in sorted(calibrator.state_dict().items()):
+        array = value.detach().cpu().contiguous().numpy()
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

@@ -22,9 +22,16 @@ from calibrant.errors import NoIntervalError, Remedy
 from calibrant.evaluate.multilabel import LabelSums
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, Metric, SumMetric
 from calibrant.rows.source import added, reduced
-from calibrant.scale.checkpoint import calibrator_identity, check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn
-from calibrant.scale.passes import Job, ParquetSource, Passes, Pieces, shard_result
+from calibrant.scale.passes import (
+    Job,
+    ParquetSource,
+    Passes,
+    Pieces,
+    SomeCalibrator,
+    calibrator_identity,
+    shard_result,
+)
 from calibrant.scale.rows import ParquetRows, Shard, rows_of
 from calibrant.statistics import error_interval
 from calibrant.statistics.interval import MeanSums
@@ -136,7 +143,7 @@ def shard_states(
     rows: Annotated[ParquetRows, Kind(ParquetRows, "make them with ParquetRows(path)")],
     shard: Annotated[Shard, Kind(Shard, "pass one of rows.shards")],
     metrics: Sequence[SumMetric[Any]],
-    calibrator: Calibrator | None = None,
+    calibrator: SomeCalibrator | None = None,
 ) -> States:
     """Return each metric's state over one shard, read in bounded pieces.
 
@@ -147,7 +154,6 @@ def shard_states(
         calibrator: Applied to every piece first, or None.
     """
     chosen = tuple(_check_sums(metrics))
-    check_calibrator(calibrator)
     found = shard_result(rows, Job(Pieces(calibrator), (), states_of, added, (chosen,)), shard)
     return {} if found is None else dict(zip(chosen, found, strict=True))
 
@@ -157,7 +163,7 @@ def evaluate_streamed(
     path: str | os.PathLike[str] | ParquetRows,
     *,
     metrics: Sequence[SumMetric[Any]] | None = None,
-    calibrator: Calibrator | None = None,
+    calibrator: SomeCalibrator | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor = in_turn,
     progress: Progress | None = None,
@@ -182,7 +188,6 @@ def evaluate_streamed(
     """
     rows = rows_of(path)
     chosen = sum_metrics() if metrics is None else _check_sums(metrics)
-    check_calibrator(calibrator)
     check_execution(executor, progress)
     moments = [Moments(metric) for metric in chosen if draws and not rows.grouped and Moments.known_for(metric)]
     asked = [*chosen, *moments]

@@ -144,7 +144,7 @@ def with_columns(**columns: Any) -> Predictions:
         (lambda: AdaptiveTemperatureScaling("x"), "columns as a list of names"),
         (lambda: AdaptiveTemperatureScaling(None), "columns as a list of names, got None"),  # type: ignore[arg-type]
         (lambda: AdaptiveTemperatureScaling(by=["margin"]), "confidence"),
-        (lambda: AdaptiveTemperatureScaling(by="entropy"), "distinct features of the logits as a list"),
+        (lambda: AdaptiveTemperatureScaling(by="entropy"), "by as a list or tuple"),
         (lambda: AdaptiveTemperatureScaling(knots=-1), "knots"),
         (lambda: AdaptiveTemperatureScaling(ridge=0.0), "ridge"),
     ],

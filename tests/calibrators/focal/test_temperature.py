@@ -212,13 +212,8 @@ def test_an_ece_of_exactly_zero_is_passed_over_by_wangs_program_only() -> None:
         ({"criterion": "brier"}, "criterion"),
         ({"grid": "guo"}, "grid"),
         ({"grid": [0.0, 1.0]}, "grid"),
-<<<<<<< HEAD
-        ({"grid": []}, "at least one temperature"),
-        ({"binning": 1.5}, "binning"),
-=======
         ({"grid": []}, "at least one of grid"),
-        ({"binning": 15}, "binning"),
->>>>>>> d1e6e28 (Make what a calibrator learns a buffer by its annotation alone, and state the contracts' refusals once)
+        ({"binning": 1.5}, "binning"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant._core.constraints import Positive
 from calibrant._core.minimise import Loss, Optimum, at_least, minimise
-from calibrant.calibrators.affine.fit import apply_affine, keep_excluded, lift_excluded
+from calibrant.calibrators.affine.fit import apply_affine, keep_excluded, lift_excluded, logit_squares
 from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
 from calibrant.rows import Chunk, RowSource
@@ -71,7 +71,7 @@ class BiasScaling(Certified):
         return self.slope.expand(len(self.bias)), self.bias
 
     def _fit(self, rows: RowSource) -> None:
-        spread, mass = float(rows.total(_spread)), rows.mass
+        spread, mass = float(rows.total(logit_squares)), rows.mass
         size = math.sqrt(spread / mass) or 1.0  # of the logits: it brings them near 1
         inputs = rows.prepared(_input_of, size)
         start = torch.cat([self.slope[None] * size, self.bias]) if self.fitted else None
@@ -164,12 +164,7 @@ def _moments(chunk: _BiasChunk, logits: Tensor, share: float) -> tuple[Tensor, T
     return q, q * (chunk.weight * (1 + share))[:, None], chunk.x - (q * chunk.x).sum(dim=1, keepdim=True)
 
 
-def _spread(chunk: Chunk) -> Tensor:
-    check_label_logits(chunk)
-    x = lift_excluded(chunk.logits.double())
-    return chunk.weights @ (x - x.mean(dim=1, keepdim=True)).square().mean(dim=1)
-
-
 def _input_of(chunk: Chunk, size: float) -> _BiasChunk:
+    check_label_logits(chunk)
     x = lift_excluded(chunk.logits.double())
     return _BiasChunk(x / size, torch.softmax(x, dim=1), chunk.labels, chunk.weights)

@@ -85,7 +85,8 @@ def fit_affine(
         FitError: If the gradient's certificate is not reached.
     """
     classes = rows.classes
-    identity = _identity(classes, diagonal=diagonal).to(rows.device)
+    # the scale that changes nothing: (K,) or (K, K)
+    identity = (torch.ones(classes) if diagonal else torch.eye(classes)).double().to(rows.device)
     strength = _strength(classes, ridge, diagonal=diagonal).to(rows.device)
     first, second = (diagonal_loss, diagonal_derivatives) if diagonal else (matrix_loss, matrix_derivatives)
     found = minimise(
@@ -95,13 +96,9 @@ def fit_affine(
         blocks=lambda: _blocks(rows, mass, strength, diagonal=diagonal),
         rough=rows.rough,
     )
-    deviation, bias = _deviation_and_bias(found.theta, classes, diagonal=diagonal)
+    matrix = found.theta.view(classes, classes + 1) if not diagonal else None  # as in ``_parameters``
+    deviation, bias = found.theta.chunk(2) if matrix is None else (matrix[:, :-1], matrix[:, -1])
     return Affine(identity + deviation, bias.clone(), found.value, found.gradient)
-
-
-def _identity(classes: int, *, diagonal: bool) -> Tensor:
-    """Return the scale that changes nothing: (K,) or (K, K)."""
-    return torch.ones(classes, dtype=torch.float64) if diagonal else torch.eye(classes, dtype=torch.float64)
 
 
 def _parameters(deviation: Tensor, bias: Tensor) -> Tensor:
@@ -117,14 +114,6 @@ def _first(identity: Tensor, start: tuple[Tensor, Tensor] | None) -> Tensor:
     if start is None or start[0].shape != identity.shape:
         return first
     return _parameters((start[0] - identity).to(first), start[1].to(first))
-
-
-def _deviation_and_bias(theta: Tensor, classes: int, *, diagonal: bool) -> tuple[Tensor, Tensor]:
-    """Return D, of shape (K,) or (K, K), and b (K,) of the problem's parameters."""
-    if diagonal:
-        return theta[:classes], theta[classes:]
-    matrix = theta.view(classes, classes + 1)
-    return matrix[:, :-1], matrix[:, -1]
 
 
 def _strength(classes: int, ridge: Ridge, *, diagonal: bool) -> Tensor:
@@ -276,6 +265,12 @@ def apply_affine(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
 def lift_excluded(x: Tensor) -> Tensor:
     """Return ``x`` (N, K) with −inf replaced by the row's maximum − 100, so that products with it are numbers."""
     return torch.where(torch.isneginf(x), x.amax(dim=1, keepdim=True) + LOWEST, x)
+
+
+def logit_squares(chunk: Chunk) -> Tensor:
+    """Return Σ weight · the variance of a row's logits: its root by the mass is their size."""
+    x = lift_excluded(chunk.logits.double())
+    return chunk.weights @ (x - x.mean(dim=1, keepdim=True)).square().mean(dim=1)
 
 
 def keep_excluded(answer: Tensor, logits: Tensor) -> Tensor:

@@ -312,7 +312,7 @@ class PriorShift(Calibrator):
         return self
 
     def _fit(self, rows: RowSource) -> None:
-        counts = rows.total(_label_mass, rows.classes)
+        counts = rows.total(label_mass, rows.classes)
         mass = float(counts.sum())
         squares = float(rows.total(_squared_mass)) if rows.weighted else mass
         self.source_priors = counts / mass
@@ -381,7 +381,8 @@ def unweighted_logits(logits: Any) -> Tensor:
     return logits.logits
 
 
-def _label_mass(chunk: Chunk, classes: int) -> Tensor:
+def label_mass(chunk: Chunk, classes: int) -> Tensor:
+    """Return the weight (K,) of each class's rows."""
     return torch.bincount(chunk.labels, chunk.weights, minlength=classes)
 
 

@@ -22,12 +22,14 @@ from calibrant._core.warn import warn_user
 from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.calibrators.affine.bias_scaling import BiasScaling
 from calibrant.calibrators.affine.fit import (
+    LOWEST,
     MatrixScaling,
     StructuredMatrixScaling,
     StructuredVectorScaling,
     VectorScaling,
 )
 from calibrant.calibrators.affine.kernel_scaling import KernelScaling
+from calibrant.calibrators.affine.prior_shift import label_mass
 from calibrant.calibrators.affine.rank_scaling import RankScaling
 from calibrant.calibrators.auto.chain import Chain
 from calibrant.calibrators.auto.cross_fitting import Scores, Sums, cross_fitted, held_out, quietly, undecided
@@ -37,7 +39,7 @@ from calibrant.calibrators.base.chunks import not_narrow, with_logits, wrong_mas
 from calibrant.calibrators.base.folds import sampled
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.calibrators.features.boosted_scaling import BoostedScaling
-from calibrant.calibrators.features.columns import check_names, names_of
+from calibrant.calibrators.features.columns import Names, names_of
 from calibrant.calibrators.features.group_scaling import GroupScaling
 from calibrant.calibrators.focal.focal_temperature import FocalTemperatureScaling
 from calibrant.calibrators.focal.log_temperature import fit_log_temperature, narrowed
@@ -122,7 +124,6 @@ CONSTANTS = Constants()
 _NAMED = 10  # absent classes that a warning names
 # learned state that files of earlier versions lack
 _LATER = ("floor", "tails", "absent", "absent_log_temperature", "top_edges", "top_values")
-_SPAN = 100.0  # log-odds lie in [−100, 100]
 _MARGIN = 1e-6  # of log-odds by which the decision stays ahead: more than float32 rounds log-probabilities by
 
 
@@ -272,7 +273,7 @@ class AutoCalibrator(ByFeatures):
         top_label: bool = False,
         folds: Annotated[int, Integer(2)] = 5,
         candidates: Sequence[Calibrator | Mapping[str, Any]] | None = None,
-        features: Sequence[str] | Literal["all"] | None = None,
+        features: Names | Literal["all"] | None = None,
         absent_classes: Literal["learn", "keep"] = "learn",
         costs: Any = None,
     ) -> None:
@@ -284,8 +285,8 @@ class AutoCalibrator(ByFeatures):
         self.top_label = top_label
         self.folds = folds
         named = list(candidates) if isinstance(candidates, Sequence) else [candidates]
-        self.features = "all" if isinstance(features, str) and features == "all" else check_names(features)
-        columns = None if self.features == "all" else self.features
+        self.features = features
+        columns = None if isinstance(features, str) else features
         more = [] if self.features is None else [GroupScaling(columns), BoostedScaling(columns)]
         self._table = usual(self.keep)
         pool = [one.calibrator for one in self._table] + more
@@ -399,17 +400,14 @@ class AutoCalibrator(ByFeatures):
 
     def _loss_at(self, rows: RowSource, levels: Tensor) -> float:
         """Return the cross-fitted log-loss of focal temperature scaling with exact zeros at these levels, on a sample of many rows."""
-        size = self._first_sample(rows)
-        few = _held(rows if rows.count <= 2 * size else rows.where(sampled, size / rows.count)).prepared(
-            with_logits, with_levels, levels
-        )
+        few = _held(rows, _first_sample(rows)).prepared(with_logits, with_levels, levels)
         probe = [Identity(), usual(None)[1].calibrator]  # two parameters: quick, and it bends to where the ones lie
         sums = cross_fitted(probe, [True, True], few, self.folds, far=math.inf).summed()
         return sums.loss - float(sums.gain[1] if sums.mass[1] == sums.mass[0] else 0.0)
 
     def _leave_out_absent(self, rows: RowSource) -> RowSource:
         """Set which classes keep their odds, and their temperature; return the rows without them."""
-        missing = rows.total(_seen, rows.classes) == 0
+        missing = rows.total(label_mass, rows.classes) == 0
         self.absent = torch.empty(0, dtype=torch.float64, device=rows.device)
         self.absent_log_temperature = torch.zeros((), dtype=torch.float64, device=rows.device)
         if not bool(missing.any()):
@@ -451,18 +449,17 @@ class AutoCalibrator(ByFeatures):
         with what more rows could give their parameters, come near the best one's, and whose distance from it has a standard
         error above 1e-4 nats.
         """
-        size, found = self._first_sample(rows), None
-        costs = None
-        if (
-            self.costs is not None
-        ):  # beyond the cheapest action of each class, and in units of the largest: no decision is another
+        size, found, costs = _first_sample(rows), None, None
+        if self.costs is not None:
+            # beyond the cheapest action of each class, and in units of the largest: no decision is another
             table = torch.tensor(self.costs, dtype=torch.float64, device=rows.device)
             costs = table - table.amin(dim=1, keepdim=True)
             costs = costs / costs.amax().clamp_min(1e-300)
+        # exp(rate · gain) of a candidate that is this far behind is a weight below the least
+        far = -math.log(CONSTANTS.least) / CONSTANTS.rate
         while True:
             every = rows.count <= 2 * size
-            few = _held(rows if every else rows.where(sampled, size / rows.count))
-            far = -math.log(CONSTANTS.least) / CONSTANTS.rate
+            few = _held(rows, size)
             scores = cross_fitted(members, tried, few, self.folds, far=far, costs=costs)
             found = scores.summed() if found is None else scores.summed().after(found)
             near = [] if every else undecided(scores, members, CONSTANTS.nats)
@@ -470,10 +467,6 @@ class AutoCalibrator(ByFeatures):
             if not near or size * rows.classes > CONSTANTS.selected:
                 return found, scores, few if every else rows
             tried = [m == 0 or m in near for m in range(len(members))]
-
-    @staticmethod
-    def _first_sample(rows: RowSource) -> int:
-        return max(CONSTANTS.fewest, CONSTANTS.first // rows.classes)
 
     def _suits(self, m: int, rows: RowSource) -> bool:
         """Return whether member m is for so many classes, and worth its time; what was asked for always is."""
@@ -487,9 +480,9 @@ class AutoCalibrator(ByFeatures):
         self.top_edges = self.top_values = torch.empty(0, dtype=torch.float64, device=rows.device)
         if not self.top_label or wrong < CONSTANTS.errors:
             return
-        size = self._first_sample(rows)
-        few = _held(rows if rows.count <= 2 * size else rows.where(sampled, size / rows.count))
-        whole = few.gathered(values=4 * CONSTANTS.selected, why="AutoCalibrator(top_label=True)")
+        whole = _held(rows, _first_sample(rows)).gathered(
+            values=4 * CONSTANTS.selected, why="AutoCalibrator(top_label=True)"
+        )
         used = [m for m, weight in enumerate(self.weights.tolist()) if weight > 0]
         answers = held_out([members[m] for m in used], self.weights[used].log(), MemoryRows.of_chunk(whole), self.folds)
         kept = (
@@ -624,10 +617,6 @@ def _depths(chunk: Chunk) -> Tensor:
     return torch.stack([math.log(log_p.shape[1] - 1) - log_rest.amin(), -least]).cpu()
 
 
-def _seen(chunk: Chunk, classes: int) -> Tensor:
-    return torch.bincount(chunk.labels, minlength=classes)
-
-
 def _expected(chunk: Chunk, log_temperature: Tensor) -> Tensor:
     return chunk.weights @ torch.softmax(chunk.logits.double() * torch.exp(-log_temperature), dim=1)
 
@@ -682,11 +671,19 @@ def _shift(answers: RowSource, kind: int) -> float:
         first, second = answers.total(_tail_slope, kind, shift).tolist()
         return first + shift / CONSTANTS.tail**2, second + 1 / CONSTANTS.tail**2
 
-    return increasing_root(slope, low=-_SPAN, high=_SPAN, start=0.0, tolerance=1e-9).x
+    return increasing_root(slope, low=LOWEST, high=-LOWEST, start=0.0, tolerance=1e-9).x
 
 
-def _held(rows: RowSource) -> RowSource:
-    """Return the rows in memory; where logits are many even so, as of a last layer over a vocabulary, as they are."""
+def _first_sample(rows: RowSource) -> int:
+    """Return how many rows are compared on first."""
+    return max(CONSTANTS.fewest, CONSTANTS.first // rows.classes)
+
+
+def _held(rows: RowSource, size: int) -> RowSource:
+    """Return the rows, of more than 2 · ``size`` about ``size`` at random, in memory; where their logits are many even so, as
+    of a last layer over a vocabulary, as they are.
+    """
+    rows = rows if rows.count <= 2 * size else rows.where(sampled, size / rows.count)
     if isinstance(rows, MemoryRows) or rows.count * rows.classes > 4 * CONSTANTS.selected:
         return rows
     return MemoryRows.of_chunk(rows.gathered(values=4 * CONSTANTS.selected))
@@ -809,7 +806,7 @@ def pairs_of(answers: Iterable[tuple[Chunk, Tensor]]) -> MemoryRows:
     chunks = []
     for chunk, logits in answers:
         log_q, log_rest, decided = log_pair_of_top(logits.double())
-        log_odds = (log_q.gather(1, decided) - log_rest).clamp(-_SPAN, _SPAN)
+        log_odds = (log_q.gather(1, decided) - log_rest).clamp(LOWEST, -LOWEST)
         two = torch.cat([torch.zeros_like(log_odds), log_odds], dim=1)
         chunks.append(replace(chunk, logits=two, labels=(decided[:, 0] == chunk.labels).long(), features={}))
     first = chunks[0]
@@ -848,7 +845,7 @@ def fit_confidence(pairs: MemoryRows, folds: int, *, log_odds: float) -> tuple[T
         if weight > 0 and quietly(curve, pairs):
             p, mass = p + weight * torch.softmax(curve(logits), dim=1)[:, 1].cpu(), mass + weight
     edges, means = mean_bins(places, p / mass, torch.from_numpy(scores.mass), bins=CONSTANTS.bins)
-    return edges.to(pairs.device), torch.logit(means).clamp(-_SPAN, _SPAN).to(pairs.device)
+    return edges.to(pairs.device), torch.logit(means).clamp(LOWEST, -LOWEST).to(pairs.device)
 
 
 def with_confidence(logits: Tensor, edges: Tensor, values: Tensor) -> Tensor:

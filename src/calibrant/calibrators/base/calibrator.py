@@ -248,11 +248,12 @@ class Calibrator(Learned):
                     "labels, weights, groups or features beside them",
                     "put them into the Predictions",
                 )
-            return self.fit_from(_rows_of(logits))
-        if isinstance(logits, MultiLabelPredictions):
+            labels, groups, features = logits.need_labels(), logits.groups, logits.features
+            sample_weight, logits = fitting_weights(need_positive(logits.weights)), logits.logits
+        elif isinstance(logits, MultiLabelPredictions):
             remedy = f"fit MultiLabelCalibrator({type(self).__name__}()), one calibrator a label"
             raise refuse("one class a row", "several labels a row", remedy)
-        if labels is None:
+        elif labels is None:
             raise refuse("labels beside logits", "none", "pass fit(logits, labels), or labelled Predictions")
         return self.fit_from(MemoryRows.of(logits, labels, weight=sample_weight, groups=groups, features=features))
 
@@ -408,12 +409,6 @@ class Tempered(Calibrator):
 
     def _tempered(self, wide: Tensor) -> Tensor:
         return wide * torch.exp(-self.log_temperature).to(wide.dtype)
-
-
-def _rows_of(data: Predictions) -> MemoryRows:
-    labels = data.need_labels()
-    weight = fitting_weights(need_positive(data.weights))
-    return MemoryRows.of(data.logits, labels, weight=weight, groups=data.groups, features=data.features)
 
 
 def _hashes(chunk: Chunk) -> Tensor:

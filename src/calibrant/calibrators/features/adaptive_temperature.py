@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.check import check_choice, refuse, shown
+from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Natural, Positive
 from calibrant._core.minimise import Loss, minimise
 from calibrant._core.numerics import row_chunks
@@ -18,9 +18,9 @@ from calibrant.calibrators.base.calibrator import ByFeatures, Certified
 from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
 from calibrant.calibrators.features.columns import (
     KnownColumn,
+    NamesOrNone,
     as_bytes,
     check_count,
-    check_names,
     codes_of,
     columns_in,
     from_bytes,
@@ -31,19 +31,20 @@ from calibrant.calibrators.features.feature_scaling import Hinges, fit_by_design
 from calibrant.calibrators.focal.temperature import TemperatureScaling
 from calibrant.data.record import Features, join_columns
 from calibrant.rows import Chunk, RowSource
+from calibrant.rows.source import added
 
 __all__ = ["AdaptiveTemperatureScaling"]
 
 # Rows as functions of a slope: after one pass over the logits, a fit of slopes and of the top class's bias needs no logits.
 #
 # L(s) = log Σ_{k ≠ top} exp(s (z_k − z_second)) is smooth and convex in the slope s. Its value and two derivatives at a few
-# slopes, joined_profiles by polynomials of degree five (Hermite's, twice differentiable), replace the K logits of a row.
+# slopes, joined by polynomials of degree five (Hermite's, twice differentiable), replace the K logits of a row.
 
 STEPS = 4  # slopes to a factor of two: the interpolation then errs by about 1e-6 nats
 BELOW, ABOVE = 3, 2  # factors of two on either side of the unit: models are over-confident more often than not
 _NOTHING = 80.0
 _FAR = -1e30  # in place of −inf: its exponential is 0, and so is their product
-LOGIT_FEATURES = ("confidence", "entropy")
+LOGIT_FEATURES: tuple[Literal["confidence", "entropy"], ...] = ("confidence", "entropy")
 
 
 @dataclass(frozen=True)
@@ -145,11 +146,6 @@ def _profiles_of_block(logits: Tensor, labels: Tensor, weight: Tensor, slopes: T
     label = torch.where(right, 0.0, tops.below.gather(1, labels[:, None])[:, 0].double())
     table = torch.stack(moments, dim=1).view(len(labels), len(slopes), 3)
     return Profiles(table, tops.margin.double(), label, right.double(), tops.features, weight)
-
-
-def joined_profiles(parts: Sequence[Profiles]) -> Profiles:
-    """Return the rows of all parts."""
-    return Profiles(**{one.name: torch.cat([getattr(part, one.name) for part in parts]) for one in fields(Profiles)})
 
 
 @dataclass(frozen=True)
@@ -387,22 +383,17 @@ class AdaptiveTemperatureScaling(Certified, ByFeatures):
 
     def __init__(
         self,
-        columns: Sequence[str] = (),
+        columns: NamesOrNone = (),
         *,
-        by: Sequence[str] = LOGIT_FEATURES,
+        by: Sequence[Literal["confidence", "entropy"]] = LOGIT_FEATURES,
         knots: Natural = 6,
         bias: bool = True,
         ridge: Positive = 1.0,
     ) -> None:
         super().__init__()
-        if columns is None:
-            raise refuse("columns as a list of names", "None", "leave columns out for none")
-        empty = isinstance(columns, list | tuple) and not columns
-        self.columns: tuple[str, ...] = () if empty else check_names(columns) or ()
-        named = by if isinstance(by, list | tuple) else ()
-        self.by = tuple(check_choice(one, name="by", choices=LOGIT_FEATURES) for one in named)
-        if not isinstance(by, list | tuple) or len(set(by)) < len(by):
-            raise refuse("distinct features of the logits as a list", shown(by), 'write ["confidence", "entropy"]')
+        self.columns, self.by = tuple(columns), tuple(by)
+        if len(set(by)) < len(by):
+            raise refuse("distinct features of the logits", shown(by), 'write ["confidence", "entropy"]', argument="by")
         self.knots = knots
         self.bias = bias
         self.ridge = ridge
@@ -498,8 +489,8 @@ def _table(rows: RowSource, columns: tuple[str, ...]) -> tuple[float, Profiles, 
 
 def _pass(rows: RowSource, centre: float, columns: tuple[str, ...]) -> tuple[Profiles, dict[str, Any]]:
     """Return the profiles of all rows with slopes in units of ``centre``, and their columns; fits on one source share them."""
-    parts, beside = rows.once(_part, _both, centre)
-    made = joined_profiles(parts)
+    parts, beside = rows.once(_part, added, centre)
+    made = Profiles(*(torch.cat([getattr(part, one.name) for part in parts]) for one in fields(Profiles)))
     scale = torch.tensor([1.0, centre, centre**2], dtype=torch.float64, device=rows.device)
     scaled = Profiles(
         made.table * scale, made.margin * centre, made.label * centre, made.right, made.features, made.weight
@@ -510,10 +501,6 @@ def _pass(rows: RowSource, centre: float, columns: tuple[str, ...]) -> tuple[Pro
 
 def _part(chunk: Chunk, centre: float) -> tuple[Any, Any]:
     return profiles_of(chunk, slopes_around(centre).to(chunk.logits.device)), (chunk.features,)
-
-
-def _both(left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
-    return left[0] + right[0], left[1] + right[1]
 
 
 def _loss_sums(

@@ -18,7 +18,7 @@ from calibrant.calibrators.base.chunks import check_all_labels
 from calibrant.calibrators.base.folds import fold_by_scores
 from calibrant.calibrators.features.columns import (
     KnownColumn,
-    check_names,
+    Names,
     columns_of,
     from_bytes,
     from_table,
@@ -740,14 +740,14 @@ class BoostedScaling(ByFeatures):
 
     def __init__(
         self,
-        columns: Sequence[str] | None = None,
+        columns: Names | None = None,
         *,
         depth: Annotated[int, Integer(1, _DEEPEST)] = 5,
         most_trees: Count = 300,
         folds: Annotated[int, Integer(2)] | None = None,
     ) -> None:
         super().__init__()
-        self.columns = check_names(columns)
+        self.columns = columns
         self.depth = depth
         self.most_trees = most_trees
         self.folds = folds

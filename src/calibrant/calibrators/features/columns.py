@@ -3,14 +3,16 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import Fits
 from calibrant.data.record import Column, Features, check_column
 from calibrant.errors import Remedy
 from calibrant.rows import Chunk, RowSource
@@ -138,18 +140,20 @@ def from_table(table: Any) -> list[KnownColumn]:
     return made
 
 
-def check_names(value: Any) -> tuple[str, ...] | None:
-    """Return the names of columns as a tuple, or None for all."""
-    if value is None:
-        return None
-    if not isinstance(value, list | tuple) or not all(isinstance(v, str) and v for v in value):
-        raise refuse("columns as a list of names", shown(value), 'write ["region", "sex"]')
-    if not value or len(set(value)) < len(value):
-        remedy = Remedy(
-            "name each once, or leave columns out for all", command="name each once, or write all for all features"
-        )
-        raise refuse("distinct columns, at least one", shown(value), remedy)
+def check_names(value: Any, *, name: str, least: int = 1) -> tuple[str, ...]:
+    """Return the distinct names of at least so many columns as a tuple."""
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) and one for one in value):
+        raise refuse(f"{name} as a list of names", shown(value), 'write ["region", "sex"]', argument=name)
+    if len(value) < least or len(set(value)) < len(value):
+        ask = f"name each once, or leave {name} out"
+        remedy = Remedy(ask, command="name each once, or write all for all features")
+        raise refuse(f"distinct {name}{', at least one' * least}", shown(value), remedy, argument=name)
     return tuple(value)
+
+
+_NO_NAMES = (3, object(), (1,), ("a", "a"))
+Names = Annotated[Sequence[str], Fits(check_names, "distinct", _NO_NAMES)]
+NamesOrNone = Annotated[Sequence[str], Fits(partial(check_names, least=0), "distinct", _NO_NAMES)]
 
 
 def need_column(features: Mapping[str, Any], name: str, rows: int | None = None) -> Column:

@@ -10,10 +10,10 @@ from torch import Tensor
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Positive
 from calibrant._core.minimise import Loss, Optimum, SecondOrder, minimise
-from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
+from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded, logit_squares
 from calibrant.calibrators.base.calibrator import ByFeatures, Certified
 from calibrant.calibrators.base.chunks import check_all_labels, not_narrow
-from calibrant.calibrators.features.columns import KnownColumn, as_bytes, check_names, from_bytes, names_of
+from calibrant.calibrators.features.columns import KnownColumn, Names, as_bytes, from_bytes, names_of
 from calibrant.data.record import Features
 from calibrant.rows import Chunk, RowSource
 
@@ -136,11 +136,9 @@ class FeatureScaling(Certified, ByFeatures):
     highest: Tensor
     names: Tensor
 
-    def __init__(
-        self, columns: Sequence[str] | None = None, *, ridge: Positive = 1.0, bias: bool | None = None
-    ) -> None:
+    def __init__(self, columns: Names | None = None, *, ridge: Positive = 1.0, bias: bool | None = None) -> None:
         super().__init__()
-        self.columns = check_names(columns)
+        self.columns = columns
         self.ridge = ridge
         self.bias = bias
         self._known: tuple[str, ...] = ()
@@ -171,7 +169,7 @@ class FeatureScaling(Certified, ByFeatures):
         if len(names) > _MOST_COLUMNS:
             raise refuse(f"at most {_MOST_COLUMNS} features", str(len(names)), "name fewer columns")
         mass, device = rows.mass, rows.device
-        size = math.sqrt(float(rows.total(_logit_squares)) / mass) or 1.0  # of the logits: it brings them near 1
+        size = math.sqrt(float(rows.total(logit_squares)) / mass) or 1.0  # of the logits: it brings them near 1
         center = rows.total(_sums, names) / mass
         spread = (rows.total(_squares, names, center) / mass).sqrt()
         lowest, highest = -rows.largest(_top, names, -1.0), rows.largest(_top, names, 1.0)
@@ -264,11 +262,6 @@ def _table_of(chunk: Chunk, names: Sequence[str]) -> Tensor:
 
 def _top(chunk: Chunk, names: Sequence[str], sign: float) -> Tensor:
     return (sign * _table_of(chunk, names)).amax(dim=0)
-
-
-def _logit_squares(chunk: Chunk) -> Tensor:
-    x = lift_excluded(chunk.logits.double())
-    return chunk.weights @ (x - x.mean(dim=1, keepdim=True)).square().mean(dim=1)
 
 
 def _sums(chunk: Chunk, names: Sequence[str]) -> Tensor:

@@ -17,8 +17,8 @@ from calibrant.calibrators.base.chunks import check_all_labels, not_narrow
 from calibrant.calibrators.base.folds import fold_by_scores
 from calibrant.calibrators.features.columns import (
     KnownColumn,
+    Names,
     check_count,
-    check_names,
     codes_of,
     columns_of,
     from_bytes,
@@ -334,14 +334,14 @@ class GroupScaling(Certified, ByFeatures):
 
     def __init__(
         self,
-        columns: Sequence[str] | None = None,
+        columns: Names | None = None,
         *,
         strength: Positive | None = None,
         bias: bool | None = None,
         folds: Annotated[int, Integer(2)] = 5,
     ) -> None:
         super().__init__()
-        self.columns = check_names(columns)
+        self.columns = columns
         self.strength = strength
         self.bias = bias
         self.folds = folds

@@ -114,18 +114,11 @@ def certified_root(data: Passes, *, start: float, pull: float = 0.0) -> Root:
             "use more validation data",
             BoundWarning,
         )
-    return _settled(root)
-
-
-def _settled(root: Root) -> Root:
-    """Return the root after the step that ended the search, which was too short to need another pass.
-
-    It is below 1e-7, and Newton squares that: the answer no longer depends on where the search began. The certificate
-    stays the derivative where it was computed, an upper bound of that at the answer.
-    """
+    # The step that ended the search was too short to need another pass: it is below 1e-7, and Newton squares that, so that the
+    # answer no longer depends on where the search began. The certificate stays the derivative where it was computed, an upper
+    # bound of that at the answer.
     step = -root.value / root.slope if root.slope > 0 else 0.0
-    inside = root.bound is None and abs(step) <= _TOLERANCE
-    return replace(root, x=root.x + step) if inside else root
+    return replace(root, x=root.x + step) if root.bound is None and abs(step) <= _TOLERANCE else root
 
 
 def _separable(data: Passes) -> Root:
