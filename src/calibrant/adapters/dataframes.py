@@ -99,6 +99,7 @@ def _column(table: Any, name: str) -> Any:
 def _codes(labels: Any, columns: Sequence[str]) -> Any:
     if labels.dtype.kind in "iu":
         return labels
+    # labels by name: the class is the position of its column
     index = {name: code for code, name in enumerate(columns)}
     unknown = sorted({str(name) for name in labels} - set(index))
     if unknown:

@@ -50,6 +50,7 @@ class _Collector(Callback):  # type: ignore[misc]
 
 
 def _of_all_processes(pl_module: LightningModule, rows: Tensor) -> Tensor:
+    # (processes, rows, …): every process has as many rows, since Lightning's sampler pads the last ones
     gathered = pl_module.all_gather(rows)
     return cast(Tensor, gathered).flatten(0, 1)
 
@@ -89,6 +90,7 @@ class AdaFocalCallback(_Collector):
         """Find the loss, and load its state when training resumes from a checkpoint."""
         loss = self._loss(pl_module)
         self._updated = False
+        # Lightning saves the state of submodules itself
         is_submodule = any(module is loss for module in pl_module.modules())
         self._not_submodule = None if is_submodule else loss
         if self._restored is not None:
@@ -108,6 +110,7 @@ class AdaFocalCallback(_Collector):
         Raises:
             InputError: If there were training steps and no update, as without validation data.
         """
+        # an adaptive loss without an update is another loss, silently: the default γ for the whole training
         if trainer.global_step > 0 and not self._updated and number_of_updates(self._loss(pl_module)) in (None, 0):
             raise InputError(
                 never_updated(self._loss(pl_module), "give the trainer validation data at least once per epoch")

@@ -82,6 +82,7 @@ class PredictionSets:
         """
         if not isinstance(predictions, Predictions) or predictions.classes != self.classes:
             raise refuse(f"predictions of {self.classes} classes", str(predictions), "pass outputs of the same model")
+        # (N, K, levels), of one level
         _, sets = self._conformal.predict_set(_rows(predictions))
         return torch.from_numpy(np.ascontiguousarray(sets[:, :, 0]))
 
@@ -110,4 +111,5 @@ class _Softmax:
 
 def _rows(predictions: Predictions) -> NDArray[np.float64]:
     p = np.asarray(predictions.probs.double().cpu().numpy())
+    # MAPIE asks that rows sum to 1 in float64, which float32 probabilities do not
     return p / p.sum(axis=1, keepdims=True)

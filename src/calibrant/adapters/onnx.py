@@ -102,6 +102,7 @@ def export_served(
     if getattr(calibrator, "needs_features", False):
         remedy = "fit it without features, or serve it by predict_proba"
         raise refuse("a calibrator of scores alone", f"{type(calibrator).__name__} with features", remedy)
+    # two rows, none of them equal: a graph traced on equal ones could fold a branch
     example = torch.linspace(1, 0, 2 * classes).reshape(2, -1)
     example = example if kind == "logits" else example.softmax(dim=1)
     outputs = ["probs"] if rule is None else ["probs", "actions"]
@@ -142,6 +143,7 @@ def _check_path(path: str | os.PathLike[str]) -> None:
 
 
 def _write(path: str | os.PathLike[str], program: Any) -> None:
+    # operators of the exporter's own domains run in one runtime alone
     foreign = sorted({entry.domain for entry in program.opset_import if entry.domain not in ("", "ai.onnx")})
     if foreign:
         raise FitError("standard ONNX operators only", f"those of {', '.join(foreign)}", "simplify the model")
@@ -155,6 +157,7 @@ def _translate(module: nn.Module, example: Tensor, *, inputs: list[str], outputs
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(error.name or "onnx", extra="onnx") from error
+    # dropout and batch statistics must be those of serving while it is traced
     training = module.training
     module.eval()
     try:

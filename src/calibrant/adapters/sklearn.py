@@ -242,6 +242,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 return self.calibrator_(torch.from_numpy(logits).double())
             with _in_one_sentence():
                 scores = [_logits_of(model, X) for model in self.estimators_]
+            # the mean of the members' calibrated probabilities, in log space
             parts = [torch.log_softmax(self.calibrator_(logits), dim=1) for logits in scores]
             return parts[0] if len(parts) == 1 else torch.logsumexp(torch.stack(parts), dim=0) - math.log(len(parts))
 
@@ -313,6 +314,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 return on(codes)
 
         smallest = int(np.unique(y, return_counts=True)[1].min())
+        # every fold holds a row of every class, as the calibrator needs a column for each
         folds = self.cv if not isinstance(self.cv, int) else max(2, min(self.cv, smallest))
         if smallest < 2:
             raise InputError("at least 2 samples of every class", "1 of some class", "add data or drop the class")
@@ -390,6 +392,7 @@ def _logits_of(model: Any, X: Any) -> torch.Tensor:
     with np.errstate(divide="ignore"):
         probs = np.asarray(model.predict_proba(X), dtype=np.float64)
         if _votes(model):
+            # as of ten votes, and one more that is shared by all classes
             probs = (VOTES * probs + 1 / probs.shape[1]) / (VOTES + 1)
         logs = np.log(probs)
     return torch.from_numpy(np.maximum(logs, _LOWEST))

@@ -83,6 +83,7 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
                 f"labels as a tensor {tuple(logits.movedim(1, -1).shape[:-1])}", shown(labels), "pass one label per row"
             )
         classes = logits.shape[1]
+        # (N, K, …) → (N · …, K): inner dimensions are rows
         matrix = logits.detach().movedim(1, -1).reshape(-1, classes)
         flat = labels.detach().reshape(-1)
         if self.ignore_index is not None:

@@ -52,6 +52,7 @@ def compute_loss_with(loss: Loss) -> Callable[..., torch.Tensor]:
         value: torch.Tensor = loss(logits, labels)
         if num_items_in_batch is None or loss.reduction != "mean":
             return value
+        # with gradient accumulation the trainer divides by the rows of all steps: the mean of this one becomes its part of the sum
         counted = (labels != loss.ignore_index).sum()
         return value * counted / num_items_in_batch
 
@@ -136,5 +137,6 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def _predictions_of(logits: Any, labels: Any) -> Predictions:
+    # some models return their hidden states behind the logits
     logits = logits[0] if isinstance(logits, tuple) else logits
     return Predictions.from_logits(logits, labels, class_dim=np.ndim(logits) - 1, ignore_index=-100)

@@ -70,6 +70,7 @@ def choices(
     if any(one.options for one in log):
         raise refuse("options of top tokens", "a log that has scored options", "leave options out: the log names them")
     names = [tuple(spellings)] * len(log)
+    # labels first: they are refused before the work, and of answers that are left out, too
     truth = option_numbers(log, labels, names)
     found = [_row(one, spellings, log.source, missing) for one in log]
     kept = [i for i, one in enumerate(found) if one is not None]
@@ -133,11 +134,13 @@ def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, m
         expected = f"top log-probabilities of {one.id!r} that sum to at most 1"
         remedy = "log natural logarithms of one distribution, before a penalty or a filter of tokens"
         raise InputError(expected, f"{whole:.3g}", remedy, place=source)
+    # tokens that differ in white space alone are one spelling of the option: their probabilities add
     by_text: dict[str, list[float]] = {}
     for text, value in token.top.items():
         by_text.setdefault(_plain(text), []).append(value)
     masses = [math.fsum(math.exp(v) for text in texts for v in by_text.get(text, [])) for texts in spellings.values()]
     lost = [name for name, mass in zip(spellings, masses, strict=True) if mass == 0]
+    # a missing option has less than the least token returned, which is not 0
     if lost and missing == "drop":
         return None
     if len(lost) == len(masses):
@@ -191,6 +194,7 @@ def _scored(log: Log, labels: Any, normalize: str) -> Predictions:
             remedy = "name the options of top tokens, or use sequences or verbalized for free answers"
             raise InputError(f"scored options of {one.id!r}", "a free answer", remedy, place=log.source)
     names = [tuple(option.text.strip() for option in one.options) for one in log]
+    # questions with fewer options have −inf in the last columns: classes that are excluded
     most = max(map(len, names))
     logits = torch.full((len(log), most), -math.inf, dtype=torch.float64)
     for row, one in enumerate(log):

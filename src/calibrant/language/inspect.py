@@ -64,6 +64,7 @@ def read_inspect(path: str | os.PathLike[str], *, scorer: Text | None = None, le
     about = need(whole["eval"], dict, place, "eval")
     features = {name: name_of(about.get(name) or "unknown") for name in ("model", "task")}
     rows = [need(one, dict, f"{place}, sample {number}", "a sample") for number, one in enumerate(samples, start=1)]
+    # several epochs answer each question several times: ids then need the epoch, and the question is the group
     epochs = {one.get("epoch", 1) for one in rows} != {1}
     return Log(tuple(_response(one, place, features, epochs, scorer, least) for one in rows), shown(path))
 

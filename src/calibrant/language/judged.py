@@ -58,6 +58,7 @@ class Judged:
         columns = {name: torch.as_tensor(values).tolist() if isinstance(values, torch.Tensor) else list(values)
                    for name, values in (predictions.features or {}).items()}  # fmt: skip
         columns["id"] = [one.id if one.question is None else one.question for one in log]
+        # of class 1: correct, or the second of two answers
         log_odds = (predictions.logits[:, 1] - predictions.logits[:, 0]).double().cpu()
         if not compared:
             return cls(columns, log_odds.sigmoid().numpy()[:, None], None, None, log.source)
@@ -111,6 +112,7 @@ class Judged:
         if len(first) == len(keys):
             return self
         rows = np.unique(code, return_index=True)[1]
+        # a judge that is sampled several times is one judge, whose score is the mean of its samples
         count = np.bincount(code)[:, None]
         judge, swapped = (
             None if one is None else np.column_stack([np.bincount(code, column) for column in one.T]) / count
@@ -147,9 +149,11 @@ class Judged:
                     place=place_shown(path),
                 )  # fmt: skip
             row = place[key]
+            # several people may have labelled one row: each is a column
             given.setdefault(row, []).append(value_of(text, self._sides(row), self.scale, place_shown(path)))
             if "inclusion" in table and table["inclusion"][line] is not None:
                 chance[row] = float(table["inclusion"][line])
+        # −1 where a row has fewer labels than another
         found = np.full((len(self.judge), max(map(len, given.values()), default=1)), -1.0)
         for row, values in given.items():
             found[row, : len(values)] = values

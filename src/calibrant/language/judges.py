@@ -92,6 +92,7 @@ def rating(
     # outcomes are encoded as the labels "lowest level" and "highest level", so that ``choices`` also drops those of dropped answers
     named = None if truth is None else [names[-1 if y else 0] for y in truth.tolist()]
     found = choices(_without_targets(log), names, labels=named, missing=missing)
+    # the mean level under the judge's distribution says more than its most probable level (G-Eval: Liu et al. 2023)
     expected = found.probs @ levels
     kept = None if found.labels is None else (found.labels == high - low).long()
     p = ((expected - low) / (high - low)).clamp(0, 1)
@@ -149,6 +150,8 @@ def pairwise(
             "log both orders of every question",
         )
     turned = choices(_without_targets(other)[[place[name] for name in log.ids]], options, missing=missing)
+    # a judge that favours a place adds δ to the log-odds of the answer there: the mean of both orders is free of it, and half of their
+    # difference is δ
     first = found.logits[:, 1] - found.logits[:, 0]
     second = turned.logits[:, 0] - turned.logits[:, 1]
     beside: dict[str, Any] = {**(found.features or {}), "place_effect": (first - second) / 2}

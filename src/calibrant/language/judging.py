@@ -201,6 +201,7 @@ def judge_audit(
     log_odds = _log_odds(scores) if other is None else (_log_odds(scores) + _log_odds(other)) / 2
     given = labels >= 0
     seen = np.asarray(given.any(axis=1))
+    # what people say of a row is the mean of its labels
     value = np.where(given, labels, 0).sum(axis=1) / np.maximum(given.sum(axis=1), 1)
     if seen.sum() < FEWEST:
         raise InputError(f"at least {FEWEST} human labels", str(int(seen.sum())), "label more rows", argument="human")
@@ -265,9 +266,11 @@ class _Rows:
         """Return the terms of the mean of ``value`` over ``members``, with ``expected`` as the control variate."""
         chosen = np.flatnonzero(members & self.seen)
         count = int(members.sum())
+        # without a design the labelled rows count as a simple random sample of the members
         even = np.full(len(chosen), len(chosen) / count)
         inclusion = even if self.chance is None else self.chance[chosen]
         copies = _COPIES if self.endless or self.annotated else 1.0  # of rows: the chance of each falls by as much
+        # one stratum: n of N rows, whose finite-population factor 1 − n / N vanishes where there are copies without end
         drawn = Drawn(np.zeros(len(chosen), np.int64), inclusion / copies, round(count * copies))
         # What a person may say bounds the residuals, so that the interval stays wide where no disagreement was seen.
         ends = np.zeros(len(chosen)), np.ones(len(chosen))
@@ -313,6 +316,7 @@ class _System:
 
     def correlation(self, other: "_System") -> float:
         """Return that of the errors of both estimates, from questions that people labelled for both."""
+        # errors are correlated through questions that both systems answered: Σ over questions of the product of their parts
         units, code = np.unique(np.r_[self.unit, other.unit], return_inverse=True)
         ours, theirs = (
             np.bincount(at, one.terms.values / len(one.terms.values), len(units))
@@ -329,6 +333,7 @@ def _systems(
 
     A comparison is a row of both systems: of the second with the judge and the person turned round.
     """
+    # a comparison is a row of its first system, and with all probabilities turned round a row of its second
     turned = replace(rows, raw=1 - rows.raw, fitted=1 - rows.fitted, value=1 - rows.value)
     doubled = rows
     if len(parts) > 1:
@@ -365,6 +370,7 @@ def _systems(
 def _ranking(figures: Mapping[str, _System], labels: int, rows: int) -> Ranking:
     order = tuple(sorted(figures, key=lambda name: -figures[name].terms.centre))
     pairs = list(combinations(order, 2))
+    # Bonferroni: simple, and valid whatever the dependence of pairs that share a system
     alpha = (1 - LEVEL) / max(len(pairs), 1)  # of each pair, so that all hold together
     ends = {name: one.interval(alpha) for name, one in figures.items()}
     differences, more, better = {}, {}, []
@@ -397,10 +403,12 @@ def _recalibrated(log_odds: Floats, value: Floats, seen: NDArray[np.bool_]) -> t
     The slopes of J judges have the prior N(1 / J, 1), the intercept N(0, 2²): without labels the log-odds' mean is kept.
     """
     judges = log_odds.shape[1]
+    # the prior's centre: the mean of the judges as they are
     start = torch.tensor([0.0, *[1 / judges] * judges], dtype=torch.float64)
     if seen.sum() >= LEARN:
         design = torch.from_numpy(np.column_stack([np.ones(int(seen.sum())), log_odds[seen]]))
         truth = torch.from_numpy(value[seen])
+        # standard deviation 2 of the intercept and 1 of each slope: wide beside what thirty labels say, and finite where they separate
         precision = torch.tensor([0.25, *[1.0] * judges], dtype=torch.float64)
 
         def second(at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -449,6 +457,7 @@ def _position(first: Floats, second: Floats) -> tuple[Interval, float]:
     """Return by how much the judge favours what it sees first, from the same event in both orders, and how often it does not."""
     from scipy.special import stdtrit
 
+    # the same event in both orders: half of the difference is what the place adds
     half = (first - second) / 2
     middle = float(half.mean())
     reach = float(stdtrit(len(half) - 1, 0.5 + LEVEL / 2)) * float(half.std(ddof=1)) / math.sqrt(len(half))

@@ -97,6 +97,7 @@ def _targets_are_indices(lines: Sequence[Mapping[str, Any]]) -> bool:
         scored = [_likelihood(one) for one in line["filtered_resps"]]
         name = (_plain(line["target"]) or "").strip()
         if name in texts and name.isdecimal() and int(name) < len(texts) == len(scored) and None not in scored:
+            # the option that the model preferred: with `acc` it tells which reading of the target is meant
             best = max(range(len(scored)), key=[float(one) for one in scored].__getitem__)
             for index, target in ((True, int(name)), (False, texts.index(name))):
                 agreement[index] += (best == target) == bool(line["acc"])
@@ -106,6 +107,7 @@ def _targets_are_indices(lines: Sequence[Mapping[str, Any]]) -> bool:
 def _response(line: Mapping[str, Any], place: str, features: Mapping[str, str], *, index: bool) -> Response:
     texts = _continuations(line["arguments"], place)
     answers = need(line.get("filtered_resps", line.get("resps")), list, place, "filtered_resps")
+    # multiple choice has one likelihood for each request, generation has texts
     scored = [_likelihood(one) for one in answers]
     facts: dict[str, Any] = {"id": name_of(line["doc_id"]), "features": features}
     if all(one is not None for one in scored) and len(scored) == len(texts) and len(texts) > 1:

@@ -182,6 +182,7 @@ def labels_of(log: Log, labels: Any) -> list[str] | None:
         table = {str(key): value for key, value in labels.items()}
         found = []
         for one in log:
+            # labels may go by question, of which each sample is an answer
             key = one.id if one.id in table or one.question is None else one.question
             if key not in table:
                 got = f"none for {one.id!r} of {log.source}"

@@ -65,6 +65,7 @@ def read_openai(path: str | os.PathLike[str], *, skip_failed: bool = False) -> L
 
 def _body(line: Mapping[str, Any], place: str) -> tuple[Mapping[str, Any] | None, str]:
     """Return a line's response and its custom id; for a failed request None and the reason."""
+    # a bare response of the API; else a line of the batch interface around it
     if "custom_id" not in line and "response" not in line:
         return line, ""
     name = name_of(line.get("custom_id") or "")
@@ -128,6 +129,7 @@ def _completion_tokens(kept: Mapping[str, Any], place: str) -> tuple[Token, ...]
     """Return the tokens of ``logprobs`` of a text completion: parallel lists."""
     texts = need(kept.get("tokens") or [], list, place, "logprobs.tokens")
     values = need(kept.get("token_logprobs") or [], list, place, "logprobs.token_logprobs")
+    # lists of one length, a token each; without top_logprobs there are the tokens' own alone
     tops = need(kept.get("top_logprobs") or [None] * len(texts), list, place, "logprobs.top_logprobs")
     if not len(texts) == len(values) == len(tops):
         got = f"{len(texts)}, {len(values)} and {len(tops)}"

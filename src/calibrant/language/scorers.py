@@ -139,6 +139,7 @@ def read_lm_polygraph(path: str | os.PathLike[str]) -> Log:
         key = str(line.get("input_text", "")), str(line.get("generation_text", ""))
         identity = name_of(line["id"]) if "id" in line else str(len(answers))
         _, scores = answers.setdefault(key, (identity, {}))
+        # an uncertainty: less is better, so that its negative orders as a score does
         scores[str(line.get("estimator", "uncertainty"))] = -float(value)
     rows = (Response(identity, text, scores=scores) for (_, text), (identity, scores) in answers.items())
     return Log(tuple(rows), place_shown(place))
@@ -179,6 +180,7 @@ def scored(log: Answers, *, labels: Any = None, scorer: Text | None = None) -> P
     values = columns[chosen]
     beside: dict[str, Any] = features_of(log) | {name: one for name, one in columns.items() if not one.isnan().any()}
     groups, truth = groups_of(log), outcomes(log, labels)
+    # scores in [0, 1] are taken for probabilities, others for log-odds: a calibrator corrects both
     if bool(((values >= 0) & (values <= 1)).all()):
         return Predictions.from_binary_probs(values, truth, groups=groups, features=beside)
     return Predictions.from_binary_logits(values, truth, groups=groups, features=beside)
@@ -222,6 +224,7 @@ def sampled(log: Answers, *, labels: Any = None) -> Predictions:
         counts.append(n)
     share, size = torch.tensor(agreement, dtype=torch.float64), torch.tensor(counts)
     beside = {"agreement": share, "entropy": torch.tensor(entropy, dtype=torch.float64), "samples": size}
+    # half an imagined sample that agrees, half one that does not: of few samples no probability is 0 or 1
     p = (share * size + 0.5) / (size + 1)
     return Predictions.from_binary_probs(p, outcomes(log, labels), features={**features_of(log), **beside})
 

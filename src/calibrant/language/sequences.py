@@ -50,6 +50,7 @@ def sequences(log: Answers, *, labels: Any = None, score: Literal["mean", "sum"]
     lengths = torch.tensor([len(one.tokens) for one in log])
     means = sums / lengths
     chosen = (means if score == "mean" else sums).clamp_max(-_CERTAIN)
+    # log p − log(1 − p), by expm1, since p of a sure answer is 1 but for its last digits
     log_odds = chosen - torch.log(-torch.expm1(chosen))
     beside: dict[str, Any] = {**features_of(log), "log_prob_mean": means, "log_prob_sum": sums, "length": lengths}
     return Predictions.from_binary_logits(log_odds, outcomes(log, labels), groups=groups_of(log), features=beside)

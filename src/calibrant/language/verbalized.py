@@ -110,5 +110,6 @@ def verbalized(log: Answers, *, labels: Any = None, scale: Scale | None = None) 
             raise error.at(f"{log.source}, {one.id!r}") from error
     p = torch.tensor(stated, dtype=torch.float64)
     beside: dict[str, Any] = {**features_of(log), "stated": p}
+    # a stated 100 % is no infinite log-odds: it was rounded
     held = p.clamp(_ROUNDING, 1 - _ROUNDING)
     return Predictions.from_binary_probs(held, outcomes(log, labels), groups=groups_of(log), features=beside)

@@ -68,6 +68,7 @@ def apply_streamed(
             raise InputError("a folder other than the input's", f"{out} for both", "choose another output")
         check_folder(out)
     identity = calibrator_identity(calibrator)
+    # the mark of a file says of which input and calibrator it is: a repeated call skips what it finished
     jobs = [_job(rows, file, place if single else folder / file.name, identity) for file in rows.files]
     left = [job for job in jobs if not _is_finished(job, replace=single)]
     finished = rows.rows - sum(job.rows for job in left)

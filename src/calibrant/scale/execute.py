@@ -88,6 +88,7 @@ class Processes:
         pool = self._started()
         waiting: deque[Any] = deque()
         try:
+            # once, not once a shard: it holds the calibrator with all that it learned
             job = pickle.dumps(function)
             for shard in shards:
                 waiting.append(pool.submit(_pickled, job, shard))
@@ -215,6 +216,7 @@ def result_on_ray(ray: Any, reference: Any, lost: CalibrantError) -> Any:
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:  # wraps the function's own error
+        # its traceback would name this package's tasks, not the user's data
         raise (error.cause if isinstance(error.cause, CalibrantError) else error) from None
     except ray.exceptions.WorkerCrashedError as error:
         raise lost from error

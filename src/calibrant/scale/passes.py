@@ -104,6 +104,7 @@ class Passes:
         if key in self._results:
             return self._results[key]
         self.count += 1
+        # a request that a stop interrupted goes on behind its last shard
         begun, result = (self._open[1], self._open[2]) if self._open[0] == key else (0, None)
         left = self.rows.shards[begun:]
         finished = self.rows.rows - sum(shard.rows for shard in left)
@@ -146,6 +147,7 @@ class Passes:
     def _save(self) -> None:
         if self.journal is None or _size(self._open[2]) > self.most or not is_plain(self._open[2]):
             return
+        # whole file anew each time: it is renamed into place, so that a kill leaves the one before
         results = {key: state_to_plain(value) for key, value in self._results.items() if is_plain(value)}
         key, done, value = self._open
         opened = [key, done, state_to_plain(value)]
@@ -232,6 +234,7 @@ def shard_result(rows: ParquetRows, job: Job, shard: Shard) -> Any:
 
 def _prepared(rows: ParquetRows, job: Job, shard: Shard) -> Iterator[Any]:
     for unit in job.units(rows, shard):
+        # preparations follow each other chunk by chunk, so that a pass holds one chunk and no copy of the data
         made: Any = unit
         for make, parameters in job.steps:
             made = None if made is None else make(made, *parameters)
@@ -339,6 +342,7 @@ def state_to_plain(state: Any) -> Any:
     if isinstance(state, np.ndarray):
         return {"texts": state.tolist()}
     if isinstance(state, float):
+        # decimal text would lose the last bit, and with it equality of a resumed fit
         return {"number": state.hex()}
     return state
 

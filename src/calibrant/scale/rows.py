@@ -130,7 +130,9 @@ class ParquetRows:
         file = self.file(shard)
         _check_unchanged(file, shard)
         with open_parquet(file) as parquet:
+            # in float32, whatever the file has
             step = max(1, PIECE_BYTES // (4 * self.classes * share))
+            # the row group in pieces: its size is the writer's choice, and may exceed the memory
             batches = parquet.iter_batches(batch_size=step, row_groups=[shard.row_group], use_threads=False)
             offset = 0
             for read in _guarded(batches, self.folder / shard.file):
@@ -284,6 +286,7 @@ def _files_of(folder: Path) -> list[Path]:
             found = file.stat()
         except OSError:  # a dangling link, which its reading reports
             continue
+        # by device and inode: links to one file would count its rows twice
         other = first.setdefault((found.st_dev, found.st_ino), file)
         if other is not file:
             raise FileFormatError(
@@ -334,6 +337,7 @@ def file_identity(file: Path) -> list[Any]:
     with open(check_source(file), "rb") as content:
         size = content.seek(0, os.SEEK_END)
         content.seek(max(0, size - 8))
+        # a Parquet file ends in its metadata, their length in four bytes, and "PAR1"
         footer = 8 + int.from_bytes(content.read(4), "little")
         content.seek(max(0, size - footer))
         digest = hashlib.sha256(content.read()).hexdigest()

@@ -101,6 +101,7 @@ class Moments(SumMetric[Any]):
     def state(self, data: Data) -> MeanSums | BinSums:
         """Return the sums of ``data``."""
         data = need_rows(data, what=self.metric)
+        # of two classes an interval is that of the event, class 1
         if self.event:
             data = need_predictions(data, metric=self.metric).one_vs_rest(1)
         if isinstance(self.metric, HasCells):
@@ -189,6 +190,7 @@ def evaluate_streamed(
     rows = rows_of(path)
     chosen = sum_metrics() if metrics is None else _check_sums(metrics)
     check_execution(executor, progress)
+    # of grouped rows the groups are the units of an interval, which these sums do not tell apart
     moments = [Moments(metric) for metric in chosen if draws and not rows.grouped and Moments.known_for(metric)]
     asked = [*chosen, *moments]
     passes = metric_passes(rows, asked, calibrator, executor=executor, checkpoint=checkpoint, progress=progress)

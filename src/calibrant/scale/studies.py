@@ -89,6 +89,7 @@ def _cpus(recipe: Recipe) -> int:
 
 def _placed(recipe: Recipe) -> Recipe:
     """Return the recipe with its data's folder as an absolute path: a worker may have another working directory."""
+    # the working directory of a worker is Ray's own
     if "folder" not in recipe.data:
         return recipe
     return replace(recipe, data={**recipe.data, "folder": str(Path(recipe.data["folder"]).absolute())})

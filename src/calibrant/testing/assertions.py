@@ -75,5 +75,6 @@ def require_refusal(error: type[CalibrantError], what: str, call: Callable[..., 
         return
     except Exception as other:
         got = type(other).__name__
-        raise AssertionError(f"expected that {error.__name__} refuses {what}, got {got}; see its text") from other
-    raise AssertionError(f"expected that {error.__name__} refuses {what}, got an answer; call the base's checks")
+        raise AssertionError(f"expected that it refuses {what} by {error.__name__}, got {got}; see its text") from other
+    name = error.__name__
+    raise AssertionError(f"expected that it refuses {what} by {name}, got an answer; call the base's checks")

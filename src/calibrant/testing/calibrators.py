@@ -88,6 +88,7 @@ def _fitted(calibrator: Calibrator) -> Calibrator:
     """Return a copy fitted on the sample."""
     fresh = renewed(calibrator)
     logits, labels = _sample()
+    # a fit that centres the logits in place would change the user's array
     kept = logits.clone(), labels.clone()
     _require(fresh.fit(logits, labels) is fresh, "fit returns self")
     _require(fresh.fitted, "it is fitted after fit")
@@ -140,6 +141,7 @@ def _rows_and_dtypes(fitted: Calibrator) -> None:
     logits = _sample(60, seed=1)[0]
     whole = fitted(logits)
     _require(isinstance(whole, Tensor) and whole.shape == logits.shape, "it returns a tensor (N, K) for logits (N, K)")
+    # what is answered together must not depend on who else is in the batch, as a sort or a mean over rows would make it
     alone = torch.cat([fitted(row[None]) for row in logits])
     _close(alone, whole, 1e-9, "every row is answered by itself")
     for dtype, tolerance in _ROUNDING.items():
@@ -154,6 +156,7 @@ def _facts_hold(fitted: Calibrator) -> None:
     _require(isinstance(fitted.preserves_argmax, bool), "preserves_argmax is True or False")
     _require(isinstance(fitted.top_label, bool), "top_label is True or False")
     base = _sample(2000, seed=2)[0]
+    # the decision is lost by rounding, first where logits are far apart or their dtype is narrow
     for logits in (base, base * 100, base.half(), base.float() * 40):
         if fitted.preserves_argmax:
             answer = fitted(logits)
@@ -180,6 +183,7 @@ def _learned_tensors_are_declared(fitted: Calibrator) -> None:
 
 def _weights_count(calibrator: Calibrator, exact: float) -> None:
     logits, labels = _sample()
+    # 0, 1 and 2: a weight of 0 must leave the row out of folds and bins, too
     times = torch.arange(len(labels)) % 3
     weighted, repeated = renewed(calibrator), renewed(calibrator)
     try:
@@ -194,6 +198,7 @@ def _weights_count(calibrator: Calibrator, exact: float) -> None:
 
 def _fits_in_pieces(calibrator: Calibrator, fitted: Calibrator) -> None:
     logits, labels = _sample()
+    # pieces of 50 rows, none of which has all that a fit wants to know: means of pieces are not the mean of all
     pieces = [
         Chunk(logits[start : start + 50], labels=labels[start : start + 50], start=start) for start in range(0, 240, 50)
     ]
@@ -249,6 +254,7 @@ def _same_rows_same_fit(calibrator: Calibrator, fitted: Calibrator, tolerance: f
     _close(shuffled(probes), fitted(probes), tolerance, "the order of the rows does not matter to a fit")
     listed = renewed(calibrator).fit(logits.numpy(), labels.tolist())
     _require(torch.equal(listed(probes), fitted(probes)), "arrays and lists are fitted as tensors are")
+    # the same numbers in another dtype: a fit that computes in it, and not in float64, differs by far more than 1e-4
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         narrow = renewed(calibrator).fit(logits.to(dtype), labels)
         wide = renewed(calibrator).fit(logits.to(dtype).double(), labels)
@@ -256,6 +262,7 @@ def _same_rows_same_fit(calibrator: Calibrator, fitted: Calibrator, tolerance: f
 
 
 def _second_fits_forget(calibrator: Calibrator, fitted: Calibrator) -> None:
+    # of another number of classes first: no learned shape may survive
     again = renewed(calibrator).fit(*_sample(300, 3, seed=8)).fit(*_sample())
     probes = _sample(50, seed=6)[0]
     remedy = "learn everything in _fit from the rows; a value of before may only be where a search starts"
@@ -278,6 +285,7 @@ def _two_classes_work(calibrator: Calibrator) -> None:
 
 def _excluded_classes_stay_out(calibrator: Calibrator) -> None:
     logits, labels = _sample()
+    # in half of the rows a class is excluded, as a mask of options does; it is the label of none of them
     logits[::2, 3] = -math.inf
     labels[labels == 3] = 0
     fresh = renewed(calibrator)
@@ -295,6 +303,7 @@ def _excluded_classes_stay_out(calibrator: Calibrator) -> None:
 
 def _saturated_rows_give_numbers(fitted: Calibrator) -> None:
     for dtype in (torch.float16, torch.float32, torch.float64):
+        # float16 ends at 65,504: a map that doubles 3e4 must not return inf
         logits = torch.tensor([[3e4, 0, 0, 0], [-3e4, 3e4, 0, 1], [0, 0, 0, 0], [5e-4, 0, 0, 0]], dtype=dtype)
         _require_normal(
             fitted(logits),
@@ -306,6 +315,7 @@ def _saturated_rows_give_numbers(fitted: Calibrator) -> None:
 def _copies_answer_the_same(fitted: Calibrator) -> None:
     logits = _sample(50, seed=4)[0]
     expected = fitted(logits)
+    # a state alone holds what was learned: nothing may lie in plain attributes
     other = renewed(fitted)
     other.load_state_dict(fitted.state_dict())
     copies = {
@@ -347,6 +357,7 @@ def _altered_files_are_refused_or_harmless(fitted: Calibrator) -> None:
         for key, value in arrays.items():
             if not value.is_floating_point() or not value.numel():
                 continue
+            # with its digest a changed file is refused as such; without, by what is in it, or it must answer with numbers
             for wrong in _WRONG:
                 save_file({**arrays, key: torch.full_like(value, wrong)}, path, metadata=metadata)
                 require_refusal(FileFormatError, f"a file with another {key}", reload)

@@ -70,6 +70,7 @@ def _mean_is_sum_over_count(loss: Loss) -> None:
     if loss.reduction == "none" or not isinstance(loss, RowLoss | RowPenalty):
         return
     logits, labels = _sample(12, CLASSES)
+    # one ignored row: a mean over 12 instead of 11 shows
     labels[4] = -100
     total = loss.terms(logits, labels).sum()
     _close(
@@ -87,6 +88,7 @@ def _inner_dimensions_are_rows(loss: Loss) -> None:
 
 def _order_does_not_matter(loss: Loss) -> None:
     logits, labels = _sample(12, CLASSES)
+    # a loss of bins or pairs may mix the rows of a batch, but not by their order
     back = torch.arange(11, -1, -1)
     _close(loss(logits, labels).sum(), loss(logits[back], labels[back]).sum(), "samples may come in any order")
     first, second = _gradient(loss, logits, labels)[back], _gradient(loss, logits[back], labels[back])
@@ -95,6 +97,7 @@ def _order_does_not_matter(loss: Loss) -> None:
 
 def _finite_at_every_margin(loss: Loss) -> None:
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        # every margin with the label ahead, and once more with it as far behind
         right = torch.zeros(len(MARGINS), 3)
         right[:, 0] = torch.tensor(MARGINS)
         logits = torch.cat([right, right]).to(dtype)
@@ -108,6 +111,7 @@ def _finite_at_every_margin(loss: Loss) -> None:
 
 def _gradients_match_float64(loss: Loss) -> None:
     logits, labels = _sample(10, CLASSES)
+    # a formula that loses digits, as 1 − p near p = 1, differs by far more
     found, right = (_gradient(loss, z, labels).double() for z in (logits, logits.double()))
     _close(found, right, "float32 gradients are those of float64", rtol=1e-4, atol=1e-6)
 
@@ -116,6 +120,7 @@ def _padding_leaves_gradients_finite(loss: Loss) -> None:
     logits, labels = _sample(9, CLASSES)
     labels[::3] = -100
     logits[0, 0] = logits[3] = -math.inf
+    # the scale of mixed-precision training: 0 · inf would be NaN in the ignored rows
     grad = _gradient(loss, logits, labels, upstream=65536.0)
     _require(bool(grad.isfinite().all()), "gradients are finite beside ignored rows that hold −inf")
     _require(bool((grad[::3] == 0).all()), "ignored rows have gradient 0")

@@ -87,6 +87,7 @@ def _check_values(metric: Metric) -> None:
         value = metric(_sample(scale=scale))
         _require(isinstance(value, float), f"{metric!r} returns a Python float")
         _require(low <= value <= high, f"{metric!r} stays within its bounds")
+    # confidences of exactly 0 and 1, also under the label, and a class that is excluded
     saturated = torch.tensor([[200.0, 0.0, -200.0], [0.0, 1000.0, 0.0], [-math.inf, 0.0, 30.0], [0.0, 30.0, 90.0]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ZeroProbabilityWarning)
@@ -104,6 +105,7 @@ def _check_sums(metric: SumMetric[Any], data: Predictions) -> None:
         return
     value = metric.value(whole)
     _require(math.isclose(value, metric(data), rel_tol=1e-12, abs_tol=1e-13), f"{metric!r} is the value of its state")
+    # states are summed over files and machines, whose boundaries mean nothing
     for cuts in _CUTS:
         parts = [metric.state(data[slice(a, b)]) for a, b in itertools.pairwise([0, *cuts, len(data)])]
         total = parts[0]
@@ -123,6 +125,7 @@ def _check_weights(metric: Metric, data: Predictions, exact: float) -> None:
         f"a row of frequency weight w counts as w rows in {metric!r}",
         f"weight the rows by data.weights (got {found}, for repeated rows {metric(repeated)}), or refuse weights by InputError",
     )
+    # sampling weights say how often rows stand for the population, up to a factor
     weights = torch.rand(len(data), generator=generator, dtype=torch.float64) + 0.1
     one, other = (_weighted(metric, data, weights * scale, "sampling") for scale in (1.0, 1e3))
     _require(
@@ -162,6 +165,7 @@ def _check_refusals(metric: Metric, data: Predictions) -> None:
     ]
     if metric.notion != "sharpness":
         wrong.append(Predictions.from_logits([[3.0, 0.0], [2.0, 0.0]]))
+    # of top-label pairs only the confidence and whether it was right are known
     if metric.needs_classes:
         wrong.append(data.top_label())
     else:
