@@ -31,7 +31,6 @@ from calibrant.calibrators.features.feature_scaling import Hinges, fit_by_design
 from calibrant.calibrators.focal.temperature import TemperatureScaling
 from calibrant.data.record import Features, join_columns
 from calibrant.rows import Chunk, RowSource
-from calibrant.rows.source import added
 
 __all__ = ["AdaptiveTemperatureScaling"]
 
@@ -489,7 +488,7 @@ def _table(rows: RowSource, columns: tuple[str, ...]) -> tuple[float, Profiles, 
 
 def _pass(rows: RowSource, centre: float, columns: tuple[str, ...]) -> tuple[Profiles, dict[str, Any]]:
     """Return the profiles of all rows with slopes in units of ``centre``, and their columns; fits on one source share them."""
-    parts, beside = rows.once(_part, added, centre)
+    parts, beside = rows.once(_part, _both, centre)
     made = Profiles(*(torch.cat([getattr(part, one.name) for part in parts]) for one in fields(Profiles)))
     scale = torch.tensor([1.0, centre, centre**2], dtype=torch.float64, device=rows.device)
     scaled = Profiles(
@@ -501,6 +500,10 @@ def _pass(rows: RowSource, centre: float, columns: tuple[str, ...]) -> tuple[Pro
 
 def _part(chunk: Chunk, centre: float) -> tuple[Any, Any]:
     return profiles_of(chunk, slopes_around(centre).to(chunk.logits.device)), (chunk.features,)
+
+
+def _both(left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
+    return left[0] + right[0], left[1] + right[1]
 
 
 def _loss_sums(
