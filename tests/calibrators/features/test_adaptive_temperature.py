@@ -171,7 +171,7 @@ def test_it_keeps_the_contract() -> None:
 
 
 def test_features_that_are_no_names_are_refused() -> None:
-    with pytest.raises(InputError, match="expected by to be one of 'confidence', 'entropy'"):
+    with pytest.raises(InputError, match="each of by to be one of 'confidence', 'entropy'"):
         AdaptiveTemperatureScaling(by=[["confidence"]])  # type: ignore[list-item]
 
 
