@@ -190,7 +190,7 @@ def test_apply_refuses_before_any_work(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for calibrator, out, text in (
         (scaling, folder, "a folder other than the input's"),
-        (scaling, tmp_path / "file", "got the file"),
+        (scaling, tmp_path / "file", "file is a file; name a folder"),
         (narrow, tmp_path / "new", r"shape \(N, 4\) as in fit"),
     ):
         with pytest.raises((InputError, FileFormatError), match=text):
