@@ -327,7 +327,7 @@ def kept_progress(path: str | Path, calibrator: Calibrator | None, what: str) ->
 
     What it made and left empty is removed, so that finished work leaves nothing behind.
     """
-    from calibrant.scale.checkpoint import calibrator_identity
+    from calibrant.scale.passes import calibrator_identity
 
     home = next(place for place in (CHECKPOINTS, *CHECKPOINTS.parents) if place.exists())
     if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):

@@ -54,9 +54,8 @@ from calibrant.report.wording import (
     summary,
     weight_remarks,
 )
-from calibrant.scale.checkpoint import calibrator_identity, check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn
-from calibrant.scale.passes import ParquetSource, Passes
+from calibrant.scale.passes import ParquetSource, Passes, SomeCalibrator, calibrator_identity
 from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.scale.stream import Moments, Progress, metric_passes, one_pass, sums_of
 from calibrant.statistics.interval import normal_quantile
@@ -461,7 +460,7 @@ def diagnose_streamed(
     path: str | os.PathLike[str],
     *,
     name: Label | None = None,
-    calibrator: Calibrator | None = None,
+    calibrator: SomeCalibrator | None = None,
     class_names: Sequence[str] | None = None,
     source: Label | None = None,
     split: str = "all",
@@ -495,7 +494,6 @@ def diagnose_streamed(
         InputError: If labels are missing, class names are not K, or data are not valid: file, row group and row are named.
         FileFormatError: If a file is broken, or the checkpoint belongs to other data.
     """
-    check_calibrator(calibrator)
     check_execution(executor, progress)
     rows = ParquetRows(path)
     if rows.weight_kind is not None:
