@@ -1,6 +1,7 @@
 """A fitted calibrator as one safetensors file, and back: what is read is checked as input from a stranger."""
 
 import hashlib
+import importlib.metadata
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -40,8 +41,6 @@ def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: If the path does not end so.
     """
-    from calibrant import __version__
-
     if not str(path := as_path(path)).endswith(".safetensors"):
         raise InputError("a path that ends in .safetensors", f"{shown(path)!r}", "rename it")
     state = {name: value for name, value in calibrator.state_dict().items() if not name.endswith("fit_rows")}
@@ -52,7 +51,7 @@ def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
         "type": type(calibrator).__name__,
         "config": json.dumps(calibrator.config(), sort_keys=True),
         "features": "optional" if getattr(calibrator, "features_optional", False) else "needed",
-        "versions": json.dumps({"calibrant": __version__, "torch": torch.__version__}, sort_keys=True),
+        "versions": json.dumps({"calibrant": _own_version(), "torch": torch.__version__}, sort_keys=True),
     }
     files.write_arrays(path, arrays, metadata={**metadata, "digest": _digest(metadata, arrays)})
 
@@ -156,6 +155,13 @@ def _as_now(table: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(now.get(key), list):
             now[key] = [_as_now(one) for one in now[key]]
     return now
+
+
+def _own_version() -> str:
+    try:
+        return importlib.metadata.version("calibrant")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _check_learned(calibrator: Calibrator) -> None:
