@@ -22,8 +22,8 @@ scores
 _objective
 statistics
 theory
-functional
 losses | metrics
+functional
 calibrators
 vocabulary
 evaluate

@@ -340,8 +340,6 @@ VALID |= {
         for kind in ("CrossEntropy", "Focal", "LabelSmoothing")
     },
     "evaluate.refinement.calibrator": lambda: calibrant.calibrators.TemperatureScaling,
-    "study.trajectory.measure.parts": lambda: dict.fromkeys(("train", "validation", "test"), predictions()),
-    "study.trajectory.histogram.values": lambda: torch.arange(9.0),
     "correct": lambda: torch.ones(3, 4),
 }
 
@@ -390,7 +388,6 @@ SHARED: list[tuple[Callable[[], Any], str]] = [
         (
             "scale.apply_streamed.calibrator data.predictions.Predictions.calibrated_by.calibrator module "
             "adapters.onnx.export.module adapters.mlflow.log_calibrator.calibrator operate.Deployed.calibrator "
-            "study.trajectory.recalibrated.calibrator"
         ),
     ),
     (parquet, "path source"),

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant import losses, theory
+from calibrant.errors import UsageWarning
 
 Vectors = dict[str, dict[str, Any]]
 VALUES = ["focal_gamma_0", "focal_gamma_1", "focal_gamma_2", "focal_gamma_3", "inverse_focal_gamma_1"]
@@ -176,7 +177,7 @@ def test_the_expected_proper_part_is_least_at_the_truth(vectors: Vectors, gamma:
 def test_inverse_focal_warns_where_it_stops_decreasing(vectors: Vectors) -> None:
     limit = vectors["inverse_focal_monotone_limit"]["expected"]["gamma_max"]
     losses.InverseFocalLoss(limit - 1e-6)
-    with pytest.warns(losses.inverse_focal.UsageWarning, match="lowers p_y"):
+    with pytest.warns(UsageWarning, match="lowers p_y"):
         losses.InverseFocalLoss(limit + 1e-3)
     losses.InverseFocalLoss(8.0, detach_weight=True)  # the weight alone never turns the gradient
 

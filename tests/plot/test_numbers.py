@@ -9,9 +9,8 @@ from calibrant import BinaryPairs, Predictions
 from calibrant.errors import InputError
 from calibrant.metrics import NLL, Accuracy
 from calibrant.plot import diagram_of, reliability
-from calibrant.plot.corp import isotonic_diagram
+from calibrant.plot.diagrams import isotonic_diagram, risk_curve
 from calibrant.plot.pictures import class_errors, path_of
-from calibrant.plot.risk import risk_curve
 
 
 def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> Predictions:

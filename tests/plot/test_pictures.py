@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from calibrant import BinaryPairs, Predictions, plot
 from calibrant.errors import InputError
 from calibrant.plot import CalibrationDisplay
-from calibrant.plot.corp import IsotonicDiagram
-from calibrant.plot.diagrams import Diagram
+from calibrant.plot.diagrams import Diagram, IsotonicDiagram
 from calibrant.plot.drawing import draw_diagram, lower_limit
 from calibrant.plot.pictures import Picture
 from calibrant.plot.style import COLOURS, DASHES, MARKERS

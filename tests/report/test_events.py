@@ -13,7 +13,7 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.evaluate import calibration_line
 from calibrant.metrics import ECE
 from calibrant.operate import net_benefit
-from calibrant.plot.corp import isotonic_diagram
+from calibrant.plot.diagrams import isotonic_diagram
 from calibrant.report import Model, diagnose_streamed, write_report
 from calibrant.report.events import THRESHOLDS, Cells, EventFigures
 from calibrant.report.section import Section, diagnose

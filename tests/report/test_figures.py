@@ -16,8 +16,7 @@ import calibrant
 from calibrant import BinaryPairs, Decisions, Predictions
 from calibrant.binning import EqualWidth
 from calibrant.plot import diagram_of
-from calibrant.plot.diagrams import Diagram
-from calibrant.plot.risk import risk_curve
+from calibrant.plot.diagrams import Diagram, risk_curve
 from calibrant.plot.style import LIGHT
 from calibrant.report import Model, figures
 from calibrant.report.figures import before_after_figure, figures_of, inline_svg, reliability_figure, risk_figure

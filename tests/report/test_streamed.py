@@ -16,7 +16,7 @@ from calibrant.binning import EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.plot import diagram_of
-from calibrant.plot.risk import risk_curve
+from calibrant.plot.diagrams import risk_curve
 from calibrant.report import Model, diagnose_streamed, write_report
 from calibrant.report import section as built
 from calibrant.report.events import Cells

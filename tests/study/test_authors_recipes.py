@@ -19,12 +19,12 @@ from calibrant.study import (
     load_study,
     models,
 )
-from calibrant.study._optim import make_optimizers, rate_factor
-from calibrant.study.data._papers import split_rows
-from calibrant.study.data._trees import TreeBatch
+from calibrant.study.data._split import split_rows
 from calibrant.study.data.images import PAD
+from calibrant.study.data.text import TreeBatch
 from calibrant.study.recipe import Cell
 from calibrant.study.resolve import make_loss
+from calibrant.study.train import make_optimizers, rate_factor
 
 
 def cell(name: str, setting: str, objective: str) -> Cell:

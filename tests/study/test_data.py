@@ -11,9 +11,9 @@ import torch
 
 from calibrant.errors import FileFormatError, InputError
 from calibrant.study.data import load_fold
-from calibrant.study.data._papers import split_rows
-from calibrant.study.data._trees import parse
+from calibrant.study.data._split import split_rows
 from calibrant.study.data.images import CropAndFlip, Normalise
+from calibrant.study.data.text import parse
 
 
 def test_every_digit_is_tested_once_and_the_splits_are_apart() -> None:

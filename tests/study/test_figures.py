@@ -16,8 +16,7 @@ from calibrant.study import (
     collect,
     load_study,
 )
-from calibrant.study.figures import KINDS, Drawing, Reliability, drawings
-from calibrant.study.figures._curves import value_at
+from calibrant.study.figures import KINDS, Drawing, Reliability, drawings, value_at
 from calibrant.study.measures import quietly
 from calibrant.study.recipe import FIGURE_KINDS, FigureSpec
 from calibrant.study.run import run_study

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from calibrant.errors import InputError
 from calibrant.study import models
-from calibrant.study.data._trees import TreeSplit, build, parse
+from calibrant.study.data.text import TreeSplit, build, parse
 from calibrant.study.models import TreeLSTM
 
 

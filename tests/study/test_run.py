@@ -32,7 +32,7 @@ from calibrant.study import (
 from calibrant.study import run as module
 from calibrant.study.models import MLP
 from calibrant.study.run import run_study
-from calibrant.study.tables import Summary, agreements, summarise, verdicts_on
+from calibrant.study.tables import Summary, agreements, summarise, verdict_of, verdicts_on
 
 pytestmark = needs("lightning")
 
@@ -118,24 +118,16 @@ def test_an_unfinished_objective_is_left_out_of_the_table(study: Study, tmp_path
     assert [m.objective for m in collect(study, store)] == ["CE"]
 
 
-def test_orderings_are_judged_over_seeds(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Fake:
-        def __init__(self, objective: str, seed: int, ece: float) -> None:
-            self.setting, self.objective, self.seed = "small", objective, seed
-            self.ece = ece
-
-        def figures(self, names: list[str]) -> dict[str, float]:
-            return {"ece": self.ece}
-
-    values = [Fake("CE", 0, 0.08), Fake("CE", 1, 0.09), Fake("Focal", 0, 0.02), Fake("Focal", 1, 0.04)]
+def test_orderings_are_judged_over_seeds(study: Study) -> None:
+    figures = {"CE": {0: 0.08, 1: 0.09}, "Focal": {0: 0.02, 1: 0.04}, "Brier": {}}
     falls = Claim("falls", "s", "ece", ("CE", "Focal"))
     rises = Claim("rises", "s", "ece", ("Focal", "CE"))
     absent = Claim("absent", "s", "ece", ("CE", "Brier"))
-    verdicts = [tables._verdict(claim, "small", values) for claim in (falls, rises, absent)]  # type: ignore[arg-type]
+    claims = (falls, rises, absent)
+    verdicts = [verdict_of(claim, "small", [figures[name] for name in claim.falls]) for claim in claims]
     assert [v.seen for v in verdicts] == [True, False, None]
     assert verdicts[0].values == pytest.approx((0.085, 0.03))
-    unknown = [*values[:3], Fake("Focal", 1, math.nan)]
-    assert tables._verdict(falls, "small", unknown).seen is None  # type: ignore[arg-type]
+    assert verdict_of(falls, "small", [figures["CE"], {0: 0.02, 1: math.nan}]).seen is None
     # differences .06 and .05: t = .055 / (.00707 / √2) = 11, p = 2·(1 − F_1(11)) = 1 − 2/π·atan(11)
     assert verdicts[0].p == pytest.approx(1 - 2 / math.pi * math.atan(11))
     assert verdicts[0].p_unpaired == pytest.approx(ttest_ind([0.08, 0.09], [0.02, 0.04]).pvalue)

@@ -10,7 +10,7 @@ from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE, NLL, Error
 from calibrant.study import Training, load_study
 from calibrant.study.data import load_fold
-from calibrant.study.data._trees import TreeSplit
+from calibrant.study.data.text import TreeSplit
 from calibrant.study.models import TreeLSTM
 from calibrant.study.recipe import Recipe
 from calibrant.study.resolve import make_model

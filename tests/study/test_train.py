@@ -12,11 +12,10 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, FitError, InputError
 from calibrant.study import Training, training
 from calibrant.study import train as module
-from calibrant.study._optim import make_optimizers, rate_factor
 from calibrant.study.data import Fold, load_fold
 from calibrant.study.recipe import Recipe
 from calibrant.study.resolve import make_model
-from calibrant.study.train import Outcome
+from calibrant.study.train import Outcome, make_optimizers, rate_factor
 
 DATA = {"name": "digits", "train": 60, "validation": 60}
 PLAN = Training(epochs=3, batch=20, lr=0.05, momentum=0.9, checkpoint_every=1)

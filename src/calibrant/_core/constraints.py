@@ -352,10 +352,10 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     return planned(function)
 
 
-def takes(record: Any) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def takes(record: Any, **defaults: Any) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Return a decorator of functions with ``**options: Unpack[record]``, whose signature names each entry of the typed dict.
 
-    Each is checked as its annotation declares; its default is False for a flag, else None.
+    Each is checked as its annotation declares; its default is that of ``defaults``, or False for a flag, else None.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
@@ -363,7 +363,10 @@ def takes(record: Any) -> Callable[[Callable[P, T]], Callable[P, T]]:
         *own, _ = signature.parameters.values()
         named = [
             inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=False if kind is bool else None, annotation=kind
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(name, False if kind is bool else None),
+                annotation=kind,
             )
             for name, kind in record.__annotations__.items()
         ]

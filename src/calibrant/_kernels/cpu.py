@@ -76,31 +76,28 @@ class RowStatistics:
     at_label: Tensor | None
 
 
-def row_statistics(
-    logits: Tensor, labels: Tensor | None = None, *, dtype: torch.dtype, squares: bool = False
-) -> RowStatistics:
+def row_statistics(logits: Tensor, labels: Tensor | None = None, *, dtype: torch.dtype) -> RowStatistics:
     """Return the statistics of each row of ``logits`` (N, K), which ``serves`` has accepted.
 
     Args:
         logits: (N, K) floating.
         labels: (N,) int64 in [0, K), or None.
-        dtype: Of the exponentials: float32 or float64; float64 logits take float64.
-        squares: Whether to return Σ exp².
+        dtype: Of the exponentials: float32, or float64, with which their squares are summed too; float64 logits take float64.
     """
     rows = logits.shape[0]
     double = logits.dtype == torch.float64
     top = torch.empty(rows, dtype=torch.float64 if double else torch.float32)
-    best, others = torch.empty(rows, dtype=torch.int64), torch.empty(rows, dtype=torch.float64)
-    square = torch.empty(rows if squares else 0, dtype=torch.float64)
+    best = torch.empty(rows, dtype=torch.int64)
+    others, square = torch.empty(rows, dtype=torch.float64), torch.empty(rows, dtype=torch.float64)
     at_label = torch.empty(rows if labels is not None else 0, dtype=top.dtype)
     y = torch.empty(0, dtype=torch.int64) if labels is None else labels
-    loop = _loop("wide_statistics" if wide(logits) else "narrow_statistics")
     zero = torch.zeros(1, dtype=torch.float64 if double else dtype).numpy()
     for some, block in _blocks(logits):
         outputs = [one[some] for one in (top, best, others, square, at_label)]
-        _run(loop, [block, y[some]], [zero], outputs, unit=64)
+        _run(_loop("write_statistics"), [block, y[some]], [(_laid_out(logits), zero)], outputs, unit=64)
     top, at_label = top.to(logits.dtype), at_label.to(logits.dtype)  # exact: they are logits
-    return RowStatistics(top, best, others, square if squares else None, at_label if labels is not None else None)
+    squares = square if zero.dtype == np.float64 else None  # the loop for float32 exponentials sums no squares
+    return RowStatistics(top, best, others, squares, at_label if labels is not None else None)
 
 
 def wide(logits: Tensor) -> bool:

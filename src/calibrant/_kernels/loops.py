@@ -302,47 +302,45 @@ def total_of(lanes):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def narrow_statistics(logits, labels, zero, top, best, others, square, at_label):  # type: ignore[no-untyped-def]
-    """Write the statistics of rows (N, K) of few classes.
+def write_statistics(logits, labels, like, top, best, others, square, at_label):  # type: ignore[no-untyped-def]
+    """Write the statistics of rows (N, K): the largest logit, its first class, and sums over all classes but that one.
 
     ``others`` is Σ exp(z − top) over all classes but the largest, so that 1 minus the confidence keeps its digits.
-    ``zero`` (1,) has the dtype of the exponentials. ``square`` and ``labels`` may be empty, and are left out then.
-    A row that holds NaN or +inf, or −inf alone, gets no finite ``top``.
+    ``like`` is ``sum_rows``'s ``work``, and an array of the dtype of the exponentials, whose squares are summed if that is
+    float64. ``labels`` may be empty, and ``at_label`` is left out then. A row that holds NaN or +inf, or −inf alone, gets no
+    finite ``top``.
     """
     rows, classes = logits.shape
-    work = np.empty((classes, LANES), dtype=logits.dtype)
-    lanes, largest = np.empty((4, LANES), dtype=logits.dtype), np.empty(LANES, dtype=logits.dtype)
-    index, other = np.empty(LANES, dtype=np.int32), np.empty(LANES, dtype=np.int32)
-    mass, squares = np.empty(LANES, dtype=np.float64), np.empty(LANES, dtype=np.float64)
-    squared, labelled = square.shape[0] > 0, labels.shape[0] > 0
+    work, lanes = np.empty_like(like[0]), np.empty((4, LANES), dtype=logits.dtype)
+    part, out = np.empty((3, LANES), dtype=like[1].dtype), np.empty((5, LANES))
+    index, spare = np.empty(LANES, dtype=np.int32), np.empty(LANES, dtype=np.int32)
     flat = logits.reshape(-1)
     for first in range(0, rows, LANES):
         here = min(LANES, rows - first)
-        lay_out(flat, first, here, classes, work)
-        tops(work, lanes)
-        for j in range(LANES):
-            largest[j] = lanes[TOP, j]
-        _first_tops(work, largest, other, index)
-        if squared:
-            _masses(work, largest, index, zero, mass, squares)
-        else:
-            _masses(work, largest, index, zero, mass, None)
+        _sum_block(flat, first, here, classes, work, lanes, part, out)
+        _find_tops(work, logits[first : first + here], lanes[TOP], spare, index)
         for j in range(here):
-            i = first + j
-            top[i] = largest[j] if mass[j] == mass[j] else np.nan
-            best[i] = index[j]
-            others[i] = mass[j]
-        if squared:
-            for j in range(here):
-                square[first + j] = squares[j]
-        if labelled:
-            for j in range(here):
-                at_label[first + j] = work[labels[first + j], j]
+            i, tied = (
+                first + j,
+                out[TIED, j] - 1.0,
+            )  # of several largest classes all but one are others, each exp(0) = 1
+            top[i] = lanes[TOP, j] if out[OTHERS, j] == out[OTHERS, j] else np.nan
+            best[i], others[i], square[i] = index[j], out[OTHERS, j] + tied, out[SQUARE, j] + tied
+        for i in range(first, first + here if labels.shape[0] else first):
+            at_label[i] = logits[i, labels[i]]
 
 
-@compiled
-def _first_tops(work, largest, spare, index):  # type: ignore[no-untyped-def]
-    """Write the first class at the maximum of each row into ``index`` (LANES,); ``spare`` is overwritten."""
+def _find_tops(work, block, largest, spare, index):  # type: ignore[no-untyped-def]
+    """Write the first class at the maximum of each row of ``block`` into ``index`` (LANES,); ``spare`` is overwritten."""
+    raise NotImplementedError("compiled code has its own")
+
+
+@overload(_find_tops, jit_options={"fastmath": _FAST})
+def _choose_tops(work, block, largest, spare, index):  # type: ignore[no-untyped-def]
+    return _tops_by_class if work.ndim == 2 else _tops_by_row
+
+
+def _tops_by_class(work, block, largest, spare, index):  # type: ignore[no-untyped-def]
     old, new = (spare, index) if work.shape[0] % 2 == 1 else (index, spare)
     for j in range(LANES):
         old[j] = i32(0)
@@ -353,73 +351,9 @@ def _first_tops(work, largest, spare, index):  # type: ignore[no-untyped-def]
         old, new = new, old
 
 
-@compiled
-def _masses(work, largest, index, zero, mass, squares):  # type: ignore[no-untyped-def]
-    """Write Σ exp(z − largest) over the classes other than ``index`` into ``mass``, Σ exp² into ``squares`` unless it is None.
-
-    Numba drops the branches of what is None by its type, before it compiles: the loop without squares does not test for them.
-    Partial sums have the exponentials' dtype over ``FLUSH`` classes only, whose rounding errors stay below 2e-7 in float32.
-    """
-    kind = zero.dtype.type
-    part, part_square = np.empty(LANES, dtype=zero.dtype), np.empty(LANES, dtype=zero.dtype)
-    for j in range(LANES):
-        mass[j] = 0.0
-        if squares is not None:
-            squares[j] = 0.0
-    for start in range(0, work.shape[0], FLUSH):
-        for j in range(LANES):
-            part[j], part_square[j] = kind(0), kind(0)
-        for k in range(start, min(work.shape[0], start + FLUSH)):
-            line = work[k]
-            for j in range(LANES):
-                e = exponential(kind(line[j]) - kind(largest[j]))
-                e = kind(0) if index[j] == k else e
-                part[j] += e
-                if squares is not None:
-                    part_square[j] += e * e
-        _add_partial_sums(part, part_square, mass, squares)
-
-
-@compiled
-def _add_partial_sums(part, part_square, mass, squares):  # type: ignore[no-untyped-def]
-    for j in range(LANES):
-        mass[j] += part[j]
-        if squares is not None:
-            squares[j] += part_square[j]
-
-
-@compiled
-def wide_statistics(logits, labels, zero, top, best, others, square, at_label):  # type: ignore[no-untyped-def]
-    """Write the statistics of rows (N, K) of many classes, as ``narrow_statistics`` does."""
-    rows, classes = logits.shape
-    full = classes - classes % LANES
-    tail, lanes = np.empty(LANES, dtype=logits.dtype), np.empty((4, LANES), dtype=logits.dtype)
-    mass, squares = np.empty(LANES, dtype=np.float64), np.empty(LANES, dtype=np.float64)
-    part, part_square = np.empty(LANES, dtype=zero.dtype), np.empty(LANES, dtype=zero.dtype)
-    squared, labelled = square.shape[0] > 0, labels.shape[0] > 0
-    for i in range(rows):
-        row = logits[i]
-        pad(row, full, -np.inf, tail)
-        for j in range(LANES):
-            lanes[AT, j] = tail[j]
-        most = row_top(row, lanes)
-        where = _first_at(row, most)
-        shift = zero.dtype.type(most)
-        if squared:
-            _row_masses(row, tail, shift, i32(where), part, part_square, mass, squares)
-        else:
-            _row_masses(row, tail, shift, i32(where), part, part_square, mass, None)
-        sum_, sum_square = 0.0, 0.0
-        for j in range(LANES):
-            sum_ += mass[j]
-            sum_square += squares[j]
-        top[i] = most if sum_ == sum_ else np.nan
-        best[i] = where
-        others[i] = sum_
-        if squared:
-            square[i] = sum_square
-        if labelled:
-            at_label[i] = row[labels[i]]
+def _tops_by_row(work, block, largest, spare, index):  # type: ignore[no-untyped-def]
+    for j in range(block.shape[0]):
+        index[j] = i32(_first_at(block[j], largest[j]))
 
 
 @compiled
@@ -434,30 +368,6 @@ def _first_at(row, value):  # type: ignore[no-untyped-def]
                 if part[j] == value:
                     return start + j
     return 0
-
-
-@compiled
-def _row_masses(row, tail, shift, where, part, part_square, mass, squares):  # type: ignore[no-untyped-def]
-    """Write what ``_masses`` does of one row of many classes, lane by lane; ``tail`` holds the columns that fill no register."""
-    kind, full = part.dtype.type, row.shape[0] - row.shape[0] % LANES
-    for j in range(LANES):
-        e = exponential(kind(tail[j]) - shift)
-        e = kind(0) if i32(full + j) == where else e
-        mass[j] = e
-        if squares is not None:
-            squares[j] = e * e
-    for start in range(0, full, FLUSH * LANES):
-        for j in range(LANES):
-            part[j], part_square[j] = kind(0), kind(0)
-        for k in range(start, min(full, start + FLUSH * LANES), LANES):
-            columns = row[k : k + LANES]
-            for j in range(LANES):
-                e = exponential(kind(columns[j]) - shift)
-                e = kind(0) if i32(k + j) == where else e
-                part[j] += e
-                if squares is not None:
-                    part_square[j] += e * e
-        _add_partial_sums(part, part_square, mass, squares)
 
 
 _LOWEST = -1e30  # stands for −∞: its exponential is 0, and 0 times it is not NaN

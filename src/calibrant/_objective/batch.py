@@ -4,22 +4,22 @@ Shapes, dtypes and devices are always checked. Values are checked only on the CP
 would wait for the device (there the kernels have their own check), and in a compiled graph it would break the graph.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant._core.check import PROBABILITY_TOLERANCE, refuse
+from calibrant._core.constraints import Fits, Integer
 from calibrant._core.numerics import row_chunks
 from calibrant._objective import true_class
 from calibrant.errors import InputError
 from calibrant.scores import log_probs_from_nll
 
 Reduction = Literal["mean", "sum", "none"]
-Rows = Callable[[Tensor, Tensor], Tensor]
 
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SOFT_LOSSES = "CrossEntropyLoss, LabelSmoothingLoss, BrierLoss, FocalLoss"
@@ -126,37 +126,13 @@ def soft_batch(logits: Any, targets: Any, *, weight: Tensor | None) -> tuple[Ten
     return logits, targets, shape
 
 
-def evaluate(
-    rows: Rows,
-    logits: Any,
-    labels: Any,
-    *,
-    name: str,
-    soft_rows: Rows | None,
-    reduction: Reduction,
-    weight: Tensor | None,
-    ignore_index: int,
-) -> Tensor:
-    """Return the reduced loss whose terms (N,) are ``rows(logits, labels)``, or ``soft_rows(logits, targets)``.
-
-    Raises:
-        InputError: If logits and labels do not match, or labels are target probabilities and ``soft_rows`` is None.
-    """
-    if isinstance(labels, Tensor) and labels.is_floating_point() and soft_rows is not None:
-        matrix, targets, shape = soft_batch(logits, labels, weight=weight)
-        terms = soft_rows(matrix, targets)
-        return reduce_rows(terms, torch.ones_like(terms), reduction, shape)
-    batch = Batch.from_pair(logits, labels, name=name, weight=weight, ignore_index=ignore_index)
-    terms = batch.mask(rows(batch.logits, batch.labels)) * batch.weights
-    return reduce_rows(terms, batch.weights, reduction, batch.shape)
-
-
 def reduce_rows(terms: Tensor, weights: Tensor, reduction: Reduction, shape: torch.Size) -> Tensor:
     """Return the terms, their sum, or their sum over the sum of the weights (NaN if that is 0, as in torch)."""
     if reduction == "none":
         return terms.reshape(shape)
     if reduction == "sum":
         return terms.sum()
+    # 0/0 where every row is ignored: NaN, as torch has it
     return terms.sum() / weights.sum()
 
 
@@ -170,6 +146,7 @@ def true_class_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor
     """
     if logits.dtype == torch.float64:
         return true_class.exact_log_probs(logits, labels)
+    # few logits: one operation of torch costs less than the blocks do
     few = logits.numel() < true_class.SMALL and logits.device.type == "cpu"
     nll = F.cross_entropy(logits.float(), labels, reduction="none") if few else true_class.row_nll(logits, labels)
     return log_probs_from_nll(nll)
@@ -185,17 +162,21 @@ def readable(tensor: Tensor) -> bool:
     )
 
 
+def check_floating(values: Any, *, name: str) -> Tensor:
+    """Return ``values`` if it is a dense tensor of a floating dtype of 16 bits or more; its values are not read."""
+    if not isinstance(values, Tensor):
+        raise refuse(f"{name} as a tensor", kind_of(values), "convert with torch.as_tensor")
+    if values.layout != torch.strided or values.is_quantized:
+        raise refuse(f"{name} as a dense tensor", kind_of(values), f"convert with {name}.to_dense()")
+    if values.dtype not in FLOATING:
+        remedy = f"pass real numbers, such as {name}.real" if values.is_complex() else f"convert with {name}.float()"
+        raise refuse(f"{name} of a floating dtype of 16 bits or more", str(values.dtype), remedy)
+    return values
+
+
 def check_logits(logits: Tensor) -> int:
     """Return the axis of the classes of ``logits`` (N, K, d1, …) or (K,), a dense floating tensor with K ≥ 2."""
-    if logits.layout != torch.strided or logits.is_quantized:
-        raise refuse("logits as a dense tensor", kind_of(logits), "convert with logits.to_dense()")
-    if logits.is_complex():
-        raise refuse("logits of a floating dtype", str(logits.dtype), "pass real numbers, such as logits.real")
-    if not logits.is_floating_point():
-        raise refuse("logits of a floating dtype", str(logits.dtype), "convert with logits.float()")
-    if logits.dtype not in FLOATING:
-        expected = "logits of a floating dtype of 16 bits or more"
-        raise refuse(expected, str(logits.dtype), "convert with logits.float()")
+    check_floating(logits, name="logits")
     if logits.dim() == 0:
         raise refuse("logits of shape (N, K)", "a scalar", "pass one row a sample")
     axis = 0 if logits.dim() == 1 else 1
@@ -258,6 +239,7 @@ def check_range(labels: Tensor, *, classes: int, ignore_index: int) -> bool | No
     if labels.numel() == 0:
         return True
     low, high = (int(end) for end in labels.aminmax())
+    # two reductions answer for a clean batch, without a mask of its size
     if low >= 0 and high < classes and not low <= ignore_index <= high:
         return True
     kept = labels != ignore_index
@@ -331,3 +313,52 @@ def kind_of(value: object) -> str:
         return type(value).__name__
     layout = "" if value.layout == torch.strided else f"{str(value.layout).removeprefix('torch.')} "
     return f"{layout}{value.dtype} {tuple(value.shape)}"
+
+
+def check_weights(
+    weight: Any, *, name: str, shape: tuple[int, ...] | None = None, scalar: bool = False, per: str
+) -> Tensor:
+    """Return ``weight`` if it is a floating tensor of finite numbers ≥ 0, one per class, label or sample.
+
+    Args:
+        weight: What was passed.
+        name: Of the argument.
+        shape: What it must have; None for one axis of any length.
+        scalar: Whether () may stand for one axis.
+        per: What each number is of.
+    """
+    expected = f"{name} as a floating tensor{'' if shape is None else f' of shape {shape}'}, one weight a {per}"
+    if not isinstance(weight, Tensor) or weight.layout != torch.strided or weight.dtype not in FLOATING:
+        raise refuse(expected, kind_of(weight), "convert with torch.as_tensor(…).float()")
+    fits = weight.dim() in ((0, 1) if scalar else (1,)) if shape is None else tuple(weight.shape) == shape
+    if not fits:
+        raise refuse(expected, f"shape {tuple(weight.shape)}", f"pass one weight a {per}")
+    if readable(weight):
+        bad = ~(weight.isfinite() & (weight >= 0)).reshape(-1)
+        if bool(bad.any()):
+            at = int(bad.nonzero()[0, 0])
+            got = f"{weight.reshape(-1)[at].item():g} for {per} {at}"
+            raise refuse(f"finite {name} ≥ 0", got, "choose such weights")
+    return weight
+
+
+ClassWeight = Annotated[
+    Tensor,
+    Fits(
+        partial(check_weights, per="class"),
+        "of shape (K,), finite and ≥ 0",
+        (3, "abc", torch.tensor([-1.0]), torch.ones(2, 2)),
+    ),
+]
+IgnoredLabel = Annotated[int, Integer(1 - (1 << 63))]
+
+
+def check_rows(values: Any, *, name: str, like: Tensor | None = None) -> Tensor:
+    """Return ``values`` if it is a floating tensor (N,), and has the shape and device of ``like`` if you pass one."""
+    rows = check_floating(values, name=name)
+    if rows.dim() != 1 or (like is not None and rows.shape != like.shape):
+        expected = "(N,)" if like is None else str(tuple(like.shape))
+        raise refuse(f"{name} of shape {expected}", f"shape {tuple(rows.shape)}", "pass one number a row")
+    if like is not None and rows.device != like.device:
+        raise refuse(f"{name} on {like.device}", str(rows.device), f"move it with {name}.to({str(like.device)!r})")
+    return rows

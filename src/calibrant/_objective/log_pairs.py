@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_matrix, refuse, shown
+from calibrant._core.check import check_matrix, refuse
 from calibrant._core.constraints import Fits
-from calibrant._objective.batch import FLOATING, kind_of
+from calibrant._objective.batch import check_floating
 
 _SUM_TOLERANCE = 1e-3  # log-probabilities that went through float16 still sum to 1 within this
 
@@ -31,18 +31,6 @@ def check_log_probs(values: Any, *, name: str = "log_probs") -> Tensor:
 LogProbs = Annotated[
     Tensor, Fits(check_log_probs, "(N, K), each row the logarithms of a distribution", (None, "abc", torch.zeros(2, 3)))
 ]
-
-
-def check_floating(values: Any, *, name: str) -> Tensor:
-    """Return ``values`` if it is a dense tensor of a floating dtype of 16 bits or more; its values are not read."""
-    if not isinstance(values, Tensor):
-        raise refuse(f"{name} as a tensor", shown(values), "convert with torch.as_tensor")
-    if values.layout != torch.strided or values.is_quantized:
-        raise refuse(f"{name} as a dense tensor", kind_of(values), f"convert with {name}.to_dense()")
-    if values.dtype not in FLOATING:
-        expected = f"{name} of a floating dtype of 16 bits or more"
-        raise refuse(expected, str(values.dtype), f"convert with {name}.float()")
-    return values
 
 
 def check_values(values: Any, *, name: str) -> Tensor:
@@ -102,6 +90,7 @@ def log_pair_of_top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def log_normalise(logits: Tensor) -> Tensor:
     """Return log softmax(logits) (…, K), whose top entry keeps its relative precision when it is close to 0."""
     top = logits.detach().argmax(dim=-1, keepdim=True)
+    # z_top − logsumexp would be a difference of near numbers where the top class has all but 1e-16
     log_top, _, total = _split(logits, top)
     return (logits - total).scatter(-1, top, log_top)
 

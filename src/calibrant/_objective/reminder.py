@@ -37,6 +37,7 @@ class UpdateReminder:
         if torch.compiler.is_compiling() or self._done or self.warn_after is None or not loss.training:
             return
         self._passes += 1
+        # a loss that is created for every batch never counts far itself, but its process does
         in_process = next(_Process.passes)
         if self._passes < self.warn_after and in_process != self.warn_after:
             return

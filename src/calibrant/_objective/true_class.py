@@ -9,10 +9,9 @@ from torch.nn import functional as F
 
 from calibrant._core.numerics import row_chunks
 from calibrant._kernels import cuda
-from calibrant._objective.blocks import SMALL
-from calibrant._objective.statistics import CrossEntropy
+from calibrant._objective.statistics import SMALL, CrossEntropy, promoted
 
-__all__ = ["SMALL", "argmax", "confidence_with_logits", "exact_log_probs", "nll_with_logits", "row_nll"]
+__all__ = ["SMALL", "argmax", "confidence_with_logits", "exact_log_probs", "nll_with_logits", "row_nll", "soft_pair"]
 
 _BLOCK = 16
 _LARGEST_LOG_ODDS = math.log(1e300)  # its exponential is still finite in float64
@@ -34,6 +33,14 @@ def nll_with_logits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     if logits.device.type == "cuda" and cuda.pays(logits) and not torch.compiler.is_compiling():
         return logits, cuda.row_nll(logits, labels)
     return CrossEntropy().with_logits(logits, labels)
+
+
+def soft_pair(logits: Tensor, targets: Tensor, *, excluded: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Return q and log p, each (N, K), of target probabilities q; log p is ``excluded`` for a class of logit −inf and target 0."""
+    log_p = F.log_softmax(promoted(logits), dim=1)
+    q = targets.to(log_p.dtype)
+    # 0 · −∞ is NaN, which torch's own cross-entropy returns there
+    return q, log_p.masked_fill((log_p == -math.inf) & (q == 0), excluded)
 
 
 def confidence_with_logits(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,7 +10,7 @@ from calibrant._core.constraints import checked
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, MissingExtraError
 from calibrant.metrics import Metric
-from calibrant.plot.values import draw_values
+from calibrant.plot.pictures import draw_values
 
 try:
     from torchmetrics import Metric as TorchMetric

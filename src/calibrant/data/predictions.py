@@ -250,7 +250,7 @@ class Predictions(Record):
         """Sums of rows with exponentials in float64, with squares and the label's logit, where the compiled loops serve."""
         if not cpu.serves(self.logits):
             return None
-        return cpu.row_statistics(self.logits, self.labels, dtype=torch.float64, squares=True)
+        return cpu.row_statistics(self.logits, self.labels, dtype=torch.float64)
 
     @cached_property
     def log_norm(self) -> Tensor:

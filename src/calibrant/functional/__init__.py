@@ -1,30 +1,25 @@
 """The formulas of losses, metrics and maps as pure functions, in the manner of ``torch.nn.functional``.
 
 The losses take integer labels (the logits' shape without its class axis) or target probabilities (the logits' shape), and
-three arguments of ``torch.nn.functional.cross_entropy``: ``reduction``, ``weight`` and ``ignore_index``.
+three arguments of ``torch.nn.functional.cross_entropy``: ``reduction``, ``weight`` and ``ignore_index``. Measures return a
+0-dimensional float64 tensor without gradient. Each is a call of the class that has the formula.
 """
 
-from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, Unpack
 
+import torch
 from torch import Tensor
 
 from calibrant._core.check import refuse
-from calibrant._core.constraints import NonNegative, Number, Positive, checked
+from calibrant._core.constraints import NonNegative, Number, Positive, checked, takes
 from calibrant._core.numerics import scale_logits
-from calibrant._objective.arguments import ClassWeight, IgnoredLabel
-from calibrant._objective.batch import Reduction, check_logits, evaluate
-from calibrant._objective.log_pairs import broadcastable, check_floating
-from calibrant._objective.rows import (
-    brier_rows,
-    brier_soft_rows,
-    smoothed_rows,
-    smoothed_soft_rows,
-    weighted_rows,
-    weighted_soft_rows,
-)
-from calibrant.functional.formulas import accuracy, ace, brier, ece, nll
-from calibrant.scores import FocalScore, InverseFocalScore
+from calibrant._objective.batch import check_floating, check_logits
+from calibrant._objective.log_pairs import broadcastable
+from calibrant.binning import EqualWidth
+from calibrant.data.predictions import Predictions
+from calibrant.losses import BrierLoss, FocalLoss, InverseFocalLoss, LabelSmoothingLoss
+from calibrant.losses.loss import LossOptions
+from calibrant.metrics import ACE, ECE, NLL, Accuracy, Brier, Metric
 from calibrant.theory.focal_map import focal_map
 
 __all__ = [
@@ -41,17 +36,17 @@ __all__ = [
     "temperature_scale",
 ]
 
+_takes_options = takes(LossOptions, reduction="mean", ignore_index=-100)
 
-@checked
+
+@_takes_options
 def focal_loss(
     logits: Tensor,
     labels: Tensor,
     *,
     gamma: NonNegative = 2.0,
     detach_weight: bool = False,
-    reduction: Reduction = "mean",
-    weight: ClassWeight | None = None,
-    ignore_index: IgnoredLabel = -100,
+    **options: Unpack[LossOptions],
 ) -> Tensor:
     """Return the focal loss (1 − p_y)^γ · (−log p_y); for target probabilities q, Σ_k q_k (1 − p_k)^γ · (−log p_k).
 
@@ -78,20 +73,17 @@ def focal_loss(
     References:
         Lin et al. 2017, Focal Loss for Dense Object Detection, Eq. 4.
     """
-    options: Any = {"reduction": reduction, "weight": weight, "ignore_index": ignore_index}
-    return _weighted(FocalScore(gamma), logits, labels, detach_weight, name="focal_loss", soft=True, **options)
+    return FocalLoss(gamma, detach_weight, **options).forward(logits, labels)
 
 
-@checked
+@_takes_options
 def inverse_focal_loss(
     logits: Tensor,
     labels: Tensor,
     *,
     gamma: NonNegative = 1.0,
     detach_weight: bool = False,
-    reduction: Reduction = "mean",
-    weight: ClassWeight | None = None,
-    ignore_index: IgnoredLabel = -100,
+    **options: Unpack[LossOptions],
 ) -> Tensor:
     """Return the inverse focal loss (1 + p_y)^γ · (−log p_y).
 
@@ -118,21 +110,11 @@ def inverse_focal_loss(
     References:
         Wang, Feng, Zhang 2021, Rethinking Calibration of Deep Neural Networks, Eq. 4.
     """
-    options: Any = {"reduction": reduction, "weight": weight, "ignore_index": ignore_index}
-    return _weighted(
-        InverseFocalScore(gamma), logits, labels, detach_weight, name="inverse_focal_loss", soft=False, **options
-    )
+    return InverseFocalLoss(gamma, detach_weight, **options).forward(logits, labels)
 
 
-@checked
-def brier_loss(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    reduction: Reduction = "mean",
-    weight: ClassWeight | None = None,
-    ignore_index: IgnoredLabel = -100,
-) -> Tensor:
+@_takes_options
+def brier_loss(logits: Tensor, labels: Tensor, **options: Unpack[LossOptions]) -> Tensor:
     """Return the Brier score Σ_k (p_k − [k = y])², in [0, 2]; for target probabilities q, Σ_k (p_k − q_k)².
 
     Args:
@@ -153,28 +135,17 @@ def brier_loss(
         >>> brier_loss(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
         tensor(0.1400)
     """
-    return evaluate(
-        brier_rows,
-        logits,
-        labels,
-        name="brier_loss",
-        soft_rows=brier_soft_rows,
-        reduction=reduction,
-        weight=weight,
-        ignore_index=ignore_index,
-    )
+    return BrierLoss(**options).forward(logits, labels)
 
 
-@checked
+@_takes_options
 def label_smoothing_loss(
     logits: Tensor,
     labels: Tensor,
     *,
     smoothing: Annotated[float, Number(-1, 1, open_low=True, open_high=True)] = 0.1,
     spread: Literal["all", "others"] = "all",
-    reduction: Reduction = "mean",
-    weight: ClassWeight | None = None,
-    ignore_index: IgnoredLabel = -100,
+    **options: Unpack[LossOptions],
 ) -> Tensor:
     """Return the cross-entropy −Σ_k t_k log p_k against the smoothed target t.
 
@@ -198,16 +169,93 @@ def label_smoothing_loss(
         >>> label_smoothing_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), smoothing=0.1, spread="others")
         tensor(0.3269)
     """
-    return evaluate(
-        partial(smoothed_rows, smoothing=smoothing, spread=spread),
-        logits,
-        labels,
-        name="label_smoothing_loss",
-        soft_rows=partial(smoothed_soft_rows, smoothing=smoothing, spread=spread),
-        reduction=reduction,
-        weight=weight,
-        ignore_index=ignore_index,
-    )
+    return LabelSmoothingLoss(smoothing, spread, **options).forward(logits, labels)
+
+
+@checked
+def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the share of rows whose largest logit is the label's.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) integers in [0, K).
+
+    Examples:
+        >>> accuracy(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
+        tensor(0.5000, dtype=torch.float64)
+    """
+    return _measured(Accuracy(), logits, labels)
+
+
+@checked
+def nll(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean of −log p of the label, in nats; +inf if a label has probability 0.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) integers in [0, K).
+
+    Examples:
+        >>> round(float(nll(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))), 4)
+        0.7201
+    """
+    return _measured(NLL(), logits, labels)
+
+
+@checked
+def brier(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean of Σ_k (p_k − y_k)², between 0 and 2.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) integers in [0, K).
+
+    Examples:
+        >>> round(float(brier(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))), 4)
+        0.14
+
+    References:
+        Brier 1950.
+    """
+    return _measured(Brier(), logits, labels)
+
+
+@checked
+def ece(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
+    """Return the expected calibration error Σ_b |B_b|/N · |accuracy − confidence| in bins of equal width.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) integers in [0, K).
+        bins: B ≥ 1.
+
+    Examples:
+        >>> round(float(ece(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))), 4)
+        0.4251
+
+    References:
+        Naeini et al. 2015; Guo et al. 2017 Eq. 3.
+    """
+    return _measured(ECE(EqualWidth(bins)), logits, labels)
+
+
+@checked
+def ace(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
+    """Return the average calibration error: the unweighted mean of |accuracy − confidence| over non-empty bins.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) integers in [0, K).
+        bins: B ≥ 1.
+
+    Examples:
+        >>> round(float(ace(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))), 4)
+        0.4251
+
+    References:
+        Neumann et al. 2018.
+    """
+    return _measured(ACE(EqualWidth(bins)), logits, labels)
 
 
 @checked
@@ -234,7 +282,14 @@ def temperature_scale(logits: Tensor, temperature: Tensor | Positive) -> Tensor:
     """
     check_logits(check_floating(logits, name="logits"))
     if isinstance(temperature, Tensor):
-        return scale_logits(logits, 1 / _check_temperature(temperature, logits))
+        check_floating(temperature, name="temperature")
+        if temperature.device != logits.device:
+            got = f"temperature on {temperature.device} and logits on {logits.device}"
+            raise refuse("temperature and logits on one device", got, "move one with .to(device)")
+        if not broadcastable(temperature.shape, logits.shape):
+            got = f"shapes {tuple(temperature.shape)} and {tuple(logits.shape)}"
+            remedy = "pass a number, or one value a row as (N, 1)"
+            raise refuse("a temperature that broadcasts against the logits", got, remedy)
     return scale_logits(logits, 1 / temperature)
 
 
@@ -266,29 +321,7 @@ def focal_calibration_map(logits: Tensor, gamma: float) -> Tensor:
     return focal_map(logits, gamma)
 
 
-def _weighted(
-    score: FocalScore | InverseFocalScore,
-    logits: Tensor,
-    labels: Tensor,
-    detach_weight: bool,
-    *,
-    soft: bool,
-    **options: Any,
-) -> Tensor:
-    """Return the loss w(p_y) · (−log p_y) of the score's weight w, with target probabilities too where ``soft``."""
-    by: Any = {"weight_of": score.weight, "detach_weight": detach_weight}
-    soft_rows = partial(weighted_soft_rows, **by) if soft else None
-    return evaluate(partial(weighted_rows, **by), logits, labels, soft_rows=soft_rows, **options)
-
-
-def _check_temperature(temperature: Tensor, logits: Tensor) -> Tensor:
-    check_floating(temperature, name="temperature")
-    if temperature.device != logits.device:
-        got = f"temperature on {temperature.device} and logits on {logits.device}"
-        raise refuse("temperature and logits on one device", got, "move one with .to(device)")
-    if not broadcastable(temperature.shape, logits.shape):
-        got = f"shapes {tuple(temperature.shape)} and {tuple(logits.shape)}"
-        raise refuse(
-            "a temperature that broadcasts against the logits", got, "pass a number, or one value a row as (N, 1)"
-        )
-    return temperature
+def _measured(metric: Metric, logits: Tensor, labels: Tensor) -> Tensor:
+    data = Predictions.from_logits(logits, labels)
+    data.need_labels()
+    return torch.tensor(metric(data), dtype=torch.float64)

@@ -1,7 +1,7 @@
-"""Base class of multi-label losses: (N, L) logits of sigmoids, with one term per label."""
+"""Multi-label losses: (N, L) logits of sigmoids, with one term per label; the base class and three losses."""
 
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +10,12 @@ from torch.nn import functional as F
 from calibrant._core.calls import PublicCalls
 from calibrant._core.check import check_number, refuse
 from calibrant._core.config import shown
-from calibrant._core.constraints import Fits
-from calibrant._objective.arguments import check_weights
-from calibrant._objective.batch import FLOATING, Reduction, kind_of, readable, reduce_rows
+from calibrant._core.constraints import Fits, NonNegative, Number
+from calibrant._objective.batch import Reduction, check_floating, check_weights, kind_of, readable, reduce_rows
+from calibrant.losses.cross_entropy import uniform_part
+from calibrant.scores import FocalScore, weighted_nll
 
-__all__ = ["BinaryLoss"]
+__all__ = ["BinaryCrossEntropyLoss", "BinaryFocalLoss", "BinaryLabelSmoothingLoss", "BinaryLoss"]
 
 MISSING = -1
 
@@ -89,12 +90,14 @@ class BinaryLoss(nn.Module, metaclass=PublicCalls):
         check_binary_pair(logits, labels)
         z = logits.to(torch.promote_types(logits.dtype, torch.float32))
         known = torch.ones_like(labels, dtype=torch.bool) if labels.dtype == torch.bool else labels >= 0
+        # anything may stand at a missing label; 0 keeps the gradient of the term that is masked below finite
         z = torch.where(known, z, 0)
         weight = self._weight(z)
         if labels.is_floating_point():
             terms = self._soft_terms(z, labels.to(z.dtype), weight)
         else:
             hit = labels > 0
+            # 1 − σ(z) = σ(−z): of either outcome the probability is σ of the signed logit, without a difference
             terms = self._outcome(torch.where(hit, z, -z))
             terms = terms if weight is None else torch.where(hit, weight * terms, terms)
         # of a batch without a known label the sum is 0, and so is the mean
@@ -133,15 +136,11 @@ def check_binary_pair(logits: Any, labels: Any) -> None:
     if not (isinstance(logits, Tensor) and isinstance(labels, Tensor)):
         kinds = f"{type(logits).__name__} and {type(labels).__name__}"
         raise refuse("logits and labels as tensors", kinds, "convert with torch.as_tensor")
-    for name, one in (("logits", logits), ("labels", labels)):
-        if one.layout != torch.strided or one.is_quantized or one.is_complex():
-            raise refuse(f"{name} as a dense tensor of real numbers", kind_of(one), f"convert with {name}.to_dense()")
-    if logits.dtype not in FLOATING:
-        raise refuse("logits of a floating dtype of 16 bits or more", str(logits.dtype), "convert with logits.float()")
-    if labels.is_floating_point() and labels.dtype not in FLOATING:
-        raise refuse(
-            "labels of integers, bool or a floating dtype of 16 bits or more", str(labels.dtype), "convert them"
-        )
+    check_floating(logits, name="logits")
+    if labels.layout != torch.strided or labels.is_quantized or labels.is_complex():
+        raise refuse("labels as a dense tensor of real numbers", kind_of(labels), "convert with labels.to_dense()")
+    if labels.is_floating_point():
+        check_floating(labels, name="labels")
     if logits.dim() == 0:
         raise refuse("logits of shape (N, L)", "a scalar", "pass one row a sample, one column a label")
     if labels.shape != logits.shape:
@@ -162,3 +161,94 @@ def check_binary_pair(logits: Any, labels: Any) -> None:
             wrong = labels[~right].reshape(-1)[0].item()
             expected = "targets in [0, 1], or -1 where missing" if soft else "labels 1, 0, or -1 where missing"
             raise refuse(expected, f"{wrong:g}", "code missing labels as -1")
+
+
+class BinaryCrossEntropyLoss(BinaryLoss):
+    """−log of the probability of each label's outcome: ``torch.nn.BCEWithLogitsLoss`` with support for missing labels (-1).
+
+    Args:
+        pos_weight: (L,) or () weight of the positive terms, or None.
+        reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
+
+    Examples:
+        >>> import torch
+        >>> BinaryCrossEntropyLoss()(torch.tensor([[2.0, -1.0]]), torch.tensor([[1, -1]]))
+        tensor(0.1269)
+    """
+
+    def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return −log p."""
+        return -log_p
+
+
+class BinaryFocalLoss(BinaryLoss):
+    """(1 − p)^γ · (−log p) of the probability p of each label's outcome; per label equal to ``FocalLoss`` of two classes.
+
+    Lin et al. (2017) trained object detectors with it, where nearly all labels are negative.
+
+    Args:
+        gamma: γ ≥ 0; 0 is binary cross-entropy.
+        pos_weight: (L,) or () weight of the positive terms, or None. The loss of Lin et al. with α is 1 − α times this one
+            with ``pos_weight`` = α / (1 − α).
+        detach_weight: Treat (1 − p)^γ as a constant in the gradient.
+        reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
+
+    Examples:
+        >>> import torch
+        >>> BinaryFocalLoss(2.0)(torch.tensor([[2.0, -1.0]]), torch.tensor([[1, 1]]))
+        tensor(0.3518)
+
+    References:
+        Lin et al. 2017, Focal Loss for Dense Object Detection, Eq. 4 and 5.
+    """
+
+    def __init__(
+        self,
+        gamma: NonNegative,
+        pos_weight: PosWeight | None = None,
+        *,
+        detach_weight: bool = False,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(pos_weight=pos_weight, reduction=reduction)
+        self.gamma = gamma
+        self.detach_weight = detach_weight
+
+    def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return (1 − p)^γ · (−log p)."""
+        return weighted_nll(FocalScore(self.gamma).weight, log_p, log_not_p, detach_weight=self.detach_weight)
+
+
+class BinaryLabelSmoothingLoss(BinaryLoss):
+    """Binary cross-entropy against smoothed targets; per label equal to ``LabelSmoothingLoss`` of two classes.
+
+    Args:
+        smoothing: α in [0, 1).
+        spread: ``"all"`` gives the targets (1 − α) t + α/2; ``"others"`` gives 1 − α for a label of 1 and α for a label of 0.
+        pos_weight: (L,) or () weight of the positive labels' terms, or None.
+        reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
+
+    Examples:
+        >>> import torch
+        >>> BinaryLabelSmoothingLoss(0.1, spread="others")(torch.tensor([[2.0]]), torch.tensor([[1]]))
+        tensor(0.3269)
+
+    References:
+        Müller et al. 2019, When Does Label Smoothing Help?
+    """
+
+    def __init__(
+        self,
+        smoothing: Annotated[float, Number(0, 1, open_high=True)],
+        spread: Literal["all", "others"] = "all",
+        **options: Unpack[BinaryOptions],
+    ) -> None:
+        super().__init__(**options)
+        self.smoothing = smoothing
+        self.spread = spread
+
+    def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return −(1 − u/2) log p − u/2 · log(1 − p), u being the weight of the uniform distribution."""
+        # two classes: t = (1 − u) e_y + u/2, so that the other outcome has the weight u/2
+        half = uniform_part(self.smoothing, self.spread, 2) / 2
+        return -log_p if half == 0 else -(1 - half) * log_p - half * log_not_p

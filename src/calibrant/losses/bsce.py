@@ -51,4 +51,5 @@ class BSCELoss(RowLoss):
             distance = with_bounded_gradient(distance)
         else:
             distance = Distance(self.norm)(logits.detach(), labels)
+        # Distance is Σ_k |p_k − [k = y]|^β = ‖p − e_y‖_β^β, so that the norm to the power γ is it to the power γ/β
         return positive_power(distance, self.gamma / self.norm) * row_nll(logits, labels)

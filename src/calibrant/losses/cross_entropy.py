@@ -1,12 +1,18 @@
-"""Cross-entropy, the negative log-likelihood of the true class."""
+"""Losses whose target is a distribution over classes: cross-entropy, label smoothing, and the Brier score."""
 
+from typing import Annotated, Literal, Unpack
+
+import torch
 from torch import Tensor
 
-from calibrant._objective.rows import soft_cross_entropy
-from calibrant._objective.true_class import row_nll
-from calibrant.losses.loss import RowLoss
+from calibrant._core.constraints import Number
+from calibrant._core.warn import warn_user
+from calibrant._objective.statistics import CrossEntropy, Distance, promoted
+from calibrant._objective.true_class import row_nll, soft_pair
+from calibrant.errors import UsageWarning
+from calibrant.losses.loss import LossOptions, RowLoss
 
-__all__ = ["CrossEntropyLoss"]
+__all__ = ["BrierLoss", "CrossEntropyLoss", "LabelSmoothingLoss"]
 
 
 class CrossEntropyLoss(RowLoss):
@@ -29,4 +35,89 @@ class CrossEntropyLoss(RowLoss):
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k q_k log p_k (N,)."""
-        return soft_cross_entropy(logits, targets)
+        # KL(q‖p) + H(q): minimal at p = q, with the gradient p − q in the logits
+        q, log_p = soft_pair(logits, targets)
+        return -(q * log_p).sum(dim=1)
+
+
+class LabelSmoothingLoss(RowLoss):
+    """Cross-entropy against a smoothed target, minimised where the prediction equals that target.
+
+    Args:
+        smoothing: α in (−1, 1). A negative α makes the target sharper than the label (tried and rejected by Wang et al.
+            2021 §5.2) and issues a ``UsageWarning``.
+        spread: ``"all"`` gives the target (1 − α) e_y + α/K, torch's form (Wang et al. 2021 Eq. 1); ``"others"`` gives
+            1 − α for the true class and α/(K − 1) for each other (Müller et al. 2019 as in Mukhoti et al. 2020).
+            ``"others"`` with α equals ``"all"`` with αK/(K − 1).
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) weights of the true class, or None.
+        ignore_index: Rows with this label are ignored.
+
+    Examples:
+        >>> import torch
+        >>> LabelSmoothingLoss(0.1, spread="others")(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+        tensor(0.3269)
+    """
+
+    def __init__(
+        self,
+        smoothing: Annotated[float, Number(-1, 1, open_low=True, open_high=True)],
+        spread: Literal["all", "others"] = "all",
+        **options: Unpack[LossOptions],
+    ) -> None:
+        super().__init__(**options)
+        self.smoothing = smoothing
+        if self.smoothing < 0:
+            warn_user(
+                f"expected smoothing ≥ 0, got {self.smoothing:g}: the loss is unbounded below, so training may diverge; "
+                "choose 0 or more",
+                UsageWarning,
+            )
+        self.spread = spread
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return −Σ_k t_k log p_k (N,) for the smoothed target t."""
+        return CrossEntropy(uniform_part(self.smoothing, self.spread, logits.shape[1]))(logits, labels)
+
+    def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return −Σ_k t_k log p_k (N,) for t = (1 − u) q + u/K."""
+        uniform = uniform_part(self.smoothing, self.spread, logits.shape[1])
+        # smoothing is linear in the target, so that it acts on q as it does on e_y
+        q, log_p = soft_pair(logits, targets.to(promoted(logits).dtype) * (1 - uniform) + uniform / logits.shape[1])
+        return -(q * log_p).sum(dim=1)
+
+
+def uniform_part(smoothing: float, spread: str, classes: int) -> float:
+    """Return u, the weight of the uniform distribution in the smoothed target: α, or αK/(K − 1) if spread over the others."""
+    # α/(K − 1) at each other class is u/K there, so u = αK/(K − 1)
+    return smoothing if spread == "all" else smoothing * classes / (classes - 1)
+
+
+class BrierLoss(RowLoss):
+    """Σ_k (p_k − [k = y])², in [0, 2]: summed over classes, K times ``torch.nn.MSELoss`` of the probabilities.
+
+    A proper loss. Its gradient is bounded and vanishes for confidently misclassified samples, so it needs a larger learning
+    rate than cross-entropy.
+
+    Args:
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Rows with this label are ignored.
+
+    Examples:
+        >>> import torch
+        >>> BrierLoss()(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
+        tensor(0.1400)
+
+    References:
+        Brier 1950, Verification of Forecasts Expressed in Terms of Probability. Mukhoti et al. 2020 §4.
+    """
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return Σ_k (p_k − [k = y])² (N,)."""
+        return Distance()(logits, labels)
+
+    def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return Σ_k (p_k − q_k)² (N,), which differs from the expectation over labels by a constant."""
+        p = torch.softmax(promoted(logits), dim=1)
+        return (p - targets.to(p.dtype)).square().sum(dim=1)

@@ -9,11 +9,11 @@ from torch.nn import functional as F
 
 from calibrant._core.constraints import NonNegative
 from calibrant._core.numerics import row_chunks
-from calibrant._objective.blocks import in_blocks
-from calibrant._objective.rows import weighted_rows
+from calibrant._objective.batch import true_class_log_probs
+from calibrant._objective.statistics import in_blocks
 from calibrant._objective.true_class import argmax, nll_with_logits
 from calibrant.losses.loss import LossOptions, RowLoss
-from calibrant.scores import power_of_rest
+from calibrant.scores import power_of_rest, weighted_nll
 
 __all__ = ["DualFocalLoss"]
 
@@ -57,7 +57,7 @@ class DualFocalLoss(RowLoss):
             log_sum = log_not_p - F.logsigmoid(log_ratio)
             return power_of_rest(torch.where(exists, log_sum, log_not_p), self.gamma)
 
-        return weighted_rows(logits, labels, weight_of=weight_of, detach_weight=self.detach_weight)
+        return weighted_nll(weight_of, *true_class_log_probs(logits, labels), detach_weight=self.detach_weight)
 
 
 def class_below(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,21 @@
-"""Focal loss (1 − p_y)^γ · (−log p_y), finite in value and gradient at every margin."""
+"""The focal losses (1 ∓ p_y)^γ · (−log p_y), with γ fixed, scheduled or by sample, finite in value and gradient at every margin."""
 
+from collections.abc import Sequence
+from typing import Unpack
+
+import torch
 from torch import Tensor
 
-from calibrant._objective.rows import weighted_soft_rows
-from calibrant.losses.loss import ScoreLoss
-from calibrant.scores import FocalScore
+from calibrant._core.constraints import Count, Epoch, Level, NonNegative
+from calibrant._core.numerics import log1mexp
+from calibrant._core.warn import warn_user
+from calibrant._objective.statistics import Distance
+from calibrant._objective.true_class import soft_pair
+from calibrant.errors import UsageWarning
+from calibrant.losses.loss import LossOptions, RowLoss, ScoreLoss, WeightedNLL, steps
+from calibrant.scores import INVERSE_FOCAL_LIMIT, FocalScore, InverseFocalScore, power_of_rest
 
-__all__ = ["FocalLoss"]
+__all__ = ["FocalCalibrationLoss", "FocalLoss", "InverseFocalLoss", "SampleDependentFocalLoss", "ScheduledFocalLoss"]
 
 
 class FocalLoss(ScoreLoss):
@@ -37,4 +46,177 @@ class FocalLoss(ScoreLoss):
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k q_k (1 − p_k)^γ log p_k (N,) (Mukhoti et al. 2020, Appendix A)."""
-        return weighted_soft_rows(logits, targets, weight_of=self.score.weight, detach_weight=self.detach_weight)
+        q, log_p = soft_pair(logits, targets, excluded=-1.0)  # a logarithm at which the weight is finite
+        return (q * self.of(log_p, log1mexp(log_p.clamp_max(-torch.finfo(log_p.dtype).tiny)))).sum(dim=1)
+
+
+class InverseFocalLoss(ScoreLoss):
+    """Inverse focal loss: its minimiser is more confident than the true probabilities.
+
+    Wang et al. (2021) report that regularisers which improve the calibration of the raw confidences make them less
+    informative about how hard a sample is, and that this loss, which does the opposite, gives a lower calibration error
+    after temperature scaling.
+
+    Args:
+        gamma: γ ≥ 0; 0 is cross-entropy, the paper plots 1, 2 and 3. Above 3.5911 the loss increases with p_y on an
+            interval, where its gradient lowers p_y: a ``UsageWarning`` is raised.
+        detach_weight: Treat (1 + p_y)^γ as a constant in the gradient; only then do samples with a high p_y have a larger
+            gradient than under cross-entropy.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Rows with this label are ignored.
+
+    Examples:
+        >>> import torch
+        >>> InverseFocalLoss(gamma=1.0)(torch.tensor([[1.0, 0.5, -0.5]]), torch.tensor([0]))
+        tensor(0.9343)
+
+    References:
+        Wang, Feng, Zhang 2021, Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence, Eq. 4.
+    """
+
+    score_type = InverseFocalScore
+
+    def __init__(self, gamma: NonNegative, detach_weight: bool = False, **options: Unpack[LossOptions]) -> None:
+        super().__init__(gamma, detach_weight, **options)
+        # φ′(p) = −(1 + p)^(γ − 1) (γ log p + (1 + p)/p) is above 0 on an interval of p once γ exceeds the limit
+        if self.gamma > INVERSE_FOCAL_LIMIT and not self.detach_weight:
+            warn_user(
+                f"expected gamma ≤ {INVERSE_FOCAL_LIMIT:.4f}, got {self.gamma:g}: the loss increases with p_y on an "
+                "interval, where its gradient lowers p_y; choose a smaller gamma or detach_weight=True",
+                UsageWarning,
+            )
+
+
+class ScheduledFocalLoss(WeightedNLL):
+    """Focal loss with γ = ``gammas[i]`` from the i-th milestone on: call ``set_epoch`` at the start of each epoch.
+
+    FLSc-531 of the code of Mukhoti et al. (2020) is ``ScheduledFocalLoss((5, 3, 1), (100, 250))``. The epoch is in
+    ``state_dict``, so training resumes with the γ of that epoch.
+
+    Args:
+        gammas: γ ≥ 0 of each stage, one more than milestones.
+        milestones: Epochs (counted from 0) at which the next stage begins, increasing.
+        detach_weight: Treat (1 − p_y)^γ as a constant in the gradient.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Rows with this label are ignored.
+
+    Examples:
+        >>> loss = ScheduledFocalLoss(gammas=(5.0, 3.0, 1.0), milestones=(100, 250))
+        >>> loss.set_epoch(100)
+        >>> loss.gamma
+        tensor(3., dtype=torch.float64)
+    """
+
+    gamma: Tensor
+    epoch: Tensor
+
+    def __init__(
+        self,
+        gammas: Sequence[NonNegative],
+        milestones: Sequence[Count],
+        detach_weight: bool = False,
+        **options: Unpack[LossOptions],
+    ) -> None:
+        super().__init__(detach_weight, **options)
+        self.gammas, self.milestones = steps(gammas, milestones, between="milestones")
+        # a tensor: a compiled graph then takes the next stage's γ without being compiled again
+        self.register_buffer("gamma", torch.tensor(self.gammas[0], dtype=torch.float64))
+        self.register_buffer("epoch", torch.tensor(0))
+
+    def set_epoch(self, epoch: Epoch) -> None:
+        """Set γ to that of ``epoch`` (≥ 0)."""
+        self.epoch.fill_(epoch)
+        # as many milestones are passed as stages
+        self.gamma.fill_(self.gammas[sum(milestone <= epoch for milestone in self.milestones)])
+
+    def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return (1 − p)^γ with the γ of the epoch."""
+        return power_of_rest(log_not_p, self.gamma.to(log_p.dtype))
+
+
+class SampleDependentFocalLoss(WeightedNLL):
+    """Focal loss with a γ for each sample, chosen at each step by its p_y.
+
+    The defaults are FLSD-53: γ = 5 where p_y < 0.2, else 3. FLSD-52 of the authors' code has three intervals:
+    ``gammas=(5, 3, 2), thresholds=(0.2, 0.5)``. The authors choose γ so that the gradient equals that of cross-entropy
+    at p₀: ``calibrant.theory.gamma_from_threshold`` returns 4.85 at .2 and 3.07 at .25.
+
+    Args:
+        gammas: γ ≥ 0 of each interval of p_y, one more than thresholds, from the lowest p_y up.
+        thresholds: Increasing, in (0, 1); p_y equal to one belongs to the interval above it.
+        detach_weight: Treat (1 − p_y)^γ as a constant in the gradient. γ itself is always a constant there.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Rows with this label are ignored.
+
+    Examples:
+        >>> SampleDependentFocalLoss().gamma_of(torch.tensor([0.1, 0.2, 0.9]))
+        tensor([5., 3., 3.])
+
+    References:
+        Mukhoti et al. 2020, Calibrating Deep Neural Networks using Focal Loss, §5 (FLSD).
+    """
+
+    def __init__(
+        self,
+        gammas: Sequence[NonNegative] = (5.0, 3.0),
+        thresholds: Sequence[Level] = (0.2,),
+        detach_weight: bool = False,
+        **options: Unpack[LossOptions],
+    ) -> None:
+        super().__init__(detach_weight, **options)
+        self.gammas, self.thresholds = steps(gammas, thresholds, between="thresholds")
+
+    def gamma_of(self, p: Tensor) -> Tensor:
+        """Return the γ of each true-class probability ``p``, elementwise and without gradient."""
+        with torch.no_grad():
+            gamma = torch.full_like(p, self.gammas[0])
+            # thresholds increase, so that the last one that p reaches decides
+            for threshold, above in zip(self.thresholds, self.gammas[1:], strict=True):
+                gamma.masked_fill_(p >= threshold, above)
+            return gamma
+
+    def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return (1 − p)^γ(p)."""
+        return power_of_rest(log_not_p, self.gamma_of(torch.exp(log_p)))
+
+
+class FocalCalibrationLoss(RowLoss):
+    """(1 − p_y)^γ · (−log p_y) + λ Σ_k (p_k − [k = y])²: the proper Brier score moves the minimiser towards the true probabilities.
+
+    Args:
+        gamma: γ ≥ 0.
+        strength: λ ≥ 0.
+        detach_weight: Treat (1 − p_y)^γ as a constant in the gradient.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Rows with this label are ignored.
+
+    Examples:
+        >>> import torch
+        >>> FocalCalibrationLoss(3.0)(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
+        tensor(0.1496)
+
+    References:
+        Liang et al. 2024, Calibrating Deep Neural Network using Euclidean Distance, Eq. 5.
+    """
+
+    def __init__(
+        self,
+        gamma: float = 3.0,
+        strength: NonNegative = 1.0,
+        detach_weight: bool = False,
+        **options: Unpack[LossOptions],
+    ) -> None:
+        super().__init__(**options)
+        self.focal = FocalLoss(gamma, detach_weight)
+        self.gamma, self.detach_weight = self.focal.gamma, self.focal.detach_weight
+        self.strength = strength
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return (1 − p_y)^γ · (−log p_y) + λ Σ_k (p_k − [k = y])² (N,)."""
+        # the gradient of the Brier score is added in place to that of the focal loss: one N × K matrix for both
+        logits, brier = Distance().with_logits(logits, labels)
+        return self.focal.rows(logits, labels) + self.strength * brier

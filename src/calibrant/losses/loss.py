@@ -1,4 +1,4 @@
-"""Base classes of all losses: called on (logits, labels), with ``ignore_index``, class weights and reduction as in torch.
+"""Base classes of all losses, called on (logits, labels) with the options of torch, and their weighted sum.
 
 To write your own, subclass ``RowLoss`` with one method:
 
@@ -16,24 +16,27 @@ from typing import ClassVar, Protocol, TypedDict, TypeVar, Unpack, runtime_check
 import torch
 from torch import Tensor, nn
 
+from calibrant._core import config
 from calibrant._core.calls import PublicCalls
-from calibrant._core.check import refuse
-from calibrant._core.config import shown
+from calibrant._core.check import check_number, refuse, shown
 from calibrant._core.constraints import NonNegative
-from calibrant._objective.arguments import ClassWeight, IgnoredLabel, check_rows
 from calibrant._objective.batch import (
     Batch,
+    ClassWeight,
+    IgnoredLabel,
     Places,
     Reduction,
-    evaluate,
+    check_rows,
     no_soft_form,
     reduce_rows,
+    soft_batch,
     true_class_log_probs,
 )
 from calibrant.data.predictions import Predictions
+from calibrant.errors import InputError
 from calibrant.scores import FocalScore, InverseFocalScore, log_probs_from_nll, weighted_nll
 
-__all__ = ["Loss", "RowLoss", "WeightedNLL"]
+__all__ = ["Loss", "RowLoss", "Weighted", "WeightedNLL"]
 
 T = TypeVar("T", int, float)
 
@@ -72,11 +75,12 @@ class Loss(nn.Module, metaclass=PublicCalls):
         super().__init__()
         self.reduction: Reduction = reduction
         self.ignore_index = ignore_index
+        # a buffer moves with the module and is saved with it
         self.register_buffer("weight", weight)
 
     def extra_repr(self) -> str:
         """Show the arguments that are not the defaults."""
-        return shown(self, defaults=False)
+        return config.shown(self, defaults=False)
 
     def batch(self, logits: Tensor, labels: Tensor) -> Batch:
         """Return a batch of ``logits`` and integer ``labels``, checked and flattened to (N, K) and (N,)."""
@@ -137,16 +141,15 @@ class RowLoss(Loss):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the reduced loss: see ``Loss.forward``."""
-        return evaluate(
-            self.rows,
-            logits,
-            labels,
-            name=type(self).__name__,
-            soft_rows=self.soft_rows,
-            reduction=self.reduction,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-        )
+        if isinstance(labels, Tensor) and labels.is_floating_point():
+            matrix, targets, shape = soft_batch(logits, labels, weight=self.weight)
+            terms = self.soft_rows(matrix, targets)
+            # a distribution over classes has no single class weight: every row counts 1
+            return reduce_rows(terms, torch.ones_like(terms), self.reduction, shape)
+        batch = self.batch(logits, labels)
+        # torch's weighted mean, Σ w_y l / Σ w_y: a class of weight 0 does not count
+        terms = batch.mask(self.rows(batch.logits, batch.labels)) * batch.weights
+        return reduce_rows(terms, batch.weights, self.reduction, batch.shape)
 
 
 class WeightedNLL(RowLoss):
@@ -183,6 +186,7 @@ class WeightedNLL(RowLoss):
         check_rows(nll, name="nll")
         if log_not_p is not None:
             check_rows(log_not_p, name="log_not_p", like=nll)
+        # the nll holds p alone: log(1 − p) is that of 1 − exp(−nll), as precise as the dtype keeps an nll near 0
         log_p, rest = log_probs_from_nll(nll)
         terms = self.of(log_p, rest if log_not_p is None else log_not_p)
         return reduce_rows(terms, torch.ones_like(terms), self.reduction, terms.shape)
@@ -231,3 +235,51 @@ class Adaptive(Protocol):
 
     def update(self, validation: Predictions) -> None:
         """Update the loss from the validation predictions after an epoch."""
+
+
+class Weighted(Loss):
+    """Σ_i w_i · loss_i(logits, labels).
+
+    Args:
+        pairs: (w, loss) pairs with w ≥ 0; all losses share one reduction and one ignored label.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.losses import BrierLoss, FocalLoss
+        >>> loss = Weighted((1.0, FocalLoss(1.0)), (0.5, BrierLoss()))
+        >>> loss(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
+        tensor(0.1770)
+    """
+
+    def __init__(self, *pairs: tuple[float, Loss]) -> None:
+        if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+            raise refuse("pairs (w, loss)", shown(pairs), "write Weighted((1.0, FocalLoss(3.0)), (0.5, BrierLoss()))")
+        if not all(isinstance(loss, Loss) for _, loss in pairs):
+            raise refuse(
+                "losses of calibrant.losses", ", ".join(type(loss).__name__ for _, loss in pairs), "pass those"
+            )
+        first = pairs[0][1]
+        if any((loss.reduction, loss.ignore_index) != (first.reduction, first.ignore_index) for _, loss in pairs):
+            raise InputError("terms of one reduction and one ignore_index", "several", "give all losses the same")
+        super().__init__(reduction=first.reduction, weight=first.weight, ignore_index=first.ignore_index)
+        self.scales = tuple(check_number(scale, name="each weight", low=0) for scale, _ in pairs)
+        self.terms = nn.ModuleList(loss for _, loss in pairs)
+
+    @property
+    def pairs(self) -> tuple[tuple[float, Loss], ...]:
+        """Each (w, loss)."""
+        return tuple(
+            (scale, loss) for scale, loss in zip(self.scales, self.terms, strict=True) if isinstance(loss, Loss)
+        )
+
+    def extra_repr(self) -> str:
+        """Show the weights; the losses show themselves."""
+        return f"scales={self.scales}"
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the reduced loss: see ``Loss.forward``."""
+        values: list[Tensor] = [loss(logits, labels) for loss in self.terms]
+        total = self.scales[0] * values[0]
+        for scale, value in zip(self.scales[1:], values[1:], strict=True):
+            total = total + scale * value
+        return total

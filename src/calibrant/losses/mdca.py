@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calibrant._core.constraints import NonNegative
 from calibrant._core.numerics import row_chunks
-from calibrant._objective.blocks import gradient_in_blocks, in_blocks, promoted
+from calibrant._objective.statistics import gradient_in_blocks, in_blocks, promoted
 from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
 __all__ = ["MDCALoss"]

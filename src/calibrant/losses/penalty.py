@@ -1,4 +1,4 @@
-"""Base classes of losses that add a penalty to another loss.
+"""Losses that add a penalty to another loss: the base classes, and the penalties of single rows.
 
 To write your own, subclass ``RowPenalty``, or ``BatchPenalty`` if the penalty depends on the whole batch at once:
 
@@ -8,21 +8,30 @@ To write your own, subclass ``RowPenalty``, or ``BatchPenalty`` if the penalty d
 """
 
 from abc import abstractmethod
-from typing import Annotated, TypedDict
+from typing import Annotated, TypedDict, Unpack
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from calibrant._core.check import refuse
-from calibrant._core.constraints import Kind, NonNegative
-from calibrant._objective.arguments import ClassWeight, IgnoredLabel
-from calibrant._objective.batch import Batch, Reduction, reduce_rows
-from calibrant.errors import InputError
+from calibrant._core.constraints import Kind, NonNegative, Number, Real
+from calibrant._core.warn import warn_user
+from calibrant._objective.batch import Batch, ClassWeight, IgnoredLabel, Reduction, reduce_rows
+from calibrant._objective.statistics import Entropy, Largest, Margin, Norm
+from calibrant.errors import InputError, UsageWarning
 from calibrant.losses.cross_entropy import CrossEntropyLoss
 from calibrant.losses.loss import Loss, RowLoss
 
-__all__ = ["BatchPenalty", "Penalty", "RowPenalty"]
-
+__all__ = [
+    "ACLSLoss",
+    "BatchPenalty",
+    "EntropyRegularizedLoss",
+    "LpNormLoss",
+    "MarginLabelSmoothingLoss",
+    "Penalty",
+    "RowPenalty",
+]
 
 AnyLoss = Annotated[Loss, Kind(Loss, "pass one, or None", "a loss of calibrant.losses")]
 
@@ -69,6 +78,7 @@ class Penalty(Loss):
             raise InputError(
                 "reduction, weight and ignore_index on the base", "others next to it", "give them to the base"
             )
+        # the base's options hold for the sum, so that both terms are reduced over the same rows
         self.base = base
         self.reduction = base.reduction
         self.weight = base.weight
@@ -127,6 +137,7 @@ class RowPenalty(Penalty):
         batch = self.batch(logits, labels)
         passed, terms = self.penalty(batch.logits, batch.labels)
         value = self.of_base(passed, batch)
+        # the divisor Σ w_y is the base's own, so that λ means the same with and without class weights
         penalty = reduce_rows(batch.mask(terms), batch.weights, self.reduction, batch.shape)
         return value + self.strength * penalty
 
@@ -164,6 +175,7 @@ class BatchPenalty(Penalty):
         batch = self.batch(logits, labels)
         kept = batch.kept.to(batch.weights.dtype)
         passed, penalty = self.penalty(batch.logits, batch.labels, kept)
+        # a sum grows with the batch, the penalty does not: times N it keeps its share of the loss
         scale = self.strength * (kept.sum() if self.reduction == "sum" else 1.0)
         return self.of_base(passed, batch) + scale * penalty.to(batch.weights.dtype)
 
@@ -174,3 +186,149 @@ def _agree(base: Loss, reduction: str, weight: Tensor | None, ignore_index: int)
         base.weight is not None and (weight is base.weight or torch.equal(weight.to(base.weight), base.weight))
     )
     return own and reduction in ("mean", base.reduction) and ignore_index in (-100, base.ignore_index)
+
+
+class EntropyRegularizedLoss(RowPenalty):
+    """base − α H(p), H = −Σ_k p_k log p_k, averaged over samples.
+
+    Args:
+        strength: α ≥ 0.
+        base: The loss to which the penalty is added; None is cross-entropy.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; with ``base``, set this and the next two arguments there.
+        weight: (K,) class weights, or None; the entropy is not weighted.
+        ignore_index: Rows with this label are ignored.
+
+    Examples:
+        >>> import torch
+        >>> EntropyRegularizedLoss(0.1)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+        tensor(0.0904)
+
+    References:
+        Pereyra et al. 2017, Regularizing Neural Networks by Penalizing Confident Output Distributions, Eq. 2.
+    """
+
+    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``logits`` for the base, and −H(p) (N,)."""
+        passed, entropy = Entropy().with_logits(logits, labels)
+        return passed, -entropy
+
+
+class LpNormLoss(RowPenalty):
+    """base + λ ‖z‖_p, averaged over samples.
+
+    The norm is that of the raw logits: adding a constant to a row changes the loss, but not the probabilities.
+
+    Args:
+        strength: λ; Wang et al. choose .05 on CIFAR-10 and .01 elsewhere; with many classes, training fails for λ ≥ .05.
+            A negative λ rewards large logits (tried and rejected in their §5.2) and issues a ``UsageWarning``.
+        p: Order of the norm, ≥ 1.
+        base: The loss to which the penalty is added; None is cross-entropy.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; with ``base``, set this and the next two arguments there.
+        weight: (K,) class weights, or None; the penalty is not weighted.
+        ignore_index: Rows with this label are ignored.
+
+    Examples:
+        >>> import torch
+        >>> LpNormLoss(0.1)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+        tensor(0.3269)
+
+    References:
+        Wang et al. 2021 §3; Joo, Chung 2020, Revisiting Explicit Regularization in Neural Networks for
+        Well-Calibrated Predictive Uncertainty.
+    """
+
+    def __init__(self, strength: Real, p: Annotated[float, Number(1)] = 1.0, **options: Unpack[PenaltyOptions]) -> None:
+        super().__init__(strength, **options)
+        self.p = p
+        if self.strength < 0:
+            warn_user(
+                f"expected strength ≥ 0, got {self.strength:g}: the loss rewards large logits and is unbounded below, so "
+                "training may diverge; choose 0 or more",
+                UsageWarning,
+            )
+
+    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``logits`` for the base, and ‖z‖_p (N,)."""
+        return Norm(self.p).with_logits(logits, labels)
+
+
+class ACLSLoss(RowPenalty):
+    """base + λ (λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)²), the mean over the K − 1 other classes.
+
+    This follows the authors' code: z_top is a constant in the gradient of the second term, and the first term depends on
+    the absolute size of z_top, so adding a constant to all logits of a row changes the loss.
+
+    Args:
+        strength: λ ≥ 0.
+        margin: m ≥ 0.
+        top: λ₁ ≥ 0.
+        others: λ₂ ≥ 0.
+        base: The loss to which the penalty is added; None is cross-entropy.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; with ``base``, set this and the next two arguments there.
+        weight: (K,) class weights, or None; the penalty is not weighted.
+        ignore_index: Rows with this label are ignored.
+
+    Examples:
+        >>> import torch
+        >>> ACLSLoss(0.1, margin=1.0)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+        tensor(0.2369)
+
+    References:
+        Park, Noh, Ham 2023, ACLS: Adaptive and Conditional Label Smoothing for Network Calibration, Eq. 16.
+    """
+
+    def __init__(
+        self,
+        strength: NonNegative = 0.1,
+        margin: NonNegative = 10.0,
+        top: NonNegative = 1.0,
+        others: NonNegative = 0.1,
+        **options: Unpack[PenaltyOptions],
+    ) -> None:
+        super().__init__(strength, **options)
+        self.margin = margin
+        self.top = top
+        self.others = others
+
+    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``logits`` for the base, and λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)² (N,)."""
+        logits, excess = Margin(self.margin, power=2, attached=False).with_logits(logits, labels)
+        logits, largest = Largest().with_logits(logits, labels)
+        # Eq. 16 averages over the K − 1 other classes; the largest itself exceeds the margin by nothing
+        others = excess * (self.others / (logits.shape[1] - 1))
+        return logits, self.top * F.relu(largest - self.margin).square() + others
+
+
+class MarginLabelSmoothingLoss(RowPenalty):
+    """base + λ · mean_k max(0, max_j z_j − z_k − m), averaged over samples.
+
+    Label smoothing penalises every difference of logits; this loss penalises only differences beyond the margin, so that
+    the classes can stay separated.
+
+    Args:
+        strength: λ ≥ 0.
+        margin: m ≥ 0, of the order of 6 to 10.
+        base: The loss to which the penalty is added; None is cross-entropy.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; with ``base``, set this and the next two arguments there.
+        weight: (K,) class weights, or None; the penalty is not weighted.
+        ignore_index: Rows with this label are ignored.
+
+    Examples:
+        >>> import torch
+        >>> MarginLabelSmoothingLoss(0.1, margin=1.0)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+        tensor(0.1769)
+
+    References:
+        Liu et al. 2022, The Devil is in the Margin: Margin-based Label Smoothing for Network Calibration, Eq. 9.
+    """
+
+    def __init__(
+        self, strength: NonNegative = 0.1, margin: NonNegative = 10.0, **options: Unpack[PenaltyOptions]
+    ) -> None:
+        super().__init__(strength, **options)
+        self.margin = margin
+
+    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``logits`` for the base, and mean_k max(0, max_j z_j − z_k − m) (N,)."""
+        passed, excess = Margin(self.margin, power=1, attached=True).with_logits(logits, labels)
+        return passed, excess / logits.shape[1]

@@ -55,6 +55,7 @@ class SoftBinnedECELoss(BatchPenalty):
         confidence = confidence.to(torch.float64)
         centres = (torch.arange(self.bins, dtype=torch.float64, device=logits.device) + 0.5) / self.bins
         distance = (confidence[:, None] - centres).square() / self.temperature
+        # Σ_b of a row's memberships is 1, so that Σ_b S_b = N as for hard bins
         membership = torch.softmax(-distance, dim=1) * kept[:, None].to(torch.float64)
         size = membership.sum(dim=0)
         gap = (membership * ((predicted == labels).to(torch.float64) - confidence)[:, None]).sum(dim=0)

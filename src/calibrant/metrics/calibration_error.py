@@ -11,7 +11,6 @@ from calibrant.binning.row_sums import confidence_for
 from calibrant.data.checks import Data, Rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
-from calibrant.functional.formulas import unweighted_errors
 from calibrant.metrics._base import Norm, SketchMetric, SumMetric
 from calibrant.metrics._binned import BinnedMetric, GapMetric, null_tables
 from calibrant.statistics.binned import BinnedRows
@@ -167,7 +166,8 @@ class ACE(BinnedMetric):
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the mean |gap| (…) over non-empty bins of tables (…, B)."""
-        return unweighted_errors(table)
+        filled = (table.count > 0).sum().clamp_min(1)
+        return table.gap.abs().sum(dim=-1) / filled
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,19 @@ from torch import Tensor
 from calibrant._core.constraints import checked
 from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
+from calibrant._kernels.cpu import RowStatistics
 from calibrant.binning import BinTable
 from calibrant.binning.row_sums import plain_scores
 from calibrant.data.checks import Data, need_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
-from calibrant.functional.formulas import brier_rows
 from calibrant.metrics._base import MeanMetric, MeanState, SumMetric
 from calibrant.metrics._binned import BinnedMetric
 from calibrant.statistics.interval import Excess
 
 __all__ = ["NLL", "Brier", "CalibrationLoss", "Entropy", "RefinementLoss", "SplitNLL", "entropy_rows"]
+
+_COLUMNS = 8  # numbers of a row that are at hand at once
 
 
 @dataclass(frozen=True)
@@ -296,3 +298,35 @@ class RefinementLoss(ScorePart):
 def _cross(rate: Tensor, mean: Tensor) -> Tensor:
     """Return −a log c − (1 − a) log(1 − c), with 0 log 0 = 0."""
     return -torch.xlogy(rate, mean) - torch.xlogy(1 - rate, 1 - mean)
+
+
+def brier_rows(predictions: Predictions) -> Tensor:
+    """Return Σ_k (p_k − y_k)² of each row (N,) float64, in row chunks."""
+    labels = predictions.need_labels()
+    if predictions.given_probs is None and predictions.float64_sums is not None:
+        return _brier(predictions.float64_sums, labels)
+    terms = torch.empty(len(predictions), dtype=torch.float64, device=predictions.logits.device)
+    for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
+        if predictions.given_probs is not None:
+            p = predictions.given_probs[rows].to(torch.float64, copy=True)
+        else:
+            p = (predictions.logits[rows].double() - predictions.log_norm[rows, None]).exp_()
+        index = labels[rows, None]
+        p.scatter_add_(1, index, p.new_full(index.shape, -1.0))
+        torch.sum(p.square_(), dim=1, out=terms[rows])
+    return terms
+
+
+def _brier(sums: RowStatistics, labels: Tensor) -> Tensor:
+    """Return Σ_k (p_k − y_k)² (N,) from sums of rows, without the difference of near numbers where the label is decided."""
+    if sums.square is None or sums.at_label is None:
+        raise ValueError("Brier's sums hold squares and the label's logit")
+    terms = torch.empty_like(sums.others)
+    for rows in row_chunks(len(terms), _COLUMNS, device=terms.device):
+        others, square = sums.others[rows], sums.square[rows]
+        total = others + 1
+        decided = others.square().add_(square)  # (1 − p_y)² + Σ of the others' squares
+        at_label = (sums.at_label[rows].double() - sums.top[rows]).exp_()
+        missed = total.square().sub_(at_label.mul_(total).mul_(2)).add_(square).add_(1)
+        torch.div(torch.where(sums.best[rows] == labels[rows], decided, missed), total.square_(), out=terms[rows])
+    return terms

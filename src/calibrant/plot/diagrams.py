@@ -1,19 +1,33 @@
-"""The numbers of a reliability diagram: its non-empty bins, each with its consistency bar (expected if calibrated)."""
+"""The numbers of diagrams: reliability in bins with consistency bars, isotonic (CORP) with its band, risk by coverage."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from calibrant._core.constraints import checked
+from calibrant._core.constraints import Count, Level, Seed, checked
 from calibrant.binning import AnyBinning, BinTable, EqualMass
+from calibrant.data.checks import Data
 from calibrant.data.predictions import BinaryPairs, Events, Predictions
-from calibrant.plot.arguments import Rows
+from calibrant.plot.arguments import PlainRows, Rows
 from calibrant.statistics import consistency_bars
 
-__all__ = ["Bin", "Data", "Diagram", "diagram_from", "diagram_of", "event_pairs", "is_event"]
-
-from calibrant.data.checks import Data
+__all__ = [
+    "Bin",
+    "Curve",
+    "Data",
+    "Diagram",
+    "IsotonicDiagram",
+    "diagram_from",
+    "diagram_of",
+    "event_pairs",
+    "is_event",
+    "isotonic_diagram",
+    "isotonic_of_cells",
+    "risk_curve",
+]
 
 BINS = 15
 LEVEL = 0.95
@@ -165,3 +179,181 @@ def to_cpu(pairs: BinaryPairs) -> tuple[torch.Tensor, torch.Tensor]:
         pairs: Pairs on any device.
     """
     return pairs.p.detach().cpu().double(), pairs.y.detach().cpu().double()
+
+
+Floats = NDArray[np.float64]
+_CELLS = 1000  # largest number of values of p at which the band is simulated: more would change it by less than a line's width
+
+
+@dataclass(frozen=True)
+class IsotonicDiagram:
+    """An isotonic reliability diagram as numbers.
+
+    Args:
+        p: Probabilities at the knots of the curve, increasing.
+        recalibrated: The event's frequency by isotonic regression at each.
+        band_p: Probabilities at which the band is given.
+        band_low: A calibrated model's curve lies below this in (1 − level) / 2 of samples.
+        band_high: A calibrated model's curve lies above this in (1 − level) / 2 of samples.
+        miscalibration: Mean Brier score minus that of the recalibrated probabilities, ≥ 0.
+        discrimination: Brier score of the base rate minus that of the recalibrated probabilities, ≥ 0.
+        uncertainty: Brier score of the base rate.
+        n: Rows.
+    """
+
+    p: Sequence[float]
+    recalibrated: Sequence[float]
+    band_p: Sequence[float]
+    band_low: Sequence[float]
+    band_high: Sequence[float]
+    miscalibration: float
+    discrimination: float
+    uncertainty: float
+    n: int
+
+
+@checked
+def isotonic_diagram(data: PlainRows, *, draws: Count = 200, level: Level = 0.95, seed: Seed = 0) -> IsotonicDiagram:
+    """Return the isotonic diagram of an event's probability, with its consistency band.
+
+    Isotonic regression determines the bins. The band is simulated: labels are drawn with the predicted probabilities and
+    the regression is repeated on each draw. With more than 1,000 distinct probabilities, the band (not the curve) uses
+    1,000 cells of equal mass.
+
+    Args:
+        data: Two-class predictions (probability of class 1), pairs, or predictions (confidence of the top label).
+        draws: Label sets for the band, ≥ 1.
+        level: Coverage of the band, point by point, in (0, 1).
+        seed: Same seed, same band.
+
+    Raises:
+        InputError: If there are no rows.
+
+    Examples:
+        >>> from calibrant import BinaryPairs
+        >>> diagram = isotonic_diagram(BinaryPairs.from_probs([0.1, 0.4, 0.8, 0.9], [0, 1, 0, 1]))
+        >>> diagram.recalibrated
+        [0.0, 0.5, 0.5, 1.0]
+
+    References:
+        Dimitriadis, Gneiting & Jordan 2021, Stable reliability diagrams for probabilistic classifiers, PNAS.
+    """
+    p, y = (column.numpy() for column in to_cpu(event_pairs(data)))
+    table = EqualMass(_CELLS).table(torch.from_numpy(p), torch.zeros(len(p), dtype=torch.float64))
+    kept = table.count > 0
+    cells = (table.count[kept].numpy().astype(np.float64), table.sum_p[kept].numpy())
+    brier = float(np.mean((p - y) ** 2))
+    return isotonic_of_cells(*_distinct(p, y), brier, band=cells, draws=draws, level=level, seed=seed)
+
+
+def isotonic_of_cells(
+    places: Floats,
+    count: Floats,
+    hits: Floats,
+    brier: float,
+    *,
+    band: tuple[Floats, Floats],
+    draws: int = 200,
+    level: float = 0.95,
+    seed: int = 0,
+) -> IsotonicDiagram:
+    """Return the isotonic diagram of rows that were summed by their probability.
+
+    Args:
+        places: (C,) probabilities, increasing.
+        count: (C,) rows at each.
+        hits: (C,) events among them.
+        brier: Mean (p − y)² of the rows.
+        band: (B,) counts and (B,) sums of p of the cells in which the band is drawn.
+        draws: As in ``isotonic_diagram``.
+        level: As there.
+        seed: As there.
+    """
+    fitted, rows = _isotonic(hits / count, count), float(count.sum())
+    knots, base = _ends_of_blocks(fitted), float(hits.sum()) / rows
+    # Σ (m − y)² / N for y in {0, 1} is Σ (n m² − 2 m Σy + Σy) / N
+    after = float((count * fitted**2 - 2 * fitted * hits + hits).sum()) / rows
+    rest = base * (1 - base)
+    band_p, low, high = _band(*band, draws=draws, level=level, seed=seed)
+    return IsotonicDiagram(
+        p=places[knots].tolist(),
+        recalibrated=fitted[knots].tolist(),
+        band_p=band_p.tolist(),
+        band_low=low.tolist(),
+        band_high=high.tolist(),
+        miscalibration=max(brier - after, 0.0),
+        discrimination=max(rest - after, 0.0),
+        uncertainty=rest,
+        n=round(rows),
+    )
+
+
+def _distinct(p: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the distinct values of p in increasing order, with the number of rows and of events at each."""
+    places, code, count = np.unique(p, return_inverse=True, return_counts=True)
+    hits: Floats = np.bincount(code, weights=y, minlength=len(places)).astype(np.float64)
+    return places, count.astype(np.float64), hits
+
+
+def _isotonic(values: Floats, weights: Floats) -> Floats:
+    from scipy.optimize import isotonic_regression
+
+    fitted: Floats = np.clip(isotonic_regression(values, weights=weights).x, 0.0, 1.0)
+    return fitted
+
+
+def _ends_of_blocks(fitted: Floats) -> NDArray[np.int64]:
+    """Return the first and last index of every run of equal values."""
+    change = np.flatnonzero(np.diff(fitted)) + 1
+    starts, ends = np.concatenate([[0], change]), np.concatenate([change, [len(fitted)]]) - 1
+    return np.unique(np.stack([starts, ends], axis=1).ravel()).astype(np.int64)
+
+
+def _band(count: Floats, sum_p: Floats, *, draws: int, level: float, seed: int) -> tuple[Floats, Floats, Floats]:
+    mean = np.clip(sum_p / count, 0.0, 1.0)
+    drawn = np.random.default_rng(seed).binomial(count.astype(np.int64), mean, size=(draws, len(count)))
+    curves = np.stack([_isotonic(hits / count, count) for hits in drawn])
+    low, high = np.quantile(curves, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return mean, low, high
+
+
+POINTS = 200
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Risk by coverage.
+
+    Args:
+        coverage: Fractions of the rows, increasing, the last 1.
+        risk: The error among the most confident rows up to each.
+    """
+
+    coverage: Sequence[float]
+    risk: Sequence[float]
+
+
+@checked
+def risk_curve(data: Rows) -> Curve:
+    """Return the error among the most confident c · N rows (by weight) for up to 200 coverages c; rows of equal confidence stay together.
+
+    Args:
+        data: Labelled predictions or pairs, at least one row.
+
+    Raises:
+        InputError: If there are no rows.
+
+    References:
+        El-Yaniv & Wiener 2010; Geifman & El-Yaniv 2017.
+    """
+    pairs = data.top_label()
+    p, y = to_cpu(pairs)
+    weight = torch.ones_like(p) if pairs.weights is None else pairs.weights.detach().cpu().double()
+    confidence, order = torch.sort(p, descending=True, stable=True)
+    kept, errors = weight[order].cumsum(0), (weight * (1 - y))[order].cumsum(0)
+    last_of_tie = torch.ones_like(confidence, dtype=torch.bool)
+    last_of_tie[:-1] = confidence[:-1] != confidence[1:]
+    ends = torch.nonzero(last_of_tie)[:, 0]
+    if len(ends) > POINTS:
+        ends = ends[torch.linspace(0, len(ends) - 1, POINTS).round().long()]
+    return Curve((kept[ends] / kept[-1]).tolist(), (errors[ends] / kept[ends]).tolist())

@@ -1,18 +1,17 @@
 """Reliability diagrams with scikit-learn's interface: ``CalibrationDisplay.from_predictions`` and ``.from_estimator``."""
 
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, cast
 
 import numpy as np
 
 from calibrant._core.calls import PublicCalls
 from calibrant._core.check import as_array, refuse, shown
-from calibrant._core.constraints import Count, checked
+from calibrant._core.constraints import Count, takes
 from calibrant.binning import Binning, EqualWidth
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import CalibrantError, InputError
 from calibrant.plot.arguments import AnyAxes, Label, PlainRows
-from calibrant.plot.corp import IsotonicDiagram
-from calibrant.plot.diagrams import Data, Diagram
+from calibrant.plot.diagrams import Data, Diagram, IsotonicDiagram
 from calibrant.plot.pictures import Kind, reliability, reliability_numbers
 from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS
 
@@ -25,6 +24,15 @@ __all__ = ["CalibrationDisplay"]
 
 BINS = 15
 Strategy = Literal["quantile", "uniform"]
+
+
+class Look(TypedDict, total=False):
+    """How both constructors draw."""
+
+    n_bins: Count | Binning | None
+    strategy: Strategy | None
+    name: Label | None
+    ax: AnyAxes | None
 
 
 class CalibrationDisplay(metaclass=PublicCalls):
@@ -89,18 +97,9 @@ class CalibrationDisplay(metaclass=PublicCalls):
         return self
 
     @classmethod
-    @checked
+    @takes(Look)
     def from_predictions(
-        cls,
-        y_true: Any,
-        y_prob: Any,
-        *,
-        classes: Any = None,
-        pos_label: Any = None,
-        n_bins: Count | Binning | None = None,
-        strategy: Strategy | None = None,
-        name: Label | None = None,
-        ax: AnyAxes | None = None,
+        cls, y_true: Any, y_prob: Any, *, classes: Any = None, pos_label: Any = None, **look: Unpack[Look]
     ) -> Self:
         """Draw the diagram of probabilities.
 
@@ -127,23 +126,14 @@ class CalibrationDisplay(metaclass=PublicCalls):
         """
         probs = as_array(y_prob, name="y_prob")
         data, event = _data_of(_labels_of(y_true, probs), probs, classes, pos_label)
+        n_bins, strategy = look.get("n_bins"), look.get("strategy")
         kind: Kind | None = None if n_bins is None and strategy is None else "bins"
-        return cls(data, name=name, event=event, kind=kind, bins=_bins_of(n_bins, strategy)).plot(ax)
+        made = cls(data, name=look.get("name"), event=event, kind=kind, bins=_bins_of(n_bins, strategy))
+        return made.plot(look.get("ax"))
 
     @classmethod
-    @checked
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        *,
-        pos_label: Any = None,
-        n_bins: Count | Binning | None = None,
-        strategy: Strategy | None = None,
-        name: Label | None = None,
-        ax: AnyAxes | None = None,
-    ) -> Self:
+    @takes(Look)
+    def from_estimator(cls, estimator: Any, X: Any, y: Any, *, pos_label: Any = None, **look: Unpack[Look]) -> Self:
         """Draw the diagram of a fitted classifier's ``predict_proba`` on data it was not fitted on.
 
         Args:
@@ -167,15 +157,14 @@ class CalibrationDisplay(metaclass=PublicCalls):
             )
         classes = np.asarray(estimator.classes_)
         probs = as_array(_probabilities(estimator, X), name="predict_proba(X)")
-        look: dict[str, Any] = {"n_bins": n_bins, "strategy": strategy, "ax": ax}
-        title = name or type(estimator).__name__
+        look["name"] = look.get("name") or type(estimator).__name__
         if len(classes) == 2:
             positive = classes[1] if pos_label is None else _one_label(pos_label)
             column = int(np.flatnonzero(classes == positive)[0]) if np.isin(positive, classes) else -1
             if column < 0:
                 raise InputError(f"pos_label among {classes.tolist()}", f"{shown(pos_label)}", "name one of them")
-            return cls.from_predictions(y, probs[:, column], pos_label=positive, name=title, **look)
-        return cls.from_predictions(y, probs, classes=classes, name=title, **look)
+            return cls.from_predictions(y, probs[:, column], pos_label=positive, **look)
+        return cls.from_predictions(y, probs, classes=classes, **look)
 
 
 def _bins_of(n_bins: int | Binning | None, strategy: str | None) -> int | Binning:

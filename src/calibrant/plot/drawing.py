@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from calibrant.plot.corp import IsotonicDiagram
-from calibrant.plot.diagrams import Diagram
-from calibrant.plot.risk import Curve
+from calibrant.plot.diagrams import Curve, Diagram, IsotonicDiagram
 from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS, Palette, finish
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """The public plots: each takes predictions and returns a ``Picture``, the figure with the numbers it shows."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,8 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.data.checks import repeated
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.operate import net_benefit
+from calibrant.operate.decide import NetBenefit
 from calibrant.plot.arguments import (
     AnyAxes,
     ClassRows,
@@ -22,10 +25,19 @@ from calibrant.plot.arguments import (
     check_data,
     check_names,
 )
-from calibrant.plot.corp import IsotonicDiagram, isotonic_diagram
-from calibrant.plot.diagrams import BINS, LEVEL, Data, Diagram, diagram_of, is_event
+from calibrant.plot.diagrams import (
+    BINS,
+    LEVEL,
+    Curve,
+    Data,
+    Diagram,
+    IsotonicDiagram,
+    diagram_of,
+    is_event,
+    isotonic_diagram,
+    risk_curve,
+)
 from calibrant.plot.drawing import draw_diagram, draw_diagrams, draw_histogram, draw_isotonic, draw_risk
-from calibrant.plot.risk import Curve, risk_curve
 from calibrant.plot.style import LIGHT, Palette, axes_of, finish
 from calibrant.statistics import null_outcomes
 
@@ -34,15 +46,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "DecisionCurve",
     "Picture",
     "classwise",
     "compare",
     "confidence_histogram",
+    "decision_curve",
+    "draw_decisions",
+    "draw_values",
     "reliability",
     "risk_coverage",
     "temperature_path",
 ]
-
 
 Kind = Literal["bins", "isotonic"]
 
@@ -450,3 +465,113 @@ def _named(models: Mapping[str, Data]) -> Mapping[str, Data]:
 
 def _event_name(data: Data) -> str:
     return "class 1" if isinstance(data, Predictions) and data.classes == 2 else ""
+
+
+@checked
+def draw_values(
+    values: Sequence[float],
+    ax: AnyAxes | None = None,
+    *,
+    name: str,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+    palette: Palette = LIGHT,
+) -> tuple["Figure", "Axes"]:
+    """Draw the values of one metric in order as dots, the last labelled with its value.
+
+    Args:
+        values: At least one.
+        ax: Where to draw; None makes a figure.
+        name: Name of the metric, the label of the vertical axis.
+        bounds: Bounds of the metric; the axis begins at the lower one if it is finite.
+        palette: Colours.
+
+    Returns:
+        The figure and its axes.
+
+    Examples:
+        >>> figure, ax = draw_values([0.2, 0.1], name="ECE")
+        >>> ax.get_xlabel()
+        'epoch'
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    chosen = axes_of(ax, height=3.2)
+    places = range(1, len(values) + 1)
+    chosen.plot(places, values, "o-", color=palette.good, linewidth=1.5, markersize=5)
+    chosen.annotate(
+        f"{values[-1]:.4g}", (len(values), values[-1]), (0, 6), textcoords="offset points", ha="center", fontsize=8
+    )
+    if math.isfinite(bounds[0]):
+        chosen.set_ylim(bottom=bounds[0], top=1.15 * max(values) if max(values) > 0 and bounds[0] == 0 else None)
+    if len(values) == 1:
+        chosen.set_xlim(0, 2)
+    chosen.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return finish(chosen, palette, x="epoch", y=name), chosen
+
+
+_MOST = 0.5  # largest threshold drawn; a higher one, where a false positive costs more than a miss, is rare
+
+
+@dataclass(frozen=True)
+class DecisionCurve:
+    """The net benefit at each threshold.
+
+    Args:
+        points: In ascending order of the threshold.
+    """
+
+    points: tuple[NetBenefit, ...]
+
+
+@checked
+def decision_curve(predictions: Predictions, ax: AnyAxes | None = None, *, positive: int = 1) -> Picture:
+    """Draw the net benefit of acting where p ≥ t against t, with 95 % bounds, and those of always and never acting.
+
+    Args:
+        predictions: Labelled, of independent rows; ``operate.net_benefit`` computes the numbers.
+        ax: Where to draw; None makes a figure.
+        positive: The class to act on.
+
+    Returns:
+        The figure, with a ``DecisionCurve``.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> data = Predictions.from_binary_probs([0.9, 0.8, 0.3, 0.1], [1, 1, 0, 0])
+        >>> curve = decision_curve(data).numbers
+        >>> [(point.threshold, round(point.model, 3)) for point in curve.points if round(point.threshold, 3) == 0.25]
+        [(0.25, 0.417)]
+
+    References:
+        Vickers & Elkin 2006.
+    """
+    at = [one / 40 for one in range(1, round(40 * _MOST) + 1)]
+    numbers = DecisionCurve(tuple(net_benefit(predictions, at=at, positive=positive)))
+    chosen = axes_of(ax, height=3.2)
+    return Picture(draw_decisions(numbers, chosen), chosen, numbers)
+
+
+def draw_decisions(curve: DecisionCurve, ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
+    """Draw a decision curve.
+
+    Args:
+        curve: Its numbers.
+        ax: Where to draw.
+        palette: Colours.
+
+    Returns:
+        The figure of ``ax``.
+    """
+    at = [point.threshold for point in curve.points]
+    model, always = ([getattr(point, name) for point in curve.points] for name in ("model", "all"))
+    ax.fill_between(
+        at, [one.low for one in curve.points], [one.high for one in curve.points], color=palette.good, alpha=0.15, lw=0
+    )
+    ax.plot(at, model, color=palette.good, linewidth=1.6, label="act where p ≥ t")
+    ax.plot(at, always, color=palette.bad, linewidth=1.2, linestyle=(0, (4, 3)), label="always act")
+    ax.axhline(0, color=palette.faint, linewidth=1.2, linestyle=(0, (1, 2)), label="never act")
+    top = max([*model, *always, 0.01])
+    ax.set_xlim(0, max(at))
+    ax.set_ylim(-0.25 * top, 1.15 * top)  # a rule far below 0 is of no interest
+    ax.legend(frameon=False, fontsize=8, labelcolor=palette.ink, handlelength=3)
+    return finish(ax, palette, x="threshold t", y="net benefit (true positives per row)", in_percent="x")

@@ -20,8 +20,7 @@ from calibrant.errors import FitError
 from calibrant.evaluate import calibration_line
 from calibrant.operate.bounds import Moments, mean_ends
 from calibrant.operate.decide import NetBenefit
-from calibrant.plot.corp import IsotonicDiagram, isotonic_of_cells
-from calibrant.plot.diagrams import Diagram, diagram_from, event_pairs
+from calibrant.plot.diagrams import Diagram, IsotonicDiagram, diagram_from, event_pairs, isotonic_of_cells
 from calibrant.report.advice import points
 from calibrant.report.model import Table
 from calibrant.report.tables import Row

@@ -8,10 +8,9 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from calibrant.data.checks import Data
-from calibrant.plot.decisions import DecisionCurve, draw_decisions
-from calibrant.plot.diagrams import Diagram, diagram_of
+from calibrant.plot.diagrams import Curve, Diagram, diagram_of
 from calibrant.plot.drawing import draw_diagram, draw_dots, draw_histogram, draw_isotonic, draw_risk, lower_limit
-from calibrant.plot.risk import Curve
+from calibrant.plot.pictures import DecisionCurve, draw_decisions
 from calibrant.plot.style import LIGHT, Palette, finish
 from calibrant.report.events import EventFigures, EventSection
 from calibrant.report.groups_report import FIRST, Audit, off_in

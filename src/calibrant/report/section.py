@@ -27,8 +27,17 @@ from calibrant.data.record import is_beside
 from calibrant.evaluate.panel import PanelRow
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric
 from calibrant.plot.arguments import Label, check_names
-from calibrant.plot.diagrams import Bin, Diagram, diagram_from, diagram_of, event_pairs, is_event
-from calibrant.plot.risk import POINTS, Curve, risk_curve
+from calibrant.plot.diagrams import (
+    POINTS,
+    Bin,
+    Curve,
+    Diagram,
+    diagram_from,
+    diagram_of,
+    event_pairs,
+    is_event,
+    risk_curve,
+)
 from calibrant.report.advice import (
     MARGIN,
     NOTHING,

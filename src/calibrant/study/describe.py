@@ -10,13 +10,13 @@ from torch import nn
 
 from calibrant._core.constraints import checked
 from calibrant.errors import InputError, MissingExtraError
-from calibrant.study._optim import rate_factor
 from calibrant.study.data import data_set
 from calibrant.study.data.digits import Digits
 from calibrant.study.data.images import PAD, SOURCES, Images
 from calibrant.study.load import known_papers
 from calibrant.study.recipe import AnyStudy, Cell, Study, Training
 from calibrant.study.resolve import make_model
+from calibrant.study.train import rate_factor
 
 __all__ = ["Choice", "describe"]
 
@@ -117,15 +117,6 @@ def _split(cell: Cell) -> str:
     return f"{name} {sizes}, rule {rule!r}{each}, seed {found.split_seed}"
 
 
-def _statistics(cell: Cell) -> str:
-    return str(getattr(data_set(cell.recipe.data)[0], "statistics", "none"))
-
-
-def _augmentation(cell: Cell) -> str:
-    crops = getattr(data_set(cell.recipe.data)[0], "augment", False)
-    return f"crop after padding by {PAD}, mirror images" if crops else "none"
-
-
 def _network(cell: Cell) -> str:
     """Return class and arguments, and the numbers of parameters and batch norms."""
     recipe = cell.recipe
@@ -147,6 +138,7 @@ def _counted(recipe: str) -> str:
     except MissingExtraError:
         return ""
     norms = sum(isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d) for module in network.modules())
+    # word vectors are left out, as in the papers' counts: they grow with the vocabulary of the data
     counted = sum(p.numel() for name, p in network.named_parameters() if not name.startswith("embedding"))
     words = " besides the word vectors" if hasattr(network, "embedding") else ""
     return f"{counted:,} parameters{words}, {norms} batch norms"
@@ -171,11 +163,13 @@ def _falls(plan: Training) -> str:
     """Return the epochs (from 0) at which the learning rate changes, computed from the rates themselves."""
     if plan.schedule == "cosine":
         return f"cosine to 0 over {plan.epochs} epochs"
+    # from the rates themselves, so that what is shown is what is trained with
     rates = [rate_factor(plan, epoch) for epoch in range(plan.epochs)]
     falls = [f"{epoch}" for epoch in range(1, plan.epochs) if rates[epoch] != rates[epoch - 1]]
     return f"× {plan.decay:g} at epochs {', '.join(falls)}" if falls else "never"
 
 
+CROPS = f"crop after padding by {PAD}, mirror images"
 GRID = "T by log-loss, solved exactly; T by ECE on .01 … 10 in steps of .01, both on validation data"
 KEPT = {"last": "the last", "accuracy": "best validation accuracy", "calibrated_nll": "best validation log-loss at T"}
 PLAN: Mapping[str, Callable[[Training], str]] = {
@@ -207,14 +201,13 @@ def _coefficients(study: Study, cells: Sequence[Cell]) -> str:
     """Return the numbers of each objective's loss, and the settings that have others."""
     texts = []
     for label in dict.fromkeys(cell.objective for cell in cells):
-        said = _grouped([cell for cell in cells if cell.objective == label], _numbers)
+        own = [cell for cell in cells if cell.objective == label]
+        said = _grouped(
+            own, lambda cell: ", ".join(f"{k} {v:g}" for k, v in cell.recipe.loss.items() if type(v) in (int, float))
+        )
         if said:
             texts.append(f"{label}: {said.replace('; ', ' | ')}")
     return "; ".join(texts) + ("; not chosen on test data here" if texts else "")
-
-
-def _numbers(cell: Cell) -> str:
-    return ", ".join(f"{key} {value:g}" for key, value in cell.recipe.loss.items() if type(value) in (int, float))
 
 
 def _each(say: Callable[[Cell], str]) -> Callable[[Study, Sequence[Cell]], str]:
@@ -227,8 +220,10 @@ def _of_plan(say: Callable[[Training], str]) -> Callable[[Study, Sequence[Cell]]
 
 HERE: Mapping[str, Callable[[Study, Sequence[Cell]], str]] = {
     "split": _each(_split),
-    "statistics": _each(_statistics),
-    "augmentation": _each(_augmentation),
+    "statistics": _each(lambda cell: str(getattr(data_set(cell.recipe.data)[0], "statistics", "none"))),
+    "augmentation": _each(
+        lambda cell: CROPS if getattr(data_set(cell.recipe.data)[0], "augment", False) else "none",
+    ),
     "network": _each(_network),
     "initialisation": _each(_initialisation),
     "objectives": _objectives,

@@ -14,8 +14,7 @@ from calibrant._core.constraints import checked
 from calibrant._core.files import read_text, reason_of
 from calibrant._core.paths import as_path, atomic_write
 from calibrant.errors import CalibrantError, FileFormatError, InputError
-from calibrant.study._checks import check_key, check_once
-from calibrant.study._tables import from_table
+from calibrant.study._checks import check_key, check_once, from_table
 from calibrant.study.measures import COLUMNS, MEASURES
 from calibrant.study.recipe import FIGURE_KINDS, Published, Study
 
@@ -161,6 +160,7 @@ def _study(table: Plain, *, where: str) -> Study:
     values = {"title": table.get("name", ""), "about": "", **table}
     shared = {"data": _named(values.pop("data", {})), "model": values.pop("model", {})}
     settings = values.pop("settings", None) or [{"label": values.get("name", "")}]
+    # [data] and [model] are what all settings share; a setting's own entries override them
     values["settings"] = [
         {**entry, **{key: {**shared[key], **entry.get(key, {})} for key in shared}} for entry in settings
     ]

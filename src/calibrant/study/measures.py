@@ -224,6 +224,7 @@ class Fits:
             return geometric_mean([fitted.temperature for fitted in self.calibrators(name or "at_t")])
         if number == "gamma":
             return float(np.mean([fitted.gamma for fitted in self.calibrators(name)]))
+        # the longest name: "ece_mass_at_t" is ece_mass at T, not ece
         metric = max((key for key in METRICS if measure == key or measure.startswith(f"{key}_")), key=len)
         stage = measure.removeprefix(metric).removeprefix("_")
         return METRICS[metric][1](self.after(stage) if stage else self.before)
@@ -283,6 +284,7 @@ def _line(rows: Predictions, which: str) -> float:
     """Return the largest deviation of T(γ) from its least-squares line, or a tenth of its range."""
     with quietly():
         fits = [FocalTemperatureScaling(gammas=(gamma,)).fit(rows.logits, rows.labels) for gamma in LINE_GAMMAS]
+    # T along γ, which Komisarenko & Kull (2024, Figure 8) find to be nearly a line
     found = np.array([fitted.temperature for fitted in fits])
     if which == "tenth":
         return float(np.ptp(found)) / 10
@@ -291,6 +293,7 @@ def _line(rows: Predictions, which: str) -> float:
 
 def _logit_gap(epochs: Tensor, logits: Tensor) -> float:
     """Return the mean largest logit of samples right since the first third of the epochs, less that of those right later or never."""
+    # 0 stands for never learned, which counts as late
     early = (epochs > 0) & (epochs <= max(1, int(epochs.max()) // 3))
     return float(logits[early].mean() - logits[~early].mean())
 
@@ -315,4 +318,5 @@ def geometric_mean(values: Sequence[Any]) -> float:
         >>> geometric_mean([1.0, 4.0])
         2.0
     """
+    # T is a factor: 1/2 and 2 are equally far from 1
     return math.exp(float(np.mean(np.log(values))))

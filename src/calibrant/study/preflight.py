@@ -15,10 +15,10 @@ from calibrant._core.constraints import checked
 from calibrant._core.files import reason_of
 from calibrant.errors import CalibrantError, FileFormatError, InputError, UsageWarning
 from calibrant.study import models
-from calibrant.study._optim import make_optimizers
 from calibrant.study.data import data_set
 from calibrant.study.recipe import AnyStudy, Cell
 from calibrant.study.resolve import find_model, make_loss, make_model
+from calibrant.study.train import make_optimizers
 
 __all__ = ["check_folders", "check_study", "missing_folders"]
 
@@ -65,11 +65,7 @@ def check_study(study: AnyStudy) -> None:
 
 
 def check_folders(cells: Iterable[Cell]) -> None:
-    """Raise before the first training if a folder of data does not exist.
-
-    Raises:
-        FileFormatError: Stating the first such folder and its setting.
-    """
+    """Raise ``FileFormatError`` for the first folder of data that does not exist, before a training begins."""
     for place, setting in missing_folders(cells):
         wanted, got = f"the data of setting {setting!r}", f"no such folder: {place}"
         raise FileFormatError(wanted, got, "put them there or give --data (in Python: study.with_data_from)")

@@ -25,8 +25,7 @@ from calibrant._core.constraints import (
     Text,
 )
 from calibrant.errors import InputError
-from calibrant.study._checks import check_file_name, check_once
-from calibrant.study._tables import from_table
+from calibrant.study._checks import check_file_name, check_once, from_table
 
 __all__ = ["Cell", "Claim", "FigureSpec", "Objective", "Published", "Recipe", "Setting", "Study", "Training"]
 
@@ -143,6 +142,7 @@ class Recipe(metaclass=PublicCalls):
 
     def canonical(self) -> str:
         """Return the recipe as canonical JSON."""
+        # sorted: the order of keys in a file makes no other recipe
         return json.dumps(to_plain(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @property
@@ -153,8 +153,10 @@ class Recipe(metaclass=PublicCalls):
         defaults, so that adding a field does not change the fingerprints of existing runs.
         """
         plain = json.loads(self.canonical())
+        # where data lie does not change what is trained on them
         for name in ("folder", "cache"):
             plain["data"].pop(name, None)
+        # of a file of weights or vectors its name counts: the same file elsewhere is the same run
         for table, name in (("data", "glove"), ("data", "tokenizer"), ("data", "files"), ("model", "weights")):
             if isinstance(plain[table].get(name), str):
                 plain[table][name] = Path(plain[table][name]).name
@@ -327,6 +329,7 @@ class Study(metaclass=PublicCalls):
         for setting in self.settings:
             for seed in self.seeds:
                 for objective in self.objectives:
+                    # the narrower overrides the wider: study, setting, objective, objective in this setting
                     own = setting.trainings.get(objective.label, {})
                     table = {**self.training, **setting.training, **objective.training, **own}
                     training = from_table(Training, table, where=f"training of {objective.label!r}")

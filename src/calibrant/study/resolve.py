@@ -44,6 +44,7 @@ def make_model(table: Mapping[str, Any], *, sizes: Mapping[str, Any]) -> nn.Modu
     """
     cls = _find(table.get("type"), family=models, what="model")
     asked = inspect.signature(cls).parameters
+    # a size that the recipe sets itself wins over that of the data
     return _build({**{k: v for k, v in sizes.items() if k in asked}, **table}, family=models, what="model")
 
 
@@ -75,18 +76,15 @@ def _build(table: Mapping[str, Any], *, family: ModuleType, what: str) -> Any:
     cls = _find(name, family=family, what=what)
     _check_arguments(cls, str(name), arguments)
     try:
-        return cls(**{key: _argument(value, family=family, what=what) for key, value in arguments.items()})
+        for key, value in arguments.items():
+            if isinstance(value, Mapping) and "type" in value:  # a binning, or another member of the family
+                inner = binning if value["type"] in binning.__all__ else family
+                arguments[key] = _build(value, family=inner, what=what)
+        return cls(**arguments)
     except CalibrantError:
         raise
     except (AttributeError, OverflowError, TypeError, ValueError) as error:
         raise InputError(f"arguments of {name}", f"{arguments} ({error})", "see its documentation") from error
-
-
-def _argument(value: Any, *, family: ModuleType, what: str) -> Any:
-    """Return ``value``, or, if it is a table with a type, the binning or member of ``family`` that it describes."""
-    if not (isinstance(value, Mapping) and "type" in value):
-        return value
-    return _build(value, family=binning if value["type"] in binning.__all__ else family, what=what)
 
 
 def imported(name: str, *, what: str) -> Any:

@@ -25,6 +25,7 @@ from calibrant.study.train import training
 __all__ = ["Step", "execute", "run_study"]
 
 HALVING = 2  # divisor of the number of concurrent trainings each time their device runs out of memory
+QUIET_END = (signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a worker without a traceback: what it finished is on disk
 ATTEMPTS = 3  # number of times a training's process may die before the study raises
 
 
@@ -107,6 +108,7 @@ def most_informative_first(study: Study, cells: Iterable[Cell]) -> list[Cell]:
         cells: Cells of the study.
     """
     claimed = Counter(label for claim in study.claims for label in claim.falls)
+    # a study that is stopped early has whole seeds first, and of the next the objectives that claims compare
     place = {seed: rank for rank, seed in enumerate(study.seeds)}
     return sorted(cells, key=lambda cell: (place[cell.recipe.seed], -claimed[cell.objective]))
 
@@ -142,7 +144,11 @@ def execute(recipe: AnyRecipe, store: AnyStore, *, accelerator: str = "auto") ->
         except BaseException as error:
             store.tidy(recipe)
             if isinstance(error, torch.OutOfMemoryError):
-                raise _out_of_memory(recipe) from error
+                raise MemoryShortageError(
+                    f"expected a training of batch {recipe.training.batch} to fit in the memory of its device, got out of "
+                    f"memory (seed {recipe.seed}); run fewer at a time (--workers), or set a smaller batch: finished "
+                    "trainings are kept"
+                ) from error
             raise
     if not dist.is_initialized() or dist.get_rank() == 0:  # of several devices, only rank 0 writes
         store.save(recipe, outcome)
@@ -155,7 +161,7 @@ def _in_processes(cells: list[Cell], store: Store, *, workers: int, accelerator:
     left = {cell.recipe.fingerprint: cell for cell in cells}
     while left:
         workers = min(workers, len(left))
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_quietly) as pool:
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=signal.signal, initargs=QUIET_END) as pool:
             futures = {pool.submit(run_whole, cell.recipe, store, accelerator): cell for cell in left.values()}
             try:
                 while futures:
@@ -180,13 +186,6 @@ def _in_processes(cells: list[Cell], store: Store, *, workers: int, accelerator:
             yield left.pop(name)  # finished, but its future was lost with the pool
 
 
-def _out_of_memory(recipe: Recipe) -> MemoryShortageError:
-    return MemoryShortageError(
-        f"expected a training of batch {recipe.training.batch} to fit in the memory of its device, got out of memory (seed "
-        f"{recipe.seed}); run fewer at a time (--workers), or set a smaller batch: finished trainings are kept"
-    )
-
-
 def _count_attempt(left: dict[str, Cell], attempts: dict[str, int], store: Store, error: BrokenProcessPool) -> None:
     """Count a failed attempt for every run that had begun; raise if one has no attempts left."""
     for name, cell in left.items():
@@ -196,11 +195,6 @@ def _count_attempt(left: dict[str, Cell], attempts: dict[str, int], store: Store
             wanted = f"the run of {cell.objective!r}, seed {cell.recipe.seed} to finish"
             got = f"a process that died {ATTEMPTS} times"
             raise FitError(wanted, got, "check memory, then run the study again: finished runs are kept") from error
-
-
-def _end_quietly() -> None:
-    """Let Ctrl-C end a worker immediately, without a traceback; finished runs and checkpoints are on disk."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def run_whole(recipe: Recipe, store: Store, accelerator: str) -> None:

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,6 +81,7 @@ class Store(metaclass=PublicCalls):
 
     def save(self, recipe: AnyRecipe, outcome: AnyOutcome) -> None:
         """Write a finished run. The record is written last, so an interrupted save does not count as finished."""
+        # creates the folder
         self.checkpoint(recipe)
         folder = self.folder(recipe)
         save_predictions(folder / "predictions.npz", {"val": outcome.validation, "test": outcome.test})
@@ -88,6 +90,7 @@ class Store(metaclass=PublicCalls):
             save_predictions(folder / "ood.npz", outcome.ood)
         write_arrays(folder / "learned.npz", learned)
         _write_text(folder / "trajectory.jsonl", "".join(json.dumps(e) + "\n" for e in outcome.trajectory))
+        # what makes the run finished, so it comes last: all else is whole by then
         record = {
             "recipe": json.loads(recipe.canonical()),
             "epoch": outcome.epoch,
@@ -113,15 +116,9 @@ class Store(metaclass=PublicCalls):
 
     def trajectory(self, recipe: Recipe) -> list[dict[str, Any]]:
         """Return the trajectory of a finished run."""
-        place = self.folder(recipe) / "trajectory.jsonl"
-        text = _read_text(place)
-        try:
-            entries = [json.loads(line) for line in text.splitlines()]
-            if not entries or not all(isinstance(entry, dict) for entry in entries):
-                raise ValueError("no entries")
-        except (ValueError, RecursionError) as error:
-            got = f"a broken one in {place} ({reason_of(error)})"
-            raise FileFormatError("a whole trajectory", got, "delete that folder") from error
+        entries: list[dict[str, Any]] = _read(
+            self.folder(recipe) / "trajectory.jsonl", lambda text: [json.loads(line) for line in text.splitlines()]
+        )
         return entries
 
     def learned_epochs(self, recipe: Recipe) -> torch.Tensor:
@@ -150,12 +147,8 @@ class Store(metaclass=PublicCalls):
 
     def record(self, recipe: Recipe) -> dict[str, Any]:
         """Return the record of a finished run."""
-        folder = self.folder(recipe)
-        try:
-            return json.loads(_read_text(folder / "record.json"))
-        except (ValueError, RecursionError) as error:
-            got = f"a broken one in {folder} ({error})"
-            raise FileFormatError("a whole record", got, "delete that folder") from error
+        record: dict[str, Any] = _read(self.folder(recipe) / "record.json", json.loads)
+        return record
 
 
 AnyStore = Annotated[Store, Kind(Store, "make one with Store(folder)")]
@@ -166,10 +159,19 @@ def _write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def _read_text(path: Path) -> str:
+def _read(path: Path, parse: Callable[[str], Any]) -> Any:
+    """Return what ``parse`` makes of a file of a finished run, a table or tables of which there is one at least."""
     if not path.is_file():
         raise FileFormatError("a finished run", f"no {path}", "run the study first")
-    return read_text(path)
+    text = read_text(path)
+    try:
+        found = parse(text)
+        if not found or not all(isinstance(entry, dict) for entry in (found if isinstance(found, list) else [found])):
+            raise ValueError("no entries")
+    except (ValueError, RecursionError) as error:
+        got = f"a broken one in {path} ({reason_of(error)})"
+        raise FileFormatError(f"a whole {path.stem}", got, "delete that folder") from error
+    return found
 
 
 def _version() -> str:

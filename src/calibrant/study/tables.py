@@ -19,7 +19,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, NLL, Error, Metric
 from calibrant.statistics import null_band
 from calibrant.statistics.paired import two_sample_test
-from calibrant.study.claims import paper_claims
+from calibrant.study.claims import paired_p, paper_claims
 from calibrant.study.measures import COLUMNS, MEASURES, Fits
 from calibrant.study.recipe import AnyStudy, Claim, Recipe
 from calibrant.study.store import AnyStore, Store
@@ -195,6 +195,7 @@ def collect(study: AnyStudy, store: AnyStore) -> list[Measured]:
 
 def _pooled(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store) -> Measured:
     runs = [store.load(recipe) for recipe in recipes]
+    # the most of any fold: what a row of validation data was used for, not what all folds add up to
     uses: dict[str, int] = {"fit the temperature": 1}
     for run in runs:
         for purpose, count in run.record["validation_uses"].items():
@@ -308,6 +309,7 @@ def agreements(study: AnyStudy, lines: Sequence[AnySummary]) -> list[Agreement]:
             both = {line.objective: (p[measure], line.mean[measure]) for line, p in rows if measure in p}
             if both and measure.startswith("temperature"):
                 both[ONE] = (1.0, 1.0)
+            # the paper's larger first; a tie in print, of two or three digits, is no order
             pairs = [pair if both[pair[0]][0] > both[pair[1]][0] else pair[::-1] for pair in combinations(both, 2)]
             pairs = [(a, b) for a, b in pairs if both[a][0] != both[b][0]]
             if pairs:
@@ -324,20 +326,15 @@ def verdicts_on(study: AnyStudy, measured: Sequence[AnyMeasured]) -> list[Verdic
         study: The study.
         measured: The result of ``collect``.
     """
-    return [
-        _verdict(claim, setting.label, measured)
-        for setting in study.settings
-        for claim in study.claims
-        if setting.label not in claim.but
-    ]
-
-
-def _verdict(claim: Claim, setting: str, measured: Sequence[Measured]) -> Verdict:
-    by_seed: list[dict[int, float]] = []
-    for name in claim.falls:
-        found = [item for item in measured if (item.setting, item.objective) == (setting, name)]
-        by_seed.append({item.seed: item.figures([claim.measure])[claim.measure] for item in found})
-    return verdict_of(claim, setting, by_seed)
+    found = []
+    for setting in study.settings:
+        here = [item for item in measured if item.setting == setting.label]
+        for claim in study.claims:
+            if setting.label not in claim.but:
+                runs = [[item for item in here if item.objective == name] for name in claim.falls]
+                by_seed = [{item.seed: item.fits.value(claim.measure) for item in items} for items in runs]
+                found.append(verdict_of(claim, setting.label, by_seed))
+    return found
 
 
 def verdict_of(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, float]]) -> Verdict:
@@ -356,6 +353,7 @@ def verdict_of(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, float]
     """
     if not all(by_seed) or any(math.isnan(value) for values in by_seed for value in values.values()):
         return Verdict(claim, setting, None, None, ())
+    # objectives of one seed share the order of samples and the test rows, so that their difference has less noise than either
     common = set.intersection(*(set(values) for values in by_seed))
     if common:  # means over the same seeds, so that a missing seed does not shift one of them
         by_seed = [{seed: value for seed, value in values.items() if seed in common} for values in by_seed]
@@ -363,17 +361,10 @@ def verdict_of(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, float]
     seen = all(after < before for before, after in pairwise(means))
     shared = sorted(by_seed[0].keys() & by_seed[-1].keys())
     first, last = list(by_seed[0].values()), list(by_seed[-1].values())
-    paired = _paired([by_seed[0][s] - by_seed[-1][s] for s in shared])
+    differences = [by_seed[0][s] - by_seed[-1][s] for s in shared]
+    # of one difference, or of equal ones, the t-statistic is not defined
+    paired = paired_p(differences) if len(set(differences)) > 1 else None
     return Verdict(claim, setting, seen, paired, means, _unpaired(first, last), len(shared))
-
-
-def _paired(differences: list[float]) -> float | None:
-    """Return the two-sided p-value of the paired t-test, or None where it is undefined."""
-    if len(differences) < 2 or len(set(differences)) == 1:
-        return None
-    from scipy.stats import ttest_1samp
-
-    return float(ttest_1samp(differences, 0.0).pvalue)
 
 
 def _unpaired(first: list[float], last: list[float]) -> float | None:

@@ -1,4 +1,4 @@
-"""The training loop of one recipe, from the beginning or from a checkpoint."""
+"""The training of one recipe, from the beginning or from a checkpoint, and its optimisers and learning rates."""
 
 import hashlib
 import io
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,7 +21,6 @@ from calibrant._core.paths import atomic_write
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, FitError, InputError, MissingExtraError
 from calibrant.losses.loss import Adaptive
-from calibrant.study._optim import make_optimizers, rate_factor, set_rates
 from calibrant.study.data import Fold, Split, load_fold
 from calibrant.study.recipe import AnyRecipe, Recipe, Training
 from calibrant.study.resolve import make_loss, make_model
@@ -129,7 +129,23 @@ def training(
             yield state.epoch
         if state.kept is not None:
             network.load_state_dict(state.kept)
-        return _outcome(plan, state, fold, model, learned, _device_name(fabric.device))
+        place = next(model.parameters()).device
+        outside = {name: _logits(model, split.to(place)) for name, split in fold.ood.items()}
+        cuda = fabric.device.type == "cuda"
+        return Outcome(
+            validation=predict(model, fold.validation),
+            test=predict(model, fold.test),
+            trajectory=state.trajectory,
+            learned_epochs=learned.since,
+            max_logits=predict(model, fold.train).logits.amax(dim=1),
+            epoch=state.kept_epoch or plan.epochs,
+            validation_uses=state.uses,
+            seconds=state.seconds,
+            device=torch.cuda.get_device_name(fabric.device) if cuda else fabric.device.type,
+            # without labels: the classes of other data sets are not those of the network
+            ood={name: Predictions.from_logits(rows, unchecked_kind=True) for name, rows in outside.items()},
+            digest=fold.digest,
+        )
 
 
 def _prepared(recipe: Recipe, accelerator: str) -> tuple[Any, Fold, nn.Module, nn.Module]:
@@ -208,31 +224,12 @@ def bytes_of(network: nn.Module, fold: Fold, *, optimizer: str) -> int:
     checkpoint = state * (2 + MOMENTS[optimizer])  # the current network, the best one so far, the optimiser's state
     sets: list[Any] = [fold.validation, fold.test, *fold.ood.values()]
     rows = sum(len(split) for split in sets)
+    # a row has K float32 logits and four numbers more at most, a training sample an epoch and a largest logit
     return COPIES * checkpoint + rows * 4 * (int(fold.sizes["classes"]) + 4) + 16 * len(fold.train)
 
 
 def _megabytes(count: int) -> str:
     return f"{count / 2**20:,.1f} MiB"
-
-
-def _outcome(
-    plan: Training, state: Progress, fold: Fold, model: nn.Module, learned: LearnedEpochs, device: str
-) -> Outcome:
-    """Return the outcome of a finished training: predictions on every split, trajectory and record."""
-    place = next(model.parameters()).device
-    return Outcome(
-        validation=predict(model, fold.validation),
-        test=predict(model, fold.test),
-        trajectory=state.trajectory,
-        learned_epochs=learned.since,
-        max_logits=predict(model, fold.train).logits.amax(dim=1),
-        epoch=state.kept_epoch or plan.epochs,
-        validation_uses=state.uses,
-        seconds=state.seconds,
-        device=device,
-        ood={name: _unlabelled(model, split.to(place)) for name, split in fold.ood.items()},
-        digest=fold.digest,
-    )
 
 
 def make_fabric(plan: Training, accelerator: str) -> Any:
@@ -257,11 +254,6 @@ def predict(model: nn.Module, split: Split) -> Predictions:
         return found
     among = torch.tensor(split.decided)  # confidences are over all classes: they are not renormalised
     return replace(found, decision=among[found.logits[:, among].argmax(dim=1)])
-
-
-def _unlabelled(model: nn.Module, split: Split) -> Predictions:
-    """Return predictions without labels: the classes of other data sets are not those of the network."""
-    return Predictions.from_logits(_logits(model, split), unchecked_kind=True)
 
 
 def _logits(model: nn.Module, split: Split) -> Tensor:
@@ -292,7 +284,8 @@ def _train_epoch(
     """Train one epoch, or its first ``batches``, and return the mean loss of its steps."""
     plan = recipe.training
     for optimizer in optimizers:
-        set_rates(optimizer, rate_factor(plan, epoch))
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * rate_factor(plan, epoch)
     if isinstance(loss, Scheduled):
         loss.set_epoch(epoch)
     order = torch.randperm(len(fold.train), generator=torch.Generator().manual_seed(_mix(recipe.seed, epoch, "order")))
@@ -320,20 +313,10 @@ def _train_epoch(
         for optimizer in optimizers:
             optimizer.step()
         total, steps = total + value.detach(), steps + 1
-    return _mean_loss(float(total), steps, recipe, epoch=epoch, samples=len(order))
-
-
-def _mean_loss(total: float, steps: int, recipe: Recipe, *, epoch: int, samples: int) -> float:
-    """Return the mean loss of an epoch's steps.
-
-    Raises:
-        InputError: If no batch was whole.
-        FitError: If it is not finite.
-    """
     if not steps:
-        got = f"{samples} samples for batch = {recipe.training.batch}"
+        got = f"{len(order)} samples for batch = {plan.batch}"
         raise InputError("at least one whole batch per epoch", got, "lower batch, or leave drop_last out")
-    mean = total / steps
+    mean = float(total) / steps
     if not math.isfinite(mean):
         raise FitError("a finite loss", f"{mean} in epoch {epoch + 1} of {recipe.loss}", "lower the learning rate")
     return mean
@@ -360,7 +343,10 @@ def _after_epoch(
         state.uses["adapt the loss"] = state.uses.get("adapt the loss", 0) + 1
     if plan.select != "last":
         state.uses["choose the epoch"] = state.uses.get("choose the epoch", 0) + 1
-        figure = _figure_to_lower(plan.select, validation)
+        if plan.select == "accuracy":
+            figure = float((~validation.correct).double().mean())
+        else:  # refine, then calibrate: the log-loss that is left after the best temperature
+            figure = float(validation.calibrated_by(fit_temperature(validation), allow_fit_rows=True).nll.mean())
         if state.best is None or figure < state.best:
             state.best, state.kept_epoch = figure, state.epoch
             state.kept = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
@@ -370,12 +356,6 @@ def _after_epoch(
         parts = {"train": train, "validation": validation, "test": predict(model, fold.test)}
         figures = measure(parts, model=network, loss=loss)
         state.trajectory.append({"epoch": state.epoch, "loss": value, **figures})
-
-
-def _figure_to_lower(select: str, validation: Predictions) -> float:
-    if select == "accuracy":
-        return float((~validation.correct).double().mean())
-    return float(validation.calibrated_by(fit_temperature(validation), allow_fit_rows=True).nll.mean())
 
 
 def _keep(path: Path, identity: str, state: Progress, network: Any, optimizers: Any, loss: Any, learned: Any) -> None:
@@ -433,8 +413,40 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 def _mix(seed: int, epoch: int, purpose: str) -> int:
     """Return a seed that differs for each purpose and epoch."""
+    # 56 bits, below the largest seed of torch; a hash, since seed + epoch would repeat another seed's epochs
     return int.from_bytes(hashlib.sha256(f"{seed}/{epoch}/{purpose}".encode()).digest()[:7], "big")
 
 
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+def make_optimizers(model: nn.Module, plan: Training) -> list[torch.optim.Optimizer]:
+    """Return the optimisers of ``plan``: the main one, with a group per entry of ``plan.rates``, and SGD for ``plan.plain``."""
+    groups: list[dict[str, Any]] = [
+        {"params": [p for name, p in model.named_parameters() if name.startswith(prefix)], "lr": rate, "prefix": prefix}
+        for prefix, rate in plan.rates.items()
+    ]
+    missing = [group["prefix"] for group in groups if not group["params"]]
+    if missing:
+        known = sorted({name.partition(".")[0] for name, _ in model.named_parameters()})
+        raise InputError(f"rates for parts among {', '.join(known)}", f"{missing[0]!r}", "correct the name")
+    rest = [p for name, p in model.named_parameters() if not name.startswith(tuple(plan.rates))]
+    plain = [group for group in groups if group["prefix"] in plan.plain]
+    groups = [group for group in groups if group["prefix"] not in plan.plain]
+    groups.append({"params": rest, "lr": plan.lr, "prefix": ""})
+    for group in (*groups, *plain):
+        group["initial_lr"] = group["lr"]
+        del group["prefix"]
+    kinds: dict[str, Any] = {
+        "sgd": partial(torch.optim.SGD, momentum=plan.momentum, nesterov=plan.nesterov),
+        "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad,
+    }  # fmt: skip
+    main = kinds[plan.optimizer](groups, lr=plan.lr, weight_decay=plan.weight_decay)
+    return [main, *([torch.optim.SGD(plain)] if plain else [])]
+
+
+def rate_factor(plan: Training, epoch: int) -> float:
+    """Return the factor on the initial learning rates in ``epoch``, counted from 0."""
+    if plan.schedule == "cosine":
+        # ½ (1 + cos π t/T): 1 at the first epoch, 0 after the last
+        return 0.5 * (1 + math.cos(math.pi * epoch / plan.epochs))
+    # a scheduler that steps before the epoch is one epoch ahead of its milestones
+    ahead = 1 if plan.step_first else 0
+    return plan.decay ** sum(epoch + ahead >= milestone for milestone in plan.milestones)

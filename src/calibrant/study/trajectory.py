@@ -2,39 +2,26 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.arguments import check_bins
-from calibrant._core.check import check_count, check_dense, check_kind, check_row_tensor, refuse
-from calibrant._core.constraints import checked
+from calibrant._core.check import check_dense
+from calibrant._core.constraints import Integer, checked
 from calibrant.binning import EqualMass
 from calibrant.calibrators import TemperatureScaling
-from calibrant.data.checks import need_predictions, need_unweighted
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
 from calibrant.study.measures import quietly
 
-__all__ = [
-    "LearnedEpochs",
-    "describe",
-    "fit_temperature",
-    "histogram",
-    "learned_epoch",
-    "measure",
-    "oracle_temperature",
-    "recalibrated",
-]
+__all__ = ["LearnedEpochs", "learned_epoch"]
 
 LOGIT_BINS = 40
 MOST_SAMPLES = 1 << 32
-SPLITS = ("train", "validation", "test")
 
 
-@checked
 def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Module) -> dict[str, Any]:
     """Return one entry of a trajectory.
 
@@ -42,22 +29,25 @@ def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Modu
         parts: Predictions of the splits ``"train"``, ``"validation"`` and ``"test"``.
         model: The network, whose last layer is called ``classifier``.
         loss: The loss, whose state (AdaFocal's γ of each bin) is recorded.
-
-    Raises:
-        InputError: If a split is missing or is not labelled predictions, or ``model`` or ``loss`` is not a module.
     """
-    if not isinstance(parts, Mapping) or not set(SPLITS) <= set(parts):
-        got = f"the keys {list(parts)}" if isinstance(parts, Mapping) else type(parts).__name__
-        raise refuse("parts as a dictionary with train, validation and test", got, "pass predictions of each split")
-    for name, module in (("model", model), ("loss", loss)):
-        check_kind(module, nn.Module, name=name, remedy="pass what is trained")
     entry: dict[str, Any] = {name: describe(part) for name, part in parts.items()}
-    for name, part in parts.items():  # for test data the best temperature in hindsight (Wang et al. 2021, Figure 4)
-        entry[name] |= _at_own_temperature(part)
-    calibrated = recalibrated(parts["test"], fit_temperature(parts["validation"]))
+    for name, part in parts.items():
+        # the best temperature in hindsight, on test data too (Wang et al. 2021, Figure 4): descriptive, not an evaluation.
+        # If all rows are correct the log-loss falls for ever as T → 0, so that there is none.
+        found: dict[str, float | None] = {"temperature": None, "ece_at_own_t": None}
+        if not bool(part.correct.all()):
+            own = fit_temperature(part)
+            at_own = part.calibrated_by(own, allow_fit_rows=True)
+            found = {"temperature": own.temperature, "ece_at_own_t": ECE()(at_own)}
+        entry[name] |= found
+    with quietly():  # a saturated network gives many samples equal logits
+        calibrated = parts["test"].calibrated_by(fit_temperature(parts["validation"]))
     entry["test"]["nll_at_t"] = float(calibrated.nll.mean())
     entry["test"]["ece_at_t"] = ECE()(calibrated)
-    optimal = oracle_temperature(parts["test"])
+    # The T in .01 … 10 that minimises the ECE of the same rows, as an oracle. Wang et al. (2021) §5.1 call the resulting ECE
+    # optimal: no temperature chosen on validation data has a lower one, so it measures how well one could calibrate at best.
+    with quietly():
+        optimal = TemperatureScaling("ece").fit(parts["test"])
     at_best = parts["test"].calibrated_by(optimal, allow_fit_rows=True)
     entry["test"] |= {"optimal_temperature": optimal.temperature, "optimal_ece": ECE()(at_best)}
     last = getattr(model, "classifier", None)
@@ -67,26 +57,13 @@ def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Modu
     return {**entry, "loss_state": state} if state else entry
 
 
-def _at_own_temperature(part: Predictions) -> dict[str, float | None]:
-    """Return the temperature fitted to ``part`` itself, and the ECE there; None if all rows are correct (no finite optimum)."""
-    if bool(part.correct.all()):
-        return {"temperature": None, "ece_at_own_t": None}
-    calibrator = fit_temperature(part)
-    at_own = part.calibrated_by(calibrator, allow_fit_rows=True)  # descriptive: not an evaluation
-    return {"temperature": calibrator.temperature, "ece_at_own_t": ECE()(at_own)}
-
-
-@checked
 def describe(predictions: Predictions) -> dict[str, Any]:
     """Return error, log-loss and entropy (of all, correct and wrong samples), calibration errors, and largest logits.
 
     A mean over no samples is None.
 
     Args:
-        predictions: Labelled predictions, without weights.
-
-    Raises:
-        InputError: If they are not, or there are no rows.
+        predictions: Labelled predictions, without weights, of at least one row.
 
     Examples:
         >>> from calibrant import Predictions
@@ -94,7 +71,6 @@ def describe(predictions: Predictions) -> dict[str, Any]:
         >>> round(figures["nll"], 4), round(figures["nll_wrong"], 4), figures["error"]
         (1.1269, 2.1269, 0.5)
     """
-    predictions = _labelled(predictions)
     log_p, correct = predictions.log_probs, predictions.correct
     entropy = -torch.where(log_p > -math.inf, log_p.exp() * log_p, 0).sum(dim=1)
     pairs = predictions.top_label()
@@ -107,7 +83,6 @@ def describe(predictions: Predictions) -> dict[str, Any]:
     return {**figures, "max_logit": histogram(predictions.logits.amax(dim=1))}
 
 
-@checked
 def histogram(values: Tensor, *, bins: int = LOGIT_BINS) -> dict[str, Any]:
     """Return a histogram with bins of equal width between the smallest and the largest value: both ends, and the counts.
 
@@ -115,17 +90,10 @@ def histogram(values: Tensor, *, bins: int = LOGIT_BINS) -> dict[str, Any]:
         values: (N,) finite.
         bins: Number of bins.
 
-    Raises:
-        InputError: If there are no values, or one is not finite.
-
     Examples:
         >>> histogram(torch.tensor([0.0, 1.0, 4.0]), bins=2)
         {'low': 0.0, 'high': 4.0, 'counts': [2, 1]}
     """
-    check_bins(bins)
-    check_row_tensor(values, name="values")
-    if not values.numel() or not bool(torch.isfinite(values).all()):
-        raise refuse("at least one value, all finite", "none" if not values.numel() else "others", "select finite ones")
     low, high = float(values.min()), float(values.max())
     counts = torch.histc(values.double(), bins=bins, min=low, max=high)
     return {"low": low, "high": high, "counts": [int(count) for count in counts]}
@@ -135,60 +103,10 @@ def _mean(rows: Tensor) -> float | None:
     return float(rows.mean()) if len(rows) else None
 
 
-def _labelled(data: Predictions) -> Predictions:
-    """Return ``data`` if it is labelled predictions without weights, which a trajectory would not honour."""
-    predictions = need_predictions(need_unweighted(data, what="a trajectory"), metric="a trajectory")
-    if predictions.labels is None:
-        raise refuse("labelled predictions for a trajectory", "none with labels", "pass labels to from_logits")
-    return predictions
-
-
-@checked
 def fit_temperature(validation: Predictions) -> TemperatureScaling:
-    """Return temperature scaling fitted by log-loss; if every sample is correct, at its bound and without a warning.
-
-    Args:
-        validation: Labelled predictions, without weights.
-
-    Raises:
-        InputError: If they are not, or there are no rows.
-    """
+    """Return temperature scaling fitted by log-loss; if every sample is correct, at its bound and without a warning."""
     with quietly():  # at a bound on training data: the bound itself is recorded
-        return TemperatureScaling().fit(_labelled(validation))
-
-
-@checked
-def oracle_temperature(test: Predictions) -> TemperatureScaling:
-    """Return temperature scaling with the T in .01 … 10 that minimises the ECE of the same rows, as an oracle.
-
-    It uses the labels that it is evaluated on. Wang et al. (2021) §5.1 call the resulting ECE optimal: no temperature chosen
-    on validation data has a lower one, so it measures how well temperature scaling could calibrate a network at best.
-
-    Args:
-        test: Labelled predictions, without weights.
-
-    Raises:
-        InputError: If they are not, or there are no rows.
-    """
-    with quietly():
-        return TemperatureScaling("ece").fit(_labelled(test))
-
-
-@checked
-def recalibrated(test: Predictions, calibrator: TemperatureScaling) -> Predictions:
-    """Return test predictions calibrated, without a warning for the equal logits of samples on which a network saturates.
-
-    Args:
-        test: Predictions, without weights.
-        calibrator: A fitted calibrator.
-
-    Raises:
-        InputError: If they are not, or there are no rows.
-    """
-    check_kind(calibrator, TemperatureScaling, name="calibrator", remedy="make it with fit_temperature")
-    test = need_predictions(need_unweighted(test, what="a trajectory"), metric="a trajectory")
-    with quietly():
-        return test.calibrated_by(calibrator)
+        return TemperatureScaling().fit(validation)
 
 
 @checked
@@ -241,8 +159,8 @@ class LearnedEpochs:
     """
 
     @checked
-    def __init__(self, samples: int) -> None:
-        self.since = torch.zeros(check_count(samples, name="samples", high=MOST_SAMPLES), dtype=torch.int64)
+    def __init__(self, samples: Annotated[int, Integer(1, MOST_SAMPLES)]) -> None:
+        self.since = torch.zeros(samples, dtype=torch.int64)
 
     def see(self, correct: Tensor, *, epoch: int) -> None:
         """Record which samples (N,) bool are correct after ``epoch``, counted from 1."""

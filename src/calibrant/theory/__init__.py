@@ -5,17 +5,18 @@ from calibrant.theory.calibration_map import calibration_map, detached_fixed_poi
 from calibrant.theory.confidence import confidence_change, confidence_never_falls, neutral_probability, scaling_change
 from calibrant.theory.entropy_bound import EntropyBound, entropy_bound
 from calibrant.theory.figures import FIGURES, figure_numbers
-from calibrant.theory.focal_map import FocalTerms, focal_logit, focal_map
+from calibrant.theory.focal_map import FocalTerms, focal_logit, focal_map, gamma_from_threshold
 from calibrant.theory.minimiser import Minimum, minimiser
 from calibrant.theory.temperature_bounds import (
     SLOPE_BOUND_LIMIT,
     TemperatureBounds,
+    TemperatureFit,
+    fit_temperatures,
     measured_temperature_bounds,
+    nearest_temperature,
     small_logit_slope,
     temperature_bounds,
 )
-from calibrant.theory.temperature_fit import TemperatureFit, fit_temperatures, nearest_temperature
-from calibrant.theory.threshold import gamma_from_threshold
 from calibrant.theory.validity import Validity, focal_curvature, validity
 
 __all__ = [

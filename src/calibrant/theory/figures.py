@@ -14,10 +14,12 @@ from calibrant.theory.calibration_map import inverse_calibration_map, proper_par
 from calibrant.theory.focal_map import focal_logit, focal_map
 from calibrant.theory.temperature_bounds import (
     SLOPE_BOUND_LIMIT,
+    TemperatureFit,
+    fit_temperatures,
     measured_temperature_bounds,
+    nearest_temperature,
     temperature_bounds,
 )
-from calibrant.theory.temperature_fit import TemperatureFit, fit_temperatures, nearest_temperature
 
 __all__ = ["FIGURES", "figure_numbers"]
 

@@ -11,11 +11,11 @@ from torch._compile import _disable_dynamo
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Count, checked
-from calibrant._objective.arguments import check_weights
+from calibrant._objective.batch import check_weights
 from calibrant.errors import InputError
 from calibrant.losses import Loss
-from calibrant.vocabulary._linear import check_linear, linear_chunks, linear_logits, product_dtype
 from calibrant.vocabulary._terms import Part, class_weights, one_step, parts_of, terms_of
+from calibrant.vocabulary.linear import check_linear, linear_chunks, linear_logits, product_dtype
 
 __all__ = ["FusedLinearLoss"]
 

@@ -1,8 +1,21 @@
 """The papers' claims as data, and the verdict of committed figures on each, corrected for the number of tests."""
 
-from calibrant.study.claims._index import ClaimLine, PaperClaim, Place, claim_index, paper_claims, places, read_records
+from calibrant.study.claims._index import (
+    ClaimLine,
+    Faithful,
+    Gain,
+    PaperClaim,
+    Place,
+    Threshold,
+    claim_index,
+    faithfulness,
+    focal_gains,
+    focal_threshold,
+    paper_claims,
+    places,
+    read_records,
+)
 from calibrant.study.claims._inference import benjamini_hochberg, detectable, equivalence_p, paired_p, sign_change_p
-from calibrant.study.claims._regime import Faithful, Gain, Threshold, faithfulness, focal_gains, focal_threshold
 
 __all__ = [
     "ClaimLine",

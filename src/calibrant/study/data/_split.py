@@ -1,4 +1,4 @@
-"""What a data set of a recipe is: declared options, sizes known before a file is read, and splits with their batches."""
+"""What a data set of a recipe is: its options, the sizes known before a file is read, splits with their batches, the papers' rules."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -6,14 +6,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from calibrant._core.calls import PublicCalls
-from calibrant._core.check import refuse
+from calibrant._core.check import check_choice, refuse
 from calibrant._core.constraints import Fits, Integer
 from calibrant._core.paths import as_path, shown
-from calibrant.errors import FileFormatError
+from calibrant.errors import FileFormatError, InputError
 
 Place = Annotated[Any, Fits(as_path, "a path")]
 SplitSeed = Annotated[int, Integer(0, 2**32 - 1)]  # of NumPy's legacy generator, which draws the papers' splits
@@ -103,6 +105,7 @@ class Fold:
 
     def to(self, device: torch.device) -> "Fold":
         """Return the fold with the arrays of its three splits on ``device``; out-of-distribution sets are moved when predicted."""
+        # sets outside the distribution are read once, at the end: they need no memory of the device before
         moved = {name: getattr(self, name).to(device) for name in ("train", "validation", "test")}
         return replace(self, **moved)
 
@@ -138,3 +141,54 @@ def need_rows(requested: int, found: int, *, what: str) -> None:
     if not 0 < requested <= found:
         got = f"{requested}"
         raise refuse(f"{what.partition(' ')[0]} in 1 … {found} {what.partition(' ')[2]}", got, "ask for fewer")
+
+
+Indices = npt.NDArray[np.int64]
+RULES = ("mukhoti", "wang", "plain", "per-class")
+
+
+def split_rows(
+    rows: int, *, validation: int, rule: str, seed: int, labels: Indices | None = None
+) -> tuple[Indices, Indices]:
+    """Return the rows to train on and those to validate on.
+
+    Args:
+        rows: N.
+        validation: Number of validation rows.
+        rule: ``"mukhoti"``: the first rows after shuffling by numpy's legacy generator; ``"wang"``: the last rows of a
+            permutation by it; ``"plain"``: as "wang" by numpy's current generator; ``"per-class"``: equally many of each class
+            (50 per class of Tiny-ImageNet in Mukhoti et al.), drawn by the current generator.
+        seed: 1 in the code of Mukhoti et al., 101 … in that of Wang et al.
+        labels: (N,) classes, for ``"per-class"``.
+
+    Raises:
+        InputError: If there are too few samples, or ``validation`` is not a multiple of the number of classes.
+    """
+    check_choice(rule, name="split", choices=RULES)
+    if not 0 < validation < rows:
+        raise InputError(f"validation in 1 … {rows - 1} samples", f"{validation}", "ask for fewer")
+    if rule == "per-class":
+        return _per_class(np.zeros(rows, dtype=np.int64) if labels is None else labels, validation, seed)
+    if rule == "mukhoti":
+        listed = list(range(rows))
+        np.random.RandomState(seed).shuffle(listed)  # shuffling a list draws the same swaps as np.random.seed + shuffle
+        order = np.asarray(listed)
+        return order[validation:], order[:validation]
+    order = (
+        np.random.RandomState(seed).permutation(rows)
+        if rule == "wang"
+        else np.random.default_rng(seed).permutation(rows)
+    )
+    return order[: rows - validation], order[rows - validation :]
+
+
+def _per_class(labels: Indices, validation: int, seed: int) -> tuple[Indices, Indices]:
+    classes, counts = np.unique(labels, return_counts=True)
+    # the same number of each class, so that a class is never without validation rows
+    each, odd = divmod(validation, len(classes))
+    if odd or each >= counts.min():
+        wanted = f"a multiple of {len(classes)} (the classes) below {len(classes) * counts.min()} for validation"
+        raise InputError(wanted, f"{validation}", "choose one")
+    rng = np.random.default_rng(seed)
+    held = np.concatenate([rng.permutation(np.flatnonzero(labels == k))[:each] for k in classes])
+    return np.setdiff1d(np.arange(len(labels)), held), held

@@ -39,6 +39,7 @@ class Noise(Outside):
 
     def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
         """Return as many samples as there are in ``inside``."""
+        # drawn by NumPy on the CPU: the same noise on every device
         rng, parts = np.random.default_rng([NOISE_STREAM, seed]), []
         whole = inside.inputs.dtype == torch.uint8
         for rows in inside.inputs.split(ROWS):

@@ -188,6 +188,7 @@ def fold_of(
     inputs = {name: _floats(part[0], name) for name, part in parts.items()}
     if standardize and inputs["train"].is_floating_point():
         deviation, mean = torch.std_mean(inputs["train"], dim=0, correction=0)
+        # a constant column has the deviation 0, and becomes 0
         inputs = {name: (values - mean) / deviation.clamp_min(1e-12) for name, values in inputs.items()}
     shapes = {tuple(values.shape[1:]) for values in inputs.values()}
     if len(shapes) != 1:
@@ -209,9 +210,13 @@ def _parts(
             prefixes = {one: f"{one}_" for one in PARTS if f"{one}_features" in arrays} or {name: ""}
             found |= {one: _of_arrays(arrays, prefix, place) for one, prefix in prefixes.items()}
             if name == "train" and "test" in arrays and "test" not in found:
-                found["train"], found["test"] = _apart(found["train"], np.asarray(arrays["test"]).astype(bool), place)
+                (x, y), test = found["train"], np.asarray(arrays["test"]).astype(bool)
+                if test.shape != y.shape[:1]:
+                    raise FileFormatError(f"test {y.shape[:1]} in {shown(place)}", f"{test.shape}", "mark every row")
+                found["train"], found["test"] = (x[~test], y[~test]), (x[test], y[test])
         else:
             found[name] = _of_table(place, label, columns)
+    # of the content: a copy is the same data, an edited file is not
     digest = hashlib.sha256(b"".join(Path(name).read_bytes() for name, _ in stamps)).hexdigest()
     return found, digest
 
@@ -222,13 +227,6 @@ def _of_arrays(arrays: Mapping[str, Array], prefix: str, place: Path) -> Part:
         got = f"{', '.join(sorted(arrays))} in {shown(place)}"
         raise FileFormatError("arrays named features and labels (train_features …)", got, "rename them")
     return arrays[inputs], arrays[prefix + "labels"]
-
-
-def _apart(part: Part, test: Array, place: Path) -> tuple[Part, Part]:
-    """Return the rows that are not marked as test rows, and those that are."""
-    if test.shape != part[1].shape[:1]:
-        raise FileFormatError(f"test {part[1].shape[:1]} in {shown(place)}", f"{test.shape}", "mark every row")
-    return (part[0][~test], part[1][~test]), (part[0][test], part[1][test])
 
 
 def _of_table(place: Path, label: str, columns: tuple[str, ...] | None) -> Part:
@@ -268,6 +266,7 @@ def _drawn(part: Part, count: int, rng: np.random.Generator, *, name: str, whole
     if count > rows or (count == rows and not whole):
         got = f"{count}"
         raise InputError(f"fewer than {rows + whole} rows for {name}", got, "ask for fewer, or name a file of its own")
+    # sorted: the rows of either part keep the order of the file
     order = rng.permutation(rows)
     keep, taken = np.sort(order[count:]), np.sort(order[:count])
     return (part[0][keep], part[1][keep]), (part[0][taken], part[1][taken])

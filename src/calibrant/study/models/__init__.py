@@ -3,12 +3,8 @@
 The last layer is called ``classifier`` in all of them, so that the trajectory can follow its norm.
 """
 
-from calibrant.study.models.bert import BertClassifier
-from calibrant.study.models.convnets import VGG, DenseNet, SmallCNN, WideResNet
-from calibrant.study.models.mlp import MLP
-from calibrant.study.models.resnet import ResNet, ThinResNet
-from calibrant.study.models.text import DeepTextCNN, PooledTextCNN
-from calibrant.study.models.tree_lstm import TreeLSTM
+from calibrant.study.models.convnets import MLP, VGG, DenseNet, ResNet, SmallCNN, ThinResNet, WideResNet
+from calibrant.study.models.text import BertClassifier, DeepTextCNN, PooledTextCNN, TreeLSTM
 
 __all__ = [
     "MLP",

@@ -1,17 +1,213 @@
-"""Wide-ResNet, DenseNet and VGG for images of 32×32 and 64×64."""
+"""Networks of images and rows: ResNet, thin ResNet, Wide-ResNet, DenseNet and VGG for 32×32 and 64×64, a small CNN, and an MLP."""
 
-from typing import Literal
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from calibrant._core.check import check_choice
 from calibrant._core.constraints import checked
 from calibrant.errors import InputError
-from calibrant.study._checks import Size
-from calibrant.study.models._classifier import Classifier
-from calibrant.study.models.resnet import Basic, normal_by_outputs
+from calibrant.study._checks import Size, Three
 
-__all__ = ["VGG", "DenseNet", "SmallCNN", "WideResNet"]
+__all__ = ["MLP", "VGG", "DenseNet", "ResNet", "SmallCNN", "ThinResNet", "WideResNet"]
+
+
+class Classifier(nn.Module):
+    """A network whose last layer, ``classifier``, takes what ``features`` returns; a subclass makes both."""
+
+    features: nn.Module
+    classifier: nn.Module
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Return logits (N, K) of a batch: images (N, 3, H, W), rows (N, …), or what the class says."""
+        return self.classifier(self.features(inputs))
+
+
+class MLP(Classifier):
+    """Linear layers with ReLU between them.
+
+    Args:
+        classes: K.
+        inputs: Size of a flattened sample.
+        hidden: Width of each hidden layer.
+
+    Raises:
+        InputError: If a size is not an integer ≥ 1.
+    """
+
+    @checked
+    def __init__(self, classes: Size, inputs: Size, hidden: Sequence[Size] = (128, 128)) -> None:
+        super().__init__()
+        widths = [inputs, *hidden]
+        layers: list[nn.Module] = [nn.Flatten()]
+        for before, after in pairwise(widths):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Linear(widths[-1], classes)
+
+
+LAYERS = {
+    "18": ("basic", (2, 2, 2, 2)),
+    "34": ("basic", (3, 4, 6, 3)),
+    "50": ("bottleneck", (3, 4, 6, 3)),
+    "101": ("bottleneck", (3, 4, 23, 3)),
+    "110": ("bottleneck", (3, 4, 26, 3)),  # what Mukhoti et al.'s code calls ResNet-110; not He's
+}
+
+
+class Basic(nn.Module):
+    """Two 3×3 convolutions plus a shortcut."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int, *, padded: bool = False) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.shortcut = _shortcut(inputs, width, stride, padded=padded)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (N, width, H / stride, W / stride)."""
+        out = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+
+
+class Bottleneck(nn.Module):
+    """1×1, 3×3 and 1×1 convolutions plus a shortcut."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * width)
+        self.shortcut = _shortcut(inputs, 4 * width, stride, padded=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (N, 4·width, H / stride, W / stride)."""
+        out = F.relu(self.bn1(self.conv1(x)))
+        out = F.relu(self.bn2(self.conv2(out)))
+        return F.relu(self.bn3(self.conv3(out)) + self.shortcut(x))
+
+
+class Padded(nn.Module):
+    """He et al.'s option A: take every second pixel, fill new channels with zeros; no parameters."""
+
+    def __init__(self, extra: int) -> None:
+        super().__init__()
+        self.extra = extra
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (N, C + extra, H/2, W/2), half of the zeros before and half after."""
+        return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.extra // 2, self.extra - self.extra // 2))
+
+
+def normal_by_outputs(network: nn.Module) -> None:
+    """Draw the weights of every convolution from a normal distribution of variance 2 / (k²·outputs).
+
+    References:
+        He et al. 2015, Eq. 14 (backward case); Mukhoti et al. 2020, code of Wide-ResNet and of Tiny-ImageNet's ResNet.
+    """
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+def _shortcut(inputs: int, outputs: int, stride: int, *, padded: bool) -> nn.Module:
+    if stride == 1 and inputs == outputs:
+        return nn.Identity()
+    if padded:
+        return Padded(outputs - inputs)
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+
+class ResNet(Classifier):
+    """ResNet-18, -34, -50, -101 and the "ResNet-110" of Mukhoti et al.'s code, with 64 channels in the first stage.
+
+    Args:
+        classes: K.
+        depth: 18, 34, 50, 101 or 110 (Bottleneck 3-4-26-3).
+        stem: ``"small"``: one 3×3 convolution, for 32×32 and 64×64 images; ``"imagenet"``: 7×7, stride 2, and pooling.
+        pool: Height and width after the final average pooling: 1, or 2 for Mukhoti et al.'s Tiny-ImageNet.
+        init: ``"torch"``: torch's default; ``"normal"``: convolutions drawn with variance 2 / (k²·outputs), as in Mukhoti et
+            al.'s code for Tiny-ImageNet.
+
+    References:
+        He et al. 2016, Table 1; Mukhoti et al. 2020, code, Net/resnet.py and Net/resnet_tiny_imagenet.py.
+    """
+
+    @checked
+    def __init__(
+        self,
+        classes: Size,
+        depth: Size = 18,
+        stem: Literal["small", "imagenet"] = "small",
+        pool: Size = 1,
+        init: Literal["torch", "normal"] = "torch",
+    ) -> None:
+        super().__init__()
+        kind, blocks = LAYERS[check_choice(str(depth), name="depth", choices=LAYERS)]
+        if stem == "small":
+            first: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+        else:
+            first = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+        block: type[Basic] | type[Bottleneck] = Basic if kind == "basic" else Bottleneck
+        layers, inputs = first, 64
+        for stage, count in enumerate(blocks):
+            # 64, 128, 256, 512 channels: twice as many where the image is halved
+            width = 64 << stage
+            for index in range(count):
+                layers.append(block(inputs, width, 2 if stage and not index else 1))
+                inputs = width * block.expansion
+        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(pool), nn.Flatten())
+        self.classifier = nn.Linear(inputs * pool * pool, classes)
+        if init == "normal":
+            normal_by_outputs(self)
+
+
+class ThinResNet(Classifier):
+    """He et al.'s ResNet-20, -32, -56, -110 for 32×32 images: 16, 32, 64 channels, shortcuts without parameters.
+
+    Args:
+        classes: K.
+        depth: 6·n + 2, such as 8, 20, 32 or 110.
+        widths: Channels of the three stages.
+        stride: Stride of the first convolution; 2 halves the image, which takes a quarter of the time.
+
+    References:
+        He et al. 2016 §4.2; ResNet-32 is the network of Wang et al. 2021.
+    """
+
+    @checked
+    def __init__(
+        self, classes: Size, depth: Size = 32, widths: Three = (16, 32, 64), stride: Literal[1, 2] = 1
+    ) -> None:
+        super().__init__()
+        if depth < 8 or (depth - 2) % 6:
+            raise InputError("depth 6·n + 2 (8, 14, 20, 32 …)", f"{depth}", "choose one of these")
+        first = nn.Conv2d(3, widths[0], 3, stride, 1, bias=False)
+        layers: list[nn.Module] = [first, nn.BatchNorm2d(widths[0]), nn.ReLU()]
+        inputs = widths[0]
+        for stage, width in enumerate(widths):
+            for index in range((depth - 2) // 6):
+                layers.append(Basic(inputs, width, 2 if stage and not index else 1, padded=True))
+                inputs = width
+        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.classifier = nn.Linear(inputs, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                torch.nn.init.kaiming_normal_(module.weight)
+
 
 VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)  # 0 halves the image
 
@@ -66,6 +262,7 @@ class WideResNet(Classifier):
         block: type[Basic] | type[WideBlock] = Basic if after else WideBlock
         inputs = 16
         for stage, width in enumerate((16 * widen, 32 * widen, 64 * widen)):
+            # two convolutions a block in three stages: 6·n, and 2 layers (or 4, with the shortcuts) outside of them
             for index in range((depth - 2) // 6):
                 layers.append(block(inputs, width, 2 if stage and not index else 1))
                 inputs = width
@@ -116,6 +313,7 @@ class DenseNet(Classifier):
                 layers.append(DenseLayer(width, growth))
                 width += growth
             if stage < 3:
+                # a transition halves channels and image (compression θ = ½)
                 half = width // 2
                 layers += [nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, half, 1, bias=False), nn.AvgPool2d(2)]
                 width = half

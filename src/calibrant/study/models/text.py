@@ -1,17 +1,23 @@
-"""Convolutional networks over word indices, for 20 Newsgroups."""
+"""Networks of texts: convolutions over word indices, the Tree-LSTM over trees, BERT over tokens."""
 
+from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import check_row_tensor
-from calibrant._core.constraints import NonNegative, Share, checked
-from calibrant.errors import InputError
+from calibrant._core.arguments import check_mapping
+from calibrant._core.check import check_row_tensor, refuse, shown
+from calibrant._core.constraints import Natural, NonNegative, Number, Share, checked
+from calibrant._core.files import reason_of
+from calibrant.errors import FileFormatError, InputError, MissingExtraError
 from calibrant.study._checks import Odd, Six, Size
-from calibrant.study.models._classifier import Classifier
+from calibrant.study.data.text import TreeBatch
+from calibrant.study.models.convnets import Classifier
 
-__all__ = ["DeepTextCNN", "PooledTextCNN"]
+__all__ = ["BertClassifier", "DeepTextCNN", "PooledTextCNN", "TreeLSTM"]
 
 
 class WordClassifier(Classifier):
@@ -121,3 +127,136 @@ def word_vectors(vocabulary: int, embedding: int, vectors: Tensor | None, **opti
             raise InputError(f"word vectors of {vocabulary} words", f"{rows}", "set vocabulary to that")
         found.weight.data.copy_(vectors)
     return found
+
+
+class TreeLSTM(nn.Module):
+    """N-ary Tree-LSTM with two children, which returns the logits of the nodes that a batch selects.
+
+    All nodes of one height, over all trees of the batch, are computed together.
+
+    Args:
+        classes: K.
+        vocabulary: Number of words.
+        embedding: Size of a word's embedding.
+        hidden: Size of a node's hidden state.
+        vectors: (vocabulary, embedding) initial embeddings, or None for random ones.
+        output_gate: Whether inner nodes have an output gate; in Mukhoti et al.'s code h = tanh(c) instead.
+        dropout: Dropout probability of the hidden state before the last layer; ½ in that code.
+
+    Raises:
+        InputError: If a size is not an integer ≥ 1, or ``vectors`` have another shape.
+
+    References:
+        Tai, Socher, Manning 2015, Eqs. 9–14; Mukhoti et al. 2020, code (branch nlp), treeLSTM/model.py.
+    """
+
+    @checked
+    def __init__(
+        self,
+        classes: Size,
+        vocabulary: Size,
+        embedding: Size = 100,
+        hidden: Size = 120,
+        vectors: Tensor | None = None,
+        output_gate: bool = True,
+        dropout: Annotated[float, Number(0, 1, open_high=True)] = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding = word_vectors(vocabulary, embedding, vectors)
+        self.leaf = nn.Linear(embedding, 2 * hidden)  # output gate and cell of a word
+        self.output_gate = output_gate
+        if output_gate:
+            self.node = nn.Linear(2 * hidden, 5 * hidden)  # input gate, two forget gates, output gate, update
+        else:  # one layer with bias per child, as in the authors' code, so that weights are initialised for ``hidden`` inputs
+            self.left = nn.Linear(hidden, 4 * hidden)  # input gate, two forget gates, update
+            self.right = nn.Linear(hidden, 4 * hidden)
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(hidden, classes)
+
+    def forward(self, batch: TreeBatch) -> Tensor:
+        """Return logits (selected nodes, K)."""
+        gate, cell = self.leaf(self.embedding(batch.words)).chunk(2, dim=1)
+        all_hidden, all_cells = torch.sigmoid(gate) * torch.tanh(cell), cell
+        for left, right in batch.levels:  # indices into the nodes computed so far
+            hidden, cell = self._compose(all_hidden[left], all_hidden[right], all_cells[left], all_cells[right])
+            all_hidden, all_cells = torch.cat([all_hidden, hidden]), torch.cat([all_cells, cell])
+        return self.classifier(self.dropout(all_hidden[batch.asked]))
+
+    def _compose(self, left: Tensor, right: Tensor, left_cell: Tensor, right_cell: Tensor) -> tuple[Tensor, Tensor]:
+        """Return hidden states and cells (nodes, hidden) of nodes from those of their children."""
+        if self.output_gate:
+            i, f_left, f_right, o, u = self.node(torch.cat([left, right], dim=1)).chunk(5, dim=1)
+        else:
+            i, f_left, f_right, u = (self.left(left) + self.right(right)).chunk(4, dim=1)
+        cell = torch.sigmoid(i) * torch.tanh(u)
+        cell = cell + torch.sigmoid(f_left) * left_cell + torch.sigmoid(f_right) * right_cell
+        return (torch.sigmoid(o) * torch.tanh(cell) if self.output_gate else torch.tanh(cell)), cell
+
+
+class BertClassifier(nn.Module):
+    """A BERT encoder whose pooled first token goes through dropout and one linear layer.
+
+    Args:
+        classes: K.
+        weights: A folder with a BERT's ``config.json`` and ``model.safetensors``, or a name on the hub; None draws new
+            weights.
+        config: Fields of ``transformers.BertConfig`` for new weights; the defaults are BERT-base's.
+        vocabulary: Number of tokens of the data's tokenizer.
+        padding: Id of the padding token, which no other token attends to.
+        dropout: Dropout probability of the pooled output.
+
+    Raises:
+        MissingExtraError: If ``transformers`` is not installed.
+        FileFormatError: If there are no such weights.
+        InputError: If both weights and a config are given, a field is invalid, or the data have more tokens than the weights.
+
+    References:
+        Devlin et al. 2019. BERT-base without the last layer has 109,482,240 parameters.
+    """
+
+    @checked
+    def __init__(
+        self,
+        classes: Size,
+        weights: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        vocabulary: Size | None = None,
+        padding: Natural = 0,
+        dropout: Share = 0.1,
+    ) -> None:
+        super().__init__()
+        try:
+            from transformers import BertConfig, BertModel
+        except ImportError as error:
+            raise MissingExtraError("transformers", extra="transformers") from error
+        fields = check_mapping(config, name="config", example="{'hidden_size': 128}")
+        if weights is not None and not (isinstance(weights, str) and weights):
+            raise refuse("weights as the name or folder of a BERT", shown(weights), "pass a string")
+        if weights is not None and config is not None:
+            raise InputError("weights or a config", "both", "weights bring their config, leave it out")
+        if weights is not None:
+            local = Path(weights).is_dir()
+            try:
+                self.encoder = BertModel.from_pretrained(weights, local_files_only=local, use_safetensors=True)
+            except Exception as error:  # no folder, no network, broken files: the library raises many kinds
+                got = f"{weights!r} ({reason_of(error)})"
+                raise FileFormatError("a folder or a name of BERT's weights as safetensors", got, "check it") from error
+        else:
+            known = {} if vocabulary is None else {"vocab_size": vocabulary}
+            fields = {**known, "pad_token_id": padding, **fields}
+            try:
+                self.encoder = BertModel(BertConfig(**fields))
+            except Exception as error:  # the library raises many kinds for a field that it cannot build with
+                got = f"{shown(dict(fields))} ({reason_of(error)})"
+                raise InputError("fields of transformers.BertConfig", got, "correct them") from error
+        if vocabulary is not None and vocabulary > self.encoder.config.vocab_size:
+            wanted = f"at most {self.encoder.config.vocab_size} tokens"
+            raise InputError(wanted, f"{vocabulary} in the data", "use the tokenizer that belongs to the weights")
+        self.padding = padding
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(self.encoder.config.hidden_size, classes)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return logits (N, K) of token ids (N, length)."""
+        pooled = self.encoder(input_ids=ids, attention_mask=(ids != self.padding).long()).pooler_output
+        return self.classifier(self.dropout(pooled))

@@ -1,0 +1,552 @@
+"""Figures of a study as numbers, from its stored runs; ``calibrant.report`` draws them."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant._core.constraints import checked
+from calibrant.calibrators import FocalTemperatureScaling, HistogramBinning, TemperatureScaling
+from calibrant.data.predictions import Predictions
+from calibrant.metrics import ECE, ood_roc
+from calibrant.study.measures import MEASURES, quietly
+from calibrant.study.recipe import AnyStudy, FigureSpec
+from calibrant.study.resolve import make_loss
+from calibrant.study.store import AnyStore, Store
+from calibrant.study.tables import AnyMeasured, Measured
+
+__all__ = ["KINDS", "Bars", "Drawing", "Line", "Panel", "Plot", "Reliability", "drawings"]
+
+Numbers = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """y over x, NaN if missing; for several seeds also the minimum and maximum of y.
+
+    Args:
+        label: Its label in the legend.
+        x: Horizontal positions.
+        y: Means over seeds.
+        low: Minima over seeds, or empty.
+        high: Maxima over seeds, or empty.
+    """
+
+    label: str
+    x: Numbers
+    y: Numbers
+    low: Numbers = ()
+    high: Numbers = ()
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Curves on one pair of axes.
+
+    Args:
+        title: The title.
+        x_label: Label of the horizontal axis.
+        y_label: Label of the vertical axis.
+        lines: In the order of the legend.
+        ticks: (position, text) of ticks along x that do not show their position.
+        percent: Whether y are fractions to be shown in per cent.
+        diagonal: Whether the diagonal (chance) is drawn.
+        marked: Whether every point has a mark.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    ticks: tuple[tuple[float, str], ...] = ()
+    percent: bool = False
+    diagonal: bool = False
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A histogram with bars stacked by group.
+
+    Args:
+        title: The title.
+        x_label: Label of the horizontal axis.
+        y_label: Label of the vertical axis.
+        edges: (B + 1,) edges of the bins.
+        groups: (label, heights (B,)) from bottom to top.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    edges: Numbers
+    groups: tuple[tuple[str, Numbers], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """A reliability diagram.
+
+    Args:
+        title: The title.
+        predictions: Labelled.
+    """
+
+    title: str
+    predictions: Predictions
+
+
+Panel = Plot | Bars | Reliability
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """The content of one figure of a study.
+
+    Args:
+        name: Name of the file.
+        title: Its heading.
+        caption: Its title, source, settings and number of seeds.
+        panels: In reading order.
+        columns: Number of panels in a row.
+    """
+
+    name: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+    columns: int
+
+
+SPLITS = {"train": "training data", "validation": "validation data", "test": "test data"}
+NAMES = {
+    "nll": "log-loss", "nll_correct": "log-loss where right", "nll_wrong": "log-loss where wrong",
+    "entropy": "entropy", "entropy_correct": "entropy where right", "entropy_wrong": "entropy where wrong",
+    "error": "error", "ece": "ECE", "ece_mass": "equal-mass ECE", "ece_at_t": "ECE at T", "nll_at_t": "log-loss at T",
+    "temperature": "best T", "ece_at_own_t": "ECE at its own best T", "optimal_ece": "optimal ECE (oracle)",
+    "optimal_temperature": "T of the optimal ECE (oracle)",
+    "classifier_norm": "norm of the last layer", "loss": "training loss",
+}  # fmt: skip
+FRACTIONS = {"error", "ece", "ece_mass", "ece_at_t", "ece_at_own_t", "optimal_ece"}
+
+
+def trajectory(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+    """Return a panel for each entry of ``spec.panels``, with a curve for each objective and entry of the trajectory."""
+    panels = []
+    for places in spec.panels:
+        lines = []
+        for label, runs in by_objective(items):
+            for place in places:
+                words = label if len(places) == 1 else in_words(place, split=not _one_split(places))
+                if len(places) > 1 and len(spec.objectives) != 1:
+                    words = f"{label}: {words}"
+                lines.append(curve(words, runs, store, place))
+        shown = tuple(line for line in lines if not all(math.isnan(y) for y in line.y))
+        if shown:
+            panels.append(_panel(places, shown))
+    return panels
+
+
+def bins(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+    """Return a panel for each bin with confidence minus accuracy on validation data, and one with AdaFocal's γ in the bins."""
+    panels = []
+    for index in spec.bins:
+        lines = tuple(curve(label, runs, store, f"validation.gaps_mass.{index}") for label, runs in by_objective(items))
+        panels.append(Plot(f"bin {index} of 15 of equal mass", "epoch", "confidence − accuracy %", lines, percent=True))
+    adaptive = [
+        curve(f"{label}, bin {index}" if len(items) > 1 else f"bin {index}", runs, store, f"loss_state.gammas.{index}")
+        for label, runs in by_objective(items)
+        for index in spec.bins
+    ]
+    gammas = tuple(line for line in adaptive if not all(math.isnan(y) for y in line.y))
+    if gammas:
+        panels.append(Plot("γ of the bins", "epoch", "γ (below 0: inverse focal loss)", gammas))
+    return panels
+
+
+def learned(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+    """Return the fraction of training samples that are classified correctly from an epoch to the end of training."""
+    lines = []
+    for label, runs in by_objective(items):
+        epochs = [entry["epoch"] for entry in store.trajectory(runs[0].recipes[0])]
+        fractions = [
+            [float(np.mean([((s > 0) & (s <= epoch)).double().mean() for s in since])) for epoch in epochs]
+            for since in ([store.learned_epochs(recipe) for recipe in run.recipes] for run in runs)
+        ]
+        lines.append(line_of(label, epochs, zip(*fractions, strict=True)))
+    return [Plot("learned for good", "epoch", "training samples %", tuple(lines), percent=True)]
+
+
+def curve(label: str, runs: Sequence[Measured], store: Store, place: str) -> Line:
+    """Return the entry ``place`` of the trajectory over epochs: mean over folds, then mean, minimum and maximum over seeds.
+
+    Args:
+        label: Its label in the legend.
+        runs: Runs of one objective, one per seed.
+        store: Where the trajectories are stored.
+        place: Keys and indices joined by dots, such as ``"validation.gaps_mass.7"``.
+    """
+    by_seed, epochs = [], [0]
+    for run in runs:
+        folds = [store.trajectory(recipe) for recipe in run.recipes]
+        epochs = [entry["epoch"] for entry in folds[0]]
+        # folds are parts of one experiment, so that their mean is the figure of a seed; bands are over seeds
+        by_seed.append([_mean([value_at(fold[index], place) for fold in folds]) for index in range(len(epochs))])
+    return line_of(label, epochs, zip(*by_seed, strict=True))
+
+
+def line_of(label: str, x: Iterable[float], values: Iterable[Sequence[float]]) -> Line:
+    """Return the mean of the values (seeds,) at each x, with minimum and maximum if there are several."""
+    rows = list(values)
+    several = max(map(len, rows), default=0) > 1
+    spread = (tuple(map(min, rows)), tuple(map(max, rows))) if several else ((), ())
+    return Line(label, tuple(map(float, x)), tuple(float(np.mean(row)) for row in rows), *spread)
+
+
+def value_at(entry: Any, place: str) -> float:
+    """Return the number at ``place`` in an entry of a trajectory, NaN if there is none."""
+    for key in place.split("."):
+        if isinstance(entry, list):
+            entry = entry[int(key)] if int(key) < len(entry) else None
+        else:
+            entry = entry.get(key) if entry is not None else None
+        if entry is None:
+            return math.nan
+    return float(entry)
+
+
+def by_objective(items: Sequence[Measured]) -> list[tuple[str, list[Measured]]]:
+    """Return the runs of each objective, in the order of the study."""
+    groups: dict[str, list[Measured]] = {}
+    for item in items:
+        groups.setdefault(item.objective, []).append(item)
+    return list(groups.items())
+
+
+def in_words(place: str, *, split: bool = True) -> str:
+    """Return a label for a place of the trajectory, such as ``"log-loss where wrong, test data"``."""
+    where, _, name = place.rpartition(".")
+    words = NAMES.get(name, name.replace("_", " "))
+    return f"{words}, {SPLITS[where]}" if split and where in SPLITS else words
+
+
+def _panel(places: Sequence[str], lines: tuple[Line, ...]) -> Plot:
+    names = [place.rpartition(".")[2] for place in places]
+    percent = all(name in FRACTIONS for name in names)
+    if len(places) == 1:
+        title, what = in_words(places[0]), NAMES.get(names[0], names[0])
+    else:
+        title = SPLITS.get(places[0].split(".")[0], "") if _one_split(places) else ""
+        what = " and ".join(dict.fromkeys(NAMES.get(name, name).split(" where")[0] for name in names))
+    return Plot(title, "epoch", f"{what} %" if percent else what, lines, percent=percent)
+
+
+def _one_split(places: Sequence[str]) -> bool:
+    return len({place.split(".")[0] for place in places}) == 1
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan
+
+
+BARS = 40
+POINTS = 200  # points of a ROC curve
+
+
+def reliability(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Reliability]:
+    """Return two diagrams for each objective's first seed: uncalibrated and at T."""
+    panels = []
+    for label, runs in by_objective(items):
+        for words, rows in (("", runs[0].before), (f" at T = {runs[0].fits.value('temperature'):.2f}", runs[0].after)):
+            panels.append(Reliability(f"{label}{words}\nECE {100 * ECE()(rows):.2f} %", rows))
+    return panels
+
+
+def logits(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Bars]:
+    """Return the largest logits of training samples of an objective's first seed, by the epoch at which they were learned."""
+    found = []
+    for label, runs in by_objective(items):
+        largest = torch.cat([store.max_logits(recipe) for recipe in runs[0].recipes]).double()
+        since = torch.cat([store.learned_epochs(recipe) for recipe in runs[0].recipes])
+        epochs = max(entry["epoch"] for entry in store.trajectory(runs[0].recipes[0]))
+        found.append((label, largest, since, epochs))
+    if not found:
+        return []
+    # a handful of outliers would leave most bars empty
+    low = min(float(torch.quantile(largest, 0.001)) for _, largest, _, _ in found)
+    high = max(float(torch.quantile(largest, 0.999)) for _, largest, _, _ in found)
+    edges = torch.linspace(low, high, BARS + 1, dtype=torch.float64)
+    return [
+        Bars(
+            label,
+            "largest logit",
+            "training samples",
+            tuple(edges.tolist()),
+            _by_learned(largest, since, epochs, edges),
+        )
+        for label, largest, since, epochs in found
+    ]
+
+
+def _by_learned(
+    largest: Tensor, since: Tensor, epochs: int, edges: Tensor
+) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    third = max(1, round(epochs / 3))
+    groups = [
+        (f"right since epoch ≤ {third}", (since > 0) & (since <= third)),
+        (f"≤ {2 * third}", (since > third) & (since <= 2 * third)),
+        (f"≤ {epochs}", since > 2 * third),
+        ("wrong at the end", since == 0),
+    ]
+    counts = [(label, torch.histogram(largest[rows], bins=edges).hist) for label, rows in groups]
+    return tuple((label, tuple(count.tolist())) for label, count in counts)
+
+
+def ood(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+    """Return the ROC curves of detecting each out-of-distribution set by entropy, with and without temperature."""
+    first = [
+        (label, runs[0], [store.load(recipe).ood for recipe in runs[0].recipes]) for label, runs in by_objective(items)
+    ]
+    names = dict.fromkeys(name for _, _, outside in first for name in outside[0])
+    panels = []
+    for name in names:
+        for words, calibrated in (("without temperature", False), ("at T", True)):
+            lines = tuple(
+                _roc(label, run, [sets[name] for sets in outside], calibrated=calibrated)
+                for label, run, outside in first
+                if name in outside[0]
+            )
+            title = f"{name.replace('-', ' ')}, {words}"
+            panels.append(Plot(title, "test data taken for outside %", "outside found %", lines, diagonal=True))
+    return panels
+
+
+def _roc(label: str, run: Measured, outside: Sequence[Predictions], *, calibrated: bool) -> Line:
+    inside = run.after if calibrated else run.before
+    if calibrated:
+        with quietly():
+            calibrators = run.fits.calibrators("at_t")
+            outside = [rows.calibrated_by(fitted) for rows, fitted in zip(outside, calibrators, strict=True)]
+    curve = ood_roc(inside, Predictions.cat(list(outside)))
+    # a vector drawing of every threshold would weigh megabytes
+    steps = torch.linspace(0, len(curve.threshold) - 1, min(POINTS, len(curve.threshold))).round().long()
+    x, y = curve.false_positive[steps], curve.true_positive[steps]
+    return Line(f"{label} ({curve.area:.3f})", tuple((100 * x).tolist()), tuple((100 * y).tolist()))
+
+
+FAMILIES = {
+    "LabelSmoothingLoss": "label smoothing", "LpNormLoss": "norm of the logits", "FocalLoss": "focal loss",
+    "InverseFocalLoss": "inverse focal loss",
+}  # fmt: skip
+SYMBOLS = {"smoothing": "smoothing", "strength": "coefficient", "gamma": "γ"}
+PLAIN = "CrossEntropyLoss"  # every family at 0
+SIZES = (25, 50, 100, 200, 400, 800, 1600, 3200, 6400)
+DRAWS = 5  # subsets of each size
+GAMMAS = (-0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0, 5.0)
+
+
+def sweep(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+    """Return measures by the strength of a loss; entries with a sign share one axis, others have separate panels."""
+    # with a sign the parameters of two losses become one axis: −γ of focal loss, 0, γ of inverse focal loss
+    together = any(len(entry) > 2 for entry in spec.sweep)
+    groups = [spec.sweep] if together else [(entry,) for entry in spec.sweep]
+    panels = []
+    for entries in groups:
+        numbers = _numbers(entries, items)
+        xs = sorted(set(numbers.values()))
+        if len(xs) < 2:
+            continue
+        ticks = tuple((float(place), short(x)) for place, x in enumerate(xs))
+        family = " to ".join(FAMILIES.get(entry[0], entry[0]) for entry in entries)
+        axis = "−γ of focal loss … γ of inverse focal loss" if together else SYMBOLS.get(entries[0][1], entries[0][1])
+        for measures in spec.panels:
+            over = (_over(measure, numbers, items, many=len(measures) > 1) for measure in measures)
+            lines = tuple(line for line in over if not all(math.isnan(y) for y in line.y))
+            first = MEASURES[measures[0]]
+            y = first.heading if len(measures) == 1 else "T" if measures[0].startswith("temperature") else ""
+            panels.append(Plot(family, axis, y, lines, ticks, percent=first.percent, marked=True))
+    return panels
+
+
+def _numbers(entries: Sequence[Sequence[str]], items: Sequence[Measured]) -> dict[str, float]:
+    """Return the position of each objective on the axis."""
+    found = {}
+    for label, runs in by_objective(items):
+        loss = runs[0].recipes[0].loss
+        if loss["type"] == PLAIN:
+            found[label] = 0.0
+        for kind, number, *sign in entries:
+            if loss["type"] == kind:
+                found[label] = (-1 if sign else 1) * float(loss[number])
+    return found
+
+
+def _over(measure: str, numbers: Mapping[str, float], items: Sequence[Measured], *, many: bool) -> Line:
+    groups = sorted((numbers[label], runs) for label, runs in by_objective(items) if label in numbers)
+    xs = sorted({x for x, _ in groups})
+    rows = [[run.fits.value(measure) for run in runs] for _, runs in groups]
+    places = [float(xs.index(x)) for x, _ in groups]
+    return line_of(MEASURES[measure].label if many else "", places, rows)
+
+
+def best(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+    """Return, for each family, the strength with the lowest raw ECE on validation data, by the number of training samples."""
+    panels = []
+    for kind, number, *_ in spec.sweep:
+        chosen: dict[int, float] = {}
+        least: dict[int, float] = {}
+        for item in items:
+            loss, size = item.recipes[0].loss, int(item.recipes[0].data["train"])
+            if loss["type"] == kind:
+                figure = ECE()(Predictions.cat(list(item.fits.validation)))
+                if figure < least.get(size, math.inf):
+                    least[size], chosen[size] = figure, float(loss[number])
+        sizes = sorted(chosen)
+        if sizes:
+            line = Line("", tuple(map(float, range(len(sizes)))), tuple(chosen[size] for size in sizes))
+            ticks = tuple((float(place), f"{size:,}") for place, size in enumerate(sizes))
+            y = f"best {SYMBOLS.get(number, number)}"
+            panels.append(Plot(FAMILIES.get(kind, kind), "training samples", y, (line,), ticks, marked=True))
+    return panels
+
+
+def sizes(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+    """Return the ECE on test data after calibrators fitted on subsets of the validation samples, mean of five draws."""
+    panels = []
+    for title, make in (("temperature scaling", TemperatureScaling), ("histogram binning", HistogramBinning)):
+        lines = []
+        for label, runs in by_objective(items):
+            most = min(len(rows) for run in runs for rows in run.fits.validation)
+            counts = [size for size in SIZES if 2 * size <= most] + [most]  # so that the last two marks do not overlap
+            by_seed = [[_at_size(run, make, size) for size in counts] for run in runs]
+            lines.append(line_of(label, [math.log2(size) for size in counts], zip(*by_seed, strict=True)))
+        marks = sorted({x for line in lines for x in line.x})
+        ticks = tuple((x, f"{round(2**x):,}") for x in marks)
+        panels.append(Plot(title, "validation samples", "ECE %", tuple(lines), ticks, percent=True, marked=True))
+    return panels
+
+
+def _at_size(run: Measured, make: Any, size: int) -> float:
+    # all samples can be drawn in one way only
+    draws = 1 if size == min(len(rows) for rows in run.fits.validation) else DRAWS
+    found = []
+    for draw in range(draws):
+        parts = []
+        for fold, (seen, test) in enumerate(zip(run.fits.validation, run.fits.test, strict=True)):
+            generator = torch.Generator().manual_seed(1000 * draw + fold)
+            rows = torch.randperm(len(seen), generator=generator)[:size]
+            with quietly():
+                calibrator = make().fit(seen.logits[rows], seen.need_labels()[rows])
+                parts.append(test.calibrated_by(calibrator))
+        found.append(ECE()(Predictions.cat(parts)))
+    return float(np.mean(found))
+
+
+def focal(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+    """Return, for each objective's first seed, the T that minimises validation ECE (equal mass) at each γ of the focal map."""
+    lines = []
+    for label, runs in by_objective(items):
+        by_fold = []
+        for rows in runs[0].fits.validation:
+            with quietly():
+                fits = [FocalTemperatureScaling("ece", gammas=[g]).fit(rows.logits, rows.need_labels()) for g in GAMMAS]
+            by_fold.append([fit.temperature for fit in fits])
+        # temperatures are averaged as factors
+        mean = np.exp(np.log(by_fold).mean(axis=0))
+        lines.append(Line(label, GAMMAS, tuple(float(value) for value in mean)))
+    return [Plot("chosen by validation ECE", "γ of the focal map", "best T", tuple(lines), marked=True)]
+
+
+def losses(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+    """Return each loss as a function of the label's probability, for two classes."""
+    p = torch.linspace(0.01, 0.999, 200, dtype=torch.float64)
+    # the softmax of (log p, log(1 − p)) is (p, 1 − p)
+    logits = torch.stack([p.log(), torch.log1p(-p)], dim=1)
+    label = torch.zeros(len(p), dtype=torch.int64)
+    lines = tuple(
+        Line(
+            name,
+            tuple(p.tolist()),
+            tuple(make_loss({**runs[0].recipes[0].loss, "reduction": "none"})(logits, label).tolist()),
+        )
+        for name, runs in by_objective(items)
+    )
+    return [Plot("", "probability of the label", "loss", lines)]
+
+
+def short(x: float) -> str:
+    """Return a number formatted for an axis.
+
+    Examples:
+        >>> short(-0.05), short(3.0)
+        ('−.05', '3')
+    """
+    return f"{x:g}".replace("-", "−").replace("0.", ".", 1) if abs(x) < 1 and x else f"{x:g}".replace("-", "−")
+
+
+KINDS: Mapping[str, Callable[[FigureSpec, Sequence[Measured], Store], Sequence[Any]]] = {
+    "trajectory": trajectory,
+    "sweep": sweep,
+    "best": best,
+    "sizes": sizes,
+    "reliability": reliability,
+    "bins": bins,
+    "logits": logits,
+    "learned": learned,
+    "ood": ood,
+    "focal": focal,
+    "losses": losses,
+}
+
+
+@checked
+def drawings(study: AnyStudy, measured: Sequence[AnyMeasured], store: AnyStore) -> list[Drawing]:
+    """Return the figures of a study that have finished runs, one for each setting.
+
+    Args:
+        study: The study.
+        measured: The result of ``collect``.
+        store: Where the runs are stored.
+
+    Raises:
+        InputError: If an argument is of another type.
+    """
+    places = list(dict.fromkeys(item.setting for item in measured))
+    found = []
+    for spec in study.figures:
+        drawn = [item for item in measured if not spec.objectives or item.objective in spec.objectives]
+        settings = [None] if spec.kind == "best" else [p for p in places if spec.setting in ("", p)]
+        for place in settings:
+            items = [item for item in drawn if place is None or item.setting == place]
+            panels = tuple(KINDS[spec.kind](spec, items, store)) if items else ()
+            if panels:
+                found.append(_drawing(spec, items, panels, place if len(settings) > 1 else None))
+    return found
+
+
+def _drawing(spec: FigureSpec, items: Sequence[Measured], panels: tuple[Panel, ...], place: str | None) -> Drawing:
+    seeds = len({item.seed for item in items})
+    spread = "; bands from the least to the largest of the seeds" if seeds > 1 else ""
+    after = f" After {spec.source}." if spec.source else ""
+    where = ", ".join(dict.fromkeys(item.setting for item in items))
+    caption = f"{spec.title}.{after} {where}, {seeds} seed{'s' if seeds > 1 else ''}{spread}."
+    name = spec.name if place is None else f"{spec.name}-{slug(place)}"
+    title = spec.title if place is None else f"{spec.title}: {place}"
+    count = len(panels)
+    columns = 4 if spec.kind == "reliability" and count >= 4 else count if count <= 3 else 2 if count == 4 else 3
+    return Drawing(name, title, caption, panels, columns)
+
+
+def slug(text: str) -> str:
+    """Return the name of a figure's file.
+
+    Examples:
+        >>> slug("SST Tree-LSTM")
+        'sst-tree-lstm'
+    """
+    return "-".join("".join(c if c.isalnum() else " " for c in text.lower()).split())
