@@ -307,8 +307,8 @@ class Calibrator(Learned):
                 raise refuse("logits whose class axis is plain", f"{tuple(logits.shape)}", remedy)
             # the class axis is 1, as in torch.nn.CrossEntropyLoss; each place of the inner axes is a row
             places = logits.movedim(1, -1)  # (N, d1, …, K)
-            rows: Tensor = self(places.flatten(0, -2))
-            return rows.unflatten(0, places.shape[:-1]).movedim(-1, 1)  # (N, K, d1, …)
+            answer: Tensor = self(places.flatten(0, -2)).unflatten(0, places.shape[:-1])
+            return answer.movedim(-1, 1)  # (N, K, d1, …)
         self.check_input(logits)
         if features is None and self.needs_features and not self.features_optional:
             remedy = "pass calibrator(logits, features), or predictions.calibrated_by(calibrator)"
