@@ -174,18 +174,29 @@ def _claims(lines: Sequence[ClaimLine], short: Mapping[str, str]) -> str:
     ]
     numbered = list(enumerate(groups, start=1))
     papers: list[str] = []
+    run = [line for line in lines if line.verdict != "not run"]
+    barred = {line.data: sum(one.data == line.data for one in run) for line in run}
+    for line in run:
+        if line.verdict != "not comparable":
+            barred.pop(line.data, None)  # some claim of this data was tested
     for paper, mine in groupby(numbered, key=lambda each: each[1][0].paper):
-        bodies = [(number, _body(number, group, short)) for number, group in mine]
+        bodies = [
+            (number, _body(number, [one for one in group if one.data not in barred] or group, short))
+            for number, group in mine
+        ]
         summary = f"{paper[0].upper()}{paper[1:]}: claims {bodies[0][0]} to {bodies[-1][0]}"
         head = "".join(f"<th>{cell}" for cell in CLAIM_HEAD)
         papers += [f'<details class="claims"><summary>{html.escape(summary)}</summary><table><thead><tr>{head}</thead>']
         papers += [body for _, body in bodies] + ["</table></details>"]
+    left = ", ".join(f"{short[one]} ({count} claims)" for one, count in barred.items())
+    barring = f"Not comparable by any claim, because of its errors, and left out below: {left}.\n"
     total = f"{len(claims)} claims, {len(lines)} pairs of claim and data: {counts}. {decided} of {len(decidable)} decidable are decided."
     return "\n".join(
         [
             f"## Ten claims\n\nThose decided on most data sets; numbers as below.\n\n{_leading(numbered)}\n",
             f"## All claims\n\n{total}\n",
             table(["short", "data", "claims not run", "command", "cost"], data),
+            barring,
             NOTE,
             FILTER,
             *papers,
