@@ -396,7 +396,10 @@ READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
         ("evaluate z.npy --kind logits --labels y.npy --columns z", "which holds arrays; leave --columns out"),
         ("evaluate z.npy --kind logits --labels y.npy --normalize", "got none in z.npy; leave --normalize out"),
         ("evaluate z.npy --kind logits --labels y.npy --label y", "which holds one column; leave --label out"),
-        ("evaluate z.npy --kind likely", "one of 'logits', 'probs', 'one-vs-rest', got 'likely'"),
+        (
+            "evaluate z.npy --kind likely",
+            "'--kind': 'likely' is not one of 'logits', 'probs', 'one-vs-rest'; correct them",
+        ),
         ("evaluate --logits z.npy z.npy", "expected --logits or a FILE, got both"),
         ("evaluate --example sst --columns p", "expected no --columns beside an example"),
         ("evaluate", "try --example cifar10"),

@@ -216,7 +216,7 @@ def json_data(value: Any) -> Any:
     Unlike ``to_plain`` it is for results: nothing is made of it again, so that no type is written.
 
     Examples:
-        >>> json_data({"low": float("-inf"), "counts": np.array([1, 2])})
+        >>> json_data({"low": float("-inf"), "counts": torch.tensor([1, 2])})
         {'low': None, 'counts': [1, 2]}
     """
     if _is_record(value):

@@ -307,7 +307,7 @@ def _print_usage_error(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":  # nothing was asked for: the help is the answer
         error.show()
     else:
-        message = error.format_message().rstrip(".?").replace(". Did", "; did")
+        message = error.format_message().rstrip(".?").replace(". Did", "; did").replace("Value error, ", "")
         say_error(
             f"expected arguments as in {path} --help, got {message.removeprefix('Got ')[:1].lower()}"
             f"{message.removeprefix('Got ')[1:]}; correct them"

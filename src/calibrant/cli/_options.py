@@ -84,6 +84,8 @@ MultiLabel = Annotated[
 ]
 
 
+UNCALIBRATED = "none"  # in the place of a calibrator
+
 # What commands call the files that they read, and those that they write.
 _READ = (
     *("file", "files", "a", "b", "log", "labelled", "logits", "labels", "class_names", "calibrator", "costs", "policy"),
@@ -101,7 +103,12 @@ def look_at(given: Mapping[str, Any]) -> None:
     """
     *files, output = given.get("places") or [None]  # of ``convert``: IN and OUT
     named = [files if len(files) < 2 else None, *(given.get(name) for name in _READ)]
-    read = [one for some in named for one in (some if isinstance(some, list) else [some]) if one not in (None, STREAM)]
+    read = [
+        one
+        for some in named
+        for one in (some if isinstance(some, list) else [some])
+        if one not in (None, STREAM, UNCALIBRATED)
+    ]
     for name in read:
         if not os.path.lexists(name):
             check_source(name)

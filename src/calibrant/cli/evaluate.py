@@ -26,6 +26,7 @@ from calibrant.cli._io import (
     working,
 )
 from calibrant.cli._options import (
+    UNCALIBRATED,
     AsJson,
     Example,
     Execution,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 
 MOST_GROUPS = 200
-UNCALIBRATED = "none"
 SMALL_VALUES = 0.01  # below, a row is printed with five decimals
 
 

@@ -39,7 +39,7 @@ from calibrant.calibrators.base.chunks import not_narrow, with_logits, wrong_mas
 from calibrant.calibrators.base.folds import sampled
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.calibrators.features.boosted_scaling import BoostedScaling
-from calibrant.calibrators.features.columns import Names, names_of
+from calibrant.calibrators.features.columns import NamesOrAll, names_of
 from calibrant.calibrators.features.group_scaling import GroupScaling
 from calibrant.calibrators.focal.focal_temperature import FocalTemperatureScaling
 from calibrant.calibrators.focal.log_temperature import fit_log_temperature, narrowed
@@ -273,7 +273,7 @@ class AutoCalibrator(ByFeatures):
         top_label: bool = False,
         folds: Annotated[int, Integer(2)] = 5,
         candidates: Sequence[Calibrator | Mapping[str, Any]] | None = None,
-        features: Names | Literal["all"] | None = None,
+        features: NamesOrAll | None = None,
         absent_classes: Literal["learn", "keep"] = "learn",
         costs: Any = None,
     ) -> None:

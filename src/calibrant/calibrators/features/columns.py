@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -153,6 +153,10 @@ def check_names(value: Any, *, name: str, least: int = 1) -> tuple[str, ...]:
 
 _NO_NAMES = (3, object(), (1,), ("a", "a"))
 Names = Annotated[Sequence[str], Fits(check_names, "distinct", _NO_NAMES)]
+NamesOrAll = Annotated[  # one constraint: of "site" it says what a list of names is, not that it is not "all"
+    Sequence[str] | Literal["all"],
+    Fits(lambda value, *, name: value if value == "all" else check_names(value, name=name), "distinct", _NO_NAMES),
+]
 NamesOrNone = Annotated[Sequence[str], Fits(partial(check_names, least=0), "distinct", _NO_NAMES)]
 
 
