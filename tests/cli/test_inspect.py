@@ -4,6 +4,7 @@ import json
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.cli.conftest import Run
 
@@ -44,8 +45,11 @@ def test_a_reading_that_is_certain_is_followed_and_said(home: Path, run: Run) ->
     assert done.stdout == run("inspect", "s.csv", *READ).stdout.replace(" --columns 'p_*' --label y --kind probs", "")
 
 
-def test_what_cannot_be_read_is_refused_with_the_command_that_reads_it(home: Path, run: Run) -> None:
-    Path("s.csv").write_text(CSV.replace("p_", ""))
+@pytest.mark.parametrize(
+    "table", [CSV.replace("p_", ""), "confidence,prediction,breed\n.9,cat,cat\n.8,dog,cat\n.7,cat,dog\n"]
+)
+def test_what_cannot_be_read_is_refused_with_the_command_that_reads_it(table: str, home: Path, run: Run) -> None:
+    Path("s.csv").write_text(table)
     done = run("inspect", "s.csv", code=2)
     command = done.stderr.strip().partition("run: calibrant ")[2]
     assert run(*shlex.split(command)).exit_code == 0
@@ -71,3 +75,64 @@ def test_what_a_file_says_twice_must_agree(
     assert said in done.stderr
     if not said:
         assert "labels: cat in 2 rows, dog in 0 rows" in done.stdout or names == "dog cat"
+
+
+# Two classes, one score a row or several; what holds the labels is called as nothing that says so.
+_P = "p_cat,p_dog", [".9,.1", ".2,.8", ".7,.3", ".4,.6"]
+_ONE = "prob", [".9", ".2", ".7", ".4"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "others", "cells", "options", "doubt"),
+    [
+        (_P, "breed", "cat dog cat dog", "--label breed", "if breed holds the labels"),
+        (_P, "sex,breed", "m,cat f,dog m,dog f,cat", "--label breed", "if breed holds the labels"),
+        (_P, "fold,n,breed", "0,0,cat 1,1,dog 0,1,dog 1,0,cat", "--label breed", "if breed holds the labels"),
+        (_P, "id,breed", "0,cat 1,dog 0,cat 1,cat", "--label breed", "if breed holds the labels"),
+        (_P, "label_id,breed", "71,cat 72,dog 73,cat 74,cat", "--label breed", "if breed holds the labels"),
+        (_P, "target,breed", "1.5,cat 2.5,dog 1.5,cat 1,cat", "--label breed", "if breed holds the labels"),
+        (_P, "first,second", "cat,cat dog,cat cat,cat dog,dog", "--label first", "if first and not second holds"),
+        (_P, "breed", "cat cat cat cat", "--label breed", "if breed holds the labels"),
+        (_P, "the breed", "cat dog cat dog", "--label 'the breed'", "if the breed holds"),
+        (_P, "hit", "0 1 0 1", "--label hit", "if hit holds the labels"),
+        (_P, "hit", "True False True False", "--label hit", "if hit holds the labels"),
+        (_P, "breed,split", "cat,val dog,val cat,test dog,test", "--label breed", "if breed holds the labels"),
+        (_ONE, "bought", "1 0 1 0", "--label bought", "if bought holds the labels"),
+        (_ONE, "bought", "yes no yes no", "--label bought --positive yes", "the score is the probability of 'yes'"),
+        (_ONE, "a,b", "yes,no no,no yes,yes no,yes", "--label a --positive yes", "if a and not b holds the labels"),
+        # what cannot hold the labels is named by no command
+        (_P, "id", "0 1 0 1", "", ""),
+        (_P, "cv_fold", "0 1 0 1", "", ""),
+        (_P, "sex", "m f m f", "", ""),
+        (_P, "n", "0 1 2 3", "", ""),
+        (_P, "flag", "0 0 0 0", "", ""),
+        (_P, "breed", "cat wolf cat dog", "", ""),
+        (_P, "prediction", "cat dog cat dog", "", ""),
+    ],
+)
+@pytest.mark.parametrize("german", [False, True])
+def test_the_command_names_the_column_that_can_hold_the_labels(
+    scores: tuple[str, list[str]], others: str, cells: str, options: str, doubt: str, german: bool, home: Path, run: Run
+) -> None:
+    names, values = scores
+    rows = [f"{names},{others}", *(",".join(pair) for pair in zip(values, cells.split(), strict=True))]
+    table = "\n".join(rows) + "\n"
+    Path("t.csv").write_text(table.replace(",", ";").replace(".", "0,") if german else table)
+    done = run("inspect", "t.csv", code=0, says=doubt)
+    command = done.stdout.strip().partition("run: calibrant ")[2]
+    assert command == (f"evaluate t.csv {options}" if options else "")
+    if not options:
+        assert "add its labels: --label COLUMN, or --labels FILE" in done.stdout
+        run("evaluate", "t.csv", code=2, says="name their column by --label")
+        return
+    run(*shlex.split(command), "--draws", "0", code=0)
+    run("evaluate", "t.csv", code=2, says=f"{doubt}")
+    (one,) = json.loads(run("inspect", "t.csv", "--json", code=0).stdout)["files"]
+    assert one["command"] == f"calibrant {command}"
+
+
+def test_of_splits_that_are_not_all_labelled_one_that_is(home: Path, run: Run) -> None:
+    np.savez("s.npz", test_logits=2 * np.eye(3), val_logits=2 * np.eye(3), val_labels=np.arange(3))
+    command = run("inspect", "s.npz", code=0).stdout.strip().partition("run: calibrant ")[2]
+    assert command == "evaluate s.npz --split val"
+    run(*shlex.split(command), "--draws", "0", code=0)

@@ -31,7 +31,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 R = TypeVar("R")
 ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())  # of this command line, as they were typed
 OPTIONS: ContextVar[frozenset[str]] = ContextVar("OPTIONS", default=frozenset())  # of the command that runs, as typed
-LABEL: ContextVar[str | None] = ContextVar("LABEL", default=None)  # what seems to hold the labels of the file in hand
+LABEL: ContextVar[Remedy | None] = ContextVar("LABEL", default=None)  # of a file without labels: what may name them
 
 
 def guarded(command: Callable[..., R]) -> Callable[..., R]:
@@ -110,8 +110,8 @@ def for_command_line(error: CalibrantError) -> str:
     if error.argument and option in OPTIONS.get():
         expected = re.sub(rf"^{re.escape(error.argument)}\b", option, expected)
     remedy = error.remedy if isinstance(error.remedy, Remedy) else Remedy(error.remedy)
-    if error.argument == "labels" and (label := LABEL.get()) is not None:
-        remedy = Remedy.read(label=label)
+    if error.argument == "labels":
+        remedy = LABEL.get() or remedy
     return sentence(expected, error.got, _followed(remedy), place=error.place)
 
 

@@ -289,7 +289,7 @@ class Inputs:
         from calibrant.data.splits import splits_of
 
         found = splits_of(named.arrays, source.shown, class_dim=self.class_dim, ignore_index=self.ignore_index)
-        LABEL.set(named.unnamed_label)
+        LABEL.set(named.add_label)
         return found
 
     def read(self, source: Source, split: str, *, names_used: bool = False) -> Rows:

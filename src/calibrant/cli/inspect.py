@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +15,7 @@ from calibrant.cli._options import Files, Inputs, Source, at_path
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import BinaryPairs, Predictions
+    from calibrant.errors import Remedy
 
 _FIRST = 3  # rows that are shown: enough to see a column that is off by one
 
@@ -49,16 +52,33 @@ def inspect(
 def _reading(source: Source, inputs: Inputs) -> dict[str, Any]:
     """Return how a file is read, as plain values."""
     named = inputs.named(source, names_used=True)
-    splits = inputs.splits_of(named, source)
+    found = inputs.splits_of(named, source)
+    splits = [{"split": name, **_of_split(data, named.class_names)} for name, data in found.items()]
+    labelled = [split["split"] for split in splits if split["labelled"]]
     return {
         "file": source.shown,
-        "command": f"calibrant evaluate {source.argument}",
+        "command": _command(inputs, source, named.add_label, labelled, every=len(labelled) == len(splits)),
         "classes": list(named.class_names),
         "matched": dict(named.receipt.matched),
         "joined": named.receipt.joined,
         "other": sorted(name for name in named.arrays if named.arrays[name].ndim == 1),
-        "splits": [{"split": name, **_of_split(data, named.class_names)} for name, data in splits.items()],
+        "splits": splits,
     }
+
+
+def _command(
+    inputs: Inputs, source: Source, add_label: Remedy | None, labelled: list[str], *, every: bool
+) -> str | None:
+    """Return the command that measures a file: on its splits with labels, or with the column that seems to hold them; or None."""
+    if labelled:
+        split = "" if every else f" --split {shlex.quote(labelled[0])}"
+        return f"calibrant evaluate {source.argument}{split}"
+    if add_label is None:
+        return None
+    said: dict[str, Any] = dict(add_label.reading)
+    typer.echo(f"note: {source.shown}: {add_label.before}the command below measures it", err=True)
+    name = source.argument.removesuffix(inputs.words).strip()
+    return f"calibrant evaluate {name} {replace(inputs, **said).words}"
 
 
 def _of_split(data: Predictions | BinaryPairs, names: tuple[str, ...]) -> dict[str, Any]:
@@ -104,4 +124,5 @@ def _print(one: dict[str, Any]) -> None:
         )
     if one["joined"]:
         typer.echo(f"  {one['joined']}")
-    typer.echo(f"  run: {one['command']}")
+    needed = "to measure it, add its labels: --label COLUMN, or --labels FILE"
+    typer.echo(f"  run: {one['command']}" if one["command"] else f"  {needed}")

@@ -80,14 +80,49 @@ def refuse_unnamed_positive(labels: Array, scores: Array, path: Path) -> None:
     Raises:
         InputError: Always, naming the two values, and first the one whose rows have larger scores.
     """
-    texts = labels.astype(str).reshape(-1)
-    means = {str(one): float(scores.reshape(-1)[texts == one].mean()) for one in np.unique(texts)}
-    likely = max(means, key=means.__getitem__)
+    likely, texts = likely_positive(labels, scores), np.unique(labels.astype(str))
     raise InputError(
         expected="the label that the one score a row is the probability of",
-        got=f"labels {', '.join(map(repr, list(means)[:4]))} in {shown(path)}",
+        got=f"labels {', '.join(map(repr, texts[:4].tolist()))} in {shown(path)}",
         remedy=Remedy.read(positive=likely).after(f"if it is {likely!r}, "),
     )
+
+
+def likely_positive(labels: Array, scores: Array) -> str:
+    """Return the label that is text whose rows have the larger scores in the mean; the first of the alphabet where they tie."""
+    texts = labels.astype(str).reshape(-1)
+    return str(max(np.unique(texts), key=lambda one: float(scores.reshape(-1)[texts == one].mean())))
+
+
+def is_single(scores: Array) -> bool:
+    """Say whether scores are one a row."""
+    return scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
+
+
+def can_label(values: Array, scores: Array, pred: Array | None, layout: Layout, classes: Classes) -> bool:
+    """Say whether every value of a column (N,) names a class of scores (N, K) or (N,), as ``encode_labels`` matches them.
+
+    Beside decisions ``pred``, whose confidences the scores are, it shares a value with them.
+    """
+    if values.shape != scores.shape[:1] or not len(values) or values.dtype.kind not in "biuOUS":
+        return False
+    width = 2 if is_single(scores) else scores.shape[1]
+    if pred is None and len(set(values[:1000].tolist())) > width:  # ids: the first rows say so
+        return False
+    found = set(values.tolist())
+    if None in found:
+        return False
+    if pred is not None:
+        return is_text(values) == is_text(pred) and not found.isdisjoint(pred.tolist())
+    if is_text(values):
+        names = {str(one) for one in found}
+        if is_single(scores):
+            return len(names) == 2 and "" not in names and layout.positive in (None, *names)
+        return bool(classes.spelling(names, given=layout.class_names))
+    # of one value alone anything could be said: a constant column of 0 is no sign of labels
+    signed = next(filter(None, map(_integers, (layout.class_names, *classes.spellings))), ())
+    known = classes.numbers or signed or range(width)
+    return len(found) > 1 and (values.dtype.kind == "b" or found <= set(known))
 
 
 def _spelled(value: object) -> str:

@@ -17,9 +17,10 @@ import numpy as np
 
 from calibrant._core.files import Array
 from calibrant._core.paths import shown
-from calibrant.data.formats.columns import by_number, column_array, is_list, spread_columns
+from calibrant.data.formats.columns import Classes, by_number, column_array, is_list, is_text, spread_columns
 from calibrant.data.formats.join import is_key
 from calibrant.data.formats.kinds import agree, kind_of_values, needs_sums, within
+from calibrant.data.formats.labels import can_label, is_single, likely_positive
 from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, Layout, stem_and_name
 from calibrant.errors import FileFormatError, Remedy
 
@@ -48,6 +49,7 @@ _TRUE = re.compile(
     r"y_(true|test)|truth|ground_truth|gold|actual|observed|obs|_from_|"
     r"(true|actual|observed|gold|real|ground_truth|expected|reference)_(y|labels?|class(es)?|category|target)"
 )
+_NO_LABEL = re.compile(r"(.*_)?(fold|split|cluster|groups?|decision|seed|weights?)|feature:.*")
 _PERHAPS = ("target", "targets", "true", "y", "label_id", "answer", "class", *LABELS)
 
 
@@ -242,25 +244,42 @@ def label_among(names: Sequence[str], others: Sequence[str]) -> str | None:
     return known[0] if known else (others[0] if len(others) == 1 else None)
 
 
-def unnamed_label(arrays: Mapping[str, Array]) -> str | None:
-    """Return what seems to hold the labels of scores without any: as long as they, called so or with few values; or None."""
-    found: dict[str, None] = {}
-    for scores, values in arrays.items():
-        stem, kind = stem_and_name(scores)
-        if kind not in SCORES or any(stem + label in arrays for label in LABELS):
+def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes) -> Remedy | None:
+    """Return the arguments that seem to name the labels of scores without any, or None where no column can hold them.
+
+    A column that is called as true classes are goes before text that names classes, and that before booleans and whole
+    numbers, which other columns hold as well (a flag, a count). The words before the arguments say that it is a guess.
+    """
+    found: dict[
+        str, tuple[str, Array, Array]
+    ] = {}  # column without its split → the scores' kind, its values, the scores
+    for name, scores in arrays.items():
+        stem, kind = stem_and_name(name)
+        if kind not in SCORES or scores.ndim > 2 or any(stem + label in arrays for label in LABELS):
             continue
-        rows = {
-            name.removeprefix(stem): other
-            for name, other in arrays.items()
-            if stem_and_name(name)[1] not in (*SCORES, "decision", "groups", "group")
-            and other.shape[:1] == values.shape[:1]
-            and other.ndim == 1
-        }
-        most = values.shape[1] if values.ndim == 2 else 2
-        few = [name for name, other in rows.items() if _few_values(other, most) and not _is_decided(name)]
-        if (label := label_among(list(rows), few)) is not None:
-            found[label] = None
-    return next(iter(found)) if len(found) == 1 else None
+        for column, values in arrays.items():
+            own = column.removeprefix(stem)
+            if not column.startswith(stem) or _is_other(own):
+                continue
+            if can_label(values, scores, arrays.get(f"{stem}pred"), layout, classes):
+                found.setdefault(own, (kind, values, scores))
+    named = label_among(list(found), ())
+    text = [name for name, (_, values, _) in found.items() if is_text(values)]
+    likely = [named] if named else text or list(found)
+    if not likely:
+        return None
+    kind, values, scores = found[likely[0]]
+    others = f" and not {' or '.join(likely[1:4])}" if likely[1:] else ""
+    said, unsure = {"label": likely[0]}, f"if {likely[0]}{others} holds the labels"
+    if kind in KINDS and is_text(values) and is_single(scores) and layout.positive is None:
+        said["positive"] = likely_positive(values, scores)
+        unsure += f" and the score is the probability of {said['positive']!r}"
+    return Remedy.read(**said).after(f"{unsure}, ")
+
+
+def _is_other(name: str) -> bool:
+    """Say whether a column is called as keys, decisions, folds or weights are, and not as true classes."""
+    return _is_decided(name) or is_key(name) or any(mark.fullmatch(plain_name(name)) for mark in (_NO_LABEL, _RANKED))
 
 
 def _few_values(values: Array, most: int) -> bool:
@@ -444,13 +463,14 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
         several = pyarrow.compute.count_distinct(table.column(truth)).as_py() > 2
         conf = _floats(table, layout) if several else []
     known = layout.label or next((name for name in LABELS if name in columns), truth)
-    if (
-        len(conf) != 1
-        or len(pred) != 1
-        or not within(_values(table, conf))
-        or (known is None and layout.labels is None)
-    ):
+    if len(conf) != 1 or len(pred) != 1 or not within(_values(table, conf)):
         return None
+    if known is None and layout.labels is None:
+        held = {name: column_array(table.column(name), name, Path(), strict=False) for name in columns}
+        own = (held[conf[0]], held[pred[0]], layout, Classes())
+        free = [name for name in columns if name not in (conf[0], pred[0]) and not _is_other(name)]
+        likely = [name for name in free if is_text(held[name]) and can_label(held[name], *own)]
+        return Proposal(replace(layout, label=likely[0]), table, certain=False) if len(likely) == 1 else None
     names = {conf[0]: "conf", pred[0]: "pred", **({} if known is None else {known: "label"})}
     table = table.select([name for name in columns if name in names or name not in names.values()])
     renamed = table.rename_columns([names.get(name, name) for name in table.column_names])
@@ -498,13 +518,25 @@ def _with_label(found: Proposal) -> Proposal:
     layout = found.layout
     if layout.label is not None or layout.labels is not None:
         return found
-    names = [name for name in found.table.column_names if name not in layout.columns]
+    names = [name for name in found.table.column_names if name not in layout.columns and not _is_measure(found, name)]
     others: list[str] = []
     if not found.certain:
         flat = [name for name in names if not _nested(found.table, name) and not _is_decided(name)]
         held = {name: column_array(found.table.column(name), name, Path(), strict=False) for name in flat}
         others = [name for name, values in held.items() if _few_values(values, max(len(layout.columns), 2))]
     return replace(found, layout=replace(layout, label=label_among(names, others)))
+
+
+def _is_measure(found: Proposal, name: str) -> bool:
+    """Say whether a column that may be called as labels are holds no class: fractions, or a number of its own in every row."""
+    if plain_name(name) not in _PERHAPS or (stem_and_name(name)[1] in LABELS and name != "label_id"):
+        return False
+    values = column_array(found.table.column(name), name, Path(), strict=False)
+    if values.ndim != 1 or values.dtype.kind not in "iuf" or not len(values):
+        return False
+    known = np.unique(values[np.isfinite(values)])
+    counts = len(known) == len(values) > max(len(found.layout.columns), 2)
+    return bool(counts or (known != np.trunc(known)).any())
 
 
 def _alike(floats: Sequence[str]) -> list[str]:

@@ -19,6 +19,7 @@ from calibrant.data.formats.labels import (
     encode_labels,
     encode_pair,
     encode_positive,
+    is_single,
     refuse_contradictions,
     refuse_unnamed_positive,
 )
@@ -80,6 +81,7 @@ class Named:
         joined: Whether another file's labels were laid beside the rows just now.
         proposed: As what a file is read whose names are not Calibrant's own, in words; empty for others.
         frame: The table, and where the scores stand in it, if they are one group of its columns.
+        add_label: The arguments that seem to name the labels of scores without any; None without such a column.
     """
 
     arrays: dict[str, Array]
@@ -90,11 +92,7 @@ class Named:
     receipt: Receipt = field(default_factory=Receipt)
     joined: bool = False
     frame: Frame | None = None
-
-    @property
-    def unnamed_label(self) -> str | None:
-        """The name of what seems to be the labels of scores without any, such as ``target``; None without one."""
-        return proposal.unnamed_label(self.arrays)
+    add_label: Remedy | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -225,7 +223,10 @@ def named_of(
     receipt = Receipt(_counts(text, arrays, matched), joined)
     receipt = receipt if receipt.matched or joined or kept is None else kept
     arrays, off = _normalized(arrays, layout, place)
-    return Named(_by_split(arrays), off, names or matched, bool(text), receipt=receipt, joined=bool(joined))
+    add_label = proposal.unnamed_labels(arrays, replace(layout, class_names=names), classes)
+    return Named(
+        _by_split(arrays), off, names or matched, bool(text), receipt=receipt, joined=bool(joined), add_label=add_label
+    )
 
 
 def read_columns(named: Named, names: Sequence[str], *, split: str, file: str) -> dict[str, Array]:
@@ -267,7 +268,7 @@ def _joined(parts: dict[str, Named]) -> Named:
     offs = [named.off for named in parts.values() if named.off is not None]
     matched = any(named.matched for named in parts.values())
     off = max(offs, default=None)
-    return Named(arrays, off, first.class_names, matched, receipt=first.receipt, joined=first.joined)
+    return replace(first, arrays=arrays, off=off, matched=matched, proposed="", frame=None)
 
 
 def is_array_folder(path: str | os.PathLike[str]) -> bool:
@@ -398,7 +399,7 @@ def _encoded(arrays: dict[str, Array], layout: Layout, classes: Classes, place: 
             found[pred], found[name] = encode_pair(arrays[pred], values, layout)
         elif layout.positive is not None:
             found[name] = encode_positive(values, layout.positive, place)
-        elif scores is not None and _is_single(scores) and is_text(values) and not layout.class_names:
+        elif scores is not None and is_single(scores) and is_text(values) and not layout.class_names:
             refuse_unnamed_positive(values, scores, place)
         elif stem + "conf" not in arrays:
             found[name] = encode_labels(values, layout, classes, place)
@@ -414,14 +415,10 @@ def _counts(text: list[Array], arrays: dict[str, Array], names: tuple[str, ...])
     return dict(zip(names, np.asarray(counts).tolist(), strict=True))
 
 
-def _is_single(values: Array) -> bool:
-    return values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)
-
-
 def _refuse_positive_of_several(arrays: dict[str, Array], place: Path) -> None:
     for name, values in arrays.items():
         kind = stem_and_name(name)[1]
-        if kind == "conf" or (kind in KINDS and not _is_single(values)):
+        if kind == "conf" or (kind in KINDS and not is_single(values)):
             got = f"{name} of shape {values.shape} in {shown(place)}"
             raise InputError("one score a row beside positive", got, _without("positive"))
 
