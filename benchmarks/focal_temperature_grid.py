@@ -19,8 +19,7 @@ import torch
 from benchmarks.calibrators import load_set
 from calibrant.binning import EqualMass
 from calibrant.calibrators import FocalTemperatureScaling
-from calibrant.calibrators.focal.focal_grid import FocalGrid
-from calibrant.calibrators.focal.focal_search import Best, Search, least_change
+from calibrant.calibrators.focal.focal_search import Best, FocalGrid, Search, least_change
 from calibrant.rows import MemoryRows
 
 GAMMAS = [*FocalTemperatureScaling.published, 0.0]

@@ -12,8 +12,14 @@ from torch import Tensor
 from calibrant import Predictions
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.calibrators import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
-from calibrant.calibrators.focal.focal_grid import FocalGrid, binned_error, confidences
-from calibrant.calibrators.focal.focal_search import Search, _bracket, least_change
+from calibrant.calibrators.focal.focal_search import (
+    FocalGrid,
+    Search,
+    _bracket,
+    binned_error,
+    confidences,
+    least_change,
+)
 from calibrant.calibrators.focal.focal_temperature import focal_sums
 from calibrant.errors import InputError, RangeError
 from calibrant.metrics import ECE, NLL
