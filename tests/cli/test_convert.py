@@ -51,6 +51,17 @@ def test_splits_are_kept(target: str, good: Path, home: Path, run: Run) -> None:
     assert list(calibrant.load_splits("one.parquet")) == ["all"]
 
 
+@pytest.mark.parametrize("target", ["b.arrow", "b.csv", "b.npz"])
+def test_a_split_whose_name_begins_as_another_keeps_its_rows(target: str, home: Path, run: Run) -> None:
+    splits = {name: one_split(home / "start.npz")[:rows] for name, rows in (("test", 20), ("test_late", 30))}
+    calibrant.save_predictions("two.npz", splits)
+    run("convert", "two.npz", target, code=0)
+    assert {name: len(data) for name, data in calibrant.load_splits(target).items()} == {"test": 20, "test_late": 30}
+    for name, rows in (("test", 20), ("test_late", 30)):
+        run("convert", "two.npz", f"one-{target}", "--split", name, code=0)
+        assert {key: len(data) for key, data in calibrant.load_splits(f"one-{target}").items()} == {"all": rows}
+
+
 def test_top_labels_text_and_columns_beside(home: Path, run: Run) -> None:
     (home / "t.csv").write_text("conf,pred,label,region\n0.9,cat,dog,EU\n0.8,dog,dog,US\n")
     assert run("convert", "t.csv", "t.npz").exit_code == 0

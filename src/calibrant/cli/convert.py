@@ -98,7 +98,9 @@ def _converted(source: Source, inputs: Inputs, split: str | None, suffix: str) -
     if found is None:
         raise FileFormatError(f"the split {split!r}", f"only {sorted(splits)} in {source.shown}", "name one of these")
     prefixes = split_prefixes(arrays, source.shown)
-    own, others = prefixes[found], [prefix for name, prefix in prefixes.items() if name != found and prefix]
+    own = prefixes[found]
+    # of "test_" and "test_b_" the longer takes what begins with both
+    others = [prefix for prefix in prefixes.values() if prefix != own and prefix.startswith(own)]
     kept = {
         name.removeprefix(own): values
         for name, values in arrays.items()

@@ -123,7 +123,8 @@ def table_of(arrays: Mapping[str, Array], suffix: str, place: Path) -> Any:
         raise InputError("one split for .parquet", f"{names}", "name one by --split, or write .arrow or .npz")
     tables = []
     for stem in stems or [""]:
-        others = [one for one in stems if one and one != stem]
+        # of "test_" and "test_b_" the longer takes what begins with both
+        others = [one for one in stems if one != stem and one.startswith(stem)]
         own = {
             name.removeprefix(stem): values
             for name, values in arrays.items()
