@@ -176,6 +176,7 @@ def calibrated(pieces: Iterable[R], calibrator: Any | None, *, allow_fit_rows: b
     for piece in pieces:
         if check is not None:
             check.see(piece.logits, piece.labels if isinstance(piece, Predictions) else None)
+        # allowed: ``check`` has seen these rows, and unlike a check of the piece alone it finds a run across two pieces
         yield piece if calibrator is None else piece.calibrated_by(calibrator, allow_fit_rows=True)
     if check is not None:
         check.end()

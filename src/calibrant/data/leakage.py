@@ -60,6 +60,7 @@ def hash_rows(logits: Tensor, labels: Tensor | None = None) -> Tensor:
             mixed = torch.from_numpy(bits.numpy() @ odd.numpy())
         else:
             mixed = (bits * odd).sum(dim=1)
+        # products carry upwards only: without the shift the low bits would depend on the low bits of the logits alone
         hashes.append(mixed ^ (mixed >> 29))
     return _labelled(torch.cat(hashes).cpu(), labels)
 
@@ -119,6 +120,7 @@ def smallest_leak(sketch: Tensor, *, probability: float = 0.95) -> int:
     kept = int(sketch[2]) / (stretches * rows_of(sketch))
     if kept >= 1:
         return RUN
+    # a run of RUN + r rows holds about 2 r / 18 stretches more: solve (1 − kept)^s = 1 − probability for r
     return max(RUN, RUN + math.ceil(math.log1p(-probability) / math.log1p(-kept) / stretches))
 
 
@@ -212,8 +214,10 @@ class LeakCheck:
             )
         self._last = stretch[max(0, len(stretch) - known.length + 1) :]
         self._rows += len(rows)
+        # rows that a sample cannot hold are not counted as seen either: they could never be found
         rows = rows if known.threshold is None else rows[rows <= known.threshold]
         self._seen += len(rows)
+        # outputs that the fitting rows repeat will occur among new rows too: they are no evidence
         self._hits += int(_among(rows, known.single[known.count == 1]).sum())
 
     def end(self) -> None:

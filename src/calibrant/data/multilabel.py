@@ -164,6 +164,7 @@ class MultiLabelPredictions(Record):
             names: L names of the labels, or None.
         """
         logits, labels = outputs_of(model, loader)
+        # PyTorch's binary losses take floating targets, so that loaders carry 0.0 and 1.0
         if labels.is_floating_point() and bool((labels == labels.round()).all()):
             labels = labels.long()
         return cls.from_logits(logits, labels, names=names)
@@ -288,6 +289,7 @@ class MultiLabelPredictions(Record):
             raise refuse("a fitted MultiLabelCalibrator", type(calibrator).__name__, remedy)
         if not allow_fit_rows:
             check_not_fitted_on(self.logits, calibrator.fit_rows)
+        # "label 0" … on either side states no order: only names that somebody gave can contradict each other
         unnamed = check_label_names(None, columns=len(self.names))
         if calibrator.names != self.names and unnamed not in (calibrator.names, self.names):
             pairs = zip(calibrator.names, self.names, strict=False)
@@ -368,6 +370,7 @@ def check_label_probs(probs: Tensor, *, unchecked_kind: bool) -> Tensor:
             command="name the array logits if these are logits",
         )
         raise refuse("probabilities in [0, 1]", got, remedy)
+    # a single row may sum to 1 by chance, and a single label whenever it is certain: neither accuses anybody
     if not unchecked_kind and probs.shape[0] > 1 and probs.shape[1] > 1:
         off = (probs.sum(dim=1, dtype=torch.float64) - 1).abs() > PROBABILITY_TOLERANCE
         if not bool(off.any()):
@@ -386,6 +389,7 @@ def check_label_matrix(labels: Any, *, rows: int, columns: int) -> Tensor:
         InputError: If they have another shape or other values, or all are missing.
     """
     found = as_tensor(labels, name="labels")
+    # whole floats too: among them NaN may stand for a missing label, and .5 for a soft one
     if found.is_floating_point() or found.is_complex():
         remedy = "code missing labels (NaN) as -1 and convert to integers"
         raise refuse("labels as integers 0, 1 or -1", f"dtype {found.dtype}", remedy)

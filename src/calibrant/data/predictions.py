@@ -152,6 +152,7 @@ class Predictions(Record):
         labels = _codes(labels, class_names)
         matrix, labels, columns = in_rows(probs, labels, beside, name="probs", **layout)
         check_probs(matrix)
+        # half precision has too few digits for logarithms whose differences are taken; ``given_probs`` stays as given
         wide = matrix if matrix.dtype == torch.float64 else matrix.float()
         return cls(wide.log(), given_probs=matrix, **_checked(matrix, labels, columns, class_names))
 
@@ -163,6 +164,7 @@ class Predictions(Record):
         z = z.squeeze(1) if z.dim() == 2 and z.shape[1] == 1 else z
         if not z.is_floating_point() or z.dim() != 1:
             raise refuse("logits of shape (N,) and a floating dtype", f"{z.dtype} {tuple(z.shape)}", "pass one a row")
+        # unchecked: beside the column of zeros, logits near 1 would look like probabilities that sum to 1
         return cls.from_logits(torch.stack([torch.zeros_like(z), z], dim=1), labels, unchecked_kind=True, **beside)
 
     @classmethod
@@ -310,6 +312,7 @@ class Predictions(Record):
             raise refuse(f"class_index in [0, {self.classes})", str(class_index), "count classes from 0")
         z, given = self.logits[:, class_index], self.given_probs
         p = (z.double() - self.log_norm).exp() if given is None else given[:, class_index].double()
+        # the decision was among K classes, and says nothing of this one event
         return Events(p, (labels == class_index).double(), **self.beside | {"decision": None})
 
     @checked

@@ -122,9 +122,11 @@ class Columns(metaclass=PublicCalls):
         held = [dict(part._columns()) for part in listed]
         columns: dict[str, Any] = {}
         for name in dict.fromkeys(name for one in held for name in one):
+            # rows of several tables have no one table to go back into: the frame is then left out, not refused
             if name == "frame":
                 columns[name] = Frame.joined([one.get(name) for one in held])
                 continue
+            # what one part lacks is not filled in: a weight of 1, or a group a row, would be a guess
             if any(name not in one for one in held):
                 raise refuse(f"{name} in all parts or in none", "both", f"drop or add {name}")
             values = [one[name] for one in held]
@@ -234,6 +236,7 @@ class Record(Columns):
         """The rows of equal weight that would vary as much: (Σw)² / Σw² for sampling weights (Kish 1965), else the rows."""
         if self.weights is None or self.weight_kind == "frequency":
             return float(self.count)
+        # clamped, since a selection may hold rows of weight 0 alone: these are 0 rows, not NaN
         return float(self.weights.sum().square() / self.weights.square().sum().clamp_min(1e-300))
 
     @cached_property
@@ -271,6 +274,8 @@ class Record(Columns):
             elif text:
                 found[FEATURE + name] = column
             else:
+                # NumPy keeps text as four bytes a letter, filled up with 0, so that the same bytes are code points;
+                # little-endian, whatever machine writes the file
                 wide = column.astype(f"<U{max(1, column.dtype.itemsize // 4)}")
                 found[_TEXT + name] = wide.view(np.int32).reshape(len(wide), -1)
         return found
@@ -346,6 +351,7 @@ def in_rows(
             raise refuse(f"labels of shape {leading}", f"{tuple(labels.shape)}", remedy)
         labels = None if labels is None else labels.reshape(-1)
         tensor = tensor.reshape(-1, tensor.shape[-1])
+    # labels of another shape mask nothing here: they are refused where rows are checked, with their shape
     kept = None
     if ignore_index is not None and labels is not None and labels.shape == tensor.shape[:1]:
         mask = labels != ignore_index
@@ -426,6 +432,7 @@ def _counts(wide: Tensor) -> Tensor:
 
 
 def _shares(wide: Tensor) -> Tensor:
+    # effective rows and variances divide by Σw², which leaves float64's range long before the weights do
     square = float(wide.square().sum())
     if not 0 < square < float("inf") and bool((wide > 0).any()):
         low, high = float(wide[wide > 0].min()), float(wide.max())
@@ -484,9 +491,11 @@ def check_column(values: Any, *, name: str, rows: int | None = None) -> Column:
         return np.array(array.astype(str))
     if array.dtype.kind not in "biuf":
         raise refuse(f"{name} as numbers or names", f"dtype {array.dtype}", _MISSING)
+    # as int64 they would turn negative without a word
     if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
         raise refuse(f"{name} below 2⁶³", str(int(array.max())), "pass names, or smaller numbers")
     wide = array if array.dtype.kind == "b" else array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+    # a copy: the record is frozen, the array that was passed is not
     return torch.from_numpy(np.ascontiguousarray(wide).copy())
 
 
@@ -557,11 +566,13 @@ def check_selection(rows: Any, *, count: int) -> Any:
         if rows.step is None or rows.step > 0:
             return rows
         return torch.arange(count)[np.arange(count)[rows].copy()]  # tensors know no negative steps
+    # a tensor loses its axis of rows to a single number, and what lies beside it would not fit any more
     if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
         remedy = f"pass [{rows}:{rows + 1 or ''}] for one row" if -count <= rows < count else "pass one of these"
         raise refuse(expected, f"the single number {shown(rows)}", remedy)
     if not isinstance(rows, list | range | np.ndarray | Tensor) or getattr(rows, "ndim", 1) == 0:
         raise refuse(expected, shown(rows), "pass one of these")
+    # an empty list would become floats, which are no row numbers
     picked = as_tensor(rows if len(rows) else np.zeros(0, dtype=np.int64), name="the rows")
     if picked.dim() != 1 or picked.is_floating_point():
         raise refuse(expected, f"{picked.dtype} {tuple(picked.shape)}", "pass one of these")

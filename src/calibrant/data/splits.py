@@ -401,6 +401,7 @@ def split_prefixes(names: Iterable[str], path: str | os.PathLike[str]) -> dict[s
     found: dict[str, str] = {}
     spelled: dict[str, str] = {}
     for name in listed:
+        # a feature may be called feature:val_logits: what stands behind the colon names no split
         if is_beside(name):
             continue
         stem, kind = stem_and_name(name)
@@ -497,6 +498,7 @@ def _stored(splits: Any, place: Path, kinds: tuple[type, ...]) -> dict[str, Arra
         if not isinstance(data, kinds):
             got = type(data).__name__
             raise InputError(f"{named} for the split {name!r}", got, "make them with from_logits")
+        # saved as two, "val" and "validation" would be refused as ambiguous by every reader of the file
         if (other := spelled.setdefault(canonical_split(name), name)) != name:
             raise InputError("distinct splits", f"{other!r} and {name!r}, which are one", "rename one")
     suffix = place.suffix.lower()
@@ -524,6 +526,7 @@ def _arrays(data: Predictions | BinaryPairs | MultiLabelPredictions, suffix: str
         return {kind: stored_tensor(values)} | data.stored(text=text, label=label)
     found = {kind: stored_tensor(values)} | data.stored(text=text)
     if data.labels is not None:
+        # −1, 0 or 1 for every score: as int64 the labels would be twice the size of float32 scores
         found["labels"] = found["labels"].astype(np.int8)
     if suffix in TABLES:  # one column of scores and one of labels for each label
         for name in {kind, "labels"} & found.keys():
@@ -640,6 +643,7 @@ def _with_decision(
 ) -> Predictions:
     if decision is None:
         return predictions
+    # a decision has the axes of the labels, and loses the rows that they lose
     flat = as_tensor(decision, name="decision").reshape(-1)
     if ignore_index is not None and labels is not None and labels.size == flat.numel():
         flat = flat[torch.from_numpy(labels.reshape(-1) != ignore_index)]

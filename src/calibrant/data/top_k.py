@@ -134,14 +134,18 @@ class TopK(Record):
         k = int(self.log_probs.shape[1])
         check_count(vocabulary, name="vocabulary", low=k + 1)
         y = self._columns_of(labels, self.log_probs)
+        # an excluded class (−inf) among the k bounds nothing: no unseen class is likelier than the smallest one seen
         smallest = self.log_probs.masked_fill(torch.isneginf(self.log_probs), math.inf).amin(dim=1).exp()
         even = torch.full_like(self.tail, vocabulary - k)
+        # the fewest classes that can hold the tail, each as likely as the smallest seen
         concentrated = (self.tail / smallest).clamp(min=1.0, max=float(vocabulary - k))
         found = [math.exp(-self._log_beta(y, members)) for members in (concentrated, even)]
         low, high = min(found), max(found)
+        # T is a scale: at the geometric mean both tails are off by the same factor
         best = math.sqrt(low * high)
         norms = [torch.logsumexp(self._scaled(1 / best, members), dim=1) for members in (concentrated, even)]
         tails = [self._scaled(1 / best, members)[:, -1] for members in (concentrated, even)]
+        # log-loss under the even tail less that under the concentrated one, row by row; every other tail lies between
         gap = norms[1] - norms[0] - torch.where(y == k, tails[1] - tails[0], 0.0)
         return TopKTemperature(best, low, high, float(gap.abs().mean()))
 
@@ -153,12 +157,14 @@ class TopK(Record):
 
     def _log_beta(self, labels: Tensor, members: Tensor) -> float:
         """Return the log β of least log-loss, which is convex in β."""
+        # ∂ score / ∂β of each event; −inf is held at −10⁴, since 0 · −inf in the means below is NaN
         each = torch.cat(
             [self.log_probs.clamp_min(-1e4), (self.tail.clamp_min(1e-300) / members).log()[:, None]], dim=1
         )
         target = each.gather(1, labels[:, None])[:, 0].mean()
 
         def slope(u: float) -> tuple[float, float]:
+            # u = log β, x = ∂ score / ∂β:  L′(u) = β (E_p[x] − x_y),  L″(u) = L′(u) + β² Var_p[x]
             beta = math.exp(u)
             p = torch.softmax(self._scaled(beta, members), dim=1)
             mean = (p * each).sum(dim=1)

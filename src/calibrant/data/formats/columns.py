@@ -55,6 +55,7 @@ def _spellings(columns: Sequence[str]) -> list[tuple[str, ...]]:
     before, after = _shared(columns), _shared([name[::-1] for name in columns])[::-1]
     cuts = [0, *(one.end() for one in re.finditer(r"[_.\s:(\[=-]+", before))]
     ends = [0, *(len(after) - one.start() for one in re.finditer(r"[_.\s:)\]-]+", after))]
+    # the most cut off first: labels say "cat" where columns say "p_big_cat", and seldom "big_cat"
     found = [tuple(name[cut : len(name) - end] for name in columns) for cut in reversed(cuts) for end in reversed(ends)]
     return [one for one in found if all(one) and len(set(one)) == len(columns)]
 
@@ -104,6 +105,7 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
     for name in names:
         if name in used or name in arrays:
             continue
+        # only columns with a part in the predictions must be whole: an empty remark refuses no file
         role = _ROLES.fullmatch(stem_and_name(name)[1]) is not None or name == layout.label
         column = table.column(name)
         if stem_and_name(name)[1] in LABELS or name == layout.label:
@@ -224,6 +226,7 @@ def _labelled_scores(column: Any, name: str, path: Path) -> tuple[Array, Classes
         )
     found = {one[label] for row in rows for one in row}
     numbered = all(isinstance(one, str) and re.fullmatch(r"LABEL_\d+", one) for one in found)
+    # LABEL_10 comes after LABEL_9, not after LABEL_1
     names = sorted(found, key=(lambda one: int(one[6:])) if numbered else str)
     index = {one: place for place, one in enumerate(names)}
     scores = np.full((len(rows), len(names)), np.nan)

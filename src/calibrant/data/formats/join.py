@@ -89,6 +89,7 @@ def _key(arrays: Mapping[str, Array], labels: Labels, on: str | None, path: Path
         and _names_rows(values, rows)
         and _names_rows(labels.columns[name], len(labels.values))
     ]
+    # a column called id goes before a text that happens to be distinct; the sort keeps the file's order otherwise
     shared.sort(key=lambda name: not is_key(name))
     for name in shared:
         if _distinct(arrays[name]) and _distinct(labels.columns[name]):
@@ -101,6 +102,7 @@ def _key(arrays: Mapping[str, Array], labels: Labels, on: str | None, path: Path
 
 
 def _names_rows(values: Array, rows: int | None) -> bool:
+    # no floats, unless ``on`` names them: a score that both files hold would join their rows
     return values.ndim == 1 and values.dtype.kind in "iuUSOM" and (rows is None or len(values) == rows)
 
 

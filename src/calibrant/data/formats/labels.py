@@ -40,6 +40,7 @@ def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path) -
         labels, np.trunc(labels)
     ):  # what a table with gaps makes of integers
         labels = labels.astype(np.int64)
+    # classes called "-1" and "1", or "10" and "2": such labels name a column and do not count the columns
     if not classes.numbers and labels.dtype.kind in "iu":
         for names in (layout.class_names, *classes.spellings):
             if names and (signed := _integers(names)):
@@ -62,6 +63,7 @@ def encode_positive(labels: Array, positive: str, path: Path) -> Array:
     """
     texts = np.array([_spelled(one) for one in labels.reshape(-1).tolist()]).reshape(labels.shape)
     values = sorted(set(texts.reshape(-1).tolist()))
+    # as it is written before any other case: "Yes" and "yes" may be the two values
     wanted = next((one for one in values if one == positive), None)
     wanted = next((one for one in values if one.casefold() == positive.casefold()), None) if wanted is None else wanted
     if wanted is None or len(values) > 2:
@@ -126,6 +128,7 @@ def can_label(values: Array, scores: Array, pred: Array | None, layout: Layout, 
 
 
 def _spelled(value: object) -> str:
+    # a column with gaps turns 1 into 1.0, which nobody types
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 

@@ -93,6 +93,7 @@ def propose(table: Any, layout: Layout) -> Proposal | None:
     """
     if layout.columns:
         return _with_label(Proposal(layout, table)) if layout.label is None else None
+    # in the order of how much they prove, and the first that answers wins: values alone (``_unsaid``) speak last
     readers = (_own, _pairs, _unsaid) if layout.kind else (_listed, _own, _long, _marked, _pairs, _event, _unsaid)
     found = (reader(table, layout) for reader in readers)
     return next((_with_label(one) for one in found if one is not None), None)

@@ -65,6 +65,7 @@ class Receipt:
             found = json.loads(text or "{}")
             return cls({str(name): int(count) for name, count in found["matched"].items()}, str(found["joined"]))
         except (ValueError, TypeError, KeyError, AttributeError):
+            # whatever stands there: a receipt is a note on the way, and a broken one refuses no data that are whole
             return cls()
 
 
@@ -147,6 +148,7 @@ def _of_table(whole: Any, layout: Layout, place: Path, given: Any, numbered: boo
     table, understood, words = understand(whole, layout, place)
     opened, classes = arrays_of_table(table, understood, place)
     columns = score_columns(table.column_names, understood, place)
+    # a table that was reshaped on the way (a row for each class) cannot take calibrated columns back
     same = columns is not None and set(columns) <= set(whole.column_names) and len(table) == len(whole)
     if same and numbered:
         opened[FEATURE + ROW] = np.arange(len(whole), dtype=np.int64)
@@ -180,6 +182,7 @@ def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, st
     Raises:
         FileFormatError: If neither names nor the layout say what the columns hold, with the arguments that would.
     """
+    # first of all: a log's columns of numbers would be proposed as scores
     proposal.refuse_log(table, layout, place)
     table = proposal.plain_cells(table)
     found = proposal.propose(table, layout)
@@ -208,6 +211,8 @@ def named_of(
     place: Path, arrays: dict[str, Array], classes: Classes, layout: Layout, kept: Receipt | None = None
 ) -> Named:
     """Return the arrays of a file under the names that say what they hold; as ``read_named``, of what was opened."""
+    # In this order: labels are found by the stems of the scores; the kind is judged on the values as the file has
+    # them, which ``normalize`` would make look right; and text is matched while it still is text.
     names = _class_names(arrays, layout, classes)
     arrays = _with_scores(arrays, layout, place)
     refuse_other_kinds(arrays, layout, place)
@@ -224,6 +229,7 @@ def named_of(
     receipt = receipt if receipt.matched or joined or kept is None else kept
     arrays, off = _normalized(arrays, layout, place)
     add_label = proposal.unnamed_labels(arrays, replace(layout, class_names=names), classes)
+    # parted last: up to here one array of each meaning stands for the rows of all splits
     return Named(
         _by_split(arrays), off, names or matched, bool(text), receipt=receipt, joined=bool(joined), add_label=add_label
     )
@@ -259,6 +265,7 @@ def parts_in(place: Path) -> dict[str, Path]:
     inside = sorted(one for one in place.iterdir() if one.is_dir() or suffix_of(one) in READABLE)
     stems = [one.name if one.is_dir() else one.stem for one in inside]
     known = [stem.strip().casefold() in SPLITS for stem in stems]
+    # val.csv beside val.npz are two files of one split: no folder of splits
     return dict(zip(stems, inside, strict=True)) if inside and all(known) and len(set(stems)) == len(stems) else {}
 
 
@@ -274,6 +281,7 @@ def _joined(parts: dict[str, Named]) -> Named:
 def is_array_folder(path: str | os.PathLike[str]) -> bool:
     """Say whether ``path`` is a folder that is read whole: of ``.npy`` files, of tables other than Parquet, or of splits."""
     place = Path(path)
+    # folders of Parquet are streamed instead: their rows need not fit in memory
     if not place.is_dir() or any(place.glob("*.parquet")) or any(place.glob("*/*.parquet")):
         return False
     suffixes = {suffix_of(file) for file in place.iterdir()}

@@ -134,6 +134,7 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
     elif suffix == ".parquet":
         import pyarrow.parquet
 
+        # a flipped bit in a page would else be a wrong score, not an error
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True, buffer_size=1 << 20) as file:
             if not whole:
                 yield from file.iter_batches(batch_size=1 << 14, use_threads=False)
@@ -193,6 +194,8 @@ def dialect_of(path: Path) -> Dialect:
     with opened(path) as file:
         head = file.read(_HEAD)
     encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
+    # Up to the last whole line, since the head may end within a character or a cell. In UTF-16 a line's end is two
+    # bytes, of which this finds one: the cut is made even, and what it breaks is replaced.
     lines = head[: head.rfind(b"\n") + 1] or head
     try:
         text = lines[: len(lines) // 2 * 2].decode(encoding, "strict" if encoding == "utf-8" else "replace")
@@ -205,6 +208,7 @@ def dialect_of(path: Path) -> Dialect:
     usual = "\t" if suffix_of(path) == ".tsv" else ","
     rows: list[list[str]] = []
     delimiter = usual
+    # the sign that cuts every row into equally many cells, and into the most; the usual one comes first and wins ties
     for sign in dict.fromkeys((usual, ",", ";", "\t", "|")):
         found = [row for row in csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), delimiter=sign) if row]
         found = found[:200]
@@ -213,6 +217,7 @@ def dialect_of(path: Path) -> Dialect:
     if rows:
         _check_header(rows[0], path)
     cells = [cell for row in rows[1:] for cell in row]
+    # "0,9" is a number only where commas do not part the columns, and no cell has a point for it
     commas = delimiter != "," and any(re.fullmatch(r"-?\d+,\d+(e-?\d+)?", cell, re.IGNORECASE) for cell in cells)
     points = any(re.fullmatch(r"-?\d+\.\d+", cell) for cell in cells)
     coded = [name for name, *column in zip(*rows, strict=True) if any(re.fullmatch(r"0\d+", one) for one in column)]
@@ -227,6 +232,7 @@ def _csv_reader(path: Path, *, block: int) -> Any:
     return pyarrow.csv.open_csv(
         opened(path),
         pyarrow.csv.ReadOptions(block_size=block, encoding=dialect.encoding),
+        # texts beside the scores hold line breaks within quotes; Arrow takes these for ends of rows unless told
         pyarrow.csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
         pyarrow.csv.ConvertOptions(
             decimal_point=dialect.decimal, column_types={name: pa.string() for name in dialect.text}
@@ -268,6 +274,7 @@ def _read_json(path: Path) -> Any:
 
     if suffix_of(path) == ".jsonl":
         content = content_of(path)
+        # Arrow refuses a row that reaches over two blocks, so that the file is one; it counts a block in int32
         options = pyarrow.json.ReadOptions(block_size=max(1 << 20, min(len(content), 1 << 30)))
         try:
             return pyarrow.json.read_json(pa.BufferReader(content), options)
@@ -339,6 +346,7 @@ def _text_of(cell: Any) -> str:
 def _sheet(path: Path) -> Any:
     """Return the first sheet of a workbook: the values that its cells were saved with; formulas are not evaluated."""
     openpyxl = need_openpyxl()
+    # sizes as the archive states them, before anything is unpacked: a few kB may claim gigabytes
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(one.file_size for one in archive.infolist())
     if unpacked > min(memory_limit() // _OBJECTS, 1000 * max(path.stat().st_size, 1 << 20)):

@@ -128,7 +128,9 @@ def _array(tensor: Any) -> Array:
     tensor = tensor.detach()
     if tensor.is_sparse or tensor.is_quantized:
         raise FileFormatError("dense tensors", "a sparse or quantized one", "save tensor.to_dense()")
+    # NumPy has neither bfloat16 nor eight-bit floats; float32 holds every value of both
     if str(tensor.dtype) == "torch.bfloat16" or (tensor.is_floating_point() and tensor.itemsize < 2):
         tensor = tensor.float()
+    # conjugates and negatives are views that only mark what is to be done: NumPy refuses them
     found: Array = tensor.resolve_conj().resolve_neg().contiguous().numpy()
     return found

@@ -197,6 +197,7 @@ def two_columns(values: Array, name: str) -> Array:
     """Return one logit or probability of class 1 a row as two classes."""
     if values.ndim > 1 and values.shape[1] > 1:
         return values
+    # the softmax of (0, z) is the sigmoid of z
     flat = values.reshape(len(values))
     return np.stack([1 - flat if name == "probs" else np.zeros_like(flat), flat], axis=1)
 
@@ -209,6 +210,7 @@ def _converted(source: Path, layout: Layout, suffix: str, to: str | None) -> Ite
     for batch in batches_of(source):
         if not batch.num_rows:
             continue
+        # the layout that reads the first piece reads all: a later one, by its own values, might be understood otherwise
         table, layout, _ = understand(pa.Table.from_batches([batch]), layout, source)
         opened, classes = arrays_of_table(table, layout, source, first=first)
         first += batch.num_rows
@@ -292,6 +294,7 @@ def _json_writer(file: IO[bytes], place: Path) -> Callable[[Any], None]:
     def write(table: Any) -> None:
         for row in [] if table is None else table.to_pylist():
             try:
+                # Python would write NaN and Infinity, which are no JSON and which other readers refuse
                 file.write(json.dumps(row, allow_nan=False, default=str).encode() + b"\n")
             except ValueError as error:
                 raise InputError(
