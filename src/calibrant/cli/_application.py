@@ -48,6 +48,7 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
             except CalibrantError as error:
                 fail(for_command_line(error))
             except BrokenPipeError:  # the reader of our output has left, as `head` does
+                # Python flushes stdout once more at exit, which would be an error on the closed pipe
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 raise typer.Exit from None
             except OSError as error:
@@ -65,6 +66,7 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Return ``command`` with each field of its option groups, the dataclasses among its parameters, as an option of its own."""
     own = inspect.signature(command)
+    # the commands' files put annotations off, and their options stand in the extras of ``Annotated``
     hints = typing.get_type_hints(command, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
     parameters = []
@@ -83,6 +85,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**given, **made)
 
+    # the library reads the options of a command from its signature
     run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
     return run
@@ -211,6 +214,7 @@ class OnceCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Return what the arguments say, after a count of the options in them."""
         OPTIONS.set(frozenset(name for option in self.get_params(ctx) for name in option.opts))
+        # behind "--" every word is a name of a file, even one that begins with a dash
         words = [word.partition("=")[0] for word in args[: args.index("--") if "--" in args else None]]
         for option in self.get_params(ctx):
             names = [name for name in option.opts if name.startswith("-")]
@@ -223,6 +227,7 @@ class OnceCommand(TyperCommand):
 def summary_of(name: str, home: str) -> str:
     """Return the first paragraph of the docstring, or of the ``help=`` of the group, that the command's file holds."""
     source = Path(__file__).with_name(f"{home}.py")
+    # parsed, not imported: the help of all commands would load PyTorch for one sentence of each
     for node in ast.parse(source.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return (ast.get_docstring(node) or "").split("\n\n")[0]

@@ -114,6 +114,7 @@ def with_logits(data: Data, *, file: str, split: str) -> Any:
 
 def fitted_on(data: Data, calibrator: Calibrator | MultiLabelCalibrator) -> bool:
     """Say whether ``data`` holds rows that ``calibrator`` was fitted on."""
+    # pairs have no logits by which a row could be recognised
     if isinstance(data, BinaryPairs):
         return False
     try:
@@ -140,6 +141,7 @@ def describe(calibrator: Calibrator | MultiLabelCalibrator) -> dict[str, Any]:
         name: value
         for cls in reversed(type(calibrator).__mro__)
         for name, member in vars(cls).items()
+        # of our own classes: what nn.Module has as properties was not learned
         if isinstance(member, property) and name != "fitted" and cls.__module__.startswith("calibrant.")
         for value in [getattr(calibrator, name)]
         if isinstance(value, bool | int | float | str)

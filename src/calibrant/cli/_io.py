@@ -170,6 +170,7 @@ def readable(name: str) -> Iterator[str]:
     content = sys.stdin.buffer.read()
     if not content:
         raise FileFormatError("predictions on stdin", "nothing", "pipe a file of predictions")
+    # readers seek, and go by the suffix; a pipe has neither
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "stdin" + _suffix(content))
         path.write_bytes(content)
@@ -211,6 +212,7 @@ def check_outputs(*files: Path | None, folder: Path | None = None, inputs: Seque
     places = [check_target(path, inputs=read) for path in files if path is not None]
     resolved = [os.path.realpath(place) for place in places]
     for index, place in enumerate(places):
+        # ``same_file`` knows the links of files that exist, the resolved path those of files that are yet to be written
         if any(same_file(place, other) for other in places[:index]) or resolved[index] in resolved[:index]:
             raise InputError("an output a file", f"{shown(place)} twice", "name two")
     if folder is not None:
@@ -302,6 +304,7 @@ def _bare(row: Row, value: float | None) -> str:
 
 def _suffix(content: bytes) -> str:
     """Return the suffix of what the first bytes say: the formats' own marks, else text with commas or tabs."""
+    # .npz and .pt are zip archives, of which the first member's name tells which
     if content.startswith(b"PK"):
         return ".npz" if b".npy" in content[:200] else ".pt"
     for mark, suffix in (
@@ -313,6 +316,7 @@ def _suffix(content: bytes) -> str:
     ):
         if content.startswith(mark):
             return suffix
+    # eight bytes of length, then a JSON header: the format has no mark of its own
     if content[8:9] == b"{":
         return ".safetensors"
     line = content.split(b"\n", 1)[0]
@@ -329,6 +333,7 @@ def kept_progress(path: str | Path, calibrator: Calibrator | None, what: str) ->
     """
     from calibrant.scale.passes import calibrator_identity
 
+    # the nearest folder that exists must be writable for those below it to be made
     home = next(place for place in (CHECKPOINTS, *CHECKPOINTS.parents) if place.exists())
     if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
         warn_user(
@@ -339,6 +344,7 @@ def kept_progress(path: str | Path, calibrator: Calibrator | None, what: str) ->
         yield None
         return
     missing = [place for place in (CHECKPOINTS, *CHECKPOINTS.parents) if not place.exists()]
+    # the calibrator too: sums that were kept under another one must not be taken up
     identity = f"{what} {Path(path).resolve()} {None if calibrator is None else calibrator_identity(calibrator)}"
     try:
         yield CHECKPOINTS / f"{hashlib.sha256(os.fsencode(identity)).hexdigest()[:16]}.json"

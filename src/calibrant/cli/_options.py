@@ -475,6 +475,7 @@ class Rows:
         values, arrays = np.asarray(self.beside([name])[name]), self.named.arrays
         known = [prefix + label for prefix in (f"{self.split}_", "") for label in ("labels", "label")]
         labels = next((arrays[one] for one in known if one in arrays), None)
+        # rows that --ignore-index took out of the data still stand in the file's other columns
         if self.inputs.ignore_index is not None and labels is not None and labels.shape == values.shape:
             values = values[labels != self.inputs.ignore_index]
         if values.shape != (len(self.data),):
@@ -528,6 +529,7 @@ def typed(context: typer.Context, names: Sequence[str]) -> list[str]:
     found = []
     for name in names:
         source = context.get_parameter_source(name) if name in flags else None
+        # typed at its default it counts, too: whoever typed it expects an effect
         if source is not None and source.name == "COMMANDLINE":
             found.append(flags[name])
     return found
@@ -599,6 +601,7 @@ class Execution:
             return folder
         if is_streamed(file):
             refuse_typed(self.context, self.refused, where=f"{shown(file)}, which is streamed")
+            # a report shows the classes' names in its figures, so that they have an effect there
             names = LAYOUT if self.context.command.name != "report" else LAYOUT[:-1]
             refuse_typed(
                 self.context,
@@ -621,6 +624,7 @@ class Execution:
         if self.options.executor == "ray":
             if self.options.address is not None:
                 refuse_typed(self.context, ["workers"], where="a cluster at --address, which has its own")
+            # untyped, 1 would hold a new cluster to one worker: it is to take all there are
             return ray_cluster(
                 self.options.address, workers=self.options.workers if typed(self.context, ["workers"]) else None
             )
@@ -712,6 +716,7 @@ def split_places(home: Path) -> dict[str, Path]:
 
     folders = {path.parent.name: path.parent for path in sorted(home.glob("*/*.parquet"))}
     files = sorted(home.glob("*.parquet"))
+    # a single test.parquet is a data set of that name, not a folder of splits
     if not folders and len(files) > 1 and all(file.stem.casefold() in SPLITS for file in files):
         return {file.stem: file for file in files}
     return folders

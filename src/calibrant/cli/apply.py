@@ -192,6 +192,7 @@ def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs, *, what:
     named: Named = inputs.named(source)
     arrays = dict(named.arrays)
     prefixes = split_prefixes(arrays, source.shown)
+    # read for its refusals alone: a wrong label in the last split is found before the first is calibrated
     for name, data in inputs.splits_of(named, source).items():
         with_logits(data, file=source.shown, split=name)
     for prefix in prefixes.values():

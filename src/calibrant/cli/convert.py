@@ -123,6 +123,7 @@ def _without_text(arrays: dict[str, Array], source: Source, suffix: str) -> dict
 def _in_pieces(source: Source, output: str, inputs: Inputs, split: str | None) -> bool:
     """Say whether rows go from table to table, which needs no more memory than a piece of them."""
     place, target = Path(source.path), Path(output)
+    # labels in another file are joined by a key, which needs all rows at once
     if split is not None or inputs.labels is not None or source.path == STREAM or output == STREAM:
         return False
     if place.is_dir():

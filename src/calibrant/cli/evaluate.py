@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     Data = Predictions | BinaryPairs
 
 
+# a column of distinct values, such as an id, is no grouping; and every group costs a panel with its draws
 MOST_GROUPS = 200
 SMALL_VALUES = 0.01  # below, a row is printed with five decimals
 
@@ -152,6 +153,7 @@ def _streamed_rows(
     from calibrant.scale import evaluate_multilabel_streamed, evaluate_streamed
     from calibrant.scale.rows import ParquetRows
 
+    # before and after; without a calibrator the two are one
     file, states, metrics = shown(source.path), dict.fromkeys((None, calibrator)), panel.sums(source.shown)
     if execution.several:
         for fitted in states:

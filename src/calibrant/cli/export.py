@@ -54,4 +54,5 @@ def _loaded(path: str) -> object:
             return load(path)
         except (FileFormatError, ValueError) as error:
             errors.append(error)
+    # of the usual kind of file: the other two would speak of what it was never meant to be
     raise errors[0]

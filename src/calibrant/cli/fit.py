@@ -132,6 +132,7 @@ def fit(
         refuse_for_several(context, "features", "top_label", "keep", "costs")
     if as_json and output == STREAM:
         raise InputError("a file for the calibrator beside --json", "- for both", "name one by --output")
+    # what needs no data is refused before the imports below, which load PyTorch
     check_suffix(output, (".safetensors",), what="a calibrator")
     source = given.source(inputs, purpose="fit on")
 

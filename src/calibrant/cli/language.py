@@ -343,6 +343,7 @@ def _scale(text: str | None) -> tuple[float, float] | None:
     try:
         ends = float(low), float(high)
     except ValueError:
+        # no numbers: refused below, as ends in the wrong order are
         ends = 1.0, 0.0
     if ends[0] >= ends[1]:
         raise InputError("--ratings as LOW-HIGH", repr(text), "write --ratings 1-5")

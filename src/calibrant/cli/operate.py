@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from calibrant.operate.decide import Costs
 
 
+# 2 is a user's error in every command, so that too little evidence is 3
 CODES = {"pass": 0, "fail": 1, "not enough evidence": 3}
 NONE_QUALIFIES = 3
 
@@ -108,6 +109,7 @@ class Gate:
         junit = to_junit(found, strict=self.inconclusive == "fail")
         _write({self.junit: junit, self.markdown: to_markdown(found)})
         if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+            # added to what other steps of the job have written
             with open(summary, "a", encoding="utf-8") as out:
                 out.write(to_markdown(found))
         if os.environ.get("GITHUB_ACTIONS") == "true":
@@ -455,6 +457,8 @@ def watch(
     check_outputs(state, outputs.refit, outputs.prometheus, outputs.html, inputs=read)
     if inputs.logits is not None:
         raise InputError("new predictions as FILE", "--logits", f"write {inputs.logits} --kind logits")
+    # loaded, updated and saved under one lock: of two writers each would undo the other's batches.
+    # And saved before anything is made of it, so that no failed page loses rows that were counted.
     with one_writer(state):
         monitor = start.monitor(state, new.calibrator, inputs)
         added = list(new.added(monitor, inputs))
@@ -491,6 +495,7 @@ def _moment(text: str) -> float | datetime:
         raise InputError(
             "--time as seconds or as 2026-01-31T12:00:00+00:00", f"{text!r} ({error})", "correct it"
         ) from error
+    # without a zone it is UTC, not this machine's: a state travels between machines
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
@@ -508,6 +513,7 @@ def _refit(monitor: Monitor, new: list[Predictions | BinaryPairs], path: Path, *
         return "no new rows with the probabilities of all classes, so nothing was fitted"
     together = replace(Predictions.cat(rows), features=None)
     fitted = AutoCalibrator().fit(together)
+    # as log-probabilities: a constant that is added to a row of logits changes nothing
     if torch.allclose(fitted(together.logits).log_softmax(dim=1), together.logits.log_softmax(dim=1)):
         return f"nothing was saved: on {len(together):,} new rows no calibrator is reliably better than none"
     fitted.save(path)

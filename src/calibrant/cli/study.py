@@ -680,6 +680,7 @@ def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner, *, 
     typer.echo(f"data: {_data_of(cells)}")
     if not timed:
         return
+    # what is missing, or would be downloaded, is not timed: a dry run fetches nothing
     away = {setting for _, setting in missing} | {cell.setting for cell in cells if _of_hub(cell.recipe.data)}
     left = [cell for cell in cells if cell.setting not in away and not kept.finished(cell.recipe)]
     minutes = 0.0
