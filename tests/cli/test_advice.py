@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cli.conftest import GROUP, Run, options_of, some_logits, unknown_advice
-from tests.cli.test_options_beside import BASES, WITHOUT_FILE, answer, commands, write_filled
+from tests.cli.test_options_beside import BASES, WITHOUT_FILE, answer, commands, write_filled, write_judged
 
 import calibrant
 from calibrant import Predictions
@@ -52,6 +52,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_filled(place / "labelled.csv", drawn)
     drawn.save(place / "labelled.sample.json")
     (place / "log.jsonl").write_text("\n".join(map(answer, range(8))))
+    write_judged(place)
     rng = np.random.default_rng(0)
     p, several = rng.random((40, 4)), rng.integers(0, 2, (40, 4))
     one = rng.integers(0, 4, 40)

@@ -62,7 +62,10 @@ def sample(
         str, typer.Option("--output", "-o", help="The table to fill in, CSV; its state is saved beside it.")
     ],
     file: Annotated[
-        str | None, typer.Argument(metavar="POOL", help="Scores of all rows; labels in it are not read.")
+        str | None,
+        typer.Argument(
+            metavar="POOL", help="Scores of all rows; labels in it must be of its classes and are not used."
+        ),
     ] = None,
     budget: Annotated[int, typer.Option(min=1, help="Rows to draw.")] = 300,
     split: Annotated[str, typer.Option(help="The split of POOL.")] = "test",
