@@ -1,5 +1,6 @@
 """Every constraint that a public callable declares: a value that it refuses gets one sentence about that argument."""
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
@@ -37,6 +38,10 @@ def hold(where: str, call: Callable[..., Any], signature: inspect.Signature, pla
             assert constraint.check(parameter.default, name, None) == parameter.default, f"{where}({name})"
         if parameter is not None and parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             continue
+        # An array is compared entry by entry: asked `== "all"` it has no truth value, so every check must ask its type first.
+        for foreign in (np.array(["a", "b"]), np.ma.masked_array([1.0, 2.0]), np.array([None, "x"])):
+            with contextlib.suppress(InputError):
+                constraint.check(foreign, name, None)
         for bad in constraint.refused:
             if parameter is not None and bad is None and parameter.default is None:
                 continue

@@ -151,11 +151,16 @@ def check_names(value: Any, *, name: str, least: int = 1) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _check_names_or_all(value: object, *, name: str) -> Any:
+    """``"all"`` as it is, else names; an array is compared with a word entry by entry, so the type is asked first."""
+    return value if isinstance(value, str) and value == "all" else check_names(value, name=name)
+
+
 _NO_NAMES = (3, object(), (1,), ("a", "a"))
 Names = Annotated[Sequence[str], Fits(check_names, "distinct", _NO_NAMES)]
 NamesOrAll = Annotated[  # one constraint: of "site" it says what a list of names is, not that it is not "all"
     Sequence[str] | Literal["all"],
-    Fits(lambda value, *, name: value if value == "all" else check_names(value, name=name), "distinct", _NO_NAMES),
+    Fits(_check_names_or_all, "distinct", _NO_NAMES),
 ]
 NamesOrNone = Annotated[Sequence[str], Fits(partial(check_names, least=0), "distinct", _NO_NAMES)]
 
