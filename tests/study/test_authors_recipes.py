@@ -20,7 +20,7 @@ from calibrant.study import (
     models,
 )
 from calibrant.study.data._split import split_rows
-from calibrant.study.data.images import PAD
+from calibrant.study.data.images import PAD, STATISTICS
 from calibrant.study.data.text import TreeBatch
 from calibrant.study.recipe import Cell
 from calibrant.study.resolve import make_loss
@@ -187,6 +187,23 @@ def test_tiny_imagenet_validates_on_fifty_of_each_class_and_crops_by_four() -> N
         assert set(np.bincount(labels[held])) == {50}
         assert recipe.model["init"] == "normal"
     assert PAD == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "mean", "deviation"),
+    [
+        ("wang-table1", "CIFAR-100", (0.507, 0.487, 0.441), (0.267, 0.256, 0.276)),
+        ("wang-table1", "CIFAR-10", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ("mukhoti-table1", "CIFAR-100 ResNet-50", (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    ],
+)
+def test_images_are_normalised_by_the_statistics_that_the_authors_print(
+    name: str, setting: str, mean: tuple[float, ...], deviation: tuple[float, ...]
+) -> None:
+    assert STATISTICS[cell(name, setting, "Cross-entropy").recipe.data.get("statistics", "cifar10")] == (
+        mean,
+        deviation,
+    )
 
 
 def test_plain_descent_is_refused_where_it_cannot_be_right() -> None:
