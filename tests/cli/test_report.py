@@ -222,6 +222,25 @@ def files_of(kind: str) -> list[str]:
     }[kind]
 
 
+def test_rounded_probabilities_and_the_positive_label_are_said_on_the_first_screen(tmp_path: Path, run: Run) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 2000)
+    score = np.clip(
+        np.round(1 / (1 + np.exp(-3 * rng.normal(2 * y - 1, 1.5))), 2), 0, 1
+    )  # many are 0 or 1, some of them wrong
+    lines = [
+        f"{p},{'yes' if one else 'no'},{'val' if k % 2 else 'test'}"
+        for k, (p, one) in enumerate(zip(score, y, strict=True))
+    ]
+    (tmp_path / "s.csv").write_text("\n".join(["score,churned,split", *lines]))
+    options = ["--columns", "score", "--label", "churned", "--kind", "probs", "--positive", "yes"]
+    text = (
+        run("report", tmp_path / "s.csv", *options, "-o", tmp_path / "r.md", code=0) and (tmp_path / "r.md").read_text()
+    )
+    assert "The probability of yes is" in text
+    assert "Calibrate with AutoCalibrator: the error is large before it and not after." in text
+
+
 @pytest.mark.parametrize("kind", ["many classes", "two classes", "splits", "groups", "several labels"])
 def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the folder of the file, for a report that was made in another; two kinds of file have no splits."""

@@ -121,7 +121,7 @@ def test_the_table_of_labels_flags_the_one_that_is_off() -> None:
     found = label_table(MultiLabelPredictions.from_logits(shifted, data.labels, names=data.names), draws=500)
     assert found.rows[0].label == "some"
     assert found.rows[0].p_adjusted < 0.001
-    assert "over-confident" in str(found)
+    assert "too high by" in str(found)
     row = next(row for row in found.rows if row.label == "rare")
     pairs = data.label("rare")
     assert (row.n, row.positives) == (len(pairs), int(pairs.y.sum()))

@@ -35,7 +35,7 @@ def test_the_group_that_is_off_comes_first() -> None:
     assert worst.all_low < worst.low < worst.high < worst.all_high
     assert found.p_value == worst.p_adjusted < 0.001
     assert "of 10 groups are further off than chance explains" in found.verdict.replace("groups is", "groups are")
-    assert "over-confident" in str(found)
+    assert "points; adjusted p < 0.001)" in str(found)
     assert {row.columns[0][0] for row in found.rows} == {"site", "age", "sex"}
     assert sum(row.n for row in found.rows) == 3 * 4000
     ranked = [row.p_adjusted for row in found.rows]

@@ -1,5 +1,6 @@
 """For whom: the groups in a report, their one test, and reports on weighted rows."""
 
+import html
 import json
 import re
 from operator import itemgetter
@@ -49,7 +50,8 @@ def test_the_groups_are_those_of_subgroups_and_the_worst_is_named_at_the_top(tmp
     assert found.rows[0].group == "site = b"
     text = page(tmp_path, model)
     Page(text)
-    assert text.index(f"For whom: {found.verdict}") < text.index("<h3>For whom</h3>")
+    said = html.escape(found.verdict)
+    assert text.replace("\u00a0", " ").index(f"For whom: {said}") < text.index("<h3>For whom</h3>")
     worst = found.rows[0]
     for shown in (f"{100 * worst.gap:+.2f}", f"{100 * worst.all_low:+.2f}", f"{100 * worst.ece:.2f}", "site = b"):
         assert shown in text

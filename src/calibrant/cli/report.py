@@ -32,7 +32,7 @@ from calibrant.cli._options import (
     refuse_typed,
     split_places,
 )
-from calibrant.errors import InputError, LeakError
+from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
@@ -227,7 +227,8 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
         return LabelReport(Path(file).stem, before, after, calibrator, argument=data.source.argument, **made)
     names = named.class_names or None
     if names is None and data.inputs.label and is_event(before):  # of numbers, not of names
-        names = (f"{data.inputs.label} = 0", f"{data.inputs.label} = 1")
+        event = data.inputs.positive
+        names = (f"{data.inputs.label} = 0", f"{data.inputs.label} = 1") if event is None else (f"not {event}", event)
     made |= {"class_names": names, "argument": _argument(data, names_matched=bool(named.matched))}
     rows = Rows(before, named, own, data.fitting.split, data.source, data.inputs)
     made["by"] = data.columns and {name: rows.column(name) for name in data.columns}
@@ -259,7 +260,9 @@ def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predic
         return None
     try:
         return raw.calibrated_by(TemperatureScaling().fit(fitted_on))
-    except LeakError:  # a saved calibrator was fitted elsewhere, and this file's two splits share rows
+    # the splits share rows, and a saved calibrator was fitted elsewhere (LeakError); or a label has probability 0, as rounded
+    # numbers have it: no temperature is the best there, and other calibrators have a floor
+    except InputError:
         return None
 
 

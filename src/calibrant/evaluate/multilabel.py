@@ -430,8 +430,7 @@ class LabelTable:
         """The result of the test in words."""
         if not self.tested:
             return "No label has enough rows and events to be tested."
-        worst, form = self.tested[0].label, (".3g", ".2g")
-        return verdict_on(self.tested, worst, unit="label", few="rare labels", level=self.level, form=form)
+        return verdict_on(self.tested, self.tested[0].label, unit="label", few="rare labels", level=self.level)
 
     def __str__(self) -> str:
         return self.verdict

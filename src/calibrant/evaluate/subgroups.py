@@ -126,16 +126,13 @@ class Subgroups:
         """The result of the test in words."""
         if not self.rows:
             return "There is no group with enough rows."
-        form = (".3f", ".3f")
-        return verdict_on(self.rows, self.rows[0].group, unit="group", few="small groups", level=self.level, form=form)
+        return verdict_on(self.rows, self.rows[0].group, unit="group", few="small groups", level=self.level)
 
     def __str__(self) -> str:
         return self.verdict
 
 
-def verdict_on(
-    parts: Sequence[TestedPart], worst: str, *, unit: str, few: str, level: float, form: tuple[str, str]
-) -> str:
+def verdict_on(parts: Sequence[TestedPart], worst: str, *, unit: str, few: str, level: float) -> str:
     """Return the verdict of the one test for the worst part.
 
     Args:
@@ -144,7 +141,6 @@ def verdict_on(
         unit: What a part is: "group" or "label".
         few: What may hide gaps: "small groups".
         level: Of the test, in (0, 1).
-        form: Formats of probabilities, and of the gap.
     """
     first = parts[0]
     flagged = sum(part.p_adjusted is not None and part.p_adjusted < 1 - level for part in parts)
@@ -153,16 +149,16 @@ def verdict_on(
             f"No {unit}'s gap or calibration error is larger than chance explains (worst: {worst}, adjusted p = "
             f"{first.p_adjusted:.2g}); {few} may hide gaps that these rows cannot show."
         )
-    number, gap = form
-    means = f"mean probability {first.confidence:{number}}, frequency {first.rate:{number}}"
+    means = f"mean probability {100 * first.confidence:.3g} %, frequency {100 * first.rate:.3g} %"
     if first.evidence == "shape":
-        said = f"calibration error {first.ece:{gap}} ({means})"
+        said = f"calibration error {100 * first.ece:.2g} points; {means}"
     else:
-        said = f"{means}, {'over' if first.gap > 0 else 'under'}-confident by {abs(first.gap):{gap}}"
+        said = f"{means}, too {'high' if first.gap > 0 else 'low'} by {100 * abs(first.gap):.2g} points"
     verb = "is" if flagged == 1 else "are"
+    p_value = "< 0.001" if first.p_adjusted is not None and first.p_adjusted < 0.001 else f"= {first.p_adjusted:.2g}"
     return (
-        f"{flagged} of {len(parts)} {unit}s {verb} further off than chance explains; the clearest is {worst}: {said} "
-        f"(adjusted p = {first.p_adjusted:.2g})."
+        f"{flagged} of {len(parts)} {unit}s {verb} further off than chance explains; the clearest is {worst} ({said}; "
+        f"adjusted p {p_value})."
     )
 
 

@@ -263,7 +263,12 @@ def advice_of(
     reasons += [gain.sentence for gain in gains]
     nothing, temperature = by.get(NOTHING), by.get(TEMPERATURE)
     if nothing is None:
-        return Advice(f"{name} was applied; its gain was not tested.", reasons, commands)
+        # an infinite loss before (a label of probability 0) or too few errors: the two verdicts are what is known
+        if before.state == "large" and after.state != "large":
+            headline = f"Calibrate with {name}: the error is large before it and not after."
+        else:
+            headline = f"Collect more labelled rows before deciding on {name}."
+        return Advice(headline, [*reasons, "The gain in log-loss could not be tested."], commands)
     # the log-loss decides, as a proper score: an ECE can fall while probabilities get worse
     if nothing.state < 0:
         return Advice(f"Leave the model as it is: {name} makes its log-loss worse.", reasons, [])

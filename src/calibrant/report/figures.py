@@ -113,9 +113,12 @@ def event_figure(state: EventFigures, *, name: str, palette: Palette = LIGHT) ->
     # one scale for both directions
     most = max(max(events), max(misses)) / state.rows
     below.set(xlim=(0, 1), ylim=(-1.25 * most, 1.25 * most))
-    for height, text in ((0.95, "without the event"), (0.05, "with it")):
-        va = "top" if height > 0.5 else "bottom"
-        below.text(0.98, height, text, transform=below.transAxes, ha="right", va=va, fontsize=7.5, color=palette.ink)
+    # each in the corner that the bars of a good model leave free
+    for x, y, text, ha, va in (
+        (0.98, 0.95, "without the event", "right", "top"),
+        (0.02, 0.05, "with it", "left", "bottom"),
+    ):
+        below.text(x, y, text, transform=below.transAxes, ha=ha, va=va, fontsize=7.5, color=palette.ink)
     finish(below, palette, x="predicted probability", y="rows", in_percent="x")
     below.yaxis.set_major_formatter(lambda value, _: f"{100 * abs(value):.3g} %")
     return figure

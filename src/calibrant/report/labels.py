@@ -85,11 +85,17 @@ class LabelReport:
             detail = f"The largest gap is that of {worst.label}, {gap}; chance gives as much. {table.verdict}"
             headline = f"No label of {len(table.tested)} is significantly off on average"
             return Verdict("unclear", headline, detail), None
-        side = f"too {'high' if worst.gap > 0 else 'low'} by {gap} for {worst.label}"
+        side = f"too {'high' if worst.gap > 0 else 'low'} by {gap} for {worst.label!r}"
         headline = f"Probabilities are {side}: significant"
         if len(found) > 1:  # the others may be off in another direction, or in single ranges alone
-            headline = f"{len(found)} of {len(table.tested)} labels are significantly off; most on average, probabilities are {side}"
-        return Verdict("large" if abs(worst.gap) >= MARGIN else "small", headline, table.verdict), None
+            headline = f"{len(found)} of {len(table.tested)} labels are significantly off; the largest mean gap: {side}"
+        # the clearest label may be another than that of the largest mean gap: its errors may cancel in the mean
+        detail = (
+            f"{table.verdict} After calibration: {self.labels['after'].verdict}"
+            if self.after is not None
+            else table.verdict
+        )
+        return Verdict("large" if abs(worst.gap) >= MARGIN else "small", headline, detail), None
 
     @property
     def advice(self) -> Advice:
@@ -116,9 +122,9 @@ class LabelReport:
         """The facts behind the verdict as sentences."""
         missing = int((~self.before.known).sum())
         split = f", split {self.split}" if self.split != "all" else ""
-        rows = f"{len(self.before):,} rows of {len(self.before.names)} labels from {self.source}{split}; {missing:,} labels are missing."
+        lacking = f"; {missing:,} labels are missing" if missing else ""
+        rows = f"{len(self.before):,} rows of {len(self.before.names)} labels from {self.source}{split}{lacking}."
         facts = [f"{self.name}: {rows} The event of each label is that it is 1; there is no top label."]
-        facts += [f"After: {self.labels['after'].verdict}"] if self.after is not None else []
         if self.calibrator is not None:
             # a label without enough events keeps the calibrator of all labels together
             kept = sum(fact.pooled == 1 for fact in self.calibrator.labels_fitted)
