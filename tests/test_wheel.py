@@ -3,8 +3,10 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,15 +39,21 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment that holds the freshly built wheel and the core's dependencies."""
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The interpreter of an environment that holds the freshly built wheel and the core's dependencies.
+
+    It takes more than a gigabyte of disk, so nothing is compiled ahead and it is removed with the module's last test.
+    """
     folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
-    (wheel,) = folder.glob("calibrant-*.whl")
-    run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
-    python = folder / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", wheel, cwd=folder)
-    return python
+    try:
+        run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
+        (wheel,) = folder.glob("calibrant-*.whl")
+        run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
+        python = folder / "venv" / "bin" / "python"
+        run(python, "-m", "pip", "install", "-q", "--no-compile", "-c", ROOT / "constraints.txt", wheel, cwd=folder)
+        yield python
+    finally:
+        shutil.rmtree(folder)
 
 
 def test_the_core_imports_and_answers(python: Path, tmp_path: Path) -> None:

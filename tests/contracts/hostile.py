@@ -745,7 +745,11 @@ def _surroundings(scratch: Path) -> contextlib.AbstractContextManager[Any]:
 def faults(family: str, *, values: Iterable[str] = tuple(HOSTILE), step: int = 1) -> Iterator[tuple[Case, str]]:
     """Yield (case, what is wrong) for every ``step``-th case of ``family`` with one of ``values``; runs in a scratch folder."""
     here = Path.cwd()
-    with tempfile.TemporaryDirectory() as scratch, _surroundings(Path(scratch)):
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        _surroundings(Path(scratch)),
+        mock.patch("tempfile.tempdir", scratch),
+    ):
         os.chdir(scratch)
         try:
             lacking = set()
