@@ -7,12 +7,13 @@ true ones, so that accuracy, log-loss, Brier score and ECE are exact sums. Cells
 """
 
 import argparse
+import itertools
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from calibrant.errors import CalibrantError
 from calibrant.evaluate import compare, subgroups
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, TopLabelECE
 from calibrant.operate import Monitor, check, estimate
+from calibrant.operate.estimate import Estimate
 from calibrant.statistics import interval, null_band
 
 Floats = NDArray[np.float64]
@@ -116,6 +118,12 @@ class Population:
             return independent
         return bool(np.isfinite(self.nll)) or not promise.endswith("nll")
 
+    @cached_property
+    def calibrated(self) -> "Population":
+        """The same model on labels that follow its probabilities."""
+        return replace(self, truth=self.p)
+
+    @lru_cache(maxsize=1)  # noqa: B019  # promises of one figure each take the same sample
     def draw(self, n: int, seed: int) -> Predictions:
         """Return ``n`` rows: independent ones, or whole groups up to the last, which may be cut."""
         return self.drawn(n, seed)[0]
@@ -383,7 +391,7 @@ def _worst_group(population: Population, figure: str, n: int, seed: int) -> dict
 def _subgroups(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
     """A calibrated model is off in no group, whatever its probabilities: any is found in at most 5 %."""
     del figure
-    data = replace(population, truth=population.p).draw(n, seed)
+    data = population.calibrated.draw(n, seed)
     rng = np.random.default_rng([seed, n])
     features = {"even": rng.integers(4, size=n), "skewed": rng.geometric(0.4, size=n).clip(max=6)}
     try:
@@ -395,8 +403,7 @@ def _subgroups(population: Population, figure: str, n: int, seed: int) -> dict[s
 
 def _limit(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
     """A calibrated model exceeds its 97.5 % limit in at most 2.5 %."""
-    calibrated = replace(population, truth=population.p)
-    data = calibrated.draw(n, seed)
+    data = population.calibrated.draw(n, seed)
     try:
         band = null_band(METRICS[figure], data, draws=400, seed=seed)
     except CalibrantError:
@@ -431,8 +438,9 @@ def _monitor_fitted(method: type[Calibrator]) -> "Trial":
     return trial
 
 
-def _estimate(population: Population, figure: str, n: int, seed: int, *, change: float = 0.0) -> dict[str, float]:
-    """The interval holds what the window's labels say, with labels given scores as in 1,000 reference rows, or off by ``change``."""
+@lru_cache(maxsize=1)
+def _estimated(population: Population, n: int, seed: int, change: float) -> tuple[Predictions, Estimate]:
+    """Return a window and its estimate from 1,000 reference rows."""
     both = population.draw(n + 1000, seed)
     window, reference = both[:n], both[n:]
     if change:  # in every row, by as much as its probabilities allow
@@ -447,9 +455,13 @@ def _estimate(population: Population, figure: str, n: int, seed: int, *, change:
         truth = others * ((1 - right) / others.sum(axis=1).clip(1e-300))[:, None]
         truth[at] = right
         window = replace(population, truth=truth).draw(n, seed + 10**6)
-    found = estimate(
-        Predictions.from_logits(window.logits, unchecked_kind=True), reference=reference, sensitivity=change
-    )
+    unlabelled = Predictions.from_logits(window.logits, unchecked_kind=True)
+    return window, estimate(unlabelled, reference=reference, sensitivity=change)
+
+
+def _estimate(population: Population, figure: str, n: int, seed: int, *, change: float = 0.0) -> dict[str, float]:
+    """The interval holds what the window's labels say, with labels given scores as in the reference, or off by ``change``."""
+    window, found = _estimated(population, n, seed, change)
     shown = found if found.changed is None else found.changed
     ends = {"accuracy": shown.accuracy, "nll": shown.nll}[figure]
     if ends is None:
@@ -478,40 +490,46 @@ PROMISES: dict[str, tuple[Trial, str]] = {
 }
 
 
-def cell(promise: str, source: Population, n: int, *, replicates: int, seed: int) -> dict[str, object]:
-    """Return the means of every figure of ``replicates`` trials, and how many gave it; {} where the promise says nothing."""
-    trial, figure = PROMISES[promise]
-    began = time.perf_counter()
-    found = [trial(source, figure, n, seed + at) for at in range(replicates)]
-    names = dict.fromkeys(name for one in found for name in one)
-    if not names:
-        return {}
-    means = {name: float(np.mean([one[name] for one in found if name in one])) for name in names}
-    # a broken promise is counted among all samples; a length is a mean over those that show one
-    means["broken"] = sum(one.get("broken", 0.0) for one in found) / replicates
-    where = {"promise": promise, "population": source.name, "n": n, "replicates": replicates, "seed": seed}
-    return {**where, **{k: round(v, 6) for k, v in means.items()}, "seconds": round(time.perf_counter() - began, 2)}
+def cells(
+    promises: Sequence[str], source: Population, n: int, *, replicates: int, seed: int
+) -> Iterator[dict[str, object]]:
+    """Yield for each promise the means of every figure of ``replicates`` trials; nothing where it says nothing."""
+    found: dict[str, list[dict[str, float]]] = {promise: [] for promise in promises}
+    seconds = dict.fromkeys(promises, 0.0)
+    for at in range(replicates):
+        for promise in promises:  # one after the other, since they share the sample
+            trial, figure = PROMISES[promise]
+            began = time.perf_counter()
+            found[promise].append(trial(source, figure, n, seed + at))
+            seconds[promise] += time.perf_counter() - began
+    for promise, each in found.items():
+        if names := dict.fromkeys(name for one in each for name in one):
+            means = {name: float(np.mean([one[name] for one in each if name in one])) for name in names}
+            # a broken promise is counted among all samples; a length is a mean over those that show one
+            means["broken"] = sum(one.get("broken", 0.0) for one in each) / replicates
+            where = {"promise": promise, "population": source.name, "n": n, "replicates": replicates, "seed": seed}
+            yield {**where, **{k: round(v, 6) for k, v in means.items()}, "seconds": round(seconds[promise], 2)}
 
 
-def run(promise: str, ns: list[int], *, replicates: int, only: str, record: Path | None, seed: int = 1) -> None:
-    """Simulate each population to which the promise applies, and append a line to the record; what it holds is skipped."""
+def run(
+    promises: Sequence[str], ns: list[int], *, replicates: int, only: str, record: Path | None, seed: int = 1
+) -> None:
+    """Simulate each population to which a promise applies, and append a line to the record; what it holds is skipped."""
     lines = record.read_text().splitlines() if record is not None and record.exists() else []
     done = {(x["promise"], x["population"], x["n"], x["replicates"], x["seed"]) for x in map(json.loads, lines)}
     warnings.simplefilter("ignore")
-    for source in POPULATIONS:
-        for n in ns:
-            if (
-                only not in source.name
-                or not source.applies(promise)
-                or (promise, source.name, n, replicates, seed) in done
-            ):
-                continue
-            found = cell(promise, source, n, replicates=replicates, seed=seed)
-            if found:
-                print(json.dumps(found), flush=True)
-                if record is not None:
-                    with record.open("a") as file:
-                        file.write(json.dumps(found) + "\n")
+    chosen = [source for source in POPULATIONS if any(part in source.name for part in only.split("|"))]
+    for n, source in itertools.product(ns, chosen):
+        left = [
+            promise
+            for promise in promises
+            if source.applies(promise) and (promise, source.name, n, replicates, seed) not in done
+        ]
+        for line in cells(left, source, n, replicates=replicates, seed=seed):
+            print(json.dumps(line), flush=True)
+            if record is not None:
+                with record.open("a") as file:
+                    file.write(json.dumps(line) + "\n")
 
 
 def table(lines: Iterable[str]) -> str:
@@ -541,15 +559,14 @@ def main() -> None:
     )
     parser.add_argument("--n", default="300,5000", help="numbers of rows, separated by commas")
     parser.add_argument("--replicates", type=int, default=300)
-    parser.add_argument("--only", default="", help="part of the names of populations")
+    parser.add_argument("--only", default="", help="parts of the names of populations, separated by |")
     parser.add_argument("--record", type=Path, help="file of JSON lines, which a later run continues")
     chosen = parser.parse_args()
     if chosen.promise == ["table"]:
         print(table(chosen.record.read_text().splitlines()))
         return
     ns = [int(n) for n in chosen.n.split(",")]
-    for promise in chosen.promise:
-        run(promise, ns, replicates=chosen.replicates, only=chosen.only, record=chosen.record)
+    run(chosen.promise, ns, replicates=chosen.replicates, only=chosen.only, record=chosen.record)
 
 
 if __name__ == "__main__":

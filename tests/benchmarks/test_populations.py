@@ -49,7 +49,7 @@ def test_rivals_are_equally_good_and_one_is_more_confident() -> None:
 def test_a_run_continues_its_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = tmp_path / "record.jsonl"
     for _ in range(2):
-        populations.run("interval-accuracy", [50], replicates=4, only="one point .9", record=record)
+        populations.run(["interval-accuracy"], [50], replicates=4, only="one point .9", record=record)
     lines = [json.loads(line) for line in record.read_text().splitlines()]
     assert [line["population"] for line in lines] == ["one point .9", "one point .999"]
     assert len(capsys.readouterr().out.splitlines()) == 2
@@ -59,14 +59,15 @@ def test_a_run_continues_its_record(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize("promise", populations.PROMISES)
 def test_every_promise_is_simulated(promise: str) -> None:
     source = binary("two", [0.7, 0.9], [0.7, 0.9])
-    found = populations.cell(promise, source, 400, replicates=1, seed=1)
+    (found,) = populations.cells([promise], source, 400, replicates=1, seed=1)
     assert 0 <= float(str(found["broken"])) <= float(str(found["shown"])) <= 1
 
 
 def test_a_promise_that_cannot_hold_is_seen_to_break() -> None:
     liar = populations.Population("wrong", np.array([[0.1, 0.9]]), np.array([[0.1, 0.9]]), np.array([1.0]))
     vars(liar)["right"] = np.array([0.5])  # a truth that its samples do not have
-    assert populations.cell("interval-accuracy", liar, 400, replicates=3, seed=1)["broken"] == 1.0
+    (found,) = populations.cells(["interval-accuracy"], liar, 400, replicates=3, seed=1)
+    assert found["broken"] == 1.0
 
 
 def test_a_record_is_shown_as_a_table() -> None:
