@@ -282,6 +282,12 @@ class Predictions(Record):
         """(N, K): the probabilities given to ``from_probs``, unchanged; else the softmax of the logits in float64, made anew."""
         return torch.softmax(self.logits.double(), dim=1) if self.given_probs is None else self.given_probs
 
+    def float64_probs(self, rows: slice = slice(None)) -> Tensor:
+        """Return the probabilities (n, K) of ``rows`` in float64, those given as they are; a new tensor unless given in float64."""
+        if self.given_probs is not None:
+            return self.given_probs[rows].double()
+        return (self.logits[rows].double() - self.log_norm[rows, None]).exp_()
+
     @property
     def log_probs(self) -> Tensor:
         """(N, K) float64: log softmax of the logits. Made anew at each call; it is as large as the logits or twice."""

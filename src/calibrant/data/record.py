@@ -225,6 +225,11 @@ class Record(Columns):
         return torch.ones(len(self), dtype=torch.float64, device=self.scores.device)
 
     @property
+    def squared_weights(self) -> Tensor:
+        """(N,) float64: what each row adds to the variance of a sum: w², and w for a row that stands for w independent ones."""
+        return self.row_weights.square() if self.weight_kind == "sampling" else self.row_weights
+
+    @property
     def count(self) -> int:
         """The rows these stand for: counted rows as often as they are counted, others of positive weight once."""
         if self.weights is None:

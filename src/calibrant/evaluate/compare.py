@@ -174,7 +174,7 @@ def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) ->
 
     difference = (metric.rows(b) - metric.rows(a)).cpu()
     test = paired_test(difference, groups=a.groups, level=level, weight=a.weights)[0]
-    times = torch.ones_like(difference) if a.weights is None else a.weights.cpu().double()
+    times = a.row_weights.cpu()
     more, less = (int(times[chosen].sum()) for chosen in (difference > 0, difference < 0))
     differing = more + less
     if a.groups is not None or a.weight_kind == "sampling" or not 0 < differing < FEWEST_COMPARED:
@@ -261,8 +261,7 @@ def _check_same_rows(a: Data, b: Data) -> None:
         need_rows(data, what="a comparison")
     if len(a) != len(b):
         raise InputError("A and B on the same rows", f"{len(a)} and {len(b)} of them", "compare one test set")
-    weights = [torch.ones(len(data)) if data.weights is None else data.weights.cpu() for data in (a, b)]
-    if a.weight_kind != b.weight_kind or not torch.equal(*weights):
+    if a.weight_kind != b.weight_kind or not torch.equal(a.row_weights.cpu(), b.row_weights.cpu()):
         raise InputError("A and B with the same weights", "others", "compare one test set with its weights")
     if isinstance(a, Predictions) and isinstance(b, Predictions) and a.classes != b.classes:
         raise InputError("A and B over the same classes", f"K = {a.classes} and {b.classes}", "compare one task")

@@ -128,7 +128,7 @@ def decided_costs(data: Predictions, costs: Any, *, reject: Real | None = None) 
         )
     if reject is not None:
         table = torch.cat([table, table.new_full((len(table), 1), float(reject))], dim=1)
-    p = _probabilities(data)
+    p = data.float64_probs()
     foreseen, action = (p @ table).min(dim=1)
     return p, table.T[action], foreseen
 
@@ -160,7 +160,7 @@ def utility_calibration(
         ('class 1 from 0.1', True)
     """
     data = need_predictions(predictions, metric="the calibration of costs")
-    p, classes = _probabilities(data), data.classes
+    p, classes = data.float64_probs(), data.classes
     found: list[tuple[str, CostCalibration]] = []
     if family == "top-k":
         # the rank of every class, 0 for the likeliest
@@ -185,18 +185,13 @@ def utility_calibration(
     return UtilityCalibration(family, tuple(found), found[worst][0], min(1.0, least[worst] * len(found)))
 
 
-def _probabilities(data: Predictions) -> Tensor:
-    return data.log_probs.exp() if data.given_probs is None else data.given_probs.double()
-
-
 def _compared(data: Predictions, p: Tensor, own: Tensor, foreseen: Tensor, level: float) -> CostCalibration:
     """Return the figures of decisions whose costs by true class are ``own`` (N, K) and that foresee ``foreseen`` (N,)."""
     realised = own.gather(1, data.need_labels()[:, None])[:, 0]
     centred = own - foreseen[:, None]
     gap = realised - foreseen
     gap = torch.where(gap.abs() <= _ROUNDING * own.abs().amax(), 0.0, gap)  # where all costs are equal
-    weight = torch.ones_like(gap) if data.weights is None else data.weights.double()
-    counted = weight if data.weight_kind != "sampling" else weight.square()
+    weight, counted = data.row_weights, data.squared_weights
     # central moments of Σ w gap if calibrated; a row counted n times is n rows, one that stands for n is one
     variance = float(counted @ (p * centred.square()).sum(dim=1))
     third = float((counted if data.weight_kind != "sampling" else weight**3) @ (p * centred**3).sum(dim=1))

@@ -13,6 +13,7 @@ from calibrant.data.checks import Data, need_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.metrics._base import Metric, Norm
+from calibrant.statistics.interval import normal_quantile
 
 __all__ = ["CanonicalError"]
 
@@ -57,9 +58,8 @@ class CanonicalError(Metric):
 
     def __call__(self, data: Data) -> float:
         """Return the value on ``data``, a Python float."""
-        rows = self.rows(data)
-        weight = need_predictions(data, metric=self).weights
-        return float(rows.mean() if weight is None else rows @ weight.double() / weight.sum())
+        weight = need_predictions(data, metric=self).row_weights
+        return float(self.rows(data) @ weight / weight.sum())
 
     def rows(self, data: Data) -> Tensor:
         """Return ⟨v, y − p⟩ of each row (N,), whose mean is the value.
@@ -89,19 +89,16 @@ class CanonicalError(Metric):
         p, direction = self._directions(predictions)
         # given v, the variance of ⟨v, y⟩ under p
         spread = (p * direction.square()).sum(dim=1) - (p * direction).sum(dim=1).square()
-        weight = predictions.weights
-        once = torch.ones_like(spread) if weight is None else weight.double()
-        quantile = float(torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)))
-        return quantile * math.sqrt(float(once.square() @ spread.clamp_min(0.0))) / float(once.sum())
+        weight = predictions.row_weights
+        deviation = math.sqrt(float(weight.square() @ spread.clamp_min(0.0))) / float(weight.sum())
+        return normal_quantile((1 + level) / 2) * deviation
 
     def _directions(self, predictions: Predictions) -> tuple[Tensor, Tensor]:
         """Return p and v, (N, K) each."""
         labels = predictions.need_labels()
         if len(labels) < 2:
             raise InputError(f"at least two rows for {self}", f"{len(labels)}", "it fits one part and measures another")
-        p = predictions.log_probs.exp() if predictions.given_probs is None else predictions.given_probs.double()
-        weight = torch.ones(len(p), dtype=torch.float64, device=p.device)
-        weight = weight if predictions.weights is None else predictions.weights.double()
+        p, weight = predictions.float64_probs(), predictions.row_weights
         weight = weight / weight.mean() if predictions.weight_kind == "sampling" else weight
         # Blocks at random, each fitted on the ones before: then ⟨v, y − p⟩ of a row has mean 0 given all earlier rows if the model is
         # calibrated, and the variances add up. Where folds judge each other their sums are correlated: the standard deviation of the

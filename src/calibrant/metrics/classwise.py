@@ -147,7 +147,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
                 "use fewer bins, or ECE()",
             )
         sums = torch.zeros(count * cells, dtype=torch.float64, device=code.device)
-        once = sums.new_ones(len(predictions)) if predictions.weights is None else predictions.weights.double()
+        once = predictions.row_weights
         for rows, p, cell in self._cells(predictions):
             inside, home, weight = cell >= 0, code[rows, None] * cells, once[rows, None]
             sums.index_add_(0, (home + cell)[inside], (p * weight)[inside])
@@ -215,10 +215,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
             pairs, weight = (predictions.one_vs_rest(k).p for k in range(classes)), predictions.weights
             columns = torch.stack([self.binning.assign(p, weight=weight).int() for p in pairs], dim=1)
         for rows in row_chunks(len(predictions), classes):
-            if predictions.given_probs is not None:
-                p = predictions.given_probs[rows].double()
-            else:
-                p = (predictions.logits[rows].double() - predictions.log_norm[rows, None]).exp_()
+            p = predictions.float64_probs(rows)
             index = self.binning.assign(p.reshape(-1)).view_as(p) if columns is None else columns[rows].long()
             yield rows, p, torch.where(index >= 0, index + offset, -1) if columns is not None else index + offset
 

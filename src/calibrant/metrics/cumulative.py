@@ -110,11 +110,9 @@ class SpiegelhalterZ(Metric):
     def __call__(self, data: Rows) -> float:
         """Return Z; if all confidences are 0, ½ or 1: ±inf if a confidence of 0 or 1 is wrong, else 0."""
         p, y = data.confidence, data.correct.double()
-        once = torch.ones_like(p) if data.weights is None else data.weights.double()
-        twice = once.square() if data.weight_kind == "sampling" else once  # a count of n stands for n independent rows
         # (y − p)(1 − 2p) is the part of (y − p)² whose mean is 0 if calibrated: (y − p)² = p (1 − p) + (1 − 2p)(y − p)
-        excess = float((once * (p - y) * (2 * p - 1)).sum())
-        variance = float((twice * (1 - 2 * p).square() * p * (1 - p)).sum())
+        excess = float((data.row_weights * (p - y) * (2 * p - 1)).sum())
+        variance = float((data.squared_weights * (1 - 2 * p).square() * p * (1 - p)).sum())
         if variance == 0:
             return 0.0 if excess == 0 else math.copysign(math.inf, excess)
         return excess / math.sqrt(variance)

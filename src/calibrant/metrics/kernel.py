@@ -64,14 +64,14 @@ class KernelECE(Metric):
                 UsageWarning,
             )
         p, hot = _vectors(predictions, metric=self)
-        weight = predictions.weights
+        weight, each = predictions.weights, predictions.row_weights
         width = chosen_width(_some(p, weight)) if self.width is None else self.width
         total = 0.0
         for rows, log_kernel in _log_kernels(p, width, weight):
             expected = torch.softmax(log_kernel, dim=1) @ hot
             errors = (expected - p[rows]).abs().pow(self.norm).sum(dim=1)
-            total += float(errors.sum() if weight is None else errors @ weight[rows].double())
-        return total / (p.shape[0] if weight is None else float(weight.sum()))
+            total += float(errors @ each[rows])
+        return total / float(each.sum())
 
 
 @dataclass(frozen=True)
@@ -108,19 +108,15 @@ class SKCE(Metric):
         some = _some(p, predictions.weights)
         width = float(torch.cdist(some, some).mean()) if self.width is None else self.width
         width = width if width > 0 else 1.0  # all rows alike: every width gives the same kernel
-        rows, weight = p.shape[0], _once(p, predictions.weights)
+        rows, weight = p.shape[0], predictions.row_weights
         residual = weight[:, None] * (hot - p)
         # a row counted n times forms pairs with its n − 1 repetitions; no other row forms a pair with itself
-        self_weight = weight if predictions.weight_kind != "sampling" else weight.square()
+        self_weight = predictions.squared_weights
         total = -float((self_weight * (hot - p).square().sum(dim=1)).sum())  # the pairs (i, i), whose kernel is 1
         for part in _tiles(rows, rows):
             kernel = torch.cdist(p[part], p, compute_mode="donot_use_mm_for_euclid_dist").div_(-width).exp_()
             total += float((kernel @ residual * residual[part]).sum())
         return total / float(weight.sum().square() - self_weight.sum())
-
-
-def _once(p: Tensor, weight: Tensor | None) -> Tensor:
-    return torch.ones_like(p[:, 0]) if weight is None else weight.double()
 
 
 def _some(p: Tensor, weight: Tensor | None) -> Tensor:
@@ -178,6 +174,6 @@ def _vectors(predictions: Predictions, *, metric: Metric) -> tuple[Tensor, Tenso
         counted = int(weight.sum())
     if counted < 2:
         raise InputError(f"at least two rows for {metric}", f"{counted}", "it compares rows in pairs")
-    p = predictions.given_probs.double() if predictions.given_probs is not None else predictions.log_probs.exp()
+    p = predictions.float64_probs()
     hot = torch.zeros_like(p).scatter_(1, labels[:, None], 1.0)
     return p, hot

@@ -68,11 +68,10 @@ class MulticalibrationError(Metric):
         pairs = (
             data if isinstance(data, BinaryPairs) else (data.one_vs_rest(1) if data.classes == 2 else data.top_label())
         )
-        p, y = (part.cpu().double().numpy() for part in (pairs.p, pairs.y))
-        once = np.ones(len(p)) if pairs.weights is None else pairs.weights.cpu().double().numpy()
+        columns = (pairs.p, pairs.y, pairs.row_weights, pairs.squared_weights)
+        p, y, once, square = (part.cpu().double().numpy() for part in columns)
         order = np.argsort(p, kind="stable")
-        p, y, once = p[order], y[order], once[order]
-        square = once**2 if pairs.weight_kind == "sampling" else once
+        p, y, once, square = (part[order] for part in (p, y, once, square))
         noise = square * p * (1 - p)
         codes = [_codes(column, self.values)[order] for column in self._chosen(data)]
         scale, worst, seen = math.sqrt(float(noise.sum())) / float(once.sum()), 0.0, 0

@@ -307,13 +307,9 @@ def brier_rows(predictions: Predictions) -> Tensor:
         return _brier(predictions.float64_sums, labels)
     terms = torch.empty(len(predictions), dtype=torch.float64, device=predictions.logits.device)
     for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
-        if predictions.given_probs is not None:
-            p = predictions.given_probs[rows].to(torch.float64, copy=True)
-        else:
-            p = (predictions.logits[rows].double() - predictions.log_norm[rows, None]).exp_()
         index = labels[rows, None]
-        p.scatter_add_(1, index, p.new_full(index.shape, -1.0))
-        torch.sum(p.square_(), dim=1, out=terms[rows])
+        gaps = predictions.float64_probs(rows).scatter_add(1, index, terms.new_full(index.shape, -1.0))
+        torch.sum(gaps.square_(), dim=1, out=terms[rows])
     return terms
 
 

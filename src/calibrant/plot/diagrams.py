@@ -348,7 +348,7 @@ def risk_curve(data: Rows) -> Curve:
     """
     pairs = data.top_label()
     p, y = to_cpu(pairs)
-    weight = torch.ones_like(p) if pairs.weights is None else pairs.weights.detach().cpu().double()
+    weight = pairs.row_weights.detach().cpu()
     confidence, order = torch.sort(p, descending=True, stable=True)
     kept, errors = weight[order].cumsum(0), (weight * (1 - y))[order].cumsum(0)
     last_of_tie = torch.ones_like(confidence, dtype=torch.bool)

@@ -513,8 +513,7 @@ def need_errors(data: Predictions | BinaryPairs, *, what: object) -> None:
 def decided_of(data: Predictions | BinaryPairs) -> Tensor:
     """Return (2, 2) Σ w and Σ w² of wrong and of right decisions; the second is Σ w where a row counts w times."""
     right = data.correct.double().cpu()
-    w = torch.ones_like(right) if data.weights is None else data.weights.double().cpu()
-    v = w.square() if data.weight_kind == "sampling" else w
+    w, v = data.row_weights.cpu(), data.squared_weights.cpu()
     return torch.stack([torch.stack([(part * w).sum(), (part * v).sum()]) for part in (1 - right, right)])
 
 

@@ -251,9 +251,8 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
         )
     drawn = []
     for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
-        part = predictions[rows]
-        p = part.log_probs.exp() if part.given_probs is None else part.given_probs.double()
-        uniform = torch.rand(len(part), 1, dtype=torch.float64, generator=generator).to(p.device)
+        p = predictions.float64_probs(rows)
+        uniform = torch.rand(len(p), 1, dtype=torch.float64, generator=generator).to(p.device)
         cumulative = p.cumsum(dim=1)
         below = (cumulative < uniform * cumulative[:, -1:]).sum(dim=1)
         drawn.append(below.clamp_max(predictions.classes - 1))
