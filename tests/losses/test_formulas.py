@@ -9,7 +9,7 @@ import torch.utils.checkpoint
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant import losses
+from calibrant import Predictions, losses
 from calibrant.errors import InputError, UsageWarning
 from calibrant.losses.mmce import laplacian_sums
 
@@ -71,6 +71,32 @@ def test_weights_by_distance_and_by_the_class_below() -> None:
     assert torch.allclose(losses.DualFocalLoss(2.3)(z, y), dual, rtol=1e-12)
     focal_and_brier = ((1 - own[:, 0]) ** 2 * nll + 0.7 * off.square().sum(1)).mean()
     assert torch.allclose(losses.FocalCalibrationLoss(2.0, 0.7)(z, y), focal_and_brier, rtol=1e-12)
+
+
+def test_weights_by_the_distribution_of_confidences() -> None:
+    z, y = sample()
+    c = torch.softmax(z, 1).amax(1)
+    loss = losses.AURCLoss(quantile=0.6, bins=8, width=0.1)
+    loss.update(Predictions.from_logits(z, y))
+    below = torch.zeros(40, dtype=torch.float64)
+    for b in range(8):
+        share = ((c > b / 8) & (c <= (b + 1) / 8)).double().mean()
+        below += share / (1 + torch.exp(-(c - (b + 0.5) / 8) / 0.1))
+    assert (below > 0.6).any()
+    assert (below < 0.6).any()
+    weight = -torch.log(1 - below.clamp(1 / 16, 0.6))
+    assert torch.allclose(loss(z, y), (weight * F.cross_entropy(z, y, reduction="none")).mean(), rtol=1e-12)
+
+
+def test_a_narrow_step_gives_the_area_under_the_curve() -> None:
+    # G is then the rank: the mean over k of the loss of the k most confident rows, to the width of a bin of 10 rows
+    p = (torch.arange(4000, dtype=torch.float64) + 4000.5) / 8000.5
+    z, y = torch.stack([p.log(), torch.log1p(-p)], 1), torch.arange(4000) % 2
+    loss = losses.AURCLoss(quantile=1 - 1e-4, bins=800, width=1e-5)
+    loss.update(Predictions.from_logits(z, y))
+    nll = F.cross_entropy(z, y, reduction="none")
+    curve = (nll.flip(0).cumsum(0) / torch.arange(1, 4001)).mean()
+    assert torch.allclose(loss(z, y), curve, rtol=1e-2)
 
 
 def test_penalties_of_the_batch() -> None:

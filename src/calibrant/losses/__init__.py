@@ -1,6 +1,7 @@
 """Losses for training, each called as ``loss(logits, labels)``; subclass ``RowLoss`` or ``RowPenalty`` to write your own."""
 
 from calibrant.losses.adafocal import AdaFocalLoss
+from calibrant.losses.aurc import AURCLoss
 from calibrant.losses.binary import BinaryCrossEntropyLoss, BinaryFocalLoss, BinaryLabelSmoothingLoss, BinaryLoss
 from calibrant.losses.bsce import BSCELoss
 from calibrant.losses.cross_entropy import BrierLoss, CrossEntropyLoss, LabelSmoothingLoss
@@ -29,6 +30,7 @@ from calibrant.losses.soft_binned_ece import SoftBinnedECELoss
 
 __all__ = [
     "ACLSLoss",
+    "AURCLoss",
     "AdaFocalLoss",
     "BSCELoss",
     "BatchPenalty",
