@@ -270,7 +270,7 @@ def test_verdicts_are_those_of_another_implementation() -> None:
             label if "sets" not in records[place.record] else "" for label in (line.values[0][0], line.values[-1][0])
         ]
         measures = [line.measure.split(" → ")[0], line.measure.split(" → ")[-1]]
-        key = (line.data, frozenset(zip(objectives, measures, strict=True)))
+        key = (line.data, frozenset(zip(objectives, measures, strict=True)), line.seeds)
         keys.append(key)
         p_values[key] = independent_p(found, place.exact)
         low = independent_p(found, place.exact, -line.margin, one_sided=True)

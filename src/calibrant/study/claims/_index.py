@@ -274,7 +274,7 @@ def _untested(claim: PaperClaim, place: Place, record: Record | None) -> tuple[C
     if why:
         return replace(line, verdict="not comparable", decidable=False, note=why), None
     key = sorted([f"{labels[0]} {claim.measures[0]}", f"{labels[-1]} {claim.measures[-1]}"])
-    line = replace(line, comparison=" | ".join([place.name, *key]))
+    line = replace(line, comparison=" | ".join([place.name, *key, str(units)]))  # other units are another test
     differences = tuple(figures[0][unit] - figures[-1][unit] for unit in figures[0])
     ordered = all(after < before for (_, before), (_, after) in pairwise(values))
     return line, _Compared(claim, place, differences, ordered, _seconds(record, place, (labels[0], labels[-1])))
