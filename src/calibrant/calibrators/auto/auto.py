@@ -86,6 +86,7 @@ class Constants:
         matrix_ridge: Of the matrix of raw logits, in rows.
         by_chance: Rows of a class that the model expects, below which it may have none by chance: 3 of them are missed once in twenty.
         depths: Nats by which the classes beside an exact one may lie below where the largest confidence below 1 leaves them.
+        blurs: What may be added to all probabilities where some are exactly 0: a producer that rounds says little of what is small.
         tail: Standard deviation of the shift of the log-odds of classes at probability 0.
         bins: Of the decision's confidence: fewer have a larger log-loss, more a larger ECE.
         first: Logits of the first sample on which candidates are compared.
@@ -111,6 +112,7 @@ class Constants:
     matrix_ridge: float = 20.0
     by_chance: float = 3.0
     depths: tuple[float, ...] = (3.0, 6.0, 9.0, 13.0, 18.0)
+    blurs: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
     tail: float = 2.0
     bins: int = 10
     first: int = 1 << 19
@@ -232,8 +234,8 @@ class AutoCalibrator(ByFeatures):
         weights: (M,) the shares of doing nothing and of the candidates, in order.
         top_edges: (B − 1,) with ``top_label``, in log-odds of the pool's confidence; empty below 3 wrong rows.
         top_values: (B,) the log-odds that each bin gets.
-        floor: (2,) the log-probability that each class at −inf gets before anything else, in rows with one other class and in rows
-            with several; −inf leaves it out, empty where there was none.
+        floor: (3,) the log-probability that each class at −inf gets before anything else, in rows with one other class and in rows
+            with several, −inf leaves it out; and what is then added to all; empty where no class was at −inf.
         tails: (2,) by how much the log-odds of these classes together are shifted after the pool.
         absent: (K,) which classes keep their odds; empty where none does.
         absent_log_temperature: log T, by which these keep their odds.
@@ -334,7 +336,7 @@ class AutoCalibrator(ByFeatures):
             for m, w in zip(self._members(), self.weights.tolist(), strict=True)
             if w > 0
         ]
-        levels = [f"{math.exp(level):.2g}" for level in self.floor.view(-1).tolist() if math.isfinite(level)]
+        levels = [f"{math.exp(level):.2g}" for level in self.floor.view(-1)[:2].tolist() if math.isfinite(level)]
         zeros = f", zeros as {' and '.join(levels)}" if levels else ""
         zeros += f", {int(self.absent.sum())} classes without rows by one temperature" if len(self.absent) else ""
         top = f", top label in {len(self.top_values)} bins" if len(self.top_values) else ""
@@ -375,7 +377,7 @@ class AutoCalibrator(ByFeatures):
                 member._learn(every)
             self.members[m] = member if used and member.fitted else renewed(member)
         self.counts = torch.tensor([float(rows.count), wrong, float(sums.folds)], dtype=torch.float64)
-        self.tails = torch.zeros_like(self.floor)
+        self.tails = torch.zeros_like(self.floor[:2])
         if len(self.floor):
             answers = with_zeros.prepared(_tail_of, self)
             self.tails = torch.tensor(
@@ -391,11 +393,17 @@ class AutoCalibrator(ByFeatures):
         ones, several = rows.largest(_depths).tolist()
         # without a row below 1 to be above of, half a row's worth
         ones = -ones if math.isfinite(ones) else math.log(0.5 / (rows.mass + 1) / rows.classes)
-        levels = torch.tensor([ones, -several if missed else -math.inf], dtype=torch.float64, device=rows.device)
-        tried = [
-            levels - torch.tensor([depth, 0.0], dtype=torch.float64, device=rows.device) for depth in CONSTANTS.depths
-        ]
-        self.floor = min(tried, key=lambda level: self._loss_at(rows, level))
+        several = -several if missed else -math.inf
+
+        def level(depth: float, blur: float) -> Tensor:
+            return torch.tensor([ones - depth, several, blur], dtype=torch.float64, device=rows.device)
+
+        def least(tried: list[Tensor]) -> Tensor:
+            return min(tried, key=lambda level: self._loss_at(rows, level))
+
+        best = least([level(depth, -math.inf) for depth in CONSTANTS.depths])
+        depth = ones - float(best[0])
+        self.floor = least([best, *(level(depth, math.log(blur)) for blur in CONSTANTS.blurs)])
         return rows.prepared(with_logits, with_levels, self.floor)
 
     def _loss_at(self, rows: RowSource, levels: Tensor) -> float:
@@ -519,7 +527,7 @@ class AutoCalibrator(ByFeatures):
         plain = self.keep is None and not len(self.top_values) and not len(self.absent)
         if plain:
             return self._pooled(logits, features)
-        full = with_levels(logits, self.floor).double()
+        full = with_levels(logits.double(), self.floor.view(-1)[:2])  # what is added to all would round small differences away
         inputs = without_absent(full, self.absent) if len(self.absent) else full
         answer = torch.log_softmax(self._pooled(logits.double(), features), dim=1)
         if self.keep is not None:
@@ -564,14 +572,18 @@ def with_levels(logits: Tensor, levels: Tensor) -> Tensor:
 
     Args:
         logits: (N, K).
-        levels: (2,) of rows with one class above 0, and with several; one of both in files of earlier versions; or none.
+        levels: (3,) of rows with one class above 0, of rows with several, and of what is added to all; the last is absent and the first
+            two may be one in files of earlier versions; or none.
     """
     if not levels.numel():
         return logits
-    ones, several = levels.expand(2) if levels.dim() == 0 else levels
+    ones, several, *blur = levels.expand(2) if levels.numel() == 1 else levels
     excluded = torch.isneginf(logits)
-    level = torch.logsumexp(logits.double(), dim=1, keepdim=True) + torch.where(one_left(excluded), ones, several)
-    return torch.where(excluded, level.to(logits.dtype), logits)
+    total = torch.logsumexp(logits.double(), dim=1, keepdim=True)
+    filled = torch.where(excluded, total + torch.where(one_left(excluded), ones, several), logits.double())
+    for level in blur:  # a sum and not a maximum: the order of small probabilities stays
+        filled = torch.where(torch.isneginf(filled), filled, torch.logaddexp(filled, total + level))
+    return filled.to(logits.dtype)
 
 
 def with_tails(answer: Tensor, logits: Tensor, shifts: Tensor) -> Tensor:
