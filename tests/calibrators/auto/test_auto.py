@@ -345,6 +345,7 @@ def test_exact_zeros_get_the_probability_that_the_rows_show(tmp_path: Path) -> N
 
 def test_exact_ones_are_as_good_as_the_best_clipping_and_stay_above_all_others() -> None:
     (z, y), (new, labels) = (sample(3000, seed=seed, sharpness=2.0) for seed in (0, 1))
+    g = torch.Generator().manual_seed(2)
 
     def ones(logits: Tensor, low: float) -> Tensor:
         p = torch.softmax(logits, 1)
@@ -356,6 +357,15 @@ def test_exact_ones_are_as_good_as_the_best_clipping_and_stay_above_all_others()
     own = loss(fitted(ones(new, 0.0)), labels)
     clipped = [loss(AutoCalibrator().fit(ones(z, low), y)(ones(new, low)), labels) for low in (1e-3, 1e-5, 1e-8)]
     assert own < min(clipped) * 1.005
+    # a producer whose small probabilities are noise: beside exact ones they are blurred, as much as the rows say
+    noisy, fresh = (
+        ones(logits, 0.0) + 4 * torch.randn(3000, 4, generator=g) * (ones(logits, 0.0) < -4) for logits in (z, new)
+    )
+    blurred = AutoCalibrator().fit(noisy, y)
+    assert float(blurred.floor[2]) > -torch.inf
+    assert loss(blurred(fresh), labels) < loss(
+        AutoCalibrator().fit(noisy.clamp_min(-20), y)(fresh.clamp_min(-20)), labels
+    )
     confidence = torch.softmax(fitted(ones(new, 0.0)), 1).amax(1)
     certain = torch.isneginf(ones(new, 0.0)).sum(1) == 3
     assert float(confidence[certain].mean()) > float(confidence[~certain].quantile(0.98))

@@ -196,8 +196,8 @@ class AutoCalibrator(ByFeatures):
     random sample of them is compared on, the larger the closer the candidates are; all rows fit what is used.
 
     Exact zeros are intervals, not values: they lie just below the least probability that the rows show beside them, or, where a row
-    has a one, as far above the largest confidence below 1 as gives a cross-fitted fit the least log-loss; the log-odds of all zeros
-    together are then shifted to what the rows show. In rows
+    has a one, as far above the largest confidence below 1 as gives a cross-fitted fit the least log-loss; a constant is added to all
+    probabilities if it lowers that further; the log-odds of all zeros together are then shifted to what the rows show. In rows
     with several classes above 0, one at 0 that was never the true one stays there.
 
     Classes without a row in the fit, of which the model expects less than three rows, may be missing by chance: they keep the odds that
@@ -527,7 +527,9 @@ class AutoCalibrator(ByFeatures):
         plain = self.keep is None and not len(self.top_values) and not len(self.absent)
         if plain:
             return self._pooled(logits, features)
-        full = with_levels(logits.double(), self.floor.view(-1)[:2])  # what is added to all would round small differences away
+        full = with_levels(
+            logits.double(), self.floor.view(-1)[:2]
+        )  # what is added to all would round small differences away
         inputs = without_absent(full, self.absent) if len(self.absent) else full
         answer = torch.log_softmax(self._pooled(logits.double(), features), dim=1)
         if self.keep is not None:
