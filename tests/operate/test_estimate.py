@@ -50,6 +50,18 @@ def test_the_reference_corrects_probabilities_that_are_too_sure() -> None:
     assert found.atc == pytest.approx(accuracy, abs=0.01)
 
 
+def test_a_reference_without_errors_still_counts_one_in_the_log_loss() -> None:
+    sure = Predictions.from_binary_probs([0.999] * 1000, [1] * 1000)
+    window = Predictions.from_binary_probs([0.999] * 100_000)
+    found = estimate(window, reference=sure)
+    jump = math.log(999)  # of the loss, where the label is the other
+    event = jump**2 / 999  # one such row among those of the only stratum, divided as a sample variance is
+    chance = max(0.999 * 0.001 * jump**2, event)
+    assert found.nll is not None
+    assert found.nll.estimate == pytest.approx(-math.log(0.999))
+    assert found.nll.high - found.nll.estimate == pytest.approx(1.96 * math.sqrt(chance / 1e5 + event / 1000), rel=1e-3)
+
+
 def test_atc_is_its_formula() -> None:
     reference = Predictions.from_binary_probs([0.55, 0.6, 0.7, 0.8, 0.9] * 20, [0, 0, 1, 1, 1] * 20)  # two fifths wrong
     window = Predictions.from_binary_probs([0.56, 0.65, 0.75, 0.95])

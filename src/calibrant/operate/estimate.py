@@ -69,11 +69,13 @@ class Figure:
         expected: (N,) e(x).
         variance: (N,) Var(f | x).
         seen: (N,) f(x, y) of labelled rows, or None.
+        event: (N,) the mean square of how far an unlikely label moves f.
     """
 
     expected: Floats
     variance: Floats
     seen: Floats | None = None
+    event: Floats | float = 1.0
 
 
 @dataclass(frozen=True)
@@ -462,8 +464,11 @@ def projected(window: Figure, reference: Figure | None, strata: Strata | None, *
         total = np.bincount(strata.reference, residual, minlength=strata.count)
         squares = np.bincount(strata.reference, residual**2, minlength=strata.count)
         means = total / np.maximum(rows, 1)
-        # a stratum may have no errors by chance: one pseudo-row, spread over the strata, keeps their variance above 0
-        spread = (np.maximum(squares - rows * means**2, 0) + step**2 / strata.count) / np.maximum(rows - 1, 1)
+        # strata may have no errors by chance: one unlikely label more, spread over the strata, keeps their variance above 0
+        each = np.broadcast_to(reference.event, residual.shape)
+        sums = np.bincount(strata.reference, each, minlength=strata.count)
+        event = np.where(rows > 0, sums / np.maximum(rows, 1), each.mean()) / strata.count
+        spread = (np.maximum(squares - rows * means**2, 0) + event) / np.maximum(rows - 1, 1)
         mean += float(share @ means)
         # over-confident probabilities promise too little variance of the labels
         chance = max(chance, float(share @ spread))
@@ -487,12 +492,15 @@ def loss(data: Predictions) -> Figure:
     for part in row_chunks(*log_p.shape):
         lost = -torch.where(log_p[part] == -torch.inf, 0.0, log_p[part])  # a class with p = 0 contributes 0
         p = log_p[part].exp()
-        mean = (p * lost).sum(dim=1)
-        # E ℓ and E ℓ² − (E ℓ)² under the row's own probabilities
-        parts.append(torch.stack([mean, (p * lost * lost).sum(dim=1) - mean**2]))
-    expected, variance = torch.cat(parts, dim=1).clamp_min(0).numpy()
+        mean, rise = (p * lost).sum(dim=1), lost + log_p[part].amax(dim=1, keepdim=True)
+        unlikely = torch.where(rise > 0, p, 0.0).sum(dim=1).clamp_min(1e-300)
+        # E ℓ and E ℓ² − (E ℓ)² under the row's own probabilities, and E of the squared rise given that the label is unlikely
+        parts.append(
+            torch.stack([mean, (p * lost * lost).sum(dim=1) - mean**2, (p * rise * rise).sum(dim=1) / unlikely])
+        )
+    expected, variance, event = torch.cat(parts, dim=1).clamp_min(0).numpy()
     seen = None if data.labels is None else np.asarray(data.nll.cpu().double().numpy())
-    return Figure(expected, variance, seen)
+    return Figure(expected, variance, seen, event)
 
 
 def confusion_of(window: Predictions, reference: Predictions | None) -> tuple[Floats, Floats, Floats]:
