@@ -21,13 +21,14 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.mechanisms import population
+from benchmarks.monitor import Counts
 from calibrant import Predictions
 from calibrant.calibrators import AutoCalibrator, Calibrator, HistogramBinning, TemperatureScaling
 from calibrant.errors import CalibrantError
 from calibrant.evaluate import compare, subgroups
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, TopLabelECE
 from calibrant.operate import Monitor, check, estimate
-from calibrant.operate.estimate import Estimate
+from calibrant.operate.estimate import Estimate, Figure, Strata, correctness, loss, projected
 from calibrant.statistics import interval, null_band
 
 Floats = NDArray[np.float64]
@@ -114,7 +115,7 @@ class Population:
     def applies(self, promise: str) -> bool:
         """Return whether ``promise`` says anything about this population."""
         independent = self.group_size is None and self.weight is None
-        if promise.startswith(("gate", "no-worse", "monitor", "estimate")):
+        if promise.startswith(("gate", "no-worse", "monitor", "estimate", "power")):
             return independent
         return bool(np.isfinite(self.nll)) or not promise.endswith("nll")
 
@@ -123,13 +124,10 @@ class Population:
         """The same model on labels that follow its probabilities."""
         return replace(self, truth=self.p)
 
-    @lru_cache(maxsize=1)  # noqa: B019  # promises of one figure each take the same sample
-    def draw(self, n: int, seed: int) -> Predictions:
-        """Return ``n`` rows: independent ones, or whole groups up to the last, which may be cut."""
-        return self.drawn(n, seed)[0]
-
-    def drawn(self, n: int, seed: int, *, with_p: Floats | None = None) -> tuple[Predictions, Predictions]:
-        """Return ``n`` rows with this model's probabilities, and the same rows with those of another, ``with_p`` (M, K)."""
+    def sampled(
+        self, n: int, seed: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None, np.random.Generator]:
+        """Return kinds and labels (n,) of rows, their groups, and the generator."""
         rng = np.random.default_rng([seed, n, len(self.name)])
         kind = rng.choice(len(self.mass), size=n, p=self.mass)
         truth, groups = self.truth[kind], None
@@ -141,6 +139,16 @@ class Population:
             truth = truth + self._group_shift(kind, groups, rng)
         level = truth.cumsum(axis=1)
         labels = (rng.random((n, 1)) * level[:, -1:] > level).sum(axis=1).clip(max=truth.shape[1] - 1)
+        return kind, labels, groups, rng
+
+    @lru_cache(maxsize=1)  # noqa: B019  # promises of one figure each take the same sample
+    def draw(self, n: int, seed: int) -> Predictions:
+        """Return ``n`` rows: independent ones, or whole groups up to the last, which may be cut."""
+        return self.drawn(n, seed)[0]
+
+    def drawn(self, n: int, seed: int, *, with_p: Floats | None = None) -> tuple[Predictions, Predictions]:
+        """Return ``n`` rows with this model's probabilities, and the same rows with those of another, ``with_p`` (M, K)."""
+        kind, labels, groups, rng = self.sampled(n, seed)
         weights = None if self.weight is None else self.weight[kind, rng.integers(2, size=n)]
         beside = {
             "groups": None if groups is None else torch.from_numpy(groups),
@@ -164,6 +172,20 @@ class Population:
         change = -shift[:, None] * rest
         change[np.arange(len(kind)), top] = shift
         return change
+
+    @cache  # noqa: B019  # populations live as long as the program
+    def changed(self, change: float) -> "Population":
+        """Return the same model where decisions are right more often by ``change``; the other labels keep their proportions."""
+        at = np.arange(len(self.p)), self.predicted
+        others = self.truth.copy()
+        others[at] = 0
+        total = others.sum(axis=1, keepdims=True)
+        others = np.where(total > 0, others / np.where(total > 0, total, 1), 1 / (others.shape[1] - 1))
+        others[at] = 0
+        right = np.clip(self.right + change, 0, 1)
+        truth = others * ((1 - right) / others.sum(axis=1).clip(1e-300))[:, None]
+        truth[at] = right
+        return replace(self, truth=truth)
 
     def sharpened(self, power: float) -> Floats:
         """Return (M, K) probabilities ∝ p^power of another model with the same decisions."""
@@ -314,7 +336,21 @@ def _weighted() -> Iterator[Population]:
     yield replace(base, name="hard rows weigh more", weight=(1.2 - base.p.max(axis=1))[:, None] * [1.0, 1.0])
 
 
-POPULATIONS = (*_point_masses(), *_spreads(), *_mechanisms(), *_grouped(), *_weighted())
+def _by_chance() -> Iterator[Population]:
+    """Yield ten populations that nobody chose: classes, confidences, tilts and label noise are drawn."""
+    rng = np.random.default_rng(20261125)
+    for number in range(10):
+        classes = int(rng.choice([2, 2, 3, 5, 10, 30]))
+        spread = float(np.exp(rng.uniform(np.log(0.05), np.log(2))))
+        p = rng.dirichlet(np.full(classes, spread), 150).clip(1e-9)
+        p /= p.sum(axis=1, keepdims=True)
+        truth = p ** np.exp(rng.normal(0, 0.4)) * np.exp(rng.normal(0, 0.5, classes))
+        noise = rng.uniform(0, 0.3) ** 2
+        truth = (1 - noise) * truth / truth.sum(axis=1, keepdims=True) + noise / classes
+        yield Population(f"by chance {number}: K = {classes}", p, truth, rng.dirichlet(np.full(150, 0.5)))
+
+
+POPULATIONS = (*_point_masses(), *_spreads(), *_mechanisms(), *_grouped(), *_weighted(), *_by_chance())
 
 METRICS: dict[str, Metric] = {"accuracy": Accuracy(), "nll": NLL(), "brier": Brier(), "ece": ECE()}
 METRICS |= {"classwise": ClasswiseECE(), "toplabel": TopLabelECE(), "debiased": DebiasedECE(), "mce": MCE()}
@@ -422,6 +458,20 @@ def _monitor(population: Population, figure: str, n: int, seed: int) -> dict[str
     return {"shown": 1.0, "broken": float(monitor.alarm)}
 
 
+def _monitor_of_pairs(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
+    """As ``_monitor``, of top-label pairs in 20 batches: rows of one kind are counted, so that their number costs nothing."""
+    del figure
+    kind, labels, _, _ = population.sampled(n + 1000, seed)
+    right, kinds = labels == population.predicted[kind], len(population.mass)
+
+    def counted(rows: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return np.bincount(kind[rows], minlength=kinds), np.bincount(kind[rows][right[rows]], minlength=kinds)
+
+    monitor, ends = Counts(population.p.max(axis=1), counted(slice(1000))), np.linspace(1000, n + 1000, 21, dtype=int)
+    alarms = [monitor.update(counted(slice(*pair))) for pair in itertools.pairwise(ends)]
+    return {"shown": 1.0, "broken": float(any(alarms))}
+
+
 def _monitor_fitted(method: type[Calibrator]) -> "Trial":
     """Return the trial of a monitor whose reference are 300 rows that ``method`` was fitted on."""
 
@@ -438,23 +488,37 @@ def _monitor_fitted(method: type[Calibrator]) -> "Trial":
     return trial
 
 
+@cache
+def _figures(population: Population) -> tuple[Figure, Figure]:
+    """Return correctness and log-loss of each kind of row."""
+    kinds = Predictions.from_probs(torch.from_numpy(population.p))
+    return correctness(kinds), loss(kinds)
+
+
+def _estimate_by_kind(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
+    """The interval holds what the window's labels say: ``estimate``'s own sums, of kinds instead of rows."""
+    kind, labels, _, _ = population.sampled(n + 1000, seed)
+    right, lost = _figures(population)
+    seen = {"accuracy": labels == population.predicted[kind], "nll": -np.log(population.p[kind, labels])}[figure] * 1.0
+    if not np.isfinite(seen).all():
+        return {"shown": 0.0}
+    of, event = (right, 1.0) if figure == "accuracy" else (lost, np.asarray(lost.event)[kind[n:]])
+    window = Figure(of.expected[kind[:n]], of.variance[kind[:n]])
+    reference = Figure(of.expected[kind[n:]], of.variance[kind[n:]], seen[n:], event)
+    strata = Strata.of(right.expected[kind[:n]], right.expected[kind[n:]])
+    found = projected(window, reference, strata, step=float(figure == "accuracy"))
+    low, high = max(found.low, 0.0), min(found.high, 1.0 if figure == "accuracy" else np.inf)
+    missed = not low - 1e-9 <= seen[:n].mean() <= high + 1e-9
+    return {"shown": 1.0, "broken": float(missed), "length": high - low}
+
+
 @lru_cache(maxsize=1)
 def _estimated(population: Population, n: int, seed: int, change: float) -> tuple[Predictions, Estimate]:
     """Return a window and its estimate from 1,000 reference rows."""
     both = population.draw(n + 1000, seed)
     window, reference = both[:n], both[n:]
     if change:  # in every row, by as much as its probabilities allow
-        sign = 1 if seed % 2 else -1
-        others = population.truth.copy()
-        at = np.arange(len(others)), population.predicted
-        others[at] = 0
-        total = others.sum(axis=1, keepdims=True)
-        others = np.where(total > 0, others / np.where(total > 0, total, 1), 1 / (others.shape[1] - 1))
-        others[at] = 0
-        right = np.clip(population.right + sign * change, 0, 1)
-        truth = others * ((1 - right) / others.sum(axis=1).clip(1e-300))[:, None]
-        truth[at] = right
-        window = replace(population, truth=truth).draw(n, seed + 10**6)
+        window = population.changed(change if seed % 2 else -change).draw(n, seed + 10**6)
     unlabelled = Predictions.from_logits(window.logits, unchecked_kind=True)
     return window, estimate(unlabelled, reference=reference, sensitivity=change)
 
@@ -471,7 +535,29 @@ def _estimate(population: Population, figure: str, n: int, seed: int, *, change:
     return {"shown": 1.0, "broken": float(missed), "length": ends.high - ends.low}
 
 
+def _told_apart(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
+    """A model and its over-confident copy: the more often they are told apart the better."""
+    row = compare(*population.drawn(n, seed, with_p=population.sharpened(1.6)), metrics=[METRICS[figure]]).rows[0]
+    return {"shown": float(row.p_value is not None), "rejected": float(row.winner is not None)}
+
+
+def _labels_to_alarm(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
+    """Decisions are right less often by 5 points: how many labels until the alarm, ``n`` if there is none."""
+    del figure
+    monitor, rows = Monitor(population.draw(1000, seed)), population.changed(-0.05).draw(n, seed)
+    for start in range(0, n, n // 20):
+        batch = rows[start : start + n // 20]
+        if monitor.update(batch, ids=range(start, start + len(batch))).verdict == "alarm":
+            return {"shown": 1.0, "labels": start + len(batch)}
+    return {"shown": 0.0, "labels": n}
+
+
 Trial = Callable[[Population, str, int, int], dict[str, float]]
+# not promised: what a method finds, to be compared with another commit's (its ``src`` before this one's in PYTHONPATH)
+POWERS: dict[str, tuple[Trial, str]] = {
+    **{f"power-{figure}": (_told_apart, figure) for figure in ("accuracy", "nll", "brier")},
+    "power-monitor": (_labels_to_alarm, "accuracy"),
+}
 PROMISES: dict[str, tuple[Trial, str]] = {
     **{f"interval-{figure}": (_interval, figure) for figure in INTERVALS},
     **{f"gate-{figure}": (_gate, figure) for figure in GATED},
@@ -482,10 +568,11 @@ PROMISES: dict[str, tuple[Trial, str]] = {
     **{f"limit-{figure}": (_limit, figure) for figure in ("ece", "classwise", "toplabel", "debiased", "mce")},
     "subgroups": (_subgroups, "ece"),
     "monitor": (_monitor, "ece"),
+    "monitor-pairs": (_monitor_of_pairs, "ece"),
     "monitor-temperature": (_monitor_fitted(TemperatureScaling), "ece"),
     "monitor-histogram": (_monitor_fitted(HistogramBinning), "ece"),
     "monitor-auto": (_monitor_fitted(AutoCalibrator), "ece"),
-    **{f"estimate-{figure}": (_estimate, figure) for figure in ("accuracy", "nll")},
+    **{f"estimate-{figure}": (_estimate_by_kind, figure) for figure in ("accuracy", "nll")},
     **{f"estimate-changed-{figure}": (partial(_estimate, change=0.05), figure) for figure in ("accuracy", "nll")},
 }
 
@@ -498,14 +585,19 @@ def cells(
     seconds = dict.fromkeys(promises, 0.0)
     for at in range(replicates):
         for promise in promises:  # one after the other, since they share the sample
-            trial, figure = PROMISES[promise]
+            trial, figure = (PROMISES | POWERS)[promise]
             began = time.perf_counter()
             found[promise].append(trial(source, figure, n, seed + at))
             seconds[promise] += time.perf_counter() - began
     for promise, each in found.items():
         if names := dict.fromkeys(name for one in each for name in one):
             means = {name: float(np.mean([one[name] for one in each if name in one])) for name in names}
-            # a broken promise is counted among all samples; a length is a mean over those that show one
+            # a broken promise is counted among all samples; a length is a mean, or median, over those that show one
+            means |= (
+                {"median": float(np.median([one["length"] for one in each if "length" in one]))}
+                if "length" in names
+                else {}
+            )
             means["broken"] = sum(one.get("broken", 0.0) for one in each) / replicates
             where = {"promise": promise, "population": source.name, "n": n, "replicates": replicates, "seed": seed}
             yield {**where, **{k: round(v, 6) for k, v in means.items()}, "seconds": round(seconds[promise], 2)}
@@ -555,7 +647,10 @@ def table(lines: Iterable[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
-        "promise", nargs="+", choices=[*sorted(PROMISES), "table"], help="what to simulate, or the record as a table"
+        "promise",
+        nargs="+",
+        choices=[*sorted(PROMISES | POWERS), "table"],
+        help="what to simulate, or the record as a table",
     )
     parser.add_argument("--n", default="300,5000", help="numbers of rows, separated by commas")
     parser.add_argument("--replicates", type=int, default=300)

@@ -63,6 +63,15 @@ def test_every_promise_is_simulated(promise: str) -> None:
     assert 0 <= float(str(found["broken"])) <= float(str(found["shown"])) <= 1
 
 
+@pytest.mark.parametrize("figure", ["accuracy", "nll"])
+def test_an_estimate_by_kind_is_that_of_rows(figure: str) -> None:
+    source = next(one for one in POPULATIONS if one.name == "K = 10, accuracy 0.9, tied")
+    by_kind, by_row = (
+        trial(source, figure, 400, 3) for trial in (populations._estimate_by_kind, populations._estimate)
+    )
+    assert by_kind == pytest.approx(by_row, rel=1e-9)
+
+
 def test_a_promise_that_cannot_hold_is_seen_to_break() -> None:
     liar = populations.Population("wrong", np.array([[0.1, 0.9]]), np.array([[0.1, 0.9]]), np.array([1.0]))
     vars(liar)["right"] = np.array([0.5])  # a truth that its samples do not have
