@@ -18,7 +18,9 @@ from calibrant.data.checks import Data, need_predictions, need_rows
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import fitting_weights
 from calibrant.errors import FitError, InputError
+from calibrant.losses import RowLoss
 from calibrant.metrics import ECE, NLL, Brier
+from calibrant.metrics.canonical import recalibrated_in_blocks
 from calibrant.statistics.interval import Interval, normal_quantile
 from calibrant.statistics.means import FEWEST_COMPARED, mean_of, paired_test, scarce_errors
 from calibrant.statistics.paired import PairedTest
@@ -29,6 +31,7 @@ _TOLERANCE, _ROUNDING = 1e-11, 1e-16  # of an entry of the summed gradient; and 
 _ENOUGH = 1e-9  # of the mean gradient
 # of the tolerance: scores are at most 27.6, so curvature falls to less than this where the gradient vanishes
 _FLAT = 100
+_PROPER = 1e-5  # of the largest term, that their sum may miss 0 by: ``ProperFocalLoss`` finds roots to about 1e-7
 _NO_MAXIMUM = (
     "expected outcomes that the confidence does not tell apart perfectly, got a likelihood without a finite maximum; "
     "there is no calibration slope for such data"
@@ -121,21 +124,26 @@ class Refinement:
 def refinement(
     predictions: Predictions,
     *,
-    score: Literal["log", "brier"] = "log",
-    calibrator: Callable[[], Calibrator] = TemperatureScaling,
+    score: Literal["log", "brier"] | RowLoss = "log",
+    calibrator: Callable[[], Calibrator] | Literal["canonical"] = TemperatureScaling,
     folds: Annotated[int, Integer(2)] = 5,
     seed: Seed = 0,
     level: Level = 0.95,
 ) -> Refinement:
-    """Split a proper score into calibration and refinement, by recalibrating every row with a fit on the other folds.
+    """Split a proper score into calibration and refinement, by recalibrating every row with a fit on other rows.
 
     Args:
         predictions: Labelled predictions; rows of one group stay in one fold.
-        score: "log" (``NLL``) or "brier".
-        calibrator: Makes the unfitted calibrator; the richer, the closer the bound, and the more it can overfit.
-        folds: ≥ 2.
+        score: "log" (``NLL``), "brier", or a proper loss of ``calibrant.losses`` such as ``ProperFocalLoss(2.0)``.
+        calibrator: Makes the unfitted calibrator; the richer, the closer the bound, and the more it can overfit. "canonical" is
+            the recalibration of ``CanonicalError``, a slope and a bias for each class, fitted on the blocks before a row's; all
+            figures are then of the rows after the first tenth.
+        folds: ≥ 2; not of "canonical".
         seed: Of the folds.
         level: Coverage of the interval.
+
+    Raises:
+        InputError: For a loss that is not proper: the model's own probabilities do not minimise its expectation under them.
 
     Examples:
         >>> from calibrant import Predictions
@@ -146,30 +154,72 @@ def refinement(
         True
 
     References:
-        Bröcker 2009; Berta et al. 2025 (cross-fitted refinement).
+        Bröcker 2009; Berta et al. 2025 (cross-fitted refinement); Berta et al. 2026, arXiv 2602.24230.
     """
-    metric = NLL() if score == "log" else Brier()
     predictions = need_predictions(predictions, metric="a refinement")
-    labels = predictions.need_labels()
-    weight = fitting_weights(predictions.weights)
+    rows_of = _row_scores(score)
+    scarce = scarce_errors(predictions, predictions)
+    if calibrator == "canonical":
+        whole = predictions.repeated
+        _, recalibrated, block = recalibrated_in_blocks(whole)
+        measured = block > 0
+        data = whole[measured]
+        after = rows_of(Predictions.from_probs(recalibrated[measured], data.need_labels())).cpu()
+        method = "recalibrated by the blocks before"
+    else:
+        data, after = predictions, _cross_fitted(predictions, rows_of, calibrator, folds=folds, seed=seed)
+        method = f"{folds}-fold cross-fitting"
+    before = rows_of(data).cpu()
+    total, left = mean_of(before, data.weights), mean_of(after, data.weights)
+    # a recalibrated row keeps its decision, or nearly every one does
+    if scarce is not None:
+        why = f"none: fewer than {FEWEST_COMPARED} wrong decisions"
+        return Refinement(total, left, Interval(total - left, -math.inf, math.inf, level, why), False)
+    gain: PairedTest = paired_test(before - after, groups=data.groups, level=level, weight=data.weights)[0]
+    interval = Interval(gain.difference, gain.low, gain.high, level, f"{method}, paired Student's t")
+    return Refinement(total, left, interval, gain.low > 0)
+
+
+def _cross_fitted(
+    predictions: Predictions, rows_of: Callable[[Predictions], Tensor], calibrator: Any, *, folds: int, seed: int
+) -> Tensor:
+    """Return the score (N,) of each row after a fit that has not seen it, so that the gain is not optimistic."""
+    labels, weight = predictions.need_labels(), fitting_weights(predictions.weights)
     part = _folds(predictions, folds=folds, seed=seed)
     after = torch.empty(len(predictions), dtype=torch.float64)
     for fold in range(folds):
         rest = part != fold
         once = None if weight is None else weight[rest]
         fitted = _made(calibrator).fit(predictions.logits[rest], labels[rest], sample_weight=once)
-        # each row by a fit that has not seen it, so that the gain is not optimistic
-        after[part == fold] = metric.rows(predictions[part == fold].calibrated_by(fitted)).cpu()
-    before = metric.rows(predictions).cpu()
-    counts = predictions.weights
-    total, left = mean_of(before, counts), mean_of(after, counts)
-    # a recalibrated row keeps its decision, or nearly every one does
-    if scarce_errors(predictions, predictions) is not None:
-        why = f"none: fewer than {FEWEST_COMPARED} wrong decisions"
-        return Refinement(total, left, Interval(total - left, -math.inf, math.inf, level, why), False)
-    gain: PairedTest = paired_test(before - after, groups=predictions.groups, level=level, weight=counts)[0]
-    interval = Interval(gain.difference, gain.low, gain.high, level, f"{folds}-fold cross-fitting, paired Student's t")
-    return Refinement(total, left, interval, gain.low > 0)
+        after[part == fold] = rows_of(predictions[part == fold].calibrated_by(fitted)).cpu()
+    return after
+
+
+def _row_scores(score: str | RowLoss) -> Callable[[Predictions], Tensor]:
+    """Return what gives the score of each row (N,)."""
+    if not isinstance(score, RowLoss):
+        metric = NLL() if score == "log" else Brier()
+        return metric.rows
+    # of a proper loss Σ_k p_k ∂loss(p, k)/∂z is 0: p itself is the minimum
+    z = torch.randn(16, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    p = torch.softmax(z, dim=1)
+    each = []
+    for label in range(3):
+        leaf = z.clone().requires_grad_()
+        own = score.rows(leaf, torch.full((16,), label))
+        each.append(p[:, label, None] * torch.autograd.grad(own.sum(), leaf)[0])
+    together = torch.stack(each)
+    if float(together.sum(dim=0).abs().max()) > _PROPER * float(together.abs().max()):
+        raise refuse(
+            "a proper loss",
+            f"{score}, whose minimum is not at the true probabilities",
+            "choose BrierLoss or ProperFocalLoss",
+        )
+
+    def rows(data: Predictions) -> Tensor:
+        return score.rows(data.log_probs, data.need_labels())
+
+    return rows
 
 
 def _made(calibrator: Any) -> Calibrator:

@@ -95,27 +95,12 @@ class CanonicalError(Metric):
 
     def _directions(self, predictions: Predictions) -> tuple[Tensor, Tensor]:
         """Return p and v, (N, K) each."""
-        labels = predictions.need_labels()
-        if len(labels) < 2:
-            raise InputError(f"at least two rows for {self}", f"{len(labels)}", "it fits one part and measures another")
-        p, weight = predictions.float64_probs(), predictions.row_weights
-        weight = weight / weight.mean() if predictions.weight_kind == "sampling" else weight
-        # Blocks at random, each fitted on the ones before: then ⟨v, y − p⟩ of a row has mean 0 given all earlier rows if the model is
-        # calibrated, and the variances add up. Where folds judge each other their sums are correlated: the standard deviation of the
-        # mean was up to 1.45 times what the rows show. Groups lie in one block, since their rows are alike.
-        unit = (
-            torch.arange(len(p))
-            if predictions.groups is None
-            else predictions.groups.unique(return_inverse=True)[1].cpu()
-        )
-        count = int(unit.max()) + 1
-        place = torch.randperm(count, generator=torch.Generator().manual_seed(0)).double() / count
-        block = torch.bucketize(place, torch.tensor(_ENDS, dtype=torch.float64), right=True)[unit].to(p.device)
-        recalibrated = p.clone()
-        for later in range(1, len(_ENDS) + 1):
-            held, before = block == later, (block < later) & (weight > 0)
-            if bool(held.any()) and bool(before.any()):
-                recalibrated[held] = _recalibrated(p[before], labels[before], weight[before], p[held])
+        if len(predictions) < 2:
+            raise InputError(
+                f"at least two rows for {self}", f"{len(predictions)}", "it fits one part and measures another"
+            )
+        p, recalibrated, block = recalibrated_in_blocks(predictions)
+        weight = _scaled_weights(predictions)
         gap = recalibrated - p
         if self.norm == 1:
             direction = gap.sign()
@@ -127,6 +112,32 @@ class CanonicalError(Metric):
         # the first block only teaches: the mean is over the others
         measured = weight * (block > 0)
         return p, direction * (float(weight.sum()) / max(float(measured.sum()), torch.finfo(torch.float64).tiny))
+
+
+def recalibrated_in_blocks(predictions: Predictions) -> tuple[Tensor, Tensor, Tensor]:
+    """Return p and ĉ, (N, K) each, and the block (N,) of each row, of which block 0 is not recalibrated.
+
+    Blocks at random, each fitted on the ones before: then ⟨v, y − p⟩ of a row has mean 0 given all earlier rows if the model is
+    calibrated, and the variances add up. Where folds judge each other their sums are correlated: the standard deviation of the
+    mean was up to 1.45 times what the rows show. Groups lie in one block, since their rows are alike.
+    """
+    labels, p, weight = predictions.need_labels(), predictions.float64_probs(), _scaled_weights(predictions)
+    groups = predictions.groups
+    unit = torch.arange(len(p)) if groups is None else groups.unique(return_inverse=True)[1].cpu()
+    count = int(unit.max()) + 1
+    place = torch.randperm(count, generator=torch.Generator().manual_seed(0)).double() / count
+    block = torch.bucketize(place, torch.tensor(_ENDS, dtype=torch.float64), right=True)[unit].to(p.device)
+    recalibrated = p.clone()
+    for later in range(1, len(_ENDS) + 1):
+        held, before = block == later, (block < later) & (weight > 0)
+        if bool(held.any()) and bool(before.any()):
+            recalibrated[held] = _recalibrated(p[before], labels[before], weight[before], p[held])
+    return p, recalibrated, block
+
+
+def _scaled_weights(predictions: Predictions) -> Tensor:
+    weight = predictions.row_weights
+    return weight / weight.mean() if predictions.weight_kind == "sampling" else weight
 
 
 def _recalibrated(p: Tensor, labels: Tensor, weight: Tensor, new: Tensor) -> Tensor:
