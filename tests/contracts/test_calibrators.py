@@ -11,10 +11,13 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from tests.contracts.test_metrics import FORMS
+from tests.contracts.test_metrics import sample as rows_of
 from torch import Tensor
 
 from calibrant import binning, calibrators, load
 from calibrant._core.config import build
+from calibrant._kernels import cpu
 from calibrant.calibrators import Calibrator, TemperatureScaling  # type: ignore[attr-defined]
 from calibrant.errors import BoundWarning, CalibrantError, CalibrantWarning, InputError
 from calibrant.rows import Chunk
@@ -27,6 +30,9 @@ MAKE: dict[str, Callable[[], Calibrator]] = {
     "Chain": lambda: calibrators.Chain(calibrators.Identity(), calibrators.TemperatureScaling()),
     "FocalCalibration": lambda: calibrators.FocalCalibration(1.0),
 }
+# W z + b with slopes of each class, on the logits themselves as published, so that a constant of a row counts; or with such a
+# fit among those that they choose from.
+OF_RAW_LOGITS = {"AutoCalibrator", "BoostedScaling", "GroupScaling", "MatrixScaling", "VectorScaling"}
 # Methods that split the data by row position, so that weights are not repetitions and order matters a little.
 SPLITS_ROWS = {"AutoCalibrator"}
 CLASSES = 4
@@ -198,6 +204,25 @@ LONG = {"AutoCalibrator", "AdaptiveTemperatureScaling"}
 )
 def test_every_calibrator_keeps_the_contract(name: str) -> None:
     check_calibrator(make(name), exact=0.05 if name in SPLITS_ROWS else 2e-4)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in FAMILY]
+)
+def test_only_the_probabilities_of_the_fitting_rows_count(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = FAMILY.index(name)
+    labels, fresh = sample(seed=seed)[1], sample(50, seed=100)[0]
+    expected = quiet_fit(make(name), rows_of(240, seed=seed, form="float32").logits, labels)(fresh).softmax(dim=1)
+    forms = ("half", "float64", "in another layout") if name in OF_RAW_LOGITS else tuple(FORMS)
+    for at, form in enumerate(forms):
+        compiled = (at + seed) % 2 == 0
+        monkeypatch.setattr(cpu, "LEAST", 1 if compiled else 1 << 62)
+        fitted = quiet_fit(make(name), rows_of(240, seed=seed, form=form).logits, labels)
+        difference = float((fitted(fresh).softmax(dim=1) - expected).abs().max())
+        # two searches of a network's weights end as near to each other as check_calibrator asks of every fit
+        assert difference < (2e-4 if name == "AdaptiveTemperatureScaling" else 1e-6), (
+            f"{form}, {'compiled' if compiled else 'PyTorch'}: {difference:.0e}"
+        )
 
 
 def test_one_of_a_stranger_keeps_it_fitted_or_not() -> None:

@@ -3,14 +3,17 @@
 import inspect
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import calibrant.metrics as family
 from calibrant import BinaryPairs, Predictions
+from calibrant._kernels import cpu
 from calibrant.binning import EqualMass
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.metrics import (
@@ -57,10 +60,26 @@ PAIRS = [metric for metric in METRICS if not metric.needs_classes]
 NEED_TWO = (CanonicalError, KernelECE, SKCE)
 
 
-def sample(rows: int = 300, classes: int = 4, *, scale: float = 2.0, seed: int = 0) -> Predictions:
+def sample(
+    rows: int = 300, classes: int = 4, *, scale: float = 2.0, seed: int = 0, form: str | None = None
+) -> Predictions:
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(rows, classes, generator=generator) * scale
+    if form is not None:  # on a grid that half precision holds
+        logits = FORMS[form]((logits * 128).round() / 128, torch.randint(-8, 9, (rows, 1), generator=generator))
     return Predictions.from_logits(logits, torch.randint(classes, (rows,), generator=generator))
+
+
+# One model's rows as other programs give them, by logits and a constant of each row: the probabilities are the same.
+FORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "float32": lambda z, c: z,
+    "half": lambda z, c: z.half(),
+    "float64": lambda z, c: z.double(),
+    "constant": lambda z, c: z + c,
+    "far constant": lambda z, c: z.double() + 2.0**40 * c,
+    "log-softmax": lambda z, c: z.double().log_softmax(dim=1),
+    "in another layout": lambda z, c: z.T.contiguous().T,
+}
 
 
 def numbers(state: Any) -> list[torch.Tensor]:
@@ -184,6 +203,15 @@ def test_every_dtype_gives_the_figure_of_its_values(metric: Metric, dtype: torch
     narrow = data.logits.to(dtype)
     exact = Predictions.from_logits(narrow.double(), data.labels)
     assert metric(Predictions.from_logits(narrow, data.labels)) == pytest.approx(metric(exact), rel=2e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("metric", [*METRICS, *EXTRA], ids=repr)
+@pytest.mark.parametrize("least", [1, 1 << 62], ids=["compiled", "PyTorch"])
+def test_only_the_probabilities_of_the_rows_count(metric: Metric, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = metric(sample(form="float32"))
+    monkeypatch.setattr(cpu, "LEAST", least)
+    for form in FORMS:
+        assert metric(sample(form=form)) == pytest.approx(expected, rel=1e-7, abs=1e-8), form
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=repr)

@@ -19,8 +19,8 @@ def exp_sums(logits: Tensor, row_max: Tensor) -> Tensor:
     return sums
 
 
-def log_norms(logits: Tensor, row_max: Tensor) -> Tensor:
-    """Return log Σ_k exp(logit_k) (N,) float64, in row chunks of float64 exponentials."""
+def log_sums(logits: Tensor, row_max: Tensor) -> Tensor:
+    """Return log Σ_k exp(logit_k − row_max) (N,) float64, in row chunks of float64 exponentials."""
     rows, classes = logits.shape
     sums = torch.empty(rows, dtype=torch.float64, device=logits.device)
     # Subtracting the maximum of each row costs more than the exponentials: done only where float64 would over- or underflow.
@@ -30,7 +30,7 @@ def log_norms(logits: Tensor, row_max: Tensor) -> Tensor:
         if bool(by.any()):
             block = block - by[:, None]
         sums[chunk] = _row_sums(torch.exp(block))
-    return sums.log_().add_(shift)
+    return sums.log_().sub_(row_max.double() - shift)
 
 
 def _row_sums(values: Tensor) -> Tensor:

@@ -255,11 +255,14 @@ class Predictions(Record):
         return cpu.row_statistics(self.logits, self.labels, dtype=torch.float64)
 
     @cached_property
-    def log_norm(self) -> Tensor:
-        """(N,) float64: log Σ_k exp(logit_k), in row chunks."""
+    def log_sum(self) -> Tensor:
+        """(N,) float64: log Σ_k exp(logit_k − row_max), in row chunks.
+
+        Without the maximum: added to one beyond 1e15, the logarithm would be lost, and the answers with it.
+        """
         if self.float64_sums is not None:
-            return self.float64_sums.others.log1p().add_(self.float64_sums.top)
-        return reference.log_norms(self.logits, self.row_max)
+            return self.float64_sums.others.log1p()
+        return reference.log_sums(self.logits, self.row_max)
 
     @cached_property
     def confidence(self) -> Tensor:
@@ -286,12 +289,16 @@ class Predictions(Record):
         """Return the probabilities (n, K) of ``rows`` in float64, those given as they are; a new tensor unless given in float64."""
         if self.given_probs is not None:
             return self.given_probs[rows].double()
-        return (self.logits[rows].double() - self.log_norm[rows, None]).exp_()
+        return self.log_probs_in(rows).exp_()
 
     @property
     def log_probs(self) -> Tensor:
         """(N, K) float64: log softmax of the logits. Made anew at each call; it is as large as the logits or twice."""
-        return self.logits.double() - self.log_norm[:, None]
+        return self.log_probs_in(slice(None))
+
+    def log_probs_in(self, rows: slice) -> Tensor:
+        """Return log softmax (n, K) float64 of the logits of some rows, in memory of its own."""
+        return self.logits[rows].double().sub(self.row_max[rows, None]).sub_(self.log_sum[rows, None])
 
     @cached_property
     def nll(self) -> Tensor:
@@ -304,7 +311,7 @@ class Predictions(Record):
             return (sums.top.double() - sums.at_label).add_(
                 sums.others.log1p()
             )  # ``double()`` may be the sums themselves
-        return self.log_norm - self.logits.gather(1, labels)[:, 0].double()
+        return (self.row_max.double() - self.logits.gather(1, labels)[:, 0].double()).add_(self.log_sum)
 
     def top_label(self) -> Decisions:
         """Reduce to pairs (confidence, decision was right)."""
@@ -317,7 +324,7 @@ class Predictions(Record):
         if class_index >= self.classes:
             raise refuse(f"class_index in [0, {self.classes})", str(class_index), "count classes from 0")
         z, given = self.logits[:, class_index], self.given_probs
-        p = (z.double() - self.log_norm).exp() if given is None else given[:, class_index].double()
+        p = (z.double() - self.row_max).sub_(self.log_sum).exp_() if given is None else given[:, class_index].double()
         # the decision was among K classes, and says nothing of this one event
         return Events(p, (labels == class_index).double(), **self.beside | {"decision": None})
 

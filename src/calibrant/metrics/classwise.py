@@ -242,9 +242,8 @@ def _sparse_errors(table: BinTable, hits: Tensor) -> Tensor:
 
 
 def _by_pytorch(predictions: Predictions) -> Predictions:
-    """Return ``predictions`` with norms computed by PyTorch, so that bins do not depend on compiled loops."""
-    norms = reference.log_norms(predictions.logits, predictions.row_max)
-    return replace(predictions, known={"log_norm": norms})
+    """Return ``predictions`` with sums of rows by PyTorch, so that bins do not depend on compiled loops."""
+    return replace(predictions, known={"log_sum": reference.log_sums(predictions.logits, predictions.row_max)})
 
 
 def _count_in(counts: Tensor, index: Tensor) -> None:

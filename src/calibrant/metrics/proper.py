@@ -220,7 +220,7 @@ def entropy_rows(predictions: Predictions) -> Tensor:
             p = predictions.given_probs[rows].double()
             parts.append(-torch.xlogy(p, p).sum(dim=1))
         else:
-            log_p = predictions.logits[rows].double() - predictions.log_norm[rows, None]
+            log_p = predictions.log_probs_in(rows)
             p = log_p.exp()
             parts.append(-torch.where(p > 0, p * log_p, 0.0).sum(dim=1))
     return torch.cat(parts).clamp_min_(0).add_(0.0)  # −0 becomes 0

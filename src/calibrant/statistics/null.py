@@ -257,6 +257,6 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
         below = (cumulative < uniform * cumulative[:, -1:]).sum(dim=1)
         drawn.append(below.clamp_max(predictions.classes - 1))
     computed = vars(predictions)
-    names = ("row_max", "log_norm", "predicted", "confidence", "float32_sums")  # these do not depend on the labels
+    names = ("row_max", "log_sum", "predicted", "confidence", "float32_sums")  # these do not depend on the labels
     known = {name: computed[name] for name in names if name in computed}
     return replace(predictions, labels=torch.cat(drawn), known=known)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant._core.constraints import Positive
 from calibrant._core.minimise import Loss, Optimum, at_least, minimise
-from calibrant.calibrators.affine.fit import apply_affine, keep_excluded, lift_excluded, logit_squares
+from calibrant.calibrators.affine.fit import apply_affine, centre_rows, keep_excluded, lift_excluded, logit_squares
 from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
 from calibrant.rows import Chunk, RowSource
@@ -166,5 +166,5 @@ def _moments(chunk: _BiasChunk, logits: Tensor, share: float) -> tuple[Tensor, T
 
 def _input_of(chunk: Chunk, size: float) -> _BiasChunk:
     check_label_logits(chunk)
-    x = lift_excluded(chunk.logits.double())
+    x = centre_rows(chunk.logits)
     return _BiasChunk(x / size, torch.softmax(x, dim=1), chunk.labels, chunk.weights)

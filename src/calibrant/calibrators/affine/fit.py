@@ -267,9 +267,15 @@ def lift_excluded(x: Tensor) -> Tensor:
     return torch.where(torch.isneginf(x), x.amax(dim=1, keepdim=True) + LOWEST, x)
 
 
+def centre_rows(logits: Tensor) -> Tensor:
+    """Return ``logits`` (N, K) in float64 less each row's maximum, −inf as −100: a constant that a row carries changes no sum."""
+    x = logits.double()
+    return torch.where(torch.isneginf(x), LOWEST, x - x.amax(dim=1, keepdim=True))
+
+
 def logit_squares(chunk: Chunk) -> Tensor:
     """Return Σ weight · the variance of a row's logits: its root by the mass is their size."""
-    x = lift_excluded(chunk.logits.double())
+    x = centre_rows(chunk.logits)
     return chunk.weights @ (x - x.mean(dim=1, keepdim=True)).square().mean(dim=1)
 
 

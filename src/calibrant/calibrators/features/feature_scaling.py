@@ -10,7 +10,7 @@ from torch import Tensor
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Positive
 from calibrant._core.minimise import Loss, Optimum, SecondOrder, minimise
-from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded, logit_squares
+from calibrant.calibrators.affine.fit import centre_rows, keep_excluded, lift_excluded, logit_squares
 from calibrant.calibrators.base.calibrator import ByFeatures, Certified
 from calibrant.calibrators.base.chunks import check_all_labels, not_narrow
 from calibrant.calibrators.features.columns import KnownColumn, Names, as_bytes, from_bytes, names_of
@@ -224,7 +224,7 @@ class _ScaledChunk:
 
 
 def _scaled_chunk(chunk: Chunk, size: float, names: Sequence[str], hinges: Hinges) -> _ScaledChunk:
-    x = lift_excluded(chunk.logits.double()) / size
+    x = centre_rows(chunk.logits) / size
     return _ScaledChunk(x, hinges.design(_table_of(chunk, names)), chunk.labels, chunk.weights)
 
 
