@@ -18,7 +18,7 @@ import argparse
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -57,9 +57,13 @@ class Remembered(Pool):
     """A pool that keeps what it expects at each temperature, as many draws of one pool ask for it again and again."""
 
     @lru_cache(maxsize=12)  # noqa: B019 - a pool of this benchmark lives as long as the process needs it
-    def outlook(self, figure: str, *, temperature: float = 1.0) -> Outlook:
-        """As ``Pool.outlook``."""
-        return super().outlook(figure, temperature=temperature)
+    def _kept(self, figure: str, temperature: float, design: bool) -> Outlook:
+        return super().outlook(figure, temperature=temperature, design=design)
+
+    def outlook(self, figure: str, *, temperature: float = 1.0, design: bool = False) -> Outlook:
+        """As ``Pool.outlook``, whose spreads a design overwrites."""
+        kept = self._kept(figure, temperature, design)
+        return replace(kept, spread=kept.spread.copy(), flat=kept.flat if kept.flat is None else kept.flat.copy())
 
     def digest(self) -> str:
         """Return the same for every pool, which is not compared here."""

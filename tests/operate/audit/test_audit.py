@@ -26,8 +26,8 @@ def pool_of(rows: int = 800, *, seed: int = 0, power: float = 1.0) -> tuple[Pred
 
 
 def test_probabilities_are_capped_at_one_and_sum_to_the_count() -> None:
-    assert inclusion_probabilities(np.array([0.0, 1.0, 1.0, 2.0]), 2) == pytest.approx([0.15, 0.5, 0.5, 0.85])
-    capped = inclusion_probabilities(np.array([0.0, 0.0, 0.0, 9.0]), 3)
+    assert inclusion_probabilities(np.array([0.0, 1.0, 1.0, 2.0]), 2) == pytest.approx([0, 0.5, 0.5, 1])
+    capped = inclusion_probabilities(np.array([1.0, 1.0, 1.0, 99.0]), 3)
     assert capped == pytest.approx([2 / 3, 2 / 3, 2 / 3, 1])
     assert inclusion_probabilities(np.zeros(5), 5) == pytest.approx(np.ones(5))
 

@@ -40,6 +40,7 @@ _OF_CLASSES = ("nll", "brier", "cost")
 # A class that the probabilities hold for less likely than this bounds no loss: its value would be that of a label that
 # nobody expects once in a thousand rows, and one such row in the pool would widen every interval.
 _UNLIKELY = 1e-3
+_FLATTER = 4.0  # the temperature, on top of that of the probabilities, at which the log-loss spreads if they are wrong
 _FACTOR, _STEPS = 1.05, 40  # temperatures from 1.05^-40 = .14 to 7
 
 
@@ -81,11 +82,13 @@ class Outlook:
         mean: (N,) m(x).
         spread: (N,) s(x).
         decided: (N,) the predicted class; None for pairs without classes, and for two models.
+        flat: (N,) s(x) under much flatter probabilities, of the log-loss where a draw is to be designed.
     """
 
     mean: Floats
     spread: Floats
     decided: NDArray[np.int32] | None = None
+    flat: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class Pool:
             return 2 if self.model.predicted is None else None
         return self.model.classes
 
-    def outlook(self, figure: str, *, temperature: float = 1.0) -> Outlook:
+    def outlook(self, figure: str, *, temperature: float = 1.0, design: bool = False) -> Outlook:
         """Return what the probabilities expect of ``figure``; their log-odds are divided by ``temperature``.
 
         The temperature changes what is expected, not the figure: it is that of the rows as they were given.
@@ -120,24 +123,22 @@ class Pool:
         Args:
             figure: One of ``FIGURES``.
             temperature: Above 0.
+            design: Whether a draw is designed by it.
 
         Raises:
             InputError: If the figure needs probabilities of all classes and there are none, or is infinite for some label.
         """
-        decided = (
-            None if self.other is not None or isinstance(self.model, BinaryPairs) else np.empty(len(self), np.int32)
-        )
-        whole, at = Outlook(np.empty(len(self)), np.empty(len(self)), decided), 0
+        count, at = len(self), 0
+        decided = None if self.other is not None or isinstance(self.model, BinaryPairs) else np.empty(count, np.int32)
+        flat = np.empty(count) if design and figure == "nll" else None
+        whole = Outlook(np.empty(count), np.empty(count), decided, flat)
         for pool in self._pieces():
-            values, probs, possible = pool._table(figure, temperature)
-            known = torch.where(possible, values, torch.zeros_like(values))
-            mean = (probs * known).sum(dim=1)
-            part = slice(at, at + len(mean))
-            whole.mean[part] = mean.numpy()
-            whole.spread[part] = (probs * (known - mean[:, None]).square()).sum(dim=1).sqrt().numpy()
+            part = slice(at, at := at + len(pool))
+            whole.mean[part], whole.spread[part] = pool._moments(figure, temperature)
+            if flat is not None:
+                flat[part] = pool._moments(figure, _FLATTER * temperature)[1]
             if decided is not None and (predicted := pool.held.predicted) is not None:
                 decided[part] = predicted.cpu().numpy()
-            at = part.stop
         return whole
 
     def bounds(self, figure: str, rows: Integers, *, temperature: float = 1.0) -> tuple[Floats, Floats]:
@@ -253,6 +254,13 @@ class Pool:
         """Return whether top-label pairs' decisions are the labels, or the outcomes themselves where there are no classes."""
         predicted = self.held.predicted
         return labels if predicted is None else (predicted.cpu()[:, None] == labels).long()
+
+    def _moments(self, figure: str, temperature: float) -> tuple[Tensor, Tensor]:
+        """Return m(x) and s(x) of rows in memory."""
+        values, probs, possible = self._table(figure, temperature)
+        known = torch.where(possible, values, torch.zeros_like(values))
+        mean = (probs * known).sum(dim=1)
+        return mean, (probs * (known - mean[:, None]).square()).sum(dim=1).sqrt()
 
     def _table(self, figure: str, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
         """Return f(x, k), p(k | x) and whether a label is possible, each (n, K), of rows in memory.

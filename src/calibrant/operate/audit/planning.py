@@ -8,7 +8,7 @@ import numpy as np
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Integer, NonNegative, Number, Seed, checked
-from calibrant.operate.audit.design import draw, floor_of, inclusion_probabilities, order_of
+from calibrant.operate.audit.design import Floats, draw, inclusion_probabilities, order_of, scores_of
 from calibrant.operate.audit.figures import FIGURES, Outlook, Pool, figure_of
 from calibrant.operate.audit.sample import need_pool
 from calibrant.statistics.labelled import Drawn, interval_of, terms_of
@@ -128,22 +128,23 @@ def plan_audit(
             f"aim as one of {', '.join(FIGURES[:-1])}", "ece", "plan(ece=…) plans a limit on it", argument="aim"
         )
     source = need_pool(pool, other=other, costs=costs)
-    outlook = source.outlook(figure)
+    outlook = source.outlook(figure, design=True)
+    # Var f = E s² + Var m: the prediction explains the second part, ρ² of the whole.
+    within, between = float((outlook.spread**2).mean()), float(outlook.mean.var())
+    limit = math.sqrt(within / (within + between)) if within + between > 0 else 0.0
+    score = scores_of(outlook)
     rng = np.random.default_rng(seed)
     curve: list[AuditPlanPoint] = []
     labels = float(_FEWEST)
     while True:
         count = min(round(labels), len(source))
-        audits = [_half_widths(source, figure, outlook, count, rng) for _ in range(draws)]
+        audits = [_half_widths(source, figure, outlook, score, count, rng) for _ in range(draws)]
         helped, even = (float(np.mean(one)) for one in zip(*audits, strict=True))
         curve.append(AuditPlanPoint(count, helped, even, None if price is None else count * price))
         enough = half_width is not None and max(helped, even) <= half_width
         if enough or count == len(source) or labels * math.sqrt(2) > _MOST:
             break
         labels *= math.sqrt(2)
-    # Var f = E s² + Var m: the prediction explains the second part, ρ² of the whole.
-    within, between = float((outlook.spread**2).mean()), float(outlook.mean.var())
-    limit = math.sqrt(within / (within + between)) if within + between > 0 else 0.0
     found, without = (
         None if half_width is None else _needed(curve, half_width, name) for name in ("half_width", "even")
     )
@@ -151,10 +152,10 @@ def plan_audit(
 
 
 def _half_widths(
-    pool: Pool, figure: str, outlook: Outlook, count: int, rng: np.random.Generator
+    pool: Pool, figure: str, outlook: Outlook, score: Floats, count: int, rng: np.random.Generator
 ) -> tuple[float, float]:
     """Return the half-widths of one simulated audit of ``count`` labels, and of as many simple random rows alone."""
-    inclusion = inclusion_probabilities(outlook.spread, count, floor_of(figure, count))
+    inclusion = inclusion_probabilities(score, count)
     chosen = draw(inclusion, order_of(outlook, count), rng)
     random = np.sort(rng.choice(len(pool), count, replace=False))
     widths = []

@@ -18,7 +18,7 @@ from calibrant._core.paths import atomic_write
 from calibrant._core.paths import shown as place_shown
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
-from calibrant.operate.audit.design import draw, floor_of, inclusion_probabilities, order_of
+from calibrant.operate.audit.design import draw, inclusion_probabilities, order_of, scores_of
 from calibrant.operate.audit.figures import AIMS, InShards, Pool, figure_of
 from calibrant.operate.rows import need_window
 from calibrant.statistics.labelled import Drawn
@@ -326,7 +326,7 @@ def sample(
     """Choose the rows of ``pool`` whose labels say most about a figure of all of it.
 
     A row is drawn with a probability that grows with the standard deviation of its value under its own probabilities, which
-    should be calibrated; three tenths of the labels are spread evenly, so that wrong confidences cost little.
+    should be calibrated; every variance is taken as larger by a part of the mean, so that wrong confidences cost little.
 
     Args:
         pool: Predictions, pairs of top-label confidences, or ``scale.rows.ParquetRows``, which are streamed; labels are not read.
@@ -407,21 +407,18 @@ def _drawn(
     pool: Pool, left: NDArray[np.bool_], count: int, known: Sample, *, temperature: float
 ) -> tuple[Integers, Floats]:
     """Return a batch of rows among those ``left``, and their probabilities."""
-    outlook = pool.outlook("accuracy" if known.aim in ("worst group", "ece") else known.aim, temperature=temperature)
-    score, floor = outlook.spread, floor_of(known.aim, count)
-    if known.by is not None:
-        _, code = groups_of(pool, known.by)
-        counts = np.bincount(code)
-        mean = np.bincount(code, score) / counts
-        even = np.where(mean[code] > 0, score / np.where(mean > 0, mean, 1)[code], 1.0)
-        score = (floor + (1 - floor) * even) / counts[code]
+    figure = "accuracy" if known.aim in ("worst group", "ece") else known.aim
+    outlook = pool.outlook(figure, temperature=temperature, design=True)
+    code = None if known.by is None else groups_of(pool, known.by)[1]
+    score = scores_of(outlook, code)
+    if code is not None:
         outlook = replace(outlook, decided=code.astype(np.int32))  # groups are the strata, each of its number of labels
     order = order_of(outlook, count)
     del outlook
     free = None if left.all() else np.flatnonzero(left)
     if free is not None:
         order, score = order[free], score[free]
-    inclusion = inclusion_probabilities(score, count, floor)
+    inclusion = inclusion_probabilities(score, count)
     del score
     picked = draw(inclusion, order, np.random.default_rng([known.seed, known.batches]))
     return picked if free is None else free[picked], inclusion[picked]
