@@ -74,6 +74,19 @@ def test_labels_of_probability_0_are_watched_without_a_warning(tmp_path: Path, r
     assert json.loads(done.stdout)["rows"] == 400
 
 
+def test_costs_are_watched_and_stay_with_the_state(tmp_path: Path, run: Any) -> None:
+    costs, state = tmp_path / "costs.csv", tmp_path / "costs.safetensors"
+    costs.write_text("a,b\n0,9\n1,0\n1,9\n")
+    done = run("watch", state, "--reference", save(tmp_path / "r.npz", rows=600, seed=1), "--costs", costs)
+    assert (done.exit_code, done.stdout.split(":")[0]) == (0, "quiet"), done.output
+    new = save(tmp_path / "n.npz", rows=300, seed=2, sharp=4.0)
+    assert json.loads(run("watch", state, new, "--json").stdout)["cost_gap"] > 0
+    done = run("watch", state, save(tmp_path / "o.npz", rows=100, seed=3), "--costs", costs)
+    assert done.exit_code == 2
+    assert "--costs" in done.stderr
+    assert Monitor.load(state).status.rows == 300
+
+
 def test_late_labels_are_merged_and_rows_counted_once(state: Path, tmp_path: Path, run: Any) -> None:
     other, new = tmp_path / "other.safetensors", save(tmp_path / "new.npz", rows=200, seed=5)
     assert run("watch", other, new, "--reference", tmp_path / "reference.npz", "--ids", "request").exit_code == 0

@@ -27,6 +27,7 @@ from calibrant.calibrators import (
     VectorScaling,
 )
 from calibrant.errors import FileFormatError, InputError, NotFittedError
+from calibrant.evaluate import cost_calibration
 from calibrant.operate import Monitor
 from calibrant.operate.evidence import gather
 from calibrant.operate.formats import to_html, to_prometheus
@@ -81,6 +82,36 @@ def test_a_class_that_becomes_frequent_is_named(reference: Predictions) -> None:
     status = monitor.update(three(3000, seed=1, bias=1.5))
     assert status.verdict == "alarm"
     assert status.classes[0] == 2
+
+
+def test_costs_are_monitored_in_place_of_the_log_loss_and_stay_with_the_state(tmp_path: Path) -> None:
+    costs = [[0.0, 9.0, 1.0], [0.0, 0.0, 1.0], [9.0, 0.0, 0.0]]
+    monitor, plain = Monitor(three(2000, seed=0), costs=costs), Monitor(three(2000, seed=0))
+    data = three(4000, seed=1)
+    assert monitor.update(data[:1000]).verdict == "quiet"
+    # the decision is as often right as before; the true class moves from the second choice to the third, and back
+    order, labels = data.log_probs.argsort(dim=1, descending=True), data.need_labels()
+    other = torch.where(labels == order[:, 1], order[:, 2], torch.where(labels == order[:, 2], order[:, 1], labels))
+    new = replace(data, labels=other)[1000:]
+    status = monitor.update(new)
+    gap = cost_calibration(new, costs).difference.estimate
+    assert status.verdict == "alarm"
+    assert status.cost_gap == pytest.approx(gap, rel=1e-9)
+    assert status.advice == f"re-fit all: decisions cost {gap:.3g} a row more than the probabilities foresee"
+    assert plain.update(data[:1000]).cost_gap is None
+    monitor.save(tmp_path / "m.safetensors")
+    again = Monitor.load(tmp_path / "m.safetensors")
+    assert again.status == status
+    assert again.watches(three(2000, seed=0))
+    assert not plain.watches(again)
+    assert again.update(three(500, seed=4)).rows == 4500
+    with pytest.raises(InputError, match="costs of 3 classes"):
+        Monitor(three(100, seed=0), costs=[[0, 1], [1, 0]])
+    with pytest.raises(InputError, match="finite costs"):
+        Monitor(three(100, seed=0), costs=[[0, math.nan]] * 3)
+    with pytest.raises(InputError, match="expected predictions of monitored costs"):
+        Monitor(three(100, seed=0).top_label(), costs=costs)
+    assert Monitor(three(100, seed=0), costs=[[1, 1]] * 3).update(three(100, seed=5)).cost_gap == pytest.approx(0)
 
 
 def test_an_alarm_stays(reference: Predictions) -> None:

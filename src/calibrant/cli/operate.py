@@ -374,6 +374,7 @@ class Start(Before):
         list[str] | None,
         typer.Option(metavar="COLUMN,…", help="With --reference: watch each of these columns' groups by itself, too."),
     ] = None
+    costs: CostsFile = None
 
     def monitor(self, state: Path, calibrator: str | None, inputs: Inputs) -> Monitor:
         """Return the monitor of a state, or a new one; a reference beside a state must be the one it was started from."""
@@ -390,24 +391,27 @@ class Start(Before):
         if monitor is not None and set(columns) != set(monitor.by):
             expected = f"--by as {state} was started ({', '.join(monitor.by) or 'no column'})"
             raise InputError(expected, f"{', '.join(columns)}", "leave it out, or start a new state")
-        made = _monitor(rows, calibrator, by=columns)
+        given = None if self.costs is None else costs_in(self.costs)
+        if given is not None:
+            given.check_classes(rows.named.class_names)
+        made = _monitor(rows, calibrator, by=columns, costs=None if given is None else given.table)
         if monitor is not None and not monitor.watches(made):
             expected = f"the reference that {state} was started from"
             raise InputError(expected, "another", "leave --reference out, or start a new state")
         return monitor or made
 
 
-def _monitor(rows: Rows, calibrator: str | None, *, by: Sequence[str]) -> Monitor:
+def _monitor(rows: Rows, calibrator: str | None, *, by: Sequence[str], costs: Any) -> Monitor:
     """Return a monitor of a reference before calibration; of rows that the calibrator was fitted on, out of fold."""
     from calibrant.operate import Monitor
 
     if calibrator is None:
-        return Monitor(rows.data, by=by)
+        return Monitor(rows.data, by=by, costs=costs)
     fitted = calibrant.load(calibrator)
     try:
-        return Monitor(rows.through(fitted), by=by)
+        return Monitor(rows.through(fitted), by=by, costs=costs)
     except LeakError:
-        return Monitor.from_fit(fitted, rows.scores, by=by)
+        return Monitor.from_fit(fitted, rows.scores, by=by, costs=costs)
 
 
 @dataclass(frozen=True)
@@ -453,7 +457,7 @@ def watch(
     from calibrant.operate.formats import to_html, to_prometheus
 
     _refuse_unread(context, inputs, files=bool(new.files), reference=start.reference is not None)
-    read = [*(new.files or []), start.reference, new.calibrator, *map(str, merge or []), *inputs.beside]
+    read = [*(new.files or []), start.reference, start.costs, new.calibrator, *map(str, merge or []), *inputs.beside]
     check_outputs(state, outputs.refit, outputs.prometheus, outputs.html, inputs=read)
     if inputs.logits is not None:
         raise InputError("new predictions as FILE", "--logits", f"write {inputs.logits} --kind logits")
@@ -483,7 +487,7 @@ def _refuse_unread(context: typer.Context, inputs: Inputs, *, files: bool, refer
         if not reference and inputs != Inputs():
             raise InputError("a FILE beside options on what it holds", "none", "name one, or leave them out")
     if not reference:
-        refuse_typed(context, ["reference_split", "by"], where="a call without --reference")
+        refuse_typed(context, ["reference_split", "by", "costs"], where="a call without --reference")
 
 
 def _moment(text: str) -> float | datetime:

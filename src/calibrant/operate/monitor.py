@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from calibrant._core.check import check_kind, refuse, shown
 from calibrant._core.constraints import checked
 from calibrant.calibrators import Calibrator
-from calibrant.data.checks import Data
+from calibrant.data.checks import Data, check_costs
 from calibrant.data.predictions import Predictions
 from calibrant.errors import LeakError
+from calibrant.evaluate.cost_calibration import decided_costs
 from calibrant.operate.bounds import Moments, mean_ends, share_ends
 from calibrant.operate.evidence import Curve, Evidence, gather, groups_in, since_change
 from calibrant.operate.rows import even_rows, need_classes, need_independent, need_source, out_of_fold
@@ -44,6 +45,8 @@ class Monitor:
     Args:
         reference: At least 50 labelled, calibrated predictions that the calibrator was not fitted on.
         by: Names of feature columns: each value in the reference is also monitored as a separate group.
+        costs: (K, A) costs[true, action]: then what decisions cost beyond what the probabilities foresee is monitored in place of the
+            log-loss.
 
     Examples:
         >>> from calibrant import Predictions
@@ -59,7 +62,7 @@ class Monitor:
     """
 
     @checked
-    def __init__(self, reference: Data, *, by: Sequence[str] = ()) -> None:
+    def __init__(self, reference: Data, *, by: Sequence[str] = (), costs: Any = None) -> None:
         reference = even_rows(reference)
         need_independent(reference, name="the reference")
         try:
@@ -73,10 +76,15 @@ class Monitor:
             raise refuse(f"at least {_FEWEST} reference rows", str(len(reference)), "label more")
         classes = reference.classes if isinstance(reference, Predictions) else 0
         groups = groups_in(reference, by)
-        losses = _losses(reference)
-        # one row may not decide: losses are capped where 1 in 100 of the reference lies; .1 where it has hardly any
-        cap = max(float(np.quantile(_finite(losses), 0.99)), 0.1)
-        z, curve = Moments.of(np.minimum(losses, cap) / cap), Curve.of(reference)
+        table = None if costs is None else check_costs(costs)
+        if table is None:
+            # one row may not decide: losses are capped where 1 in 100 of the reference lies; .1 where it has hardly any
+            cap = max(float(np.quantile(_finite(_losses(reference)), 0.99)), 0.1)
+        else:
+            cap = max(
+                max(map(max, table)) - min(map(min, table)), 1e-300
+            )  # a realised cost is as far from the foreseen at most
+        z, curve = Moments.of(_capped(reference, table, cap)), Curve.of(reference)
         # what the reference's mean loss is below but for ``_LOSS_BOUND``, so that a larger mean is evidence
         limit = mean_ends(z, low=0, high=1, alpha=_LOSS_BOUND)[1]
         self._state = State(
@@ -89,10 +97,13 @@ class Monitor:
             accuracy=float(reference.correct.double().mean()),
             cap=cap,
             limit=limit,
+            costs=table,
         )
 
     @classmethod
-    def from_fit(cls, calibrator: Calibrator, predictions: Predictions, *, by: Sequence[str] = ()) -> Self:
+    def from_fit(
+        cls, calibrator: Calibrator, predictions: Predictions, *, by: Sequence[str] = (), costs: Any = None
+    ) -> Self:
         """Return a monitor whose reference are the rows that ``calibrator`` was fitted on.
 
         On these rows it is better than on new ones. So each fifth is calibrated by a fit on the others. The errors of these fits and
@@ -103,6 +114,7 @@ class Monitor:
             calibrator: Fitted on ``predictions``; ``update`` then takes rows calibrated by it.
             predictions: Labelled, as they were given to its ``fit``: not calibrated.
             by: As above.
+            costs: As above.
 
         Examples:
             >>> from calibrant import Predictions
@@ -115,7 +127,7 @@ class Monitor:
         need_independent(even_rows(need_classes(predictions, name="predictions")), name="predictions")
         need_source(calibrator)
         predictions.calibrated_by(calibrator, allow_fit_rows=True)  # refuses one without a fit, or of other classes
-        monitor = cls(out_of_fold(calibrator, predictions), by=by)
+        monitor = cls(out_of_fold(calibrator, predictions), by=by, costs=costs)
         reference = monitor._state.reference.copy()
         reference[1] = 0.0  # of the slope
         monitor._state = replace(monitor._state, reference=reference)
@@ -255,7 +267,7 @@ class Monitor:
 
     def watches(self, reference: "Data | Monitor") -> bool:
         """Return whether this monitor was made from ``reference``, or from that of another monitor."""
-        other = reference if isinstance(reference, Monitor) else Monitor(reference, by=self.by)
+        other = reference if isinstance(reference, Monitor) else Monitor(reference, by=self.by, costs=self._state.costs)
         return other._state.key == self._state.key
 
     def __repr__(self) -> str:
@@ -264,7 +276,7 @@ class Monitor:
 
     def _block(self, data: Data, when: float | None) -> Block:
         state = self._state
-        z = np.minimum(_losses(data), state.cap) / state.cap
+        z = _capped(data, state.costs, state.cap)
         return Block(
             rows=len(data),
             confidence=float(data.confidence.sum()),
@@ -313,10 +325,18 @@ class Monitor:
         # beyond the gap that the reference had
         gap = (mean - accuracy) - (state.confidence - state.accuracy)
         moved = "shift" in own or "slope" in own
+        # z is ½ where a decision costs what was foreseen
+        dearer = (
+            None if state.costs is None or not rows else state.cap * (2 * sum(block.loss for block in part) / rows - 1)
+        )
         worse = "overconfident" if gap > 0 else "underconfident"
         advice = (
             (not self.alarm, "nothing to do"),
             (not own, f"nothing for now: {_FADED}"),
+            (
+                "loss" in own and dearer is not None,
+                f"re-fit all: decisions cost {dearer or 0.0:.3g} a row more than the probabilities foresee",
+            ),
             (
                 "loss" in own and high < state.accuracy,
                 "retrain: accuracy and log-loss are worse, which no calibrator can put right",
@@ -343,11 +363,22 @@ class Monitor:
             classes=classes,
             groups=tuple(f"{name} ({_sense(found, name)})" for name in groups),
             advice=next(text for holds, text in advice if holds),
+            cost_gap=dearer,
         )
 
 
 def _sense(found: Evidence | None, group: str) -> str:
     return "overconfident" if found is not None and found.moved[f"group {group}"] < 0 else "underconfident"
+
+
+def _capped(data: Data, costs: Any, cap: float) -> Floats:
+    """Return z (N,) in [0, 1]: the capped log-loss, or the realised less the foreseen cost, moved to ½ where they are equal."""
+    if costs is None:
+        return np.minimum(_losses(data), cap) / cap
+    rows = need_classes(data, name="predictions of monitored costs")
+    _, own, foreseen = decided_costs(rows, costs)
+    gap = own.gather(1, rows.need_labels()[:, None])[:, 0] - foreseen
+    return np.asarray((gap / cap + 1).clamp(0.0, 2.0).div(2).cpu().numpy())
 
 
 def _losses(data: Data) -> Floats:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -145,6 +145,7 @@ class State:
         batches: Hashes of the batches seen.
         ids: Hashes of the ids seen.
         peak: Largest log evidence seen.
+        costs: costs[true, action] of the decisions that are monitored, or None.
     """
 
     classes: int
@@ -160,12 +161,14 @@ class State:
     batches: NDArray[np.int64] = field(default_factory=_none)
     ids: NDArray[np.int64] = field(default_factory=_none)
     peak: float = 0.0
+    costs: Sequence[Sequence[float]] | None = None
 
     @cached_property
     def key(self) -> str:
         """Hash of the reference: equal for two states made from the same reference."""
         numbers = np.array([self.classes, self.rows, self.confidence, self.accuracy, self.cap, self.limit])
         groups = json.dumps(self.groups).encode() if self.groups else b""
+        groups += json.dumps(self.costs).encode() if self.costs else b""
         return hashlib.sha256(numbers.tobytes() + np.ascontiguousarray(self.reference).tobytes() + groups).hexdigest()
 
 
@@ -187,7 +190,7 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
         arrays |= {"edges": state.curve.edges, "offsets": state.curve.offsets}
     numbers = {
         name: getattr(state, name)
-        for name in ("classes", "rows", "confidence", "accuracy", "cap", "limit", "groups", "peak")
+        for name in ("classes", "rows", "confidence", "accuracy", "cap", "limit", "groups", "peak", "costs")
     }
     metadata = {"format": FORMAT, "numbers": json.dumps(numbers, sort_keys=True)}
     write_sealed(path, arrays, metadata=metadata, what="a monitor's state")
@@ -288,6 +291,7 @@ class Status:
         classes: Classes whose own evidence exceeds the threshold.
         groups: Groups whose own evidence exceeds the threshold, with their direction: "region = north (overconfident)".
         advice: What to do: nothing, re-fit the bias, re-fit by group, re-fit all, or retrain.
+        cost_gap: Mean realised less foreseen cost of the decisions since then, if costs are monitored; else None.
     """
 
     verdict: Literal["quiet", "alarm"]
@@ -304,6 +308,7 @@ class Status:
     classes: tuple[int, ...]
     groups: tuple[str, ...]
     advice: str
+    cost_gap: float | None = None
 
     _repr_html_ = to_html
 
