@@ -30,6 +30,7 @@ from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, Debi
 from calibrant.operate import Monitor, check, estimate
 from calibrant.operate.estimate import Estimate, Figure, Strata, correctness, loss, projected
 from calibrant.statistics import interval, null_band
+from calibrant.statistics.null import null_draws
 
 Floats = NDArray[np.float64]
 Sizes = Callable[[np.random.Generator], int]
@@ -358,13 +359,16 @@ INTERVALS = ("accuracy", "nll", "brier", "ece", "classwise", "toplabel")
 
 
 def _interval(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
-    data, truth = population.draw(n, seed), getattr(population, figure)
+    data, truth, metric = population.draw(n, seed), getattr(population, figure), METRICS[figure]
     try:
-        found = interval(METRICS[figure], data, draws=200, seed=seed)
+        binned = figure in ("ece", "classwise", "toplabel")
+        null = null_draws(metric, data, draws=200, seed=seed) if binned else None
+        found = interval(metric, data, draws=200, seed=seed, null=null)
     except CalibrantError:
         return {"shown": 0.0}
     missed = not found.low - 1e-9 <= truth <= found.high + 1e-9
-    return {"shown": 1.0, "broken": float(missed), "length": found.high - found.low}
+    told = {"shown": 1.0, "broken": float(missed), "length": found.high - found.low}
+    return told if null is None else {**told, "expected": float(null.mean())}
 
 
 def _gate(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
