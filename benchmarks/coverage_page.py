@@ -17,7 +17,7 @@ from benchmarks.coverage import RECORD
 from benchmarks.lengths import LONGEST
 from benchmarks.pairs import METRICS
 from benchmarks.populations import ALLOWED as REGISTRY_ALLOWED
-from benchmarks.populations import PROMISES
+from benchmarks.populations import PROMISES, pooled
 
 PAGE = Path("docs/uncertainty.md")
 REGISTRY = Path("benchmarks/records/populations.jsonl")
@@ -473,7 +473,7 @@ def rendered(page: str, cells: list[Cell], registry: list[Cell]) -> str:
 
 def read_registry(path: Path) -> list[Cell]:
     """Return the cells of the registry's record, one JSON object a line."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return pooled(path.read_text().splitlines())
 
 
 def main() -> None:

@@ -79,6 +79,13 @@ def test_a_promise_that_cannot_hold_is_seen_to_break() -> None:
     assert found["broken"] == 1.0
 
 
+def test_samples_of_one_cell_count_together() -> None:
+    where = {"promise": "interval-nll", "population": "one", "n": 300, "shown": 1.0}
+    lines = [{**where, "replicates": 300, "broken": 0.08}, {**where, "replicates": 900, "broken": 0.04}]
+    (cell,) = populations.pooled(map(json.dumps, lines))
+    assert (cell["replicates"], cell["broken"]) == (1200, pytest.approx(0.05))
+
+
 def test_a_record_is_shown_as_a_table() -> None:
     cells = [
         {
