@@ -91,13 +91,13 @@ def test_a_record_is_shown_as_a_table() -> None:
         {
             "promise": "gate-ece",
             "population": "far",
-            "n": 300,
+            "n": n,
             "replicates": 400,
             "broken": 0.0,
             "passed": share,
             "shown": 0.5,
         }
-        for share in (0.03, 0.1)
+        for n, share in ((50, 0.03), (300, 0.1))
     ]
     row = populations.table(map(json.dumps, cells)).splitlines()[-1]
     assert row == "| gate-ece | 2 | 50 % | 6.5 % | 10.0 %: far, n = 300 | 1 | 1 |"
