@@ -150,7 +150,7 @@ GOOD = [[2.0, 0.0], [0.0, 3.0]]
         (lambda: Predictions.from_logits(GOOD, [0, 1], groups=[1]), "groups of shape"),
         (lambda: Predictions.from_logits(GOOD, [0, 1], groups=[0.5, 1.0]), "groups as integers or names"),
         (lambda: Predictions.from_logits(np.zeros((2, 3, 4)), class_dim=5), "class_dim"),
-        (lambda: Predictions.from_logits(np.zeros((2, 3, 4)), np.zeros((2, 3), int)), "check class_dim"),
+        (lambda: Predictions.from_logits(np.zeros((2, 3, 4)), np.zeros((2, 3), int)), "pass class_dim=2"),
         (lambda: Predictions.from_probs([[1.2, -0.2]]), "row 0; use from_logits"),
         (lambda: Predictions.from_probs([[0.5, 0.4]]), "sum"),
         (lambda: Predictions.from_probs([[math.nan, 0.4]]), "row 0"),

@@ -42,10 +42,6 @@ def label_of_no_class(path: Path, arrays: Arrays) -> None:
     np.savez(path, **arrays)
 
 
-def labels_as_column(path: Path, arrays: Arrays) -> None:
-    np.savez(path, **arrays | {"val_labels": arrays["val_labels"][:, None]})
-
-
 def empty(path: Path, arrays: Arrays) -> None:
     np.savez(path, **arrays | {"val_logits": arrays["val_logits"][:0], "val_labels": arrays["val_labels"][:0]})
 
@@ -81,7 +77,6 @@ BAD = {
     pickled: r"expected plain numeric arrays, got pickled objects in 'extra\.npy'.*; save arrays of numbers",
     nan: r"split 'val': expected finite logits .*, got NaN in row 7; ",
     label_of_no_class: r"split 'val': expected labels in \[0, 10\), got 10 in row 3; ",
-    labels_as_column: r"split 'val': expected labels of shape \(400,\), got shape \(400, 1\); ",
     empty: r"split 'val': expected at least one row of logits, got an empty split; ",
     one_class: r"split 'val': expected logits with K ≥ 2 classes, got K = 1; ",
     probs_as_logits: r"split 'val': expected logits, got rows that .* are probabilities; .*name the array probs",
@@ -275,7 +270,7 @@ def test_every_dialect_of_text_is_read(name: str, text: str, encoding: str, tmp_
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"0.1,0.9,1\n0.7,0.3,0\n", "logits_0,logits_1,label above them"),
+        (b"0.1,0.9,1\n0.7,0.3,0\n", "columns='columnA,columnB', label='columnC', kind='probs'"),
         (b"caf\xe9,th\xe9,label\n.1,.9,caf\xe9\n", "run: iconv -f WINDOWS-1252 -t UTF-8"),
     ],
 )

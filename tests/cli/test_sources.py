@@ -334,7 +334,7 @@ READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
         ("evaluate z.npy --labels y.npy", "run: calibrant evaluate z.npy --labels y.npy --kind logits"),
         ("evaluate s.csv --columns 'p_*' --label truth", "add --kind probs, or --kind logits"),
         ("evaluate s.csv --columns 'p_*' --label truth --kind logits", "use --kind probs --normalize"),
-        ("evaluate s.csv --columns 'p_*' --label truth --kind probs", "or add --normalize if they were rounded"),
+        ("evaluate s.csv --columns 'p_*' --label truth --kind probs", "--label truth --kind probs --normalize"),
         (
             "evaluate s.csv --columns 'q_*' --kind probs",
             "got id, p_cat, p_dog, p_eel, p_fox, truth; name some of these",

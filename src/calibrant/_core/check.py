@@ -6,6 +6,7 @@ a small part of a softmax.
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +17,8 @@ from calibrant.errors import InputError, Remedy
 
 T = TypeVar("T")
 
-PROBABILITY_TOLERANCE = 1e-4  # rows of float16 probabilities over 1,000 classes still sum to 1 within this
+PROBABILITY_TOLERANCE = 1e-4
+ROUNDING = 0.05  # of a row's sum: 20 classes rounded to two digits stay within it, and a softmax in float16 within .001
 SEVERAL_LABELS = "use MultiLabelPredictions for several labels a row"
 ADD_LABELS = Remedy(
     "pass labels (in a file: add the array labels)",
@@ -29,6 +31,7 @@ COUNTED_FROM_0 = Remedy(
     "count classes from 0, and name labels to skip with ignore_index",
     command="count classes from 0, and name labels to skip with --ignore-index",
 )
+MARKS = (-100, 255)  # what PyTorch and transformers, and masks of images, hold where there is no label
 _CHUNK_ROWS = 4096
 _CHUNK_VALUES = 1 << 22  # with 128k classes 4096 rows would be half a gigabyte, and their masks as many again
 
@@ -239,17 +242,16 @@ def check_probs(probs: Tensor) -> Tensor:
         off = (sums - 1).abs() > PROBABILITY_TOLERANCE
         if off.any():
             row = int(torch.nonzero(off)[0])
-            raise refuse(
-                "rows of probs that sum to 1",
-                f"{sums[row].item():.6g} in row {start + row}",
-                Remedy(
-                    "use from_logits if these are logits, MultiLabelPredictions if several labels can be true at once, or divide each "
-                    "row by its sum if it was rounded",
-                    command="name the array logits, add --multilabel if several labels can be true at once, or add --normalize if they "
-                    "were rounded",
-                    option="--multilabel",
-                ),
+            remedy = Remedy(
+                "use from_logits if these are logits, MultiLabelPredictions if several labels can be true at once, or divide each "
+                "row by its sum if it was rounded",
+                command="name the array logits, add --multilabel if several labels can be true at once, or add --normalize if they "
+                "were rounded",
+                option="--multilabel",
             )
+            if float((sums - 1).abs().max()) <= ROUNDING:
+                remedy = replace(remedy, reading=(("normalize", True),))
+            raise refuse("rows of probs that sum to 1", f"{sums[row].item():.6g} in row {start + row}", remedy)
         start += chunk.shape[0]
     return probs
 
@@ -273,6 +275,10 @@ def check_labels(
     labels = labels.to(torch.int64)
     if labels.numel() and not all(0 <= int(end) < classes for end in labels.aminmax()):
         row = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
+        if int(labels[row]) in MARKS and remedy is COUNTED_FROM_0:
+            mark = str(int(labels[row]))
+            unsure = f"count classes from 0, or, if {mark} marks rows to skip, "
+            remedy = Remedy(f"pass ignore_index={mark}", reading=(("ignore_index", mark),), before=unsure)
         raise refuse(
             f"labels in [0, {classes})",
             f"{int(labels[row])} in row {row}",

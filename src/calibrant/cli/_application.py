@@ -120,7 +120,8 @@ def for_command_line(error: CalibrantError) -> str:
 
 def _followed(remedy: Remedy) -> str:
     """Return what a person does at the command line: the typed command with more options, or words and the commands that have an option."""
-    if remedy.reading:
+    options = {"--" + name.replace("_", "-") for name, _ in remedy.reading}
+    if options and (options <= OPTIONS.get() or not remedy.command):  # of a command without them the words say it
         return remedy.before + _typed_with(dict(remedy.reading))
     if remedy.instead:
         old, new = remedy.instead

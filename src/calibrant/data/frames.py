@@ -63,8 +63,10 @@ class Frame:
         Raises:
             InputError: If a new name is taken.
         """
-        ending = "" if instead else suffix
-        if what in ("label", "top"):
+        taken = getattr(self.table, "column_names", None) or list(self.table.columns)  # Arrow's columns are no names
+        decided = what in ("label", "top")  # their names are Calibrant's, and may be those of other columns
+        ending = "" if instead and not (decided and {"predicted", "confidence"} & set(taken)) else suffix
+        if decided:
             found: dict[str, list[Any]] = {f"predicted{ending}": [self.names[one] for one in probs.argmax(axis=1)]}
             found |= {f"confidence{ending}": probs.max(axis=1).tolist()} if what == "top" else {}
         else:
@@ -75,7 +77,6 @@ class Frame:
             lists = len(names) == 1 and not self.single
             found = {names[0]: values.tolist()} if lists else dict(zip(names, values.T.tolist(), strict=True))
         gone = self.columns if instead else ()
-        taken = getattr(self.table, "column_names", None) or list(self.table.columns)  # Arrow's columns are no names
         if known := [name for name in found if name in taken and name not in gone]:
             remedy = Remedy("name another ending by suffix", command="name another ending by --suffix")
             raise InputError("new names of columns", f"{known[0]!r}, which the table has", remedy)

@@ -352,7 +352,11 @@ def in_rows(
         tensor = tensor.movedim(class_dim, -1)
         leading = tuple(tensor.shape[:-1])
         if labels is not None and labels.shape != leading:
+            shape = tuple(values.shape)
+            axes = [axis for axis in range(1, len(shape)) if shape[:axis] + shape[axis + 1 :] == tuple(labels.shape)]
             remedy = Remedy("check class_dim", command="check --class-dim")
+            if len(axes) == 1:  # the one axis beside which the labels fit
+                remedy = Remedy(f"pass class_dim={axes[0]}", reading=(("class_dim", str(axes[0])),))
             raise refuse(f"labels of shape {leading}", f"{tuple(labels.shape)}", remedy)
         labels = None if labels is None else labels.reshape(-1)
         tensor = tensor.reshape(-1, tensor.shape[-1])

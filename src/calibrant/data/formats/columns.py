@@ -3,6 +3,7 @@
 import fnmatch
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -21,6 +22,8 @@ _ROLES = re.compile("|".join([*SCORES, *LABELS, "label_ids|groups?|pred|decision
 _CLASS_FIELDS = ("label", "class", "category", "name")  # of lists of {label, score}
 _SCORE_FIELDS = ("score", "prob", "probability", "confidence")
 _SPREAD = re.compile(r"((?:[^_]+_)*?)(logits?|probs?)_(\d+)")
+_UNTITLED = re.compile(r"column[A-Z]+")  # as columns of a file without a title are called, which name no classes
+_REPEATED = re.compile(r"(.*) \(\d+\)")  # as the second of two columns of one name is called
 _HEADERS = {".csv": 1, ".tsv": 1, ".jsonl": 0}  # lines above the first row
 _NUMBER = re.compile(r"(.*?)(\d+)(\D*)")  # also P(1): what stands behind the number is part of the name
 
@@ -41,13 +44,24 @@ class Classes:
     @classmethod
     def of(cls, columns: Sequence[str], *parts: tuple[str, ...]) -> "Classes":
         """Return what the columns, one a class, say; ``parts`` come before what is made of their names."""
-        spellings = dict.fromkeys([*parts, *_spellings(columns)])
+        untitled = all(map(_UNTITLED.fullmatch, columns))
+        spellings = {} if untitled else dict.fromkeys([*parts, *_spellings(columns)])
         return cls(tuple(spellings), numbers_of(columns)) if len(columns) > 1 else cls()
 
     def spelling(self, labels: Iterable[str], *, given: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the first spelling that has every one of ``labels``, those ``given`` before the columns'; or nothing."""
-        wanted = set(labels)
-        return next((one for one in (given, *self.spellings) if one and wanted <= set(one)), ())
+        """Return the first spelling that has every one of ``labels``, those ``given`` before the columns'; or nothing.
+
+        One that has them exactly goes before one that has them in another case, or with other spaces around them.
+        """
+        known, wanted = [one for one in (given, *self.spellings) if one], set(labels)
+        alike = [one for one in known if len(set(map(folded, one))) == len(one)]
+        exact = next((one for one in known if wanted <= set(one)), ())
+        return exact or next((one for one in alike if set(map(folded, wanted)) <= set(map(folded, one))), ())
+
+
+def folded(name: str) -> str:
+    """Return a class's name without what spreadsheets and databases change: case, spaces around it, composed accents."""
+    return unicodedata.normalize("NFC", name).strip().casefold()
 
 
 def _spellings(columns: Sequence[str]) -> list[tuple[str, ...]]:
@@ -89,6 +103,11 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
         spread = spread_columns(names)
         classes = Classes(numbers=numbers_of(next(iter(spread.values()), [])))
     used = {name for group in spread.values() for name in group}
+    for name in names:
+        twice = _REPEATED.fullmatch(name)
+        part = name in used or name == layout.label or (twice and stem_and_name(twice[1])[1] in (*SCORES, *LABELS))
+        if part and twice and twice[1] in names:
+            raise FileFormatError("distinct column names", f"{twice[1]!r} twice in {shown(path)}", "rename one of them")
     arrays: dict[str, Array] = {}
     for kind, group in spread.items():
         if not kind:
@@ -110,6 +129,10 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
         column = table.column(name)
         if stem_and_name(name)[1] in LABELS or name == layout.label:
             column = _without_blanks(column)
+            role = role and layout.missing is None
+            if role and column.null_count < len(column):
+                drop = Remedy.read(missing="drop").after("fill in the values, or leave these rows out: ")
+                refuse_empty(column, name, path, first=first, remedy=drop)
         arrays[name] = column_array(column, name, path, strict=role, first=first)
     return arrays, classes
 
@@ -331,7 +354,14 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(shown_names if len(shown_names) <= 12 else [*shown_names[:9], "…", *shown_names[-2:]])
 
 
-def refuse_empty(column: Any, name: str, path: Path, *, first: int = 0) -> None:
+def refuse_empty(
+    column: Any,
+    name: str,
+    path: Path,
+    *,
+    first: int = 0,
+    remedy: str | Remedy = "fill in the values or drop these rows",
+) -> None:
     """Raise if a column has empty cells, naming the first.
 
     Args:
@@ -339,6 +369,7 @@ def refuse_empty(column: Any, name: str, path: Path, *, first: int = 0) -> None:
         name: Its name.
         path: Its file.
         first: The number of its first row in the file, for a table that is read in pieces.
+        remedy: What to do about it.
 
     Raises:
         FileFormatError: If there is one.
@@ -348,7 +379,7 @@ def refuse_empty(column: Any, name: str, path: Path, *, first: int = 0) -> None:
     row = first + int(np.flatnonzero(np.asarray(column.is_null()))[0])
     others = f" and {column.null_count - 1:,} more" if column.null_count > 1 else ""
     got = f"an empty cell in the column {name!r} at {_place(row, path)} of {shown(path)}{others} (columns without nulls are needed)"
-    raise FileFormatError("a value in every row", got, "fill in the values or drop these rows")
+    raise FileFormatError("a value in every row", got, remedy)
 
 
 def _refuse_text(column: Any, name: str, path: Path, *, first: int = 0) -> None:

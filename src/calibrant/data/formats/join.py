@@ -55,10 +55,7 @@ def align(
     place = {name: row for row, name in enumerate(theirs)}
     missing = [name for name in ours if name not in place]
     if missing and (layout.missing is None or len(missing) == len(ours)):
-        remedy = Remedy(
-            "add them, or pass missing='drop' to leave these rows out",
-            command="add them, or leave these rows out by --missing drop",
-        )
+        remedy = Remedy.read(missing="drop").after("add them, or leave these rows out: ")
         got = f"none for {len(missing):,} of {len(ours):,} rows ({missing[0]!r}) in {shown(labels.path)}"
         raise InputError(f"a label for every {key!r} of {shown(path)}", got, remedy)
     spare = len(theirs) - len(ours) + len(missing)

@@ -67,6 +67,11 @@ def kind_of_values(values: Array) -> str | None:
     return "probs" if within(values) or are_percentages(values) else "logits"
 
 
+def needs_no_rest(values: Array) -> bool:
+    """Say whether these columns (N, K) are the probabilities of all classes, but for their rounding."""
+    return within(values) and bool((np.abs(values.sum(axis=1) - 1) <= TOLERANCE).all())
+
+
 def needs_sums(values: Array, kind: str | None) -> bool:
     """Say whether rows of probabilities must be divided by their sums."""
     return kind is None or (kind == "probs" and values.ndim == 2 and values.shape[1] > 1 and not agree(kind, values))

@@ -12,7 +12,7 @@ import numpy as np
 
 from calibrant._core.files import Array
 from calibrant._core.paths import shown
-from calibrant.data.formats.columns import Classes, is_text
+from calibrant.data.formats.columns import Classes, folded, is_text
 from calibrant.data.formats.layout import KINDS, LABELS, Layout, stem_and_name
 from calibrant.errors import InputError, Remedy
 
@@ -21,6 +21,7 @@ _RIGHT = re.compile(r"acc|correct|is_correct|right|hit", re.IGNORECASE)
 # Share of rows that must agree. Decisions among three classes or more are the largest score but for ties; of two classes they
 # may be taken at any threshold, so only a reversed reading is told from them.
 _AGREE = {True: 0.5, False: 0.95}
+_INTEGER = re.compile(r"[-+]?\d{1,18}")
 _OPPOSITES = {"false": "true", "0": "1", "no": "yes", "f": "t", "n": "y", "neg": "pos", "negative": "positive"}
 
 
@@ -33,7 +34,11 @@ def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path) -
     if labels.ndim == 2 and labels.dtype.kind in "biuf" and _is_one_hot(labels):
         return np.asarray(labels.argmax(axis=1), dtype=np.int64)
     if is_text(labels):
-        return _by_name(labels.astype(str), layout, classes, path)
+        texts = labels.astype(str)
+        found = texts.reshape(-1).tolist()
+        if layout.class_names or classes.spelling(found) or not all(map(_INTEGER.fullmatch, found)):
+            return _by_name(texts, layout, classes, path)
+        labels = texts.astype(np.int64)  # "0" and "2", or "001" beside prob_001: numbers that a file keeps as text
     if labels.dtype == bool:
         return _of_booleans(labels, layout, classes)
     if labels.dtype.kind == "f" and np.array_equal(
@@ -180,7 +185,7 @@ def _by_number(labels: Array, numbers: Sequence[int], path: Path) -> Array:
 
 def _integers(names: Sequence[str]) -> tuple[int, ...]:
     """Return names such as "-1", "1" or "10", "2" as numbers, or nothing if one is none."""
-    numbers = tuple(int(name) for name in names if re.fullmatch(r"[-+]?\d{1,18}", name))
+    numbers = tuple(int(name) for name in names if _INTEGER.fullmatch(name))
     return numbers if len(set(numbers)) == len(names) else ()
 
 
@@ -196,7 +201,8 @@ def encode_pair(pred: Array, labels: Array, layout: Layout) -> tuple[Array, Arra
 
 
 def _coded(labels: Array, index: Mapping[Any, int]) -> Array:
-    coded = [index[one] for one in labels.reshape(-1).tolist()]
+    alike = {folded(name): place for name, place in index.items() if isinstance(name, str)}
+    coded = [index[one] if one in index else alike[folded(one)] for one in labels.reshape(-1).tolist()]
     return np.array(coded, dtype=np.int64).reshape(labels.shape)
 
 
@@ -238,5 +244,5 @@ def _decided(values: Array, classes: Classes, names: tuple[str, ...], count: int
         index = {name: at for at, name in enumerate(classes.spelling(values.tolist(), given=names))}
     else:
         index = {number: at for at, number in enumerate(classes.numbers or range(count))}
-    known = values.dtype.kind in "iufOUS" and set(np.unique(values).tolist()) <= index.keys()
+    known = is_text(values) or (values.dtype.kind in "iuf" and set(np.unique(values).tolist()) <= index.keys())
     return _coded(values, index) if index and known else None

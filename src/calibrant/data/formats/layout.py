@@ -6,21 +6,21 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-from calibrant._core.check import refuse, shown
+from calibrant._core.check import ROUNDING, refuse, shown
 from calibrant._core.constraints import Text, takes
 from calibrant._core.paths import as_path
 
 ARRAYS = (".npz", ".safetensors", ".npy", ".pt", ".pth")
 TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".json", ".xlsx")
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # around text: scores.csv.gz
-_SYNONYMS = {".ndjson": ".jsonl"}
+_SYNONYMS = {".ndjson": ".jsonl", ".txt": ".csv", ".tab": ".tsv"}
 READABLE = (*ARRAYS, *TABLES)
 KINDS = ("logits", "probs")
 REST = "one-vs-rest"  # the kind of scores between 0 and 1 of which each has a classifier of its own
 SCORES = ("logits", "probs", "conf")
 LABELS = ("labels", "label")
 SPLITS = {"train", "val", "valid", "validation", "dev", "calibration", "test", "eval", "holdout"}
-TOLERANCE = 0.05  # of a row's sum, under normalize: 20 classes rounded to two digits stay within it
+TOLERANCE = ROUNDING  # of a row's sum, under normalize
 
 
 class Reading(TypedDict, total=False):
@@ -51,7 +51,7 @@ class Layout:
         class_names: Names of the classes in order, for labels that are text.
         on: The column that names each row in the file and in ``labels``; None finds it.
         positive: The value of the label that one score a row is the probability, or logit, of.
-        missing: "drop" leaves out rows that have no label in ``labels``; None refuses them.
+        missing: "drop" leaves out rows without a label, in ``labels`` or in the file itself; None refuses them.
         one_vs_rest: Whether ``normalize`` takes sums of any size, as scores of one-vs-rest classifiers have them.
     """
 
@@ -75,10 +75,8 @@ class Layout:
             InputError: For an argument of another type or value.
         """
         given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
-        for name in ("on", "missing"):
-            if name in given and "labels" not in given:
-                remedy = f"pass labels, or leave {name} out"
-                raise refuse(f"{name} beside labels in a file of their own", "no such file", remedy)
+        if "on" in given and "labels" not in given:
+            raise refuse("on beside labels in a file of their own", "no such file", "pass labels, or leave on out")
         if "labels" in given:
             as_path(given["labels"], name="labels")
         if "positive" in given:

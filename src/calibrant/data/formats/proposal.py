@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ from calibrant._core.files import Array
 from calibrant._core.paths import shown
 from calibrant.data.formats.columns import Classes, by_number, column_array, is_list, is_text, spread_columns
 from calibrant.data.formats.join import is_key
-from calibrant.data.formats.kinds import agree, kind_of_values, needs_sums, within
+from calibrant.data.formats.kinds import agree, kind_of_values, needs_no_rest, needs_sums, within
 from calibrant.data.formats.labels import can_label, is_single, likely_positive
 from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, Layout, stem_and_name
 from calibrant.errors import FileFormatError, Remedy
 
-_LOGITS = "logits?|raw_?formula_?val"  # the second is CatBoost's
+_LOGITS = "logits?|raw_?formula_?val|log_?proba?|log_?probabilit(?:y|ies)"  # the second is CatBoost's; log p is a logit
 _PROBS = r"p|pr|probs?|proba|probabilit(?:y|ies)|posterior|conf(?:idence)?|softmax|\.pred"  # the last is tidymodels'
 # "prob_cat", "P(1)", "pred_proba_cat", "Probability:Class=cat", "p0": words before, the mark of the kind, and the class
 _MARKED = re.compile(
@@ -44,12 +45,15 @@ _LISTED = (  # lists of classes beside lists of their scores
     re.compile(r"(top(_?k|_?\d+)?_)?(probs|probabilities|scores|confidences)"),
 )
 _CLASS_COLUMN = {"class", "class_name", "category", "class_id", "level"}  # of a table with a row for each class
+_MELTED = ("variable", "value")  # the names that pandas and Polars give where none are chosen
 # What the true class is called, and names that are also given to other things, in the order of how often that is so.
 _TRUE = re.compile(
     r"y_(true|test)|truth|ground_truth|gold|actual|observed|obs|_from_|"
     r"(true|actual|observed|gold|real|ground_truth|expected|reference)_(y|labels?|class(es)?|category|target)"
 )
 _NO_LABEL = re.compile(r"(.*_)?(fold|split|cluster|groups?|decision|seed|weights?)|feature:.*")
+_SUMMARIES = {"max", "min", "margin", "gap", "entropy", "mean", "std", "sum", "top", "top1"}
+ONE_HOT = "the column of 1"  # of the true classes, a column each: what a reading says of them
 _PERHAPS = ("target", "targets", "true", "y", "label_id", "answer", "class", *LABELS)
 
 
@@ -176,6 +180,13 @@ def plain_cells(table: Any) -> Any:
                     table = table.set_column(at, name, pa.array(made))
                 except (pa.ArrowInvalid, pa.ArrowTypeError):
                     continue  # cells of several kinds stay text
+    for at, field in enumerate(table.schema):
+        if pa.types.is_map(field.type):  # DuckDB's and Spark's: the class and its probability
+            rows = [None if row is None else dict(row) for row in table.column(at).to_pylist()]
+            keys = sorted({str(key) for row in rows if row is not None for key in row})
+            cells = [None if row is None else {str(key): value for key, value in row.items()} for row in rows]
+            kind = pa.struct([(key, field.type.item_type) for key in keys])
+            table = table.set_column(at, field.name, pa.array(cells, kind)) if keys else table
     mixed = [
         f.name
         for f in table.schema
@@ -314,7 +325,27 @@ def _values(table: Any, names: Sequence[str]) -> Array:
     return values[~np.isnan(values).any(axis=1)] if values.dtype.kind == "f" else values
 
 
+def _classes_alone(kind: str | None, chosen: list[str], values: Array) -> tuple[list[str], Array]:
+    """Return the columns without one or two that sum up the others (``prob_max``, ``prob_margin``), and their values.
+
+    Of probabilities these are the ones without which rows sum to 1; of logits they are known by their names alone.
+    """
+    if kind == "logits":
+        kept = [at for at, name in enumerate(chosen) if plain_name(name).rpartition("_")[2] not in _SUMMARIES]
+    else:
+        width = values.shape[1] if values.ndim == 2 else 0
+        sets = [gone for count in (0, 1, 2) for gone in combinations(range(width), count)] if 2 < width < 30 else []
+        few = values[:256]  # a set that these rows refuse, as nearly all are, is not tried on all rows
+        left = ([at for at in range(width) if at not in gone] for gone in sets if width - len(gone) > 1)
+        sums = [one for one in left if all(needs_no_rest(rows[:, one]) for rows in (few, values))]
+        kept = sums[0] if len(sums) == 1 else list(range(width))
+    alone = 1 < len(kept) < len(chosen)
+    return ([chosen[at] for at in kept], values[:, kept]) if alone else (chosen, values)
+
+
 def _suggested(table: Any, layout: Layout, chosen: Sequence[str], values: Array) -> Proposal:
+    if layout.kind != "logits" and kind_of_values(values) is None:
+        chosen, values = _classes_alone("probs", list(chosen), values)
     kind = layout.kind or kind_of_values(values)
     sums = layout.normalize or needs_sums(values, kind)
     made = replace(layout, columns=tuple(chosen), kind=kind or "probs", normalize=sums, one_vs_rest=kind is None)
@@ -341,6 +372,9 @@ def _marked(table: Any, layout: Layout) -> Proposal | None:
         return None
     ((kind, _), chosen) = next(iter(families.items()))
     values = _inner(table, chosen[0]) if _nested(table, chosen[0]) else _values(table, chosen)
+    alone = _classes_alone(kind, chosen, values)[0] if kind == "logits" else chosen
+    if alone != chosen:
+        return _suggested(table, replace(layout, kind=kind), alone, _values(table, alone))
     if agree(kind, values):
         return Proposal(replace(layout, columns=tuple(chosen), kind=kind), table)
     return _suggested(table, layout, chosen, values) if values.size else None
@@ -484,6 +518,10 @@ def _long(table: Any, layout: Layout) -> Proposal | None:
     probs = [name for name in _floats(table, layout) if _ALONE.fullmatch(name) or name.casefold() == "score"]
     held = [names[name] for name in names if name in _CLASS_COLUMN]
     keys = [name for name in table.column_names if is_key(name) and name not in held]
+    if not probs and not held and set(_MELTED) <= names.keys():  # prob_cat, prob_dog … in rows
+        said = [_MARKED.fullmatch(str(one)) for one in table.column(names[_MELTED[0]]).unique().to_pylist()]
+        if all(one is not None and not one["logits"] for one in said):
+            held, probs = [names[_MELTED[0]]], [names[_MELTED[1]]]
     if len(probs) != 1 or len(held) != 1 or not keys:
         return None
     key, column = (np.asarray(table.column(name).to_pylist(), dtype=object).astype(str) for name in (keys[0], held[0]))
@@ -495,7 +533,9 @@ def _long(table: Any, layout: Layout) -> Proposal | None:
     values = np.full((len(first), len(classes)), np.nan)
     values[place, code] = column_array(table.column(probs[0]), probs[0], Path(), strict=False)
     others = [name for name in table.column_names if name not in (probs[0], held[0])]
-    return _wide(table.select(others).take(np.sort(first)), layout, probs[0], classes.tolist(), values)
+    parts = [matched["part"] for one in classes.tolist() if (matched := _MARKED.fullmatch(one))]
+    spelled = parts if held[0].casefold() == _MELTED[0] and len(set(parts)) == len(classes) else classes.tolist()
+    return _wide(table.select(others).take(np.sort(first)), layout, probs[0], spelled, values)
 
 
 def _unsaid(table: Any, layout: Layout) -> Proposal | None:
@@ -525,7 +565,34 @@ def _with_label(found: Proposal) -> Proposal:
         flat = [name for name in names if not _nested(found.table, name) and not _is_decided(name)]
         held = {name: column_array(found.table.column(name), name, Path(), strict=False) for name in flat}
         others = [name for name, values in held.items() if _few_values(values, max(len(layout.columns), 2))]
-    return replace(found, layout=replace(layout, label=label_among(names, others)))
+    label = label_among(names, others)
+    if label is not None or not layout.columns:
+        return replace(found, layout=replace(layout, label=label))
+    if (one_hot := _one_hot(found)) is None:
+        return found
+    return replace(found, table=one_hot, layout=replace(layout, label=ONE_HOT))
+
+
+def _one_hot(found: Proposal) -> Any:
+    """Return the table with a column of the true classes, where it has them as a 0 or a 1 for each class; else None."""
+    import pyarrow as pa
+
+    table, chosen = found.table, found.layout.columns
+    parts = [set(one) for one in Classes.of(chosen).spellings]
+    whole = [field.name for field in table.schema if pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)]
+    groups: dict[str, dict[str, str]] = {}
+    for name in (one for one in whole if one not in chosen):
+        for part in {part for some in parts for part in some if name.endswith(part) and name != part}:
+            groups.setdefault(name.removesuffix(part), {})[part] = name
+    for group in groups.values():
+        order = next((one for one in Classes.of(chosen).spellings if set(one) == set(group)), ())
+        if order and len(order) > 1:
+            cells = np.stack(
+                [np.asarray(table.column(group[part]).to_pylist(), dtype=object) for part in order], axis=1
+            )
+            if np.isin(cells, (0, 1)).all() and (cells.sum(axis=1) == 1).all():
+                return table.append_column(ONE_HOT, pa.array([order[at] for at in cells.argmax(axis=1)]))
+    return None
 
 
 def _is_measure(found: Proposal, name: str) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from calibrant._core.files import Array, read_metadata, read_text
 from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats import proposal
-from calibrant.data.formats.columns import Classes, arrays_of_table, is_text, numbers_of, score_columns
+from calibrant.data.formats.columns import Classes, arrays_of_table, folded, is_text, numbers_of, score_columns
 from calibrant.data.formats.join import Labels, align, is_key
 from calibrant.data.formats.kinds import are_percentages, refuse_other_kinds, within
 from calibrant.data.formats.labels import (
@@ -78,6 +78,7 @@ class Named:
         off: How far the sums of rows were from 1 at most before ``normalize`` divided by them; None without it.
         class_names: The names of the classes, where the file or the layout gives them.
         matched: Whether labels were text, matched to names.
+        respelled: Which labels name a class in another case or with other spaces, in words; or nothing.
         receipt: How labels were matched to names and to another file's rows, now or when the file was written.
         joined: Whether another file's labels were laid beside the rows just now.
         proposed: As what a file is read whose names are not Calibrant's own, in words; empty for others.
@@ -90,6 +91,7 @@ class Named:
     class_names: tuple[str, ...] = ()
     matched: bool = False
     proposed: str = ""
+    respelled: str = ""
     receipt: Receipt = field(default_factory=Receipt)
     joined: bool = False
     frame: Frame | None = None
@@ -99,7 +101,7 @@ class Named:
     def notes(self) -> tuple[str, ...]:
         """Sentences on what was changed, and on how two files were joined."""
         off = () if self.off is None else (normalized_note(self.off),)
-        return tuple(filter(None, (self.proposed, *off, self.receipt.joined if self.joined else "")))
+        return tuple(filter(None, (self.proposed, self.respelled, *off, self.receipt.joined if self.joined else "")))
 
 
 def normalized_note(off: float) -> str:
@@ -225,13 +227,23 @@ def named_of(
     arrays = _encoded(arrays, replace(layout, class_names=names), classes, place)
     if layout.columns:  # their order is open to doubt, that of an array's axis is not
         refuse_contradictions(arrays, classes, names, place)
+    strange = sorted({one for values in text for one in values.reshape(-1).tolist()} - set(matched)) if matched else []
+    alike = [name for name in matched if strange and folded(name) == folded(strange[0])]
+    respelled = f"labels such as {strange[0]!r} taken as {alike[0]!r}" if alike else ""
     receipt = Receipt(_counts(text, arrays, matched), joined)
     receipt = receipt if receipt.matched or joined or kept is None else kept
     arrays, off = _normalized(arrays, layout, place)
     add_label = proposal.unnamed_labels(arrays, replace(layout, class_names=names), classes)
     # parted last: up to here one array of each meaning stands for the rows of all splits
     return Named(
-        _by_split(arrays), off, names or matched, bool(text), receipt=receipt, joined=bool(joined), add_label=add_label
+        _by_split(arrays),
+        off,
+        names or matched,
+        bool(text),
+        respelled=respelled,
+        receipt=receipt,
+        joined=bool(joined),
+        add_label=add_label,
     )
 
 
@@ -365,7 +377,24 @@ def _with_labels(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple
             rows = len(found)
             arrays = {name: one[found] if one.shape[:1] == (rows,) else one for name, one in arrays.items()}
         return {**arrays, stem + "labels": values}, joined
-    return arrays, ""
+    return (arrays, "") if layout.missing is None else _without_unlabelled(arrays)
+
+
+def _without_unlabelled(arrays: dict[str, Array]) -> tuple[dict[str, Array], str]:
+    """Return ``arrays`` without the rows whose label is empty, and how many these were in words."""
+    found, dropped, rows = dict(arrays), 0, 0
+    for name in _labels_of(arrays):
+        stem, values = stem_and_name(name)[0], arrays[name]
+        kept = np.array([one is not None and one == one for one in values.tolist()])  # NaN is not itself
+        if values.ndim != 1 or not kept.any():  # labels of positions, or none at all: no rows of a table with gaps
+            continue
+        dropped, rows = dropped + int((~kept).sum()), rows + len(kept)
+        # what beside text holds an empty cell is an array of objects, which has a type of its own again without it
+        found[name] = values[kept] if is_text(values[kept]) else np.array(values[kept].tolist())
+        for other, one in arrays.items():
+            if other != name and other.startswith(stem) and one.shape[:1] == kept.shape:
+                found[other] = one[kept]
+    return found, f"{dropped:,} of {rows:,} rows without a label dropped" if dropped else ""
 
 
 def _read_labels(place: Path, layout: Layout) -> Labels:
@@ -410,8 +439,14 @@ def _encoded(arrays: dict[str, Array], layout: Layout, classes: Classes, place: 
         elif scores is not None and is_single(scores) and is_text(values) and not layout.class_names:
             refuse_unnamed_positive(values, scores, place)
         elif stem + "conf" not in arrays:
-            found[name] = encode_labels(values, layout, classes, place)
-    return found
+            signs = scores is not None and is_single(scores) and values.dtype.kind in "if"
+            signed = signs and set(np.unique(values).tolist()) == {-1, 1}
+            found[name] = (values > 0).astype(np.int64) if signed else encode_labels(values, layout, classes, place)
+    # one sigmoid a row, (N, 1) as Keras has it, is what (N,) is, and labels likewise
+    one = [name for name in _labels_of(arrays) if found[name].shape[1:] == (1,)]
+    scored = [name for name in found if stem_and_name(name)[1] in KINDS]
+    one += scored if all(found[name].shape[1:] == (1,) for name in scored) else []
+    return found | {name: found[name][:, 0] for name in one}
 
 
 def _counts(text: list[Array], arrays: dict[str, Array], names: tuple[str, ...]) -> dict[str, int]:

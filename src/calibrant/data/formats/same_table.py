@@ -14,7 +14,15 @@ from calibrant._core.paths import atomic_write, shown
 from calibrant.data.formats.columns import arrays_of_table, score_columns
 from calibrant.data.formats.layout import LABELS, TABLES, Layout, stem_and_name, suffix_of
 from calibrant.data.formats.reading import SPLIT, frame_of, named_of, understand
-from calibrant.data.formats.tables import content_of, dialect_of, need_openpyxl, read_table
+from calibrant.data.formats.tables import (
+    batches_of,
+    content_of,
+    dialect_of,
+    distinct,
+    need_openpyxl,
+    read_table,
+    table_sheet,
+)
 from calibrant.data.formats.writing import compressed, without_formula, write_table
 from calibrant.data.frames import Frame
 from calibrant.errors import InputError
@@ -33,7 +41,7 @@ def read_score_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[str, Ar
     """
     if suffix_of(path) not in TABLES or path.is_dir():
         return None
-    layout = replace(layout, label=None, labels=None, on=None, positive=None)
+    layout = replace(layout, label=None, labels=None, on=None, positive=None, missing=None)
     whole = read_table(path)
     kept = [
         name for name in whole.column_names if name != SPLIT and stem_and_name(name)[1] not in (*LABELS, "label_ids")
@@ -81,7 +89,13 @@ def write_same_table(
             table = table.set_column(table.column_names.index(name), name, made)
         else:
             table = table.append_column(name, made)
-    write_table(target, table.drop_columns([name for name in gone if name not in columns]))
+    table = table.drop_columns([name for name in gone if name not in columns])
+    if old in (".parquet", ".arrow", ".feather") and not path.is_dir():  # a name that stands there twice is so again
+        held = next(batches_of(path)).schema.names
+        table = table.rename_columns(
+            [dict(zip(given.table.column_names, held, strict=False)).get(one, one) for one in table.column_names]
+        )
+    write_table(target, table)
 
 
 def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: set[str]) -> None:
@@ -90,7 +104,7 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
     text = content_of(path).decode(dialect.encoding)
     mark, text = ("\ufeff" if text.startswith("\ufeff") else ""), text.removeprefix("\ufeff")
     rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=dialect.delimiter) if row]
-    header, body = rows[0], rows[1:]
+    header, body = list(dialect.names), rows[dialect.titles :]
     if len(body) != table.num_rows or header != table.column_names:
         raise InputError(
             f"{table.num_rows:,} rows under {len(table.column_names)} names in {shown(path)}",
@@ -107,13 +121,16 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
 
     def _new(name: str, place: int) -> str:
         value = columns[name][place]
-        written = json.dumps(value) if isinstance(value, list) else without_formula(str(value))
-        return written.replace(".", dialect.decimal) if isinstance(value, float) else written
+        if isinstance(value, float):  # −inf, the logit of p = 0, is a number too
+            return str(value).replace(".", dialect.decimal)
+        return json.dumps(value) if isinstance(value, list) else without_formula(str(value))
 
     with atomic_write(target) as file, compressed(file, target) as packed:
         out = io.StringIO()
         writer = csv.writer(out, delimiter=dialect.delimiter, lineterminator="\n")
-        writer.writerow(cells(header, str))
+        for at, title in enumerate(rows[: dialect.titles]):  # each name as it stands there, one that occurs twice too
+            kept = [cell for name, cell in zip(header, title, strict=True) if _stays(name)]
+            writer.writerow([*kept, *("" if at else name for name in columns if name not in header)])
         packed.write((mark + out.getvalue()).encode(dialect.encoding))
         for place, row in enumerate(body):
             out = io.StringIO()
@@ -138,32 +155,34 @@ def _write_lines(path: Path, table: Any, target: Path, columns: Columns, gone: s
 
 
 def _write_json(path: Path, table: Any, target: Path, columns: Columns, gone: set[str]) -> None:
-    """Write rows as objects or columns as lists as they were; other layouts as rows."""
+    """Write rows as objects or as lists beside their names, or columns as lists or by key, as they were; other layouts as rows."""
     try:
         found = json.loads(content_of(path).decode("utf-8-sig"))
     except json.JSONDecodeError:  # lines in a file called .json
         _write_lines(path, table, target, columns, gone)
         return
-    if isinstance(found, dict) and all(
-        isinstance(cells, list) and len(cells) == table.num_rows for cells in found.values()
-    ):
-        made: Any = {name: cells for name, cells in found.items() if name not in gone or name in columns} | dict(
-            columns
-        )
+    names, rows = table.column_names, found if isinstance(found, list) else []
+    made: Any
+    if isinstance(found, dict) and set(names) <= found.keys():
+        keys = [list(cells) for cells in found.values() if isinstance(cells, dict)]
+        new = {name: dict(zip(keys[0], values, strict=True)) if keys else values for name, values in columns.items()}
+        made = {name: cells for name, cells in found.items() if name not in gone or name in columns} | new
+    elif not all(isinstance(row, dict) for row in rows) or not rows:
+        made = [_with(row, place, columns, gone) for place, row in enumerate(table.to_pylist())]
+        if isinstance(found, dict) and found.get("columns") == names:  # pandas' split, a W&B table
+            made = found | {"columns": list(made[0]), "data": [list(row.values()) for row in made]}
     else:
-        objects = isinstance(found, list) and all(isinstance(row, dict) for row in found)
-        rows = found if objects else table.to_pylist()
         made = [_with(row, place, columns, gone) for place, row in enumerate(rows)]
     with atomic_write(target) as file, compressed(file, target) as packed:
         packed.write(json.dumps(made, ensure_ascii=False, default=str).encode())
 
 
 def _write_sheet(path: Path, table: Any, target: Path, columns: Columns, gone: set[str]) -> None:
-    """Write the workbook with new cells in its first sheet; what else is in it stays, formulas as they are."""
+    """Write the workbook with new cells in the sheet that was read; what else is in it stays, formulas as they are."""
     book = need_openpyxl().load_workbook(path)
-    sheet = book.worksheets[0]
+    sheet = table_sheet(book)
     rows = [row for row in sheet.iter_rows() if any(cell.value is not None for cell in row)]
-    header = ["" if cell.value is None else str(cell.value) for cell in rows[0]]
+    header = distinct(["" if cell.value is None else str(cell.value) for cell in rows[0]])
     if len(rows) - 1 != table.num_rows or header != table.column_names:
         raise InputError(f"{table.num_rows:,} rows in {shown(path)}", f"{len(rows) - 1:,}", "write .csv")
     places = {name: at + 1 for at, name in enumerate(header)}

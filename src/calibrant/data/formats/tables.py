@@ -2,11 +2,12 @@
 
 import csv
 import io
+import itertools
 import json
 import re
 import shlex
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ class Dialect:
     decimal: str = "."
     encoding: str = "utf-8"
     text: tuple[str, ...] = ()  # columns with numbers such as 007, which are names
+    names: tuple[str, ...] = ()  # of the columns: those of the first line, made distinct, or of a file without a title
+    titles: int = 1  # the lines that hold them: two of a table of pandas with two levels of columns
 
 
 def table_files(path: Path) -> list[Path]:
@@ -87,9 +90,8 @@ def read_table(path: Path) -> Any:
                 f"{names[:8]} in {shown(file.name)}, others in {shown(files[0].name)}",
                 "read them one by one",
             )
-        if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise FileFormatError("distinct column names", f"{twice!r} twice in {shown(file)}", "rename one of them")
+    if len(set(tables[0].column_names)) < tables[0].num_columns:  # Arrow drops what a file says of itself on the way
+        tables = [table.rename_columns(distinct(table.column_names)) for table in tables]
     whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     if whole.num_rows == 0:
         raise FileFormatError("at least one row", f"none in {shown(path)}", "save one row a prediction")
@@ -214,14 +216,29 @@ def dialect_of(path: Path) -> Dialect:
         found = found[:200]
         if len({len(row) for row in found}) == 1 and len(found[0]) > (len(rows[0]) if rows else 0):
             rows, delimiter = found, sign
-    if rows:
-        _check_header(rows[0], path)
+    titles = _titles(rows) if rows else 1
+    if rows and titles:
+        names = distinct(["_".join(filter(None, parts)) for parts in zip(*rows[:titles], strict=True)])
+    else:  # as a spreadsheet calls them, since numbers would be taken for those of classes
+        names = [f"column{_letters(at)}" for at in range(len(rows[0]) if rows else 0)]
+    rows = [names, *rows[titles:]] if rows else rows
     cells = [cell for row in rows[1:] for cell in row]
     # "0,9" is a number only where commas do not part the columns, and no cell has a point for it
     commas = delimiter != "," and any(re.fullmatch(r"-?\d+,\d+(e-?\d+)?", cell, re.IGNORECASE) for cell in cells)
     points = any(re.fullmatch(r"-?\d+\.\d+", cell) for cell in cells)
     coded = [name for name, *column in zip(*rows, strict=True) if any(re.fullmatch(r"0\d+", one) for one in column)]
-    return Dialect(delimiter, "," if commas and not points else ".", encoding, tuple(coded))
+    return Dialect(delimiter, "," if commas and not points else ".", encoding, tuple(coded), tuple(names), titles)
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return names of which a later one of two gets a number, note and note (2); the rest as they are."""
+    found: dict[str, None] = {}
+    for name in names:
+        numbered = (f"{name} ({count})" for count in itertools.count(2))
+        found[name if name not in found else next(one for one in numbered if one not in found and one not in names)] = (
+            None
+        )
+    return list(found)
 
 
 def _csv_reader(path: Path, *, block: int) -> Any:
@@ -231,7 +248,13 @@ def _csv_reader(path: Path, *, block: int) -> Any:
     dialect = dialect_of(path)
     return pyarrow.csv.open_csv(
         opened(path),
-        pyarrow.csv.ReadOptions(block_size=block, encoding=dialect.encoding),
+        pyarrow.csv.ReadOptions(
+            block_size=block,
+            encoding=dialect.encoding,
+            column_names=dialect.names or None,
+            # with names given Arrow takes the first line for rows
+            skip_rows_after_names=dialect.titles if dialect.names else 0,
+        ),
         # texts beside the scores hold line breaks within quotes; Arrow takes these for ends of rows unless told
         pyarrow.csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
         pyarrow.csv.ConvertOptions(
@@ -240,16 +263,28 @@ def _csv_reader(path: Path, *, block: int) -> Any:
     )
 
 
-def _check_header(words: list[str], path: Path) -> None:
-    """Refuse a first line of numbers with decimals: it is a row of data, not names (columns may be called 0, 1, 2)."""
-    if all(re.fullmatch(r"[-+]?\d*[.,]?\d*(e[-+]?\d+)?", word.strip(), re.IGNORECASE) for word in words) and (
-        sum("." in word or "," in word for word in words) > 1
-    ):
-        raise FileFormatError(
-            "the names of the columns in the first line",
-            f"numbers in {shown(path)}",
-            "put a line such as logits_0,logits_1,label above them",
-        )
+_NUMBER = re.compile(r"[-+]?\d*[.,]?\d*(e[-+]?\d+)?", re.IGNORECASE)
+
+
+def _titles(rows: Sequence[Sequence[str]]) -> int:
+    """Return how many first lines hold names: none where the first holds numbers with decimals, or one number twice."""
+    words = [word.strip() for word in rows[0]]
+    if all(map(_NUMBER.fullmatch, words)) and any(words):  # 0, 1, 2 are names
+        values = {
+            word.replace(",", ".").rstrip("0").rstrip(".") if "." in word or "," in word else word for word in words
+        }
+        return int(len(values) == len(words) and sum("." in word or "," in word for word in words) < 2)
+    if len(rows) < 3 or len({*words}) == len(words):
+        return 1
+    under = [(second.strip(), third.strip()) for second, third in zip(rows[1], rows[2], strict=True)]
+    text = not any(second and _NUMBER.fullmatch(second) for second, _ in under)
+    numbers = sum(bool(second and third and _NUMBER.fullmatch(third)) for second, third in under)
+    return 2 if text and numbers > 1 else 1
+
+
+def _letters(at: int) -> str:
+    """Return the letters of a spreadsheet's column: A … Z, AA …."""
+    return (_letters(at // 26 - 1) if at >= 26 else "") + chr(ord("A") + at % 26)
 
 
 def _ipc_batches(source: Any) -> Iterator[Any]:
@@ -314,10 +349,25 @@ def table_of_json(found: Any, path: Path) -> Any:
     if isinstance(found, list) and found and all(isinstance(row, list) for row in found):
         return table_of_columns({"scores": found})
     if isinstance(found, dict) and found and all(isinstance(column, list) for column in found.values()):
-        return table_of_columns(found)
+        return table_of_columns(_named_classes(found))
     raise FileFormatError(
         f"rows as a JSON list of objects in {shown(path)}", f"{type(found).__name__}", "write one object a row"
     )
+
+
+def _named_classes(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return columns with the scores of each row as records, where one of them is not of rows and names the classes."""
+    rows = max(map(len, columns.values()))
+    named = [name for name in ("class_names", "classes") if name in columns and len(columns[name]) < rows]
+    if len(named) != 1:
+        return columns
+    names = [str(one) for one in columns[named[0]]]
+
+    def record(cell: Any) -> Any:
+        of_classes = isinstance(cell, list) and len(cell) == len(names) and len(set(names)) == len(names)
+        return dict(zip(names, cell, strict=True)) if of_classes else cell
+
+    return {name: list(map(record, cells)) for name, cells in columns.items() if name != named[0]}
 
 
 def table_of_rows(rows: list[dict[str, Any]]) -> Any:
@@ -344,7 +394,7 @@ def _text_of(cell: Any) -> str:
 
 
 def _sheet(path: Path) -> Any:
-    """Return the first sheet of a workbook: the values that its cells were saved with; formulas are not evaluated."""
+    """Return the first sheet of a workbook with a table: the values that its cells were saved with; formulas are not evaluated."""
     openpyxl = need_openpyxl()
     # sizes as the archive states them, before anything is unpacked: a few kB may claim gigabytes
     with zipfile.ZipFile(path) as archive:
@@ -355,16 +405,26 @@ def _sheet(path: Path) -> Any:
         )
     book = openpyxl.load_workbook(path, read_only=True, data_only=True)
     try:
-        rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)]
+        rows = [list(row) for row in table_sheet(book).iter_rows(values_only=True)]
     finally:
         book.close()
     rows = [row for row in rows if any(cell is not None for cell in row)]
-    if not rows:
+    if len(rows) < 2:
         raise FileFormatError("at least one row", f"none in {shown(path)}", "save one row a prediction")
-    names = ["" if cell is None else str(cell) for cell in rows[0]]
-    if len(set(names)) != len(names):
-        raise FileFormatError("distinct names in the first row", f"{names[:8]} in {shown(path)}", "rename them")
+    names = distinct(["" if cell is None else str(cell) for cell in rows[0]])
     return table_of_columns({name: [row[at] for row in rows[1:]] for at, name in enumerate(names)})
+
+
+def table_sheet(book: Any) -> Any:
+    """Return the first sheet that holds a title of names and a row under it, with numbers in two of its cells if one has them."""
+
+    def numbers(sheet: Any) -> int:
+        rows = (row for row in sheet.iter_rows(values_only=True) if any(cell is not None for cell in row))
+        title, first = next(rows, ()), next(rows, ())
+        titled = sum(isinstance(one, str) for one in title) > 1
+        return -1 if not titled or not first else min(sum(isinstance(cell, float | int) for cell in first), 2)
+
+    return max(book.worksheets, key=numbers)  # the first of the best
 
 
 def need_openpyxl() -> Any:
