@@ -16,9 +16,9 @@ import numpy as np
 
 from benchmarks.tables.cases import Case, Truth
 from benchmarks.tables.corpus import CORPUS
-from benchmarks.tables.held_out import HELD_OUT, LATER
+from benchmarks.tables.held_out import HELD_OUT, LATER, STRANGERS
 
-SETS = {"corpus": CORPUS, "held out": HELD_OUT, "later": LATER}
+SETS = {"corpus": CORPUS, "held out": HELD_OUT, "later": LATER, "strangers": STRANGERS}
 
 
 def make(folder: Path) -> None:
