@@ -8,32 +8,37 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from calibrant._core.check import check_number, refuse, shown
 from calibrant._core.config import renewed
-from calibrant._core.constraints import checked
+from calibrant._core.constraints import Kind, NonNegative, checked
 from calibrant.calibrators import Calibrator, load
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, CalibrantWarning, FileFormatError, InputError, LeakError, NotFittedError
 from calibrant.rows import Chunk, RowSource
-from calibrant.testing.assertions import require, require_refusal
+from calibrant.testing.assertions import Contract, require_refusal
 
 __all__ = ["check_calibrator"]
 
+CONTRACT = Contract("the docstring of calibrant.calibrators.Calibrator")
 CLASSES = 4
 _EXACT = 2e-4  # in a probability: fits end within their certificate, which is a gradient and not a parameter
 _WRONG = (math.nan, -math.inf, -1.0, 1e30)  # what a learned value is replaced by in an altered file
 _ROUNDING = {torch.float16: 0.02, torch.bfloat16: 0.15, torch.float32: 1e-5, torch.float64: 1e-9}  # of a probability
 
 
+AnyCalibrator = Annotated[
+    Calibrator, Kind(Calibrator, "pass an object of your class", "a calibrator that extends calibrators.Calibrator")
+]
+
+
 @checked
-def check_calibrator(calibrator: Calibrator, *, exact: float = _EXACT) -> None:
+def check_calibrator(calibrator: AnyCalibrator, *, exact: NonNegative = _EXACT) -> None:
     """Check that ``calibrator`` does what every calibrator of ``calibrant.calibrators`` does; call it in a test of your own.
 
     Fits and their refusals, two classes, second fits, weights, rows in another order, dtype or container, rows in pieces as
@@ -62,16 +67,11 @@ def check_calibrator(calibrator: Calibrator, *, exact: float = _EXACT) -> None:
         ...         return logits / 2
         >>> check_calibrator(Halving())
     """
-    check_number(exact, name="exact", low=0)
-    if not isinstance(calibrator, Calibrator):
-        raise refuse(
-            "a calibrator that extends calibrators.Calibrator", shown(calibrator), "pass an object of your class"
-        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrantWarning)
         _unfitted(renewed(calibrator))
         _bad_data(calibrator)
-        fitted = _fitted(calibrator)
+        fitted = _fitted_copy(calibrator)
         for clause in CLAUSES:
             clause(fitted)
         _weights_count(calibrator, exact)
@@ -84,29 +84,29 @@ def check_calibrator(calibrator: Calibrator, *, exact: float = _EXACT) -> None:
         _degenerate_data(calibrator)
 
 
-def _fitted(calibrator: Calibrator) -> Calibrator:
+def _fitted_copy(calibrator: Calibrator) -> Calibrator:
     """Return a copy fitted on the sample."""
     fresh = renewed(calibrator)
-    logits, labels = _sample()
+    logits, labels = _over_confident()
     # a fit that centres the logits in place would change the user's array
     kept = logits.clone(), labels.clone()
-    _require(fresh.fit(logits, labels) is fresh, "fit returns self")
-    _require(fresh.fitted, "it is fitted after fit")
-    _require(torch.equal(logits, kept[0]) and torch.equal(labels, kept[1]), "fit leaves its data as they are")
+    CONTRACT.require(fresh.fit(logits, labels) is fresh, "fit returns self")
+    CONTRACT.require(fresh.fitted, "it is fitted after fit")
+    CONTRACT.require(torch.equal(logits, kept[0]) and torch.equal(labels, kept[1]), "fit leaves its data as they are")
     return fresh
 
 
 def _unfitted(calibrator: Calibrator) -> None:
-    _require(not calibrator.fitted, "it is not fitted before fit")
-    require_refusal(NotFittedError, "an answer before fit", calibrator, _sample()[0])
+    CONTRACT.require(not calibrator.fitted, "it is not fitted before fit")
+    require_refusal(NotFittedError, "an answer before fit", calibrator, _over_confident()[0])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "c.safetensors")
         require_refusal(NotFittedError, "a file before fit", calibrator.save, path)
-        _require(not path.exists(), "nothing is written before fit")
+        CONTRACT.require(not path.exists(), "nothing is written before fit")
 
 
 def _bad_data(calibrator: Calibrator) -> None:
-    z, y = _sample()
+    z, y = _over_confident()
     cases: dict[str, tuple[Tensor, Tensor]] = {
         "NaN": (z.masked_fill(z > 6, math.nan), y),
         "+inf": (z.masked_fill(z > 6, math.inf), y),
@@ -125,7 +125,7 @@ def _bad_data(calibrator: Calibrator) -> None:
     for what, (pair, weight) in (calls | {f"{what} weights": ((z, y), w) for what, w in weighted.items()}).items():
         fresh = renewed(calibrator)
         require_refusal(InputError, what, partial(fresh.fit, sample_weight=weight), *pair)
-        _require(not fresh.fitted, f"it is not fitted where it refuses {what}")
+        CONTRACT.require(not fresh.fitted, f"it is not fitted where it refuses {what}")
 
 
 def _other_inputs_are_refused(fitted: Calibrator) -> None:
@@ -138,43 +138,45 @@ def _other_inputs_are_refused(fitted: Calibrator) -> None:
 
 
 def _rows_and_dtypes(fitted: Calibrator) -> None:
-    logits = _sample(60, seed=1)[0]
+    logits = _over_confident(60, seed=1)[0]
     whole = fitted(logits)
-    _require(isinstance(whole, Tensor) and whole.shape == logits.shape, "it returns a tensor (N, K) for logits (N, K)")
+    CONTRACT.require(
+        isinstance(whole, Tensor) and whole.shape == logits.shape, "it returns a tensor (N, K) for logits (N, K)"
+    )
     # what is answered together must not depend on who else is in the batch, as a sort or a mean over rows would make it
     alone = torch.cat([fitted(row[None]) for row in logits])
-    _close(alone, whole, 1e-9, "every row is answered by itself")
+    _near(alone, whole, 1e-9, "every row is answered by itself")
     for dtype, tolerance in _ROUNDING.items():
         answer = fitted(logits.to(dtype))
-        _require(
+        CONTRACT.require(
             answer.dtype == dtype and answer.shape == logits.shape, f"the answer to {dtype} has its dtype and shape"
         )
-        _close(answer, fitted(logits.to(dtype).double()), tolerance, f"the answer to {dtype} is that to its values")
+        _near(answer, fitted(logits.to(dtype).double()), tolerance, f"the answer to {dtype} is that to its values")
 
 
 def _facts_hold(fitted: Calibrator) -> None:
-    _require(isinstance(fitted.preserves_argmax, bool), "preserves_argmax is True or False")
-    _require(isinstance(fitted.top_label, bool), "top_label is True or False")
-    base = _sample(2000, seed=2)[0]
+    CONTRACT.require(isinstance(fitted.preserves_argmax, bool), "preserves_argmax is True or False")
+    CONTRACT.require(isinstance(fitted.top_label, bool), "top_label is True or False")
+    base = _over_confident(2000, seed=2)[0]
     # the decision is lost by rounding, first where logits are far apart or their dtype is narrow
     for logits in (base, base * 100, base.half(), base.float() * 40):
         if fitted.preserves_argmax:
             answer = fitted(logits)
             chosen = answer.gather(1, logits.argmax(dim=1, keepdim=True))[:, 0]
-            _require(torch.equal(chosen, answer.amax(dim=1)), "the decision stays, as preserves_argmax says")
+            CONTRACT.require(torch.equal(chosen, answer.amax(dim=1)), "the decision stays, as preserves_argmax says")
     try:
         scale, shift = fitted.affine()
     except InputError:
         return
     z = base.double()
     mapped = (z * scale if scale.dim() == 1 else z @ scale.mT) + shift
-    _close(fitted(z), mapped, 1e-9, "the calibrated logits are A·z + b, as affine says")
+    _near(fitted(z), mapped, 1e-9, "the calibrated logits are A·z + b, as affine says")
 
 
 def _learned_tensors_are_declared(fitted: Calibrator) -> None:
     kept = {"fit_rows", *fitted.config()}  # the sketch of the fitting rows, and arguments of the constructor
     stray = [name for name, value in vars(fitted).items() if isinstance(value, Tensor) and name not in kept]
-    _require(
+    CONTRACT.require(
         not stray,
         f"the learned tensor {', '.join(stray)} is declared",
         f"write {stray[0] if stray else ''}: Tensor into the class, so that copies and files contain it",
@@ -182,7 +184,7 @@ def _learned_tensors_are_declared(fitted: Calibrator) -> None:
 
 
 def _weights_count(calibrator: Calibrator, exact: float) -> None:
-    logits, labels = _sample()
+    logits, labels = _over_confident()
     # 0, 1 and 2: a weight of 0 must leave the row out of folds and bins, too
     times = torch.arange(len(labels)) % 3
     weighted, repeated = renewed(calibrator), renewed(calibrator)
@@ -191,25 +193,25 @@ def _weights_count(calibrator: Calibrator, exact: float) -> None:
     except InputError:  # it refuses weights, in one sentence
         return
     repeated.fit(logits.repeat_interleave(times, dim=0), labels.repeat_interleave(times))
-    fresh = _sample(50, seed=6)[0]
+    fresh = _over_confident(50, seed=6)[0]
     remedy = "multiply each row's term by chunk.weights, and divide by rows.mass instead of rows.count"
-    _close(weighted(fresh), repeated(fresh), exact, "a row of weight w counts as w rows in the fit", remedy)
+    _near(weighted(fresh), repeated(fresh), exact, "a row of weight w counts as w rows in the fit", remedy)
 
 
 def _fits_in_pieces(calibrator: Calibrator, fitted: Calibrator) -> None:
-    logits, labels = _sample()
+    logits, labels = _over_confident()
     # pieces of 50 rows, none of which has all that a fit wants to know: means of pieces are not the mean of all
     pieces = [
         Chunk(logits[start : start + 50], labels=labels[start : start + 50], start=start) for start in range(0, 240, 50)
     ]
     fresh = renewed(calibrator)
-    fresh.fit_from(_Pieces(pieces, classes=CLASSES, count=len(labels)))
-    probes = _sample(50, seed=6)[0]
+    fresh.fit_from(_RowsInPieces(pieces, classes=CLASSES, count=len(labels)))
+    probes = _over_confident(50, seed=6)[0]
     remedy = "request sums over rows (rows.total), and divide them after they were added"
-    _close(fresh(probes), fitted(probes), 1e-6, "a fit on rows in pieces is the fit on all of them", remedy)
+    _near(fresh(probes), fitted(probes), 1e-6, "a fit on rows in pieces is the fit on all of them", remedy)
 
 
-class _Pieces(RowSource):
+class _RowsInPieces(RowSource):
     """Rows in pieces, whose functions are sent to them by name, as to worker processes."""
 
     weighted = False
@@ -224,11 +226,11 @@ class _Pieces(RowSource):
         found = [work(piece, *parameters) for piece in self.pieces]
         return reduce(join, found) if found else None
 
-    def prepared(self, make: Callable[..., Any], *parameters: Any) -> "_Pieces":
+    def prepared(self, make: Callable[..., Any], *parameters: Any) -> "_RowsInPieces":
         """Return what ``make`` makes of every piece."""
         _require_named((make, parameters))
         made = [one for piece in self.pieces if (one := make(piece, *parameters)) is not None]
-        rows = _Pieces(made, classes=self.classes, count=self.count)
+        rows = _RowsInPieces(made, classes=self.classes, count=self.count)
         rows.rough = self.rough
         return rows
 
@@ -239,7 +241,7 @@ def _require_named(value: Any) -> None:
         for one in value:
             _require_named(one)
     name = getattr(value, "__qualname__", "")
-    _require(
+    CONTRACT.require(
         not (callable(value) and "<" in name),
         f"every function passed to the rows can be imported by its name ({name} cannot)",
         "move it to the top of its file, and pass what it needs as parameters",
@@ -247,44 +249,44 @@ def _require_named(value: Any) -> None:
 
 
 def _same_rows_same_fit(calibrator: Calibrator, fitted: Calibrator, tolerance: float) -> None:
-    logits, labels = _sample()
+    logits, labels = _over_confident()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(7))
-    probes = _sample(50, seed=6)[0]
+    probes = _over_confident(50, seed=6)[0]
     shuffled = renewed(calibrator).fit(logits[order], labels[order])
-    _close(shuffled(probes), fitted(probes), tolerance, "the order of the rows does not matter to a fit")
+    _near(shuffled(probes), fitted(probes), tolerance, "the order of the rows does not matter to a fit")
     listed = renewed(calibrator).fit(logits.numpy(), labels.tolist())
-    _require(torch.equal(listed(probes), fitted(probes)), "arrays and lists are fitted as tensors are")
+    CONTRACT.require(torch.equal(listed(probes), fitted(probes)), "arrays and lists are fitted as tensors are")
     # the same numbers in another dtype: a fit that computes in it, and not in float64, differs by far more than 1e-4
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         narrow = renewed(calibrator).fit(logits.to(dtype), labels)
         wide = renewed(calibrator).fit(logits.to(dtype).double(), labels)
-        _close(narrow(probes), wide(probes), 1e-4, f"a fit on {dtype} is that on its values in float64")
+        _near(narrow(probes), wide(probes), 1e-4, f"a fit on {dtype} is that on its values in float64")
 
 
 def _second_fits_forget(calibrator: Calibrator, fitted: Calibrator) -> None:
     # of another number of classes first: no learned shape may survive
-    again = renewed(calibrator).fit(*_sample(300, 3, seed=8)).fit(*_sample())
-    probes = _sample(50, seed=6)[0]
+    again = renewed(calibrator).fit(*_over_confident(300, 3, seed=8)).fit(*_over_confident())
+    probes = _over_confident(50, seed=6)[0]
     remedy = "learn everything in _fit from the rows; a value of before may only be where a search starts"
-    _close(again(probes), fitted(probes), 1e-4, "a second fit forgets the first", remedy)
+    _near(again(probes), fitted(probes), 1e-4, "a second fit forgets the first", remedy)
 
 
 def _two_classes_work(calibrator: Calibrator) -> None:
     fresh = renewed(calibrator)
     try:
-        answer = fresh.fit(*_sample(240, 2))(_sample(50, 2, seed=9)[0])
+        answer = fresh.fit(*_over_confident(240, 2))(_over_confident(50, 2, seed=9)[0])
     except CalibrantError:
         raise
     except Exception as error:
         raise AssertionError(
             f"expected that two classes work, got {type(error).__name__}: {error}; try K = 2"
         ) from error
-    _require(answer.shape == (50, 2), "the answer to two classes has two columns")
+    CONTRACT.require(answer.shape == (50, 2), "the answer to two classes has two columns")
     _require_normal(answer, "a fit on two classes gives numbers")
 
 
 def _excluded_classes_stay_out(calibrator: Calibrator) -> None:
-    logits, labels = _sample()
+    logits, labels = _over_confident()
     # in half of the rows a class is excluded, as a mask of options does; it is the label of none of them
     logits[::2, 3] = -math.inf
     labels[labels == 3] = 0
@@ -292,13 +294,15 @@ def _excluded_classes_stay_out(calibrator: Calibrator) -> None:
     try:
         fresh.fit(logits, labels)
     except InputError as error:
-        _require("-inf" in str(error).replace("−", "-"), "a fit that refuses excluded classes (−inf) names them")
+        CONTRACT.require(
+            "-inf" in str(error).replace("−", "-"), "a fit that refuses excluded classes (−inf) names them"
+        )
         return
     answer = fresh(logits)
     _require_normal(answer, "rows with an excluded class (a logit of −inf) give numbers")
     if fresh.preserves_argmax and not fresh.top_label:
         most = float(torch.softmax(answer.double(), dim=1)[::2, 3].max())
-        _require(most < 0.25, "a class excluded by −inf does not become likely")
+        CONTRACT.require(most < 0.25, "a class excluded by −inf does not become likely")
 
 
 def _saturated_rows_give_numbers(fitted: Calibrator) -> None:
@@ -313,7 +317,7 @@ def _saturated_rows_give_numbers(fitted: Calibrator) -> None:
 
 
 def _copies_answer_the_same(fitted: Calibrator) -> None:
-    logits = _sample(50, seed=4)[0]
+    logits = _over_confident(50, seed=4)[0]
     expected = fitted(logits)
     # a state alone holds what was learned: nothing may lie in plain attributes
     other = renewed(fitted)
@@ -327,18 +331,18 @@ def _copies_answer_the_same(fitted: Calibrator) -> None:
         path = Path(folder, "c.safetensors")
         fitted.save(path)
         copies["one saved and loaded"] = load(path, classes=[type(fitted)])
-        _require([file.name for file in Path(folder).iterdir()] == [path.name], "save writes one file")
+        CONTRACT.require([file.name for file in Path(folder).iterdir()] == [path.name], "save writes one file")
     table = fitted.config()
-    _require(json.loads(json.dumps(table)) == table, "its configuration is plain JSON data")
-    data = Predictions.from_logits(*_sample())
+    CONTRACT.require(json.loads(json.dumps(table)) == table, "its configuration is plain JSON data")
+    data = Predictions.from_logits(*_over_confident())
     for what, one in copies.items():
-        _require(one.fitted and torch.equal(one(logits), expected), f"{what} answers the same to the bit")
-        _require(repr(one) == repr(fitted), f"{what} has the same representation")
+        CONTRACT.require(one.fitted and torch.equal(one(logits), expected), f"{what} answers the same to the bit")
+        CONTRACT.require(repr(one) == repr(fitted), f"{what} has the same representation")
         require_refusal(LeakError, f"{what} on the rows of its fit", data.calibrated_by, one)
-    _require(len(data.calibrated_by(fitted, allow_fit_rows=True)) == len(data), "allow_fit_rows=True lets it")
-    fresh = Predictions.from_logits(*_sample(seed=10))
+    CONTRACT.require(len(data.calibrated_by(fitted, allow_fit_rows=True)) == len(data), "allow_fit_rows=True lets it")
+    fresh = Predictions.from_logits(*_over_confident(seed=10))
     if fitted.preserves_argmax or fitted.top_label:
-        _require(
+        CONTRACT.require(
             torch.equal(fresh.calibrated_by(fitted).predicted, fresh.predicted), "predictions keep their decisions"
         )
 
@@ -370,7 +374,7 @@ def _require_harmless(reload: Callable[[], Calibrator], key: str, wrong: float) 
         loaded = reload()
     except CalibrantError:
         return
-    rows = _sample(40, seed=1)[0]
+    rows = _over_confident(40, seed=1)[0]
     for dtype in (torch.float32, torch.float64):
         _require_normal(
             loaded(torch.cat([rows * 0.01, rows, rows * 100]).to(dtype)),
@@ -380,7 +384,7 @@ def _require_harmless(reload: Callable[[], Calibrator], key: str, wrong: float) 
 
 
 def _degenerate_data(calibrator: Calibrator) -> None:
-    z, y = _sample()
+    z, y = _over_confident()
     cases = {
         "rows that are all right": (z, z.argmax(dim=1)),
         "rows that are all wrong": (z, z.argmin(dim=1)),
@@ -395,7 +399,7 @@ def _degenerate_data(calibrator: Calibrator) -> None:
             fresh.fit(logits, labels)
         except CalibrantError:
             continue
-        _require_normal(fresh(_sample(50, seed=9)[0]), f"a fit on {what} gives numbers, or is refused")
+        _require_normal(fresh(_over_confident(50, seed=9)[0]), f"a fit on {what} gives numbers, or is refused")
 
 
 CLAUSES: tuple[Callable[[Calibrator], None], ...] = (
@@ -409,25 +413,20 @@ CLAUSES: tuple[Callable[[Calibrator], None], ...] = (
 )
 
 
-def _sample(rows: int = 240, classes: int = CLASSES, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+def _over_confident(rows: int = 240, classes: int = CLASSES, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return over-confident logits (float64) with labels drawn from softmax(logits / 2)."""
     generator = torch.Generator().manual_seed(seed)
     logits = 3 * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
     return logits, torch.multinomial(torch.softmax(logits / 2, dim=1), 1, generator=generator)[:, 0]
 
 
-_DOCSTRING = "see the docstring of calibrant.calibrators.Calibrator"
-
-
-def _require(holds: bool, clause: str, remedy: str = _DOCSTRING) -> None:
-    require(holds, clause, remedy)
-
-
-def _require_normal(answer: Tensor, clause: str, remedy: str = _DOCSTRING) -> None:
+def _require_normal(answer: Tensor, clause: str, remedy: str = "") -> None:
     wrong = torch.isnan(answer).any() | (answer == math.inf).any() | ~torch.isfinite(answer.amax(dim=1)).all()
-    _require(not bool(wrong), clause, remedy)
+    CONTRACT.require(not bool(wrong), clause, remedy)
 
 
-def _close(found: Tensor, right: Tensor, tolerance: float, clause: str, remedy: str = _DOCSTRING) -> None:
+def _near(found: Tensor, right: Tensor, tolerance: float, clause: str, remedy: str = "") -> None:
     difference = (torch.softmax(found.double(), dim=1) - torch.softmax(right.double(), dim=1)).abs().max()
-    _require(float(difference) <= tolerance, f"{clause} (probabilities differ by {float(difference):.2g})", remedy)
+    CONTRACT.require(
+        float(difference) <= tolerance, f"{clause} (probabilities differ by {float(difference):.2g})", remedy
+    )

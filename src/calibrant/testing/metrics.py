@@ -4,25 +4,29 @@ import itertools
 import math
 import warnings
 from dataclasses import is_dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_number, refuse, shown
-from calibrant._core.constraints import checked
+from calibrant._core.check import shown
+from calibrant._core.constraints import Kind, NonNegative, checked
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError, ZeroProbabilityWarning
 from calibrant.metrics import Metric, SumMetric
-from calibrant.testing.assertions import require, require_refusal
+from calibrant.testing.assertions import Contract, normal_sample, require_refusal
 
 __all__ = ["check_metric"]
 
+CONTRACT = Contract("the docstring of calibrant.metrics.Metric")
 _CUTS = ((100, 200), (1,), (7, 8, 9, 250))
 
 
+AnyMetric = Annotated[Metric, Kind(Metric, "extend calibrant.metrics.Metric, and pass an object of it")]
+
+
 @checked
-def check_metric(metric: Metric, *, exact: float = 1e-12) -> None:
+def check_metric(metric: AnyMetric, *, exact: NonNegative = 1e-12) -> None:
     """Check that ``metric`` does what every metric of ``calibrant.metrics`` does; call it in a test of your own.
 
     It is a frozen dataclass whose declared facts hold; values are Python floats, never NaN, within the bounds; neither the
@@ -42,51 +46,40 @@ def check_metric(metric: Metric, *, exact: float = 1e-12) -> None:
         >>> from calibrant.metrics import ECE
         >>> check_metric(ECE())
     """
-    check_number(exact, name="exact", low=0)
-    if not isinstance(metric, Metric):
-        raise refuse("a metric", shown(metric), "extend calibrant.metrics.Metric, and pass an object of it")
-    _check_facts(metric)
-    data = _sample()
-    _check_values(metric)
+    _facts_are_declared(metric)
+    data = Predictions.from_logits(*normal_sample(300, 4))
+    _values_stay_in_bounds(metric)
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(1))
-    _require(
+    CONTRACT.require(
         math.isclose(metric(data[order]), metric(data), rel_tol=exact, abs_tol=1e-12),
         f"{metric!r} does not depend on the order of rows",
     )
     if isinstance(metric, SumMetric):
-        _check_sums(metric, data)
-    _check_weights(metric, data, exact)
-    _check_refusals(metric, data)
+        _states_add_up(metric, data)
+    _weights_count(metric, data, exact)
+    _other_data_are_refused(metric, data)
 
 
-def _require(holds: bool, clause: str, remedy: str = "see the docstring of calibrant.metrics.Metric") -> None:
-    require(holds, clause, remedy)
-
-
-def _sample(rows: int = 300, classes: int = 4, *, scale: float = 2.0) -> Predictions:
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(rows, classes, generator=generator) * scale
-    return Predictions.from_logits(logits, torch.randint(classes, (rows,), generator=generator))
-
-
-def _check_facts(metric: Metric) -> None:
+def _facts_are_declared(metric: Metric) -> None:
     for fact in ("better", "bounds", "notion", "cite"):
-        _require(hasattr(metric, fact), f"{metric!r} declares {fact}")
+        CONTRACT.require(hasattr(metric, fact), f"{metric!r} declares {fact}")
     low, high = metric.bounds
-    _require(metric.better in ("lower", "higher", "zero"), f"{metric!r}.better is 'lower', 'higher' or 'zero'")
-    _require(low < high, f"{metric!r}.bounds ascend")
-    _require((metric.better == "zero") == (low < 0), f"{metric!r} is best at 0 if it can be negative, and only then")
+    CONTRACT.require(metric.better in ("lower", "higher", "zero"), f"{metric!r}.better is 'lower', 'higher' or 'zero'")
+    CONTRACT.require(low < high, f"{metric!r}.bounds ascend")
+    CONTRACT.require(
+        (metric.better == "zero") == (low < 0), f"{metric!r} is best at 0 if it can be negative, and only then"
+    )
     frozen = is_dataclass(metric) and type(metric).__dataclass_params__.frozen  # type: ignore[attr-defined]
-    _require(bool(frozen), f"{type(metric).__name__} is a frozen dataclass")
-    _require(type(metric)(**vars(metric)) == metric, f"{metric!r} is made again by its fields")
+    CONTRACT.require(bool(frozen), f"{type(metric).__name__} is a frozen dataclass")
+    CONTRACT.require(type(metric)(**vars(metric)) == metric, f"{metric!r} is made again by its fields")
 
 
-def _check_values(metric: Metric) -> None:
+def _values_stay_in_bounds(metric: Metric) -> None:
     low, high = metric.bounds
     for scale in (0.1, 2.0, 60.0):
-        value = metric(_sample(scale=scale))
-        _require(isinstance(value, float), f"{metric!r} returns a Python float")
-        _require(low <= value <= high, f"{metric!r} stays within its bounds")
+        value = metric(Predictions.from_logits(*normal_sample(300, 4, scale=scale)))
+        CONTRACT.require(isinstance(value, float), f"{metric!r} returns a Python float")
+        CONTRACT.require(low <= value <= high, f"{metric!r} stays within its bounds")
     # confidences of exactly 0 and 1, also under the label, and a class that is excluded
     saturated = torch.tensor([[200.0, 0.0, -200.0], [0.0, 1000.0, 0.0], [-math.inf, 0.0, 30.0], [0.0, 30.0, 90.0]])
     with warnings.catch_warnings():
@@ -95,16 +88,18 @@ def _check_values(metric: Metric) -> None:
             Predictions.from_logits(saturated, [1, 1, 2, 0]),
             Predictions.from_probs([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]], [1, 1, 0]),
         ):
-            _require(not math.isnan(metric(data)), f"{metric!r} is a number for saturated probabilities")
+            CONTRACT.require(not math.isnan(metric(data)), f"{metric!r} is a number for saturated probabilities")
 
 
-def _check_sums(metric: SumMetric[Any], data: Predictions) -> None:
+def _states_add_up(metric: SumMetric[Any], data: Predictions) -> None:
     try:
         whole = metric.state(data)
     except InputError:  # says that this configuration does not merge
         return
     value = metric.value(whole)
-    _require(math.isclose(value, metric(data), rel_tol=1e-12, abs_tol=1e-13), f"{metric!r} is the value of its state")
+    CONTRACT.require(
+        math.isclose(value, metric(data), rel_tol=1e-12, abs_tol=1e-13), f"{metric!r} is the value of its state"
+    )
     # states are summed over files and machines, whose boundaries mean nothing
     for cuts in _CUTS:
         parts = [metric.state(data[slice(a, b)]) for a, b in itertools.pairwise([0, *cuts, len(data)])]
@@ -112,30 +107,30 @@ def _check_sums(metric: SumMetric[Any], data: Predictions) -> None:
         for part in parts[1:]:
             total = total + part
         close = math.isclose(metric.value(total), value, rel_tol=1e-12, abs_tol=1e-13)
-        _require(close, f"states of {metric!r} add up however the rows are cut")
+        CONTRACT.require(close, f"states of {metric!r} add up however the rows are cut")
 
 
-def _check_weights(metric: Metric, data: Predictions, exact: float) -> None:
+def _weights_count(metric: Metric, data: Predictions, exact: float) -> None:
     generator = torch.Generator().manual_seed(2)
     counts = torch.randint(5, (len(data),), generator=generator)
     repeated = data[torch.repeat_interleave(torch.arange(len(data)), counts)]
-    found = _weighted(metric, data, counts, "frequency")
-    _require(
+    found = _value_of_weighted(metric, data, counts, "frequency")
+    CONTRACT.require(
         found is None or math.isclose(found, metric(repeated), rel_tol=exact, abs_tol=1e-12),
         f"a row of frequency weight w counts as w rows in {metric!r}",
         f"weight the rows by data.weights (got {found}, for repeated rows {metric(repeated)}), or refuse weights by InputError",
     )
     # sampling weights say how often rows stand for the population, up to a factor
     weights = torch.rand(len(data), generator=generator, dtype=torch.float64) + 0.1
-    one, other = (_weighted(metric, data, weights * scale, "sampling") for scale in (1.0, 1e3))
-    _require(
+    one, other = (_value_of_weighted(metric, data, weights * scale, "sampling") for scale in (1.0, 1e3))
+    CONTRACT.require(
         one is other is None or (one is not None and other is not None and math.isclose(one, other, rel_tol=1e-9)),
         f"the scale of sampling weights has no effect on {metric!r}",
         f"divide by their sum (got {one}, for weights 1,000 times as large {other})",
     )
 
 
-def _weighted(
+def _value_of_weighted(
     metric: Metric, data: Predictions, weights: Tensor, kind: Literal["frequency", "sampling"]
 ) -> float | None:
     """Return the value for weighted rows, or None if ``metric`` refuses them."""
@@ -145,7 +140,7 @@ def _weighted(
         return None
 
 
-def _check_pairs(metric: Metric, data: Predictions) -> None:
+def _pairs_are_accepted(metric: Metric, data: Predictions) -> None:
     try:
         metric(data.top_label())
     except CalibrantError as error:
@@ -155,7 +150,7 @@ def _check_pairs(metric: Metric, data: Predictions) -> None:
         ) from error
 
 
-def _check_refusals(metric: Metric, data: Predictions) -> None:
+def _other_data_are_refused(metric: Metric, data: Predictions) -> None:
     wrong: list[Any] = [
         None,
         15,
@@ -169,6 +164,6 @@ def _check_refusals(metric: Metric, data: Predictions) -> None:
     if metric.needs_classes:
         wrong.append(data.top_label())
     else:
-        _check_pairs(metric, data)
+        _pairs_are_accepted(metric, data)
     for one in wrong:
         require_refusal(CalibrantError, f"{shown(one)} for {metric!r}", metric, one)
