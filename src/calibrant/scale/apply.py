@@ -18,7 +18,7 @@ from calibrant.data.splits import stale_names
 from calibrant.errors import FileFormatError, InputError
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import SomeCalibrator, calibrator_identity
-from calibrant.scale.rows import ParquetRows, Shard, file_identity, open_parquet, rows_of
+from calibrant.scale.rows import ParquetRows, Shard, file_identity, open_parquet
 
 __all__ = ["apply_streamed"]
 
@@ -55,7 +55,7 @@ def apply_streamed(
         InputError: If data are not valid, or the calibrator has another number of classes.
         FileFormatError: If the folder cannot be written, or holds a file of that name from other inputs.
     """
-    rows = rows_of(path)
+    rows = ParquetRows.of(path)
     place = as_path(out, name="out").absolute()
     single = rows.path.is_file() and place.suffix == ".parquet" and not place.is_dir()
     folder = place.parent if single else place
@@ -69,8 +69,8 @@ def apply_streamed(
         check_folder(out)
     identity = calibrator_identity(calibrator)
     # the mark of a file says of which input and calibrator it is: a repeated call skips what it finished
-    jobs = [_job(rows, file, place if single else folder / file.name, identity) for file in rows.files]
-    left = [job for job in jobs if not _is_finished(job, replace=single)]
+    jobs = [_OutputFile.of(rows, file, place if single else folder / file.name, identity) for file in rows.files]
+    left = [job for job in jobs if not job.finished(replace=single)]
     finished = rows.rows - sum(job.rows for job in left)
     if left:
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,16 +84,39 @@ def apply_streamed(
 
 
 @dataclass(frozen=True)
-class _Job:
+class _OutputFile:
     """One file to write: its row groups, its path, and the mark for its footer."""
 
     shards: tuple[Shard, ...]
     target: Path
     mark: str
 
+    @classmethod
+    def of(cls, rows: ParquetRows, file: Path, target: Path, calibrator: str) -> "_OutputFile":
+        shards = tuple(shard for shard in rows.shards if shard.file == file.name)
+        size, modified, *_, footer = file_identity(file)  # without ctime, so that a copy of the data has the same mark
+        source = [file.name, size, modified, footer, [shard.rows for shard in shards], calibrator]
+        return cls(shards, target, hashlib.sha256(json.dumps(source).encode()).hexdigest())
+
     @property
     def rows(self) -> int:
         return sum(shard.rows for shard in self.shards)
+
+    def finished(self, *, replace: bool) -> bool:
+        """Return whether an earlier call has written the file."""
+        if not self.shards:  # a file without rows needs no output
+            return True
+        if replace or not os.path.lexists(self.target):
+            return False
+        with open_parquet(self.target) as parquet:
+            found = (parquet.schema_arrow.metadata or {}).get(_MARK)
+        if found != self.mark.encode():
+            raise FileFormatError(
+                f"{self.target} to be missing or written by this calibrator from these data",
+                "another file",
+                "choose an empty folder",
+            )
+        return True
 
 
 @dataclass(frozen=True)
@@ -103,7 +126,7 @@ class _Work:
     calibrator: Calibrator
     rows: ParquetRows
 
-    def __call__(self, job: _Job) -> None:
+    def __call__(self, job: _OutputFile) -> None:
         import pyarrow.parquet
 
         writer = None
@@ -111,7 +134,7 @@ class _Work:
             try:
                 for shard in job.shards:
                     for batch, piece in self.rows.pieces(shard, share=_PIECE_SHARE):
-                        table = _calibrated(self.calibrator, batch, piece, kind=self.rows.kind)
+                        table = _with_calibrated(self.calibrator, batch, piece, kind=self.rows.kind)
                         if writer is None:
                             schema = table.schema.with_metadata({_MARK: job.mark})
                             writer = pyarrow.parquet.ParquetWriter(
@@ -123,7 +146,7 @@ class _Work:
                     writer.close()
 
 
-def _calibrated(calibrator: Calibrator, batch: Any, piece: Predictions, *, kind: str) -> Any:
+def _with_calibrated(calibrator: Calibrator, batch: Any, piece: Predictions, *, kind: str) -> Any:
     """Return the batch with calibrated logits instead of its logits or probabilities."""
     import pyarrow as pa
 
@@ -140,26 +163,3 @@ def _calibrated(calibrator: Calibrator, batch: Any, piece: Predictions, *, kind:
     if after.decision is not None:
         columns["decision"] = pa.array(after.decision.numpy())
     return pa.record_batch(list(columns.values()), names=["logits" if name == kind else name for name in columns])
-
-
-def _job(rows: ParquetRows, file: Path, target: Path, calibrator: str) -> _Job:
-    shards = tuple(shard for shard in rows.shards if shard.file == file.name)
-    size, modified, *_, footer = file_identity(file)  # without ctime, so that a copy of the data has the same mark
-    source = [file.name, size, modified, footer, [shard.rows for shard in shards], calibrator]
-    return _Job(shards, target, hashlib.sha256(json.dumps(source).encode()).hexdigest())
-
-
-def _is_finished(job: _Job, *, replace: bool) -> bool:
-    if not job.shards:  # a file without rows needs no output
-        return True
-    if replace or not os.path.lexists(job.target):
-        return False
-    with open_parquet(job.target) as parquet:
-        found = (parquet.schema_arrow.metadata or {}).get(_MARK)
-    if found != job.mark.encode():
-        raise FileFormatError(
-            f"{job.target} to be missing or written by this calibrator from these data",
-            "another file",
-            "choose an empty folder",
-        )
-    return True

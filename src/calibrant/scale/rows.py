@@ -18,7 +18,7 @@ from calibrant.data.record import WEIGHT_NAMES, is_beside
 from calibrant.data.splits import refuse_ambiguous, rows_in
 from calibrant.errors import FileFormatError, InputError, Remedy
 
-__all__ = ["ParquetRows", "Shard", "file_identity", "logits_bytes", "open_parquet", "rows_of"]
+__all__ = ["ParquetRows", "Shard", "file_identity", "logits_bytes", "open_parquet"]
 
 PIECE_BYTES = 16 << 20  # of logits in memory at a time; float64 computations on a piece take a few MiB more
 READ_BYTES = 1 << 20  # without a read buffer Arrow loads whole column chunks: 587 MiB for 128k rows of 1,000 classes
@@ -95,6 +95,11 @@ class ParquetRows:
         if not self.rows:
             raise InputError("at least one row", f"none in {path}", "check how the data were selected")
 
+    @classmethod
+    def of(cls, path: "str | os.PathLike[str] | ParquetRows") -> "ParquetRows":
+        """Return ``ParquetRows(path)``, or ``path`` itself if it is one, so that several passes read the same file versions."""
+        return path if isinstance(path, ParquetRows) else cls(path)
+
     @property
     def rows(self) -> int:
         """N."""
@@ -160,7 +165,7 @@ class ParquetRows:
         with open_parquet(file) as parquet:
             schema = parquet.schema_arrow
             refuse_ambiguous(schema.names, "", file)
-            kind, spread = _spread_of(schema) or (_kind_of(schema, file), ())
+            kind, spread = _class_columns(schema) or (_scores_column(schema, file), ())
             if "split" in schema.names:
                 raise FileFormatError(
                     "rows of one split to stream",
@@ -216,7 +221,7 @@ class ParquetRows:
         return array.reshape(-1, self.classes) if name == self.kind else np.array(array)
 
 
-def _kind_of(schema: Any, file: Path) -> str:
+def _scores_column(schema: Any, file: Path) -> str:
     """Return whether a table's column of scores is logits or probs.
 
     Raises:
@@ -236,7 +241,7 @@ def _kind_of(schema: Any, file: Path) -> str:
     raise FileFormatError("a column logits or probs of type fixed_size_list<float>[K]", got, remedy)
 
 
-def _spread_of(schema: Any) -> tuple[str, tuple[str, ...]] | None:
+def _class_columns(schema: Any) -> tuple[str, tuple[str, ...]] | None:
     """Return logits or probs and its columns, of a table with one column of floats for each class, numbered from 0."""
     import pyarrow as pa
 
@@ -295,11 +300,6 @@ def _files_of(folder: Path) -> list[Path]:
                 "leave one out",
             )
     return named
-
-
-def rows_of(path: "str | os.PathLike[str] | ParquetRows") -> ParquetRows:
-    """Return ``ParquetRows(path)``, or ``path`` itself if it is one, so that several passes read the same file versions."""
-    return path if isinstance(path, ParquetRows) else ParquetRows(path)
 
 
 def open_parquet(file: Path) -> Any:
@@ -361,7 +361,7 @@ def logits_bytes(path: str | os.PathLike[str], *, spread: bool = False) -> int:
             schema = parquet.schema_arrow
             kinds = [schema.field(name).type for name in ("logits", "probs") if name in schema.names]
             sizes = [kind.list_size for kind in kinds if pa.types.is_fixed_size_list(kind)]
-            if spread and (found := _spread_of(schema)) is not None:
+            if spread and (found := _class_columns(schema)) is not None:
                 sizes.append(len(found[1]))
             return 4 * max(sizes, default=0) * int(parquet.metadata.num_rows)
     except FileFormatError:  # reading the file raises it again, for the user

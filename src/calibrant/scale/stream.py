@@ -1,15 +1,14 @@
 """Metrics of tables larger than memory: in bounded memory, resumable, with the values of an in-memory evaluation."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Annotated, Any, Literal
 
 import torch
 
-from calibrant._core.arguments import check_list_of
 from calibrant._core.check import refuse
 from calibrant._core.config import to_plain
 from calibrant._core.constraints import Kind, Natural, checked
@@ -20,7 +19,7 @@ from calibrant.data.checks import Data, Summed, calibrated, need_predictions, ne
 from calibrant.data.splits import multilabel_batches
 from calibrant.errors import NoIntervalError, Remedy
 from calibrant.evaluate.multilabel import LabelSums
-from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, Metric, SumMetric
+from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, Metric, SumMetric, SumMetrics
 from calibrant.rows.source import added, reduced
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import (
@@ -32,7 +31,7 @@ from calibrant.scale.passes import (
     calibrator_identity,
     shard_result,
 )
-from calibrant.scale.rows import ParquetRows, Shard, rows_of
+from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.statistics import error_interval
 from calibrant.statistics.interval import MeanSums
 from calibrant.statistics.null import BinSums, HasCells
@@ -143,7 +142,7 @@ def sum_metrics() -> list[SumMetric[Any]]:
 def shard_states(
     rows: Annotated[ParquetRows, Kind(ParquetRows, "make them with ParquetRows(path)")],
     shard: Annotated[Shard, Kind(Shard, "pass one of rows.shards")],
-    metrics: Sequence[SumMetric[Any]],
+    metrics: SumMetrics,
     calibrator: SomeCalibrator | None = None,
 ) -> States:
     """Return each metric's state over one shard, read in bounded pieces.
@@ -154,16 +153,15 @@ def shard_states(
         metrics: Metrics that are sums.
         calibrator: Applied to every piece first, or None.
     """
-    chosen = tuple(_check_sums(metrics))
-    found = shard_result(rows, Job(Pieces(calibrator), (), states_of, added, (chosen,)), shard)
-    return {} if found is None else dict(zip(chosen, found, strict=True))
+    found = shard_result(rows, Job(Pieces(calibrator), (), states_of, added, (metrics,)), shard)
+    return {} if found is None else dict(zip(metrics, found, strict=True))
 
 
 @checked
 def evaluate_streamed(
     path: str | os.PathLike[str] | ParquetRows,
     *,
-    metrics: Sequence[SumMetric[Any]] | None = None,
+    metrics: SumMetrics | None = None,
     calibrator: SomeCalibrator | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor = in_turn,
@@ -187,8 +185,8 @@ def evaluate_streamed(
         InputError: If a metric is not a sum, or data are not valid; the message states file, row group and row.
         FileFormatError: If a file is broken, or the checkpoint belongs to other data.
     """
-    rows = rows_of(path)
-    chosen = sum_metrics() if metrics is None else _check_sums(metrics)
+    rows = ParquetRows.of(path)
+    chosen = sum_metrics() if metrics is None else metrics
     check_execution(executor, progress)
     # of grouped rows the groups are the units of an interval, which these sums do not tell apart
     moments = [Moments(metric) for metric in chosen if draws and not rows.grouped and Moments.known_for(metric)]
@@ -196,10 +194,10 @@ def evaluate_streamed(
     passes = metric_passes(rows, asked, calibrator, executor=executor, checkpoint=checkpoint, progress=progress)
     states = sums_of(passes, asked, calibrator)
     passes.remove()
-    ends = {one.metric: one.figures(states[one], draws=draws) for one in moments if states}
-    return [
-        replace(figure, **ends.get(m, {})) for figure, m in zip(finish(states, chosen, rows.rows), chosen, strict=True)
-    ]
+    if not states:
+        raise refuse("at least one row of positive weight", "none", "check the column of weights")
+    ends = {one.metric: one.figures(states[one], draws=draws) for one in moments}
+    return [StreamedFigure(repr(m), m.value(states[m]), rows.rows, **ends.get(m, {})) for m in chosen]
 
 
 @checked
@@ -297,25 +295,3 @@ def sums_of(passes: Passes, metrics: Sequence[Summed], calibrator: Calibrator | 
     source = ParquetSource(passes, units=Pieces(calibrator))
     found = source.part(states_of, added, tuple(metrics))
     return {} if found is None else dict(zip(metrics, found, strict=True))
-
-
-def _check_sums(metrics: Any) -> list[SumMetric[Any]]:
-    """Return ``metrics`` as a list if all of them are sums."""
-    remedy = "pass a list such as [Accuracy(), NLL()]"
-    chosen: list[SumMetric[Any]] = []
-    for metric in check_list_of(metrics, Metric, name="metrics", remedy=remedy):  # type: ignore[type-abstract]
-        if not isinstance(metric, SumMetric):
-            raise refuse("metrics that are sums", str(metric), "evaluate it in memory")
-        chosen.append(metric)
-    return chosen
-
-
-def finish(states: Mapping[SumMetric[Any], Any], metrics: Iterable[SumMetric[Any]], n: int) -> list[StreamedFigure]:
-    """Return the figures of finished states.
-
-    Raises:
-        InputError: If no row had a positive weight.
-    """
-    if not states:
-        raise refuse("at least one row of positive weight", "none", "check the column of weights")
-    return [StreamedFigure(repr(metric), metric.value(states[metric]), n) for metric in metrics]

@@ -1,7 +1,7 @@
 """A last linear layer fused with a loss: logits and their gradient are computed one chunk of rows at a time."""
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,7 @@ from calibrant._core.check import refuse
 from calibrant._core.constraints import Count, checked
 from calibrant._objective.batch import check_weights
 from calibrant.errors import InputError
-from calibrant.losses import Loss
-from calibrant.vocabulary._terms import Part, class_weights, one_step, parts_of, terms_of
+from calibrant.losses import Loss, RowLoss, RowPenalty, Weighted
 from calibrant.vocabulary.linear import check_linear, linear_chunks, linear_logits, product_dtype
 
 __all__ = ["FusedLinearLoss"]
@@ -45,7 +44,7 @@ class FusedLinearLoss(nn.Module):
     @checked
     def __init__(self, loss: Loss, *, chunk: Count | None = None) -> None:
         super().__init__()
-        parts_of(loss)
+        _Summand.all_of(loss)
         self.loss = loss
         self.chunk = chunk
 
@@ -80,11 +79,11 @@ class FusedLinearLoss(nn.Module):
             InputError: If shapes or dtypes do not match, or labels are target probabilities.
         """
         check_linear(hidden, weight, bias)
-        _check_labels(hidden, labels, sample_weight)
+        _check_class_indices(hidden, labels, sample_weight)
         flat, rows = labels.reshape(-1).long(), hidden.reshape(-1, hidden.shape[-1])
         weights = None if sample_weight is None else sample_weight.reshape(-1)
         scales = _scales(self.loss, flat, weights, classes=weight.shape[0], dtype=product_dtype(hidden))
-        job = _Job(self.loss, flat, scales, self.chunk, product_dtype(hidden))
+        job = _ChunkedPass(self.loss, flat, scales, self.chunk, product_dtype(hidden))
         eager = self.loss.reduction != "none" and torch.is_grad_enabled()
         value: Tensor = _Fused.apply(rows, weight, bias, job, eager)
         if self.loss.reduction == "none":
@@ -92,7 +91,7 @@ class FusedLinearLoss(nn.Module):
         return value
 
 
-def _check_labels(hidden: Tensor, labels: Tensor, sample_weight: Tensor | None) -> None:
+def _check_class_indices(hidden: Tensor, labels: Tensor, sample_weight: Tensor | None) -> None:
     if not isinstance(labels, Tensor):
         raise refuse("labels as a tensor", type(labels).__name__, "convert with torch.as_tensor")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
@@ -115,13 +114,63 @@ def _check_labels(hidden: Tensor, labels: Tensor, sample_weight: Tensor | None) 
         raise refuse("sample weights on the labels' device", got, "move them with .to(labels.device)")
 
 
+@dataclass(frozen=True)
+class _Summand:
+    """A summand of a loss, itself a sum over samples, with its factor; its mean is divided by the sum of its own class weights."""
+
+    scale: float
+    loss: RowLoss | RowPenalty
+
+    @classmethod
+    def all_of(cls, loss: Loss) -> "list[_Summand]":
+        """Return the summands of ``loss``.
+
+        Raises:
+            InputError: If ``loss`` is not a ``Loss``, or depends on the whole batch at once.
+        """
+        if not isinstance(loss, Loss):
+            raise refuse("a loss of calibrant.losses", called(loss), "pass one such as losses.FocalLoss(3.0)")
+        if isinstance(loss, Weighted):
+            return [cls(scale * part.scale, part.loss) for scale, term in loss.pairs for part in cls.all_of(term)]
+        if isinstance(loss, RowPenalty) and len(cls.all_of(loss.base)) > 1:
+            raise refuse("a penalty on one loss", "a penalty on a sum", "put the penalty into Weighted as a term")
+        if isinstance(loss, RowLoss | RowPenalty):
+            return [cls(1.0, loss)]
+        raise refuse(
+            "a loss that is a sum over samples",
+            f"{type(loss).__name__}, which depends on the whole batch at once",
+            "call it on logits, or choose a loss such as FocalLoss",
+        )
+
+
+def called(value: object) -> str:
+    """Return the type of ``value`` for a message, distinguishing classes from objects and torch's losses from ours."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    kind = type(value)
+    return kind.__name__ if isinstance(value, Loss) else f"{kind.__module__}.{kind.__name__}".removeprefix("builtins.")
+
+
+@contextmanager
+def _one_step(loss: Loss) -> Iterator[None]:
+    """Put ``loss`` in evaluation mode in a ``with`` block, so that AdaFocal counts training steps per batch, not per chunk."""
+    training = [module for module in loss.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
 def _scales(
     loss: Loss, labels: Tensor, weights: Tensor | None, *, classes: int, dtype: torch.dtype
-) -> list[tuple[Part, Tensor]]:
+) -> list[tuple[_Summand, Tensor]]:
     """Return each summand of ``loss`` with the factor (N,) of its terms: sample weight, scale, and a mean's divisor."""
     found = []
-    for part in parts_of(loss):
-        own = class_weights(part.loss, labels, classes=classes, dtype=dtype)
+    for part in _Summand.all_of(loss):
+        own = part.loss.places(labels, classes=classes, dtype=dtype).weights  # 0 where ignored
         factor = torch.ones_like(own) if weights is None else weights.detach().to(own.dtype)
         divisor = (own * factor).sum() if loss.reduction == "mean" else 1.0
         found.append((part, part.scale * factor / divisor))
@@ -169,12 +218,12 @@ class _Gradients:
 
 
 @dataclass(frozen=True)
-class _Job:
+class _ChunkedPass:
     """The inputs of a pass over the chunks, apart from the layer."""
 
     loss: Loss
     labels: Tensor
-    scales: list[tuple[Part, Tensor]]
+    scales: list[tuple[_Summand, Tensor]]
     chunk: int | None
     dtype: torch.dtype
 
@@ -190,7 +239,7 @@ class _Job:
             for rows in linear_chunks(h.shape[0], w.shape[0], self.chunk, h.device):
                 first = rows.start == 0 and upstream is None
                 z = linear_logits(h[rows], w, b).requires_grad_(gradients.requested)
-                with torch.set_grad_enabled(gradients.requested), nullcontext() if first else one_step(self.loss):
+                with torch.set_grad_enabled(gradients.requested), nullcontext() if first else _one_step(self.loss):
                     part = self._terms(z, rows)
                 terms[rows] = part.detach()
                 if gradients.requested:
@@ -202,7 +251,7 @@ class _Job:
 
     def _terms(self, logits: Tensor, rows: slice) -> Tensor:
         labels = self.labels[rows]
-        terms = [factor[rows] * terms_of(part.loss, logits, labels) for part, factor in self.scales]
+        terms = [factor[rows] * part.loss.terms(logits, labels) for part, factor in self.scales]
         return torch.stack(terms).sum(dim=0) if len(terms) > 1 else terms[0]
 
 
@@ -210,7 +259,9 @@ class _Fused(torch.autograd.Function):
     """The terms (N,), or their sum, whose gradients are computed in the forward pass."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, job: _Job, eager: bool) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, job: _ChunkedPass, eager: bool
+    ) -> Tensor:
         parts, reduced = (hidden, weight, bias), job.loss.reduction != "none"
         requested = ctx.needs_input_grad[:3] if eager else (False, False, False)
         terms, gradients = job.run(*parts, None, requested)

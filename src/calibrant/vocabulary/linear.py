@@ -1,19 +1,19 @@
 """Logits given by hidden states and the last layer's weight, in chunks of rows: checked, measured and calibrated."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import as_tensor, check_kind, check_labels, refuse, shown
+from calibrant._core.check import as_tensor, check_kind, check_labels, refuse
 from calibrant._core.constraints import Count, checked
 from calibrant._objective.batch import check_floating
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.data.checks import calibrated, states_of
 from calibrant.data.predictions import Decisions, Predictions
 from calibrant.data.record import check_features, taken
-from calibrant.metrics import Metric, SumMetric
+from calibrant.metrics import SumMetrics
 from calibrant.rows import Chunk, LazyRows
 
 __all__ = ["LinearLogits"]
@@ -208,9 +208,10 @@ class LinearLogits:
         parts = self.predictions(labels, calibrator=calibrator, features=features)
         return Decisions.cat([part.top_label() for part in parts])
 
+    @checked
     def measure(
         self,
-        metrics: Sequence[Metric],
+        metrics: SumMetrics,
         labels: Any,
         *,
         calibrator: Calibrator | None = None,
@@ -227,21 +228,13 @@ class LinearLogits:
         Raises:
             InputError: If a metric is not a sum, or labels or features are not valid.
         """
-        if not isinstance(metrics, list | tuple):
-            raise refuse("a list of metrics", shown(metrics), "write [NLL(), ECE()]")
-        sums = [metric for metric in metrics if isinstance(metric, SumMetric)]
-        if len(sums) < len(metrics):
-            other = next(metric for metric in metrics if not isinstance(metric, SumMetric))
-            raise refuse(
-                "metrics that are sums", f"{shown(other)}, which is not", "leave it out, or call it on Predictions"
-            )
 
         def parts() -> Iterator[Predictions]:
             return self.predictions(labels, calibrator=calibrator, features=features)
 
         rows = LazyRows(parts, classes=self.classes, count=len(self), device=self.hidden.device)
-        states = rows.total(states_of, tuple(sums))
-        return [metric.value(state) for metric, state in zip(sums, states, strict=True)]
+        states = rows.total(states_of, metrics)
+        return [metric.value(state) for metric, state in zip(metrics, states, strict=True)]
 
     def fit_temperature(self, labels: Any) -> TemperatureScaling:
         """Return temperature scaling fitted by log-loss, equal to ``TemperatureScaling().fit`` on the logits.

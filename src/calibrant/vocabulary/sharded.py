@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, distributed
 from torch.nn import functional as F
 
-from calibrant._core.check import as_tensor, check_labels, check_number, refuse
-from calibrant._core.constraints import checked
+from calibrant._core.check import as_tensor, check_labels, refuse
+from calibrant._core.constraints import Positive, checked
 from calibrant._core.numerics import row_chunks
 from calibrant._objective.batch import reduce_rows
 from calibrant.calibrators import TemperatureScaling
 from calibrant.data.predictions import Decisions
 from calibrant.errors import InputError
 from calibrant.losses import CrossEntropyLoss, Loss, WeightedNLL
-from calibrant.vocabulary._terms import called
+from calibrant.vocabulary.fused import called
 
 __all__ = ["ShardedLogits"]
 
@@ -51,7 +51,7 @@ class ShardedLogits:
     def __init__(self, logits: Tensor, *, group: "distributed.ProcessGroup | None" = None) -> None:
         self.group = group
         self.alone = not (distributed.is_available() and distributed.is_initialized())
-        layouts = self._all(_layout_of(logits))
+        layouts = self._all(_OwnColumns.of(logits))
         for rank, layout in enumerate(layouts):
             if layout.invalid:
                 expected = "logits as a floating tensor (N, K_own) in every process"
@@ -112,14 +112,14 @@ class ShardedLogits:
         """
         own = self._own_max
         bad = own.isnan() | (own == math.inf)
-        (row,) = self._reduce(_first(bad)[None], "min").tolist()
+        (row,) = self._reduce(_first_true(bad)[None], "min").tolist()
         if row < len(self):
             raise refuse(
                 "finite logits (−inf for an excluded class)", f"NaN or +inf in row {row}", "check the model's output"
             )
         top = self._reduce(own, "max")
         if bool((empty := top == -math.inf).any()):
-            raise refuse("a class that is not excluded", f"only −inf in row {int(_first(empty))}", "drop the row")
+            raise refuse("a class that is not excluded", f"only −inf in row {int(_first_true(empty))}", "drop the row")
         return top
 
     @cached_property
@@ -164,15 +164,15 @@ class ShardedLogits:
         """
         own = self.at(labels)
         if bool((excluded := torch.isinf(own)).any()):
-            row = int(_first(excluded))
+            row = int(_first_true(excluded))
             raise InputError("a finite logit for every label", f"−inf in row {row}", "unmask or drop the row")
         below = own - self.row_max.double()
         return TemperatureScaling.from_passes(_ShardedPasses(self, float(below.mean())), classes=self.classes)
 
-    def tempered(self, temperature: float) -> "ShardedLogits":
+    @checked
+    def tempered(self, temperature: Positive) -> "ShardedLogits":
         """Return these logits divided by ``temperature`` > 0."""
-        t = check_number(temperature, name="temperature", low=0, open_low=True)
-        return ShardedLogits(self.logits / t, group=self.group)
+        return ShardedLogits(self.logits / temperature, group=self.group)
 
     def own_of(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logit (n,) at each of ``labels`` (n,), −inf where another process holds it, and its column (n, 1) or −1."""
@@ -219,7 +219,7 @@ class ShardedLogits:
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _OwnColumns:
     """Shape and dtype of a process's columns, or why they are invalid; exchanged between processes."""
 
     rows: int = 0
@@ -227,16 +227,16 @@ class _Layout:
     dtype: str = ""
     invalid: str = ""
 
+    @classmethod
+    def of(cls, logits: Tensor) -> "_OwnColumns":
+        if not isinstance(logits, Tensor):
+            return cls(invalid=type(logits).__name__)
+        if logits.dim() != 2 or not logits.is_floating_point():
+            return cls(invalid=f"{logits.dtype} {tuple(logits.shape)}")
+        return cls(int(logits.shape[0]), int(logits.shape[1]), str(logits.dtype))
 
-def _layout_of(logits: Tensor) -> _Layout:
-    if not isinstance(logits, Tensor):
-        return _Layout(invalid=type(logits).__name__)
-    if logits.dim() != 2 or not logits.is_floating_point():
-        return _Layout(invalid=f"{logits.dtype} {tuple(logits.shape)}")
-    return _Layout(int(logits.shape[0]), int(logits.shape[1]), str(logits.dtype))
 
-
-def _first(flags: Tensor) -> Tensor:
+def _first_true(flags: Tensor) -> Tensor:
     """Return the index () of the first true flag (N,), N if there is none."""
     places = torch.arange(flags.shape[0], device=flags.device)
     return torch.where(flags, places, flags.shape[0]).amin()
@@ -253,11 +253,13 @@ class _LogOdds(torch.autograd.Function):
         sums = torch.zeros_like(top)
         chunks = list(row_chunks(*logits.shape, device=logits.device)) if logits.shape[1] else []
         for rows in chunks:
-            top[rows] = _others(logits[rows], column[rows], wide).amax(dim=1)
+            top[rows] = _without_label(logits[rows], column[rows], wide).amax(dim=1)
         pair = shards._reduce(torch.stack([own.to(wide), top]), "max")
         own, top = pair[0], torch.where(pair[1] == -math.inf, 0.0, pair[1])
         for rows in chunks:
-            torch.sum(_others(logits[rows], column[rows], wide).sub_(top[rows, None]).exp_(), dim=1, out=sums[rows])
+            torch.sum(
+                _without_label(logits[rows], column[rows], wide).sub_(top[rows, None]).exp_(), dim=1, out=sums[rows]
+            )
         rest = top + torch.log(shards._reduce(sums, "sum"))
         ctx.save_for_backward(logits, column, rest)
         return own - rest
@@ -272,7 +274,7 @@ class _LogOdds(torch.autograd.Function):
         gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
         finite = torch.where(rest == -math.inf, 0.0, rest)
         for rows in row_chunks(*logits.shape, device=logits.device) if logits.shape[1] else ():
-            others = _others(logits[rows], column[rows], rest.dtype).sub_(finite[rows, None]).exp_()
+            others = _without_label(logits[rows], column[rows], rest.dtype).sub_(finite[rows, None]).exp_()
             others.mul_(-grad[rows, None])
             held = column[rows] >= 0
             others.scatter_add_(1, column[rows].clamp_min(0), torch.where(held, grad[rows, None], 0.0))
@@ -282,7 +284,7 @@ class _LogOdds(torch.autograd.Function):
         return gradient, None, None
 
 
-def _others(logits: Tensor, column: Tensor, dtype: torch.dtype) -> Tensor:
+def _without_label(logits: Tensor, column: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a copy of ``logits`` (n, k) in ``dtype`` with −inf at ``column`` (n, 1), where it is not −1."""
     z = logits.to(dtype, copy=True)
     index = column.clamp_min(0)
