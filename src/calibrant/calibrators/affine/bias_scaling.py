@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Positive
-from calibrant._core.minimise import Loss, Optimum, at_least, minimise
+from calibrant._core.minimise import Loss, at_least, minimise
 from calibrant.calibrators.affine.fit import apply_affine, centre_rows, keep_excluded, lift_excluded, logit_squares
 from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
@@ -73,13 +73,38 @@ class BiasScaling(Certified):
     def _fit(self, rows: RowSource) -> None:
         spread, mass = float(rows.total(logit_squares)), rows.mass
         size = math.sqrt(spread / mass) or 1.0  # of the logits: it brings them near 1
-        inputs = rows.prepared(_input_of, size)
-        start = torch.cat([self.slope[None] * size, self.bias]) if self.fitted else None
-        start = start if start is not None and len(start) == 1 + rows.classes else None
-        found = _fitted(inputs, mass, self.prior_rows / mass, size, start)
-        theta = found.theta
-        self.slope = theta[0] / size
-        self.bias = theta[1:] - theta[1:].mean()  # where the ridge is least: nothing else knows their common part
+        inputs, share, settles = rows.prepared(_BiasChunk.of, size), self.prior_rows / mass, _SETTLES / mass
+        centre = torch.zeros(1 + rows.classes, dtype=torch.float64, device=rows.device)
+        centre[0] = size  # the slope that changes nothing
+
+        def derivatives(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            questions = [(_BiasChunk.loss_sums, theta, share), (_BiasChunk.curvature, theta, share)]
+            (value, gradient), hessian = inputs.totals(questions)
+            return value, gradient, hessian
+
+        def blocks() -> Tensor:
+            diagonal = inputs.total(_BiasChunk.spreads, size, share) / mass
+            diagonal[1:] = at_least(diagonal[1:])
+            diagonal[0].clamp_min_(float(diagonal[1:].min()))  # equal logits leave the slope without curvature
+            made: Tensor = (diagonal + 2 * settles)[:, None, None]
+            return made
+
+        # Newton's method sets out from the uniform distribution, where the curvature is largest; L-BFGS from the model, where its
+        # blocks are made
+        first = torch.zeros_like(centre) if rows.classes <= _NEWTON_CLASSES else centre
+        if self.fitted and len(self.bias) == rows.classes:
+            first = torch.cat([self.slope[None] * size, self.bias])
+        loss = Loss(
+            mass,
+            derivatives,
+            lambda theta: inputs.total(_BiasChunk.loss_sums, theta, share),
+            ridge=settles,
+            centre=centre,
+        )
+        found = minimise(loss, first, newton_up_to=1 + _NEWTON_CLASSES, blocks=blocks, rough=rows.rough)
+        self.slope = found.theta[0] / size
+        # where the ridge is least: nothing else knows their common part
+        self.bias = found.theta[1:] - found.theta[1:].mean()
         self._certify(found.gradient, rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
@@ -97,74 +122,37 @@ class _BiasChunk:
     labels: Tensor
     weight: Tensor
 
+    @classmethod
+    def of(cls, chunk: Chunk, size: float) -> "_BiasChunk":
+        check_label_logits(chunk)
+        x = centre_rows(chunk.logits)
+        return cls(x / size, torch.softmax(x, dim=1), chunk.labels, chunk.weights)
 
-def _fitted(rows: RowSource, mass: float, share: float, one: float, start: Tensor | None) -> Optimum:
-    """Return the slope and the biases (1 + K,).
+    def loss_sums(self, theta: Tensor, share: float) -> tuple[Tensor, Tensor]:
+        """Return Σ w (log-loss of the label + ``share`` · that of the model's own), and its gradient (1 + K,)."""
+        log_q = torch.log_softmax(self.x * theta[0] + theta[1:], dim=1)
+        at_label = self.labels[:, None]
+        target = (self.p * share).scatter_add_(1, at_label, torch.ones_like(at_label, dtype=self.p.dtype))
+        loss = -(self.weight @ (target * log_q).sum(dim=1))
+        residual = ((1 + share) * log_q.exp() - target).mul_(self.weight[:, None])
+        return loss, torch.cat([(residual * self.x).sum()[None], residual.sum(dim=0)])
 
-    Args:
-        rows: A source of ``_BiasChunk``.
-        mass: Σ of the rows' weights.
-        share: Imagined rows a unit of weight.
-        one: The slope, in units of the inputs, that changes nothing.
-        start: (1 + K,), or None.
-    """
-    settles = _SETTLES / mass
-    centre = torch.zeros(1 + rows.classes, dtype=torch.float64, device=rows.device)
-    centre[0] = one
+    def curvature(self, theta: Tensor, share: float) -> Tensor:
+        """Return its Hessian (1 + K, 1 + K)."""
+        q, weighted, centred = self._moments(self.x * theta[0] + theta[1:], share)
+        across = (weighted * centred).sum(dim=0)
+        total = theta.new_empty(len(theta), len(theta))
+        total[0, 0] = (weighted * centred * self.x).sum()
+        total[0, 1:], total[1:, 0] = across, across
+        total[1:, 1:] = torch.diag(weighted.sum(dim=0)) - q.T @ weighted
+        return total
 
-    def derivatives(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        (value, gradient), hessian = rows.totals([(loss_sums, theta, share), (curvature, theta, share)])
-        return value, gradient, hessian
+    def spreads(self, slope: float, share: float) -> Tensor:
+        """Return the diagonal of that Hessian (1 + K,) at this slope and no bias."""
+        q, weighted, centred = self._moments(self.x * slope, share)
+        return torch.cat([(weighted * centred * self.x).sum()[None], (weighted * (1 - q)).sum(dim=0)])
 
-    def blocks() -> Tensor:
-        diagonal = rows.total(spreads, one, share) / mass
-        diagonal[1:] = at_least(diagonal[1:])
-        diagonal[0].clamp_min_(float(diagonal[1:].min()))  # equal logits leave the slope without curvature
-        made: Tensor = (diagonal + 2 * settles)[:, None, None]
-        return made
-
-    # Newton's method sets out from the uniform distribution, where the curvature is largest; L-BFGS from the model, where its
-    # blocks are made
-    few = rows.classes <= _NEWTON_CLASSES
-    first = (torch.zeros_like(centre) if few else centre) if start is None else start
-    loss = Loss(mass, derivatives, lambda theta: rows.total(loss_sums, theta, share), ridge=settles, centre=centre)
-    return minimise(loss, first, newton_up_to=1 + _NEWTON_CLASSES, blocks=blocks, rough=rows.rough)
-
-
-def loss_sums(chunk: _BiasChunk, theta: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """Return Σ w (log-loss of the label + ``share`` · that of the model's own), and its gradient (1 + K,)."""
-    log_q = torch.log_softmax(chunk.x * theta[0] + theta[1:], dim=1)
-    at_label = chunk.labels[:, None]
-    target = (chunk.p * share).scatter_add_(1, at_label, torch.ones_like(at_label, dtype=chunk.p.dtype))
-    loss = -(chunk.weight @ (target * log_q).sum(dim=1))
-    residual = ((1 + share) * log_q.exp() - target).mul_(chunk.weight[:, None])
-    return loss, torch.cat([(residual * chunk.x).sum()[None], residual.sum(dim=0)])
-
-
-def curvature(chunk: _BiasChunk, theta: Tensor, share: float) -> Tensor:
-    """Return its Hessian (1 + K, 1 + K)."""
-    q, weighted, centred = _moments(chunk, chunk.x * theta[0] + theta[1:], share)
-    across = (weighted * centred).sum(dim=0)
-    total = theta.new_empty(len(theta), len(theta))
-    total[0, 0] = (weighted * centred * chunk.x).sum()
-    total[0, 1:], total[1:, 0] = across, across
-    total[1:, 1:] = torch.diag(weighted.sum(dim=0)) - q.T @ weighted
-    return total
-
-
-def spreads(chunk: _BiasChunk, slope: float, share: float) -> Tensor:
-    """Return the diagonal of that Hessian (1 + K,) at this slope and no bias."""
-    q, weighted, centred = _moments(chunk, chunk.x * slope, share)
-    return torch.cat([(weighted * centred * chunk.x).sum()[None], (weighted * (1 - q)).sum(dim=0)])
-
-
-def _moments(chunk: _BiasChunk, logits: Tensor, share: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return q = softmax(logits) (n, K), the same times the rows' weights, real and imagined, and x less its mean under q."""
-    q = torch.softmax(logits, dim=1)
-    return q, q * (chunk.weight * (1 + share))[:, None], chunk.x - (q * chunk.x).sum(dim=1, keepdim=True)
-
-
-def _input_of(chunk: Chunk, size: float) -> _BiasChunk:
-    check_label_logits(chunk)
-    x = centre_rows(chunk.logits)
-    return _BiasChunk(x / size, torch.softmax(x, dim=1), chunk.labels, chunk.weights)
+    def _moments(self, logits: Tensor, share: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q = softmax(logits) (n, K), the same times the rows' weights, real and imagined, and x less its mean under q."""
+        q = torch.softmax(logits, dim=1)
+        return q, q * (self.weight * (1 + share))[:, None], self.x - (q * self.x).sum(dim=1, keepdim=True)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Count, Positive
-from calibrant._core.minimise import Loss, Optimum, at_least, minimise
+from calibrant._core.minimise import Loss, at_least, minimise
 from calibrant.calibrators.affine.fit import AffineChunk, keep_excluded, log_probs_of, loss_and_residual
 from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits
@@ -77,15 +77,25 @@ class KernelScaling(Certified):
 
     def _fit(self, rows: RowSource) -> None:
         mass, device = rows.mass, rows.device
-        center = rows.total(_sums) / mass
-        spread = float(rows.total(_squares, center)) / mass
+        center = rows.total(_point_sums) / mass
+        spread = float(rows.total(_square_distances, center)) / mass
         # the mean squared distance of two rows is twice their variance; rows that are equal but for rounding have no scale
         length = self.width * math.sqrt(2 * spread) if spread > _EQUAL else 1.0
         frequencies = _directions(rows.classes, self.waves).to(device) / length
         phases = center @ frequencies
-        start = self.coefficients if self.fitted and self.coefficients.shape[0] == rows.classes else None
-        inputs = rows.prepared(_input_of, frequencies, phases)
-        found = _fitted(inputs, mass, self.ridge / mass, 2 * self.waves, start)
+        inputs, ridge = rows.prepared(_KernelChunk.of, frequencies, phases), self.ridge / mass
+        first = torch.zeros(rows.classes, 2 * self.waves, dtype=torch.float64, device=device)
+        if self.fitted and self.coefficients.shape == first.shape:
+            first = self.coefficients.to(first)
+
+        def blocks() -> Tensor:
+            each, moments = (part / mass for part in inputs.total(_KernelChunk.spreads))
+            made: Tensor = at_least(each)[:, None, None] * moments
+            made.diagonal(dim1=1, dim2=2).add_(2 * ridge)
+            return made
+
+        loss = Loss(mass, first=lambda theta: inputs.total(_KernelChunk.loss_sums, theta), ridge=ridge)
+        found = minimise(loss, first.reshape(-1), newton_up_to=0, blocks=blocks, rough=rows.rough, tolerance=_TOLERANCE)
         self.frequencies, self.phases = frequencies, phases
         self.coefficients = found.theta.view(rows.classes, -1)
         self._certify(found.gradient, device)
@@ -102,6 +112,21 @@ class _KernelChunk(AffineChunk):
 
     phi: Tensor
 
+    @classmethod
+    def of(cls, chunk: Chunk, frequencies: Tensor, phases: Tensor) -> "_KernelChunk":
+        log_p = log_probs_of(chunk.logits.double())
+        return cls(log_p, chunk.labels, chunk.weights, _waves(log_p, frequencies, phases))
+
+    def loss_sums(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Return Σ w log-loss and its gradient (K · F,)."""
+        loss, residual = loss_and_residual(self.x + self.phi @ theta.view(self.x.shape[1], -1).T, self)
+        return loss, (residual.T @ self.phi).reshape(-1)
+
+    def spreads(self) -> tuple[Tensor, Tensor]:
+        """Return Σ w p (1 − p) (K,) and Σ w φ φᵀ (F, F)."""
+        p = self.x.exp()
+        return self.weight @ (p * (1 - p)), (self.phi * self.weight[:, None]).T @ self.phi
+
 
 def _directions(classes: int, waves: int) -> Tensor:
     """Return the wave vectors (K, M) of the kernel with h = 1: blocks of orthogonal ones, as long as those of a normal law."""
@@ -114,52 +139,21 @@ def _directions(classes: int, waves: int) -> Tensor:
     return torch.cat(blocks, dim=1)
 
 
-def _fitted(rows: RowSource, mass: float, ridge: float, functions: int, start: Tensor | None) -> Optimum:
-    """Return B (K · F,), row by row."""
-    first = torch.zeros(rows.classes * functions, dtype=torch.float64, device=rows.device)
-    first = start.reshape(-1).to(first) if start is not None and start.numel() == len(first) else first
-
-    def blocks() -> Tensor:
-        spread, moments = (part / mass for part in rows.total(spreads))
-        made: Tensor = at_least(spread)[:, None, None] * moments
-        made.diagonal(dim1=1, dim2=2).add_(2 * ridge)
-        return made
-
-    loss = Loss(mass, first=lambda theta: rows.total(loss_sums, theta), ridge=ridge)
-    return minimise(loss, first, newton_up_to=0, blocks=blocks, rough=rows.rough, tolerance=_TOLERANCE)
-
-
-def loss_sums(chunk: _KernelChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Σ w log-loss and its gradient (K · F,)."""
-    loss, residual = loss_and_residual(chunk.x + chunk.phi @ theta.view(chunk.x.shape[1], -1).T, chunk)
-    return loss, (residual.T @ chunk.phi).reshape(-1)
-
-
-def spreads(chunk: _KernelChunk) -> tuple[Tensor, Tensor]:
-    """Return Σ w p (1 − p) (K,) and Σ w φ φᵀ (F, F)."""
-    p = chunk.x.exp()
-    return chunk.weight @ (p * (1 - p)), (chunk.phi * chunk.weight[:, None]).T @ chunk.phi
-
-
-def _place(log_p: Tensor) -> Tensor:
-    return log_p.clamp_min(_LOWEST)
+def _points(chunk: Chunk) -> Tensor:
+    """Return where the rows lie (n, K), for distances: at their log-probabilities, bounded below."""
+    return log_probs_of(chunk.logits.double()).clamp_min(_LOWEST)
 
 
 def _waves(log_p: Tensor, frequencies: Tensor, phases: Tensor) -> Tensor:
     """Return φ (n, 2M): cosines and sines, of squared length 1."""
-    angle = _place(log_p) @ frequencies - phases
+    angle = log_p.clamp_min(_LOWEST) @ frequencies - phases
     return torch.cat([angle.cos(), angle.sin()], dim=1) / math.sqrt(frequencies.shape[1])
 
 
-def _sums(chunk: Chunk) -> Tensor:
+def _point_sums(chunk: Chunk) -> Tensor:
     check_label_logits(chunk)
-    return chunk.weights @ _place(log_probs_of(chunk.logits.double()))
+    return chunk.weights @ _points(chunk)
 
 
-def _squares(chunk: Chunk, center: Tensor) -> Tensor:
-    return chunk.weights @ (_place(log_probs_of(chunk.logits.double())) - center).square().sum(dim=1)
-
-
-def _input_of(chunk: Chunk, frequencies: Tensor, phases: Tensor) -> _KernelChunk:
-    log_p = log_probs_of(chunk.logits.double())
-    return _KernelChunk(log_p, chunk.labels, chunk.weights, _waves(log_p, frequencies, phases))
+def _square_distances(chunk: Chunk, center: Tensor) -> Tensor:
+    return chunk.weights @ (_points(chunk) - center).square().sum(dim=1)

@@ -66,10 +66,10 @@ class RankScaling(Certified):
         gaps, mass = min(_RANKS, rows.classes - 1), rows.mass
         centre = torch.cat([torch.ones(gaps), torch.zeros(gaps)]).double().to(rows.device)
         low = torch.cat([torch.full((gaps,), _FLATTEST), torch.zeros(gaps)]).double().to(rows.device)
-        inputs = rows.prepared(_input_of, temperature, gaps)
+        inputs = rows.prepared(_RankChunk.of, temperature, gaps)
 
         def sums(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            value, gradient, hessian = inputs.total(derivatives, theta)
+            value, gradient, hessian = inputs.total(_RankChunk.derivatives, theta)
             return value, gradient, hessian
 
         bounds = (low, torch.full_like(low, math.inf))
@@ -96,27 +96,28 @@ class _RankChunk:
     place: Tensor
     weight: Tensor
 
+    @classmethod
+    def of(cls, chunk: Chunk, temperature: float, gaps: int) -> "_RankChunk":
+        """Return −Σ of the gaps above each rank, and −their number, by the gap's parameters."""
+        check_label_logits(chunk)
+        ranked, order = sort_down(lift_excluded(chunk.logits.double() / temperature))
+        rows, classes = ranked.shape
+        sizes = ranked[:, :-1] - ranked[:, 1:]
+        own = (
+            torch.nn.functional.one_hot(torch.arange(classes - 1).clamp_max(gaps - 1), gaps).double().to(ranked.device)
+        )
+        steps = torch.cat([sizes[:, :, None] * own, own.expand(rows, -1, -1)], dim=2)
+        basis = torch.nn.functional.pad(-steps.cumsum(dim=1), (0, 0, 1, 0))
+        place = (order == chunk.labels[:, None]).long().argmax(dim=1)
+        return cls(basis, place, chunk.weights)
 
-def _input_of(chunk: Chunk, temperature: float, gaps: int) -> _RankChunk:
-    """Return −Σ of the gaps above each rank, and −their number, by the gap's parameters."""
-    check_label_logits(chunk)
-    ranked, order = sort_down(lift_excluded(chunk.logits.double() / temperature))
-    rows, classes = ranked.shape
-    sizes = ranked[:, :-1] - ranked[:, 1:]
-    own = torch.nn.functional.one_hot(torch.arange(classes - 1).clamp_max(gaps - 1), gaps).double().to(ranked.device)
-    steps = torch.cat([sizes[:, :, None] * own, own.expand(rows, -1, -1)], dim=2)
-    basis = torch.nn.functional.pad(-steps.cumsum(dim=1), (0, 0, 1, 0))
-    place = (order == chunk.labels[:, None]).long().argmax(dim=1)
-    return _RankChunk(basis, place, chunk.weights)
-
-
-def derivatives(chunk: _RankChunk, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the summed log-loss at θ (2R,), its gradient and its Hessian: Σ w Cov_q(basis)."""
-    log_q = torch.log_softmax(chunk.basis @ theta, dim=1)
-    at_label = chunk.place[:, None]
-    q = log_q.exp()
-    mean = (q[:, :, None] * chunk.basis).sum(dim=1)
-    label = chunk.basis.gather(1, at_label[:, :, None].expand(-1, -1, len(theta)))[:, 0]
-    centred = (chunk.basis - mean[:, None]) * (q * chunk.weight[:, None]).sqrt()[:, :, None]
-    flat = centred.reshape(-1, len(theta))
-    return -(chunk.weight @ log_q.gather(1, at_label)[:, 0]), chunk.weight @ (mean - label), flat.T @ flat
+    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the summed log-loss at θ (2R,), its gradient and its Hessian: Σ w Cov_q(basis)."""
+        log_q = torch.log_softmax(self.basis @ theta, dim=1)
+        at_label = self.place[:, None]
+        q = log_q.exp()
+        mean = (q[:, :, None] * self.basis).sum(dim=1)
+        label = self.basis.gather(1, at_label[:, :, None].expand(-1, -1, len(theta)))[:, 0]
+        centred = (self.basis - mean[:, None]) * (q * self.weight[:, None]).sqrt()[:, :, None]
+        flat = centred.reshape(-1, len(theta))
+        return -(self.weight @ log_q.gather(1, at_label)[:, 0]), self.weight @ (mean - label), flat.T @ flat

@@ -170,18 +170,18 @@ class FeatureScaling(Certified, ByFeatures):
             raise refuse(f"at most {_MOST_COLUMNS} features", str(len(names)), "name fewer columns")
         mass, device = rows.mass, rows.device
         size = math.sqrt(float(rows.total(logit_squares)) / mass) or 1.0  # of the logits: it brings them near 1
-        center = rows.total(_sums, names) / mass
-        spread = (rows.total(_squares, names, center) / mass).sqrt()
+        center = rows.total(_feature_sums, names) / mass
+        spread = (rows.total(_feature_squares, names, center) / mass).sqrt()
         lowest, highest = -rows.largest(_top, names, -1.0), rows.largest(_top, names, 1.0)
         flat = spread <= 1e-9 * torch.maximum(lowest.abs(), highest.abs())  # constant but for rounding
         spread = torch.where(flat, 1.0, spread)
         hinges = _hinges(center, spread, lowest, highest)
-        inputs = rows.prepared(_scaled_chunk, size, names, hinges)
+        inputs = rows.prepared(_ScaledChunk.of, size, names, hinges)
         parts = 2 if biased else 1
         # from the uniform distribution, where the curvature is largest
         first = torch.zeros(parts * (1 + len(names)), dtype=torch.float64, device=device)
         found = fit_by_design(
-            lambda theta: inputs.total(_loss_sums, theta, parts),
+            lambda theta: inputs.total(_ScaledChunk.loss_sums, theta, parts),
             first, parts=parts, ridge=self.ridge, mass=mass, unit=size,
         )  # fmt: skip
         theta = found.theta.view(parts, -1)
@@ -194,7 +194,7 @@ class FeatureScaling(Certified, ByFeatures):
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
         if features is None or not self._known:  # a row with the mean features
             return self._mapped(logits, self.slopes[0], self.biases[0])
-        table = _table(features, self._known, len(logits)).to(self.slopes.device)
+        table = _feature_table(features, self._known, len(logits)).to(self.slopes.device)
         design = _hinges(self.center, self.spread, self.lowest, self.highest).design(table)
         return self._mapped(logits, (design @ self.slopes)[:, None], design @ self.biases)
 
@@ -222,54 +222,53 @@ class _ScaledChunk:
     labels: Tensor
     weight: Tensor
 
+    @classmethod
+    def of(cls, chunk: Chunk, size: float, names: Sequence[str], hinges: Hinges) -> "_ScaledChunk":
+        x = centre_rows(chunk.logits) / size
+        return cls(x, hinges.design(_features_of(chunk, names)), chunk.labels, chunk.weights)
 
-def _scaled_chunk(chunk: Chunk, size: float, names: Sequence[str], hinges: Hinges) -> _ScaledChunk:
-    x = centre_rows(chunk.logits) / size
-    return _ScaledChunk(x, hinges.design(_table_of(chunk, names)), chunk.labels, chunk.weights)
+    def loss_sums(self, theta: Tensor, parts: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Σ log-loss, its gradient (P,) and Hessian (P, P); a row depends on its slope, and on its bias if ``parts`` is 2."""
+        by_part = theta.view(parts, -1) @ self.design.T  # (parts, n)
+        z = self.x * by_part[0][:, None]
+        if parts == 2:
+            z = torch.stack([z[:, 0], z[:, 1] + by_part[1]], dim=1)
+        log_p = torch.log_softmax(z, dim=1)
+        p, label = log_p.exp(), self.labels[:, None]
+        loss = -log_p.gather(1, label)[:, 0]
+        # the row's statistics: its logits, centred for the digits, and whether the class is 1
+        x = self.x - self.x.gather(1, label)
+        mean = (p * x).sum(dim=1)
+        first = [mean]
+        second = [[(p * (x - mean[:, None]).square()).sum(dim=1)]]
+        if parts == 2:
+            q = p[:, 1]
+            across = q * (x[:, 1] - mean)
+            first.append(q - self.labels)
+            second = [[second[0][0], across], [across, q * p[:, 0]]]
+        return sums_by_design(self.design, self.weight, loss, first, second)
 
 
-def _loss_sums(chunk: _ScaledChunk, theta: Tensor, parts: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Σ log-loss, its gradient (P,) and Hessian (P, P); a row depends on its slope, and on its bias if ``parts`` is 2."""
-    by_part = theta.view(parts, -1) @ chunk.design.T  # (parts, n)
-    z = chunk.x * by_part[0][:, None]
-    if parts == 2:
-        z = torch.stack([z[:, 0], z[:, 1] + by_part[1]], dim=1)
-    log_p = torch.log_softmax(z, dim=1)
-    p, label = log_p.exp(), chunk.labels[:, None]
-    loss = -log_p.gather(1, label)[:, 0]
-    # the row's statistics: its logits, centred for the digits, and whether the class is 1
-    x = chunk.x - chunk.x.gather(1, label)
-    mean = (p * x).sum(dim=1)
-    first = [mean]
-    second = [[(p * (x - mean[:, None]).square()).sum(dim=1)]]
-    if parts == 2:
-        q = p[:, 1]
-        across = q * (x[:, 1] - mean)
-        first.append(q - chunk.labels)
-        second = [[second[0][0], across], [across, q * p[:, 0]]]
-    return sums_by_design(chunk.design, chunk.weight, loss, first, second)
-
-
-def _table(features: Features, names: Sequence[str], rows: int) -> Tensor:
+def _feature_table(features: Features, names: Sequence[str], rows: int) -> Tensor:
     """Return the features (n, C) in float64."""
     found = [KnownColumn(name).numbers(features, rows) for name in names]
     return torch.stack(found, dim=1) if found else torch.zeros(rows, 0, dtype=torch.float64)
 
 
-def _table_of(chunk: Chunk, names: Sequence[str]) -> Tensor:
-    return _table(chunk.features, names, len(chunk)).to(chunk.logits.device)
+def _features_of(chunk: Chunk, names: Sequence[str]) -> Tensor:
+    return _feature_table(chunk.features, names, len(chunk)).to(chunk.logits.device)
 
 
 def _top(chunk: Chunk, names: Sequence[str], sign: float) -> Tensor:
-    return (sign * _table_of(chunk, names)).amax(dim=0)
+    return (sign * _features_of(chunk, names)).amax(dim=0)
 
 
-def _sums(chunk: Chunk, names: Sequence[str]) -> Tensor:
-    return chunk.weights @ _table_of(chunk, names)
+def _feature_sums(chunk: Chunk, names: Sequence[str]) -> Tensor:
+    return chunk.weights @ _features_of(chunk, names)
 
 
-def _squares(chunk: Chunk, names: Sequence[str], center: Tensor) -> Tensor:
-    return chunk.weights @ (_table_of(chunk, names) - center).square()
+def _feature_squares(chunk: Chunk, names: Sequence[str], center: Tensor) -> Tensor:
+    return chunk.weights @ (_features_of(chunk, names) - center).square()
 
 
 def _names_of(buffer: Tensor) -> tuple[str, ...]:

@@ -38,30 +38,6 @@ _MOST_PARAMETERS = 1024  # a Hessian of this side takes 8 MiB, and one a fold is
 
 
 @dataclass(frozen=True)
-class GroupChunk:
-    """Inputs of rows, and in which groups they are.
-
-    Args:
-        x: (n, K) float64.
-        cell: (n,) which of the combinations of groups a row has.
-        groups: (m, C) the groups of each combination, G for none.
-        labels: (n,).
-        weight: (n,).
-        fold: (n,).
-    """
-
-    x: Tensor
-    cell: Tensor
-    groups: Tensor
-    labels: Tensor
-    weight: Tensor
-    fold: Tensor
-
-    def __len__(self) -> int:
-        return int(self.labels.shape[0])
-
-
-@dataclass(frozen=True)
 class Layout:
     """Which parameters there are.
 
@@ -102,6 +78,92 @@ class Layout:
         return z + moved[:, 1:] if self.bias else z
 
 
+@dataclass(frozen=True)
+class GroupChunk:
+    """Inputs of rows, and in which groups they are.
+
+    Args:
+        x: (n, K) float64.
+        cell: (n,) which of the combinations of groups a row has.
+        groups: (m, C) the groups of each combination, G for none.
+        labels: (n,).
+        weight: (n,).
+        fold: (n,).
+    """
+
+    x: Tensor
+    cell: Tensor
+    groups: Tensor
+    labels: Tensor
+    weight: Tensor
+    fold: Tensor
+
+    def __len__(self) -> int:
+        return int(self.labels.shape[0])
+
+    @classmethod
+    def of(
+        cls, chunk: Chunk, slope: Tensor | float, bias: Tensor | float, known: tuple[KnownColumn, ...], folds: int
+    ) -> "GroupChunk":
+        """Return rows, mapped by slope and bias, in the groups of the ``known`` columns; without any, all in one group."""
+        x = lift_excluded(chunk.logits.double()) * slope + bias
+        alone = torch.zeros(len(chunk), 1, dtype=torch.int64)
+        groups = (codes_of(known, chunk.features) if known else alone).to(x.device)
+        cell = torch.zeros(len(groups), dtype=torch.int64, device=x.device)
+        for column in groups.unbind(dim=1):
+            cell = torch.unique(cell * (int(column.max()) + 1) + column, return_inverse=True)[1]
+        held = groups.new_empty(int(cell.max()) + 1, groups.shape[1])
+        held[cell] = groups
+        fold = fold_by_scores(chunk, folds, groups) if folds > 1 else torch.zeros_like(cell)
+        return cls(x, cell, held, chunk.labels, chunk.weights, fold)
+
+    def loss_sums(self, theta: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Σ log-loss, its gradient (P,) and its Hessian (P, P)."""
+        log_p = torch.log_softmax(layout.outputs(theta, self.x, self.cell, self.groups), dim=1)
+        loss = -(log_p.gather(1, self.labels[:, None])[:, 0] * self.weight).sum()
+        gradient, blocks = self._derivatives(log_p.exp(), layout)
+        return loss, *_by_groups(gradient, blocks, self.cell, self.groups, layout)
+
+    def fold_sums(self, theta: Tensor, layout: Layout, folds: int) -> tuple[Tensor, Tensor]:
+        """Return gradient (folds, P) and Hessian (folds, P, P) at θ (P,), by fold."""
+        p = torch.softmax(layout.outputs(theta, self.x, self.cell, self.groups), dim=1)
+        gradient, blocks = self._derivatives(p, layout)
+        parts = [torch.nonzero(self.fold == fold)[:, 0] for fold in range(folds)]
+        found = [_by_groups(gradient[part], blocks[part], self.cell[part], self.groups, layout) for part in parts]
+        return torch.stack([one for one, _ in found]), torch.stack([one for _, one in found])
+
+    def held_out(self, thetas: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        """Return Σ and Σ² (S,) of the gain in log-loss over θ = 0, of rows under the θ (S, folds, P) fitted on the other folds."""
+        label = self.labels[:, None]
+        plain = torch.log_softmax(self.x, dim=1).gather(1, label)[:, 0]
+        sums, squares = torch.zeros(2, thetas.shape[0], dtype=torch.float64, device=self.x.device)
+        for fold in range(thetas.shape[1]):
+            rows = torch.nonzero(self.fold == fold)[:, 0]
+            x, cell, own, weight, before = (part[rows] for part in (self.x, self.cell, label, self.weight, plain))
+            for at in range(thetas.shape[0]):
+                z = layout.outputs(thetas[at, fold], x, cell, self.groups)
+                gain = torch.log_softmax(z, dim=1).gather(1, own)[:, 0] - before
+                sums[at] += (gain * weight).sum()
+                squares[at] += (gain.square() * weight).sum()
+        return sums, squares
+
+    def _derivatives(self, p: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        """Return each row's gradient (n, F) and Hessian (n, F, F) by the parameters of any of its groups."""
+        error = p.clone()
+        error.scatter_add_(1, self.labels[:, None], error.new_full((len(self), 1), -1.0))
+        mean = (p * self.x).sum(dim=1, keepdim=True)
+        slope = (error * self.x).sum(dim=1, keepdim=True)
+        gradient = torch.cat([slope, error], dim=1) if layout.bias else slope
+        curved = p * (self.x - mean)
+        blocks = p.new_empty(len(self), layout.block, layout.block)
+        blocks[:, 0, 0] = (curved * self.x).sum(dim=1)
+        if layout.bias:
+            blocks[:, 0, 1:] = curved
+            blocks[:, 1:, 0] = curved
+            blocks[:, 1:, 1:] = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+        return gradient * self.weight[:, None], blocks * self.weight[:, None, None]
+
+
 def fit_groups(
     rows: RowSource, mass: float, layout: Layout, strength: float, start: Tensor | None = None
 ) -> tuple[Tensor, float]:
@@ -114,63 +176,13 @@ def fit_groups(
     low = layout.lowest.to(rows.device)
     loss = Loss(
         mass,
-        lambda theta: rows.total(loss_sums, theta, layout),
+        lambda theta: rows.total(GroupChunk.loss_sums, theta, layout),
         ridge=strength / mass,
         bounds=(low, torch.full_like(low, torch.inf)),
     )
     # steps of at most 4 in a slope or a bias: from 0, where the curvature is that of equal groups, a few rows can ask for hundreds
     found = minimise(loss, first, longest=4.0)
     return found.theta, found.gradient
-
-
-def loss_sums(chunk: GroupChunk, theta: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Σ log-loss, its gradient (P,) and its Hessian (P, P)."""
-    log_p = torch.log_softmax(layout.outputs(theta, chunk.x, chunk.cell, chunk.groups), dim=1)
-    loss = -(log_p.gather(1, chunk.labels[:, None])[:, 0] * chunk.weight).sum()
-    gradient, blocks = _derivatives(chunk, log_p.exp(), layout)
-    return loss, *_by_groups(gradient, blocks, chunk.cell, chunk.groups, layout)
-
-
-def fold_sums(chunk: GroupChunk, theta: Tensor, layout: Layout, folds: int) -> tuple[Tensor, Tensor]:
-    """Return gradient (folds, P) and Hessian (folds, P, P) at θ (P,), by fold."""
-    p = torch.softmax(layout.outputs(theta, chunk.x, chunk.cell, chunk.groups), dim=1)
-    gradient, blocks = _derivatives(chunk, p, layout)
-    parts = [torch.nonzero(chunk.fold == fold)[:, 0] for fold in range(folds)]
-    found = [_by_groups(gradient[part], blocks[part], chunk.cell[part], chunk.groups, layout) for part in parts]
-    return torch.stack([one for one, _ in found]), torch.stack([one for _, one in found])
-
-
-def held_out(chunk: GroupChunk, thetas: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-    """Return Σ and Σ² (S,) of the gain in log-loss over θ = 0, of rows under the θ (S, folds, P) fitted on the other folds."""
-    label = chunk.labels[:, None]
-    plain = torch.log_softmax(chunk.x, dim=1).gather(1, label)[:, 0]
-    sums, squares = torch.zeros(2, thetas.shape[0], dtype=torch.float64, device=chunk.x.device)
-    for fold in range(thetas.shape[1]):
-        rows = torch.nonzero(chunk.fold == fold)[:, 0]
-        x, cell, own, weight, before = (part[rows] for part in (chunk.x, chunk.cell, label, chunk.weight, plain))
-        for at in range(thetas.shape[0]):
-            z = layout.outputs(thetas[at, fold], x, cell, chunk.groups)
-            gain = torch.log_softmax(z, dim=1).gather(1, own)[:, 0] - before
-            sums[at] += (gain * weight).sum()
-            squares[at] += (gain.square() * weight).sum()
-    return sums, squares
-
-
-def _derivatives(chunk: GroupChunk, p: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-    """Return each row's gradient (n, F) and Hessian (n, F, F) by the parameters of any of its groups."""
-    error = p.clone()
-    error.scatter_add_(1, chunk.labels[:, None], error.new_full((len(chunk), 1), -1.0))
-    mean = (p * chunk.x).sum(dim=1, keepdim=True)
-    slope = (error * chunk.x).sum(dim=1, keepdim=True)
-    gradient = torch.cat([slope, error], dim=1) if layout.bias else slope
-    curved = p * (chunk.x - mean)
-    blocks = p.new_empty(len(chunk), layout.block, layout.block)
-    blocks[:, 0, 0] = (curved * chunk.x).sum(dim=1)
-    if layout.bias:
-        blocks[:, 0, 1:] = curved
-        blocks[:, 1:, 0] = curved
-        blocks[:, 1:, 1:] = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
-    return gradient * chunk.weight[:, None], blocks * chunk.weight[:, None, None]
 
 
 def _by_groups(gradient: Tensor, blocks: Tensor, cell: Tensor, groups: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -208,18 +220,6 @@ def _binned(codes: Sequence[Tensor], parts: Tensor, size: int) -> Tensor:
     return sums.T
 
 
-def group_chunk(chunk: Chunk, x: Tensor, groups: Tensor, folds: int) -> GroupChunk:
-    """Return the rows as inputs of these sums."""
-    groups = groups.to(x.device)
-    cell = torch.zeros(len(groups), dtype=torch.int64, device=x.device)
-    for column in groups.unbind(dim=1):
-        cell = torch.unique(cell * (int(column.max()) + 1) + column, return_inverse=True)[1]
-    held = groups.new_empty(int(cell.max()) + 1, groups.shape[1])
-    held[cell] = groups
-    fold = fold_by_scores(chunk, folds, groups) if folds > 1 else torch.zeros_like(cell)
-    return GroupChunk(x, cell, held, chunk.labels, chunk.weights, fold)
-
-
 # One map for all rows, as free as they pay for: what methods by features start from and fall back to.
 
 EVIDENCE = 2.0  # standard errors of its gain on rows held out, from which what goes by features is used
@@ -243,7 +243,9 @@ def fit_everyone(rows: RowSource, mass: float, *, biased: bool) -> tuple[Tensor,
     ones = torch.ones(classes, dtype=torch.float64, device=rows.device)
     tried: list[tuple[int, Tensor, Tensor, float]] = [(0, ones, 0 * ones, 0.0), (1, slope * ones, 0 * ones, 0.0)]
     if biased:
-        theta, worst = fit_groups(rows.prepared(_input_of_all, slope), mass, Layout(1, 1, classes, bias=True), 1.0)
+        theta, worst = fit_groups(
+            rows.prepared(GroupChunk.of, slope, 0.0, (), 1), mass, Layout(1, 1, classes, bias=True), 1.0
+        )
         tried.append((classes, slope * (1 + theta[0]) * ones, theta[1:], worst))
         free = fit_affine(rows.prepared(_affine_of, slope), mass, Ridge(1 / mass, 0.0, 1 / mass), diagonal=True)
         if bool((free.scale > 0).all()):
@@ -252,11 +254,6 @@ def fit_everyone(rows: RowSource, mass: float, *, biased: bool) -> tuple[Tensor,
     penalty = PENALTY * torch.tensor([float(one[0]) for one in tried], dtype=torch.float64, device=rows.device)
     best = int((rows.total(_losses, slopes, biases) + penalty).argmin())
     return tried[best][1], tried[best][2], tried[best][3]
-
-
-def _input_of_all(chunk: Chunk, slope: float) -> GroupChunk:
-    everyone = torch.zeros(len(chunk), 1, dtype=torch.int64)
-    return group_chunk(chunk, lift_excluded(chunk.logits.double()) * slope, everyone, 1)
 
 
 def _affine_of(chunk: Chunk, slope: float) -> AffineChunk:
@@ -392,7 +389,7 @@ class GroupScaling(Certified, ByFeatures):
         theta = torch.zeros(0, dtype=torch.float64, device=rows.device)
         used = math.inf
         if known:
-            inputs = rows.prepared(_input_of, slope, bias, tuple(known), self.folds)
+            inputs = rows.prepared(GroupChunk.of, slope, bias, tuple(known), self.folds)
             used, theta, worst = self._fit_groups(inputs, mass, layout)
             certificate = max(certificate, worst)
         table = theta.view(layout.groups, layout.block) if known else theta.view(0, layout.block)
@@ -419,7 +416,7 @@ class GroupScaling(Certified, ByFeatures):
         What the other folds alone would give is one step of Newton's method away from ``weak`` (P,), the fit on all rows; the gain
         on a fold's rows is that of the exact log-loss.
         """
-        gradient, hessian = inputs.total(fold_sums, weak, layout, self.folds)
+        gradient, hessian = inputs.total(GroupChunk.fold_sums, weak, layout, self.folds)
         rest_gradient, rest_hessian = gradient.sum(dim=0) - gradient, hessian.sum(dim=0) - hessian
         eye = torch.eye(layout.parameters, dtype=torch.float64, device=weak.device)
         low = layout.lowest.to(weak.device)
@@ -427,7 +424,7 @@ class GroupScaling(Certified, ByFeatures):
         for strength in STRENGTHS:
             step = torch.linalg.solve(rest_hessian + 2 * strength * eye, rest_gradient + 2 * strength * weak)
             thetas.append(torch.maximum(weak - step, low))
-        sums, squares = inputs.total(held_out, torch.stack(thetas), layout)
+        sums, squares = inputs.total(GroupChunk.held_out, torch.stack(thetas), layout)
         best = int(sums.argmax())
         gain, error = float(sums[best]), math.sqrt(max(float(squares[best] - sums[best] ** 2 / mass), 0.0))
         return STRENGTHS[best] if gain > EVIDENCE * error else math.inf
@@ -441,8 +438,3 @@ class GroupScaling(Certified, ByFeatures):
             biases = torch.cat([self.biases, self.biases.new_zeros(1, self.biases.shape[1])])[groups].sum(dim=1)
             x = x * (1 + slopes).clamp_min(0).to(x.dtype) + biases.to(x.dtype)
         return keep_excluded(x, logits)
-
-
-def _input_of(chunk: Chunk, slope: Tensor, bias: Tensor, known: tuple[KnownColumn, ...], folds: int) -> GroupChunk:
-    x = lift_excluded(chunk.logits.double()) * slope + bias
-    return group_chunk(chunk, x, codes_of(known, chunk.features), folds)
