@@ -12,7 +12,7 @@ from calibrant.metrics._base import MeanMetric, MeanState
 __all__ = ["Accuracy", "Error"]
 
 
-class _Decisions(MeanMetric):
+class _DecisionMean(MeanMetric):
     """A mean of right or of wrong decisions."""
 
     notion = "accuracy"
@@ -28,7 +28,7 @@ class _Decisions(MeanMetric):
 
 
 @dataclass(frozen=True)
-class Accuracy(_Decisions):
+class Accuracy(_DecisionMean):
     """Fraction of rows whose decision is the label.
 
     Examples:
@@ -45,7 +45,7 @@ class Accuracy(_Decisions):
 
 
 @dataclass(frozen=True)
-class Error(_Decisions):
+class Error(_DecisionMean):
     """Fraction of rows whose decision is not the label: 1 − accuracy.
 
     Examples:

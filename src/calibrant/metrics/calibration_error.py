@@ -1,9 +1,10 @@
 """Binned calibration errors of the top label: ECE, MCE, ACE, the sweep's, and within each predicted class."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from calibrant._core.constraints import Draws, Level, Seed
 from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch, split_starts
@@ -178,7 +179,14 @@ class TopLabelTable:
 
     def __add__(self, other: "TopLabelTable") -> "TopLabelTable":
         size = max(self.table.count.shape[0], other.table.count.shape[0])
-        return TopLabelTable(_padded(self.table, size) + _padded(other.table, size))
+        wide = []
+        for table in (self.table, other.table):
+            columns = (table.count, table.sum_p, table.sum_y, table.squares)
+            count, sum_p, sum_y, squares = (
+                None if values is None else functional.pad(values, (0, size - len(values))) for values in columns
+            )
+            wide.append(replace(table, count=count, sum_p=sum_p, sum_y=sum_y, squares=squares))
+        return TopLabelTable(wide[0] + wide[1])
 
 
 @dataclass(frozen=True)
@@ -245,11 +253,3 @@ class TopLabelECE(SumMetric[TopLabelTable], GapMetric):
         """Return the metric (draws,) of outcomes drawn from the confidences."""
         need_groups(data.groups, what=self)
         return null_tables(self.cells(data), data.groups, draws=draws, seed=seed).errors()
-
-
-def _padded(table: BinTable, size: int) -> BinTable:
-    def pad(values: Tensor) -> Tensor:
-        return torch.nn.functional.pad(values, (0, size - values.shape[0]))
-
-    squares = None if table.squares is None else pad(table.squares)
-    return BinTable(pad(table.count), pad(table.sum_p), pad(table.sum_y), table.total, squares)

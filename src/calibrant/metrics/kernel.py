@@ -65,7 +65,7 @@ class KernelECE(Metric):
             )
         p, hot = _vectors(predictions, metric=self)
         weight, each = predictions.weights, predictions.row_weights
-        width = chosen_width(_some(p, weight)) if self.width is None else self.width
+        width = chosen_width(_subsample(p, weight)) if self.width is None else self.width
         total = 0.0
         for rows, log_kernel in _log_kernels(p, width, weight):
             expected = torch.softmax(log_kernel, dim=1) @ hot
@@ -105,7 +105,7 @@ class SKCE(Metric):
         """Return the value on ``data``, a Python float."""
         predictions = need_predictions(data, metric=self)
         p, hot = _vectors(predictions, metric=self)
-        some = _some(p, predictions.weights)
+        some = _subsample(p, predictions.weights)
         width = float(torch.cdist(some, some).mean()) if self.width is None else self.width
         width = width if width > 0 else 1.0  # all rows alike: every width gives the same kernel
         rows, weight = p.shape[0], predictions.row_weights
@@ -119,7 +119,7 @@ class SKCE(Metric):
         return total / float(weight.sum().square() - self_weight.sum())
 
 
-def _some(p: Tensor, weight: Tensor | None) -> Tensor:
+def _subsample(p: Tensor, weight: Tensor | None) -> Tensor:
     """Return about ``SUBSAMPLE`` evenly spaced rows; a row with a count is repeated that often first."""
     if weight is None or weight.is_floating_point():
         return p[:: max(1, p.shape[0] // SUBSAMPLE)]

@@ -12,7 +12,6 @@ from torch import Tensor
 from calibrant._core.constraints import checked
 from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
-from calibrant._kernels.cpu import RowStatistics
 from calibrant.binning import BinTable
 from calibrant.binning.row_sums import plain_scores
 from calibrant.data.checks import Data, need_predictions
@@ -217,7 +216,7 @@ def entropy_rows(predictions: Predictions) -> Tensor:
     parts = []
     for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
         if predictions.given_probs is not None:
-            p = predictions.given_probs[rows].double()
+            p = predictions.float64_probs(rows)
             parts.append(-torch.xlogy(p, p).sum(dim=1))
         else:
             log_p = predictions.log_probs_in(rows)
@@ -302,23 +301,17 @@ def _cross(rate: Tensor, mean: Tensor) -> Tensor:
 
 def brier_rows(predictions: Predictions) -> Tensor:
     """Return Σ_k (p_k − y_k)² of each row (N,) float64, in row chunks."""
-    labels = predictions.need_labels()
-    if predictions.given_probs is None and predictions.float64_sums is not None:
-        return _brier(predictions.float64_sums, labels)
+    labels, sums = predictions.need_labels(), None
+    if predictions.given_probs is None:
+        sums = predictions.float64_sums
     terms = torch.empty(len(predictions), dtype=torch.float64, device=predictions.logits.device)
-    for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
-        index = labels[rows, None]
-        gaps = predictions.float64_probs(rows).scatter_add(1, index, terms.new_full(index.shape, -1.0))
-        torch.sum(gaps.square_(), dim=1, out=terms[rows])
-    return terms
-
-
-def _brier(sums: RowStatistics, labels: Tensor) -> Tensor:
-    """Return Σ_k (p_k − y_k)² (N,) from sums of rows, without the difference of near numbers where the label is decided."""
-    if sums.square is None or sums.at_label is None:
-        raise ValueError("Brier's sums hold squares and the label's logit")
-    terms = torch.empty_like(sums.others)
-    for rows in row_chunks(len(terms), _COLUMNS, device=terms.device):
+    for rows in row_chunks(len(terms), predictions.classes if sums is None else _COLUMNS, device=terms.device):
+        if sums is None or sums.square is None or sums.at_label is None:
+            index = labels[rows, None]
+            gaps = predictions.float64_probs(rows).scatter_add(1, index, terms.new_full(index.shape, -1.0))
+            torch.sum(gaps.square_(), dim=1, out=terms[rows])
+            continue
+        # from sums of rows, without the difference of near numbers where the label is decided
         others, square = sums.others[rows], sums.square[rows]
         total = others + 1
         decided = others.square().add_(square)  # (1 − p_y)² + Σ of the others' squares

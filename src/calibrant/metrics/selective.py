@@ -54,8 +54,19 @@ class AURC(SketchMetric):
     of_decisions = True
 
     def value(self, state: MassSketch) -> float:
-        """Return the area of a state."""
-        return _area(state)
+        """Return the mean over k of the risk among the k most confident rows, in O(distinct confidences)."""
+        if state.squares is None and int(state.count.sum()) <= _MOST_RISKS:
+            return float(_risks(state).mean())
+        # Let n rows share a confidence, e of them errors, with a rows and w errors before them. The risk at the k-th row is
+        # (w + (k − a) e/n) / k, and its sum over these n rows is e + (w − a e/n) (H(a + n) − H(a)), with H the harmonic numbers,
+        # by the digamma function also for non-integers: sampling weights are scaled to sum to the number of rows.
+        scale = 1.0 if state.squares is None else state.rows / float(state.count.sum())
+        count = state.count.flip(0).double() * scale
+        wrong = count - state.sum_y.flip(0) * scale
+        last, errors = count.cumsum(0), wrong.cumsum(0)
+        before, rate = last - count, wrong / count
+        harmonic = torch.special.digamma(last + 1) - torch.special.digamma(before + 1)
+        return float((wrong + (errors - wrong - before * rate) * harmonic).sum() / last[-1])
 
 
 @checked
@@ -76,24 +87,6 @@ def risk_coverage(data: Annotated[Data, MeasuredRows("a risk–coverage curve", 
     risk = _risks(EqualMass(1).sketch(data.confidence, data.correct))
     kept = torch.arange(1, risk.shape[0] + 1, dtype=torch.float64, device=risk.device)
     return RiskCoverage(kept / risk.shape[0], risk)
-
-
-def _area(sketch: MassSketch) -> float:
-    """Return the mean over k of the risk among the k most confident rows, in O(distinct confidences).
-
-    Let n rows share a confidence, e of them errors, with a rows and w errors before them. The risk at the k-th row is
-    (w + (k − a) e/n) / k, and its sum over these n rows is e + (w − a e/n) (H(a + n) − H(a)), with H the harmonic numbers,
-    by the digamma function also for non-integers: sampling weights are scaled to sum to the number of rows.
-    """
-    if sketch.squares is None and int(sketch.count.sum()) <= _MOST_RISKS:
-        return float(_risks(sketch).mean())
-    scale = 1.0 if sketch.squares is None else sketch.rows / float(sketch.count.sum())
-    count = sketch.count.flip(0).double() * scale
-    wrong = count - sketch.sum_y.flip(0) * scale
-    last, errors = count.cumsum(0), wrong.cumsum(0)
-    before, rate = last - count, wrong / count
-    harmonic = torch.special.digamma(last + 1) - torch.special.digamma(before + 1)
-    return float((wrong + (errors - wrong - before * rate) * harmonic).sum() / last[-1])
 
 
 def _risks(sketch: MassSketch) -> Tensor:

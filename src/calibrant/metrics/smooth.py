@@ -69,7 +69,16 @@ class SmoothECE(SumMetric[LatticeState]):
         for part, hit, weight in zip(p.split(BLOCK), y.split(BLOCK), once.split(BLOCK), strict=True):
             place = (part * parts).long().clamp_(max=parts - 1)
             sums.scatter_add_(0, place, (part - hit.double()) * weight)
-        return LatticeState(_interpolated(sums.view(self.cells, FINE)), once.sum().item())
+        sums = sums.view(self.cells, FINE)
+        # each part goes to the two nearest cells' centres, by distance
+        offset = (torch.arange(FINE, dtype=torch.float64, device=p.device) + 0.5) / FINE - 0.5  # from the cell's centre
+        before, after = sums @ (-offset).clamp_min(0), sums @ offset.clamp_min(0)
+        residual = sums.sum(dim=1) - before - after
+        residual[:-1] += before[1:]
+        residual[1:] += after[:-1]
+        residual[0] += before[0]  # the first and the last cell have no neighbour beyond the end
+        residual[-1] += after[-1]
+        return LatticeState(residual, once.sum().item())
 
     def value(self, state: LatticeState) -> float:
         """Return the error of a state."""
@@ -85,18 +94,6 @@ class SmoothECE(SumMetric[LatticeState]):
         residuals = (sum_p.cpu() - sum_y).numpy() / (len(data) if weight is None else float(weight.sum()))
         parts = [smooth_errors(residuals[start : start + 100]) for start in range(0, draws, 100)]  # bounded memory
         return torch.from_numpy(np.concatenate(parts))
-
-
-def _interpolated(sums: Tensor) -> Tensor:
-    """Return the sums (M,) at the cells' centres: each part of ``sums`` (M, FINE) goes to the two nearest, by distance."""
-    offset = (torch.arange(FINE, dtype=torch.float64, device=sums.device) + 0.5) / FINE - 0.5  # from the cell's centre
-    before, after = sums @ (-offset).clamp_min(0), sums @ offset.clamp_min(0)
-    shared = sums.sum(dim=1) - before - after
-    shared[:-1] += before[1:]
-    shared[1:] += after[:-1]
-    shared[0] += before[0]  # the first and the last cell have no neighbour beyond the end
-    shared[-1] += after[-1]
-    return shared
 
 
 def smooth_errors(residuals: Floats) -> Floats:
