@@ -19,7 +19,7 @@ import torch
 from benchmarks.calibrators import load_set
 from calibrant.binning import EqualMass
 from calibrant.calibrators import FocalTemperatureScaling
-from calibrant.calibrators.focal.focal_search import Best, FocalGrid, Search, least_change
+from calibrant.calibrators.focal.focal_search import Best, FocalGrid, Search
 from calibrant.rows import MemoryRows
 
 GAMMAS = [*FocalTemperatureScaling.published, 0.0]
@@ -72,7 +72,7 @@ def plain(logits: Array, labels: Array, *, ece: bool, temperatures: list[float])
             else:
                 value = float(-log_p[rows, labels].mean())
             found.append(Best(value, gamma, temperature))
-    return min(found, key=least_change)
+    return min(found, key=Best.least_change)
 
 
 def seconds(work: Callable[[], Best]) -> tuple[float, Best]:
@@ -91,9 +91,9 @@ def measure(name: str, *, ece: bool, rounds: int, every: int) -> None:
     for _ in range(rounds):
         part, _ = seconds(lambda: plain(wide, labels.numpy(), ece=ece, temperatures=TEMPERATURES[::every]))
         full, best = seconds(
-            lambda: Search(FocalGrid(MemoryRows.of(logits, labels), EqualMass(15) if ece else None), least_change).best(
-                GAMMAS, TEMPERATURES
-            )
+            lambda: Search(
+                FocalGrid(MemoryRows.of(logits, labels), EqualMass(15) if ece else None), Best.least_change
+            ).best(GAMMAS, TEMPERATURES)
         )
         times.append((part * len(TEMPERATURES) / len(TEMPERATURES[::every]), full))
     slow, fast = (statistics.median(column) for column in zip(*times, strict=True))
@@ -123,7 +123,7 @@ def check(name: str, *, ece: bool) -> None:
     """Print whether both find the same pair."""
     logits, labels = load_set(name)["val"]
     expected = plain(logits.double().numpy(), labels.numpy(), ece=ece, temperatures=TEMPERATURES)
-    search = Search(FocalGrid(MemoryRows.of(logits, labels), EqualMass(15) if ece else None), least_change)
+    search = Search(FocalGrid(MemoryRows.of(logits, labels), EqualMass(15) if ece else None), Best.least_change)
     got = search.best(GAMMAS, TEMPERATURES)
     same = (got.gamma, got.temperature) == (expected.gamma, expected.temperature)
     print(f"    same pair: {same}; values differ by {abs(got.value - expected.value):.1e}")

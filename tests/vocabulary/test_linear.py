@@ -53,7 +53,7 @@ def test_the_temperature_is_that_of_the_logits() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     hidden, weight, bias, labels = layer()
-    with pytest.raises(InputError, match="a metric that is a sum, .*got SpiegelhalterZ"):
+    with pytest.raises(InputError, match=r"a metric that is a sum, .*got SpiegelhalterZ"):
         LinearLogits(hidden, weight).measure([NLL(), SpiegelhalterZ()], labels)
     with pytest.raises(InputError, match=r"hidden of shape \(N, H\), got shape \(5, 10, 4\)"):
         LinearLogits(hidden.reshape(5, 10, 4), weight)

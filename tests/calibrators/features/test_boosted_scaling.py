@@ -12,7 +12,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from calibrant import Predictions, load, save_predictions
 from calibrant.calibrators import BoostedScaling, Chain, TemperatureScaling
 from calibrant.calibrators.features import boosted_scaling
-from calibrant.calibrators.features.boosted_scaling import CodedColumn, Grower, coded, decoded, edges_of
+from calibrant.calibrators.features.boosted_scaling import CodedColumn, Grower, coded, edges_of
 from calibrant.calibrators.features.group_scaling import fit_everyone
 from calibrant.errors import CalibrantError, InputError
 from calibrant.metrics import NLL
@@ -109,7 +109,7 @@ def test_trees_over_codes_are_trees_over_numbers(distinct: int, gaps: bool) -> N
     y = np.sin(3 * np.nan_to_num(values.numpy(), nan=1.0))
     tree, step = grown_on([column], y - y.mean())
     assert len(tree.left) > 9
-    assert decoded(tree, [edges]).values(values[:, None], 4)[:, 0].numpy() == pytest.approx(step, abs=1e-12)
+    assert tree.decoded([edges]).values(values[:, None], 4)[:, 0].numpy() == pytest.approx(step, abs=1e-12)
 
 
 @pytest.mark.parametrize("slopes", [(1.0, 1.0), (0.5, 0.5), (0.2, 0.9)])

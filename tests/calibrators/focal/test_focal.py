@@ -12,14 +12,7 @@ from torch import Tensor
 from calibrant import Predictions
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.calibrators import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
-from calibrant.calibrators.focal.focal_search import (
-    FocalGrid,
-    Search,
-    _bracket,
-    binned_error,
-    confidences,
-    least_change,
-)
+from calibrant.calibrators.focal.focal_search import Best, FocalGrid, Search, _bracket, binned_error, confidences
 from calibrant.calibrators.focal.focal_temperature import focal_sums
 from calibrant.errors import InputError, RangeError
 from calibrant.metrics import ECE, NLL
@@ -130,10 +123,10 @@ def test_the_pruned_search_finds_what_the_whole_grid_holds(seed: int, binning: B
     rows = MemoryRows.of(logits, labels)
     grid = FocalGrid(rows, binning)
     gammas, temps = [-0.5, 0.0, 0.37, 5.0], [i / 50 for i in range(1, 250)]
-    pruned = Search(grid, least_change).best(gammas, temps)
+    pruned = Search(grid, Best.least_change).best(gammas, temps)
     assert grid.passes <= 12
     assert grid.evaluations < len(gammas) * len(temps)
-    assert pruned == Search(FocalGrid(rows, binning), least_change).every(gammas, temps)
+    assert pruned == Search(FocalGrid(rows, binning), Best.least_change).every(gammas, temps)
 
 
 def test_a_log_loss_of_two_valleys_falls_back_to_the_whole_grid() -> None:
@@ -258,9 +251,9 @@ def test_the_pruned_search_is_exact_on_real_logits(name: str, data: Path) -> Non
     gammas, temps = [*FocalTemperatureScaling.published, 0.0], [i / 100 for i in range(1, 501)]
     for binning in (None, EqualMass(15), EqualWidth(15)):
         grid = FocalGrid(rows, binning)
-        found = Search(grid, least_change).best(gammas, temps)
+        found = Search(grid, Best.least_change).best(gammas, temps)
         assert grid.passes <= 12
-        assert found == Search(FocalGrid(rows, binning), least_change).every(gammas, temps)
+        assert found == Search(FocalGrid(rows, binning), Best.least_change).every(gammas, temps)
 
 
 def test_it_is_never_worse_than_temperature_scaling_also_where_the_grid_ends() -> None:

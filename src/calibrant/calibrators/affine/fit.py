@@ -53,6 +53,77 @@ class AffineChunk:
     labels: Tensor
     weight: Tensor
 
+    def diagonal_loss(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Return Σ log-loss of softmax((1 + v) ∘ x + b) and its gradient by (v, b) (2K,)."""
+        v, b = theta.self(2)
+        loss, residual = loss_and_residual(self.x * (1 + v) + b, self)
+        return loss, torch.cat([(residual * self.x).sum(dim=0), residual.sum(dim=0)])
+
+    def diagonal_derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what ``diagonal_loss`` does and the Hessian (2K, 2K), of one softmax.
+
+        Classes come first: sums over few of them then run along the rows.
+        """
+        v, b = theta.self(2)
+        classes, x = len(v), self.x.T.contiguous()
+        loss, p, residual = _softmax_and_residual(x * (1 + v)[:, None] + b[:, None], self)
+        both = torch.cat([p * x, p])  # (2K, n)
+        weighted = both * self.weight
+        total = -weighted @ both.T
+        own = torch.cat([(weighted[:classes] * x).sum(dim=1), weighted.sum(dim=1)]).view(3, classes)
+        total.diagonal().add_(own[[0, 2]].reshape(-1))
+        total[:classes, classes:].diagonal().add_(own[1])
+        total[classes:, :classes].diagonal().add_(own[1])
+        return loss, torch.cat([(residual * x).sum(dim=1), residual.sum(dim=1)]), total
+
+    def diagonal_curvature(self) -> Tensor:
+        """Return Σ p (1 − p) x² and Σ p (1 − p) (2K,)."""
+        p = torch.softmax(self.x, dim=1)
+        spread = p * (1 - p) * self.weight[:, None]
+        return torch.cat([(spread * self.x**2).sum(dim=0), spread.sum(dim=0)])
+
+    def matrix_loss(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Return Σ log-loss of softmax(x + [D, b] [x; 1]) and its gradient by [D, b] (K·(K+1),)."""
+        classes, x = self.x.shape[1], self.x
+        matrix = theta.view(classes, classes + 1)
+        loss, residual = loss_and_residual(torch.addmm(matrix[:, -1], x, matrix[:, :-1].T).add_(x), self)
+        return loss, torch.cat([residual.T @ x, residual.sum(dim=0)[:, None]], dim=1).reshape(-1)
+
+    def matrix_derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what ``matrix_loss`` does and the Hessian (K·(K+1), K·(K+1)), of one softmax.
+
+        The Hessian's entry of (j, a) and (k, b) is Σ w (p_j δ_jk − p_j p_k) x_a x_b. Products of classes and of inputs are
+        symmetric, so that each pair is made once: a quarter of the multiplications.
+        """
+        classes, x = self.x.shape[1], self.x.T
+        matrix = theta.view(classes, classes + 1)
+        ones = torch.cat([x, torch.ones_like(x[:1])])  # (K+1, n)
+        loss, p, residual = _softmax_and_residual(x + matrix @ ones, self)
+        moments, at_moment = _pairs(ones)
+        weighted = moments.mul_(self.weight)
+        products, at_product = _pairs(p)
+        # H[(j, a), (k, b)] = δ_jk Σ w p_j x_a x_b − Σ w p_j p_k x_a x_b: the second part first, of the distinct pairs, spread out
+        total = -(products @ weighted.T)[at_product][:, :, at_moment]  # (K, K, K+1, K+1)
+        own = (p @ weighted.T)[:, at_moment]  # (K, K+1, K+1)
+        # a diagonal's axis comes last, (K+1, K+1, K), and so must the classes of what is added to it
+        total.diagonal(dim1=0, dim2=1).add_(own.permute(1, 2, 0))
+        size = classes * (classes + 1)  # (j, k, a, b) → (j, a, k, b): parameters lie class by class, as θ does
+        return loss, (residual @ ones.T).reshape(-1), total.transpose(1, 2).reshape(size, size)
+
+    def matrix_curvature(self, near: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Σ p (1 − p) (K,), the second moments (K+1, K+1) of [x; 1], and those of each class's near rows.
+
+        The latter are Σ p (1 − p) [x; 1] [x; 1]ᵀ (K, K+1, K+1) over rows with p (1 − p) above 0.01, or empty without ``near``.
+        """
+        p = torch.softmax(self.x, dim=1)
+        ones = torch.cat([self.x, torch.ones_like(self.x[:, :1])], dim=1)
+        spread, weighted = p * (1 - p), ones * self.weight[:, None]
+        own = ones.new_zeros(p.shape[1] if near else 0, ones.shape[1], ones.shape[1])
+        for k in range(len(own)):
+            at = torch.nonzero(spread[:, k] > _NEAR)[:, 0]
+            own[k] = (weighted[at] * spread[at, k : k + 1]).T @ ones[at]
+        return self.weight @ spread, weighted.T @ ones, own
+
 
 @dataclass(frozen=True)
 class Affine:
@@ -88,7 +159,11 @@ def fit_affine(
     # the scale that changes nothing: (K,) or (K, K)
     identity = (torch.ones(classes) if diagonal else torch.eye(classes)).double().to(rows.device)
     strength = _strength(classes, ridge, diagonal=diagonal).to(rows.device)
-    first, second = (diagonal_loss, diagonal_derivatives) if diagonal else (matrix_loss, matrix_derivatives)
+    first, second = (
+        (AffineChunk.diagonal_loss, AffineChunk.diagonal_derivatives)
+        if diagonal
+        else (AffineChunk.matrix_loss, AffineChunk.matrix_derivatives)
+    )
     found = minimise(
         Loss(mass, partial(rows.total, second), partial(rows.total, first), ridge=strength),
         _first(identity, start),
@@ -126,61 +201,6 @@ def _strength(classes: int, ridge: Ridge, *, diagonal: bool) -> Tensor:
     return strength.reshape(-1)
 
 
-def diagonal_loss(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Σ log-loss of softmax((1 + v) ∘ x + b) and its gradient by (v, b) (2K,)."""
-    v, b = theta.chunk(2)
-    loss, residual = loss_and_residual(chunk.x * (1 + v) + b, chunk)
-    return loss, torch.cat([(residual * chunk.x).sum(dim=0), residual.sum(dim=0)])
-
-
-def diagonal_derivatives(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what ``diagonal_loss`` does and the Hessian (2K, 2K), of one softmax.
-
-    Classes come first: sums over few of them then run along the rows.
-    """
-    v, b = theta.chunk(2)
-    classes, x = len(v), chunk.x.T.contiguous()
-    loss, p, residual = _softmax_and_residual(x * (1 + v)[:, None] + b[:, None], chunk)
-    both = torch.cat([p * x, p])  # (2K, n)
-    weighted = both * chunk.weight
-    total = -weighted @ both.T
-    own = torch.cat([(weighted[:classes] * x).sum(dim=1), weighted.sum(dim=1)]).view(3, classes)
-    total.diagonal().add_(own[[0, 2]].reshape(-1))
-    total[:classes, classes:].diagonal().add_(own[1])
-    total[classes:, :classes].diagonal().add_(own[1])
-    return loss, torch.cat([(residual * x).sum(dim=1), residual.sum(dim=1)]), total
-
-
-def matrix_loss(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Σ log-loss of softmax(x + [D, b] [x; 1]) and its gradient by [D, b] (K·(K+1),)."""
-    classes, x = chunk.x.shape[1], chunk.x
-    matrix = theta.view(classes, classes + 1)
-    loss, residual = loss_and_residual(torch.addmm(matrix[:, -1], x, matrix[:, :-1].T).add_(x), chunk)
-    return loss, torch.cat([residual.T @ x, residual.sum(dim=0)[:, None]], dim=1).reshape(-1)
-
-
-def matrix_derivatives(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what ``matrix_loss`` does and the Hessian (K·(K+1), K·(K+1)), of one softmax.
-
-    The Hessian's entry of (j, a) and (k, b) is Σ w (p_j δ_jk − p_j p_k) x_a x_b. Products of classes and of inputs are
-    symmetric, so that each pair is made once: a quarter of the multiplications.
-    """
-    classes, x = chunk.x.shape[1], chunk.x.T
-    matrix = theta.view(classes, classes + 1)
-    ones = torch.cat([x, torch.ones_like(x[:1])])  # (K+1, n)
-    loss, p, residual = _softmax_and_residual(x + matrix @ ones, chunk)
-    moments, at_moment = _pairs(ones)
-    weighted = moments.mul_(chunk.weight)
-    products, at_product = _pairs(p)
-    # H[(j, a), (k, b)] = δ_jk Σ w p_j x_a x_b − Σ w p_j p_k x_a x_b: the second part first, of the distinct pairs, spread out
-    total = -(products @ weighted.T)[at_product][:, :, at_moment]  # (K, K, K+1, K+1)
-    own = (p @ weighted.T)[:, at_moment]  # (K, K+1, K+1)
-    # a diagonal's axis comes last, (K+1, K+1, K), and so must the classes of what is added to it
-    total.diagonal(dim1=0, dim2=1).add_(own.permute(1, 2, 0))
-    size = classes * (classes + 1)  # (j, k, a, b) → (j, a, k, b): parameters lie class by class, as θ does
-    return loss, (residual @ ones.T).reshape(-1), total.transpose(1, 2).reshape(size, size)
-
-
 def _pairs(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return the products (F·(F+1)/2, n) of every two of the rows (F, n), and which of them belongs to (a, b) (F, F)."""
     count = len(rows)
@@ -195,9 +215,9 @@ def _blocks(rows: RowSource, mass: float, strength: Tensor, *, diagonal: bool) -
     """Return roughly the blocks on the Hessian's diagonal at the start (B, F, F); they only scale the search."""
     classes = rows.classes
     if diagonal:
-        curvature = rows.total(diagonal_curvature) / mass
+        curvature = rows.total(AffineChunk.diagonal_curvature) / mass
         return (at_least(curvature) + 2 * strength)[:, None, None]
-    spread, moments, own = (part / mass for part in rows.total(matrix_curvature, classes <= _NEAR_CLASSES))
+    spread, moments, own = (part / mass for part in rows.total(AffineChunk.matrix_curvature, classes <= _NEAR_CLASSES))
     spread, ridge = at_least(spread), strength.view(classes, classes + 1)
     if classes > _BLOCK_CLASSES:  # K blocks would not fit in memory
         diagonals: Tensor = (spread[:, None] * moments.diagonal() + 2 * ridge).reshape(-1, 1, 1)
@@ -213,28 +233,6 @@ def _blocks(rows: RowSource, mass: float, strength: Tensor, *, diagonal: bool) -
     blocks: Tensor = far[:, None, None] * moments + (own if len(own) else 0.0)
     blocks.diagonal(dim1=1, dim2=2).add_(ridge, alpha=2)
     return blocks
-
-
-def diagonal_curvature(chunk: AffineChunk) -> Tensor:
-    """Return Σ p (1 − p) x² and Σ p (1 − p) (2K,)."""
-    p = torch.softmax(chunk.x, dim=1)
-    spread = p * (1 - p) * chunk.weight[:, None]
-    return torch.cat([(spread * chunk.x**2).sum(dim=0), spread.sum(dim=0)])
-
-
-def matrix_curvature(chunk: AffineChunk, near: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Σ p (1 − p) (K,), the second moments (K+1, K+1) of [x; 1], and those of each class's near rows.
-
-    The latter are Σ p (1 − p) [x; 1] [x; 1]ᵀ (K, K+1, K+1) over rows with p (1 − p) above 0.01, or empty without ``near``.
-    """
-    p = torch.softmax(chunk.x, dim=1)
-    ones = torch.cat([chunk.x, torch.ones_like(chunk.x[:, :1])], dim=1)
-    spread, weighted = p * (1 - p), ones * chunk.weight[:, None]
-    own = ones.new_zeros(p.shape[1] if near else 0, ones.shape[1], ones.shape[1])
-    for k in range(len(own)):
-        at = torch.nonzero(spread[:, k] > _NEAR)[:, 0]
-        own[k] = (weighted[at] * spread[at, k : k + 1]).T @ ones[at]
-    return chunk.weight @ spread, weighted.T @ ones, own
 
 
 def loss_and_residual(logits: Tensor, chunk: AffineChunk) -> tuple[Tensor, Tensor]:

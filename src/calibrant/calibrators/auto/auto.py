@@ -32,7 +32,7 @@ from calibrant.calibrators.affine.kernel_scaling import KernelScaling
 from calibrant.calibrators.affine.prior_shift import label_mass
 from calibrant.calibrators.affine.rank_scaling import RankScaling
 from calibrant.calibrators.auto.chain import Chain
-from calibrant.calibrators.auto.cross_fitting import Scores, Sums, cross_fitted, held_out, quietly, undecided
+from calibrant.calibrators.auto.cross_fitting import Scores, Sums, cross_fitted, held_out, quietly
 from calibrant.calibrators.auto.projection import Keep, break_ties, project
 from calibrant.calibrators.base.calibrator import ByFeatures, Calibrator, Identity
 from calibrant.calibrators.base.chunks import not_narrow, with_logits, wrong_mass
@@ -470,7 +470,7 @@ class AutoCalibrator(ByFeatures):
             few = _held(rows, size)
             scores = cross_fitted(members, tried, few, self.folds, far=far, costs=costs)
             found = scores.summed() if found is None else scores.summed().after(found)
-            near = [] if every else undecided(scores, members, CONSTANTS.nats)
+            near = [] if every else scores.undecided(members, CONSTANTS.nats)
             size *= CONSTANTS.growth
             if not near or size * rows.classes > CONSTANTS.selected:
                 return found, scores, few if every else rows
@@ -658,6 +658,12 @@ class _Tail:
     weight: Tensor
     several: Tensor
 
+    def slope(self, kind: int, shift: float) -> Tensor:
+        """Return first and second derivative of the summed log-loss by the shift (2,); rows without log-odds say nothing."""
+        weight = self.weight * (self.several == kind) * torch.isfinite(self.log_odds)
+        p = torch.sigmoid(torch.nan_to_num(self.log_odds, neginf=0.0) + shift)
+        return torch.stack([weight @ (p - self.hit), weight @ (p * (1 - p))]).cpu()
+
 
 def _tail_of(chunk: Chunk, pool: AutoCalibrator) -> _Tail | None:
     excluded = torch.isneginf(chunk.logits)
@@ -671,18 +677,11 @@ def _tail_of(chunk: Chunk, pool: AutoCalibrator) -> _Tail | None:
     return _Tail(inside - outside, hit, rows.weights, (~one_left(excluded)[:, 0]).double())
 
 
-def _tail_slope(tail: _Tail, kind: int, shift: float) -> Tensor:
-    """Return first and second derivative of the summed log-loss by the shift (2,); rows without log-odds say nothing."""
-    weight = tail.weight * (tail.several == kind) * torch.isfinite(tail.log_odds)
-    p = torch.sigmoid(torch.nan_to_num(tail.log_odds, neginf=0.0) + shift)
-    return torch.stack([weight @ (p - tail.hit), weight @ (p * (1 - p))]).cpu()
-
-
 def _shift(answers: RowSource, kind: int) -> float:
     """Return the shift of least log-loss, under a normal prior about 0, for rows of one kind."""
 
     def slope(shift: float) -> tuple[float, float]:
-        first, second = answers.total(_tail_slope, kind, shift).tolist()
+        first, second = answers.total(_Tail.slope, kind, shift).tolist()
         return first + shift / CONSTANTS.tail**2, second + 1 / CONSTANTS.tail**2
 
     return increasing_root(slope, low=LOWEST, high=-LOWEST, start=0.0, tolerance=1e-9).x

@@ -70,6 +70,41 @@ class Scores:
         spread = (self.weight @ gap**2 / mass - mean**2).clamp_min(0.0)
         return mean, (spread / mass).sqrt()
 
+    def hopeless(self, alive: Sequence[int], part: float, far: float) -> set[int]:
+        """Return the candidates whose summed gain will end ``far`` below the best one's, after this ``part`` of all folds."""
+        if not alive or part >= 1 or torch.unique(self.raw).shape[0] < _DIFFERENT:
+            return set()
+        gain = self.summed().gain
+        best = max([0, *alive], key=lambda m: float(gain[m]))
+        mean, error = self.behind(best)
+        mass = float(self.weight.sum())
+        # Σ over all rows; what is to come has an error, too
+        least = mass / part * (mean - _SURE * error / math.sqrt(part))
+        return {m for m in alive if float(least[m]) > far}
+
+    def undecided(self, members: Sequence[Calibrator], nats: float) -> list[int]:
+        """Return the candidates to compare again on more rows than these, a sample's; none where the best is known to ``nats``.
+
+        One is near whose mean gain, plus 3 standard errors and what more rows could still give, comes within ``nats`` of the
+        best one's. P parameters fitted on n rows lose about P / 2n to their best (Akaike 1974), which is that allowance.
+
+        Args:
+            members: Candidates, as fitted on all folds of it but one.
+            nats: Standard error, and distance, that do not matter.
+        """
+        sums = self.summed()
+        total = float(sums.mass[0])
+        complete = torch.where(sums.mass == total, sums.gain, -torch.inf)
+        best = int(complete.argmax())
+        mean, error = self.behind(best)
+        fitted = total * (1 - 1 / max(2, self.folds))
+        learned = [sum(part.numel() for part in member.buffers() if part.is_floating_point()) for member in members]
+        allowance = torch.tensor(learned, dtype=torch.float64) / (2 * fitted)
+        near = (sums.mass > 0) & (mean - _SURE * error - allowance <= nats)
+        doubtful = near & ((error > nats) | (allowance > _YIELD))
+        doubtful[[0, best]] = False
+        return [m for m in range(1, len(members)) if bool(near[m])] if bool(doubtful.any()) else []
+
 
 @dataclass(frozen=True)
 class Sums:
@@ -143,7 +178,7 @@ def cross_fitted(
         here = Scores(raw[:, 0], gain, weight, torch.full_like(weight, fold), answers[:, :, 1:].float(), own)
         found = here if found is None else found.joined(here)
         alive = [m for m in alive if m not in failed]
-        alive = [m for m in alive if m not in _hopeless(found, alive, (fold + 1) / folds, far)]
+        alive = [m for m in alive if m not in found.hopeless(alive, (fold + 1) / folds, far)]
     assert found is not None  # some fold holds rows
     found.gain[:, sorted(failed)] = math.nan
     return found
@@ -168,43 +203,6 @@ def held_out(
         ]
         if parts:
             yield held.gathered(), torch.logsumexp(torch.stack(parts), dim=0)
-
-
-def _hopeless(found: Scores, alive: Sequence[int], part: float, far: float) -> set[int]:
-    """Return the candidates whose summed gain will end ``far`` below the best one's, after this ``part`` of all folds."""
-    if not alive or part >= 1 or torch.unique(found.raw).shape[0] < _DIFFERENT:
-        return set()
-    gain = found.summed().gain
-    best = max([0, *alive], key=lambda m: float(gain[m]))
-    mean, error = found.behind(best)
-    mass = float(found.weight.sum())
-    least = mass / part * (mean - _SURE * error / math.sqrt(part))  # Σ over all rows; what is to come has an error, too
-    return {m for m in alive if float(least[m]) > far}
-
-
-def undecided(found: Scores, members: Sequence[Calibrator], nats: float) -> list[int]:
-    """Return the candidates to compare again on more rows; none where the best is known to ``nats``.
-
-    One is near whose mean gain, plus 3 standard errors and what more rows could still give, comes within ``nats`` of the
-    best one's. P parameters fitted on n rows lose about P / 2n to their best (Akaike 1974), which is that allowance.
-
-    Args:
-        found: On a sample.
-        members: Candidates, as fitted on all folds of it but one.
-        nats: Standard error, and distance, that do not matter.
-    """
-    sums = found.summed()
-    total = float(sums.mass[0])
-    complete = torch.where(sums.mass == total, sums.gain, -torch.inf)
-    best = int(complete.argmax())
-    mean, error = found.behind(best)
-    fitted = total * (1 - 1 / max(2, found.folds))
-    learned = [sum(part.numel() for part in member.buffers() if part.is_floating_point()) for member in members]
-    allowance = torch.tensor(learned, dtype=torch.float64) / (2 * fitted)
-    near = (sums.mass > 0) & (mean - _SURE * error - allowance <= nats)
-    doubtful = near & ((error > nats) | (allowance > _YIELD))
-    doubtful[[0, best]] = False
-    return [m for m in range(1, len(members)) if bool(near[m])] if bool(doubtful.any()) else []
 
 
 def _fold_by_fold(rows: RowSource, folds: int) -> Iterator[tuple[int, RowSource, "_Stages"]]:

@@ -29,6 +29,12 @@ class MixtureChunk:
         """Return the chunk of probabilities (n, M), of which each row has a positive one."""
         return cls(p / p.amax(dim=1, keepdim=True), weight)
 
+    def sums(self, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Σ s log(Σ w p), Σ s r (M,) and Σ s r rᵀ (M, M), r = p / Σ w p."""
+        mixed = self.p @ w.to(self.p.device)
+        ratio = self.p / mixed[:, None]
+        return self.weight @ mixed.log(), self.weight @ ratio, (ratio * self.weight[:, None]).T @ ratio
+
 
 def fit_mixture_weights(parts: RowSource, *, members: int, mass: float) -> Tensor:
     """Return the weights (M,) ≥ 0, Σ = 1, of the mixture with the least mean log-loss.
@@ -45,17 +51,10 @@ def fit_mixture_weights(parts: RowSource, *, members: int, mass: float) -> Tenso
     """
 
     def sums(w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        value, first, second = (part.cpu() for part in parts.total(mixture_sums, w))
+        value, first, second = (part.cpu() for part in parts.total(MixtureChunk.sums, w))
         return mass * w.sum() - value, mass - first, second
 
     start = torch.full((members,), 1 / members, dtype=torch.float64)
     bounds = (torch.full((members,), _LEAST, dtype=torch.float64), torch.full((members,), 2.0, dtype=torch.float64))
     found = minimise(Loss(mass, sums, bounds=bounds), start, tolerance=_GAP / 10).theta
     return found / found.sum()
-
-
-def mixture_sums(chunk: MixtureChunk, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Σ s log(Σ w p), Σ s r (M,) and Σ s r rᵀ (M, M), r = p / Σ w p."""
-    mixed = chunk.p @ w.to(chunk.p.device)
-    ratio = chunk.p / mixed[:, None]
-    return chunk.weight @ mixed.log(), chunk.weight @ ratio, (ratio * chunk.weight[:, None]).T @ ratio

@@ -92,6 +92,33 @@ class Profiles:
         """Return some of the rows."""
         return Profiles(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
 
+    def loss_sums(self, design: Tensor, slopes: Tensor, theta: Tensor, parts: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Σ log-loss, its gradient (P,) and Hessian (P, P); a row depends on its slope, and on its bias if ``parts`` is 2."""
+        size = theta.numel()
+        value, gradient, hessian = theta.new_zeros(()), theta.new_zeros(size), theta.new_zeros(size, size)
+        for start in range(0, len(self), _PART):
+            rows = slice(start, start + _PART)
+            found = self.at(rows)._part_sums(design[rows], slopes, theta, parts)
+            value, gradient, hessian = value + found[0], gradient + found[1], hessian + found[2]
+        return value, gradient, hessian
+
+    def _part_sums(self, design: Tensor, slopes: Tensor, theta: Tensor, parts: int) -> tuple[Tensor, ...]:
+        # with t = s m + e − L(s), the log-odds of the top class: loss = softplus(t) − t where it is right, else
+        # softplus(t) + L(s) − s u, u the label's distance to the second largest
+        by_part = theta.view(parts, -1) @ design.T
+        s = by_part[0]
+        others = interpolated(self.table, slopes, s)
+        bias = by_part[1] if parts == 2 else torch.zeros_like(s)
+        t = s * self.margin + bias - others.value
+        p, wrong = torch.sigmoid(t), 1 - self.right
+        value = F.softplus(t) - self.right * t + wrong * (others.value - s * self.label)
+        turn = self.margin - others.slope
+        first = [(p - self.right) * turn + wrong * (others.slope - self.label), p - self.right]
+        spread = p * (1 - p)
+        bend = (1 - p) * others.curvature
+        second = [[spread * turn.square() + bend, spread * turn], [spread * turn, spread]]
+        return sums_by_design(design, self.weight, value, first[:parts], [row[:parts] for row in second[:parts]])
+
 
 def slopes_around(unit: float) -> Tensor:
     """Return the slopes (J,) of a table: four to a factor of two, from an eighth of ``unit`` to four times it."""
@@ -441,7 +468,7 @@ class AdaptiveTemperatureScaling(Certified, ByFeatures):
         first = torch.zeros(parts * design.shape[1], dtype=torch.float64, device=rows.device)
         first[0] = 1.0  # of slopes in units of the table's centre
         found = fit_by_design(
-            lambda theta: _loss_sums(profiles, design, steps, theta, parts),
+            lambda theta: profiles.loss_sums(design, steps, theta, parts),
             first, parts=parts, ridge=self.ridge, mass=float(profiles.weight.sum()), unit=1.0,
         )  # fmt: skip
         theta = found.theta.view(parts, -1)
@@ -475,7 +502,7 @@ def _table(rows: RowSource, columns: tuple[str, ...]) -> tuple[float, Profiles, 
     ones = torch.ones_like(profiles.margin)[:, None]
     mass = float(profiles.weight.sum())
 
-    loss = Loss(mass, lambda theta: _loss_sums(profiles, ones, unit, theta, 1), bounds=(unit[[0]], unit[[-1]]))
+    loss = Loss(mass, lambda theta: profiles.loss_sums(ones, unit, theta, 1), bounds=(unit[[0]], unit[[-1]]))
     best = float(minimise(loss, torch.ones_like(unit[[0]]), tolerance=1e-6, enough=math.inf).theta)
     if _INNER[0] <= best <= _INNER[1]:
         return 1.0, profiles, features
@@ -504,34 +531,3 @@ def _part(chunk: Chunk, centre: float) -> tuple[Any, Any]:
 
 def _both(left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
     return left[0] + right[0], left[1] + right[1]
-
-
-def _loss_sums(
-    profiles: Profiles, design: Tensor, slopes: Tensor, theta: Tensor, parts: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Σ log-loss, its gradient (P,) and Hessian (P, P); a row depends on its slope, and on its bias if ``parts`` is 2."""
-    size = theta.numel()
-    value, gradient, hessian = theta.new_zeros(()), theta.new_zeros(size), theta.new_zeros(size, size)
-    for start in range(0, len(profiles), _PART):
-        rows = slice(start, start + _PART)
-        found = _part_sums(profiles.at(rows), design[rows], slopes, theta, parts)
-        value, gradient, hessian = value + found[0], gradient + found[1], hessian + found[2]
-    return value, gradient, hessian
-
-
-def _part_sums(rows: Profiles, design: Tensor, slopes: Tensor, theta: Tensor, parts: int) -> tuple[Tensor, ...]:
-    # with t = s m + e − L(s), the log-odds of the top class: loss = softplus(t) − t where it is right, else
-    # softplus(t) + L(s) − s u, u the label's distance to the second largest
-    by_part = theta.view(parts, -1) @ design.T
-    s = by_part[0]
-    others = interpolated(rows.table, slopes, s)
-    bias = by_part[1] if parts == 2 else torch.zeros_like(s)
-    t = s * rows.margin + bias - others.value
-    p, wrong = torch.sigmoid(t), 1 - rows.right
-    value = F.softplus(t) - rows.right * t + wrong * (others.value - s * rows.label)
-    turn = rows.margin - others.slope
-    first = [(p - rows.right) * turn + wrong * (others.slope - rows.label), p - rows.right]
-    spread = p * (1 - p)
-    bend = (1 - p) * others.curvature
-    second = [[spread * turn.square() + bend, spread * turn], [spread * turn, spread]]
-    return sums_by_design(design, rows.weight, value, first[:parts], [row[:parts] for row in second[:parts]])

@@ -123,6 +123,19 @@ class Trees:
         low = torch.where(torch.isnan(x), self.missing_left[node], low)
         return torch.where(low, self.left[node], self.right[node])
 
+    def decoded(self, edges: Sequence[Tensor | None]) -> "Trees":
+        """Return trees over codes as trees over numbers: a code is at most k where the number is at most the k-th edge.
+
+        Args:
+            edges: Of each column; None of one of names.
+        """
+        threshold = self.threshold.clone()
+        for at, ends in enumerate(edges):
+            if ends is not None:
+                here = self.feature == at
+                threshold[here] = torch.cat([ends, ends.new_full((1,), math.inf)])[self.threshold[here].long()]
+        return replace(self, threshold=threshold)
+
 
 def bits_of(inside: Tensor) -> Tensor:
     """Return the words (M, 8) whose bits are the flags (M, C), C ≤ 256."""
@@ -495,6 +508,33 @@ class BoostRows:
         """Return what the trees of class ``at`` read."""
         return [*self.columns, self.odds[at]]
 
+    def boost(self, fold: Tensor, *, depth: int, most: int, folds: int, rough: bool) -> "tuple[list[Trees], Path]":
+        """Return trees over codes, class by class and equally many, and how rows that were held out gained.
+
+        Args:
+            fold: (N,) of each row.
+            depth: Of a tree.
+            most: Trees a class.
+            folds: How many; the number of trees is the one with the least log-loss over all rows, each held out once.
+            rough: Hold one fold out only, and leave it out of the fit too.
+        """
+        held = fold.numpy() == np.arange(1 if rough else folds)[:, None]
+        held = held[held.any(axis=1) & ~held.all(axis=1)]
+        if not len(held):
+            return [Trees.none() for _ in self.odds], Path(torch.zeros(1).double(), torch.ones(1).double(), 1.0)
+        size = max(1, _AT_ONCE // self.x.numel())
+        runs = [Boosting(self, ~part, depth) for part in np.split(held, range(size, len(held), size))]
+        path = _stopped(runs, held, most, keep=rough)
+        count = path.best()
+        if not count:
+            return [Trees.none() for _ in self.odds], path
+        if rough:
+            return runs[0].found(count), path
+        whole = Boosting(self, np.ones((1, len(fold)), dtype=bool), depth)
+        for _ in range(count):
+            whole.step(keep=True)
+        return whole.found(count), path
+
 
 def log_odds(x: Tensor) -> Tensor:
     """Return the log-odds (N, C) of the classes that have trees: of the second of two, or of all."""
@@ -524,21 +564,6 @@ def coded(column: Tensor, edges: Tensor) -> CodedColumn:
     code = torch.where(missing, len(edges) + 1, torch.searchsorted(edges, column.contiguous()))
     gaps = bool(missing.any())
     return CodedColumn(code.numpy(), len(edges) + 1 + gaps, names=False, missing=gaps)
-
-
-def decoded(trees: Trees, edges: Sequence[Tensor | None]) -> Trees:
-    """Return trees over codes as trees over numbers: a code is at most k where the number is at most the k-th edge.
-
-    Args:
-        trees: Over codes.
-        edges: Of each column; None of one of names.
-    """
-    threshold = trees.threshold.clone()
-    for at, ends in enumerate(edges):
-        if ends is not None:
-            here = trees.feature == at
-            threshold[here] = torch.cat([ends, ends.new_full((1,), math.inf)])[trees.threshold[here].long()]
-    return replace(trees, threshold=threshold)
 
 
 class Boosting:
@@ -600,35 +625,6 @@ class Path:
         at = int(self.gain.argmax())
         error = math.sqrt(max(float(self.square[at] - self.gain[at] ** 2 / self.mass), 0.0))
         return at + 1 if float(self.gain[at]) > EVIDENCE * error else 0
-
-
-def boost(rows: BoostRows, fold: Tensor, *, depth: int, most: int, folds: int, rough: bool) -> tuple[list[Trees], Path]:
-    """Return trees over codes, class by class and equally many, and how rows that were held out gained.
-
-    Args:
-        rows: All rows.
-        fold: (N,) of each row.
-        depth: Of a tree.
-        most: Trees a class.
-        folds: How many; the number of trees is the one with the least log-loss over all rows, each held out once.
-        rough: Hold one fold out only, and leave it out of the fit too.
-    """
-    held = fold.numpy() == np.arange(1 if rough else folds)[:, None]
-    held = held[held.any(axis=1) & ~held.all(axis=1)]
-    if not len(held):
-        return [Trees.none() for _ in rows.odds], Path(torch.zeros(1).double(), torch.ones(1).double(), 1.0)
-    size = max(1, _AT_ONCE // rows.x.numel())
-    runs = [Boosting(rows, ~part, depth) for part in np.split(held, range(size, len(held), size))]
-    path = _stopped(runs, held, most, keep=rough)
-    count = path.best()
-    if not count:
-        return [Trees.none() for _ in rows.odds], path
-    if rough:
-        return runs[0].found(count), path
-    whole = Boosting(rows, np.ones((1, len(fold)), dtype=bool), depth)
-    for _ in range(count):
-        whole.step(keep=True)
-    return whole.found(count), path
 
 
 def _stopped(runs: Sequence[Boosting], held: Flags, most: int, *, keep: bool) -> Path:
@@ -827,8 +823,8 @@ class BoostedScaling(ByFeatures):
         codes = torch.stack([torch.from_numpy(one.code) for one in rows.columns], dim=1)
         folds = self.folds or (5 if len(chunk) <= _MANY else 3)
         fold = fold_by_scores(chunk, folds, codes).cpu()
-        of_class, path = boost(rows, fold, depth=self.depth, most=self.most_trees, folds=folds, rough=rough)
-        made = [decoded(trees, [*edges, cuts[at]]) for at, trees in enumerate(of_class)]
+        of_class, path = rows.boost(fold, depth=self.depth, most=self.most_trees, folds=folds, rough=rough)
+        made = [trees.decoded([*edges, cuts[at]]) for at, trees in enumerate(of_class)]
         return made, float(path.gain.max()) / path.mass if len(made[0]) else 0.0
 
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:

@@ -68,6 +68,26 @@ class FocalBlock:
     correct: Tensor
     weight: Tensor
 
+    def evaluate(self, beta: float, gammas: Sequence[float], dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (weighted sum of log-losses, confidence (n,)) for each γ, T = 1/β."""
+        count = int(torch.searchsorted(self.nearest, _REACH / beta)) or 1
+        rest = (self.rest if dtype == torch.float64 else self.narrow)[:, :count]
+        e = (rest * -beta).exp_()  # (n, c): probability relative to the runner-up
+        mass = e.sum(dim=1, dtype=torch.float64)
+        lead = self.first * -beta
+        odds = lead + mass.log()
+        norm = F.softplus(odds)
+        log_label = self.label * -beta - norm
+        # γ = 0: the log-loss, and the log-odds of another class
+        plain = torch.where(self.correct, norm, -log_label), odds
+        mapped = {gamma for gamma in gammas if gamma != 0}
+        shared = _Shared.of(self, -norm, odds - norm, lead - norm, log_label) if mapped else None
+        if shared is not None:
+            powers = _powers(e, rest, beta, shared.scale.to(dtype)[:, None])
+        for gamma in gammas:
+            loss, excess = plain if shared is None or gamma == 0 else shared.at(gamma, e, *powers)
+            yield (loss * self.weight).sum(), torch.sigmoid(-excess)
+
 
 def focal_blocks(chunk: Chunk) -> list[FocalBlock]:
     """Return a chunk's rows, ready to be evaluated at any (γ, T).
@@ -236,35 +256,13 @@ def _each(blocks: list[FocalBlock], pairs: tuple[Pair, ...], *, narrow: bool = F
             while ended < len(pairs) and pairs[ended][1] == temperature:
                 ended += 1
             gammas = [gamma for gamma, _ in pairs[begun:ended]]
-            for i, (loss, confidence) in enumerate(_evaluate(block, 1 / temperature, gammas, dtype), start=begun):
+            for i, (loss, confidence) in enumerate(block.evaluate(1 / temperature, gammas, dtype), start=begun):
                 sums[i, 0] += loss
                 sums[i, 1] += confidence @ block.weight
                 p[i, column : column + len(confidence)] = confidence
             begun = ended
         column += len(block.weight)
     return sums, p
-
-
-def _evaluate(
-    block: FocalBlock, beta: float, gammas: Sequence[float], dtype: torch.dtype
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (weighted sum of log-losses, confidence (n,)) for each γ, T = 1/β."""
-    count = int(torch.searchsorted(block.nearest, _REACH / beta)) or 1
-    rest = (block.rest if dtype == torch.float64 else block.narrow)[:, :count]
-    e = (rest * -beta).exp_()  # (n, c): probability relative to the runner-up
-    mass = e.sum(dim=1, dtype=torch.float64)
-    lead = block.first * -beta
-    odds = lead + mass.log()
-    norm = F.softplus(odds)
-    log_label = block.label * -beta - norm
-    plain = torch.where(block.correct, norm, -log_label), odds  # γ = 0: the log-loss, and the log-odds of another class
-    mapped = {gamma for gamma in gammas if gamma != 0}
-    shared = _Shared.of(block, -norm, odds - norm, lead - norm, log_label) if mapped else None
-    if shared is not None:
-        powers = _powers(e, rest, beta, shared.scale.to(dtype)[:, None])
-    for gamma in gammas:
-        loss, excess = plain if shared is None or gamma == 0 else shared.at(gamma, e, *powers)
-        yield (loss * block.weight).sum(), torch.sigmoid(-excess)
 
 
 @dataclass(frozen=True)
@@ -317,18 +315,25 @@ class Best:
     gamma: float
     temperature: float
 
+    def smallest_temperature(self) -> tuple[float, ...]:
+        """Order by value, then T: what a strict ``<`` over ascending T keeps."""
+        return (round(self.value, _DIGITS), self.temperature)
+
+    def least_change(self) -> tuple[float, ...]:
+        """Order by value, then |γ|, then the distance of log T from 0."""
+        return (round(self.value, _DIGITS), abs(self.gamma), abs(math.log(self.temperature)))
+
+    def warn_at_end(self, temperatures: Sequence[float]) -> None:
+        """Warn if the best temperature is an end of the grid, so that a better one may lie beyond."""
+        if len(temperatures) > 1 and self.temperature in (min(temperatures), max(temperatures)):
+            warn_user(
+                f"expected the best temperature inside the grid, got its end {self.temperature:g}, so a better one may lie "
+                "beyond; extend the grid, or use more validation data",
+                BoundWarning,
+            )
+
 
 Rule = Callable[[Best], tuple[float, ...]]
-
-
-def smallest_temperature(found: Best) -> tuple[float, ...]:
-    """Order by value, then T: what a strict ``<`` over ascending T keeps."""
-    return (round(found.value, _DIGITS), found.temperature)
-
-
-def least_change(found: Best) -> tuple[float, ...]:
-    """Order by value, then |γ|, then the distance of log T from 0."""
-    return (round(found.value, _DIGITS), abs(found.gamma), abs(math.log(found.temperature)))
 
 
 class Search:
@@ -484,16 +489,6 @@ def coarse_of(temps: Sequence[float]) -> list[int]:
         if temps[i + 1] > temps[chosen[-1]] * _RATIO:
             chosen.append(i)
     return [*chosen, len(temps) - 1] if len(temps) > 1 else chosen
-
-
-def warn_at_end(found: Best, temperatures: Sequence[float]) -> None:
-    """Warn if the best temperature is an end of the grid, so that a better one may lie beyond."""
-    if len(temperatures) > 1 and found.temperature in (min(temperatures), max(temperatures)):
-        warn_user(
-            f"expected the best temperature inside the grid, got its end {found.temperature:g}, so a better one may lie "
-            "beyond; extend the grid, or use more validation data",
-            BoundWarning,
-        )
 
 
 @dataclass(frozen=True)

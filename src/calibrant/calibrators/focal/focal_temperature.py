@@ -13,16 +13,7 @@ from calibrant._objective.log_pairs import log_normalise
 from calibrant.binning import AnyBinning
 from calibrant.calibrators.base.calibrator import Calibrator, Tempered
 from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
-from calibrant.calibrators.focal.focal_search import (
-    PRESETS,
-    Best,
-    Grid,
-    Search,
-    least_change,
-    resolve,
-    search_of,
-    warn_at_end,
-)
+from calibrant.calibrators.focal.focal_search import PRESETS, Best, Grid, Search, resolve, search_of
 from calibrant.calibrators.focal.log_temperature import (
     T_HIGH,
     T_LOW,
@@ -127,9 +118,9 @@ class FocalTemperatureScaling(Tempered):
             best = self._penalised(rows, self.prior)
         else:
             given = (self.criterion, self.binning, self.grid)
-            search, temps = search_of(rows, *given, least_change, otherwise=PRESETS["komisarenko"])
-            best = min(self._candidates(rows, search, temps), key=least_change)
-            warn_at_end(best, temps)
+            search, temps = search_of(rows, *given, Best.least_change, otherwise=PRESETS["komisarenko"])
+            best = min(self._candidates(rows, search, temps), key=Best.least_change)
+            best.warn_at_end(temps)
         values = (math.log(best.temperature), best.gamma, best.value)
         self.log_temperature, self.exponent, self.reached = (
             torch.tensor(value, dtype=torch.float64, device=rows.device) for value in values
@@ -160,7 +151,7 @@ class FocalTemperatureScaling(Tempered):
                 gamma, temperature, _ = focal_minimum(rows, self._ends, (start.gamma, start.temperature))
                 found += search.at([(gamma, temperature)])
         elif off_grid:
-            found.append(search.finer(min(found, key=least_change), self._ends, temps))
+            found.append(search.finer(min(found, key=Best.least_change), self._ends, temps))
         return found
 
     @property

@@ -11,13 +11,7 @@ from calibrant._core.constraints import Positive
 from calibrant._core.numerics import scale_logits
 from calibrant.binning import AnyBinning
 from calibrant.calibrators.base.calibrator import Tempered
-from calibrant.calibrators.focal.focal_search import (
-    PRESETS,
-    Grid,
-    search_of,
-    smallest_temperature,
-    warn_at_end,
-)
+from calibrant.calibrators.focal.focal_search import PRESETS, Best, Grid, search_of
 from calibrant.calibrators.focal.log_temperature import (
     Passes,
     certified_root,
@@ -126,9 +120,9 @@ class TemperatureScaling(Tempered):
             found, certificate = root.x, [root.value]
         else:
             given = (self.criterion, self.binning, self.grid)
-            search, temperatures = search_of(rows, *given, smallest_temperature, otherwise=PRESETS["wang"])
+            search, temperatures = search_of(rows, *given, Best.smallest_temperature, otherwise=PRESETS["wang"])
             best = search.best([0.0], temperatures)
-            warn_at_end(best, temperatures)
+            best.warn_at_end(temperatures)
             found, certificate = math.log(best.temperature), []
         self._temper(found, rows)
         self.certificate = torch.tensor(certificate, dtype=torch.float64, device=rows.device)

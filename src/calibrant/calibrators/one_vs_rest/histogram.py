@@ -30,6 +30,28 @@ class TopChunk:
     correct: Tensor
     weight: Tensor
 
+    def digit_counts(self, known: Tensor, shift: int) -> Tensor:
+        """Return how many values (U, 65536) have each next digit after each of the known prefixes (U,)."""
+        bits = self.confidence.cpu().contiguous().view(torch.int64) >> shift
+        digit, before = bits & ((1 << _DIGIT) - 1), bits >> _DIGIT
+        place = torch.searchsorted(known, before).clamp_max(len(known) - 1)
+        inside = known[place] == before
+        size = len(known) << _DIGIT
+        return torch.bincount((place[inside] << _DIGIT) | digit[inside], minlength=size).view(len(known), -1)
+
+    def largest_in(self, places: Tensor) -> Tensor:
+        index = torch.bucketize(self.confidence, places.to(self.confidence.device), right=False)
+        upper = self.confidence.new_full((len(places) + 1,), -1.0)
+        return upper.scatter_reduce_(0, index, self.confidence, reduce="amax")
+
+    def bin_sums(self, edges: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the weight and the weight of right rows in each bin (B,)."""
+        index, bins = _bin_of(self.confidence, edges), len(edges) - 1
+        return (
+            torch.bincount(index, weights=self.weight, minlength=bins),
+            torch.bincount(index, weights=self.weight * self.correct, minlength=bins),
+        )
+
 
 def edges_of(binning: Binning, tops: RowSource) -> Tensor:
     """Return the edges (B′ + 1,) that ``binning.edges`` gives for the confidences of all rows.
@@ -51,7 +73,7 @@ def edges_of(binning: Binning, tops: RowSource) -> Tensor:
         return cuts
     starts = split_starts(tops.count, binning.bins)[1:]
     places = order_statistics(tops, starts - 1) + TIE
-    upper = tops.largest(_largest_in, places).cpu()
+    upper = tops.largest(TopChunk.largest_in, places).cpu()
     upper = upper[upper >= 0]
     return torch.cat([upper.new_zeros(1), upper[:-1], upper.new_ones(1)]).to(tops.device)
 
@@ -64,27 +86,11 @@ def order_statistics(tops: RowSource, ranks: Tensor) -> Tensor:
     prefix, left = torch.zeros_like(ranks), ranks.clone()
     for shift in (48, 32, 16, 0):
         known, code = torch.unique(prefix, return_inverse=True)
-        below = tops.total(_digit_counts, known, shift).cpu().cumsum(dim=1)[code]  # (R, 65536)
+        below = tops.total(TopChunk.digit_counts, known, shift).cpu().cumsum(dim=1)[code]  # (R, 65536)
         digit = torch.searchsorted(below, left[:, None], right=True)
         before = torch.where(digit > 0, below.gather(1, (digit - 1).clamp_min(0)), 0)
         prefix, left = (prefix << _DIGIT) | digit[:, 0], left - before[:, 0]
     return prefix.view(torch.float64)
-
-
-def _digit_counts(chunk: TopChunk, known: Tensor, shift: int) -> Tensor:
-    """Return how many values (U, 65536) have each next digit after each of the known prefixes (U,)."""
-    bits = chunk.confidence.cpu().contiguous().view(torch.int64) >> shift
-    digit, before = bits & ((1 << _DIGIT) - 1), bits >> _DIGIT
-    place = torch.searchsorted(known, before).clamp_max(len(known) - 1)
-    inside = known[place] == before
-    size = len(known) << _DIGIT
-    return torch.bincount((place[inside] << _DIGIT) | digit[inside], minlength=size).view(len(known), -1)
-
-
-def _largest_in(chunk: TopChunk, places: Tensor) -> Tensor:
-    index = torch.bucketize(chunk.confidence, places.to(chunk.confidence.device), right=False)
-    upper = chunk.confidence.new_full((len(places) + 1,), -1.0)
-    return upper.scatter_reduce_(0, index, chunk.confidence, reduce="amax")
 
 
 def _confidences(chunk: TopChunk) -> Tensor:
@@ -144,7 +150,7 @@ class HistogramBinning(Calibrator):
             check_weights_count(self.binning)
         tops = rows.prepared(_top_of)
         edges = edges_of(self.binning, tops)
-        count, right = tops.total(_bin_sums, edges)
+        count, right = tops.total(TopChunk.bin_sums, edges)
         accuracy = torch.where(count > 0, (right / count).clamp(self.floor, 1 - self.floor), -1.0)
         self.edges, self.confidences = edges, self._filled(accuracy, edges)
 
@@ -187,12 +193,3 @@ def _bin_of(confidence: Tensor, edges: Tensor) -> Tensor:
 def _top_of(chunk: Chunk) -> TopChunk:
     confidence, decided = _confidence(chunk.logits)
     return TopChunk(confidence, decided == chunk.labels, chunk.weights)
-
-
-def _bin_sums(chunk: TopChunk, edges: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the weight and the weight of right rows in each bin (B,)."""
-    index, bins = _bin_of(chunk.confidence, edges), len(edges) - 1
-    return (
-        torch.bincount(index, weights=chunk.weight, minlength=bins),
-        torch.bincount(index, weights=chunk.weight * chunk.correct, minlength=bins),
-    )

@@ -60,6 +60,16 @@ class LogOddsChunk:
         names = torch.arange(1 if classes == 2 else 0, classes, device=chunk.labels.device)
         return cls(log_odds(chunk.logits), (chunk.labels[:, None] == names).double(), chunk.weights)
 
+    def cell_sums(self, cells: int) -> Tensor:
+        """Return weight, weight of hits and Σ weight · log-odds of each class and cell (C, 3, B)."""
+        classes = self.log_odds.shape[1]
+        cell = ((self.log_odds - LOWEST) * (cells / (-2 * LOWEST))).long().clamp(0, cells - 1)
+        code = (cell + torch.arange(classes, device=cell.device) * cells).reshape(-1)
+        weight = self.weight[:, None].expand(-1, classes)
+        columns = (weight, weight * self.hit, weight * self.log_odds)
+        made = [torch.bincount(code, column.reshape(-1), classes * cells).view(classes, cells) for column in columns]
+        return torch.stack(made, dim=1)
+
 
 @dataclass(frozen=True)
 class FeatureChunk:
@@ -364,6 +374,15 @@ class Scores:
     mean: np.ndarray
     mass: np.ndarray
 
+    def quantiles(self, knots: int) -> Tensor:
+        """Return ``knots`` increasing places (knots,) at the weighted 5 % … 95 % quantiles, at least 0.01 apart."""
+        places, mass = torch.from_numpy(self.places), torch.from_numpy(self.mass)
+        below = mass.cumsum(0) / mass.sum()
+        levels = torch.linspace(0.05, 0.95, knots, dtype=torch.float64)
+        at = places[torch.searchsorted(below, levels - 1e-12).clamp_max(len(places) - 1)]
+        steps = torch.arange(knots, dtype=torch.float64) * 0.01
+        return (at - steps).cummax(dim=0).values + steps
+
 
 def summarised(log_odds: RowSource) -> list[Scores]:
     """Return the scores of each class.
@@ -378,7 +397,7 @@ def summarised(log_odds: RowSource) -> list[Scores]:
         log_odds_of, hits_of = (torch.cat([getattr(part, name) for part in parts]) for name in ("log_odds", "hit"))
         return [pool_ties(log_odds_of[:, c], hits_of[:, c], weight) for c in range(classes)]
     cells = min(max((1 << 22) // classes, 1 << 12), 1 << 16)
-    sums = log_odds.total(cell_sums, cells).cpu()
+    sums = log_odds.total(LogOddsChunk.cell_sums, cells).cpu()
     found = []
     for mass, hits, place in sums.numpy():
         filled = mass > 0
@@ -425,17 +444,6 @@ def ascending(values: np.ndarray) -> np.ndarray:
     return found
 
 
-def cell_sums(chunk: LogOddsChunk, cells: int) -> Tensor:
-    """Return weight, weight of hits and Σ weight · log-odds of each class and cell (C, 3, B)."""
-    classes = chunk.log_odds.shape[1]
-    cell = ((chunk.log_odds - LOWEST) * (cells / (-2 * LOWEST))).long().clamp(0, cells - 1)
-    code = (cell + torch.arange(classes, device=cell.device) * cells).reshape(-1)
-    weight = chunk.weight[:, None].expand(-1, classes)
-    columns = (weight, weight * chunk.hit, weight * chunk.log_odds)
-    made = [torch.bincount(code, column.reshape(-1), classes * cells).view(classes, cells) for column in columns]
-    return torch.stack(made, dim=1)
-
-
 class SplineCalibration(OneVsRest):
     """σ(g(s)), g a natural cubic spline in the log-odds s: smooth inside, straight outside (Lucena 2018).
 
@@ -470,20 +478,10 @@ class SplineCalibration(OneVsRest):
 
     def _fit(self, rows: RowSource) -> None:
         log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
-        self.places = torch.stack([_quantiles(one, self.knots) for one in summarised(log_odds)]).to(log_odds.device)
+        self.places = torch.stack([one.quantiles(self.knots) for one in summarised(log_odds)]).to(log_odds.device)
         centre = tuple(float(j == 1) for j in range(self.knots))
         fit = LogisticFit(natural_spline, (self.places,), (self.ridge,) * self.knots, centre)
         self.coefficients = fit.fit(log_odds, mass)
 
     def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
         return (natural_spline(log_odds, self.places) * self.coefficients).sum(dim=2)
-
-
-def _quantiles(scores: Scores, knots: int) -> Tensor:
-    """Return ``knots`` increasing places (knots,) at the weighted 5 % … 95 % quantiles, at least 0.01 apart."""
-    places, mass = torch.from_numpy(scores.places), torch.from_numpy(scores.mass)
-    below = mass.cumsum(0) / mass.sum()
-    levels = torch.linspace(0.05, 0.95, knots, dtype=torch.float64)
-    at = places[torch.searchsorted(below, levels - 1e-12).clamp_max(len(places) - 1)]
-    steps = torch.arange(knots, dtype=torch.float64) * 0.01
-    return (at - steps).cummax(dim=0).values + steps
