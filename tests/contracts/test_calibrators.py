@@ -267,7 +267,7 @@ def test_a_fault_is_named(cls: type[Calibrator], clause: str) -> None:
 
 def test_what_is_no_calibrator_is_refused() -> None:
     for wrong in (TemperatureScaling, None, torch.nn.Identity()):
-        with pytest.raises(InputError, match="expected a calibrator that extends"):
+        with pytest.raises(InputError, match="expected calibrator as a calibrator that extends"):
             check_calibrator(wrong)  # type: ignore[arg-type]
 
 

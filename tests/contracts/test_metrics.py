@@ -148,7 +148,7 @@ def test_a_metric_that_breaks_a_rule_is_named() -> None:
         check_metric(Unnormalised())
     with pytest.raises(AssertionError, match="set needs_classes = True on the class"):
         check_metric(Refusing())
-    with pytest.raises(InputError, match="expected a metric"):
+    with pytest.raises(InputError, match="expected metric as a Metric"):
         check_metric(ECE)  # type: ignore[arg-type]
 
 

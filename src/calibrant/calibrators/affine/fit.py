@@ -55,7 +55,7 @@ class AffineChunk:
 
     def diagonal_loss(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Return Σ log-loss of softmax((1 + v) ∘ x + b) and its gradient by (v, b) (2K,)."""
-        v, b = theta.self(2)
+        v, b = theta.chunk(2)
         loss, residual = loss_and_residual(self.x * (1 + v) + b, self)
         return loss, torch.cat([(residual * self.x).sum(dim=0), residual.sum(dim=0)])
 
@@ -64,7 +64,7 @@ class AffineChunk:
 
         Classes come first: sums over few of them then run along the rows.
         """
-        v, b = theta.self(2)
+        v, b = theta.chunk(2)
         classes, x = len(v), self.x.T.contiguous()
         loss, p, residual = _softmax_and_residual(x * (1 + v)[:, None] + b[:, None], self)
         both = torch.cat([p * x, p])  # (2K, n)
