@@ -1,4 +1,4 @@
-"""Validators of arguments that many functions share: seeds, levels, draws, and objects of a known class."""
+"""Validators of arguments that many functions share: mappings, lists and rows of tensors, and objects of a known class."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -7,27 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import check_count, check_kind, check_number, check_row_tensor, refuse, shown
-from calibrant._core.constraints import MOST_BINS, MOST_DRAWS
+from calibrant._core.check import check_kind, check_row_tensor, refuse, shown
 
 T = TypeVar("T")
-
-
-def check_seed(value: Any, *, name: str = "seed") -> int:
-    """Return ``value`` as int if it seeds both NumPy and PyTorch: an integer in [0, 2⁶³)."""
-    return check_count(value, name=name, low=0)
-
-
-def check_level(value: Any, *, name: str = "level") -> float:
-    """Return ``value`` as float if it is a coverage in (0, 1)."""
-    return check_number(value, name=name, low=0, high=1, open_low=True, open_high=True)
-
-
-def check_sampling(*, draws: Any, seed: Any, level: Any = 0.95, low: int = 1) -> None:
-    """Refuse draws that are no integer in [``low``, 1,000,000], a seed outside [0, 2⁶³), a level outside (0, 1)."""
-    check_count(draws, name="draws", low=low, high=MOST_DRAWS)
-    check_seed(seed)
-    check_level(level)
 
 
 def check_mapping(values: Any, *, name: str, example: str) -> Mapping[Any, Any]:
@@ -55,11 +37,6 @@ def check_generator(value: Any) -> torch.Generator:
 def check_linear(value: Any) -> nn.Linear:
     """Return ``value`` if it is a linear layer."""
     return check_kind(value, nn.Linear, name="linear", remedy="pass the last layer of the network, an nn.Linear")
-
-
-def check_bins(value: Any, *, name: str = "bins") -> int:
-    """Return ``value`` as int if it is a number of bins whose sums fit in memory."""
-    return check_count(value, name=name, high=MOST_BINS)
 
 
 def check_index(index: Any, *, rows: int, bins: int) -> Tensor:

@@ -34,9 +34,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._core.arguments import check_index, check_level, check_row_weight
-from calibrant._core.check import check_count, check_number, check_row_tensor, refuse, shown
-from calibrant._core.constraints import checked
+from calibrant._core.arguments import check_index, check_row_weight
+from calibrant._core.check import check_count, check_row_tensor, refuse, shown
+from calibrant._core.constraints import Level, NonNegative, Positive, checked
 from calibrant.binning import BinTable
 from calibrant.statistics._resampling import quantiles
 from calibrant.statistics.interval import normal_quantile
@@ -222,10 +222,10 @@ def error_interval(
     table: BinTable,
     null: Tensor,
     *,
-    level: float = 0.95,
+    level: Level = 0.95,
     spread: Tensor | None = None,
-    error: float | None = None,
-    scale: float = 1.0,
+    error: NonNegative | None = None,
+    scale: Positive = 1.0,
 ) -> Interval:
     """Return the interval of a binned error: see the docstring of this module.
 
@@ -243,15 +243,11 @@ def error_interval(
     Raises:
         InputError: If ``null`` is no tensor of numbers, or the table holds no row.
     """
-    check_level(level)
-    check_number(scale, name="scale", low=0, open_low=True)
     _need_table(table)
     if not check_row_tensor(null, name="null").shape[0]:
         raise refuse("null as a tensor (draws,)", shown(null), "make it with null_draws")
     if spread is not None:
         spread = check_row_tensor(spread, name="spread", rows=table.count.shape[-1]).double()
-    if error is not None:
-        error = check_number(error, name="error", low=0)
     found = corrected_error(table, spread=spread)
     found = replace(found, error=table_error(table, level=level) if error is None else torch.as_tensor(error))
     # the gate: for a plug-in below the 97.5 % limit if calibrated the lower end is 0, because calibration is not rejected; this
@@ -348,7 +344,7 @@ def squared_gaps(table: BinTable) -> Tensor:
 
 
 @checked
-def consistency_bars(table: BinTable, *, level: float = 0.95) -> tuple[Tensor, Tensor]:
+def consistency_bars(table: BinTable, *, level: Level = 0.95) -> tuple[Tensor, Tensor]:
     """Return for each bin the limits within which a calibrated model's outcome frequency lies with probability ``level``.
 
     Args:
@@ -374,7 +370,7 @@ def consistency_bars(table: BinTable, *, level: float = 0.95) -> tuple[Tensor, T
     count = _need_table(table).effective.cpu().double()
     mean = (table.sum_p / table.filled).cpu().clamp(0, 1)
     count = count if table.squares is None else torch.where(count > 0, count.round().clamp_min(1), 0)
-    tail = (1 - check_level(level)) / 2
+    tail = (1 - level) / 2
     ends = [torch.from_numpy(binom.ppf(q, count.numpy(), mean.numpy())) / count for q in (tail, 1 - tail)]
     low, high = (torch.where(count > 0, end, torch.nan) for end in ends)
     return low, high

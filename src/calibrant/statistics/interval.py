@@ -21,9 +21,8 @@ from typing import Annotated, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from calibrant._core.arguments import check_level
-from calibrant._core.check import check_count, check_number, check_row_tensor, refuse, shown
-from calibrant._core.constraints import MOST_DRAWS, Draws, Integer, Level, Seed, checked
+from calibrant._core.check import check_row_tensor, refuse, shown
+from calibrant._core.constraints import MOST_DRAWS, Count, Draws, Integer, Level, Natural, Seed, checked
 from calibrant.data.checks import Data, need_rows
 from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
@@ -263,7 +262,8 @@ def _ends(successes: float, count: float, *, level: float) -> tuple[float, float
     return low, high
 
 
-def wilson(successes: int, count: int, *, level: float = 0.95) -> Interval:
+@checked
+def wilson(successes: Natural, count: Count, *, level: Level = 0.95) -> Interval:
     """Return Wilson's score interval of a proportion, whose coverage is close to nominal also near 0 and 1.
 
     Args:
@@ -278,8 +278,7 @@ def wilson(successes: int, count: int, *, level: float = 0.95) -> Interval:
     References:
         Wilson 1927; Brown, Cai & DasGupta 2001.
     """
-    check_level(level)
-    if check_count(successes, name="successes", low=0) > check_count(count, name="count"):
+    if successes > count:
         raise refuse("at most as many successes as rows", f"{successes} of {count}", "pass successes before the count")
     proportion = successes / count
     low, high = _score_ends(proportion, count, level=level)
@@ -296,13 +295,13 @@ def _score_ends(proportion: float, count: float, *, level: float) -> tuple[float
     return max(centre - half, 0.0), min(centre + half, 1.0)
 
 
-def normal_quantile(probability: float) -> float:
+@checked
+def normal_quantile(probability: Level) -> float:
     """Return the standard normal quantile.
 
     Args:
         probability: In (0, 1).
     """
-    check_number(probability, name="probability", low=0, high=1, open_low=True, open_high=True)
     return float(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)))
 
 

@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from calibrant._core.arguments import check_level, check_row_weight
-from calibrant._core.check import check_dense, check_number, check_row_tensor, refuse, shown
+from calibrant._core.arguments import check_row_weight
+from calibrant._core.check import check_dense, check_row_tensor, refuse, shown
+from calibrant._core.constraints import Level, NonNegative, Positive, Real, checked
 from calibrant._core.notebook import to_html
 from calibrant.data.checks import need_rows
 from calibrant.data.predictions import BinaryPairs, Predictions
@@ -295,7 +296,8 @@ def spread_of(units: float, second: float, third: float, *, unbiased: bool = Fal
     return Spread(math.sqrt(second * (1.0 if unbiased else units / (units - 1))), skew, units)
 
 
-def skewed_ends(mean: float, error: float, skew: float, quantile: float) -> tuple[float, float]:
+@checked
+def skewed_ends(mean: Real, error: NonNegative, skew: Real, quantile: Positive) -> tuple[float, float]:
     """Return both ends of the interval of a mean: the values at which g(T) is ± ``quantile``.
 
     Args:
@@ -313,8 +315,6 @@ def skewed_ends(mean: float, error: float, skew: float, quantile: float) -> tupl
         >>> round(low, 2), round(high, 2)
         (-1.72, 2.34)
     """
-    mean, error = check_number(mean, name="mean"), check_number(error, name="error", low=0)
-    skew, quantile = check_number(skew, name="skew"), check_number(quantile, name="quantile", low=0, open_low=True)
     low, high = (mean - error * _inverse(q, skew) for q in (quantile, -quantile))
     return low, high
 
@@ -347,8 +347,9 @@ def student_quantile(probability: float, degrees: float) -> float:
     return float(stdtrit(degrees, probability))
 
 
+@checked
 def mean_interval(
-    rows: Tensor, *, groups: Tensor | None = None, level: float = 0.95, weight: Tensor | None = None
+    rows: Tensor, *, groups: Tensor | None = None, level: Level = 0.95, weight: Tensor | None = None
 ) -> Interval:
     """Return the interval of a mean: Student's t, corrected for skewness.
 
@@ -368,7 +369,6 @@ def mean_interval(
     References:
         Hall 1992, On the removal of skewness by transformation, Eq. 2.5; Kish 1965 (sampling weights).
     """
-    check_level(level)
     check_rows(rows, groups, name="rows", dims=(1,))
     check_row_weight(weight, rows=rows.shape[0])
     if groups is None:
@@ -392,11 +392,12 @@ def _ends(mean: float, spread: Spread, *, level: float) -> tuple[float, float]:
     return skewed_ends(mean, spread.error, spread.skew, student_quantile((1 + level) / 2, spread.units - 1))
 
 
+@checked
 def paired_test(
     differences: Tensor,
     *,
     groups: Tensor | None = None,
-    level: float = 0.95,
+    level: Level = 0.95,
     weight: Tensor | None = None,
     cautious: bool = False,
 ) -> list[PairedTest]:
@@ -425,7 +426,6 @@ def paired_test(
     References:
         Hall 1992, On the removal of skewness by transformation, Eq. 2.5.
     """
-    check_level(level)
     check_rows(differences, groups, name="differences", dims=(1, 2))
     check_row_weight(weight, rows=differences.shape[0])
     columns = differences if differences.dim() == 2 else differences[:, None]

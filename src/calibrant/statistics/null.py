@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._core.arguments import check_generator, check_index, check_level, check_row_weight, check_sampling
-from calibrant._core.check import check_count, check_row_tensor, refuse, shown
-from calibrant._core.constraints import checked
+from calibrant._core.arguments import check_generator, check_index, check_row_weight
+from calibrant._core.check import check_row_tensor, refuse, shown
+from calibrant._core.constraints import Bins, Draws, Level, Seed, checked
 from calibrant._core.numerics import row_chunks
 from calibrant.binning import BinTable
 from calibrant.data.checks import Data, need_rows, repeated
@@ -51,9 +51,9 @@ def null_band(
     metric: Callable[[Data], float] | HasNull,
     predictions: Data,
     *,
-    draws: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
+    draws: Draws = 1000,
+    seed: Seed = 0,
+    level: Level = 0.95,
 ) -> Interval:
     """Return the mean and the central range of ``metric`` if the predicted probabilities were perfectly calibrated.
 
@@ -84,7 +84,6 @@ def null_band(
     References:
         Bröcker & Smith 2007; Vaicenavicius et al. 2019.
     """
-    check_level(level)
     values = null_draws(metric, predictions, draws=draws, seed=seed).numpy()
     low, high = quantiles(values, level=level)
     return Interval(float(values.mean()), low, high, level, f"labels drawn from the probabilities, {draws} draws")
@@ -92,7 +91,7 @@ def null_band(
 
 @checked
 def null_draws(
-    metric: Callable[[Data], float] | HasNull, predictions: Data, *, draws: int = 1000, seed: int = 0
+    metric: Callable[[Data], float] | HasNull, predictions: Data, *, draws: Draws = 1000, seed: Seed = 0
 ) -> Tensor:
     """Return values (draws,) of ``metric`` for labels drawn from the predicted probabilities.
 
@@ -102,7 +101,6 @@ def null_draws(
         draws: Label sets drawn, ≥ 1.
         seed: Same seed, same values.
     """
-    check_sampling(draws=draws, seed=seed)
     if not callable(metric) or isinstance(metric, type | nn.Module):
         raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
     predictions = need_rows(predictions, what=metric)
@@ -116,7 +114,7 @@ def null_draws(
 
 @checked
 def null_outcomes(
-    index: Tensor, p: Tensor, *, bins: int, draws: int, seed: int, weight: Tensor | None = None
+    index: Tensor, p: Tensor, *, bins: Bins, draws: Draws, seed: Seed, weight: Tensor | None = None
 ) -> Tensor:
     """Return sums of outcomes (draws, bins) for y ~ Bernoulli(p), with fixed bins.
 
@@ -134,9 +132,8 @@ def null_outcomes(
         >>> sums.tolist() == [[2.0, 0.0]] * 4
         True
     """
-    check_sampling(draws=draws, seed=seed)
     rows = check_row_tensor(p, name="p").shape[0]
-    check_index(index, rows=rows, bins=check_count(bins, name="bins"))
+    check_index(index, rows=rows, bins=bins)
     check_row_weight(weight, rows=rows)
     if not (float(p.min()) >= -ROUNDING and float(p.max()) <= 1 + ROUNDING):
         raise refuse("p in [0, 1]", shown(p), "pass probabilities")

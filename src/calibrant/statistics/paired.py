@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._core.check import check_count, check_number, check_row_tensor, refuse, shown
-from calibrant._core.constraints import MOST_DRAWS, Integer, Kind, Level, Seed, checked
+from calibrant._core.constraints import MOST_DRAWS, Integer, Kind, Level, Seed, Share, checked
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
 from calibrant.statistics.binned import BinnedRows
@@ -311,7 +311,8 @@ def paired_bootstrap(
     return tests
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+@checked
+def holm(p_values: Sequence[Share]) -> list[float]:
     """Return p-values corrected for multiple testing: the smallest times m, the next times m − 1 …, never decreasing.
 
     Args:
@@ -324,10 +325,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     References:
         Holm 1979.
     """
-    if not isinstance(p_values, list | tuple):
-        raise refuse("p_values as a list of numbers", shown(p_values), "pass the p-values of all tests")
-    for at, p_value in enumerate(p_values):
-        check_number(p_value, name=f"p_values[{at}]", low=0, high=1)
     order = sorted(range(len(p_values)), key=lambda at: p_values[at])
     corrected, largest = [0.0] * len(p_values), 0.0
     for rank, at in enumerate(order):
