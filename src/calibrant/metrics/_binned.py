@@ -1,4 +1,4 @@
-"""Base class of the binned errors: bin table, value, null distribution and interval."""
+"""Base class of the binned errors: bin table, value and null distribution."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
@@ -6,15 +6,13 @@ from typing import Annotated
 
 from torch import Tensor
 
-from calibrant._core.constraints import Draws, Kind, Level, Seed
+from calibrant._core.constraints import Kind
 from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch
 from calibrant.binning.row_sums import confidence_for, table_for
 from calibrant.data.checks import Rows
-from calibrant.metrics._base import Metric, SumMetric
-from calibrant.statistics import error_interval
+from calibrant.metrics._base import SumMetric
 from calibrant.statistics.binned import BinnedRows
-from calibrant.statistics.clusters import cluster_error, cluster_sums, clustered_gaps, group_degrees
-from calibrant.statistics.interval import Interval
+from calibrant.statistics.clusters import cluster_sums, clustered_gaps, group_degrees
 from calibrant.statistics.means import need_groups
 from calibrant.statistics.null import BinSums
 
@@ -57,40 +55,6 @@ class BinnedMetric(SumMetric[BinTable | MassSketch]):
         """Return the metric (draws,) of outcomes drawn from the confidences."""
         need_groups(data.groups, what=self)
         return self.errors(null_tables(self.cells(data), data.groups, draws=draws, seed=seed))
-
-
-@dataclass(frozen=True)
-class GapMetric(Metric):
-    """A metric Σ_b weight_b |gap_b| over the bins of ``cells``, which has an interval."""
-
-    @abstractmethod
-    def cells(self, data: Rows) -> BinnedRows:
-        """Return each row's bin, confidence and correctness."""
-
-    def interval(
-        self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0, null: Tensor | None = None
-    ) -> Interval:
-        """Return the interval of the error in these bins (``statistics.error_interval``).
-
-        Args:
-            data: Predictions or pairs; if they have groups, the groups are the independent units.
-            level: Nominal coverage.
-            draws: Label sets drawn to simulate calibration.
-            seed: Same seed, same draws.
-            null: (draws,) values under calibration that were drawn before, or None.
-
-        Raises:
-            NoIntervalError: For fewer than ten groups.
-        """
-        need_groups(data.groups, what=self)
-        cells, groups = self.cells(data), data.groups
-        null = null_tables(cells, groups, draws=draws, seed=seed).errors() if null is None else null
-        table = cells.table(moments=True)
-        if groups is None:
-            return error_interval(table, null, level=level)
-        sums = cluster_sums(cells, groups)
-        error = cluster_error(table, sums, level=level, degrees=group_degrees(groups, cells.weight))
-        return error_interval(table, null, level=level, spread=sums.square().sum(dim=0).sqrt(), error=error)
 
 
 def null_tables(cells: BinnedRows, groups: Tensor | None, *, draws: int, seed: int) -> BinTable:

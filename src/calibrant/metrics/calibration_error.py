@@ -1,5 +1,6 @@
 """Binned calibration errors of the top label: ECE, MCE, ACE, the sweep's, and within each predicted class."""
 
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -12,9 +13,11 @@ from calibrant.binning.row_sums import confidence_for
 from calibrant.data.checks import Data, Rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
-from calibrant.metrics._base import Norm, SketchMetric, SumMetric
-from calibrant.metrics._binned import BinnedMetric, GapMetric, null_tables
+from calibrant.metrics._base import Metric, Norm, SketchMetric, SumMetric
+from calibrant.metrics._binned import BinnedMetric, null_tables
+from calibrant.statistics import error_interval
 from calibrant.statistics.binned import BinnedRows
+from calibrant.statistics.clusters import cluster_error, cluster_sums, group_degrees
 from calibrant.statistics.interval import Interval
 from calibrant.statistics.means import need_groups
 
@@ -78,6 +81,40 @@ def _cut(rows: Tensor, bins: int, total: int) -> Tensor:
     last = torch.tensor([rows.shape[0] - 1], device=rows.device)
     cut: Tensor = torch.unique(torch.cat([torch.searchsorted(rows, starts), last]))
     return cut
+
+
+@dataclass(frozen=True)
+class GapMetric(Metric):
+    """A metric Σ_b weight_b |gap_b| over the bins of ``cells``, which has an interval."""
+
+    @abstractmethod
+    def cells(self, data: Rows) -> BinnedRows:
+        """Return each row's bin, confidence and correctness."""
+
+    def interval(
+        self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0, null: Tensor | None = None
+    ) -> Interval:
+        """Return the interval of the error in these bins (``statistics.error_interval``).
+
+        Args:
+            data: Predictions or pairs; if they have groups, the groups are the independent units.
+            level: Nominal coverage.
+            draws: Label sets drawn to simulate calibration.
+            seed: Same seed, same draws.
+            null: (draws,) values under calibration that were drawn before, or None.
+
+        Raises:
+            NoIntervalError: For fewer than ten groups.
+        """
+        need_groups(data.groups, what=self)
+        cells, groups = self.cells(data), data.groups
+        null = null_tables(cells, groups, draws=draws, seed=seed).errors() if null is None else null
+        table = cells.table(moments=True)
+        if groups is None:
+            return error_interval(table, null, level=level)
+        sums = cluster_sums(cells, groups)
+        error = cluster_error(table, sums, level=level, degrees=group_degrees(groups, cells.weight))
+        return error_interval(table, null, level=level, spread=sums.square().sum(dim=0).sqrt(), error=error)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import math
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -146,10 +146,7 @@ class Check:
     @property
     def verdict(self) -> Verdict:
         """ "fail" if a line fails, "pass" if all pass, else "not enough evidence"."""
-        verdicts = {line.verdict for line in self.lines}
-        if "fail" in verdicts:
-            return "fail"
-        return "pass" if verdicts == {"pass"} else "not enough evidence"
+        return verdict_of_all({line.verdict for line in self.lines})
 
     def plain(self) -> dict[str, Any]:
         """Return the result as JSON data; infinite bounds are null."""
@@ -270,7 +267,7 @@ def check(
             found, note = _worst(name.removeprefix(WORST), named, alpha=alpha)
         else:
             found = bounded(name, sums["", "", name], alpha=alpha)
-        lines.append(_decided(kind, name, limit, found, note))
+        lines.append(_line_of(kind, name, limit, found, note))
     return Check(tuple(lines), alpha)
 
 
@@ -349,13 +346,22 @@ def _change(metric: str, data: Any, baseline: Any, *, alpha: float) -> tuple[Bou
     return found, "; ".join(part for part in (note, found.note) if part)
 
 
-def _decided(kind: Kind, metric: str, limit: float, found: Bounded, note: str) -> Line:
-    # a bound, not the estimate, decides: at the limit either verdict is wrong with at most α
-    kept, broken = found.high <= limit, found.low > limit
-    if kind == "minimum":
-        kept, broken = found.low >= limit, found.high < limit
-    verdict: Verdict = "fail" if broken else "pass" if kept else "not enough evidence"
-    more = None if kept or broken else _more_rows(found, limit)
+def verdict_of_bounds(low: float, high: float, limit: float, *, minimum: bool) -> Verdict:
+    """Return the verdict of a figure's bounds: not the estimate decides, so that at the limit either is wrong with at most α."""
+    kept, broken = (low >= limit, high < limit) if minimum else (high <= limit, low > limit)
+    return "fail" if broken else "pass" if kept else "not enough evidence"
+
+
+def verdict_of_all(verdicts: Set[str]) -> Verdict:
+    """Return the verdict of several limits: one that fails decides, and all must pass."""
+    if "fail" in verdicts:
+        return "fail"
+    return "pass" if verdicts == {"pass"} else "not enough evidence"
+
+
+def _line_of(kind: Kind, metric: str, limit: float, found: Bounded, note: str) -> Line:
+    verdict = verdict_of_bounds(found.low, found.high, limit, minimum=kind == "minimum")
+    more = _more_rows(found, limit) if verdict == "not enough evidence" else None
     return Line(metric, kind, limit, found.value, found.low, found.high, found.n, verdict, more, note)
 
 

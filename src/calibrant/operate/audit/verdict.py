@@ -17,6 +17,7 @@ from calibrant.binning import EqualWidth
 from calibrant.errors import InputError, Remedy
 from calibrant.operate.audit.figures import Pool, figure_of
 from calibrant.operate.audit.sample import LEARN, Sample, groups_of
+from calibrant.operate.check import verdict_of_all, verdict_of_bounds
 from calibrant.statistics import Interval
 from calibrant.statistics.labelled import Terms, interval_of, terms_of
 
@@ -87,9 +88,7 @@ class Audit:
     def verdict(self) -> str | None:
         """ "pass", "fail" or "not enough evidence"; None without limits."""
         found = {line.verdict for line in self.lines}
-        if not found:
-            return None
-        return next((one for one in ("fail", "not enough evidence") if one in found), "pass")
+        return verdict_of_all(found) if found else None
 
     @property
     def more(self) -> int | None:
@@ -234,11 +233,10 @@ class _Evidence:
         """Return the verdict on one limit (figure, value, whether it is a maximum)."""
         name, value, at_most = limit
         found = self.interval(name, terms, alpha=alpha)
-        within, beyond = (
-            (found.high <= value, found.low > value) if at_most else (found.low >= value, found.high < value)
+        verdict = verdict_of_bounds(found.low, found.high, value, minimum=not at_most)
+        return AuditLine(
+            full, value, at_most, found, verdict, self._more(found, value) if verdict == "not enough evidence" else 0
         )
-        verdict = "pass" if within else "fail" if beyond else "not enough evidence"
-        return AuditLine(full, value, at_most, found, verdict, 0 if within or beyond else self._more(found, value))
 
     def _more(self, found: Interval, value: float) -> int | None:
         """Return about how many more labels bring the limit out of the interval, whose half-width falls as 1/√n."""
