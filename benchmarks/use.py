@@ -4,6 +4,7 @@
     python -m benchmarks.use ones --data ../shared/data --record docs/results/use.json      # exact ones against the best clipping
     python -m benchmarks.use harm --draws 20 --cache harm.jsonl --record docs/results/use.json  # calibrated models, every setting
     python -m benchmarks.use sensitivity --data ../shared/data --record docs/results/use.json   # constants halved and doubled
+    python -m benchmarks.use members --data ../shared/data --cache members.jsonl --record docs/results/use.json  # each alone
     python -m benchmarks.use canonical --draws 100 --record docs/results/use.json
     python -m benchmarks.use costs --draws 200 --record docs/results/use.json               # size and power of the tests of costs
     python -m benchmarks.use realised --data ../shared/data --record docs/results/use.json  # costs= beside the plain pool
@@ -16,7 +17,6 @@ Sets of the half that did not choose the constants (``benchmarks.auto.half_of``)
 import argparse
 import datetime
 import json
-import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from benchmarks.auto import half_of
-from benchmarks.records import machine, versions
+from benchmarks.records import below_zero, beyond_chance, machine, versions
 from calibrant import Predictions
 from calibrant.calibrators import (
     AutoCalibrator,
@@ -292,13 +292,17 @@ def matrices(classes: int, count: int) -> list[Tensor]:
 
 
 def costs(draws: int) -> dict[str, Any]:
-    """Return the size of the tests of costs on calibrated rows, and their power beside that of a z-test that knows the variance."""
+    """Return the size of the tests of costs on calibrated rows, and their power beside that of a z-test that knows the variance.
+
+    The size is of four times as many draws as the power.
+    """
     cells = []
     for classes in (3, 10):
         for table in matrices(classes, 3):
             for sharpness in (1.0, 1.05, 1.1, 1.2):
                 found, oracle = [], []
-                for draw in range(draws):
+                many = draws if sharpness > 1 else 4 * draws
+                for draw in range(many):
                     data, true = overconfident(classes, 2000, sharpness, 0.0, draw)
                     expected = data.probs @ table
                     foreseen, action = expected.min(dim=1)
@@ -312,7 +316,7 @@ def costs(draws: int) -> dict[str, Any]:
                 p, kuiper, gap = np.array(found).T
                 cells.append(
                     {
-                        "classes": classes, "sharpness": sharpness, "gap": float(gap.mean()),
+                        "classes": classes, "sharpness": sharpness, "draws": many, "gap": float(gap.mean()),
                         "rejected": float((p < 0.05).mean()), "rejected_kuiper": float((kuiper < 0.05).mean()),
                         "rejected_knowing_the_variance": float(np.mean(oracle)),
                     }
@@ -349,10 +353,7 @@ def realised(data: Path, tables: int = 5, rows: int = 1000) -> dict[str, Any]:
         print(name, row["seconds"], [round(one[2], 2) for one in row["tables"]], flush=True)
     every = [one for row in by_set.values() for one in row["tables"]]
     means = np.array([np.mean([one[1] for one in row["tables"]]) for row in by_set.values()])
-    worst = sorted(0.5 * math.erfc(one[2] / math.sqrt(2)) for one in every)  # of "no dearer"
-    dearer = 0  # Holm: while the next smallest p is below its share of the level
-    while dearer < len(worst) and worst[dearer] <= 0.05 / (len(worst) - dearer):
-        dearer += 1
+    dearer = beyond_chance([below_zero(-one[2]) for one in every])
     half = 1.96 * float(means.std(ddof=1)) / len(means) ** 0.5
     return {
         "rows": rows, "pairs": len(every), "moved": sum(one[3] for one in every), "mean_change": float(means.mean()),
@@ -360,6 +361,44 @@ def realised(data: Path, tables: int = 5, rows: int = 1000) -> dict[str, Any]:
         "most_dearer": max(one[1] for one in every), "most_cheaper": min(one[1] for one in every),
         "time": float(np.sum([row["seconds"][1] for row in by_set.values()]) / np.sum([row["seconds"][0] for row in by_set.values()])),
         "sets": {name: row | {"tables": [one for one in row["tables"] if one[3]]} for name, row in by_set.items()},
+    }  # fmt: skip
+
+
+def members(data: Path, cache: Path) -> dict[str, Any]:
+    """Return, by set, how far each candidate of the pool, fitted alone, is from the pool on test rows, and whether any is surely ahead.
+
+    The cache has a line for each set, so that a run goes on where it was stopped.
+    """
+    lines = cache.read_text().splitlines() if cache.exists() else []
+    known: dict[str, Any] = dict(json.loads(line) for line in lines)
+    for name, (z, y, test, labels) in sets(data):
+        if z.shape[1] > MOST_CLASSES or name in known:
+            continue
+        pool = AutoCalibrator().fit(z, y)
+        own = cross_entropy(pool(test), labels, reduction="none")
+        row: dict[str, Any] = {"half": half_of(name), "loss": float(own.mean()), "members": {}}
+        for member, loss in zip(pool.candidates, pool.losses[1:].tolist(), strict=True):
+            if loss == float("inf"):
+                continue  # not for so many classes
+            fitted = member if member.fitted else member.fit(z, y)
+            gap = cross_entropy(fitted(test), labels, reduction="none") - own
+            error = float(gap.std()) / len(gap) ** 0.5
+            title = " + ".join(type(stage).__name__ for stage in getattr(member, "parts", lambda m=member: [m])())
+            row["members"][title] = [float(gap.mean()), float(gap.mean()) / error if error else 0.0]
+        known[name] = row
+        with cache.open("a") as file:
+            file.write(json.dumps([name, row]) + "\n")
+        print(name, row, flush=True)
+    every = [one for row in known.values() for one in row["members"].values()]
+    return {
+        "sets": known,
+        "pairs": len(every),
+        "members_ahead": sum(gap < 0 for gap, _ in every),
+        "members_ahead_after_holm": beyond_chance([below_zero(t) for _, t in every]),
+        "mean_relative": {
+            title: float(np.mean([row["members"][title][0] / row["loss"] for row in known.values() if title in row["members"]]))
+            for title in dict.fromkeys(title for row in known.values() for title in row["members"])
+        },
     }  # fmt: skip
 
 
@@ -441,12 +480,14 @@ def main() -> None:
     """Measure one part, print it, and write its record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "part", choices=("keep", "ones", "harm", "canonical", "costs", "realised", "picture", "sensitivity")
+        "part", choices=("keep", "ones", "harm", "members", "canonical", "costs", "realised", "picture", "sensitivity")
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--record", type=Path)
-    parser.add_argument("--cache", type=Path, default=Path("harm.jsonl"), help="of the part harm: a line for each fit")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("harm.jsonl"), help="of harm and members: a line for each result"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", CalibrantWarning)
@@ -454,6 +495,7 @@ def main() -> None:
         picture(json.loads(options.record.read_text()), Path("docs/images/keep.svg"))
         return
     by_data = {"keep": keep, "ones": ones, "sensitivity": sensitivity, "realised": realised}
+    by_data["members"] = partial(members, cache=options.cache)
     by_draws = {"harm": partial(harm, cache=options.cache), "canonical": canonical, "costs": costs}
     found = by_data[options.part](options.data) if options.part in by_data else by_draws[options.part](options.draws)
     if options.record:
