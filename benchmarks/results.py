@@ -20,6 +20,7 @@ from calibrant.study.claims import (
     ClaimLine,
     Faithful,
     Gain,
+    Place,
     Threshold,
     claim_index,
     faithfulness,
@@ -68,7 +69,7 @@ LEADING = 10
 CLAIM_HEAD = ["data", "verdict", "effect", "would be seen", "adjusted p", "units"]
 NOTE = (
     "A claim is followed by its place, measure and margin. Effects are first minus last: percentage points of errors, temperatures "
-    "and log-losses as they are. A claim that is missing on data was not run there.\n"
+    "and log-losses as they are.\n"
 )
 FILTER = (  # a row stays with its claim's line, and a paper opens while something is sought
     "<input placeholder='Filter: shows, digits, Table 2 …' aria-label='filter the claims' oninput=\""
@@ -165,11 +166,9 @@ def _claims(lines: Sequence[ClaimLine], short: Mapping[str, str]) -> str:
     claims = list(dict.fromkeys((line.claim, line.paper, line.place) for line in lines))
     groups = [[line for line in lines if (line.claim, line.paper, line.place) == claim] for claim in claims]
     counts = ", ".join(f"{name} {sum(line.verdict == name for line in lines)}" for name in MARKS)
-    decidable = [line for line in lines if line.decidable]
-    decided = sum(line.verdict not in ("not told apart", "not run") for line in decidable)
-    missing = {place: sum((line.data, line.verdict) == (place.name, "not run") for line in lines) for place in places()}
+    decided, decidable = _decided([line for line in lines if line.decidable])
     data = [
-        [[short[place.name], place.name, str(missing[place]), place.command, place.cost] for place in same]
+        [_data(place, [line for line in lines if line.data == place.name], short) for place in same]
         for _, same in groupby(places(), key=lambda place: place.command)
     ]
     numbered = list(enumerate(groups, start=1))
@@ -190,12 +189,12 @@ def _claims(lines: Sequence[ClaimLine], short: Mapping[str, str]) -> str:
         papers += [body for _, body in bodies] + ["</table></details>"]
     left = ", ".join(f"{short[one]} ({count} claims)" for one, count in barred.items())
     barring = f"Not comparable by any claim, because of its errors, and left out below: {left}.\n"
-    total = f"{len(claims)} claims, {len(lines)} pairs of claim and data: {counts}. {decided} of {len(decidable)} decidable are decided."
+    total = f"{len(claims)} claims, {len(lines)} pairs of claim and data: {counts}. {decided} of {decidable} decidable are decided."
     return "\n".join(
         [
-            f"## Ten claims\n\nThose decided on most data sets; numbers as below.\n\n{_leading(numbered)}\n",
+            f"## Ten claims, those decided on most data sets\n\n{_leading(numbered)}\n",
             f"## All claims\n\n{total}\n",
-            table(["short", "data", "claims not run", "command", "cost"], data),
+            table(["short", "data", "decided/decidable", "not run", "command", "cost"], data),
             barring,
             NOTE,
             FILTER,
@@ -203,6 +202,17 @@ def _claims(lines: Sequence[ClaimLine], short: Mapping[str, str]) -> str:
             "",
         ]
     )
+
+
+def _decided(lines: Sequence[ClaimLine]) -> tuple[int, int]:
+    return sum(line.verdict in DECIDED for line in lines), len(lines)
+
+
+def _data(place: Place, mine: Sequence[ClaimLine], short: Mapping[str, str]) -> list[str]:
+    """Return the cells of a data set: how many of its decidable claims are decided, how many were not run, and what runs them."""
+    shares = "/".join(str(count) for count in _decided([line for line in mine if line.decidable]))
+    missing = str(sum(line.verdict == "not run" for line in mine))
+    return [short[place.name], place.name, shares, missing, place.command, place.cost]
 
 
 def _leading(numbered: Sequence[tuple[int, Sequence[ClaimLine]]]) -> str:

@@ -1,7 +1,7 @@
 """Frozen features of images and texts: networks on them train in seconds.
 
 Features are computed once, without labels, and kept in a file with the digest of its content. Every seed draws its own training,
-validation and test rows, so that a difference over seeds holds beyond one test set.
+validation and test rows from one pool, so that a difference over seeds holds beyond one test set, not beyond the pool.
 """
 
 import hashlib
