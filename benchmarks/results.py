@@ -250,7 +250,7 @@ def _body(number: int, lines: Sequence[ClaimLine], short: Mapping[str, str]) -> 
 
 def _row(line: ClaimLine, short: Mapping[str, str]) -> list[str]:
     """Return the cells of a claim on one data set, with the test error, or spread of errors, that bars a comparison."""
-    guard = f", {line.note.split()[2].removesuffix(',')}" if line.note else ""
+    guard = f", {line.note.split()[2].removesuffix(',')}" if line.verdict == "not comparable" else ""
     spread = guard.replace(", ", ", ±") if line.note.startswith("test errors") else guard
     p = "" if line.p_adjusted is None else f"{line.p_adjusted:.1g}"
     effect, power = _effect(line, line.effect), _effect(line, line.detectable)

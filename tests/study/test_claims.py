@@ -35,6 +35,7 @@ from calibrant.study.claims import (
     read_records,
     sign_change_p,
 )
+from calibrant.study.claims._index import UNFAITHFUL
 from calibrant.study.measures import MEASURES
 from calibrant.study.tables import Summary, verdict_of
 from calibrant.theory import calibration_map
@@ -111,6 +112,27 @@ def test_the_regime_is_read_from_the_records() -> None:
     assert lines["digits, MLP"].verdict == "shows"
     assert lines["CIFAR-10, 10,000 images, 12 epochs"].verdict == "shows the opposite"
     assert lines["20 Newsgroups, 1D-CNN"].verdict == "not run"
+
+
+def test_features_that_rank_objectives_as_no_network_does_say_so() -> None:
+    records = {}
+    for name, setting, order in (
+        ("features-20news", "features-20news", (1, 2, 3)),
+        ("wang-20news", "wang-20news", (3, 1, 2)),
+    ):
+        records[name] = record(setting, base=0.1, focal=0.1, temperature=2.0)
+        for row in [*records[name]["figures"]]:
+            records[name]["figures"].append({**row, "objective": "Brier"})
+        for row in records[name]["figures"]:
+            row["ece"] = row["temperature"] = float(
+                order[["Cross-entropy", "Focal 3", "Brier"].index(row["objective"])]
+            )
+    said = {line.note for line in claim_index(records) if line.data == "20 Newsgroups, frozen features"}
+    assert said == {UNFAITHFUL}
+    records["wang-20news"]["figures"] = [
+        {**row, "setting": "wang-20news"} for row in records["features-20news"]["figures"]
+    ]
+    assert not any(line.note for line in claim_index(records) if line.data == "20 Newsgroups, frozen features")
 
 
 def test_too_few_data_sets_give_no_threshold() -> None:
@@ -277,7 +299,7 @@ def differences_of(line: ClaimLine, record: Mapping[str, Any], setting: str) -> 
 def test_verdicts_are_those_of_another_implementation() -> None:
     records = read_records(ROOT / "docs" / "results")
     where = {place.name: place for place in places()}
-    lines = [line for line in claim_index(records) if line.p is not None]
+    lines = [line for line in claim_index(records) if line.p_adjusted is not None]
     assert len(lines) > 100
     same = {(claim.text, claim.paper): claim.same for claim in paper_claims()}
     p_values: dict[Any, float] = {}
@@ -313,7 +335,7 @@ def test_verdicts_are_those_of_another_implementation() -> None:
 
 
 def test_one_comparison_counts_once() -> None:
-    lines = [line for line in claim_index() if line.p is not None]
+    lines = [line for line in claim_index() if line.p_adjusted is not None]
     by_comparison = defaultdict(set)
     for line in lines:
         by_comparison[line.comparison].add((line.p, line.p_adjusted))
@@ -362,6 +384,8 @@ def test_the_command_prints_the_index() -> None:
     }  # fmt: skip
     assert all(fields <= set(line) for line in found["claims"])
     assert sum(found["verdicts"].values()) == len(found["claims"])
+    assert {line["data"] for line in found["claims"] if line["p"] is None} == {"theory"}
+    assert all(line["p"] == 1 for line in found["claims"] if line["verdict"] in ("not run", "not comparable"))
     said = CliRunner().invoke(main, ["study", "claims"]).stdout
     assert "shows the opposite: " in said
     assert "Benjamini" in said

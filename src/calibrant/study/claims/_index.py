@@ -32,6 +32,7 @@ CORES, HOURS = 2, 8.0  # what "decidable" allows
 LARGEST_MARGIN = 0.01
 THEORY = "theory"
 NO_EFFECT = "no effect above the margin"
+UNFAITHFUL = "no faithful regime: these features rank the objectives as no network on the same data does"
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,8 @@ class ClaimLine:
         verdict: ``"shows"``, ``"shows in part"`` (first and last differ as claimed, the order between is another), ``"shows the
             opposite"``, ``"no effect above the margin"``, ``"not told apart"``, ``"not comparable"`` or ``"not run"``.
         p: Two-sided p-value of first against last: over seeds by the paired t-test, over clusters of sets by exact sign
-            changes. 1 for a single seed; None for theory and where nothing can be tested.
-        p_adjusted: After Benjamini and Hochberg, over the distinct comparisons of the index.
+            changes. 1 for a single seed and where nothing was tested; None for theory.
+        p_adjusted: After Benjamini and Hochberg, over the distinct comparisons of the index; None where nothing was tested.
         effect: Mean of first minus last, a fraction.
         detectable: The effect that as many units would have shown with probability .8; None for fewer than two.
         decidable: Whether two cores could decide it in eight hours; over sets, whether they allow an adjusted p below .05.
@@ -124,7 +125,8 @@ class ClaimLine:
         margin: See ``PaperClaim``.
         p_equivalence: Adjusted p-value of the tests that the effect lies within the margin.
         values: (objective, mean) in the claimed order.
-        note: Why a line is not comparable, or what a mathematical statement rests on.
+        note: Why a line is not comparable, that its features rank objectives as no network does, or what a mathematical
+            statement rests on.
         command: What runs what is missing.
         comparison: Equal for lines that rest on the same numbers, which count as one test.
     """
@@ -225,7 +227,10 @@ def claim_index(records: Mapping[str, Record] | None = None) -> list[ClaimLine]:
             lines.append(line)
             if found is not None:
                 differences[len(lines) - 1] = found
-    return _decided(lines, differences)
+    compared = faithfulness(kept)
+    unfaithful = {one.features for one in compared} - {one.features for one in compared if one.holds}
+    decided = _decided(lines, differences)
+    return [replace(line, note=line.note or UNFAITHFUL) if line.data in unfaithful else line for line in decided]
 
 
 def _concerns(claim: PaperClaim, place: Place) -> bool:
@@ -255,7 +260,7 @@ class _Compared:
 def _untested(claim: PaperClaim, place: Place, record: Record | None) -> tuple[ClaimLine, _Compared | None]:
     measure = " → ".join(dict.fromkeys((claim.measures[0], claim.measures[-1])))
     line = ClaimLine(
-        claim.text, claim.paper, claim.place, place.name, measure, "not run",
+        claim.text, claim.paper, claim.place, place.name, measure, "not run", p=1.0,
         decidable=place.two_cores, margin=claim.margin, command=place.command,
     )  # fmt: skip
     labels, figures = _chosen(claim, place, record)
@@ -501,7 +506,7 @@ class Faithful:
     @property
     def holds(self) -> bool:
         """Whether both are .8 or more."""
-        return min(self.ece, self.temperature) >= FAITHFUL
+        return min(self.ece, self.temperature) > FAITHFUL - 1e-9  # ranks give .8 as .7999999999999999
 
 
 def faithfulness(records: Mapping[str, Record]) -> list[Faithful]:
@@ -527,7 +532,7 @@ def _means(record: Record | None, place: Place) -> dict[str, tuple[float, float]
     """Return objective → mean raw ECE and mean T."""
     groups: dict[str, list[tuple[float, float]]] = {}
     for row in () if record is None else record["figures"]:
-        if row["setting"] == place.setting:
+        if row["setting"] == place.setting and "temperature" in row:
             groups.setdefault(row["objective"], []).append((row["ece"], row["temperature"]))
     return {label: (float(np.mean(rows, axis=0)[0]), float(np.mean(rows, axis=0)[1])) for label, rows in groups.items()}
 
