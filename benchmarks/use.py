@@ -11,7 +11,7 @@
     python -m benchmarks.use picture --record docs/results/use.json                         # docs/images/keep.svg
 
 Real sets are fitted on their whole validation split and evaluated on up to 5,000 test rows. Every part replaces its own record only.
-Sets of the half that did not choose the constants (``benchmarks.auto.half_of``) are evaluated here too: the record says when.
+Sets of the half that did not choose the constants (``benchmarks.auto.half_of``) are evaluated here too: the record says when (``LOOKS``).
 """
 
 import argparse
@@ -86,6 +86,13 @@ QUALITY = (
     "matrix_strength",
     "matrix_ridge",
     "by_chance",
+)
+# when test rows of the half that did not choose the constants were looked at, and what was then changed: they are no fresh evidence for it
+LOOKS = (
+    "2026-11-23, keep, realised, ones: all sets, evaluated; the projection and the levels of exact zeros were tuned on sets of both halves",
+    "2026-11-25, ones: news20-crossval, cifar10-vgg16, and cifar10-wideresnet16x4 of the other half",
+    "2026-11-25: Constants.blurs added, by cross-fitted validation losses of these three and cifar10-densenet40",
+    "2026-11-25, ones: all sets with ones, once, after that",
 )
 Split = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -472,6 +479,7 @@ def keep_part(path: Path, part: str, found: dict[str, Any]) -> None:
     """Write ``found`` into the record as its part."""
     record = json.loads(path.read_text()) if path.exists() else {}
     known = {name: number for name, number in versions().items() if name in ("python", "calibrant", "torch")}
+    record["looks"] = list(LOOKS)
     record[part] = {"machine": machine(), "versions": known, "day": datetime.date.today().isoformat(), **found}
     path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
