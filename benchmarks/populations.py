@@ -504,8 +504,10 @@ def _estimate_by_kind(population: Population, figure: str, n: int, seed: int) ->
     """The interval holds what the window's labels say: ``estimate``'s own sums, of kinds instead of rows."""
     kind, labels, _, _ = population.sampled(n + 1000, seed)
     right, lost = _figures(population)
-    seen = {"accuracy": labels == population.predicted[kind], "nll": -np.log(population.p[kind, labels])}[figure] * 1.0
-    if not np.isfinite(seen[n:]).all():  # refused; a window of infinite loss after a reference of none is missed
+    with np.errstate(divide="ignore"):
+        losses = -np.log(population.p[kind, labels])
+    seen = losses if figure == "nll" else (labels == population.predicted[kind]).astype(float)
+    if figure == "nll" and (np.isinf(seen[n:]).any() or (population.p[kind[:n]] == 0).any()):  # refused
         return {"shown": 0.0}
     of, event = (right, 1.0) if figure == "accuracy" else (lost, np.asarray(lost.event)[kind[n:]])
     window = Figure(of.expected[kind[:n]], of.variance[kind[:n]])

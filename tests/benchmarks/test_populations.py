@@ -63,9 +63,16 @@ def test_every_promise_is_simulated(promise: str) -> None:
     assert 0 <= float(str(found["broken"])) <= float(str(found["shown"])) <= 1
 
 
-@pytest.mark.parametrize("figure", ["accuracy", "nll"])
-def test_an_estimate_by_kind_is_that_of_rows(figure: str) -> None:
-    source = next(one for one in POPULATIONS if one.name == "K = 10, accuracy 0.9, tied")
+@pytest.mark.parametrize(
+    ("name", "figure"),
+    [
+        ("K = 10, accuracy 0.9, tied", "accuracy"),
+        ("K = 10, accuracy 0.9, tied", "nll"),
+        ("exact zeros and ones, .993 right", "nll"),
+    ],
+)
+def test_an_estimate_by_kind_is_that_of_rows(name: str, figure: str) -> None:
+    source = next(one for one in POPULATIONS if one.name == name)
     by_kind, by_row = (
         trial(source, figure, 400, 3) for trial in (populations._estimate_by_kind, populations._estimate)
     )

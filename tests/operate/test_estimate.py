@@ -62,6 +62,15 @@ def test_a_reference_without_errors_still_counts_one_in_the_log_loss() -> None:
     assert found.nll.high - found.nll.estimate == pytest.approx(1.96 * math.sqrt(chance / 1e5 + event / 1000), rel=1e-3)
 
 
+def test_no_log_loss_is_estimated_where_the_window_could_have_an_infinite_one() -> None:
+    data = rows(400, seed=1)
+    certain = Predictions.from_probs(torch.eye(4).double().repeat(10, 1))
+    found = estimate(certain, reference=data)
+    assert found.nll is None
+    assert "log-loss      not estimated: some labels have probability 0" in str(found)
+    assert estimate(certain).nll is not None  # without a reference what has probability 0 never happens
+
+
 def test_atc_is_its_formula() -> None:
     reference = Predictions.from_binary_probs([0.55, 0.6, 0.7, 0.8, 0.9] * 20, [0, 0, 1, 1, 1] * 20)  # two fifths wrong
     window = Predictions.from_binary_probs([0.56, 0.65, 0.75, 0.95])

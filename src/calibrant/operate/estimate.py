@@ -159,7 +159,7 @@ class Estimate:
         confidence: Mean calibrated confidence of the decisions.
         accuracy: Accuracy on the window.
         gap: Confidence − accuracy: overall over- (+) or underconfidence (−).
-        nll: Mean log-loss in nats; None if a reference label has probability 0.
+        nll: Mean log-loss in nats; None if a reference label has probability 0, or any label of the window beside a reference.
         confusion: (K, K) fractions of rows by decision and label; None for more than 200 classes.
         confusion_low: (K, K) lower ends.
         confusion_high: (K, K) upper ends.
@@ -202,7 +202,9 @@ class Estimate:
             f"accuracy      {percent(self.accuracy)}",
             f"confidence    {100 * self.confidence:.2f} %, above the accuracy by {percent(self.gap)}",
         ]
-        if self.nll is not None:
+        if self.nll is None:
+            lines.append("log-loss      not estimated: some labels have probability 0, at which it is infinite")
+        else:
             lines.append(f"log-loss      {self.nll.estimate:.4f} [{self.nll.low:.4f}, {self.nll.high:.4f}]")
         if self.atc is not None:
             lines.append(f"ATC           {100 * self.atc:.2f} % accuracy, to compare")
@@ -384,7 +386,8 @@ def _held_out(reference: Predictions, calibrator: Calibrator | None) -> Predicti
 
 def _loss(window: Predictions, reference: Predictions | None, strata: Strata | None) -> Interval | None:
     told = None if reference is None else loss(reference)
-    if told is not None and told.seen is not None and not bool(np.isfinite(told.seen).all()):
+    # a reference of finite loss does not exclude an infinite one where the window gives some label the probability 0
+    if told is not None and (np.isinf(told.seen).any() or bool(torch.isinf(_log_probs(window)).any())):  # type: ignore[arg-type]
         return None
     found = projected(loss(window), told, strata)  # a log-loss is never below 0
     return Interval(max(0.0, found.estimate), max(0.0, found.low), max(0.0, found.high), found.level, found.method)
