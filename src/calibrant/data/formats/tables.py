@@ -114,8 +114,13 @@ def _names_of(table: Any, path: Path) -> list[str]:
 
 
 def _guarded(path: Path, *, whole: bool) -> Iterator[Any]:
+    held = 0
     try:
-        yield from _batches(path, whole=whole)
+        for batch in _batches(path, whole=whole):
+            # what a small compressed file unpacks to is known on the way; arrays of as many bytes are made of it
+            held += 2 * batch.nbytes if whole else 0
+            refuse_beyond_memory(held, path)
+            yield batch
     except CalibrantError:
         raise
     except MemoryError as error:
@@ -441,6 +446,9 @@ def need_openpyxl() -> Any:
 
 
 def _broken(path: Path, error: Exception) -> CalibrantError:
+    if "straddling object" in str(error) and path.stat().st_size > _BLOCK:
+        remedy = "check that its rows end in line breaks and its quotes are closed"
+        return FileFormatError(f"rows of at most {_BLOCK >> 20} MiB", f"a longer one in {shown(path)}", remedy)
     if isinstance(error, UnicodeEncodeError):  # Arrow takes names of files in UTF-8 alone
         return FileFormatError("a file name in UTF-8", f"{shown(path)}", "rename the file")
     return broken(path, error)
