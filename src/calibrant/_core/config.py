@@ -110,11 +110,6 @@ def shown(thing: object, *, defaults: bool = True) -> str:
     return ", ".join(parts)
 
 
-def same_config(one: object, other: object) -> bool:
-    """Return whether two objects are of one class and have equal arguments."""
-    return type(one) is type(other) and config_of(one) == config_of(other)
-
-
 def renewed(thing: T) -> T:
     """Return a new object of ``thing``'s class with the same arguments; modules among them are made anew as well.
 

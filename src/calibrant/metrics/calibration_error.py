@@ -1,7 +1,7 @@
 """Binned calibration errors of the top label: ECE, MCE, ACE, the sweep's, and within each predicted class."""
 
 from abc import abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -216,14 +216,21 @@ class TopLabelTable:
 
     def __add__(self, other: "TopLabelTable") -> "TopLabelTable":
         size = max(self.table.count.shape[0], other.table.count.shape[0])
-        wide = []
-        for table in (self.table, other.table):
-            columns = (table.count, table.sum_p, table.sum_y, table.squares)
-            count, sum_p, sum_y, squares = (
-                None if values is None else functional.pad(values, (0, size - len(values))) for values in columns
+
+        def pad(values: Tensor) -> Tensor:
+            return functional.pad(values, (0, size - len(values)))
+
+        tables = [
+            BinTable(
+                pad(one.count),
+                pad(one.sum_p),
+                pad(one.sum_y),
+                one.total,
+                None if one.squares is None else pad(one.squares),
             )
-            wide.append(replace(table, count=count, sum_p=sum_p, sum_y=sum_y, squares=squares))
-        return TopLabelTable(wide[0] + wide[1])
+            for one in (self.table, other.table)
+        ]
+        return TopLabelTable(tables[0] + tables[1])
 
 
 @dataclass(frozen=True)

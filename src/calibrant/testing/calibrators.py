@@ -10,6 +10,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -43,8 +44,8 @@ def check_calibrator(calibrator: AnyCalibrator, *, exact: NonNegative = _EXACT) 
 
     Fits and their refusals, two classes, second fits, weights, rows in another order, dtype or container, rows in pieces as
     files and worker processes hold them, rows answered one by one, the facts it declares, copies, states, files and altered
-    files, numbers for saturated rows and for data without an optimum, and the leakage guard. It is made anew from its
-    configuration and is not changed itself.
+    files, by features too where it needs them, numbers for saturated rows and for data without an optimum, and the leakage
+    guard. It is made anew from its configuration and is not changed itself.
 
     Args:
         calibrator: The calibrator to check, fitted or not.
@@ -70,6 +71,8 @@ def check_calibrator(calibrator: AnyCalibrator, *, exact: NonNegative = _EXACT) 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrantWarning)
         _unfitted(renewed(calibrator))
+        if renewed(calibrator).needs_features:
+            _features_travel(calibrator)
         _bad_data(calibrator)
         fitted = _fitted_copy(calibrator)
         for clause in CLAUSES:
@@ -316,9 +319,8 @@ def _saturated_rows_give_numbers(fitted: Calibrator) -> None:
         )
 
 
-def _copies_answer_the_same(fitted: Calibrator) -> None:
-    logits = _over_confident(50, seed=4)[0]
-    expected = fitted(logits)
+def _copies(fitted: Calibrator) -> dict[str, Calibrator]:
+    """Return what must answer as ``fitted`` does: copies, one with its state alone, and what its file gives."""
     # a state alone holds what was learned: nothing may lie in plain attributes
     other = renewed(fitted)
     other.load_state_dict(fitted.state_dict())
@@ -332,6 +334,32 @@ def _copies_answer_the_same(fitted: Calibrator) -> None:
         fitted.save(path)
         copies["one saved and loaded"] = load(path, classes=[type(fitted)])
         CONTRACT.require([file.name for file in Path(folder).iterdir()] == [path.name], "save writes one file")
+    return copies
+
+
+def _features_travel(calibrator: Calibrator) -> None:
+    (logits, labels), site = _over_confident(400), np.array(["a", "b", "c", "d"])
+    # the features say where the model is right, so that whatever goes by them learns something
+    code = 2 * (logits.argmax(dim=1) == labels).long() + torch.arange(400) % 2
+    features = {"site": site[code.numpy()], "count": code}
+    fitted = renewed(calibrator).fit(logits, labels, features=features)
+    expected = fitted(logits, features)
+    CONTRACT.require(
+        not torch.equal(expected, renewed(calibrator).fit(logits, labels)(logits)), "features count in a fit"
+    )
+    for what, one in _copies(fitted).items():
+        answer = one(logits, features)
+        CONTRACT.require(torch.equal(answer, expected), f"{what} answers the same by features to the bit")
+        CONTRACT.require(repr(one) == repr(fitted), f"{what} has the same representation")
+    rows = [slice(at, at + 1) for at in range(0, 400, 9)]
+    alone = torch.cat([fitted(logits[row], {name: column[row] for name, column in features.items()}) for row in rows])
+    _near(alone, expected[::9], 1e-9, "every row is answered by itself and its features")
+    require_refusal(InputError, "rows without the features of the fit", fitted, logits)
+
+
+def _copies_answer_the_same(fitted: Calibrator) -> None:
+    logits = _over_confident(50, seed=4)[0]
+    expected, copies = fitted(logits), _copies(fitted)
     table = fitted.config()
     CONTRACT.require(json.loads(json.dumps(table)) == table, "its configuration is plain JSON data")
     data = Predictions.from_logits(*_over_confident())

@@ -1,6 +1,5 @@
 """Boosted scaling: trees as scikit-learn has them, what they find, when there are none, and what is refused."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -162,17 +161,6 @@ def test_unseen_names_get_the_global_fit_and_bare_logits_are_refused(fitted: Boo
         fitted(z)
     assert not torch.allclose(fitted(z, {"age": [70.0], "site": ["b"]}), whole)
     assert bool(torch.isfinite(fitted(z, {"age": [float("nan")], "site": ["b"]})).all())
-
-
-def test_a_saved_one_gives_the_same_and_pickles_nothing(fitted: BoostedScaling, tmp_path: Path) -> None:
-    data = sample(200, seed=3)
-    fitted.save(tmp_path / "c.safetensors")
-    other = BoostedScaling(folds=2)
-    other.load_state_dict(fitted.state_dict())
-    for again in (load(tmp_path / "c.safetensors"), copy.deepcopy(fitted), other):
-        assert isinstance(again, BoostedScaling)
-        assert (again.trees, repr(again)) == (fitted.trees, repr(fitted))
-        assert torch.equal(again(data.logits, data.features), fitted(data.logits, data.features))
 
 
 def test_broken_trees_are_refused(fitted: BoostedScaling) -> None:

@@ -1,6 +1,5 @@
 """Group scaling: partial pooling, its choice of strength, its codes, and what it refuses."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import Predictions, load, save_predictions
+from calibrant import Predictions, save_predictions
 from calibrant.calibrators import Chain, GroupScaling, TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.metrics import NLL
@@ -120,20 +119,6 @@ def test_columns_add_up_and_no_slope_is_negative() -> None:
     assert fitted.groups[0].temperature > 0
     lowest = (1 + fitted.slopes[0] + fitted.slopes[3]) * fitted.slope.mean()
     assert 0 <= float(lowest) < 1e-6
-
-
-@pytest.mark.parametrize("kind", ["names", "numbers"])
-def test_a_saved_one_gives_the_same(tmp_path: Path, kind: str) -> None:
-    data = sample(500, kind=kind)
-    fitted = GroupScaling(["c0"], strength=3.0).fit(data)
-    fitted.save(tmp_path / "c.safetensors")
-    for again in (load(tmp_path / "c.safetensors"), copy.deepcopy(fitted)):
-        assert isinstance(again, GroupScaling)
-        assert again.groups == fitted.groups
-        assert torch.equal(again(data.logits, data.features), fitted(data.logits, data.features))
-    other = GroupScaling(["c0"])
-    other.load_state_dict(fitted.state_dict())
-    assert torch.equal(other(data.logits, data.features), fitted(data.logits, data.features))
 
 
 def test_streams_give_the_answer_of_memory(tmp_path: Path) -> None:

@@ -166,29 +166,24 @@ def fit_affine(
     )
     found = minimise(
         Loss(mass, partial(rows.total, second), partial(rows.total, first), ridge=strength),
-        _first(identity, start),
+        _start(identity, start),
         newton_up_to=_NEWTON_PARAMETERS,
         blocks=lambda: _blocks(rows, mass, strength, diagonal=diagonal),
         rough=rows.rough,
     )
-    matrix = found.theta.view(classes, classes + 1) if not diagonal else None  # as in ``_parameters``
+    matrix = found.theta.view(classes, classes + 1) if not diagonal else None  # as in ``_start``
     deviation, bias = found.theta.chunk(2) if matrix is None else (matrix[:, :-1], matrix[:, -1])
     return Affine(identity + deviation, bias.clone(), found.value, found.gradient)
 
 
-def _parameters(deviation: Tensor, bias: Tensor) -> Tensor:
-    """Return the parameters of the problem: (v, b), or [D, b] row by row."""
+def _start(identity: Tensor, given: tuple[Tensor, Tensor] | None) -> Tensor:
+    """Return the parameters, (v, b) or [D, b] row by row, of a given scale and bias; zeros where None or of another shape."""
+    if given is None or given[0].shape != identity.shape:
+        return identity.new_zeros(identity.numel() + len(identity))
+    deviation, bias = (part.to(identity) for part in (given[0] - identity, given[1]))
     if deviation.dim() == 1:
         return torch.cat([deviation, bias])
     return torch.cat([deviation, bias[:, None]], dim=1).reshape(-1)
-
-
-def _first(identity: Tensor, start: tuple[Tensor, Tensor] | None) -> Tensor:
-    """Return the parameters of ``start``, or zeros where it is None or of another shape."""
-    first = identity.new_zeros(identity.numel() + len(identity))
-    if start is None or start[0].shape != identity.shape:
-        return first
-    return _parameters((start[0] - identity).to(first), start[1].to(first))
 
 
 def _strength(classes: int, ridge: Ridge, *, diagonal: bool) -> Tensor:
