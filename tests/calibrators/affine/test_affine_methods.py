@@ -139,8 +139,8 @@ def test_gradient_and_hessian_are_those_of_autograd(diagonal: bool) -> None:
         return (weight * torch.nn.functional.cross_entropy(logits, y, reduction="none")).sum()
 
     chunk = AffineChunk(z, y, weight)
-    loss, gradient = (fit.diagonal_loss if diagonal else fit.matrix_loss)(chunk, theta)
-    same, also, hessian = (fit.diagonal_derivatives if diagonal else fit.matrix_derivatives)(chunk, theta)
+    loss, gradient = (chunk.diagonal_loss if diagonal else chunk.matrix_loss)(theta)
+    same, also, hessian = (chunk.diagonal_derivatives if diagonal else chunk.matrix_derivatives)(theta)
     torch.testing.assert_close((same, also), (loss, gradient), rtol=1e-12, atol=1e-12)
     assert float(loss) == pytest.approx(float(value(theta)), abs=1e-11)
     torch.testing.assert_close(gradient, torch.func.grad(value)(theta), rtol=0, atol=1e-11)
