@@ -193,6 +193,10 @@ def files_of(kind: str) -> list[str]:
         elif kind == "two classes":
             score = 1 / (1 + np.exp(-z[:, :1].astype(float)))
             table(place, "score,churned", score, [str(int(x)) for x in rng.random(300) < score[:, 0] ** 2])
+        elif kind == "groups of a table":  # of numbers, in a column that nothing marks as a feature
+            score, site = rng.random((1500, 1)), rng.integers(0, 2, (1500, 1))
+            happened = rng.random(1500) < (score * np.where(site, 0.5, 1.0))[:, 0]
+            table(place, "score,region_code,churned", np.hstack([score, site]), [str(int(x)) for x in happened])
     if kind == "splits":
         (val, val_y), (test, test_y) = some_logits(seed=1), some_logits(seed=2)
         np.savez("mine.npz", val_logits=val, val_labels=val_y, test_logits=test, test_labels=test_y)
@@ -213,11 +217,15 @@ def files_of(kind: str) -> list[str]:
         y = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(np.int64)
         np.savez("mine.npz", val_logits=2 * z[0], val_labels=y[0], test_logits=2 * z[1], test_labels=y[1])
         np.savez("new.npz", logits=2 * z[2])
+    elif kind == "example":
+        np.savez("new.npz", logits=rng.normal(size=(9, 10)))
     return {
         "many classes": ["mine.csv", "--columns", "p_*", "--label", "state", "--kind", "probs", "--normalize"],
         "two classes": ["mine.csv", "--columns", "score", "--label", "churned", "--kind", "probs"],
         "splits": ["mine.npz"],
         "groups": ["mine.npz"],
+        "groups of a table": "mine.csv --columns score --label churned --kind probs --by region_code".split(),
+        "example": "--example cifar10 --method TemperatureScaling".split(),
         "several labels": ["mine.npz", "--multilabel"],
     }[kind]
 
@@ -241,26 +249,29 @@ def test_rounded_probabilities_and_the_positive_label_are_said_on_the_first_scre
     assert "Calibrate with AutoCalibrator: the error is large before it and not after." in text
 
 
-@pytest.mark.parametrize("kind", ["many classes", "two classes", "splits", "groups", "several labels"])
+KINDS = ("many classes", "two classes", "splits", "groups", "groups of a table", "example", "several labels")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the folder of the file, for a report that was made in another; two kinds of file have no splits."""
     monkeypatch.chdir(tmp_path)
     file, *options = files_of(kind)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    done = run("report", tmp_path / file, *options, "-o", tmp_path / "r.html", code=0)
+    done = run("report", tmp_path / file if "mine" in file else file, *options, "-o", tmp_path / "r.html", code=0)
     monkeypatch.chdir(tmp_path)
     page = Path("r.html").read_text()
     assert page.index('class="advice"') < page.index("<table")
     assert "script-src 'sha256-" in page
-    assert ("The probability of churned = 1 is" in page) is (kind == "two classes")
+    assert ("The probability of churned = 1 is" in page) is (kind in ("two classes", "groups of a table"))
     commands = [
         html.unescape(re.sub(r"<[^>]+>", "", code))
         for code in re.findall(r"<dd><code>(<span>calibrant<.*?)</code></dd>", page)
     ]
     assert len(commands) == 3
-    assert ("--features site" in commands[0]) is (kind == "groups")
-    assert ("mine." in commands[0]) is (file == "mine.npz")  # else "labelled rows other than these"
+    assert ("--features" in commands[0]) is kind.startswith("groups")
+    assert ("other." in commands[0]) is (file == "mine.csv")  # "labelled rows other than these"
     for command, codes in zip(commands, ([0], [0], [0, 1, 3]), strict=True):
         done = run(*shlex.split(command)[1:])
         assert done.exit_code in codes, (command, done.stderr)

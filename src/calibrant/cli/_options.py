@@ -364,10 +364,8 @@ class Through:
 
 
 @dataclass(frozen=True)
-class OneSplit(Through):
-    """The file whose rows a command works on."""
-
-    file: Annotated[str | None, typer.Argument(help=FILES)] = None
+class OneSplit(Through, OneFile):
+    """The file, or the example, whose rows a command works on."""
 
 
 @dataclass(frozen=True)
@@ -447,7 +445,8 @@ class Rows:
 
         if calibrator is None:
             return self.data
-        return self.scores.calibrated_by(calibrant.load(calibrator) if isinstance(calibrator, str) else calibrator)
+        fitted = calibrant.load(calibrator) if isinstance(calibrator, str) else calibrator
+        return self.with_features(feature_names(fitted)).scores.calibrated_by(fitted)
 
     def beside(self, names: Sequence[str]) -> dict[str, Array]:
         """Return arrays of the file that are called so, of this split."""
@@ -482,6 +481,15 @@ class Rows:
             expected = f"one value of {name!r} a row ({len(self.data):,})"
             raise InputError(expected, f"shape {values.shape}", "name a column of the rows")
         return values
+
+
+def feature_names(calibrator: Any) -> list[str]:
+    """Return the names of the features that a calibrator, or one of its parts, goes by."""
+    from calibrant.calibrators.base.calibrator import ByFeatures
+
+    if calibrator.fitted and not calibrator.needs_features:
+        return []
+    return sorted({name for one in calibrator.modules() if isinstance(one, ByFeatures) for name in one.known_columns})
 
 
 def column_names(by: Sequence[str] | None) -> list[str] | None:

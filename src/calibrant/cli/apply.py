@@ -20,6 +20,7 @@ from calibrant.cli._options import (
     Source,
     Streaming,
     at_path,
+    feature_names,
     refuse_for_several,
     refuse_typed,
 )
@@ -168,11 +169,14 @@ def _through(
     calibrator: Calibrator, arrays: Mapping[str, Array], prefix: str, kind: str, file: str, class_dim: int = 1
 ) -> Predictions:
     """Return the rows of one split through the calibrator, those without a label too."""
-    from calibrant.data.record import is_beside
+    from calibrant.data.record import FEATURE, is_beside
     from calibrant.data.splits import rows_in
 
     used = (prefix + kind, prefix + "decision")
     held = {name: values for name, values in arrays.items() if name in used or is_beside(name)}
+    for name in feature_names(calibrator):  # those of a table stand under their own names
+        if (column := next((arrays[one] for one in (prefix + name, name) if one in arrays), None)) is not None:
+            held.setdefault(f"{prefix}{FEATURE}{name}", column)
     # every row is passed through, the fitted ones too: nothing is evaluated here
     found: Predictions = rows_in(held, prefix, file, class_dim=class_dim)
     return found.calibrated_by(calibrator, allow_fit_rows=True)

@@ -40,6 +40,7 @@ from calibrant.cli._options import (
     at_path,
     choose,
     column_names,
+    feature_names,
     listed,
     parts_of,
     refuse_for_several,
@@ -187,6 +188,8 @@ def _measure_file(
         chosen = {what.split: pick_name(splits, what.split, source.shown)}
     for name, own in chosen.items():
         data = splits[own]
+        if named is not None and calibrator is not None:
+            data = Rows(data, named, own, name, source, inputs).with_features(feature_names(calibrator)).data
         parts: list[tuple[Any, str | None]] = [(data, None)]
         if named is not None and what.by:
             parts += by_column(Rows(data, named, own, name, source, inputs), column_names(what.by) or [])

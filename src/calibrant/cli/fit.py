@@ -27,11 +27,13 @@ from calibrant.cli._options import (
     Inputs,
     MultiLabel,
     OneFile,
+    Rows,
     Source,
     Streaming,
     at_path,
     complete_method,
     costs_in,
+    feature_names,
     parts_of,
     refuse_for_several,
 )
@@ -139,7 +141,7 @@ def fit(
     from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.cli._calibrators import AUTO, OF_LABELS, with_logits
     from calibrant.data.record import need_features
-    from calibrant.data.splits import pick_split
+    from calibrant.data.splits import pick_name
 
     execution = Execution(context, streaming)
     if not multilabel and execution.streams(source.path):
@@ -151,10 +153,13 @@ def fit(
         here = at_path(source, path)
         read = None if multilabel else inputs.named(here, names_used=chosen.costs is not None)
         splits: Any = inputs.several(here) if read is None else inputs.splits_of(read, here)
-        data = with_logits(pick_split(splits, split, source.shown), file=source.shown, split=split)
+        own = pick_name(splits, split, source.shown)
+        data = with_logits(splits[own], file=source.shown, split=split)
     with writable(output, suffix=".safetensors", inputs=[source.path, *chosen.beside(inputs)]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
             made = chosen.make(method, () if read is None else read.class_names)
+            if read is not None:
+                data = Rows(data, read, own, split, source, inputs).with_features(feature_names(made)).data
             if chosen.features is not None or made.needs_features:
                 need_features(data)
             one_for_all = MultiLabelCalibrator(made) if multilabel else made

@@ -28,6 +28,7 @@ from calibrant.cli._options import (
     Through,
     column_names,
     costs_in,
+    feature_names,
     refuse_typed,
 )
 from calibrant.errors import InputError, LeakError
@@ -167,7 +168,7 @@ def check(context: typer.Context, inputs: Inputs, given: Limits, gate: Gate, cho
     before = None
     if given.baseline is not None:
         before = inputs.read(Source(given.baseline, shown(given.baseline)), chosen.split).data
-    source = inputs.sources(chosen.file)[0]
+    source = chosen.source(inputs, purpose="check")
     execution = Execution(context, refused=("class_dim", "ignore_index", "baseline", "no_worse"))
     data: Any
     features: Any = limits.by
@@ -267,7 +268,7 @@ def decide(
 
         calibrant decide predictions.npz --costs costs.csv --curve benefit.png
     """
-    source = inputs.sources(chosen.file)[0]
+    source = chosen.source(inputs, purpose="decide on")
     if action.costs is None and (promise.error is None) == (promise.coverage is None):
         got = "neither" if promise.error is None else "both"
         raise InputError("--error, --coverage or --costs", got, "add one of them" if got == "neither" else "keep one")
@@ -327,11 +328,13 @@ def estimate(
 
     if before.reference is None:
         refuse_typed(context, ["reference_split"], where="a call without --reference")
-    source, known = inputs.sources(chosen.file)[0], None
+    source, known = chosen.source(inputs, purpose="estimate"), None
     fitted = None if chosen.calibrator is None else calibrant.load(chosen.calibrator)
-    window = inputs.read(source, chosen.split).scores
+    names = [] if fitted is None else feature_names(fitted)
+    window = inputs.read(source, chosen.split).with_features(names).scores
     if before.reference is not None:
-        known = inputs.read(Source(before.reference, before.reference), before.reference_split).scores
+        reference = inputs.read(Source(before.reference, before.reference), before.reference_split)
+        known = reference.with_features(names).scores
     with working("estimating"):
         found = estimate_figures(window, fitted, reference=known, sensitivity=sensitivity)
     say(found, as_json=as_json)

@@ -26,6 +26,7 @@ from calibrant.cli._options import (
     at_path,
     column_names,
     costs_in,
+    feature_names,
     parts_of,
     read_names,
     refuse_for_several,
@@ -219,6 +220,9 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     splits: Splits = data.inputs.several(data.source) if named is None else data.inputs.splits_of(named, data.source)
     own = pick_name(splits, data.fitting.split, file)
     before = splits[own]
+    if saved is not None and named is not None:
+        rows = Rows(before, named, own, data.fitting.split, data.source, data.inputs)
+        before = rows.with_features(feature_names(saved)).data
     made: dict[str, Any] = {"source": file, "split": data.fitting.split, "whole": len(splits) == 1}
     calibrator = saved if saved is not None else _fit(data, splits)
     raw = before if calibrator is None else with_logits(before, file=file, split=data.fitting.split)

@@ -383,6 +383,12 @@ class Certified(Calibrator):
 class ByFeatures(Calibrator):
     """A calibrator that goes by the rows' features; without any it answers as for a row of which none is known."""
 
+    @property
+    def known_columns(self) -> tuple[str, ...]:
+        """Names of the features that it goes by: those that were named, else those of the fit."""
+        named = self.config().get("columns")
+        return tuple(getattr(one, "name", one) for one in (getattr(self, "_known", ()) if named is None else named))
+
     @abstractmethod
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
         """Return calibrated logits (N, K) of floating ``logits`` (N, K) and their rows' features."""
