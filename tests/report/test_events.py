@@ -80,7 +80,7 @@ def test_the_first_screen_says_what_is_wrong_and_what_to_do(slope: float, shift:
     found = diagnose(Model("m", data, class_names=["stays", "leaves"]), draws=50)
     assert said in found.verdicts[0].headline
     assert any(todo in row[-1] for row in found.event.statistics.rows)
-    assert "In 2,000 rows leaves is true of" in found.words[0]
+    assert "The event, leaves, happened in" in found.words[0]
 
 
 def test_few_events_have_no_interval_and_say_so() -> None:

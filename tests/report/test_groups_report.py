@@ -194,7 +194,7 @@ def test_sampling_weights_weight_every_figure_whatever_their_scale(tmp_path: Pat
     assert value == pytest.approx(ECE()(data))
     assert value != pytest.approx(ECE()(plain))
     assert "They vary as much as" in one["remarks"][0]
-    assert "In 900 rows class 1 is true of" in one["words"][0]
+    assert "The event, class 1, happened in" in one["words"][0]
     assert numbers(one["event"][1]) == pytest.approx(numbers(other["event"][1]), rel=1e-9)
     assert one["event"][0]["slope"]["low"] is None  # no interval is offered for sampling weights
     assert (

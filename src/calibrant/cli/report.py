@@ -38,7 +38,7 @@ from calibrant.errors import InputError
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
     from calibrant.operate.decide import Costs
-    from calibrant.report import Model, Table
+    from calibrant.report import Claims, Model, Table
     from calibrant.report.labels import LabelReport
     from calibrant.report.section import Section
 
@@ -151,17 +151,18 @@ class Decided:
     costs: Costs | None
     error: float | None
 
-    def of(self, models: Sequence[Model | Section]) -> list[Table]:
-        """Return the tables and figures of all models."""
+    def of(self, models: Sequence[Model | Section]) -> list[Claims | Table]:
+        """Return the sentences and tables of all models, the sentences first."""
         from calibrant.report import Model
 
-        return [one for model in models if isinstance(model, Model) for one in self._of_one(model)]
+        found = [one for model in models if isinstance(model, Model) for one in self._of_one(model)]
+        return sorted(found, key=lambda one: one.kind == "table")
 
-    def _of_one(self, model: Model) -> list[Table]:
-        """Return the tables and figures of one model, of its calibrated rows if there are such."""
+    def _of_one(self, model: Model) -> list[Claims | Table]:
+        """Return the sentences and tables of one model, of its calibrated rows if there are such."""
         from calibrant.data.predictions import Predictions
         from calibrant.operate import thresholds
-        from calibrant.report.decisions import answer_table, cost_table
+        from calibrant.report.decisions import answers_of, costs_of
 
         if self.costs is None and self.error is None:
             return []
@@ -172,12 +173,12 @@ class Decided:
                 f"top-label pairs in {model.source}",
                 "save the model's logits",
             )
-        found: list[Table] = []
+        found: list[Claims | Table] = []
         if self.costs is not None:
             self.costs.check_classes(model.class_names or ())
-            found.append(cost_table(model.name, data, rule=thresholds(self.costs.table), actions=self.costs.actions))
+            found.extend(costs_of(model.name, data, rule=thresholds(self.costs.table), actions=self.costs.actions))
         if self.error is not None:
-            found.append(answer_table(model.name, data, error=self.error))
+            found.extend(answers_of(model.name, data, error=self.error))
         return found
 
 

@@ -7,15 +7,15 @@ from calibrant.evaluate.cost_calibration import CostCalibration
 from calibrant.operate import abstain
 from calibrant.operate.abstain import Abstention
 from calibrant.operate.decide import CostRule, weigh
-from calibrant.report.model import Table
+from calibrant.report.model import Claims, Table
 
-__all__ = ["answer_table", "cost_table"]
+__all__ = ["answers_of", "costs_of"]
 
-COVERAGE = 0.8  # "answer 80 %"
+LEVEL, COVERAGE = 0.95, 0.8  # "answer 80 %"
 
 
-def cost_table(name: str, data: Predictions, *, rule: CostRule, actions: Sequence[str]) -> Table:
-    """Return the table of a rule of costs: its cost with its interval, that of the best single action, and how often each is taken.
+def costs_of(name: str, data: Predictions, *, rule: CostRule, actions: Sequence[str]) -> tuple[Claims, Table]:
+    """Return what deciding by the probabilities costs, whether they foresaw it, and what to do, in sentences and as a table.
 
     Args:
         name: Of the model.
@@ -25,22 +25,35 @@ def cost_table(name: str, data: Predictions, *, rule: CostRule, actions: Sequenc
     """
     found = weigh(rule, actions, data)
     # what decisions cost, and how much more than the probabilities foresaw
-    cost, gap = found.expected_cost, found.calibration.difference
+    cost, gap, p = found.expected_cost, found.calibration.difference, _least(found.calibration)
+    chance = f"p {'< 0.0001' if p < 1e-4 else f'= {p:.2g}'} if calibrated"
+    off = p < 1 - LEVEL
+    side = "less" if gap.estimate > 0 else "more"
+    against = f"the best single action, {found.fixed_action}, costs {found.fixed_cost:.4g}"
+    sure = f"{'more than chance explains' if off else 'which chance explains'} ({chance})"
+    todo = f"take {found.fixed_action} always: it costs no more"
+    if off:
+        todo = "calibrate for these costs first: the command “fit” below, with --costs COSTS.csv"
+    elif cost.estimate < found.fixed_cost:
+        todo = "decide by them"
+    lines = [
+        f"Deciding by the probabilities costs {cost.estimate:.4g} a row; {against}.",
+        f"The probabilities expected {found.foreseen_cost:.4g}, {abs(gap.estimate):.3g} {side}, {sure}.",
+        f"What to do: {todo}.",
+    ]
     rows = [
         ["cost of a row, deciding by the probabilities", f"{cost.estimate:.4g}", f"{cost.low:.4g} to {cost.high:.4g}"],
         ["as the probabilities expected", f"{found.foreseen_cost:.4g}", ""],
-        [
-            "difference",
-            f"{gap.estimate:+.4g} (p = {_least(found.calibration):.2g} if calibrated)",
-            f"{gap.low:.4g} to {gap.high:.4g}",
-        ],
+        ["difference", f"{gap.estimate:+.4g} ({chance})", f"{gap.low:.4g} to {gap.high:.4g}"],
         [f"best single action ({found.fixed_action})", f"{found.fixed_cost:.4g}", ""],
         *([f"rows with action {action}", f"{100 * share:.1f} %", ""] for action, share in found.shares.items()),
     ]
     if found.threshold is not None:
         rows.append([f"probability of class 1 from which on to {actions[1]}", f"{found.threshold:.4f}", ""])
     note = f"{found.rows:,} rows. Bounds at 95 % that hold at every number of rows; each row gets the action of least expected cost."
-    return Table(f"Decisions at the least cost: {name}", ["", "value", "between"], rows, note)
+    return Claims(f"Costs: {name}", lines), Table(
+        f"Decisions at the least cost: {name}", ["figure", "value", "between"], rows, note
+    )
 
 
 def _least(calibration: CostCalibration) -> float:
@@ -50,12 +63,12 @@ def _least(calibration: CostCalibration) -> float:
     return min(1.0, len(found) * min(found))
 
 
-def answer_table(name: str, data: Predictions, *, error: float) -> Table:
-    """Return the table of the rows to answer: for an error of at most ``error`` with 95 % confidence, and for 80 % of the rows.
+def answers_of(name: str, data: Predictions, *, error: float) -> tuple[Claims, Table]:
+    """Return which rows to answer: for an error of at most ``error`` with 95 % confidence, and for 80 % of the rows.
 
     Args:
         name: Of the model.
-        data: As in ``cost_table``.
+        data: As in ``costs_of``.
         error: Largest error among the answers, in (0, 1).
     """
     promises = [
@@ -67,7 +80,14 @@ def answer_table(name: str, data: Predictions, *, error: float) -> Table:
         "Thresholds found on these rows, for new rows of the same kind; with 95 % confidence the error among the answers is "
         "below the last column."
     )
-    return Table(
+    (part,) = promises[0][1].parts
+    line = (
+        f"Answer the {100 * part.answered / part.rows:.1f} % of rows with a confidence of {part.threshold:.4f} or more: with 95 % "
+        f"confidence at most {100 * error:g} % of such answers are wrong on new rows."
+        if part.answered
+        else f"No confidence keeps the errors among answers to {100 * error:g} %: pass every row to a person, or allow more."
+    )
+    return Claims(f"Answers: {name}", [line]), Table(
         f"Answer or abstain: {name}",
         ["asked", "confidence from", "answered", "wrong of them", "error below"],
         rows,

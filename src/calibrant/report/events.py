@@ -325,11 +325,8 @@ class EventSection:
     def facts(self) -> list[str]:
         """How often the event happens and is expected, as sentences."""
         first = self.states[0]
-        sentence = (
-            f"In {first.ece.n:,} rows {self.name} is true of {first.rate * first.ece.n:,.0f} ({100 * first.rate:.1f} %); its mean "
-            f"probability is {100 * first.mean:.1f} %."
-        )
-        return [sentence]
+        happened = f"{first.rate * first.ece.n:,.0f} of {first.ece.n:,} rows ({100 * first.rate:.1f} %)"
+        return [f"The event, {self.name}, happened in {happened}; its mean probability is {100 * first.mean:.1f} %."]
 
     def side_of(self, state: EventFigures) -> str:
         """Return how the probabilities are off, in words."""

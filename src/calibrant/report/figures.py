@@ -254,6 +254,8 @@ def groups_picture(audit: Audit, *, prefix: str) -> Picture:
         )
     figure = finish(ax, PLACEHOLDERS, x="mean probability − frequency", y="", in_percent="x")
     caption = "Gap by group: right of 0 probabilities are too high. Lines: 95 % intervals of all groups at once"
+    if any(row.all_low < 0 < row.all_high for row in off_in(audit.before)):
+        caption += "; where one crosses 0 a group may still be off in ranges that cancel: see For whom"
     return Picture(caption, inline_svg(figure, prefix=f"{prefix}g"))
 
 

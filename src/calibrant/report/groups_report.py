@@ -78,11 +78,10 @@ class Audit:
             return average
         assert self.before is not None
         clear = f"too {'high' if worst.gap > 0 else 'low'} by {points(abs(worst.gap))} for {worst.group}"
-        rest = f"{len(off)} of {len(self.before.rows)} groups are significantly off"
         if average.state in ("calibrated", "unclear", "small"):
             headline = f"Probabilities are {clear}, though not far off on average"
-            return Verdict("large", headline, f"{rest}. On all rows together: {average.detail}")
-        return Verdict(average.state, f"{average.headline}; {clear}", f"{rest}. {average.detail}")
+            return Verdict("large", headline, f"On all rows together: {average.detail}")
+        return Verdict(average.state, f"{average.headline}; {clear}", average.detail)
 
     def advice(self, average: Advice, model: Model | Subject) -> Advice:
         """Return the recommendation: to calibrate by group where groups are still off after calibration, or were not calibrated.
@@ -95,12 +94,11 @@ class Audit:
         if not off or isinstance(model.calibrator, GroupScaling | BoostedScaling):
             return average
         columns = list(dict.fromkeys(name for row in off for name, _ in row.columns))
-        done = f"After {model.calibrated_in_short}" if self.after is not None else "As it is"
-        reason = f"{done} {len(off)} of {len(self.last.rows if self.last else [])} groups are further off than chance explains."
         commands = commands_of(model, margin=MARGIN, method="BoostedScaling", features=columns)
-        reasons = [reason, *average.reasons]
         return Advice(
-            f"Calibrate by {' and '.join(columns)}: one correction for all rows leaves groups off.", reasons, commands
+            f"Calibrate by {' and '.join(columns)}: one correction for all rows leaves groups off.",
+            average.reasons,
+            commands,
         )
 
     @property
@@ -125,7 +123,9 @@ class Audit:
             said.append(f"{count:,} group{'' if count == 1 else 's'} tested")
             said[-1] += f", {small:,} with fewer than {MINIMUM} rows or 5 expected events left out." if small else "."
         if last is not None and last.rows:
-            said.append("The test is of the gap: errors that cancel within a group show in its ECE alone.")
+            said.append(
+                "A group whose interval contains 0 and whose p is small is off in single ranges, which cancel in its gap."
+            )
         if self.unread:
             said.append(f"Left out for more than {MOST_NAMES} categories: {', '.join(self.unread)}.")
         said.append(self.basis)

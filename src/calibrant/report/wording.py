@@ -86,7 +86,10 @@ LIMITS = (
         "ECE and the reliability diagram use the predicted class only and average within bins: opposite errors inside a bin "
         "cancel. The class-by-class table and the proper scores (NLL, Brier) detect those errors."
     ),
-    "Intervals treat rows (or groups, where there are groups) as independent.",
+    (
+        "Intervals treat rows (or groups, where there are groups) as independent. `calibrant check` decides by wider ones, whose "
+        "promise needs no assumption on the scores: it may ask for more rows where the interval here is clear."
+    ),
     "A calibrator changes probabilities, not what the model has learned: accuracy and ranking hardly change.",
 )
 
