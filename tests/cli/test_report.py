@@ -224,8 +224,18 @@ def files_of(kind: str) -> list[str]:
         "two classes": ["mine.csv", "--columns", "score", "--label", "churned", "--kind", "probs"],
         "splits": ["mine.npz"],
         "groups": ["mine.npz"],
-        "groups of a table": "mine.csv --columns score --label churned --kind probs --by region_code".split(),
-        "example": "--example cifar10 --method TemperatureScaling".split(),
+        "groups of a table": [
+            "mine.csv",
+            "--columns",
+            "score",
+            "--label",
+            "churned",
+            "--kind",
+            "probs",
+            "--by",
+            "region_code",
+        ],
+        "example": ["--example", "cifar10", "--method", "TemperatureScaling"],
         "several labels": ["mine.npz", "--multilabel"],
     }[kind]
 
