@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import calibrant
-from calibrant import Predictions, metrics
+from calibrant import Predictions, metrics, statistics
 from calibrant.cli import main
 from calibrant.cli._io import CHECKPOINTS
 from calibrant.report.model import in_one_line
@@ -50,8 +50,13 @@ def test_fit_apply_and_evaluate_a_folder(folder: Path, tmp_path: Path) -> None:
     assert run("apply", "c.safetensors", folder, "-o", "after")[0] == 0
     code, out, err = run("evaluate", folder, "-c", "c.safetensors", "--json")
     assert code == 0, err
-    values = {(row["calibrator"] is None, row["metric"]): row["value"] for row in json.loads(out)["rows"]}
+    rows = {(row["calibrator"] is None, row["metric"]): row for row in json.loads(out)["rows"]}
+    values = {key: row["value"] for key, row in rows.items()}
     before = Predictions.cat([calibrant.load_predictions(folder / f"{part}.parquet") for part in range(2)])
+    for metric in (metrics.Accuracy(), metrics.NLL(), metrics.Brier(), metrics.ECE()):  # the intervals of memory
+        ends = statistics.interval(metric, before)
+        known = rows[True, repr(metric)]
+        assert (known["low"], known["high"]) == pytest.approx((ends.low, ends.high), rel=1e-9)
     assert values[True, "NLL()"] == pytest.approx(metrics.NLL()(before), rel=1e-12)
     assert values[False, "NLL()"] < values[True, "NLL()"]
     code, out, err = run("evaluate", tmp_path / "after", "--json")
