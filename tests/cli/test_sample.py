@@ -66,6 +66,7 @@ def test_wrong_tables_are_one_sentence(pool: Path, run: Any) -> None:
         ([{**lines[0], "row": str(absent)}, *lines[1:]], f"got one of row {absent}"),
         ([{**lines[0], "label": "0"}, {**lines[0], "label": "1"}], "expected one label a row, got 0 and 1"),
         ([{**lines[0], "label": "cat"}], "expected a label that is the number of a class"),
+        ([{**lines[0], "label": "9"}, *lines[1:]], "expected labels from 0 to 3, or -1 for none, got 9"),
         ([{**line, "label": "-1"} for line in lines], "expected at least 10 labelled rows, got 0"),
     ):
         write(table, change)
@@ -95,6 +96,30 @@ def test_names_of_classes_are_for_tables_with_words(pool: Path, run: Any) -> Non
     done = run("audit", pool, table, "--class-names", names, "--json", code=0)
     assert done.stdout == by_number
     run("sample", pool, "--extend", table, "--class-names", names, "-o", pool.with_name("next.csv"), code=0)
+
+
+def test_a_table_gives_its_names_of_classes_its_groups_and_a_second_model(pool: Path, run: Any) -> None:
+    kept, names = np.load(pool), ("ant", "bee", "cat", "dog")
+    region = np.where(np.arange(1200) % 4 == 0, "north", "south")
+    tables = [pool.with_name(f"{name}.csv") for name in ("one", "two", "to-label")]
+    for path, noise in zip(tables[:2], (0, 1), strict=True):
+        logits = kept["logits"] + noise * np.random.default_rng(0).normal(size=(1200, 4))
+        lines = [dict(zip([f"logit_{name}" for name in names], map(repr, row.tolist()), strict=True)) for row in logits]
+        write(path, [{**line, "region": where} for line, where in zip(lines, region, strict=True)])
+    one, two, table = tables
+    choices: list[list[Any]] = [["--aim", "worst group", "--by", "region"], ["--other", two]]
+    for settings in choices:
+        run("sample", one, "--budget", 100, "-o", table, *settings, code=0)
+        lines = fill(table, kept["labels"])
+        by_number = run("audit", one, table, *settings[-2:], "--json", code=0).stdout
+        write(table, [{**line, "label": names[int(line["label"])]} for line in lines])
+        assert run("audit", one, table, *settings[-2:], "--json", code=0).stdout == by_number
+        assert len(json.loads(by_number)["figures"]) == (1 if two in settings else 2)
+        run("sample", one, "--extend", table, "-o", pool.with_name("next.csv"), code=2 if two in settings else 0)
+    done = run("audit", one, table, code=2)
+    assert "add --other with the second model's file" in " ".join(done.stderr.split())
+    assert f"{one} minus {two}:" in run("audit", one, table, "--other", two, code=0).stdout
+    run("sample", one, "--extend", table, "--other", two, "-o", pool.with_name("next.csv"), code=0)
 
 
 def test_a_next_batch_needs_the_state_and_rows_that_are_left(pool: Path, run: Any) -> None:

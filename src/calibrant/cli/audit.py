@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +18,7 @@ from calibrant.cli._options import (
     AsJson,
     CostsFile,
     Inputs,
+    Rows,
     Source,
     at_path,
     costs_in,
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from calibrant.scale.rows import ParquetRows
 
 
+Other = Annotated[
+    str | None, typer.Option(metavar="FILE", help="A second model's scores of the same rows: figures are differences.")
+]
 LARGE = 32 << 20  # bytes of logits in one Parquet file, above which a pool is streamed
 
 
@@ -49,6 +52,7 @@ class Drawing:
         "accuracy"
     )
     by: Annotated[str | None, typer.Option(metavar="COLUMN", help="The groups, for the worst.")] = None
+    other: Other = None
     costs: CostsFile = None
     seed: Annotated[int, typer.Option(help="Same seed, same rows.")] = 0
 
@@ -94,20 +98,23 @@ def sample(
     check_suffix(output, (".csv",), what="a table")
     state = state_of(output)
     before = [] if extend is None else [extend, state_of(extend)]
-    check_outputs(Path(output), Path(state), inputs=[file, drawing.costs, *before, *inputs.beside])
+    check_outputs(Path(output), Path(state), inputs=[file, drawing.other, drawing.costs, *before, *inputs.beside])
     table = None if drawing.costs is None else costs_in(drawing.costs).table
     with readable(source.path) as path, working("drawing"):
-        opened = Opened.of(context, inputs, source, path, split, names_used=extend is not None and has_words(extend))
+        words = extend is not None and has_words(extend)
+        opened = Opened.of(context, inputs, source, path, split, names_used=words, by=drawing.by, other=drawing.other)
         pool = opened.pool
         if extend is None:
-            drawn = draw(pool, budget, aim=drawing.aim, seed=drawing.seed, by=drawing.by, costs=table)
+            settings: dict[str, Any] = {"aim": drawing.aim, "seed": drawing.seed, "by": drawing.by}
+            drawn = draw(pool, budget, other=opened.other, costs=table, **settings)
         else:
             if not Path(state_of(extend)).exists():
                 expected = f"the state of the sample, {state_of(extend)}"
                 raise FileFormatError(expected, "no such file", "put it beside the table again")
             known = labelled_in(extend, opened)
             check_count(budget, name="budget", high=known.pool_rows - len(known.rows))
-            drawn = known.extend(budget, pool=pool)
+            opened = opened if known.by is None else opened.with_feature(known.by)
+            drawn = known.extend(budget, pool=opened.pool)
         keys = opened.keys(drawn.rows[drawn.labels < 0])
     write_table(output, drawn, keys)
     drawn.save(state)
@@ -120,27 +127,30 @@ class Opened:
 
     Args:
         pool: The rows.
-        names: Of the classes, in order; empty where none are known.
-        arrays: Name → column of a file that was read.
+        names: Of the classes, in order, as the file calls them; empty where none are known.
+        rows: Of a file that was read, with all its columns.
+        other: A second model's predictions of the same rows.
     """
 
     pool: Predictions | BinaryPairs | ParquetRows
     names: tuple[str, ...]
-    arrays: Mapping[str, object]
+    rows: Rows | None = None
+    other: Predictions | BinaryPairs | None = None
 
     @classmethod
     def of(
-        cls, context: typer.Context, inputs: Inputs, source: Source, path: str, split: str, *, names_used: bool
-    ) -> Opened:
+        cls, context: typer.Context, inputs: Inputs, source: Source, path: str, split: str, *, names_used: bool,
+        by: str | None = None, other: str | None = None,
+    ) -> Opened:  # fmt: skip
         """Return the pool in a file or folder; a folder of Parquet files, or a large one, is streamed.
 
         Raises:
             InputError: For options that have no effect on streamed rows.
         """
-        from calibrant.data.splits import pick_split
         from calibrant.scale.rows import ParquetRows, logits_bytes
 
         options = [name for name in LAYOUT if name != "class_names"]
+        second = None if other is None else inputs.read(inputs.sources(other)[0], split).data
         # A pool is read once or twice and never kept: a file is streamed that other commands still read whole.
         large = logits_bytes(path, spread=True) > LARGE and not typed(context, [*options, "ignore_index"])
         if inputs.logits is None and (large or is_streamed(path)):
@@ -149,10 +159,18 @@ class Opened:
             parts = parts_of(path, None, context)
             parts = parts if len(parts) == 1 and not typed(context, ["split"]) else parts_of(path, split, context)
             names = tuple(read_names(inputs.class_names)) if inputs.class_names else ()
-            return cls(ParquetRows(next(iter(parts.values()))), names, {})
-        at = at_path(source, path)
-        named = inputs.named(at, names_used=names_used)
-        return cls(pick_split(inputs.splits_of(named, at), split, source.shown), named.class_names, named.arrays)
+            return cls(ParquetRows(next(iter(parts.values()))), names, None, second)
+        rows = inputs.read(at_path(source, path), split, names_used=names_used)
+        names = rows.named.class_names or (rows.named.frame.names if rows.named.frame is not None else ())
+        found = cls(rows.data, names, rows, second)
+        return found if by is None else found.with_feature(by)
+
+    def with_feature(self, name: str) -> Opened:
+        """Return the pool with a column of its file among its features; a streamed one has them all."""
+        if self.rows is None:
+            return self
+        rows = self.rows.with_features([name])
+        return replace(self, pool=rows.data, rows=rows)
 
     def __len__(self) -> int:
         return len(self.pool) if hasattr(self.pool, "__len__") else self.pool.rows
@@ -166,7 +184,7 @@ class Opened:
         if isinstance(self.pool, ParquetRows):
             return self._streamed_keys(self.pool, rows)
         found = {}
-        for name, values in self.arrays.items():
+        for name, values in ({} if self.rows is None else self.rows.named.arrays).items():
             column = np.asarray(values)
             if column.shape == (len(self),) and _is_key(name, text=column.dtype.kind in "UO"):
                 found[name.rpartition(":")[2]] = column[rows].tolist()
@@ -223,7 +241,8 @@ def labelled_in(table: str, opened: Opened, *, state: str | None = None) -> Samp
     labels, lines = read_table(table, names=opened.names)
     saved = state or state_of(table)
     if state is not None or Path(saved).exists():
-        return Sample.load(saved).labelled(labels)
+        both = {} if opened.other is None else {"pool": opened.pool, "other": opened.other}
+        return Sample.load(saved, **both).labelled(labels)
     typer.echo(
         f"note: {saved} is not there: that the scores are those that the sample was drawn from is not checked", err=True
     )
@@ -247,6 +266,7 @@ class Wanted:
         list[str] | None, typer.Option("--min", metavar="NAME=VALUE", help="A limit, such as accuracy=.9.")
     ] = None
     by: Annotated[str | None, typer.Option(metavar="COLUMN", help="Every figure by these groups.")] = None
+    other: Other = None
     costs: CostsFile = None
     output: Annotated[
         str | None,
@@ -299,13 +319,17 @@ def audit(
     table = None if wanted.costs is None else costs_in(wanted.costs).table
     if wanted.output is not None:
         check_suffix(wanted.output, (".npz", ".parquet", ".safetensors"), what="predictions")
-        check_outputs(Path(wanted.output), inputs=[file, labelled, state or state_of(labelled), *inputs.beside])
+        read = [file, wanted.other, labelled, state or state_of(labelled), *inputs.beside]
+        check_outputs(Path(wanted.output), inputs=read)
     with readable(source.path) as path, working("estimating"):
-        opened = Opened.of(context, inputs, source, path, split, names_used=has_words(labelled))
+        words = has_words(labelled)
+        opened = Opened.of(context, inputs, source, path, split, names_used=words, by=wanted.by, other=wanted.other)
         drawn = labelled_in(labelled, opened, state=state)
         found = estimate(opened.pool, drawn, figures=figures, by=wanted.by, costs=table, **limits)
         if wanted.output is not None:
             save_predictions(wanted.output, {"all": drawn.predictions(opened.pool)})
+    if wanted.other is not None and not as_json:
+        typer.echo(f"{file} minus {wanted.other}:")
     say(found, as_json=as_json)
     raise typer.Exit(CODES[found.verdict])
 
@@ -336,12 +360,13 @@ class Labels:
         typer.Option(metavar="POOL", help="Scores of all rows: plan the labels of calibrant sample instead."),
     ] = None
     figure: Annotated[str, typer.Option("--aim", help="accuracy, error, nll, brier or cost.")] = "accuracy"
+    other: Other = None
     half_width: Annotated[float | None, typer.Option(help="The half-width that is wanted, as a fraction: .02.")] = None
     price: Annotated[float | None, typer.Option(help="Of one label.")] = None
     costs: CostsFile = None
 
 
-OF_GATE, OF_LABELS = ("ece", "power", "accuracy", "true_ece"), ("figure", "half_width", "price", "costs")
+OF_GATE, OF_LABELS = ("ece", "power", "accuracy", "true_ece"), ("figure", "other", "half_width", "price", "costs")
 
 
 @with_groups
@@ -403,9 +428,9 @@ def _plan_labels(
     table = None if wanted.costs is None else costs_in(wanted.costs).table
     draws = aim.draws if typed(context, ["draws"]) else 20
     with readable(source.path) as path, working("simulating"):
-        pool = Opened.of(context, inputs, source, path, split, names_used=False).pool
+        opened = Opened.of(context, inputs, source, path, split, names_used=False, other=wanted.other)
         asked: dict[str, Any] = {"half_width": wanted.half_width, "price": wanted.price, "costs": table}
-        found = plan_audit(pool, aim=wanted.figure, draws=draws, seed=aim.seed, **asked)
+        found = plan_audit(opened.pool, other=opened.other, aim=wanted.figure, draws=draws, seed=aim.seed, **asked)
     say(found, as_json=as_json)
 
 

@@ -127,11 +127,11 @@ class Sample(metaclass=PublicCalls):
         Raises:
             InputError: If there is no pool, it is another one, or too few rows are left.
         """
-        known = self if labels is None else self.labelled(labels)
         source = self.pool if pool is None else self.pool_with(pool)
         if source is None:
             raise InputError("the pool of a sample that was loaded", "none", "pass pool=")
-        known.need_same(source)
+        self.need_same(source)
+        known = replace(self, pool=source).labelled(self.labels if labels is None else labels)
         left = np.ones(self.pool_rows, bool)
         left[self.rows] = False
         check_count(count, name="count", high=int(left.sum()))
@@ -163,7 +163,9 @@ class Sample(metaclass=PublicCalls):
             raise InputError(
                 "the scores of both models that the sample was drawn from",
                 "those of one",
-                "load it with Sample.load(path, pool=, other=)",
+                Remedy(
+                    "load it with Sample.load(path, pool=, other=)", command="add --other with the second model's file"
+                ),
             )
         if self.digest and pool.digest() != self.digest:
             raise InputError(

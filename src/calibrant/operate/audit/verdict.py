@@ -145,7 +145,7 @@ def audit(
     check_kind(sample, Sample, name="sample", remedy="draw it with sample, or load it with Sample.load")
     source = sample.pool_with(pool, costs=costs)
     sample.need_same(source)
-    known = sample if labels is None else replace(sample, pool=source).labelled(labels)
+    known = replace(sample, pool=source).labelled(sample.labels if labels is None else labels)
     limits = [(figure_of(name, argument=kind), check_number(value, name=f"{kind}[{name!r}]"), kind == "maximum")
               for kind, given in (("maximum", maximum), ("minimum", minimum))
               for name, value in check_mapping(given, name=kind, example=f"{kind}={{'accuracy': 0.9}}").items()]  # fmt: skip
