@@ -48,7 +48,7 @@ class MDCALoss(BatchPenalty):
 def probability_sums(logits: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``logits`` for further use, and Σ_i kept_i p_ik (K,) with p = softmax(logits); ``kept`` (N,) is 0 or 1."""
     if in_blocks(logits):
-        pair: tuple[Tensor, Tensor] = _Sums.apply(logits, kept)
+        pair: tuple[Tensor, Tensor] = _SumsInBlocks.apply(logits, kept)
         return pair
     return logits, _plain(logits, kept)
 
@@ -57,7 +57,7 @@ def _plain(logits: Tensor, kept: Tensor) -> Tensor:
     return (torch.softmax(promoted(logits), dim=1) * kept[:, None]).sum(dim=0)
 
 
-class _Sums(torch.autograd.Function):
+class _SumsInBlocks(torch.autograd.Function):
     """``_plain`` in blocks of rows: nothing of size N × K is saved for the backward pass, and the gradient is written once."""
 
     @staticmethod

@@ -74,7 +74,7 @@ class Penalty(Loss):
         self.strength = strength
         if base is None:
             base = CrossEntropyLoss(reduction=reduction, weight=weight, ignore_index=ignore_index)
-        elif not _agree(base, reduction, weight, ignore_index):
+        elif not _same_as_base(base, reduction, weight, ignore_index):
             raise InputError(
                 "reduction, weight and ignore_index on the base", "others next to it", "give them to the base"
             )
@@ -180,7 +180,7 @@ class BatchPenalty(Penalty):
         return self.of_base(passed, batch) + scale * penalty.to(batch.weights.dtype)
 
 
-def _agree(base: Loss, reduction: str, weight: Tensor | None, ignore_index: int) -> bool:
+def _same_as_base(base: Loss, reduction: str, weight: Tensor | None, ignore_index: int) -> bool:
     """Return whether each argument is its default or equals that of ``base``, as it does in a loss rebuilt from its configuration."""
     own = weight is None or (
         base.weight is not None and (weight is base.weight or torch.equal(weight.to(base.weight), base.weight))

@@ -70,7 +70,7 @@ def _(log_p: Tensor, gamma: float) -> Tensor:
     return torch.empty_like(log_p)
 
 
-def _save(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+def _keep_output(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
     ctx.save_for_backward(output)
     ctx.gamma = inputs[1]
 
@@ -90,4 +90,4 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
     return scaled - scaled.sum(dim=1, keepdim=True) * torch.softmax(log_q + log_inverse_e, dim=1), None
 
 
-inverse_map.register_autograd(_backward, setup_context=_save)
+inverse_map.register_autograd(_backward, setup_context=_keep_output)

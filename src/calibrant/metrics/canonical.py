@@ -131,7 +131,7 @@ def recalibrated_in_blocks(predictions: Predictions) -> tuple[Tensor, Tensor, Te
     for later in range(1, len(_ENDS) + 1):
         held, before = block == later, (block < later) & (weight > 0)
         if bool(held.any()) and bool(before.any()):
-            recalibrated[held] = _recalibrated(p[before], labels[before], weight[before], p[held])
+            recalibrated[held] = _vector_scaled(p[before], labels[before], weight[before], p[held])
     return p, recalibrated, block
 
 
@@ -140,7 +140,7 @@ def _scaled_weights(predictions: Predictions) -> Tensor:
     return weight / weight.mean() if predictions.weight_kind == "sampling" else weight
 
 
-def _recalibrated(p: Tensor, labels: Tensor, weight: Tensor, new: Tensor) -> Tensor:
+def _vector_scaled(p: Tensor, labels: Tensor, weight: Tensor, new: Tensor) -> Tensor:
     """Return softmax((1 + t + u_k) x_k + b_k) of rows ``new`` (M, K), fitted on rows ``p`` (N, K); x = log((1 − ε) p + ε / K).
 
     The log-loss plus ridges is convex; ridges of K rows on each u_k and b_k are those of structured vector scaling (Berta et al. 2025),

@@ -74,9 +74,9 @@ class DistributedRows(RowSource):
 
     def part(self, work: Callable[..., Any], join: Callable[..., Any], *parameters: Any) -> Any:
         """Return ``work(chunk, *parameters)`` of all ranks' chunks, joined in the order of the ranks."""
-        answers = self._agreed(lambda: _moved(self.local.part(work, join, *parameters), torch.device("cpu")))
+        answers = self._agreed(lambda: _to_device(self.local.part(work, join, *parameters), torch.device("cpu")))
         found = reduced(join, (value for value in answers if value is not None))
-        return _moved(found, self.device)
+        return _to_device(found, self.device)
 
     @cached_property
     def uncut(self) -> "DistributedRows":
@@ -127,14 +127,14 @@ class DistributedRows(RowSource):
         return found
 
 
-def _moved(value: Any, device: torch.device) -> Any:
+def _to_device(value: Any, device: torch.device) -> Any:
     """Return a result on ``device``: another rank's accelerator may not exist here."""
     if isinstance(value, Tensor):
         return value.to(device)
     if isinstance(value, tuple | list):
-        return type(value)(_moved(item, device) for item in value)
+        return type(value)(_to_device(item, device) for item in value)
     if isinstance(value, dict):
-        return {key: _moved(item, device) for key, item in value.items()}
+        return {key: _to_device(item, device) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{one.name: _moved(getattr(value, one.name), device) for one in fields(value)})
+        return replace(value, **{one.name: _to_device(getattr(value, one.name), device) for one in fields(value)})
     return value

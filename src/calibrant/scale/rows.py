@@ -141,7 +141,7 @@ class ParquetRows:
             batches = parquet.iter_batches(batch_size=step, row_groups=[shard.row_group], use_threads=False)
             offset = 0
             for read in _guarded(batches, self.folder / shard.file):
-                batch = _gathered(read, self.kind, self.spread) if self.spread else read
+                batch = _as_lists(read, self.kind, self.spread) if self.spread else read
                 yield batch, self._predictions(batch, shard, offset)
                 offset += batch.num_rows
         _check_unchanged(file, shard)
@@ -253,7 +253,7 @@ def _class_columns(schema: Any) -> tuple[str, tuple[str, ...]] | None:
     return None
 
 
-def _gathered(batch: Any, kind: str, spread: tuple[str, ...]) -> Any:
+def _as_lists(batch: Any, kind: str, spread: tuple[str, ...]) -> Any:
     """Return a batch whose columns ``spread`` are one column of lists."""
     import pyarrow as pa
 

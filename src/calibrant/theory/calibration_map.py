@@ -121,7 +121,7 @@ def _solve(score: Sloped, log_eta: Tensor, excluded: Tensor) -> Tensor:
         weight = torch.exp(log_q - rest) * torch.sigmoid(-s) / rates
         slope = -torch.sigmoid(x) - rate * weight.sum(dim=1, keepdim=True)
         low, high = torch.where(gap > 0, x, low), torch.where(gap > 0, high, x)
-        new = _inside(x - gap / slope, low, high, x)
+        new = _bracketed(x - gap / slope, low, high, x)
         moved = ((new - x).abs() > _TOLERANCE * x.abs().clamp_min(1)) & (gap != 0) & ~one_hot
         s = (
             (s + rate / rates * (new - x)).clamp(s - 8, s + 8).clamp_max(0.0)
@@ -141,7 +141,7 @@ def _others(score: Sloped, target: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
         excess = value - target
         low, high = torch.where(excess <= 0, s, low), torch.where(excess > 0, s, high)
         newton = s - excess / rates
-        new = _inside(newton.clamp_max(0.0), low, high, s)
+        new = _bracketed(newton.clamp_max(0.0), low, high, s)
         moved = (new - s).abs() > _TOLERANCE * s.abs().clamp_min(1)
         s = new
         if not bool(moved.any()):
@@ -149,7 +149,7 @@ def _others(score: Sloped, target: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     raise ArithmeticError(f"the inverse of h of {score} did not converge in {_ROUNDS} rounds")
 
 
-def _inside(target: Tensor, low: Tensor, high: Tensor, current: Tensor) -> Tensor:
+def _bracketed(target: Tensor, low: Tensor, high: Tensor, current: Tensor) -> Tensor:
     """Return ``target`` if it lies in [low, high], else the midpoint, or a step of 8 towards an infinite end."""
     # 8 in the logit is a factor of 3,000 in the odds: with h monotone, a few such steps bracket any solution of float64
     middle = (low + high) / 2

@@ -70,7 +70,7 @@ def minimiser(score: AnyScore, log_probs: LogProbs) -> Minimum:
     if validity(score).bijective:
         rows = torch.ones(log_probs.shape[0], dtype=torch.bool, device=log_probs.device)
         return Minimum(inverse_calibration_map(score, log_probs).detach(), rows)
-    search = Search(score, decreasing=validity(score).decreasing)
+    search = RowSearch(score, decreasing=validity(score).decreasing)
     found = [search.row(row) for row in log_probs.detach().double().cpu()]
     log_q = torch.stack([row.log_probs for row in found])
     unique = torch.tensor([row.unique for row in found])
@@ -86,7 +86,7 @@ _POLISH = 50  # most Newton steps
 
 
 @dataclass(frozen=True)
-class Candidate:
+class StationaryPoint:
     """A stationary point or a vertex: log q (K,), its risk, and whether no other minimum is as low."""
 
     log_probs: Tensor
@@ -94,7 +94,7 @@ class Candidate:
     unique: bool = True
 
 
-class Search:
+class RowSearch:
     """Finds the global minimum of one row η at a time; φ′ is tabulated once.
 
     Args:
@@ -118,7 +118,7 @@ class Search:
         self.logits = _FINE[: 1 if linear else end + 1].numpy()
         self.table = table[: len(self.logits)].numpy()
 
-    def row(self, log_eta: Tensor) -> Candidate:
+    def row(self, log_eta: Tensor) -> StationaryPoint:
         """Return the lowest candidate for ``log_eta`` (K,)."""
         kept = torch.isfinite(log_eta)
         if not self.decreasing and not bool(kept.all()):
@@ -131,12 +131,12 @@ class Search:
         best = self._lowest(eta)
         log_q = torch.full_like(log_eta, -math.inf)
         log_q[kept] = torch.where(best.log_probs > _LOWEST + 1, best.log_probs, -math.inf)
-        return Candidate(log_q, best.risk, best.unique)
+        return StationaryPoint(log_q, best.risk, best.unique)
 
-    def _lowest(self, log_eta: Tensor) -> Candidate:
+    def _lowest(self, log_eta: Tensor) -> StationaryPoint:
         count = len(log_eta)
         if count == 1:
-            return Candidate(torch.zeros(1, dtype=torch.float64), 0.0)
+            return StationaryPoint(torch.zeros(1, dtype=torch.float64), 0.0)
         specials = [int(log_eta.argmax())] if self.decreasing else list(range(count))
         found = [point for special in specials for point in self._points(log_eta, special)]
         found = sorted((point for point in found if not math.isnan(point.risk)), key=lambda point: point.risk)
@@ -147,9 +147,9 @@ class Search:
         # where η_i = η_j but q_i ≠ q_j, exchanging the two classes gives another minimum of the same risk
         same_eta = (log_eta[:, None] - log_eta).abs() < 1e-12
         swapped = bool((same_eta & ((q[:, None] - q).abs() > _DISTINCT)).any())
-        return Candidate(best.log_probs, best.risk, unique=not (others or swapped))
+        return StationaryPoint(best.log_probs, best.risk, unique=not (others or swapped))
 
-    def _points(self, log_eta: Tensor, special: int) -> list[Candidate]:
+    def _points(self, log_eta: Tensor, special: int) -> list[StationaryPoint]:
         """Return the vertex of ``special`` and the stationary points whose other classes all lie on the convex branch."""
         vertex = torch.full_like(log_eta, -math.inf)
         vertex[special] = 0.0
@@ -194,11 +194,11 @@ class Search:
                 break
         return log_q
 
-    def _candidate(self, log_eta: Tensor, log_q: Tensor) -> Candidate:
+    def _candidate(self, log_eta: Tensor, log_q: Tensor) -> StationaryPoint:
         log_p, log_not_p = log_pairs(log_q)
         losses = self.score.value(log_p.clamp_min(-1e12), log_not_p)
         risk = float((torch.exp(log_eta) * losses).sum())
-        return Candidate(log_q, risk if not torch.isneginf(log_q).any() else self._risk_of_vertex(log_eta, log_q))
+        return StationaryPoint(log_q, risk if not torch.isneginf(log_q).any() else self._risk_of_vertex(log_eta, log_q))
 
     def _risk_of_vertex(self, log_eta: Tensor, log_q: Tensor) -> float:
         """Return the risk where some q_j is 0: φ(0) is evaluated at e^−690, and infinite if φ still increases there."""

@@ -168,7 +168,7 @@ def fit_affine(
         Loss(mass, partial(rows.total, second), partial(rows.total, first), ridge=strength),
         _start(identity, start),
         newton_up_to=_NEWTON_PARAMETERS,
-        blocks=lambda: _blocks(rows, mass, strength, diagonal=diagonal),
+        blocks=lambda: _hessian_blocks(rows, mass, strength, diagonal=diagonal),
         rough=rows.rough,
     )
     matrix = found.theta.view(classes, classes + 1) if not diagonal else None  # as in ``_start``
@@ -206,7 +206,7 @@ def _pairs(rows: Tensor) -> tuple[Tensor, Tensor]:
     return made, index
 
 
-def _blocks(rows: RowSource, mass: float, strength: Tensor, *, diagonal: bool) -> Tensor:
+def _hessian_blocks(rows: RowSource, mass: float, strength: Tensor, *, diagonal: bool) -> Tensor:
     """Return roughly the blocks on the Hessian's diagonal at the start (B, F, F); they only scale the search."""
     classes = rows.classes
     if diagonal:

@@ -1,7 +1,7 @@
 """Prior shift: classes that are more or less frequent where a model is used than where it was calibrated."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -64,15 +64,15 @@ def by_likelihood(logits: Tensor, source: Tensor, *, rows: float) -> Priors:
 
     parts = list(row_chunks(*logits.shape, device=logits.device))
 
-    def chunks() -> "map[MixtureChunk]":
-        return map(_chunk, map(ratios, parts))
+    def chunks() -> Iterator[MixtureChunk]:
+        return (MixtureChunk.of(each, each.new_ones(len(each))) for each in map(ratios, parts))
 
     count, classes = logits.shape
     q = fit_mixture_weights(
         LazyRows(chunks, classes=classes, count=count, device=logits.device), members=classes, mass=float(count)
     )
     means = torch.stack([_probabilities_of(ratios(part), q).sum(dim=0) for part in parts]).sum(dim=0).cpu() / count
-    covariance = _covariance([ratios(part) for part in parts], q, source, rows=rows)
+    covariance = _covariance_of_priors([ratios(part) for part in parts], q, source, rows=rows)
     low, high = _ends(q, covariance)
     return Priors(q, low, high, float(means.max() - 1))
 
@@ -109,16 +109,12 @@ def by_confusion(decisions: Tensor, confusion: Tensor) -> Priors:
     return Priors(q, low, high, float("nan"))
 
 
-def _chunk(ratios: Tensor) -> MixtureChunk:
-    return MixtureChunk.of(ratios, torch.ones(len(ratios), dtype=torch.float64, device=ratios.device))
-
-
 def _probabilities_of(ratios: Tensor, q: Tensor) -> Tensor:
     """Return g (n, K)."""
     return ratios / (ratios @ q.to(ratios.device))[:, None]
 
 
-def _covariance(parts: list[Tensor], q: Tensor, source: Tensor, *, rows: float) -> Tensor:
+def _covariance_of_priors(parts: list[Tensor], q: Tensor, source: Tensor, *, rows: float) -> Tensor:
     """Return the covariance (K, K) of q: H⁻¹ (Cov_new(g) / N + Cov_source(w_y (E[g | y] − g)) / rows) H⁻¹, H = E g gᵀ.
 
     The source's part is computed from the new rows, of which class y has the probability q_y g_y, since a source row of

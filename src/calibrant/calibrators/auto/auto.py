@@ -509,7 +509,7 @@ class AutoCalibrator(ByFeatures):
         by_features = torch.tensor([member.needs_features for member in self._members()])
         ahead = self._ahead(sums, scores, by_features) if bool(by_features.any()) else ~by_features
         sums = replace(sums, mass=torch.where(ahead, sums.mass, 0.0))
-        self.weights = exponential(sums, log_odds=log_odds(wrong, classes))
+        self.weights = exponential_weights(sums, log_odds=log_odds(wrong, classes))
         if not float(self.weights[0]) and len(scores.raw) >= CONSTANTS.stacked:
             self.weights = stacked(scores, self.weights, ahead)
         if self.costs is not None and int((self.weights > 0).sum()) > 1:
@@ -844,11 +844,11 @@ def fit_confidence(pairs: MemoryRows, folds: int, *, log_odds: float) -> tuple[T
         SplineCalibration(),
     )
     sums = cross_fitted(curves, [True] * len(curves), pairs, folds, far=torch.inf).summed()
-    guard = exponential(sums, log_odds=log_odds)
+    guard = exponential_weights(sums, log_odds=log_odds)
     if float(guard[0]) > 0.5:  # likelier than not nothing is off: ten values in place of many would lose for nothing
         none = torch.empty(0, dtype=torch.float64, device=pairs.device)
         return none, none
-    weights = exponential(sums, log_odds=0.0)
+    weights = exponential_weights(sums, log_odds=0.0)
     whole = pairs.gathered()
     scores = pool_ties(whole.logits[:, 1], whole.labels.double(), whole.weights)
     places = torch.from_numpy(scores.places)
@@ -885,7 +885,7 @@ def log_odds(wrong: float, classes: int) -> float:
     return math.log(CONSTANTS.identity_odds * alike * (1 + CONSTANTS.few_errors / max(wrong, 1.0)))
 
 
-def exponential(sums: Sums, *, log_odds: float) -> Tensor:
+def exponential_weights(sums: Sums, *, log_odds: float) -> Tensor:
     """Return weights (M,) ∝ exp(rate · summed gain), the first times exp(log_odds); none where not all rows were scored.
 
     Args:

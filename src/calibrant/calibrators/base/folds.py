@@ -37,7 +37,7 @@ def fold_by_scores(chunk: Chunk, folds: int, codes: Tensor | None = None) -> Ten
     if codes is not None:
         for column in codes.cpu().long().unbind(dim=1):
             key = (key ^ column) * _MIX[0]
-    bits = _mixed(key)
+    bits = _scrambled(key)
     _, which, count = torch.unique(bits, return_inverse=True, return_counts=True)
     common = count[which] > max(len(chunk) * _COMMON, folds)
     if bool(common.any()):
@@ -74,14 +74,14 @@ def sampled(chunk: Chunk, rate: float) -> Tensor:
 
 
 def _bits(chunk: Chunk) -> Tensor:
-    return _mixed(hash_rows(chunk.logits, chunk.labels) if chunk.groups is None else chunk.groups.cpu())
+    return _scrambled(hash_rows(chunk.logits, chunk.labels) if chunk.groups is None else chunk.groups.cpu())
 
 
 def _scores(chunk: Chunk) -> Tensor:
     return hash_rows(chunk.logits)
 
 
-def _mixed(key: Tensor) -> Tensor:
+def _scrambled(key: Tensor) -> Tensor:
     # A product's bit depends on lower bits only: each shift brings high bits down before the next product carries them up, and
     # the answer is taken from above bit 20. The mask also drops the sign, which >> extends.
     mixed = (key ^ (key >> 32)) * _MIX[1]

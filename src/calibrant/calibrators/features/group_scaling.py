@@ -190,11 +190,11 @@ def _by_groups(gradient: Tensor, blocks: Tensor, cell: Tensor, groups: Tensor, l
     size, block = layout.groups + 1, layout.block
     row, column = torch.triu_indices(block, block, device=blocks.device)
     parts = torch.cat([gradient, blocks[:, row, column]], dim=1)
-    sums = _binned([cell], parts, len(groups))
+    sums = _sums_by_code([cell], parts, len(groups))
     columns = groups.unbind(dim=1)
-    own = _binned(columns, sums, size)
+    own = _sums_by_code(columns, sums, size)
     pairs = [one * size + other for at, one in enumerate(columns) for other in columns[at + 1 :]]
-    upper = _squares(_binned(pairs, sums[:, block:], size * size), block).view(size, size, block, block)
+    upper = _squares(_sums_by_code(pairs, sums[:, block:], size * size), block).view(size, size, block, block)
     hessian = upper + upper.transpose(0, 1)  # blocks are symmetric
     every = torch.arange(size, device=sums.device)
     hessian[every, every] += _squares(own[:, block:], block)
@@ -211,7 +211,7 @@ def _squares(parts: Tensor, block: int) -> Tensor:
     return found
 
 
-def _binned(codes: Sequence[Tensor], parts: Tensor, size: int) -> Tensor:
+def _sums_by_code(codes: Sequence[Tensor], parts: Tensor, size: int) -> Tensor:
     """Return Σ parts (size, F) of the rows (n, F) by each of their codes (n,)."""
     sums = parts.new_zeros(parts.shape[1], size)
     for at, part in enumerate(parts.T.contiguous()):
