@@ -45,6 +45,15 @@ probe.sort = table.tHead.rows[0].cells[4].getAttribute("aria-sort");
 button.click();
 probe.up = column(4);
 for (const one of document.querySelectorAll("details")) one.open = true;
+probe.still = [...document.querySelectorAll("input[type=range]")].filter((input) => {
+  const out = input.closest(".live").querySelector("output"), first = out.textContent;
+  input.value = input.max;
+  input.dispatchEvent(new Event("input"));
+  return out.textContent === first;
+}).length;
+const dot = document.querySelector("figure g > title").parentNode;
+dot.dispatchEvent(new Event("pointerenter"));
+probe.said = dot.closest("figure").querySelector("output").textContent;
 const free = [...document.querySelectorAll("body *")].filter((e) => !e.closest(".scroll, .skip, details, svg"));
 probe.wider = free.filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 80));
 probe.page = document.documentElement.scrollWidth - innerWidth;
@@ -110,6 +119,8 @@ def test_a_page_on_a_desktop(browse: Browse) -> None:
     assert probe["up"] == sorted(probe["before"])
     assert probe["sort"] == "descending"
     assert (probe["unnamed"], probe["folded"]) == (0, 0)
+    assert probe["still"] == 0, "every slider moves what it says"
+    assert re.match(r"[\d,]+ rows: mean confidence", probe["said"])
     assert min(probe["figures"]) > 250
     assert probe["paper"] == "rgb(255, 255, 255)"
 

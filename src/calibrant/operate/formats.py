@@ -174,21 +174,23 @@ def to_html(monitor: Watching, *, title: Text = "Calibration over time") -> str:
         advice=escape(status.advice),
         kind=status.verdict,
         table=table,
-        gap=_chart("Mean confidence − accuracy, block by block", gaps, blocks, line=0.0, points=True),
+        gap=_chart("Mean confidence − accuracy, block by block", gaps, blocks, line=0.0, steps=True),
         evidence=_chart(
             "Evidence of a change, log₁₀; an alarm above the line", logs, blocks, line=LEVEL / math.log(10)
         ),
     )
 
 
-def _chart(title: str, values: list[float], blocks: tuple[Block, ...], *, line: float, points: bool = False) -> str:
+def _chart(title: str, values: list[float], blocks: tuple[Block, ...], *, line: float, steps: bool = False) -> str:
     if not values:
         return f"<h2>{escape(title)}</h2><p>No labels yet.</p>"
+    # both begin with the first label: a gap is that of its block, evidence grows from none
+    values = values if steps else [0.0, *values]
     low, high = min([*values, line]), max([*values, line])
     # room for the line at either end; any where all values are equal
     margin = (high - low) * 0.08 or 0.01
     low, high = low - margin, high + margin
-    ends, total = [], 0
+    ends, total = [0], 0
     for block in blocks:
         total += block.rows
         ends.append(total)
@@ -199,9 +201,13 @@ def _chart(title: str, values: list[float], blocks: tuple[Block, ...], *, line: 
     def y(value: float) -> float:
         return 8 + (_HEIGHT - _BOTTOM - 8) * (high - value) / (high - low)
 
-    places = [(x(end), y(value)) for end, value in zip(ends, values, strict=True)]
+    held = (
+        [(at, value) for k, value in enumerate(values) for at in ends[k : k + 2]]
+        if steps
+        else zip(ends, values, strict=True)
+    )
+    places = [(x(at), y(value)) for at, value in held]
     path = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
-    dots = "".join(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>' for a, b in places) if points else ""
     ticks = "".join(
         f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.3g}</text>'
         for value in (low + margin, line, high - margin)
@@ -214,7 +220,7 @@ def _chart(title: str, values: list[float], blocks: tuple[Block, ...], *, line: 
         f"<h2>{escape(title)}</h2>"
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">'
         f'<line class="limit" x1="{_LEFT}" x2="{_WIDTH - 8}" y1="{y(line):.1f}" y2="{y(line):.1f}"/>'
-        f'<polyline points="{path}"/>{dots}{ticks}'
+        f'<polyline points="{path}"/>{ticks}'
         f'<text x="{_LEFT}" y="{_HEIGHT - 6}">{escape(start)}</text>'
         f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 6}" text-anchor="end">{escape(end)}</text></svg>'
     )
@@ -231,7 +237,7 @@ body {{ font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var
 h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1rem; margin-top: 2rem }}
 .alarm {{ border-left: 4px solid var(--bad); padding-left: 1rem }} .quiet {{ border-left: 4px solid var(--line); padding-left: 1rem }}
 svg {{ width: 100%; height: auto }} svg text {{ font-size: 12px; fill: var(--soft) }}
-polyline {{ fill: none; stroke: var(--line); stroke-width: 2 }} circle {{ fill: var(--line) }}
+polyline {{ fill: none; stroke: var(--line); stroke-width: 2 }}
 .limit {{ stroke: var(--bad); stroke-dasharray: 5 4 }}
 th {{ text-align: left; font-weight: normal; color: var(--soft); padding-right: 2rem }}
 </style>
