@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,7 +103,8 @@ def test_plan_prints_a_curve(good: Path, run: Any) -> None:
             "accuracy ≥ 0.999",
         ),  # a limit on the second line counts
         ('--max "ece=.9" --split "test"', 0, "ece ≤ 0.9"),
-        ("--max ece=.9 --split 'test", 1, ""),  # an open quote: nothing is checked with a limit left out
+        ("--max ece=.9 --split 'test", 2, ""),  # an open quote: nothing is checked with a limit left out
+        ("'' --max ece=.01 --split test", 2, ""),  # nor behind an empty word
         ("$(touch made) `touch made` ; touch made", 2, ""),
     ],
 )
@@ -111,7 +113,9 @@ def test_the_action_runs_its_own_script(arguments: str, code: int, printed: str,
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     step = action["runs"]["steps"][-1]
     assert set(action["inputs"]) >= {"file", "policy", "baseline", "arguments", "inconclusive"}
-    inputs = {"FILE": good, "POLICY": "", "BASELINE": "", "ARGUMENTS": arguments, "INCONCLUSIVE": "fail"}
+    file = tmp_path / "$(touch made);\n--max '.npz"
+    shutil.copy(good, file)
+    inputs = {"FILE": file, "POLICY": "", "BASELINE": "", "ARGUMENTS": arguments, "INCONCLUSIVE": "fail"}
     assert set(step["env"]) == set(inputs)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {

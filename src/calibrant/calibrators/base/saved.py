@@ -21,9 +21,9 @@ from calibrant.errors import FileFormatError, InputError, Remedy
 
 L = TypeVar("L", bound=Learned)
 
-_FORMAT = "calibrant-calibrator-3"
-_BEFORE_1_0 = "calibrant-calibrator-2"  # calibrators by features that answer without them
+FORMAT = "calibrant-calibrator-3"
 _FORMAT_0_1_0 = "calibrant-calibrator-1"  # no digest, and configurations that name what is meant only by leaving it out
+FORMER = ("calibrant-calibrator-2", _FORMAT_0_1_0)  # the first: calibrators by features that answer without them
 _ROUNDING = 1e-12  # by which a mean of zeros and ones may leave its range
 _MOST_CLASSES = 1 << 22
 _PROBED_VALUES = 1 << 24  # in the rows a file is tried on, so that a false number of classes asks for no more memory
@@ -47,7 +47,7 @@ def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
     arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in state.items()}
     arrays["fit_rows"] = calibrator.fit_rows.cpu().numpy()
     metadata = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "type": type(calibrator).__name__,
         "config": json.dumps(calibrator.config(), sort_keys=True),
         "features": "optional" if getattr(calibrator, "features_optional", False) else "needed",
@@ -74,7 +74,7 @@ def load_calibrator(
     """
     known = _check_classes(classes)
     metadata = files.read_metadata(path)
-    if metadata.get("format") not in (_FORMAT, _BEFORE_1_0, _FORMAT_0_1_0):
+    if metadata.get("format") not in (FORMAT, *FORMER):
         raise FileFormatError("a saved calibrator", f"another kind of file: {path}", "make it with save")
     name = metadata.get("type", "")
     if name not in family.__all__ and name not in known:
