@@ -10,8 +10,8 @@ drawn once for each number of classes. The squared error of the estimate is divi
 simple random rows (for groups: of equally many of each group), which is known since all labels are. A cell that is in the file is
 not computed again. One thread.
 
-The design was chosen on the 44 logit sets; the 11 top-label sets were not looked at then. Halves drawn by the seed say how far apart
-medians of as many sets are.
+The doubt of ``operate.audit.design`` was chosen on half A of the 44 logit sets, drawn by the seed, by the variance that all labels
+give; half B and the 11 top-label sets were not looked at then. The estimate and the order of rows were chosen on all 44 before.
 """
 
 import argparse

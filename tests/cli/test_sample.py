@@ -60,6 +60,8 @@ def test_wrong_tables_are_one_sentence(pool: Path, run: Any) -> None:
     table = pool.with_name("to-label.csv")
     run("sample", pool, "--budget", 40, "-o", table)
     lines = fill(table, labels)
+    done = run("sample", pool, "--budget", 40, "-o", table, code=2)  # would lose what people gave
+    assert "which has 40 labels; name another file" in " ".join(done.stderr.split())
     drawn = {int(line["row"]) for line in lines}
     absent = next(row for row in range(1200) if row not in drawn)
     for change, message in (
@@ -109,6 +111,7 @@ def test_a_table_gives_its_names_of_classes_its_groups_and_a_second_model(pool: 
     one, two, table = tables
     choices: list[list[Any]] = [["--aim", "worst group", "--by", "region"], ["--other", two]]
     for settings in choices:
+        table.unlink(missing_ok=True)
         run("sample", one, "--budget", 100, "-o", table, *settings, code=0)
         lines = fill(table, kept["labels"])
         by_number = run("audit", one, table, *settings[-2:], "--json", code=0).stdout

@@ -88,7 +88,7 @@ def sample(
     """
     from calibrant._core.check import check_count
     from calibrant.operate import sample as draw
-    from calibrant.operate.audit.table import has_words, write_table
+    from calibrant.operate.audit.table import has_words, refuse_filled, write_table
 
     source = inputs.sources(file)[0]
     refuse_labels(context, inputs)
@@ -99,6 +99,7 @@ def sample(
     state = state_of(output)
     before = [] if extend is None else [extend, state_of(extend)]
     check_outputs(Path(output), Path(state), inputs=[file, drawing.other, drawing.costs, *before, *inputs.beside])
+    refuse_filled(output)
     table = None if drawing.costs is None else costs_in(drawing.costs).table
     with readable(source.path) as path, working("drawing"):
         words = extend is not None and has_words(extend)
@@ -116,8 +117,8 @@ def sample(
             opened = opened if known.by is None else opened.with_feature(known.by)
             drawn = known.extend(budget, pool=opened.pool)
         keys = opened.keys(drawn.rows[drawn.labels < 0])
+    drawn.save(state)  # first, as a table without its state would stand for a first batch
     write_table(output, drawn, keys)
-    drawn.save(state)
     console().print(f"{output}: {int((drawn.labels < 0).sum()):,} rows to label; {state} keeps how they were drawn")
 
 

@@ -12,7 +12,7 @@ from calibrant._core.paths import atomic_write, shown
 from calibrant.errors import FileFormatError, InputError
 from calibrant.operate.audit.sample import Integers, Sample
 
-__all__ = ["has_words", "read_table", "sample_of", "write_table"]
+__all__ = ["has_words", "read_table", "refuse_filled", "sample_of", "write_table"]
 
 Row = dict[str, str]
 
@@ -73,6 +73,17 @@ def read_table(path: str | os.PathLike[str], *, names: Sequence[str] = ()) -> tu
                 "decide which is right, or leave both empty",
             )
     return found, lines
+
+
+def refuse_filled(path: str | os.PathLike[str]) -> None:
+    """Refuse to write where a table already has labels, which people gave.
+
+    Raises:
+        InputError: If there is one.
+    """
+    given = sum(bool((line.get("label") or "").strip()) for line in _lines(path)) if os.path.exists(path) else 0
+    if given:
+        raise InputError("a place for a new table", f"{shown(path)}, which has {given:,} labels", "name another file")
 
 
 def has_words(path: str | os.PathLike[str]) -> bool:
