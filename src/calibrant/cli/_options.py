@@ -187,7 +187,9 @@ class Inputs:
     on: Annotated[
         str | None, _option("The column that names each row in both files, FILE and --labels.", metavar="KEY")
     ] = None
-    missing: Annotated[Literal["drop"] | None, _option("Leave out rows that have no label in --labels.")] = None
+    missing: Annotated[Literal["drop"] | None, _option("Leave out rows without a label, in FILE or in --labels.")] = (
+        None
+    )
     positive: Annotated[
         str | None, _option("The label that one score a row is the probability of: yes.", metavar="VALUE")
     ] = None

@@ -134,7 +134,7 @@ def read(
         on: The column that names each row in both files, where ``labels`` is one; found if left out: rows are joined by a
             column that both have and that names each row once, and by position only where there is none.
         positive: The value of the label whose probability, or logit, one score a row is: ``"yes"``.
-        missing: "drop" leaves out rows without a label in ``labels``, and says how many; None refuses them.
+        missing: "drop" leaves out rows without a label, in ``labels`` or in the file, and says how many; None refuses them.
 
     Raises:
         FileFormatError: If the file cannot be read, or its names do not say what it holds; the message names the arguments
