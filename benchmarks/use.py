@@ -37,6 +37,7 @@ from calibrant.calibrators import (
     AutoCalibrator,
     BoostedScaling,
     Calibrator,
+    Chain,
     EnsembleTemperatureScaling,
     FocalTemperatureScaling,
     GroupScaling,
@@ -390,7 +391,9 @@ def members(data: Path, cache: Path) -> dict[str, Any]:
             fitted = member if member.fitted else member.fit(z, y)
             gap = cross_entropy(fitted(test), labels, reduction="none") - own
             error = float(gap.std()) / len(gap) ** 0.5
-            title = " + ".join(type(stage).__name__ for stage in getattr(member, "parts", lambda m=member: [m])())
+            title = " + ".join(
+                type(stage).__name__ for stage in (member.parts() if isinstance(member, Chain) else [member])
+            )
             row["members"][title] = [float(gap.mean()), float(gap.mean()) / error if error else 0.0]
         known[name] = row
         with cache.open("a") as file:
