@@ -23,7 +23,8 @@ class AURCLoss(RowLoss):
     histogram: O(N · bins).
 
     Call ``loss.update(validation_predictions)`` once per epoch; until then confidences count as uniform. The authors collect G from
-    the training batches of an epoch; from validation rows a term depends on its own row only.
+    the training batches of an epoch; from validation rows a term depends on its own row only. Unsure rows get small weights: in the
+    study ``features-aurc`` it hardly trained from scratch.
 
     Args:
         quantile: τ, in (0, 1).
