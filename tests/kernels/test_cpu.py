@@ -468,3 +468,12 @@ def test_logistic_sums_are_those_of_pytorch(
         for one, other in zip(found, expected, strict=True):
             largest = max(float(other.abs().max()), 100 * scale * rows * size)  # softplus(s) − target · s cancels
             torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14 * largest)
+
+
+def test_compiled_loops_are_kept_in_a_folder_of_the_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loops = pytest.importorskip("calibrant._kernels.loops", reason="optional package 'numba' is not installed")
+    assert loops.owned(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    assert not loops.owned(tmp_path)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert loops.owned(tmp_path)

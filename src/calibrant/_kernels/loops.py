@@ -13,7 +13,9 @@ All loops stand in this one file because Numba's cache of compiled code looks at
 loops share must be seen by all. Only ``calibrant._kernels.cpu`` imports it, after it has seen that Numba is installed.
 """
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,10 +33,20 @@ _FAST = {"contract"}  # permits a fused multiply-add; no sum is reordered
 f32, f64, i32, i64 = np.float32, np.float64, np.int32, np.int64
 
 
+def owned(folder: Path) -> bool:
+    """Return whether ``folder`` is of this user, who may then keep compiled code there, or one that they cannot write into."""
+    parts = [part for part in (folder, folder / "__pycache__") if part.exists()]
+    others = hasattr(os, "geteuid") and any(part.stat().st_uid != os.geteuid() for part in parts)
+    return not others or not any(
+        os.access(part, os.W_OK) for part in parts
+    )  # then Numba takes the user's own cache folder
+
+
 def compiled(function: Callable[..., Any]) -> Any:
     """Return ``function`` compiled on its first call without the interpreter's lock, from the cache folder where one is writable."""
-    try:
-        return njit(function, nogil=True, cache=True, fastmath=_FAST)
+    try:  # the cache holds code, which is run when it is read: not from a folder of somebody else, unless the user names it
+        cache = "NUMBA_CACHE_DIR" in os.environ or owned(Path(__file__).parent)
+        return njit(function, nogil=True, cache=cache, fastmath=_FAST)
     except RuntimeError:  # "no locator available": neither this folder nor the user's cache folder can be written
         return njit(function, nogil=True, fastmath=_FAST)
 
