@@ -65,7 +65,7 @@ GAMMAS = {
 }
 LOSSES = "| objective | loss | CIFAR-10: error | ECE | T | ECE at T | digits: error | ECE | T | ECE at T |"  # of choose-a-loss.md
 CROSS = ("error", "ece", "temperature")  # of cross-entropy, shown of every record
-LEADING = 10
+LEADING = 6
 CLAIM_HEAD = ["data", "verdict", "effect", "would be seen", "adjusted p", "units"]
 NOTE = (
     "A claim is followed by its place, measure and margin. Effects are first minus last: percentage points of errors, temperatures "
@@ -192,7 +192,7 @@ def _claims(lines: Sequence[ClaimLine], short: Mapping[str, str]) -> str:
     total = f"{len(claims)} claims, {len(lines)} pairs of claim and data: {counts}. {decided} of {decidable} decidable are decided."
     return "\n".join(
         [
-            f"## Ten claims, those decided on most data sets\n\n{_leading(numbered)}\n",
+            f"## Claims decided on most data sets\n\n{_leading(numbered)}\n",
             f"## All claims\n\n{total}\n",
             table(["short", "data", "decided/decidable", "not run", "command", "cost"], data),
             barring,

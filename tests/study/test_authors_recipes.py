@@ -280,7 +280,7 @@ def test_presets_train_as_the_authors_loops_do(preset: str) -> None:
     pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
     for entry in (entry for entry in LOOPS if entry["preset"] == preset):
         recipe = cell(preset, entry["setting"], entry["objective"]).recipe
-        falls = {"milestones": (3, 4)} if recipe.training.milestones else {}
+        falls: dict[str, Any] = {"milestones": (3, 4)} if recipe.training.milestones else {}
         plan = replace(recipe.training, epochs=4, measure_every=4, checkpoint_every=0, **falls)
         data = {"name": "digits", "train": 800, "validation": 300}
         small = replace(recipe, data=data, model={"type": "MLP", "hidden": [32]}, training=plan, seed=0)
