@@ -249,6 +249,7 @@ class Sample(metaclass=PublicCalls):
         if source is None:
             raise InputError("the pool of a sample that was loaded", "none", "pass pool=")
         self.need_same(source)
+        replace(self, pool=source).labelled(self.labels)  # of its classes
         seen = self.labels >= 0
         if not seen.any():
             raise refuse("labelled rows", "none", "pass labels with .labelled(labels)")
