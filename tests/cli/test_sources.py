@@ -568,3 +568,10 @@ def test_a_header_without_rows_and_a_name_that_is_no_utf_8_are_named(home: Path,
     csv(odd, {**spread("logits_", LOGITS), "label": LABELS})
     done = run("evaluate", odd, code=2, says="a file name in UTF-8")
     assert "rename" in done.stderr
+
+
+def test_a_column_that_repeats_the_largest_logit_is_no_class(tmp_path: Path) -> None:
+    rows = "2.0,0.5,-1.0,2.0,cat\n0.1,1.5,0.3,1.5,dog\n-1.0,0.0,0.7,0.7,eel\n"
+    (tmp_path / "a.csv").write_text("logit_cat,logit_dog,logit_eel,logit_best,label\n" + rows)
+    with pytest.raises(FileFormatError, match="columns='logit_cat,logit_dog,logit_eel'"):
+        calibrant.read(tmp_path / "a.csv")

@@ -56,6 +56,8 @@ def align(
     missing = [name for name in ours if name not in place]
     if missing and (layout.missing is None or len(missing) == len(ours)):
         remedy = Remedy.read(missing="drop").after("add them, or leave these rows out: ")
+        if len(missing) == len(ours):  # no two rows are the same: it is not the key of both
+            remedy = Remedy("name the column that both share as on", command="name the column that both share by --on")
         got = f"none for {len(missing):,} of {len(ours):,} rows ({missing[0]!r}) in {shown(labels.path)}"
         raise InputError(f"a label for every {key!r} of {shown(path)}", got, remedy)
     spare = len(theirs) - len(ours) + len(missing)

@@ -328,10 +328,15 @@ def _values(table: Any, names: Sequence[str]) -> Array:
 def _classes_alone(kind: str | None, chosen: list[str], values: Array) -> tuple[list[str], Array]:
     """Return the columns without one or two that sum up the others (``prob_max``, ``prob_margin``), and their values.
 
-    Of probabilities these are the ones without which rows sum to 1; of logits they are known by their names alone.
+    Of probabilities these are the ones without which rows sum to 1; of logits those called so, or the largest in every row.
     """
     if kind == "logits":
-        kept = [at for at, name in enumerate(chosen) if plain_name(name).rpartition("_")[2] not in _SUMMARIES]
+        best, tied = values.max(axis=1, keepdims=True), len(values) > 1 and values.shape[1] > 2
+        # a class that is the largest in every row, and never alone, repeats the others
+        twice = tied and bool(((values == best).sum(axis=1) > 1).all())
+        largest = (values == best).all(axis=0) if twice else np.zeros(len(chosen), dtype=bool)
+        called = [plain_name(name).rpartition("_")[2] in _SUMMARIES for name in chosen]
+        kept = [at for at in range(len(chosen)) if not called[at] and not largest[at]]
     else:
         width = values.shape[1] if values.ndim == 2 else 0
         sets = [gone for count in (0, 1, 2) for gone in combinations(range(width), count)] if 2 < width < 30 else []
@@ -372,7 +377,9 @@ def _marked(table: Any, layout: Layout) -> Proposal | None:
         return None
     ((kind, _), chosen) = next(iter(families.items()))
     values = _inner(table, chosen[0]) if _nested(table, chosen[0]) else _values(table, chosen)
-    alone = _classes_alone(kind, chosen, values)[0] if kind == "logits" else chosen
+    alone = chosen
+    if kind == "logits" and values.ndim == 2 and values.shape[1] == len(chosen):
+        alone = _classes_alone(kind, chosen, values)[0]
     if alone != chosen:
         return _suggested(table, replace(layout, kind=kind), alone, _values(table, alone))
     if agree(kind, values):
