@@ -26,6 +26,8 @@ NAMES = [name for name in ONE_CLASS if not inspect.isabstract(getattr(losses, na
 # How to make one where the constructor needs arguments, or where the defaults would leave a penalty at 0.
 MAKE: dict[str, Callable[..., Loss]] = {
     "ACLSLoss": lambda **common: losses.ACLSLoss(0.1, margin=1.0, **common),
+    # τ = .5 is where two tied classes of uniform confidences lie: a kink, whose slope depends on the last bit
+    "AURCLoss": lambda **common: losses.AURCLoss(0.4, **common),
     "AdaFocalLoss": lambda **common: trained_adafocal(**common),
     "EntropyRegularizedLoss": lambda **common: losses.EntropyRegularizedLoss(0.1, **common),
     "FocalLoss": lambda **common: losses.FocalLoss(0.5, **common),
