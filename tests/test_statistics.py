@@ -212,6 +212,13 @@ def test_the_p_value_and_the_interval_of_a_skewed_mean_agree() -> None:
     found = paired_test(rows)[0]
     for end in (found.low, found.high):
         assert paired_test(rows - end)[0].p_value == pytest.approx(0.05, abs=1e-9)
+    centred = rows - rows.mean()
+    second, third, fourth, sixth = (float(centred.pow(power).sum()) for power in (2, 3, 4, 6))
+    skew, quantile = third / second**1.5, stats.t(2 * second**2 / fourth).ppf(0.975)
+    error = float(rows.std()) / 40**0.5
+    damped = skew * max(0.0, 1 - 4 * sixth / third**2)  # which end is wider with all of the skewness differs
+    ends = [skewed_ends(float(rows.mean()), error, part, quantile) for part in (skew, damped)]
+    assert (found.low, found.high) == pytest.approx((ends[1][0], ends[0][1]), rel=1e-9)
 
 
 def test_an_interval_of_rare_events_is_nearly_the_exact_poisson_one() -> None:

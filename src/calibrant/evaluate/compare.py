@@ -13,7 +13,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.panel import Metrics, default_metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric, SquaredGaps
-from calibrant.statistics.means import FEWEST_COMPARED, paired_test, scarce_errors
+from calibrant.statistics.means import FEWEST_COMPARED, FEWEST_OF_ROWS, paired_test, scarce_errors
 from calibrant.statistics.paired import PairedTest, holm
 
 __all__ = ["Comparison", "ComparisonRow", "compare"]
@@ -85,7 +85,8 @@ def compare(
     unit; p-values are corrected for the number of metrics tested. The difference of two ECEs is shown but not tested: no
     test of it is known to hold its level between models whose errors have different shapes. ``SquaredGaps``, of the same gaps
     and free of the bias that depends on their shape, is tested in its place.
-    Losses and squared gaps are tested where both models decide at least 20 rows (or groups) wrongly.
+    Losses and squared gaps are tested where both models decide at least 20 rows (or groups) wrongly, log-losses and Brier scores of
+    independent rows from 5 on.
 
     Args:
         a: Predictions of A.
@@ -112,14 +113,9 @@ def compare(
         known = [*default_metrics(a), *default_metrics(b)]
         # what both kinds of predictions have; the ECE itself is shown, its squares are tested
         metrics = [m for m in (Accuracy(), NLL(), Brier(), ECE()) if known.count(m) == 2] + [SquaredGaps()]
-    scarce, few = scarce_errors(a, b), ""
-    if scarce is not None:
-        few = f"{FEWEST_COMPARED} wrong decisions of both are needed, {scarce[0]:.0f} seen; about {scarce[1]:,} rows would do"
     rows = []
     for metric, test in zip(metrics, _tests(metrics, a, b, level=level), strict=True):
-        note = few if _needs_errors(metric) else ""
-        if test is not None:
-            note = _OF_SQUARES if isinstance(metric, SquaredGaps) else ""
+        note = _lacking(metric, a, b) if test is None else _OF_SQUARES if isinstance(metric, SquaredGaps) else ""
         rows.append(_row(metric, metric(a), metric(b), test, note, level=level))
     return Comparison(tuple(rows), verdict_of(rows, metrics, level=level), a.count, level)
 
@@ -137,6 +133,15 @@ def _needs_errors(metric: Metric) -> bool:
     return isinstance(metric, HasPairedTest | MeanMetric) and not isinstance(metric, Accuracy | Error)
 
 
+def _lacking(metric: Metric, a: Data, b: Data) -> str:
+    """Return how many wrong decisions a test of ``metric`` lacks, if it needs some."""
+    alike = a.groups is None and a.weight_kind != "sampling" and isinstance(metric, NLL | Brier)
+    enough = FEWEST_OF_ROWS if alike else FEWEST_COMPARED
+    if not _needs_errors(metric) or (scarce := scarce_errors(a, b, enough=enough)) is None:
+        return ""
+    return f"{enough} wrong decisions of both are needed, {scarce[0]:.0f} seen; about {scarce[1]:,} rows would do"
+
+
 def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list[PairedTest | None]:
     """Return the test of each metric that has one, its p-value corrected for their number (Holm)."""
     tests = [_test(metric, a, b, level=level) for metric in metrics]
@@ -149,7 +154,7 @@ def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | Non
     """Return the test of B − A, or None if none is known to hold its level (for so few errors or groups), or losses are infinite."""
     if isinstance(metric, Accuracy | Error):
         return _test_of_decisions(metric, need_rows(a, what=metric), need_rows(b, what=metric), level=level)
-    if not _needs_errors(metric) or scarce_errors(a, b) is not None:
+    if not _needs_errors(metric) or _lacking(metric, a, b):
         return None
     if isinstance(metric, HasPairedTest):
         try:
@@ -218,9 +223,8 @@ def verdict_of(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], *, leve
     names = [type(metric).__name__ for metric in metrics]
     untested = [name for name, row in zip(names, rows, strict=True) if row.p_value is None]
     tail = f" Not tested: {', '.join(untested)}." if untested else ""
-    notes = [name for name, row in zip(names, rows, strict=True) if row.note and row.p_value is None]
-    if notes:
-        tail += f" For {_list(notes)} {next(row.note for row in rows if row.note and row.p_value is None)}."
+    for note in dict.fromkeys(row.note for row in rows if row.note and row.p_value is None):
+        tail += f" For {_list([name for name, row in zip(names, rows, strict=True) if row.note == note])} {note}."
     if any(row.winner and row.note for row in rows):
         tail += f" For SquaredGaps {_OF_SQUARES}."
     parts: dict[str, list[str]] = {"a": [], "b": []}

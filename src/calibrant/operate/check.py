@@ -503,7 +503,7 @@ def change(metric: str, data: Data, baseline: Data, *, paired: bool, alpha: floa
             return Bounded(change_of, -math.inf, math.inf, change_of, n, max(enough - n, 1), note)
         if paired:
             differences = torch.from_numpy(new_rows - old_rows)
-            test = paired_test(differences, level=1 - 2 * alpha, cautious=True)[0]
+            test = paired_test(differences, level=1 - 2 * alpha)[0]
             return Bounded(change_of, test.low, test.high, change_of, n)
         return _change_of_means(new_rows, old_rows, alpha=alpha)
     rows = sign * (new_rows - old_rows)
