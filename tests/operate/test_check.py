@@ -1,5 +1,7 @@
 """The gate: three verdicts, together at 5 %, and one sentence for what it cannot decide."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -135,6 +137,16 @@ def test_log_losses_of_few_errors_are_not_enough_evidence() -> None:
     assert line.verdict == "not enough evidence"
     assert line.more_rows == 62
     assert "20 wrong decisions of both" in line.note
+
+
+def test_changes_that_no_row_showed_decide_the_error_of_a_log_loss() -> None:
+    labels = [1] * 370 + [0] * 30
+    new, old = (Predictions.from_binary_probs([p] * 370 + [0.6] * 30, labels) for p in (0.999, 0.99))
+    # 370 rows gain .009, of which the old model expects 3.7 to lose 2.3: the mean's error is .0109, not the .0001 seen
+    bounds = {margin: check(new, baseline=old, no_worse={"nll": margin}).lines[0] for margin in (0.0, 0.03)}
+    assert [line.verdict for line in bounds.values()] == ["not enough evidence", "pass"]
+    ends = bounds[0.0]
+    assert (ends.high - ends.low) / 2 == pytest.approx(1.97 * (3.7 * math.log(10) ** 2) ** 0.5 / 400, rel=0.05)
 
 
 def test_the_cost_of_decisions_may_differ_from_the_foreseen_one_by_a_limit() -> None:

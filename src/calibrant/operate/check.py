@@ -18,6 +18,7 @@ from calibrant._core.config import json_data
 from calibrant._core.constraints import checked
 from calibrant._core.files import read_text
 from calibrant._core.notebook import to_html
+from calibrant._core.numerics import row_chunks
 from calibrant._core.paths import as_path
 from calibrant._core.paths import shown as printed
 from calibrant.binning import EqualWidth
@@ -503,13 +504,29 @@ def change(metric: str, data: Data, baseline: Data, *, paired: bool, alpha: floa
             return Bounded(change_of, -math.inf, math.inf, change_of, n, max(enough - n, 1), note)
         if paired:
             differences = torch.from_numpy(new_rows - old_rows)
-            test = paired_test(differences, level=1 - 2 * alpha)[0]
+            error = _expected_error(data, baseline, change_of)
+            test = paired_test(differences, level=1 - 2 * alpha, least_error=error)[0]
             return Bounded(change_of, test.low, test.high, change_of, n)
         return _change_of_means(new_rows, old_rows, alpha=alpha)
     rows = sign * (new_rows - old_rows)
     reach = _RANGE[metric][1]
     low, high = mean_ends(Moments.of(rows), low=-reach, high=reach, alpha=alpha)
     return Bounded(float(rows.mean()), low, high, float(rows.mean()), n)
+
+
+def _expected_error(data: Data, baseline: Data, mean: float) -> float:
+    """Return the larger of the standard errors of the ``mean`` change in log-loss that both models' probabilities foresee.
+
+    Where a sample holds few of the largest changes the error seen is too small, and the sharper model passes too often.
+    """
+    new, old = (need_predictions(rows, metric=NLL()) for rows in (data, baseline))
+    squares = torch.zeros(2, dtype=torch.float64)
+    for rows in row_chunks(len(new), new.classes):
+        logs = torch.stack([model[rows].log_probs.double().cpu() for model in (new, old)])
+        change_of = logs[1] - logs[0] - mean
+        # a label of probability 0 is not expected
+        squares += (logs.exp() * torch.where(change_of.isfinite(), change_of, 0.0).square()).sum(dim=(1, 2))
+    return math.sqrt(float(squares.max())) / len(new)
 
 
 def _change_of_means(new: Floats, old: Floats, *, alpha: float) -> Bounded:

@@ -14,7 +14,7 @@ removes this to the next order. For a count of x rare events it gives nearly the
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -401,6 +401,7 @@ def paired_test(
     groups: Tensor | None = None,
     level: Level = 0.95,
     weight: Tensor | None = None,
+    least_error: float = 0.0,
 ) -> list[PairedTest]:
     """Test for each column of row-wise differences between two models whether its mean is 0.
 
@@ -409,6 +410,7 @@ def paired_test(
         groups: (N,) cluster of each row; clusters are then the independent units.
         level: Coverage of the intervals.
         weight: (N,) positive: int64 counts of repeated rows or float64 sampling weights, or None.
+        least_error: Standard error below which that of a mean is not taken: losses that were not seen decide it too.
 
     Returns:
         One test per column, by Student's t corrected for skewness, with fewer degrees of freedom if few rows decide the mean;
@@ -431,8 +433,10 @@ def paired_test(
     tests = []
     for column in columns.unbind(dim=1):
         found = contributions(column, groups, weight)
-        powers = [found.total(power) for power in (2, 3, 4, 6)]
-        tests.append(mean_test(mean_of(column, weight), found.spread, powers, level=level))
+        powers, spread = [found.total(power) for power in (2, 3, 4, 6)], found.spread
+        if spread.error:
+            spread = replace(spread, error=max(spread.error, least_error))
+        tests.append(mean_test(mean_of(column, weight), spread, powers, level=level))
     return tests
 
 
