@@ -80,7 +80,7 @@ def test_the_report_shows_samples_as_groups(file: tuple[Path, int], tmp_path: Pa
 
 def test_a_forgotten_axis_is_named(file: tuple[Path, int], run: Run) -> None:
     path, axis = file
-    run("evaluate", path, "--class-dim", 3 - axis, "--ignore-index", IGNORED, code=2, says="check --class-dim")
+    run("evaluate", path, "--class-dim", 3 - axis, "--ignore-index", IGNORED, code=2, says=f"--class-dim {axis}")
     assert "expected labels in [0, 3), got 255" in run("evaluate", path, "--class-dim", axis).stderr
 
 

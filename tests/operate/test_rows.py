@@ -103,8 +103,7 @@ def test_labels_of_probability_0_give_finite_figures_or_one_sentence(count: int)
         with pytest.raises(InputError, match="a finite log-loss"):
             check(zero, no_worse={"nll": 0.1}, baseline=rows())
         assert estimate(rows(seed=1), reference=zero).nll is None
-        found = estimate(zero, reference=rows(seed=1)).nll
-        assert 0 <= found.low <= found.estimate <= found.high < np.inf
+        assert estimate(zero, reference=rows(seed=1)).nll is None
 
 
 def test_a_reference_without_zeros_is_cut_where_it_was() -> None:

@@ -457,11 +457,10 @@ class Rows:
         return read_columns(self.named, names, split=self.split, file=self.source.shown)
 
     def with_features(self, names: Sequence[str]) -> Rows:
-        """Return the rows with these columns among their features."""
-        own = dict(self.data.features or {})
-        if missing := [name for name in names if name not in own]:
-            return replace(self, data=replace(self.data, features=own | self.beside(missing)))
-        return self
+        """Return the rows with these columns of the file among their features; what is nowhere, the calibrator refuses."""
+        own, held = dict(self.data.features or {}), self.named.arrays
+        found = [name for name in names if name not in own and not {name, f"{self.split}_{name}"}.isdisjoint(held)]
+        return replace(self, data=replace(self.data, features=own | self.beside(found))) if found else self
 
     def column(self, name: str) -> Array:
         """Return a column (N,) beside the rows that are measured: a feature of theirs, or an array of the file.

@@ -394,7 +394,7 @@ def _without_unlabelled(arrays: dict[str, Array]) -> tuple[dict[str, Array], str
         for other, one in arrays.items():
             if other != name and other.startswith(stem) and one.shape[:1] == kept.shape:
                 found[other] = one[kept]
-    return found, f"{dropped:,} of {rows:,} rows without a label dropped" if dropped else ""
+    return found, f"{dropped:,} of {rows:,} rows without a label dropped" if rows else ""
 
 
 def _read_labels(place: Path, layout: Layout) -> Labels:
