@@ -12,7 +12,8 @@ import torch
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import FileFormatError, InputError
 from calibrant.operate import Monitor, Sample, audit, plan_audit, sample
-from calibrant.operate.audit.design import draw, inclusion_probabilities
+from calibrant.operate.audit.design import draw, inclusion_probabilities, scores_of
+from calibrant.operate.audit.figures import Outlook, Pool
 from calibrant.statistics.labelled import Drawn, Terms, interval_of, terms_of
 
 
@@ -118,6 +119,20 @@ def test_the_next_batch_holds_new_rows_and_learns_the_temperature() -> None:
     found = audit(pool, second, {int(row): int(labels[row]) for row in second.rows})
     truth = float((pool.predicted == labels).double().mean())
     assert found.figures["accuracy"].low <= truth <= found.figures["accuracy"].high
+
+
+def test_a_draw_for_the_log_loss_doubts_the_probabilities_less_once_labels_have_taught() -> None:
+    untaught, taught = (
+        scores_of(Outlook(np.zeros(2), np.array([0.0, 1.0]), flat=np.ones(2)), taught=taught)
+        for taught in (False, True)
+    )
+    assert 0 < taught[0] / taught[1] < untaught[0] / untaught[1]
+    pool, labels = pool_of()
+    first = sample(pool, 100, aim="nll", seed=3)
+    learned = Pool(pool).fitted_temperature(first.rows, labels[first.rows].numpy())
+    second = first.extend(100, labels=labels[first.rows])
+    score = scores_of(Pool(pool).outlook("nll", temperature=learned, design=True), taught=True)
+    assert np.ptp(second.inclusion[100:] / score[second.rows[100:]]) < 1e-12
 
 
 def test_limits_are_decided_or_more_labels_are_asked_for() -> None:

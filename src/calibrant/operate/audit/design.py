@@ -16,29 +16,31 @@ Scores = NDArray[np.float32] | Floats
 # Where the probabilities are right, no doubt would be best; where they are wrong, a row that was thought certain has at least
 # √(doubt / (1 + doubt)) of the mean row's probability. Chosen on half of the sets of benchmarks/auditor.py.
 _DOUBT, _DOUBT_UNBOUNDED = 0.1, 0.3
-_FLAT_PART = 0.25  # of the log-loss' variance, that is taken under flatter probabilities
+# Of the log-loss' variance, that is taken under flatter probabilities: before and after labels have taught a temperature.
+_FLAT_PART, _FLAT_PART_TAUGHT = 0.25, 0.1
 _BLOCK = 1 << 20  # rows decided at once, a power of 2 so that the same rows meet whatever it is
 _A_CLASS = 10  # draws for each class, below which strata by class would leave none by expectation
 
 
-def scores_of(outlook: Outlook, groups: Integers | None = None) -> Floats:
+def scores_of(outlook: Outlook, groups: Integers | None = None, *, taught: bool = False) -> Floats:
     """Return what rows are drawn in proportion to: their standard deviations, with doubt of the probabilities.
 
     Every variance is taken as larger by a part of the mean variance. The log-loss has no bound, and a few surprising rows make
-    it up: its doubt is larger, and a quarter of the variance is that under flatter probabilities.
+    it up: before labels teach, its doubt is larger, and a quarter of the variance is that under flatter probabilities.
 
     Args:
         outlook: What is expected of the figure; its spreads are overwritten.
         groups: (N,) the group of each row; each group is then drawn from equally often.
+        taught: Whether the temperature is one that labels have taught.
     """
     score = np.square(
         outlook.spread, out=outlook.spread
     )  # in place, as a pool of millions of rows leaves no room for copies
-    doubt = _DOUBT if outlook.flat is None else _DOUBT_UNBOUNDED
+    doubt = _DOUBT if outlook.flat is None or taught else _DOUBT_UNBOUNDED
     if outlook.flat is not None:
-        flat = np.square(outlook.flat, out=outlook.flat)
-        flat *= _FLAT_PART * score.mean() / max(flat.mean(), 1e-300)
-        score *= 1 - _FLAT_PART
+        flat, part = np.square(outlook.flat, out=outlook.flat), _FLAT_PART_TAUGHT if taught else _FLAT_PART
+        flat *= part * score.mean() / max(flat.mean(), 1e-300)
+        score *= 1 - part
         score += flat
     if groups is None:
         score += doubt * score.mean()

@@ -136,10 +136,10 @@ class Sample(metaclass=PublicCalls):
         left[self.rows] = False
         check_count(count, name="count", high=int(left.sum()))
         seen = known.labels >= 0
-        learned = 1.0
+        learned = None
         if seen.sum() >= LEARN:
             learned = source.fitted_temperature(self.rows[seen], known.labels[seen])
-        rows, inclusion = _drawn(source, left, count, known, temperature=learned)
+        rows, inclusion = _drawn(source, left, count, known, learned)
         return replace(
             known,
             rows=np.concatenate([self.rows, rows]),
@@ -407,13 +407,13 @@ def groups_of(pool: Pool, by: str) -> tuple[list[str], Integers]:
 
 
 def _drawn(
-    pool: Pool, left: NDArray[np.bool_], count: int, known: Sample, *, temperature: float
+    pool: Pool, left: NDArray[np.bool_], count: int, known: Sample, learned: float | None
 ) -> tuple[Integers, Floats]:
-    """Return a batch of rows among those ``left``, and their probabilities."""
+    """Return a batch of rows among those ``left``, and their probabilities; ``learned`` is the temperature of the labels, if any."""
     figure = "accuracy" if known.aim in ("worst group", "ece") else known.aim
-    outlook = pool.outlook(figure, temperature=temperature, design=True)
+    outlook = pool.outlook(figure, temperature=1.0 if learned is None else learned, design=True)
     code = None if known.by is None else groups_of(pool, known.by)[1]
-    score = scores_of(outlook, code)
+    score = scores_of(outlook, code, taught=learned is not None)
     if code is not None:
         outlook = replace(outlook, decided=code.astype(np.int32))  # groups are the strata, each of its number of labels
     order = order_of(outlook, count)
