@@ -159,7 +159,7 @@ def refinement(
     predictions = need_predictions(predictions, metric="a refinement")
     rows_of = _row_scores(score)
     scarce = scarce_errors(predictions, predictions)
-    if calibrator == "canonical":
+    if isinstance(calibrator, str) and calibrator == "canonical":
         whole = predictions.repeated
         _, recalibrated, block = recalibrated_in_blocks(whole)
         measured = block > 0
