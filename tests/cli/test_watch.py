@@ -142,7 +142,7 @@ def test_groups_of_a_column_are_watched_and_stay_with_the_state(tmp_path: Path, 
     before = state.read_bytes()
     for arguments, message in (
         ([*start, "--by", "request"], "expected --by as"),
-        ([save(tmp_path / "bare.npz", rows=60, seed=9)], "the column 'region'"),
+        ([save(tmp_path / "bare.npz", rows=60, seed=9)], "the feature 'region'"),
         (["--by", "region"], "got --by for a call without --reference"),
     ):
         done = run("watch", state, *arguments)
