@@ -16,9 +16,9 @@ import numpy as np
 
 from benchmarks.tables.cases import Case, Truth
 from benchmarks.tables.corpus import CORPUS
-from benchmarks.tables.held_out import HELD_OUT, LATER, STRANGERS
+from benchmarks.tables.held_out import HELD_OUT, LAST_LOOK, LATER, STRANGERS
 
-SETS = {"corpus": CORPUS, "held out": HELD_OUT, "later": LATER, "strangers": STRANGERS}
+SETS = {"corpus": CORPUS, "held out": HELD_OUT, "later": LATER, "strangers": STRANGERS, "last look": LAST_LOOK}
 
 
 def make(folder: Path) -> None:

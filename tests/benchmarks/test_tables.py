@@ -11,7 +11,7 @@ import pytest
 import torch
 from benchmarks.tables.cases import Case
 from benchmarks.tables.corpus import CORPUS
-from benchmarks.tables.held_out import HELD_OUT, LATER, STRANGERS
+from benchmarks.tables.held_out import HELD_OUT, LAST_LOOK, LATER, STRANGERS
 from benchmarks.tables.measure import outcome, run
 
 import calibrant
@@ -19,7 +19,7 @@ from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling  # type: ignore[attr-defined]
 from calibrant.data.formats.tables import read_table
 
-EVERY = itertools.chain(CORPUS, HELD_OUT, LATER, STRANGERS)
+EVERY = itertools.chain(CORPUS, HELD_OUT, LATER, STRANGERS, LAST_LOOK)
 
 
 @pytest.mark.parametrize("case", [pytest.param(one, id=one.name) for one in EVERY])

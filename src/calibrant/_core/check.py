@@ -275,8 +275,10 @@ def check_labels(
     labels = labels.to(torch.int64)
     if labels.numel() and not all(0 <= int(end) < classes for end in labels.aminmax()):
         row = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
-        if int(labels[row]) in MARKS and remedy is COUNTED_FROM_0:
-            mark = str(int(labels[row]))
+        strange = int(labels[row])
+        # −1 beside 1 alone is the other of two classes
+        if (strange in MARKS or (strange == -1 and bool((labels == 0).any()))) and remedy is COUNTED_FROM_0:
+            mark = str(strange)
             unsure = f"count classes from 0, or, if {mark} marks rows to skip, "
             remedy = Remedy(f"pass ignore_index={mark}", reading=(("ignore_index", mark),), before=unsure)
         raise refuse(

@@ -200,14 +200,14 @@ class Estimate:
         lines = [
             f"{self.rows:,} rows without labels, {self.reference_rows:,} labelled reference rows",
             f"accuracy      {percent(self.accuracy)}",
-            f"confidence    {100 * self.confidence:.2f} %, above the accuracy by {percent(self.gap)}",
+            f"confidence    {100 * self.confidence:.2f} %; minus the accuracy {percent(self.gap)}",
         ]
         if self.nll is None:
             lines.append("log-loss      not estimated: some labels have probability 0, at which it is infinite")
         else:
             lines.append(f"log-loss      {self.nll.estimate:.4f} [{self.nll.low:.4f}, {self.nll.high:.4f}]")
         if self.atc is not None:
-            lines.append(f"ATC           {100 * self.atc:.2f} % accuracy, to compare")
+            lines.append(f"to compare    {100 * self.atc:.2f} % accuracy by average thresholded confidence (ATC)")
         if self.moved is None:
             lines.append("Without a reference the probabilities are taken to be right: intervals count chance alone.")
         else:

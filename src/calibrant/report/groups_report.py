@@ -23,8 +23,7 @@ MOST_NAMES = 200  # categories of a column of text, beyond which nobody asked fo
 Cell: TypeAlias = tuple[str, float | str]  # what is shown, and what sorts it
 PROMISE = (
     "A finding holds at 95 % for all groups at once; no finding is no proof: read the intervals, and columns that nobody named "
-    "are not looked at. Calibration in groups makes neither error rates equal nor decisions fair: see “What this can and cannot "
-    "promise” in docs/tutorials/weights-and-groups.md."
+    "are not looked at. Calibration in groups makes neither error rates equal nor decisions fair."
 )
 
 

@@ -4,7 +4,7 @@ What a file says twice, as decisions or whether they were right, is checked agai
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from calibrant._core.files import Array
 from calibrant._core.paths import shown
 from calibrant.data.formats.columns import Classes, folded, is_text
 from calibrant.data.formats.layout import KINDS, LABELS, Layout, stem_and_name
-from calibrant.errors import InputError, Remedy
+from calibrant.errors import FileFormatError, InputError, Remedy
 
 _DECIDED = re.compile(r"predict(ed|ion)?|pred|\.pred_class|pred(icted)?_(label|class)|guess", re.IGNORECASE)
 _RIGHT = re.compile(r"acc|correct|is_correct|right|hit", re.IGNORECASE)
@@ -112,6 +112,8 @@ def can_label(values: Array, scores: Array, pred: Array | None, layout: Layout, 
     Beside decisions ``pred``, whose confidences the scores are, it shares a value with them.
     """
     if values.shape != scores.shape[:1] or not len(values) or values.dtype.kind not in "biuOUS":
+        return False
+    if any(isinstance(one, dict | list) for one in values.tolist()):  # a record of several things names no class
         return False
     width = 2 if is_single(scores) else scores.shape[1]
     if pred is None and len(set(values[:1000].tolist())) > width:  # ids: the first rows say so
@@ -235,6 +237,41 @@ def refuse_contradictions(arrays: Mapping[str, Array], classes: Classes, names: 
             if agreed is not None and (share := float(agreed.mean())) < _AGREE[scores.shape[1] == 2]:
                 remedy = "check the order of the classes and the column of the labels; rename that column if it is of another model"
                 raise InputError(f"{name!r} as {what} in {shown(path)}", f"agreement in {share:.1%} of rows", remedy)
+
+
+def refuse_strangers(
+    arrays: Mapping[str, Array], names: Sequence[str], remedy: Callable[[list[str]], Remedy], path: Path
+) -> None:
+    """Refuse logits some of which are no class: an energy or a novelty that is called as the logits are.
+
+    A calibrated model leaves a class to which its softmax gives m rows without a label with a probability of at most e^−m. From
+    m = log(20 K) on, one of K classes is left so in fewer than one of twenty tables.
+
+    Args:
+        arrays: As they are read: logits, and labels as class indices.
+        names: The columns of the logits.
+        remedy: Of the columns that are left: reads these alone.
+        path: The file.
+
+    Raises:
+        FileFormatError: Naming the columns that no label names.
+    """
+    for name, logits in arrays.items():
+        stem, kind = stem_and_name(name)
+        labels = next((arrays[stem + one] for one in LABELS if stem + one in arrays), np.empty(0))
+        if kind != "logits" or logits.shape != (len(labels), len(names)) or labels.dtype.kind not in "iu":
+            continue
+        unseen = ~np.isin(np.arange(len(names)), labels)
+        if not unseen.any():
+            continue
+        with np.errstate(invalid="ignore"):  # what is not finite is refused where predictions are made
+            weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+            rows = (weights / weights.sum(axis=1, keepdims=True)).sum(axis=0)
+        strange = unseen & (rows >= np.log(20 * len(names)))
+        if strange.any() and (~strange).sum() > 1:
+            more = ", ".join(np.array(names)[strange][:4])
+            expected = f"logits of classes that some label names in {shown(path)}"
+            raise FileFormatError(expected, f"no label of {more}", remedy(np.array(names)[~strange].tolist()))
 
 
 def _decided(values: Array, classes: Classes, names: tuple[str, ...], count: int) -> Array | None:

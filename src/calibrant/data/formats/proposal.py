@@ -44,7 +44,16 @@ _LISTED = (  # lists of classes beside lists of their scores
     re.compile(r"(top(_?k|_?\d+)?_)?(classes|labels|names|indices|ids)"),
     re.compile(r"(top(_?k|_?\d+)?_)?(probs|probabilities|scores|confidences)"),
 )
-_CLASS_COLUMN = {"class", "class_name", "category", "class_id", "level"}  # of a table with a row for each class
+_PERCENT = re.compile(r"%|(?<![a-z])(pct|percent|percentage)(?![a-z])", re.I)
+_CLASS_COLUMN = {
+    "class",
+    "class_name",
+    "category",
+    "class_id",
+    "level",
+    "candidate",
+    "option",
+}  # of a table with a row for each class
 _MELTED = ("variable", "value")  # the names that pandas and Polars give where none are chosen
 # What the true class is called, and names that are also given to other things, in the order of how often that is so.
 _TRUE = re.compile(
@@ -353,6 +362,10 @@ def _suggested(table: Any, layout: Layout, chosen: Sequence[str], values: Array)
         chosen, values = _classes_alone("probs", list(chosen), values)
     kind = layout.kind or kind_of_values(values)
     sums = layout.normalize or needs_sums(values, kind)
+    if values.ndim == 1 and _PERCENT.search(chosen[0]) and 1 < values.max(initial=0) <= 100 and values.min() >= 0:
+        raise FileFormatError(
+            "probabilities between 0 and 1", f"percentages in {chosen[0]!r}", "divide that column by 100"
+        )
     made = replace(layout, columns=tuple(chosen), kind=kind or "probs", normalize=sums, one_vs_rest=kind is None)
     return Proposal(made, table, certain=False)
 
@@ -521,10 +534,16 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
 
 def _long(table: Any, layout: Layout) -> Proposal | None:
     """Return a table with a row for each class of each key as one row a key; None where it is no such table."""
+    import pyarrow as pa
+
     names = {name.strip().casefold(): name for name in table.column_names}
-    probs = [name for name in _floats(table, layout) if _ALONE.fullmatch(name) or name.casefold() == "score"]
+    scores = {"score", "confidence"}
+    probs = [name for name in _floats(table, layout) if _ALONE.fullmatch(name) or name.casefold() in scores]
     held = [names[name] for name in names if name in _CLASS_COLUMN]
-    keys = [name for name in table.column_names if is_key(name) and name not in held]
+    text = [field.name for field in table.schema if pa.types.is_string(field.type) and field.name not in held]
+    keys = [name for name in table.column_names if is_key(name) and name not in held] or (
+        text if len(text) == 1 else []
+    )
     if not probs and not held and set(_MELTED) <= names.keys():  # prob_cat, prob_dog … in rows
         said = [_MARKED.fullmatch(str(one)) for one in table.column(names[_MELTED[0]]).unique().to_pylist()]
         if all(one is not None and not one["logits"] for one in said):
@@ -540,9 +559,21 @@ def _long(table: Any, layout: Layout) -> Proposal | None:
     values = np.full((len(first), len(classes)), np.nan)
     values[place, code] = column_array(table.column(probs[0]), probs[0], Path(), strict=False)
     others = [name for name in table.column_names if name not in (probs[0], held[0])]
+    rest = table.select(others).take(np.sort(first))
+    for name in others if layout.label is None else [one for one in others if one == layout.label]:
+        flags = np.asarray(table.column(name).to_pylist(), dtype=object)
+        # a flag of the true class: a 1 in one of each key's rows
+        if np.isin(flags, (0, 1)).all() and (np.bincount(place, flags.astype(float)) == 1).all():
+            true = np.empty(len(first), dtype=object)
+            true[place[flags.astype(bool)]] = column[flags.astype(bool)]
+            rest, layout = (
+                rest.drop_columns([name]).append_column(ONE_HOT, pa.array(true)),
+                replace(layout, label=ONE_HOT),
+            )
+            break
     parts = [matched["part"] for one in classes.tolist() if (matched := _MARKED.fullmatch(one))]
     spelled = parts if held[0].casefold() == _MELTED[0] and len(set(parts)) == len(classes) else classes.tolist()
-    return _wide(table.select(others).take(np.sort(first)), layout, probs[0], spelled, values)
+    return _wide(rest, layout, probs[0], spelled, values)
 
 
 def _unsaid(table: Any, layout: Layout) -> Proposal | None:

@@ -21,6 +21,7 @@ from calibrant.data.formats.labels import (
     encode_positive,
     is_single,
     refuse_contradictions,
+    refuse_strangers,
     refuse_unnamed_positive,
 )
 from calibrant.data.formats.layout import (
@@ -157,6 +158,13 @@ def _of_table(whole: Any, layout: Layout, place: Path, given: Any, numbered: boo
     found = named_of(
         place, opened, classes, understood, Receipt.of((whole.schema.metadata or {}).get(RECEIPT.encode()))
     )
+    if columns is not None and not layout.columns:  # proposed, not stated
+        refuse_strangers(
+            found.arrays,
+            columns,
+            lambda kept: proposal.Proposal(replace(understood, columns=tuple(kept)), table).remedy,
+            place,
+        )
     frame = frame_of(given, found.arrays, classes, understood, columns) if same else None
     return replace(found, proposed=words, frame=frame)
 
@@ -432,15 +440,15 @@ def _encoded(arrays: dict[str, Array], layout: Layout, classes: Classes, place: 
         stem, values = stem_and_name(name)[0], arrays[name]
         scores = next((arrays[stem + kind] for kind in KINDS if stem + kind in arrays), None)
         pred = stem + "pred"
-        if pred in arrays and (is_text(values) or is_text(arrays[pred])):
+        if pred in arrays and stem + "conf" in arrays and (is_text(values) or is_text(arrays[pred])):
             found[pred], found[name] = encode_pair(arrays[pred], values, layout)
         elif layout.positive is not None:
             found[name] = encode_positive(values, layout.positive, place)
         elif scores is not None and is_single(scores) and is_text(values) and not layout.class_names:
             refuse_unnamed_positive(values, scores, place)
         elif stem + "conf" not in arrays:
-            signs = scores is not None and is_single(scores) and values.dtype.kind in "if"
-            signed = signs and set(np.unique(values).tolist()) == {-1, 1}
+            two = scores is not None and (is_single(scores) or classes.numbers == (0, 1))
+            signed = two and values.dtype.kind in "if" and set(np.unique(values).tolist()) == {-1, 1}
             found[name] = (values > 0).astype(np.int64) if signed else encode_labels(values, layout, classes, place)
     # one sigmoid a row, (N, 1) as Keras has it, is what (N,) is, and labels likewise
     one = [name for name in _labels_of(arrays) if found[name].shape[1:] == (1,)]
