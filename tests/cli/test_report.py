@@ -257,6 +257,9 @@ def test_rounded_probabilities_and_the_positive_label_are_said_on_the_first_scre
     )
     assert "The probability of yes is" in text
     assert "Calibrate with AutoCalibrator: the error is large before it and not after." in text
+    (tmp_path / "named.csv").write_text("\n".join(["prob_yes,churned,split", *lines]))
+    run("report", tmp_path / "named.csv", "-o", tmp_path / "named.md", code=0)
+    assert "The probability of yes is" in (tmp_path / "named.md").read_text()
 
 
 KINDS = ("many classes", "two classes", "splits", "groups", "groups of a table", "example", "several labels")

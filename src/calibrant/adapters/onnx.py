@@ -1,6 +1,7 @@
 """Export of a calibrator, or of a model followed by one, to ONNX with standard operators."""
 
 import json
+import logging
 import os
 import warnings
 from collections.abc import Sequence
@@ -158,8 +159,9 @@ def _translate(module: nn.Module, example: Tensor, *, inputs: list[str], outputs
     except ImportError as error:
         raise MissingExtraError(error.name or "onnx", extra="onnx") from error
     # dropout and batch statistics must be those of serving while it is traced
-    training = module.training
+    training, silenced = module.training, logging.root.manager.disable
     module.eval()
+    logging.disable(logging.WARNING)  # the exporter names packages that it does without
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # internal warnings of the exporter
@@ -171,5 +173,6 @@ def _translate(module: nn.Module, example: Tensor, *, inputs: list[str], outputs
             )
     finally:
         module.train(training)
+        logging.disable(silenced)
     assert program is not None
     return program.model_proto

@@ -231,8 +231,8 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     if named is None:
         return LabelReport(Path(file).stem, before, after, calibrator, argument=data.source.argument, **made)
     names = named.class_names or None
-    if names is None and data.inputs.label and is_event(before):  # of numbers, not of names
-        event = data.inputs.positive
+    event = named.positive
+    if names is None and (event or data.inputs.label) and is_event(before):  # of numbers, not of names
         names = (f"{data.inputs.label} = 0", f"{data.inputs.label} = 1") if event is None else (f"not {event}", event)
     made |= {"class_names": names, "argument": _argument(data, names_matched=bool(named.matched))}
     rows = Rows(before, named, own, data.fitting.split, data.source, data.inputs)

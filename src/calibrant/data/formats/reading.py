@@ -85,6 +85,7 @@ class Named:
         proposed: As what a file is read whose names are not Calibrant's own, in words; empty for others.
         frame: The table, and where the scores stand in it, if they are one group of its columns.
         add_label: The arguments that seem to name the labels of scores without any; None without such a column.
+        positive: The label that one score a row is the probability of, where the file or the layout names it.
     """
 
     arrays: dict[str, Array]
@@ -97,6 +98,7 @@ class Named:
     joined: bool = False
     frame: Frame | None = None
     add_label: Remedy | None = None
+    positive: str | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -252,6 +254,7 @@ def named_of(
         receipt=receipt,
         joined=bool(joined),
         add_label=add_label,
+        positive=layout.positive,
     )
 
 
