@@ -278,14 +278,9 @@ def check_labels(
         strange = int(labels[row])
         # −1 beside 1 alone is the other of two classes
         if (strange in MARKS or (strange == -1 and bool((labels == 0).any()))) and remedy is COUNTED_FROM_0:
-            mark = str(strange)
-            unsure = f"count classes from 0, or, if {mark} marks rows to skip, "
-            remedy = Remedy(f"pass ignore_index={mark}", reading=(("ignore_index", mark),), before=unsure)
-        raise refuse(
-            f"labels in [0, {classes})",
-            f"{int(labels[row])} in row {row}",
-            remedy,
-        )
+            unsure = f"count classes from 0, or, if {strange} marks rows to skip, "
+            remedy = Remedy(f"pass ignore_index={strange}", reading=(("ignore_index", str(strange)),), before=unsure)
+        raise refuse(f"labels in [0, {classes})", f"{strange} in row {row}", remedy)
     return labels
 
 
