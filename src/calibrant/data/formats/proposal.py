@@ -45,15 +45,8 @@ _LISTED = (  # lists of classes beside lists of their scores
     re.compile(r"(top(_?k|_?\d+)?_)?(probs|probabilities|scores|confidences)"),
 )
 _PERCENT = re.compile(r"%|(?<![a-z])(pct|percent|percentage)(?![a-z])", re.I)
-_CLASS_COLUMN = {
-    "class",
-    "class_name",
-    "category",
-    "class_id",
-    "level",
-    "candidate",
-    "option",
-}  # of a table with a row for each class
+# Of a table with a row for each class.
+_CLASS_COLUMN = {"class", "class_name", "category", "class_id", "level", "candidate", "option"}
 _MELTED = ("variable", "value")  # the names that pandas and Polars give where none are chosen
 # What the true class is called, and names that are also given to other things, in the order of how often that is so.
 _TRUE = re.compile(
@@ -541,9 +534,8 @@ def _long(table: Any, layout: Layout) -> Proposal | None:
     probs = [name for name in _floats(table, layout) if _ALONE.fullmatch(name) or name.casefold() in scores]
     held = [names[name] for name in names if name in _CLASS_COLUMN]
     text = [field.name for field in table.schema if pa.types.is_string(field.type) and field.name not in held]
-    keys = [name for name in table.column_names if is_key(name) and name not in held] or (
-        text if len(text) == 1 else []
-    )
+    keys = [name for name in table.column_names if is_key(name) and name not in held]
+    keys = keys or (text if len(text) == 1 else [])
     if not probs and not held and set(_MELTED) <= names.keys():  # prob_cat, prob_dog … in rows
         said = [_MARKED.fullmatch(str(one)) for one in table.column(names[_MELTED[0]]).unique().to_pylist()]
         if all(one is not None and not one["logits"] for one in said):
@@ -564,12 +556,9 @@ def _long(table: Any, layout: Layout) -> Proposal | None:
         flags = np.asarray(table.column(name).to_pylist(), dtype=object)
         # a flag of the true class: a 1 in one of each key's rows
         if np.isin(flags, (0, 1)).all() and (np.bincount(place, flags.astype(float)) == 1).all():
-            true = np.empty(len(first), dtype=object)
-            true[place[flags.astype(bool)]] = column[flags.astype(bool)]
-            rest, layout = (
-                rest.drop_columns([name]).append_column(ONE_HOT, pa.array(true)),
-                replace(layout, label=ONE_HOT),
-            )
+            true = column[flags.astype(bool)][np.argsort(place[flags.astype(bool)])]
+            rest = rest.drop_columns([name]).append_column(ONE_HOT, pa.array(true))
+            layout = replace(layout, label=ONE_HOT)
             break
     parts = [matched["part"] for one in classes.tolist() if (matched := _MARKED.fullmatch(one))]
     spelled = parts if held[0].casefold() == _MELTED[0] and len(set(parts)) == len(classes) else classes.tolist()
