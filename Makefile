@@ -4,7 +4,12 @@ PYTHON ?= python3.11
 VERSION := $(or $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null),3.11)
 VENV := $(if $(filter 3.11,$(VERSION)),.venv,.venv-$(VERSION))
 BIN := $(VENV)/bin
-PIP := -m pip install --quiet --disable-pip-version-check
+PIP := -m pip install --progress-bar off --disable-pip-version-check
+# Of what pip says: packages of a megabyte or more as they come, and when all are unpacked, which takes as long. A failure of pip
+# fails its recipe (pipefail); its errors are not filtered.
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+BRIEFLY := | { grep --line-buffered -oE '(Downloading|Using cached) .* [MG]B\)|^Installing collected packages' || true; }
 INSTALL := $(BIN)/python $(PIP) --constraint constraints.txt --editable
 # One thread a process: sums keep their order, so numbers repeat from run to run.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
@@ -48,7 +53,7 @@ dist: $(VENV)/dev ## build wheel and sdist into dist/, twice with the same bytes
 	for folder in dist build/again; do SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build -d $$folder; done
 	cd dist && sha256sum * > SHA256SUMS && cd ../build/again && sha256sum --check --quiet ../../dist/SHA256SUMS
 	$(PYTHON) -m venv build/venv
-	build/venv/bin/python $(PIP) --constraint constraints.txt dist/*.whl
+	build/venv/bin/python $(PIP) --constraint constraints.txt dist/*.whl $(BRIEFLY)
 	cd build && venv/bin/calibrant report --example cifar10 -o report.html
 
 bench: .bench-venv/ready ## compare speed with other libraries, in an environment of their own
@@ -67,25 +72,25 @@ $(VENV)/bin/python:
 .bench-venv/ready: pyproject.toml constraints.txt benchmarks/peers.txt
 	@echo "Installing the libraries to compare with into .bench-venv (once, a few minutes) ..."
 	$(PYTHON) -m venv .bench-venv
-	.bench-venv/bin/python $(PIP) --constraint constraints.txt --editable '.[fast,study,torchmetrics]'
-	.bench-venv/bin/python $(PIP) --no-deps --requirement benchmarks/peers.txt
+	.bench-venv/bin/python $(PIP) --constraint constraints.txt --editable '.[fast,study,torchmetrics]' $(BRIEFLY)
+	.bench-venv/bin/python $(PIP) --no-deps --requirement benchmarks/peers.txt $(BRIEFLY)
 	@touch $@
 
 .venv-lowest/ready: pyproject.toml constraints-lowest.txt
 	@echo "Installing the lowest declared versions into .venv-lowest (once, a few minutes) ..."
 	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/python $(PIP) --requirement constraints-lowest.txt
-	.venv-lowest/bin/python $(PIP) --no-deps --editable .
+	.venv-lowest/bin/python $(PIP) --requirement constraints-lowest.txt $(BRIEFLY)
+	.venv-lowest/bin/python $(PIP) --no-deps --editable . $(BRIEFLY)
 	@touch $@
 
 $(VENV)/demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing what the demo needs into $(VENV) (once, a few minutes) ..."
-	$(INSTALL) '.[study,fast]'
+	@$(INSTALL) '.[study,fast]' $(BRIEFLY)
 	@touch $@
 
 $(VENV)/dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing what the tests and the documentation need into $(VENV) (once, a few minutes) ..."
-	$(INSTALL) '.[all,dev,docs]'
+	@$(INSTALL) '.[all,dev,docs]' $(BRIEFLY)
 	@# PyTorch for CUDA brings its own Triton; the one for the CPU none, and the kernels are tested in its interpreter
-	-@$(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/python $(PIP) --no-deps triton==3.9.0
+	-@$(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/python $(PIP) --no-deps triton==3.9.0 $(BRIEFLY)
 	@touch $@

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -596,12 +596,18 @@ class Outputs:
     report: Annotated[Path | None, typer.Option("--report", "-o", help="Write a report here (.html, .md).")] = None
     record: Annotated[Path | None, typer.Option(help="Write the small record (JSON) with its provenance here.")] = None
     figures: Annotated[Path | None, typer.Option(help="Draw the study's figures into this folder (SVG, PNG).")] = None
+    width: Annotated[
+        Literal["column", "page"] | None,
+        typer.Option(help="Figures for a paper: 3.5 or 7.16 inches wide, without heading (SVG, PDF)."),
+    ] = None
     as_json: AsJson = False
 
     def check(self, *, inputs: list[str]) -> None:
         """Refuse places that cannot be written, before any work is done."""
         from calibrant.report.render import check_format
 
+        if self.width is not None and self.figures is None:
+            raise InputError("--figures FOLDER beside --width", "none", "add it, or leave --width out")
         check_outputs(self.report, self.record, folder=self.figures, inputs=inputs)
         if self.record is not None:
             check_suffix(self.record, (".json",), what="a record")
@@ -630,6 +636,8 @@ def show(
         calibrant study show digits
 
         calibrant study show wang-table1 --columns all --figures figures
+
+        calibrant study show sst --figures figures --width column
     """
     from calibrant._core.check import check_choice
     from calibrant.study import Store
@@ -803,7 +811,8 @@ def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
     sentences = sentences_of(chosen, lines, verdicts)
     drawn = drawings(chosen, measured, kept) if report is not None or figures is not None else []
     if figures is not None:
-        write_study_figures(drawn, figures)
+        written = write_study_figures(drawn, figures, width=outputs.width)
+        typer.echo(f"{len(written) or 'no'} figures of {chosen.name} are written to {figures}", err=True)
     if report is not None:
         first = [
             Model(f"{m.setting} · {m.objective}", m.before, m.after, "TemperatureScaling")

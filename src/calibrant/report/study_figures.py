@@ -4,7 +4,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from calibrant._core.check import check_sequence, refuse, shown
 from calibrant._core.paths import check_folder
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZE = (3.5, 2.9)  # inches of a panel
+Width: TypeAlias = Literal["column", "page"] | None
+# inches across, and the most panels beside each other, of a column and a page of two columns (IEEE; others are within 4 %)
+PUBLISHED = {"column": (3.5, 1), "page": (7.16, 3)}
 SHADES = ("#0b3c66", "#3f8fd0", "#b9d7f0", "#c2410c")  # early, later, last; orange for never
 BAND = 0.15  # opacity
 LETTERS = 11  # characters of a heading per inch
@@ -55,33 +58,37 @@ def draw_study_panel(panel: Panel, ax: "Axes") -> "Figure":
     return cast("Figure", ax.figure)
 
 
-def study_figure(drawing: Drawing) -> "Figure":
+def study_figure(drawing: Drawing, *, width: Width = None) -> "Figure":
     """Return a new figure with all panels of ``drawing``, with one legend below if all panels share it.
 
     Args:
         drawing: From ``study.figures.drawings``.
+        width: As wide as a journal's column or page, without the heading, which the caption replaces; None is for a screen.
     """
     from matplotlib.figure import Figure
 
-    # half an inch for the heading and .15 for each row's titles
-    rows = math.ceil(len(drawing.panels) / drawing.columns)
-    width, height = SIZE
-    size = (width * drawing.columns, (height + 0.15) * rows + 0.5)
-    figure = Figure(figsize=size, layout="constrained", facecolor="white")
-    figure.suptitle(textwrap.fill(drawing.title, round(LETTERS * size[0])), fontsize=11, color=LIGHT.ink)
-    axes = [figure.add_subplot(rows, drawing.columns, place + 1) for place in range(len(drawing.panels))]
+    columns = drawing.columns if width is None else min(len(drawing.panels), PUBLISHED[width][1])
+    across = SIZE[0] * columns if width is None else PUBLISHED[width][0]
+    rows = math.ceil(len(drawing.panels) / columns)
+    # half an inch for the heading or the legend and .15 for each row's titles; a single panel of a page is no taller than two
+    height = min(across / columns, SIZE[0]) * SIZE[1] / SIZE[0] + 0.15
+    figure = Figure(figsize=(across, height * rows + 0.5), layout="constrained", facecolor="white")
+    if width is None:
+        figure.suptitle(textwrap.fill(drawing.title, round(LETTERS * across)), fontsize=11, color=LIGHT.ink)
+    axes = [figure.add_subplot(rows, columns, place + 1) for place in range(len(drawing.panels))]
     for panel, ax in zip(drawing.panels, axes, strict=True):
         draw_study_panel(panel, ax)
     _legends(drawing.panels, axes, figure)
     return figure
 
 
-def write_study_figures(drawn: Sequence[Drawing], folder: Path) -> list[Path]:
-    """Write each figure as SVG and PNG, with reproducible bytes.
+def write_study_figures(drawn: Sequence[Drawing], folder: Path, *, width: Width = None) -> list[Path]:
+    """Write each figure as SVG and PNG, or for publication as SVG and PDF, with reproducible bytes.
 
     Args:
         drawn: From ``study.figures.drawings``.
         folder: Made if it does not exist.
+        width: As of ``study_figure``.
 
     Returns:
         The files.
@@ -89,7 +96,8 @@ def write_study_figures(drawn: Sequence[Drawing], folder: Path) -> list[Path]:
     _check_drawings(drawn)
     place = check_folder(folder)
     place.mkdir(parents=True, exist_ok=True)
-    return [path for x in drawn for path in write_figure(study_figure(x), place / x.name, dpi=140)]
+    figures = [(study_figure(x, width=width), place / x.name) for x in drawn]
+    return [path for figure, stem in figures for path in write_figure(figure, stem, dpi=140, vector=width is not None)]
 
 
 def study_pictures(drawn: Sequence[Drawing]) -> list[tuple[str, str]]:

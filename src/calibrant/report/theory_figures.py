@@ -95,14 +95,14 @@ def page(figures: Sequence[FigureNumbers]) -> str:
     return "\n".join(parts)
 
 
-def write_figure(figure: "Figure", stem: Path, *, dpi: int) -> list[Path]:
-    """Write a figure as SVG and PNG, with reproducible bytes, and return both files."""
+def write_figure(figure: "Figure", stem: Path, *, dpi: int, vector: bool = False) -> list[Path]:
+    """Write a figure as SVG and PNG, or ``vector`` as SVG and PDF, with reproducible bytes, and return both files."""
     # in this order, for equal bytes: the first drawing shifts square axes slightly
-    svg, png = svg_of(figure).encode(), io.BytesIO()
-    figure.savefig(png, format="png", dpi=dpi, metadata={"Software": None})
-    return [
-        write_bytes(stem.parent / f"{stem.name}.{suffix}", x) for suffix, x in (("svg", svg), ("png", png.getvalue()))
-    ]
+    svg, other = svg_of(figure).encode(), io.BytesIO()
+    suffix, dated = ("pdf", "CreationDate") if vector else ("png", "Software")
+    figure.savefig(other, format=suffix, dpi=dpi, metadata={dated: None})
+    contents = {"svg": svg, suffix: other.getvalue()}
+    return [write_bytes(stem.parent / f"{stem.name}.{ending}", content) for ending, content in contents.items()]
 
 
 def svg_of(figure: "Figure") -> str:
