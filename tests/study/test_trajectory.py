@@ -8,6 +8,7 @@ import torch
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.study.measures import Fits
 from calibrant.study.trajectory import (
     LearnedEpochs,
     describe,
@@ -36,6 +37,23 @@ def test_learned_epochs_of_a_history_are_those_seen_epoch_by_epoch() -> None:
         learned.see(correct, epoch=epoch)
     assert torch.equal(learned_epoch(history.T), learned.since)
     assert learned_epoch([True]).item() == 1
+
+
+@pytest.mark.parametrize(
+    ("epochs", "gap"),
+    [
+        ([1, 2, 3, 9], 1.0 - 7.0),  # early: up to epoch 3
+        ([10, 10, 20, 0], 0.5 - (2 + 7) / 2),  # looked at every 10 epochs: early are those right at the first look
+        ([10, 10, 10, 10], math.nan),
+        ([0, 0, 0, 0], math.nan),
+    ],
+)
+def test_the_logits_of_samples_learned_early_are_compared_with_those_of_the_others(
+    epochs: list[int], gap: float
+) -> None:
+    learned = [(torch.tensor(epochs), torch.tensor([0.0, 1.0, 2.0, 7.0]))]
+    found = Fits([], [], learned=lambda: learned).value("logit_gap")
+    assert found == pytest.approx(gap, nan_ok=True)
 
 
 @pytest.mark.parametrize("correct", [None, "ab", [], [[]], [0.5], [2], True])

@@ -293,8 +293,10 @@ def _line(rows: Predictions, which: str) -> float:
 
 def _logit_gap(epochs: Tensor, logits: Tensor) -> float:
     """Return the mean largest logit of samples right since the first third of the epochs, less that of those right later or never."""
-    # 0 stands for never learned, which counts as late
-    early = (epochs > 0) & (epochs <= max(1, int(epochs.max()) // 3))
+    # 0 stands for never learned, which counts as late; a training is looked at every few epochs, at first perhaps after a third
+    learned = epochs > 0
+    first = int(torch.where(learned, epochs, epochs.max()).min())
+    early = learned & (epochs <= max(first, int(epochs.max()) // 3))
     return float(logits[early].mean() - logits[~early].mean())
 
 
