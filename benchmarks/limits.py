@@ -26,7 +26,7 @@ from benchmarks.records import Store
 from calibrant import BinaryPairs, Predictions, losses
 from calibrant.binning import EqualMass
 from calibrant.calibrators import TemperatureScaling
-from calibrant.calibrators.focal.log_temperature import Rows
+from calibrant.calibrators.focal.temperature import Rows
 from calibrant.metrics import ECE, NLL, Brier, ClasswiseECE, SmoothECE
 
 ROUNDS = 7

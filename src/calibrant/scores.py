@@ -23,9 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.calls import PublicCalls
 from calibrant._core.check import check_number
-from calibrant._core.constraints import Fits, Kind, NonNegative
+from calibrant._core.constraints import Fits, Kind, NonNegative, PublicCalls
 from calibrant._core.numerics import log1mexp, log_of_underflow
 from calibrant.errors import RangeError
 

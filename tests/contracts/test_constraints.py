@@ -10,8 +10,17 @@ import pytest
 import torch
 from tests.contracts import hostile
 
-from calibrant._core.calls import PublicCalls
-from calibrant._core.constraints import Count, Level, NonNegative, Number, Plan, Share, checked, constraint_of
+from calibrant._core.constraints import (
+    Count,
+    Level,
+    NonNegative,
+    Number,
+    Plan,
+    PublicCalls,
+    Share,
+    checked,
+    constraint_of,
+)
 from calibrant.errors import InputError
 
 Declared = tuple[str, Callable[..., Any], inspect.Signature, Plan]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from calibrant import Predictions
-from calibrant._kernels import cpu, threads
+from calibrant._kernels import cpu
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators.one_vs_rest.maps import FeatureChunk, line, logistic_sums
@@ -331,7 +331,7 @@ def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
         return [rows.top, rows.best, rows.others, *bins, scores, moments]
 
     alone = everything()
-    monkeypatch.setattr(threads, "worker_count", lambda entries: 3)
+    monkeypatch.setattr(cpu, "worker_count", lambda entries: 3)
     assert all(torch.equal(a, b) for a, b in zip(alone, everything(), strict=True))
 
 
@@ -372,21 +372,21 @@ def test_metrics_of_many_rows_of_many_classes_are_those_of_float64(rows: int, cl
 
 
 def test_small_work_runs_on_one_thread() -> None:
-    assert threads.worker_count(1422 * 6) == 1
-    assert threads.worker_count(1 << 30) == torch.get_num_threads()
+    assert cpu.worker_count(1422 * 6) == 1
+    assert cpu.worker_count(1 << 30) == torch.get_num_threads()
 
 
 def test_a_small_task_runs_on_one_thread_and_restores_the_setting() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        with threads.one_thread_if_small(1422 * 6):
+        with cpu.one_thread_if_small(1422 * 6):
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 3
-        with pytest.raises(InterruptedError), threads.one_thread_if_small(10):
+        with pytest.raises(InterruptedError), cpu.one_thread_if_small(10):
             raise InterruptedError
         assert torch.get_num_threads() == 3
-        with threads.one_thread_if_small(1 << 20):
+        with cpu.one_thread_if_small(1 << 20):
             assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
@@ -398,7 +398,7 @@ def _in_a_child(results: "multiprocessing.Queue[float]") -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_the_loops_run_after_a_fork_and_from_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "worker_count", lambda entries: 2)
+    monkeypatch.setattr(cpu, "worker_count", lambda entries: 2)
     data = hostile(500, 10), torch.arange(500) % 10
     here = ECE()(Predictions.from_logits(*data))
     context = multiprocessing.get_context("fork")

@@ -56,7 +56,7 @@ SUMS = """
 import math, torch
 from calibrant._kernels import cuda
 from calibrant.binning import EqualWidth
-from calibrant.calibrators.focal.log_temperature import Rows
+from calibrant.calibrators.focal.temperature import Rows
 
 cuda._LANES = 32
 generator = torch.Generator().manual_seed(0)

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.calls import PublicCalls
 from calibrant._core.check import refuse, shown
-from calibrant._core.constraints import Bins, Fits
+from calibrant._core.constraints import Bins, Fits, PublicCalls
 from calibrant._kernels import cpu, cuda
 from calibrant.binning.table import BinTable
 from calibrant.errors import InputError

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from calibrant._core.calls import PublicCalls
 from calibrant._core.check import refuse
+from calibrant._core.constraints import PublicCalls
 from calibrant._core.numerics import row_chunks
 from calibrant.errors import InputError
 

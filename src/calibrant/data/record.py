@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.calls import PublicCalls
 from calibrant._core.check import (
     ADD_LABELS,
     as_array,
@@ -30,7 +29,7 @@ from calibrant._core.check import (
     refuse,
     shown,
 )
-from calibrant._core.constraints import LARGEST, Integer, takes
+from calibrant._core.constraints import LARGEST, Integer, PublicCalls, takes
 from calibrant._core.notebook import to_html
 from calibrant.data.frames import Frame
 from calibrant.errors import Remedy

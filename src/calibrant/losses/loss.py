@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core import config
-from calibrant._core.calls import PublicCalls
 from calibrant._core.check import check_number, refuse, shown
-from calibrant._core.constraints import NonNegative
+from calibrant._core.constraints import NonNegative, PublicCalls
 from calibrant._objective.batch import (
     Batch,
     ClassWeight,

@@ -7,8 +7,8 @@ from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from calibrant._core.calls import PublicCalls
 from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import PublicCalls
 from calibrant.binning import EqualMass, MassSketch
 from calibrant.data.checks import Data, Rows
 

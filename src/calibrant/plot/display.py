@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, cast
 
 import numpy as np
 
-from calibrant._core.calls import PublicCalls
 from calibrant._core.check import as_array, refuse, shown
-from calibrant._core.constraints import Count, takes
+from calibrant._core.constraints import Count, PublicCalls, takes
 from calibrant.binning import Binning, EqualWidth
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import CalibrantError, InputError

@@ -8,9 +8,8 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import torch
 from torch import nn
 
-from calibrant._core.calls import PublicCalls
 from calibrant._core.check import check_sequence, refuse, shown
-from calibrant._core.constraints import Kind, Text
+from calibrant._core.constraints import Kind, PublicCalls, Text
 from calibrant._core.notebook import to_html
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.checks import Data

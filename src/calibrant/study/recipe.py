@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from calibrant._core.arguments import check_mapping
-from calibrant._core.calls import PublicCalls
 from calibrant._core.check import refuse, shown
 from calibrant._core.config import to_plain
 from calibrant._core.constraints import (
@@ -21,6 +20,7 @@ from calibrant._core.constraints import (
     NonNegative,
     Number,
     Positive,
+    PublicCalls,
     Seed,
     Text,
 )

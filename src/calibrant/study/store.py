@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 import torch
 
-from calibrant._core.calls import PublicCalls
-from calibrant._core.constraints import Kind
+from calibrant._core.constraints import Kind, PublicCalls
 from calibrant._core.files import read_arrays, read_text, reason_of, write_arrays
 from calibrant._core.paths import as_path, atomic_write
 from calibrant.data.predictions import Predictions

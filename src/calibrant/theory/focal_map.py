@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.calls import PublicCalls
 from calibrant._core.check import refuse
-from calibrant._core.constraints import Fits, Number, checked
+from calibrant._core.constraints import Fits, Number, PublicCalls, checked
 from calibrant._core.numerics import increasing_root
 from calibrant._objective.log_pairs import (
     ClassLogits,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import TemperatureScaling
-from calibrant.calibrators.focal.log_temperature import fit_log_temperature
+from calibrant.calibrators.focal.temperature import fit_log_temperature
 from calibrant.errors import BoundWarning, CalibrantWarning, InputError
 from calibrant.rows import MemoryRows
 

@@ -13,7 +13,7 @@ from calibrant._core.constraints import NonNegative, Positive
 from calibrant._core.minimise import Loss, at_least, minimise
 from calibrant.calibrators.base.calibrator import Certified, Tempered
 from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
-from calibrant.calibrators.focal.log_temperature import fit_temperature, mix_with_uniform
+from calibrant.calibrators.focal.temperature import fit_temperature, mix_with_uniform
 from calibrant.rows import Chunk, RowSource
 
 __all__ = [

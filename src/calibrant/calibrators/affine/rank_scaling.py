@@ -12,7 +12,7 @@ from calibrant._core.numerics import sort_down
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
-from calibrant.calibrators.focal.log_temperature import fit_temperature
+from calibrant.calibrators.focal.temperature import fit_temperature
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["RankScaling"]

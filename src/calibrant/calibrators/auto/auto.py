@@ -42,7 +42,7 @@ from calibrant.calibrators.features.boosted_scaling import BoostedScaling
 from calibrant.calibrators.features.columns import NamesOrAll, names_of
 from calibrant.calibrators.features.group_scaling import GroupScaling
 from calibrant.calibrators.focal.focal_temperature import FocalTemperatureScaling
-from calibrant.calibrators.focal.log_temperature import fit_log_temperature, narrowed
+from calibrant.calibrators.focal.temperature import fit_log_temperature, narrowed
 from calibrant.calibrators.focal.temperature_mixture import EnsembleTemperatureScaling
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic
 from calibrant.calibrators.one_vs_rest.maps import (

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from calibrant._core import config as _plain
 from calibrant._core.arguments import check_linear
-from calibrant._core.calls import PublicCalls
 from calibrant._core.check import as_tensor, refuse
+from calibrant._core.constraints import PublicCalls
 from calibrant._core.notebook import to_html
-from calibrant._kernels.threads import one_thread_if_small
+from calibrant._kernels.cpu import one_thread_if_small
 from calibrant.data.leakage import WHOLE, hash_rows, joined, part_of, sketch_of_hashes, sketch_of_part
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import Predictions

@@ -26,7 +26,7 @@ from calibrant.calibrators.features.columns import (
     names_of,
     to_buffer,
 )
-from calibrant.calibrators.focal.log_temperature import fit_temperature
+from calibrant.calibrators.focal.temperature import fit_temperature
 from calibrant.data.record import Features
 from calibrant.rows import Chunk, RowSource
 

@@ -14,7 +14,7 @@ from calibrant.binning import AnyBinning
 from calibrant.calibrators.base.calibrator import Calibrator, Tempered
 from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
 from calibrant.calibrators.focal.focal_search import PRESETS, Best, Grid, Search, resolve, search_of
-from calibrant.calibrators.focal.log_temperature import (
+from calibrant.calibrators.focal.temperature import (
     T_HIGH,
     T_LOW,
     fit_log_temperature,

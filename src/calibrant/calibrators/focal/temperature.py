@@ -1,26 +1,51 @@
-"""Temperature scaling: one number that softens or sharpens all logits."""
+"""Temperature scaling: one number that softens or sharpens all logits, the one of least log-loss unless a grid is asked for.
+
+The search is safeguarded Newton in log T, narrow arithmetic first, certified in float64.
+"""
 
 import math
-from typing import Literal, Self
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Positive
-from calibrant._core.numerics import scale_logits
+from calibrant._core.numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES, Root, increasing_root, scale_logits
+from calibrant._core.warn import warn_user
+from calibrant._kernels import cpu, cuda
 from calibrant.binning import AnyBinning
 from calibrant.calibrators.base.calibrator import Tempered
+from calibrant.calibrators.base.chunks import check_label_logits
 from calibrant.calibrators.focal.focal_search import PRESETS, Best, Grid, search_of
-from calibrant.calibrators.focal.log_temperature import (
-    Passes,
-    certified_root,
-    fit_log_temperature,
-    near_minimum,
-)
-from calibrant.rows import RowSource
+from calibrant.errors import BoundWarning, FitError
+from calibrant.rows import Chunk, MemoryRows, RowSource
 
 __all__ = ["TemperatureScaling"]
+
+T_LOW, T_HIGH = 1e-3, 1e3
+_TOLERANCE = 1e-7  # of log T at the last float64 step; convergence is quadratic, and 1e-4 is documented
+_ROUGH = 1e-3  # of log T; at this distance float32 sums still have the derivative's sign right
+_FLAT = 1e-20  # β at which all classes weigh the same, but for excluded ones, which weigh nothing
+_SAMPLE = 8192  # rows of a sample that gives the starting point
+
+
+class Passes(Protocol):
+    """Rows that a fit of one temperature passes over: in memory, on disk, or on many machines."""
+
+    @property
+    def mass(self) -> float:
+        """Sum of the weights."""
+
+    @property
+    def margin(self) -> float:
+        """Mean of z_y − max z."""
+
+    def moments(self, beta: float, dtype: torch.dtype) -> tuple[float, float]:
+        """Return the sums of mean and of variance of z − max z under softmax(βz), with exponentials in ``dtype``."""
 
 
 class TemperatureScaling(Tempered):
@@ -134,3 +159,250 @@ class TemperatureScaling(Tempered):
         """Return 1/T for every class, and zeros."""
         ones = torch.ones(int(self.classes), dtype=torch.float64, device=self.log_temperature.device)
         return ones * torch.exp(-self.log_temperature), torch.zeros_like(ones)
+
+
+def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | None = None) -> Root:
+    """Return the log T on [log 1e-3, log 1e3] at which the log-loss is least, with its derivative there.
+
+    The log-loss is convex in 1/T, so its derivative by log T has one change of sign. In memory a sample of the rows, then
+    all rows in float32, only choose where the float64 search starts; its bracket is its own.
+
+    Args:
+        rows: Checked rows.
+        start: log T to begin at.
+        prior: Standard deviation of a normal prior on log T, whose penalty (log T)² / (2 prior²) joins the summed
+            log-loss; None for none.
+
+    Raises:
+        InputError: If a label's logit is −inf, which makes the log-loss infinite at every T.
+        FitError: If the search did not end.
+    """
+    ready = rows.uncut.prepared(Rows.of_chunk)  # a pass cuts its chunks itself
+    data = TemperatureSums(ready, rows.mass)
+    pull = 0.0 if prior is None else 1 / (prior**2 * data.mass)
+    if isinstance(ready, MemoryRows):  # elsewhere a float32 pass costs as much as a float64 one
+        if rows.count >= 4 * _SAMPLE:
+            thin = ready.prepared(Rows.sample, rows.count // _SAMPLE)
+            mass = float(thin.total(Rows.mass_of))
+            start = near_minimum(TemperatureSums(thin, mass), start, pull) if mass > 0 else start
+        if rows.count * rows.classes >= 1 << 16:
+            start = near_minimum(data, start, pull)
+    return certified_root(data, start=start, pull=pull)
+
+
+@dataclass
+class TemperatureSums:
+    """The sums that a temperature fit asks for.
+
+    Args:
+        ready: A source of ``Rows``.
+        mass: Σ weights.
+    """
+
+    ready: RowSource
+    mass: float
+
+    @cached_property
+    def margin(self) -> float:
+        """Mean of z_y − max z."""
+        return float(self.ready.total(Rows.margin_sum)) / self.mass
+
+    def moments(self, beta: float, dtype: torch.dtype) -> tuple[float, float]:
+        """Return the sums of mean and of variance of z − max z under softmax(βz), with exponentials in ``dtype``."""
+        first, second = self.ready.total(Rows.moments_sum, beta, str(dtype).removeprefix("torch.")).tolist()
+        return first, second
+
+
+def certified_root(data: Passes, *, start: float, pull: float = 0.0) -> Root:
+    """Return the log T of least log-loss over ``data`` by float64 passes; a bound comes with a warning.
+
+    Args:
+        data: Rows to pass over.
+        start: log T to begin at.
+        pull: Second derivative of a quadratic prior on log T, a row's worth.
+
+    Raises:
+        FitError: If the search did not end.
+    """
+    try:
+        # if every label has the largest logit (margin 0), the log-loss decreases down to T = 0, soon by less than rounding,
+        # so there is no root to search for
+        root = _search(data, start, pull, torch.float64) if pull or data.margin < 0 else _separable(data)
+    except ArithmeticError as error:
+        raise FitError("the temperature search to end", f"{error}", "check the logits' range") from error
+    if root.bound is not None:
+        why = "every row is right" if root.bound == "low" else "the logits say no more than chance"
+        warn_user(
+            f"expected a finite best temperature, got none ({why}), so the bound {math.exp(root.x):g} was returned; "
+            "use more validation data",
+            BoundWarning,
+        )
+    # The step that ended the search was too short to need another pass: it is below 1e-7, and Newton squares that, so that the
+    # answer no longer depends on where the search began. The certificate stays the derivative where it was computed, an upper
+    # bound of that at the answer.
+    step = -root.value / root.slope if root.slope > 0 else 0.0
+    return replace(root, x=root.x + step) if root.bound is None and abs(step) <= _TOLERANCE else root
+
+
+def _separable(data: Passes) -> Root:
+    """Return the lower bound where every label has the largest logit of its row; T = 1 where all logits are equal."""
+    if data.moments(_FLAT, torch.float64)[0] != 0:  # the mean gap to the largest logit
+        return Root(math.log(T_LOW), 0.0, 0.0, 1, "low")
+    warn_user(
+        "expected logits that differ within a row, got rows of equal ones, to which every temperature is the same, so "
+        "1 was returned; check the model's outputs",
+        BoundWarning,
+    )
+    return Root(0.0, 0.0, 0.0, 1, None)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Logits with what a pass over them needs beside them; ``masked`` says that a class is excluded somewhere by −inf."""
+
+    logits: Tensor
+    labels: Tensor
+    weight: Tensor | None
+    masked: bool
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Self:
+        """Return the rows of ``logits`` (N, K) with ``labels`` (N,) and ``weight`` (N,), or 1 each."""
+        return cls(logits, labels, weight, masked=bool(torch.isinf(logits.amin())))
+
+    @classmethod
+    def of_chunk(cls, chunk: Chunk) -> Self:
+        """Return the rows of a chunk.
+
+        Raises:
+            InputError: If a label's logit is −inf.
+        """
+        found = cls.of(chunk.logits, chunk.labels, chunk.weight)
+        if found.masked:
+            check_label_logits(chunk)
+        return found
+
+    @cached_property
+    def top(self) -> Tensor:
+        """(N, 1): the largest logit of each row."""
+        return self.logits.amax(dim=1, keepdim=True)
+
+    @property
+    def count(self) -> int:
+        return int(self.logits.shape[0])
+
+    def mass_of(self) -> Tensor:
+        """Return Σ weights."""
+        one = torch.tensor(float(self.count), dtype=torch.float64)
+        return one if self.weight is None else self.weight.sum().cpu()
+
+    def margin_sum(self) -> Tensor:
+        """Return Σ w (z_y − max z)."""
+        if cpu.serves(self.logits) and not cpu.wide(self.logits):
+            return torch.tensor(cpu.margin_sum(self.logits, self.labels, self.weight), dtype=torch.float64)
+        below = self.logits.gather(1, self.labels[:, None])[:, 0].double() - self.top[:, 0].double()
+        return (below if self.weight is None else below * self.weight).sum()
+
+    def sample(self, step: int) -> "Rows | None":
+        """Return every ``step``-th row."""
+        take = slice(None, None, step)
+        weight = None if self.weight is None else self.weight[take]
+        return Rows(self.logits[take], self.labels[take], weight, self.masked)
+
+    def moments_sum(self, beta: float, dtype: str) -> Tensor:
+        """Return the sums of mean and variance of z − max z under softmax(βz), (2,)."""
+        return torch.tensor(self.moments(beta, getattr(torch, dtype)), dtype=torch.float64)
+
+    def chunks(self, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Yield z − max z (rows, K) in ``dtype``, finite, with the weights, in blocks that stay in the cache."""
+        block = CHUNK_BYTES if self.logits.device.type == "cpu" else DEVICE_CHUNK_BYTES
+        step = max(1, block // (self.logits.shape[1] * dtype.itemsize))
+        for i in range(0, self.count, step):
+            rows = slice(i, i + step)
+            if self.logits.dtype.itemsize < dtype.itemsize:
+                d = self.logits[rows].to(dtype).sub_(self.top[rows].to(dtype))
+            else:  # subtract first: float64 logits may lie beyond float32's range
+                d = (self.logits[rows] - self.top[rows]).to(dtype)
+            if self.masked:
+                d = d.clamp_min(-1e30)  # exp of it is 0, and 0 times it is not NaN
+            yield d, None if self.weight is None else self.weight[rows]
+
+    def moments(self, beta: float, dtype: torch.dtype) -> tuple[float, float]:
+        """Return the sums of mean and variance of z − max z under softmax(βz)."""
+        if self.logits.is_cuda and cuda.available():
+            both = cuda.row_moments(self.logits, self.top, beta, dtype)
+            first, second = (both.sum(dim=1) if self.weight is None else both @ self.weight).tolist()
+            return first, second
+        if cpu.serves(self.logits):
+            top = self.top[:, 0] if cpu.wide(self.logits) else None
+            return cpu.temperature_moments(self.logits, top, self.weight, beta, dtype)
+        sums = torch.zeros(2, dtype=torch.float64, device=self.logits.device)
+        for d, w in self.chunks(dtype):
+            e = (d * beta).exp_()
+            norm = e.sum(dim=1).double()
+            mean = e.mul_(d).sum(dim=1).double() / norm
+            spread = e.mul_(d).sum(dim=1).double() / norm - mean**2
+            if w is not None:
+                mean, spread = mean * w, spread * w
+            sums[0] += mean.sum()
+            sums[1] += spread.sum()
+        first, second = sums.tolist()
+        return first, second
+
+
+def near_minimum(data: Passes, start: float, pull: float) -> float:
+    """Return about where the optimum is, by float32 arithmetic; ``start`` if that fails."""
+    if data.margin == 0:
+        return start
+    try:
+        root = _search(data, start, pull, torch.float32)
+    except ArithmeticError:
+        return start
+    step = -root.value / root.slope if root.slope > 0 else 0.0
+    return root.x + min(max(step, -_ROUGH), _ROUGH)
+
+
+def _search(data: Passes, start: float, pull: float, dtype: torch.dtype) -> Root:
+    margin, mass = data.margin, data.mass
+
+    def slope(t: float) -> tuple[float, float]:
+        """Return first and second derivative of the mean log-loss by log T, at log T = t."""
+        beta = math.exp(-t)
+        first, second = (moment / mass for moment in data.moments(beta, dtype))
+        by_beta = first - margin
+        return -beta * by_beta + pull * t, beta * by_beta + beta**2 * second + pull
+
+    return increasing_root(
+        slope,
+        low=math.log(T_LOW),
+        high=math.log(T_HIGH),
+        start=start,
+        tolerance=_TOLERANCE if dtype == torch.float64 else _ROUGH,
+    )
+
+
+# Temperature as a first step of other methods: the plain optimum, or one held near 1 by a weak prior.
+
+
+def fit_temperature(rows: RowSource, prior: float | None) -> float:
+    """Return the T that minimises log-loss, or its sum plus (log T)² / (2 · prior²).
+
+    Raises:
+        InputError: If a true class is excluded by −inf.
+        FitError: If the search did not end.
+    """
+    return math.exp(fit_log_temperature(rows, prior=prior).x)
+
+
+def narrowed(log_p: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return ``log_p`` (N, K) in ``dtype``; where digits are lost, less each row's largest, which so stays alone at 0.
+
+    Rounding log-probabilities of thousands of classes would make ties, and with them other decisions.
+    """
+    return log_p if log_p.dtype == dtype else (log_p - log_p.amax(dim=1, keepdim=True)).to(dtype)
+
+
+def mix_with_uniform(log_p: Tensor, share: Tensor | float) -> Tensor:
+    """Return log((1 − share) · p + share / K) of ``log_p`` (N, K), finite wherever share > 0."""
+    share = torch.as_tensor(share, dtype=log_p.dtype, device=log_p.device)
+    return torch.logaddexp(torch.log1p(-share) + log_p, (share / log_p.shape[1]).log().expand_as(log_p))

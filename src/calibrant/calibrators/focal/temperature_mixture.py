@@ -12,7 +12,7 @@ from calibrant._core.minimise import Loss, by_exponent, minimise
 from calibrant.calibrators.base.calibrator import Tempered
 from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
-from calibrant.calibrators.focal.log_temperature import fit_temperature, mix_with_uniform, narrowed
+from calibrant.calibrators.focal.temperature import fit_temperature, mix_with_uniform, narrowed
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["EnsembleTemperatureScaling", "TemperatureMixture"]

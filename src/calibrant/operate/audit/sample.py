@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._core.calls import PublicCalls
 from calibrant._core.check import as_tensor, check_count, check_kind, check_text, refuse, shown
-from calibrant._core.constraints import Count, Seed, Text, checked
+from calibrant._core.constraints import Count, PublicCalls, Seed, Text, checked
 from calibrant._core.files import read_text
 from calibrant._core.paths import atomic_write
 from calibrant._core.paths import shown as place_shown

@@ -11,9 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant._core.calls import PublicCalls
 from calibrant._core.check import check_choice, refuse
-from calibrant._core.constraints import Fits, Integer
+from calibrant._core.constraints import Fits, Integer, PublicCalls
 from calibrant._core.paths import as_path, shown
 from calibrant.errors import FileFormatError, InputError
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.calls import PublicCalls
-from calibrant._core.constraints import NonNegative, Real
+from calibrant._core.constraints import NonNegative, PublicCalls, Real
 from calibrant.errors import FileFormatError, InputError
 from calibrant.study._checks import Size
 from calibrant.study.data._split import Split, TensorSplit
