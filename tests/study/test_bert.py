@@ -7,9 +7,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from tests.study.test_train import finish
 
 from calibrant.errors import CalibrantError, FileFormatError, InputError
-from calibrant.study import Training, training
+from calibrant.study import Training
 from calibrant.study.data import load_fold
 from calibrant.study.models import BertClassifier
 from calibrant.study.recipe import Recipe
@@ -100,13 +101,7 @@ def test_a_whole_training_learns_from_kept_weights(tmp_path: Path, tokenizer: st
     plan = Training(epochs=12, batch=8, optimizer="adamw", lr=5e-3)
     model = {"type": "BertClassifier", "weights": str(weights), "dropout": 0.0}
     recipe = Recipe(data, model, {"type": "CrossEntropyLoss"}, plan)
-    run = training(recipe, accelerator="cpu")
-    while True:
-        try:
-            next(run)
-        except StopIteration as end:
-            outcome = end.value
-            break
+    outcome = finish(recipe)
     assert outcome.trajectory[-1]["train"]["error"] == 0
     assert outcome.test.correct.tolist() == [True, True]
     moved = Recipe(

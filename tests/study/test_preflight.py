@@ -30,6 +30,14 @@ TYPOS = [
 ]
 
 BROKEN = [
+    ("epochs = 3", "epoch = 3", "expected epochs, batch, .* got epoch"),
+    ("batch = 10", 'batch = "10"', "expected int for batch of training of 'CE', got '10'"),
+    ("seeds = [0, 1]", "seeds = []", "expected at least one entry in seeds"),
+    ("seeds = [0, 1]", "seeds = [0.5]", "expected int for seeds"),
+    ('loss = { type = "CrossEntropyLoss" }', "", "expected an objective without a loss to be one of"),
+    ("epochs = 3", 'epochs = 3, optimizer = "sdg"', "expected optimizer to be one of"),
+    ('title = "t"', "title = 3", "expected str for title"),
+    ("folds = 2", "folds = 0", "expected at least one training"),
     ("seeds = [0, 1]", "seeds = [0, 0]", "expected each of seeds once, got 0 twice"),
     ("seeds = [0, 1]", "seeds = [-1]", "expected each of seeds as an integer ≥ 0, got -1"),
     ("seeds = [0, 1]", "seeds = [9223372036854775808]", "expected each of seeds as an integer of at most"),

@@ -4,27 +4,17 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import needs
+from tests.study.test_train import finish
 
 from calibrant.metrics import ood_auroc
 from calibrant.study import Training
 from calibrant.study.data import load_fold
 from calibrant.study.recipe import Recipe
-from calibrant.study.train import Outcome, training
 
 pytestmark = needs("lightning", "datasets")
 
 MODEL = {"type": "ThinResNet", "depth": 8, "widths": [4, 8, 16], "stride": 2}
 PLAN = Training(epochs=1, batch=64, lr=0.05, momentum=0.9)
-
-
-def trained(recipe: Recipe) -> Outcome:
-    """Return the outcome of a whole training."""
-    run = training(recipe, accelerator="cpu")
-    while True:
-        try:
-            next(run)
-        except StopIteration as end:
-            return end.value
 
 
 @pytest.mark.slow
@@ -36,7 +26,7 @@ def test_a_cell_of_cifar_100_is_trained_from_the_hubs_layout(data: Path) -> None
     fold = load_fold(table)
     assert fold.sizes["classes"] == 100
     assert len(set(fold.test.labels.tolist())) > 80
-    outcome = trained(Recipe(table, MODEL, {"type": "FocalLoss", "gamma": 3.0}, PLAN))
+    outcome = finish(Recipe(table, MODEL, {"type": "FocalLoss", "gamma": 3.0}, PLAN))
     assert outcome.test.logits.shape == (300, 100)
 
 
@@ -46,6 +36,6 @@ def test_cifar_100_is_outside_of_cifar_10(data: Path) -> None:
         pytest.skip("no CIFAR-10 and CIFAR-100 in the real data")
     table = {"name": "cifar10", "folder": str(data / "cifar10"), "train": 300, "validation": 200, "test": 300,
             "augment": False, "ood": [{"name": "cifar100", "test": 300}, "gaussian-noise"]}  # fmt: skip
-    outcome = trained(Recipe(table, MODEL, {"type": "AdaFocalLoss"}, PLAN))
+    outcome = finish(Recipe(table, MODEL, {"type": "AdaFocalLoss"}, PLAN))
     assert outcome.ood["cifar100"].logits.shape == (300, 10)
     assert 0.2 < ood_auroc(outcome.test, outcome.ood["cifar100"]) < 0.95

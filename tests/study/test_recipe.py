@@ -94,25 +94,6 @@ def test_a_scale_is_laid_over_the_study(tmp_path: Path) -> None:
         load_study(path, scale="gpu")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("epochs = 3", "epoch = 3", "expected epochs, batch, .* got epoch"),
-        ("batch = 10", 'batch = "10"', "expected int for batch of training of 'CE', got '10'"),
-        ("seeds = [0, 1]", "seeds = []", "expected at least one entry in seeds"),
-        ("seeds = [0, 1]", "seeds = [0.5]", "expected int for seeds"),
-        ('loss = { type = "CrossEntropyLoss" }', "", "expected an objective without a loss to be one of"),
-        ("epochs = 3", 'epochs = 3, optimizer = "sdg"', "expected optimizer to be one of"),
-        ('title = "t"', "title = 3", "expected str for title"),
-        ("folds = 2", "folds = 0", "expected at least one training"),
-    ],
-)
-def test_a_broken_recipe_is_named_with_its_place(tmp_path: Path, old: str, new: str, said: str) -> None:
-    assert old in SMALL
-    with pytest.raises(InputError, match=said):
-        load_study(write(tmp_path, SMALL.replace(old, new, 1)))
-
-
 def test_a_claim_about_an_unknown_objective_is_refused(tmp_path: Path) -> None:
     claim = '[[claims]]\ntext = "x"\nsource = "y"\nmeasure = "ece"\nfalls = ["CE", "G"]\n'
     with pytest.raises(InputError, match=r"expected an objective .* got 'G'"):
