@@ -8,6 +8,7 @@
     python -m benchmarks.use canonical --draws 100 --record docs/results/use.json
     python -m benchmarks.use costs --draws 200 --record docs/results/use.json               # size and power of the tests of costs
     python -m benchmarks.use realised --data ../shared/data --record docs/results/use.json  # costs= beside the plain pool
+    python -m benchmarks.use absent --draws 10 --data ../shared/data --record docs/results/use.json  # classes without a row
     python -m benchmarks.use picture --record docs/results/use.json                         # docs/images/keep.svg
 
 Real sets are fitted on their whole validation split and evaluated on up to 5,000 test rows. Every part replaces its own record only.
@@ -41,6 +42,7 @@ from calibrant.calibrators import (
     EnsembleTemperatureScaling,
     FocalTemperatureScaling,
     GroupScaling,
+    TemperatureScaling,
 )
 from calibrant.calibrators.auto import auto
 from calibrant.errors import CalibrantWarning
@@ -87,6 +89,7 @@ QUALITY = (
     "matrix_strength",
     "matrix_ridge",
     "by_chance",
+    "apart",
 )
 # when test rows of the half that did not choose the constants were looked at, and what was then changed: they are no fresh evidence for it
 LOOKS = (
@@ -94,6 +97,8 @@ LOOKS = (
     "2026-11-25, ones: news20-crossval, cifar10-vgg16, and cifar10-wideresnet16x4 of the other half",
     "2026-11-25: Constants.blurs added, by cross-fitted validation losses of these three and cifar10-densenet40",
     "2026-11-25, ones: all sets with ones, once, after that",
+    "2026-11-25: Constants.occurring and apart, by validation labels of all 44 sets, without test labels but for three of OODCV",
+    "2026-11-25, absent, keep: all sets, once, after that",
 )
 Split = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -333,6 +338,39 @@ def costs(draws: int) -> dict[str, Any]:
     return {"draws": draws, "rows": 2000, "cells": cells}
 
 
+def absent(draws: int, data: Path) -> dict[str, Any]:
+    """Return how the pool does on rows of all classes when it is fitted without 3 of 10 classes, and what it says of real absence.
+
+    Behind is the log-loss relative to a temperature's fitted on the same rows, less 1. ``kept`` counts the draws in which the classes
+    keep their odds; ``never`` are the sets with classes that have no row at all, in either split, and those of them that it learns.
+    """
+    behind: dict[str, list[float]] = {}
+    never: dict[str, bool] = {}
+    kept = 0
+    for name, (z, y, test, labels) in sets(data):
+        classes = z.shape[1]
+        if bool((torch.bincount(y, minlength=classes) == 0).any()):
+            # those of which fewer than three rows were expected keep their odds
+            never[name] = int(AutoCalibrator().fit(z, y).absent.sum()) < int(
+                (torch.bincount(y, minlength=classes) == 0).sum()
+            )
+        elif 5 <= classes <= MOST_CLASSES:
+            behind[name] = []
+            for seed in range(draws):
+                dropped = np.random.default_rng(seed).choice(classes, 3 * classes // 10, replace=False)
+                some = ~torch.isin(y, torch.from_numpy(dropped))
+                pool, temperature = (one.fit(z[some], y[some]) for one in (AutoCalibrator(), TemperatureScaling()))
+                kept += pool.absent.numel() > 0
+                own, other = (float(cross_entropy(one(test), labels)) for one in (pool, temperature))
+                behind[name].append(own / other - 1)
+            print(name, [f"{one:+.2%}" for one in behind[name]], flush=True)
+    every = [one for row in behind.values() for one in row]
+    return {
+        "draws": len(every), "kept": kept, "within": sum(one <= 0.01 for one in every), "median": float(np.median(every)),
+        "most": max(every), "never": len(never), "never_learned": sum(never.values()), "sets": behind,
+    }  # fmt: skip
+
+
 def realised(data: Path, tables: int = 5, rows: int = 1000) -> dict[str, Any]:
     """Return, by set, the cost on held-out rows of decisions by pools fitted for random costs, beside those of the plain pool.
 
@@ -491,7 +529,19 @@ def main() -> None:
     """Measure one part, print it, and write its record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "part", choices=("keep", "ones", "harm", "members", "canonical", "costs", "realised", "picture", "sensitivity")
+        "part",
+        choices=(
+            "keep",
+            "ones",
+            "harm",
+            "members",
+            "canonical",
+            "costs",
+            "realised",
+            "absent",
+            "picture",
+            "sensitivity",
+        ),
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--draws", type=int, default=20)
@@ -507,7 +557,12 @@ def main() -> None:
         return
     by_data = {"keep": keep, "ones": ones, "sensitivity": sensitivity, "realised": realised}
     by_data["members"] = partial(members, cache=options.cache)
-    by_draws = {"harm": partial(harm, cache=options.cache), "canonical": canonical, "costs": costs}
+    by_draws = {
+        "harm": partial(harm, cache=options.cache),
+        "canonical": canonical,
+        "costs": costs,
+        "absent": partial(absent, data=options.data),
+    }
     found = by_data[options.part](options.data) if options.part in by_data else by_draws[options.part](options.draws)
     if options.record:
         keep_part(options.record, options.part, found)

@@ -374,16 +374,23 @@ def test_exact_ones_are_as_good_as_the_best_clipping_and_stay_above_all_others()
 def test_classes_without_a_row_keep_their_odds_and_are_named() -> None:
     (z, y), (new, labels) = sample(1500, 6), sample(3000, 6, seed=1)
     z, y = z[y < 4], y[y < 4]
-    with pytest.warns(UsageWarning, match="got none of 4, 5: those that may be missing"):
-        fitted = AutoCalibrator(absent_classes="keep").fit(z, y)
+    with pytest.warns(UsageWarning, match="got none of 4, 5: they keep the model's odds; add"):
+        fitted = AutoCalibrator().fit(z, y)
     temperature = TemperatureScaling(prior=0.5).fit(z, y)
     assert loss(fitted(new), labels) < loss(temperature(new), labels) * 1.01
     torch.testing.assert_close(torch.softmax(fitted(new), 1)[:, 4:], torch.softmax(temperature(new), 1)[:, 4:])
+    # a letter that is no answer: the model gives it a share of every row and hardly ever decides for it
+    never = torch.cat([z[:, :4], z[:, :4].logsumexp(1, keepdim=True) - 1 + 0.1 * z[:, 4:]], dim=1)
     with pytest.warns(UsageWarning, match="got none of 4, 5: 4, 5 become as rare as the rows say; add"):
-        learned = AutoCalibrator().fit(z, y)
-    assert float(torch.softmax(learned(new), 1)[:, 4:].mean()) < 0.01
+        learned = AutoCalibrator().fit(never, y)
+    assert float(torch.softmax(learned(never), 1)[:, 4:].mean()) < 0.02
+    with pytest.warns(UsageWarning, match="they keep"):
+        kept = AutoCalibrator(absent_classes="keep").fit(never, y)
+    assert float(torch.softmax(kept(never), 1)[:, 4:].mean()) > 0.1
+    with pytest.warns(UsageWarning, match="4, 5 become as rare"):
+        assert AutoCalibrator(absent_classes="learn").fit(z, y).absent.numel() == 0
     few = sample(30, 40)  # some have no row by chance
-    with pytest.warns(UsageWarning, match="may be missing by chance"):
+    with pytest.warns(UsageWarning, match="they keep"):
         by_chance = AutoCalibrator().fit(*few)
     assert int(by_chance.absent.sum()) == 40 - len(few[1].unique())
 

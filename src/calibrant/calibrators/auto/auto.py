@@ -85,6 +85,9 @@ class Constants:
         matrix_strength: Of the structured matrix's ridge, relative to the published one.
         matrix_ridge: Of the matrix of raw logits, in rows.
         by_chance: Rows of a class that the model expects, below which it may have none by chance: 3 of them are missed once in twenty.
+        occurring: Classes with rows, from which on the wrong decisions for them say how many a class that occurs gets: one more
+            would be below them all, or two more both outside their range, once in five times.
+        apart: How far beyond the range of those, as a factor, a class must lie to be none that occurs.
         depths: Nats by which the classes beside an exact one may lie below where the largest confidence below 1 leaves them.
         blurs: What may be added to all probabilities where some are exactly 0: a producer that rounds says little of what is small.
         tail: Standard deviation of the shift of the log-odds of classes at probability 0.
@@ -111,6 +114,8 @@ class Constants:
     matrix_strength: float = 0.2
     matrix_ridge: float = 20.0
     by_chance: float = 3.0
+    occurring: int = 4
+    apart: float = 1.3
     depths: tuple[float, ...] = (3.0, 6.0, 9.0, 13.0, 18.0)
     blurs: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
     tail: float = 2.0
@@ -200,9 +205,12 @@ class AutoCalibrator(ByFeatures):
     probabilities if it lowers that further; the log-odds of all zeros together are then shifted to what the rows show. In rows
     with several classes above 0, one at 0 that was never the true one stays there.
 
-    Classes without a row in the fit, of which the model expects less than three rows, may be missing by chance: they keep the odds that
-    they have after one temperature, and what the pool learns is how the others share the rest. Others become as rare as the rows
-    say, unless ``absent_classes="keep"`` says that the rows are not like those to come. A warning names them all.
+    Classes without a row in the fit keep the odds that they have after one temperature, and what the pool learns is how the
+    others share the rest: rows to come may hold them, as when a sample was drawn by class. They become as rare as the rows say
+    where the model's decisions say that they do not occur, such as letters of answers that no question offers: beside four classes
+    with rows or more, wrong decisions for them are on average rarer than for any of those, or for each of several rarer or more
+    frequent, by a factor of 1.3 in either case. Those of which it expects less than three rows keep their odds even then. A
+    warning names them all.
 
     Args:
         keep_argmax: The same as ``keep="argmax"``.
@@ -224,7 +232,7 @@ class AutoCalibrator(ByFeatures):
             too. All temperatures have a prior of 0.5 on log T.
         costs: (K, A) costs[true, action] of the decisions that the probabilities are for: the weights become those of least realised
             cost on the fifths left out, near the others, if these rows show surely that decisions are cheaper by them.
-        absent_classes: "learn", or "keep" where classes are missing from the rows that will be met: all such classes keep their odds.
+        absent_classes: "auto", as above; "keep": all keep their odds; "learn": all that chance does not explain become rare.
         features: Names of feature columns, or "all" for all that the rows have: ``GroupScaling`` (where all are categories) and
             ``BoostedScaling`` over them are tried too, and used where they are ahead of the best without features by two standard
             errors. None leaves features alone, for rows may have columns that must not decide, such as those of an audit.
@@ -276,7 +284,7 @@ class AutoCalibrator(ByFeatures):
         folds: Annotated[int, Integer(2)] = 5,
         candidates: Sequence[Calibrator | Mapping[str, Any]] | None = None,
         features: NamesOrAll | None = None,
-        absent_classes: Literal["learn", "keep"] = "learn",
+        absent_classes: Literal["auto", "keep", "learn"] = "auto",
         costs: Any = None,
     ) -> None:
         super().__init__()
@@ -415,7 +423,8 @@ class AutoCalibrator(ByFeatures):
 
     def _leave_out_absent(self, rows: RowSource) -> RowSource:
         """Set which classes keep their odds, and their temperature; return the rows without them."""
-        missing = rows.total(label_mass, rows.classes) == 0
+        mass = rows.total(label_mass, rows.classes)
+        missing = mass == 0
         self.absent = torch.empty(0, dtype=torch.float64, device=rows.device)
         self.absent_log_temperature = torch.zeros((), dtype=torch.float64, device=rows.device)
         if not bool(missing.any()):
@@ -423,12 +432,24 @@ class AutoCalibrator(ByFeatures):
         if float(rows.total(wrong_mass)) >= CONSTANTS.errors:
             self.absent_log_temperature += fit_log_temperature(rows, prior=CONSTANTS.prior).x
         expected = rows.total(_expected, self.absent_log_temperature)
-        kept = missing & ((expected < CONSTANTS.by_chance) | (self.absent_classes == "keep"))
+        keep = self.absent_classes == "keep" or (self.absent_classes == "auto" and self._may_occur(mass, rows))
+        kept = missing & ((expected < CONSTANTS.by_chance) | keep)
         _warn_absent(torch.nonzero(missing)[:, 0].tolist(), torch.nonzero(missing & ~kept)[:, 0].tolist())
         if not bool(kept.any()):
             return rows
         self.absent = kept.double()
         return rows.prepared(with_logits, without_absent, self.absent)
+
+    @staticmethod
+    def _may_occur(mass: Tensor, rows: RowSource) -> bool:
+        """Return whether classes without a row are decided for, in rows of others, about as often as those with rows are."""
+        rate = rows.total(_wrong_decisions, rows.classes) / (mass.sum() - mass)
+        seen, rate = rate[mass > 0], rate[mass == 0]
+        if len(seen) < CONSTANTS.occurring:
+            return True
+        least, most = seen.amin() / CONSTANTS.apart, seen.amax() * CONSTANTS.apart
+        strange = len(rate) > 1 and bool(((rate < least) | (rate > most)).all())
+        return not strange and bool(rate.mean() >= least)
 
     def _check_columns(self, rows: RowSource) -> None:
         """Refuse rows without the features that were asked for; a candidate that cannot be fitted would go unnoticed."""
@@ -631,6 +652,12 @@ def _depths(chunk: Chunk) -> Tensor:
     return torch.stack([math.log(log_p.shape[1] - 1) - log_rest.amin(), -least]).cpu()
 
 
+def _wrong_decisions(chunk: Chunk, classes: int) -> Tensor:
+    """Return the weight (K,) of the rows that are decided for each class and are another's."""
+    decided = chunk.logits.argmax(dim=1)
+    return torch.bincount(decided, chunk.weights * (decided != chunk.labels), minlength=classes)
+
+
 def _expected(chunk: Chunk, log_temperature: Tensor) -> Tensor:
     return chunk.weights @ torch.softmax(chunk.logits.double() * torch.exp(-log_temperature), dim=1)
 
@@ -641,10 +668,10 @@ def _warn_absent(missing: Sequence[int], learned: Sequence[int]) -> None:
         for one in (missing, learned)
     )
     rarer = [f"{some} become as rare as the rows say"] if learned else []
-    kept = ["those that may be missing by chance keep the model's odds"] if len(missing) > len(learned) else []
+    kept = [f"{'the others' if learned else 'they'} keep the model's odds"] if len(missing) > len(learned) else []
     warn_user(
         f"expected a row of every class, got none of {every}: {'; '.join(rarer + kept)}; add rows of them, or "
-        'pass absent_classes="keep" if rows to come hold them',
+        'pass absent_classes="keep" if rows to come hold them, "learn" if none does',
         UsageWarning,
     )
 
