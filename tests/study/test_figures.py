@@ -22,8 +22,7 @@ from calibrant.study.recipe import FIGURE_KINDS, FigureSpec
 from calibrant.study.run import run_study
 from calibrant.study.tables import Measured
 
-pytestmark = needs("lightning")
-pytestmark = pytest.mark.slow  # twenty small trainings stand behind them
+pytestmark = [*needs("lightning"), pytest.mark.slow]  # twenty small trainings stand behind them
 
 TEXT = """
 name = "small"

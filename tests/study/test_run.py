@@ -199,15 +199,6 @@ def test_a_store_that_cannot_be_written_is_named(study: Study, tmp_path: Path) -
         run(study, Store(tmp_path / "file"))
 
 
-@pytest.mark.slow
-def test_several_processes_give_the_same_numbers(study: Study, tmp_path: Path) -> None:
-    alone, together = Store(tmp_path / "alone"), Store(tmp_path / "together")
-    run(study, alone)
-    assert len(run(study, together, workers=2)) == 8
-    for cell in study.cells():
-        assert torch.equal(alone.load(cell.recipe).test.logits, together.load(cell.recipe).test.logits)
-
-
 def test_a_run_that_loses_its_process_again_and_again_is_named(study: Study, tmp_path: Path) -> None:
     store = Store(tmp_path / "runs")
     left = {cell.recipe.fingerprint: cell for cell in study.cells()}
@@ -264,41 +255,6 @@ def test_a_training_that_loses_its_worker_is_tried_again_and_finished_ones_stay(
         assert torch.equal(together.load(cell.recipe).test.logits, alone.load(other.recipe).test.logits)
 
 
-def test_what_had_ended_when_a_worker_died_is_not_run_again(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store(tmp_path / "runs")
-    run(study, store)
-    cells = list(study.cells())
-
-    class Dying:
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
-
-        def __enter__(self) -> "Dying":
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def submit(self, *_: object) -> Any:
-            future: Future[None] = Future()
-            future.set_exception(module.BrokenProcessPool("died"))
-            return future
-
-        def shutdown(self, **_: object) -> None: ...
-
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Dying)
-    found = list(module._in_processes(cells, store, workers=2, accelerator="cpu"))
-    assert found == cells
-
-
-def test_the_most_claimed_about_is_run_first_and_a_seed_of_everything_before_the_next(study: Study) -> None:
-    claims = (Claim("a", "b", "ece", ("Focal", "CE")), Claim("c", "d", "ece", ("Focal", "Other")))
-    cells = module.most_informative_first(replace(study, claims=claims), study.cells())
-    found = [(cell.recipe.seed, cell.objective) for cell in cells if cell.recipe.fold == 0]
-    assert found == [(0, "Focal"), (0, "CE"), (1, "Focal"), (1, "CE")]
-
-
 class Pool:
     """A pool of processes that runs ``work(workers)`` for each training at once, in this process."""
 
@@ -324,6 +280,28 @@ class Pool:
         return future
 
     def shutdown(self, **_: object) -> None: ...
+
+
+def test_what_had_ended_when_a_worker_died_is_not_run_again(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "runs")
+    run(study, store)
+    cells = list(study.cells())
+
+    def die(workers: int) -> None:
+        raise module.BrokenProcessPool("died")
+
+    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool(die))
+    found = list(module._in_processes(cells, store, workers=2, accelerator="cpu"))
+    assert found == cells
+
+
+def test_the_most_claimed_about_is_run_first_and_a_seed_of_everything_before_the_next(study: Study) -> None:
+    claims = (Claim("a", "b", "ece", ("Focal", "CE")), Claim("c", "d", "ece", ("Focal", "Other")))
+    cells = module.most_informative_first(replace(study, claims=claims), study.cells())
+    found = [(cell.recipe.seed, cell.objective) for cell in cells if cell.recipe.fold == 0]
+    assert found == [(0, "Focal"), (0, "CE"), (1, "Focal"), (1, "CE")]
 
 
 def test_a_device_out_of_memory_gets_half_as_many_trainings(

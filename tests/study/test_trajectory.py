@@ -13,7 +13,6 @@ from calibrant.study.trajectory import (
     LearnedEpochs,
     describe,
     fit_temperature,
-    histogram,
     learned_epoch,
     measure,
 )
@@ -81,17 +80,6 @@ def test_without_wrong_samples_their_figures_are_none_and_the_temperature_is_sma
 def test_masked_classes_have_no_entropy() -> None:
     masked = Predictions.from_logits([[0.0, -math.inf, 0.0]], [0])
     assert describe(masked)["entropy"] == pytest.approx(math.log(2))
-
-
-def test_a_histogram_counts_every_value_once_also_when_all_are_equal() -> None:
-    assert histogram(torch.tensor([1.0, 2.0, 2.0, 5.0]), bins=4) == {"low": 1.0, "high": 5.0, "counts": [1, 2, 0, 1]}
-    flat = histogram(torch.full((7,), 3.0), bins=5)
-    assert (flat["low"], flat["high"], sum(flat["counts"])) == (3.0, 3.0, 7)
-
-
-def test_the_largest_logits_are_described() -> None:
-    figures = describe(Predictions.from_logits([[2.0, 0.0], [0.0, 4.0]], [0, 0]))["max_logit"]
-    assert (figures["low"], figures["high"], sum(figures["counts"])) == (2.0, 4.0, 2)
 
 
 def test_the_optimal_ece_is_the_least_that_a_temperature_reaches_on_the_test_rows() -> None:

@@ -66,14 +66,8 @@ CALIBRATORS: Mapping[str, tuple[str, Callable[[], Calibrator]]] = {
     "focal_by_mass": (" at focal T by AdaECE", lambda: FocalTemperatureScaling("ece")),
 }
 FEW = 200  # validation samples of a small set (Wang et al. 2021, Figure 3)
-LINE_GAMMAS = (
-    0.0,
-    0.5,
-    1.0,
-    2.0,
-    3.0,
-    5.0,
-)  # at which T is fitted, for its linearity (Komisarenko & Kull 2024, Figure 8)
+# At which T is fitted, for its linearity (Komisarenko & Kull 2024, Figure 8).
+LINE_GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0, 5.0)
 # Of figures of the papers, without a column in a table: what each measures stands at its function in Fits.
 CURVES: Mapping[str, Measure] = {
     "nll_wrong": Measure("NLL of wrong samples", percent=False),

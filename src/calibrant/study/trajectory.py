@@ -18,7 +18,6 @@ from calibrant.study.measures import quietly
 
 __all__ = ["LearnedEpochs", "learned_epoch"]
 
-LOGIT_BINS = 40
 MOST_SAMPLES = 1 << 32
 
 
@@ -58,7 +57,7 @@ def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Modu
 
 
 def describe(predictions: Predictions) -> dict[str, Any]:
-    """Return error, log-loss and entropy (of all, correct and wrong samples), calibration errors, and largest logits.
+    """Return error, log-loss and entropy (of all, correct and wrong samples), and calibration errors.
 
     A mean over no samples is None.
 
@@ -79,24 +78,7 @@ def describe(predictions: Predictions) -> dict[str, Any]:
         figures[name] = float(rows.mean())
         figures[f"{name}_correct"], figures[f"{name}_wrong"] = _mean(rows[correct]), _mean(rows[~correct])
     mass = EqualMass(15).table(pairs.p, pairs.y)
-    figures |= {"ece": ECE()(pairs), "ece_mass": mass.error(), "gaps_mass": mass.gap.tolist()}
-    return {**figures, "max_logit": histogram(predictions.logits.amax(dim=1))}
-
-
-def histogram(values: Tensor, *, bins: int = LOGIT_BINS) -> dict[str, Any]:
-    """Return a histogram with bins of equal width between the smallest and the largest value: both ends, and the counts.
-
-    Args:
-        values: (N,) finite.
-        bins: Number of bins.
-
-    Examples:
-        >>> histogram(torch.tensor([0.0, 1.0, 4.0]), bins=2)
-        {'low': 0.0, 'high': 4.0, 'counts': [2, 1]}
-    """
-    low, high = float(values.min()), float(values.max())
-    counts = torch.histc(values.double(), bins=bins, min=low, max=high)
-    return {"low": low, "high": high, "counts": [int(count) for count in counts]}
+    return figures | {"ece": ECE()(pairs), "ece_mass": mass.error(), "gaps_mass": mass.gap.tolist()}
 
 
 def _mean(rows: Tensor) -> float | None:

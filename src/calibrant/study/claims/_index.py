@@ -23,7 +23,7 @@ from calibrant.study.claims._inference import (
     units_needed,
 )
 from calibrant.study.load import load_study, resource
-from calibrant.study.measures import MEASURES
+from calibrant.study.measures import MEASURES, geometric_mean
 
 Record = Mapping[str, Any]
 Figures = dict[Any, float]  # seed or set → figure
@@ -479,7 +479,7 @@ def focal_gains(records: Mapping[str, Record]) -> list[Gain]:
             }
             temperatures = figures_of(record, place, "Cross-entropy", "temperature")
             if pairs["ece"] and temperatures:
-                mean = math.exp(float(np.mean(np.log(list(temperatures.values())))))
+                mean = geometric_mean([*temperatures.values()])
                 intervals = [_interval(pairs[measure]) for measure in ("ece", "ece_at_t")]
                 found.append(Gain(place.name, float(loss["gamma"]), len(pairs["ece"]), mean, *intervals))
     return found
