@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from calibrant._core.check import check_number
 from calibrant._core.constraints import Fits, Kind, NonNegative, PublicCalls
-from calibrant._core.numerics import log1mexp, log_of_underflow
+from calibrant._core.numerics import LOG_OF_UNDERFLOW, log1mexp
 from calibrant.errors import RangeError
 
 __all__ = ["FocalScore", "InverseFocalScore", "LogScore", "TrueClassScore"]
@@ -227,7 +227,7 @@ def weighted_nll(
     Where p underflows to 0, w = 1 and the result is −log p itself. Computing the product there would give a NaN gradient:
     the weight's derivative 0 times −log p times the upstream gradient, which overflows at logits of 1e38 in float32.
     """
-    zero = log_p < log_of_underflow(log_p.dtype)
+    zero = log_p < LOG_OF_UNDERFLOW[log_p.dtype]
     safe = torch.where(zero, -1.0, log_p)
     weight = weight_of(safe, torch.where(zero, -1.0, log_not_p))
     return torch.where(zero, log_p, (weight.detach() if detach_weight else weight) * safe).neg()

@@ -10,6 +10,11 @@ from torch import Tensor
 CHUNK_BYTES = 1 << 20  # a block of this size stays in the second-level cache of one core
 _VECTOR = 16  # float32 numbers in the widest register of a processor
 DEVICE_CHUNK_BYTES = 1 << 28  # an accelerator wants few large kernels
+# a logarithm below which exp is exactly 0: a little less than that of the smallest subnormal number
+LOG_OF_UNDERFLOW = {
+    dtype: math.log(torch.finfo(dtype).tiny) + math.log(torch.finfo(dtype).eps) - 1
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+}
 
 
 def log1mexp(x: Tensor) -> Tensor:
@@ -26,17 +31,6 @@ def log1mexp(x: Tensor) -> Tensor:
         torch.log(-torch.expm1(torch.where(near, x, -math.log(2)))),
         torch.log1p(-torch.exp(torch.where(near, -math.log(2), x))),
     )
-
-
-def log_of_underflow(dtype: torch.dtype) -> float:
-    """Return a logarithm below which exp is exactly 0 in ``dtype``: a little less than that of its smallest subnormal number.
-
-    Examples:
-        >>> round(log_of_underflow(torch.float32), 2), round(log_of_underflow(torch.float64), 2)
-        (-104.28, -745.44)
-    """
-    facts = torch.finfo(dtype)
-    return math.log(facts.tiny) + math.log(facts.eps) - 1
 
 
 def rank_in(places: Tensor, values: Tensor, *, right: bool = False) -> Tensor:

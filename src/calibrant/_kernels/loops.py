@@ -409,14 +409,7 @@ def narrow_moments(logits, weight, beta, zero, segment, out):  # type: ignore[no
                 largest[j] = kind(lanes[TOP, j])
                 norm[j], mean[j], square[j] = kind(0), kind(0), kind(0)
             for k in range(classes):
-                for j in range(LANES):
-                    d = kind(work[k, j]) - largest[j]
-                    d = kind(_LOWEST) if d < kind(_LOWEST) else d
-                    e = exponential(scale * d)
-                    moved = e * d
-                    norm[j] += e
-                    mean[j] += moved
-                    square[j] += moved * d
+                _add_columns(work[k], largest, scale, norm, mean, square)
             for j in range(LANES):
                 by[j] = 1.0 if j < here else 0.0
             if weight.shape[0]:
@@ -446,10 +439,12 @@ def wide_moments(logits, top, weight, beta, zero, segment, out):  # type: ignore
     scale = kind(beta)
     tail = np.empty(LANES, dtype=logits.dtype)
     norm, mean, square = np.empty(LANES, zero.dtype), np.empty(LANES, zero.dtype), np.empty(LANES, zero.dtype)
+    largest = np.empty(LANES, zero.dtype)
     for part in range(out.shape[0]):
         first_sum, second_sum = 0.0, 0.0
         for i in range(part * segment, min(rows, (part + 1) * segment)):
-            row, largest = logits[i], kind(top[i])
+            row = logits[i]
+            largest[:] = kind(top[i])
             pad(row, full, -np.inf, tail)
             for j in range(LANES):
                 norm[j], mean[j], square[j] = kind(0), kind(0), kind(0)
@@ -490,7 +485,7 @@ def narrow_margins(logits, labels, weight, segment, out):  # type: ignore[no-unt
 def _add_columns(columns, largest, scale, norm, mean, square):  # type: ignore[no-untyped-def]
     kind = norm.dtype.type
     for j in range(LANES):
-        d = kind(columns[j]) - largest
+        d = kind(columns[j]) - largest[j]
         d = kind(_LOWEST) if d < kind(_LOWEST) else d
         e = exponential(scale * d)
         moved = e * d

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.numerics import log_of_underflow, row_chunks, softmax_into
+from calibrant._core.numerics import LOG_OF_UNDERFLOW, row_chunks, softmax_into
 
 SMALL = 1 << 16  # below this many logits, dispatch dominates the cost, and fewer operations are faster
 
@@ -202,7 +202,7 @@ class Entropy(RowStatistic):
         """Return the entropy (N,)."""
         log_p = F.log_softmax(logits, dim=1)
         # p = 0 times −∞, or times an upstream gradient that overflows, is NaN: such classes are masked in both factors
-        excluded = log_p < log_of_underflow(log_p.dtype)
+        excluded = log_p < LOG_OF_UNDERFLOW[log_p.dtype]
         finite = torch.where(excluded, 0, log_p)
         return -(torch.where(excluded, 0, torch.exp(finite)) * finite).sum(dim=1)
 

@@ -164,39 +164,26 @@ class ClasswiseECE(SumMetric[ClassTables]):
             edges = self.binning.edges(predictions.logits)
             count, sum_p, sum_y, near = cpu.class_bins(predictions.logits, labels, edges)
             table = BinTable(count, sum_p, sum_y, total=len(predictions) - near.shape[0])
-            return table + self._plain_table(_by_pytorch(predictions[near])) if near.shape[0] else table
-        if predictions.weights is not None:
-            return self._weighted_table(predictions, predictions.weights)
-        return self._plain_table(predictions)
+            return table + self._sums(_by_pytorch(predictions[near])) if near.shape[0] else table
+        return self._sums(predictions)
 
-    def _plain_table(self, predictions: Predictions) -> BinTable:
-        labels, size = predictions.need_labels(), predictions.classes * self.binning.bins
-        count = torch.zeros(size, dtype=torch.int64, device=labels.device)
-        sum_p, sum_y = torch.zeros(2, size, dtype=torch.float64, device=labels.device)
-        for rows, p, cell in self._cells(predictions):
-            hit = cell.gather(1, labels[rows, None])[:, 0]
-            flat, values = cell.reshape(-1), p.reshape(-1)
-            if isinstance(self.binning, EqualMass) and self.binning.ties == "interpolated":
-                hit, values, flat = hit[hit >= 0], values[flat >= 0], flat[flat >= 0]
-            _count_in(count, flat)
-            _sum_in(sum_p, flat, values)
-            _count_in(sum_y, hit)
-        return BinTable(count, sum_p, sum_y, len(predictions))
-
-    def _weighted_table(self, predictions: Predictions, weight: Tensor) -> BinTable:
-        labels, size = predictions.need_labels(), predictions.classes * self.binning.bins
+    def _sums(self, predictions: Predictions) -> BinTable:
+        labels, weight = predictions.need_labels(), predictions.weights
+        size, some = predictions.classes * self.binning.bins, isinstance(self.binning, EqualMass)
         count, sum_p, sum_y, squares = torch.zeros(4, size, dtype=torch.float64, device=labels.device)
         for rows, p, cell in self._cells(predictions):
-            hit, w = cell.gather(1, labels[rows, None])[:, 0], weight[rows, None].double()
-            inside, each = cell >= 0, w.expand_as(p)
-            for sums, values in ((count, each), (sum_p, each * p), (squares, each.square())):
-                sums.index_add_(0, cell[inside], values[inside])
-            sum_y.index_add_(0, hit[hit >= 0], w[hit >= 0, 0])
-        total = weight.sum().item()
+            by = None if weight is None else weight[rows].double()
+            _add_at(sum_y, cell.gather(1, labels[rows, None]), by, some=some)
+            if by is not None:
+                by = by[:, None].expand_as(p)
+                _add_at(squares, cell, by.square(), some=some)
+            _add_at(count, cell, by, some=some)
+            _add_at(sum_p, cell, p if by is None else by * p, some=some)
         # a count of n stands for n rows, and only sampling weights add to the variance by their squares
-        if not weight.is_floating_point():
+        if weight is None or not weight.is_floating_point():
+            total = len(predictions) if weight is None else weight.sum().item()
             return BinTable(count.round().long(), sum_p, sum_y, total)
-        return BinTable(count, sum_p, sum_y, total, squares)
+        return BinTable(count, sum_p, sum_y, weight.sum().item(), squares)
 
     def _signed(self, predictions: Predictions, table: BinTable) -> Tensor:
         sign, labels = torch.cat([torch.sign(table.gap), table.gap.new_zeros(1)]), predictions.need_labels()
@@ -246,16 +233,13 @@ def _by_pytorch(predictions: Predictions) -> Predictions:
     return replace(predictions, known={"log_sum": reference.log_sums(predictions.logits, predictions.row_max)})
 
 
-def _count_in(counts: Tensor, index: Tensor) -> None:
-    """Add to ``counts`` how often each index occurs; by a full histogram if ``index`` is at least as long as ``counts``."""
-    if index.shape[0] < counts.shape[0]:
-        counts.index_add_(0, index, counts.new_ones(1).expand(index.shape[0]))
-    else:
-        counts += torch.bincount(index, minlength=counts.shape[0])
-
-
-def _sum_in(sums: Tensor, index: Tensor, values: Tensor) -> None:
+def _add_at(sums: Tensor, index: Tensor, values: Tensor | None, *, some: bool) -> None:
+    """Add ``values``, or 1 each, to the ``sums`` at ``index``, ``some`` of which may be −1; by a full histogram if they are many."""
+    index, values = index.reshape(-1), None if values is None else values.reshape(-1)
+    if some:
+        inside = index >= 0
+        index, values = index[inside], None if values is None else values[inside]
     if index.shape[0] < sums.shape[0]:
-        sums.index_add_(0, index, values)
+        sums.index_add_(0, index, sums.new_ones(1).expand(index.shape[0]) if values is None else values)
     else:
         sums += torch.bincount(index, weights=values, minlength=sums.shape[0])

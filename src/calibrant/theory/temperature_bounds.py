@@ -140,7 +140,6 @@ def measured_temperature_bounds(
 # Half-width and step of the grid of logits per class, those of Komisarenko & Kull for 2 and 3 classes (with a step of 0.05
 # instead of 0.01 for 3, which changes no printed digit); for 4 they state none, and above 0.125 the line depends on the step.
 _GRIDS = {2: (10.0, 0.001), 3: (5.0, 0.05), 4: (5.0, 0.125)}
-_GOLDEN = (5**0.5 - 1) / 2
 _TOLERANCE = 1e-5  # of 1/T
 
 
@@ -234,23 +233,14 @@ def _rows(classes: int) -> Tensor:
 
 
 def _nearest(terms: FocalTerms, gamma: float) -> tuple[float, float]:
-    """Return 1/T and the largest difference, by golden-section search: the difference is unimodal in 1/T."""
+    """Return 1/T and the largest difference, which is unimodal in 1/T."""
+    from scipy.optimize import minimize_scalar
+
     target = torch.exp(terms.map(gamma))
 
     def error(a: float) -> float:
         return float((torch.softmax(a * terms.log_q, dim=1) - target).abs().max())
 
-    low, high = sorted((0.25 * (gamma + 1), 1.05 * (gamma + 1) + 0.05))
-    points = [high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)]
-    values = [error(a) for a in points]
-    while high - low > _TOLERANCE:
-        if values[0] <= values[1]:
-            high, points[1], values[1] = points[1], points[0], values[0]
-            points[0] = high - _GOLDEN * (high - low)
-            values[0] = error(points[0])
-        else:
-            low, points[0], values[0] = points[0], points[1], values[1]
-            points[1] = low + _GOLDEN * (high - low)
-            values[1] = error(points[1])
-    best = (low + high) / 2
-    return best, error(best)
+    ends = sorted((0.25 * (gamma + 1), 1.05 * (gamma + 1) + 0.05))
+    found = minimize_scalar(error, bounds=ends, method="bounded", options={"xatol": _TOLERANCE})
+    return float(found.x), float(found.fun)

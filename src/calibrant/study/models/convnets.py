@@ -26,6 +26,11 @@ class Classifier(nn.Module):
         """Return logits (N, K) of a batch: images (N, 3, H, W), rows (N, …), or what the class says."""
         return self.classifier(self.features(inputs))
 
+    def _end(self, layers: list[nn.Module], width: int, classes: int, *, pool: int = 1) -> None:
+        """Make the network: ``layers`` that end in ``width`` channels, their averages over ``pool`` × ``pool`` parts, a linear layer."""
+        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(pool), nn.Flatten())
+        self.classifier = nn.Linear(width * pool * pool, classes)
+
 
 class MLP(Classifier):
     """Linear layers with ReLU between them.
@@ -112,6 +117,22 @@ class Padded(nn.Module):
         return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.extra // 2, self.extra - self.extra // 2))
 
 
+def _stages(
+    block: Any, counts: Sequence[int], widths: Sequence[int], inputs: int, **options: Any
+) -> tuple[list[nn.Module], int]:
+    """Return ``counts`` blocks of each width, of which the first of each stage but the first halves the image, and their channels."""
+    layers: list[nn.Module] = []
+    for stage, (count, width) in enumerate(zip(counts, widths, strict=True)):
+        for index in range(count):
+            layers.append(block(inputs, width, 2 if stage and not index else 1, **options))
+            inputs = width * block.expansion
+    return layers, inputs
+
+
+def _active(width: int) -> list[nn.Module]:
+    return [nn.BatchNorm2d(width), nn.ReLU()]
+
+
 def normal_by_outputs(network: nn.Module) -> None:
     """Draw the weights of every convolution from a normal distribution of variance 2 / (k²·outputs).
 
@@ -158,19 +179,12 @@ class ResNet(Classifier):
         super().__init__()
         kind, blocks = LAYERS[check_choice(str(depth), name="depth", choices=LAYERS)]
         if stem == "small":
-            first: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+            first: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), *_active(64)]
         else:
-            first = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-        block: type[Basic] | type[Bottleneck] = Basic if kind == "basic" else Bottleneck
-        layers, inputs = first, 64
-        for stage, count in enumerate(blocks):
-            # 64, 128, 256, 512 channels: twice as many where the image is halved
-            width = 64 << stage
-            for index in range(count):
-                layers.append(block(inputs, width, 2 if stage and not index else 1))
-                inputs = width * block.expansion
-        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(pool), nn.Flatten())
-        self.classifier = nn.Linear(inputs * pool * pool, classes)
+            first = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), *_active(64), nn.MaxPool2d(3, 2, 1)]
+        # twice as many channels where the image is halved
+        layers, width = _stages(Basic if kind == "basic" else Bottleneck, blocks, (64, 128, 256, 512), 64)
+        self._end([*first, *layers], width, classes, pool=pool)
         if init == "normal":
             normal_by_outputs(self)
 
@@ -196,14 +210,8 @@ class ThinResNet(Classifier):
         if depth < 8 or (depth - 2) % 6:
             raise InputError("depth 6·n + 2 (8, 14, 20, 32 …)", f"{depth}", "choose one of these")
         first = nn.Conv2d(3, widths[0], 3, stride, 1, bias=False)
-        layers: list[nn.Module] = [first, nn.BatchNorm2d(widths[0]), nn.ReLU()]
-        inputs = widths[0]
-        for stage, width in enumerate(widths):
-            for index in range((depth - 2) // 6):
-                layers.append(Basic(inputs, width, 2 if stage and not index else 1, padded=True))
-                inputs = width
-        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        self.classifier = nn.Linear(inputs, classes)
+        layers, width = _stages(Basic, [(depth - 2) // 6] * 3, widths, widths[0], padded=True)
+        self._end([first, *_active(widths[0]), *layers], width, classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
                 torch.nn.init.kaiming_normal_(module.weight)
@@ -215,15 +223,13 @@ VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 5
 class WideBlock(nn.Module):
     """Batch norm, ReLU and 3×3 convolution, twice, plus a shortcut, taken after the first ReLU if sizes change."""
 
+    expansion = 1
+
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
-        self.before = nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU())
-        self.body = nn.Sequential(
-            nn.Conv2d(inputs, width, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(),
-            nn.Conv2d(width, width, 3, 1, 1, bias=False),
-        )
+        self.before = nn.Sequential(*_active(inputs))
+        first, second = (nn.Conv2d(k, width, 3, step, 1, bias=False) for k, step in ((inputs, stride), (width, 1)))
+        self.body = nn.Sequential(first, *_active(width), second)
         self.shortcut = None if inputs == width else nn.Conv2d(inputs, width, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -257,18 +263,11 @@ class WideResNet(Classifier):
         if depth < 8 or depth % 6 not in (2, 4):
             raise InputError("depth 6·n + 2 or 6·n + 4 (16, 22, 26, 28 …)", f"{depth}", "choose one of these")
         after = norm == "after"
-        layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False)]
-        layers += [nn.BatchNorm2d(16), nn.ReLU()] if after else []
-        block: type[Basic] | type[WideBlock] = Basic if after else WideBlock
-        inputs = 16
-        for stage, width in enumerate((16 * widen, 32 * widen, 64 * widen)):
-            # two convolutions a block in three stages: 6·n, and 2 layers (or 4, with the shortcuts) outside of them
-            for index in range((depth - 2) // 6):
-                layers.append(block(inputs, width, 2 if stage and not index else 1))
-                inputs = width
-        layers += [] if after else [nn.BatchNorm2d(inputs), nn.ReLU()]
-        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        self.classifier = nn.Linear(inputs, classes)
+        first: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), *(_active(16) if after else ())]
+        # two convolutions a block in three stages: 6·n, and 2 layers (or 4, with the shortcuts) outside of them
+        widths = (16 * widen, 32 * widen, 64 * widen)
+        layers, width = _stages(Basic if after else WideBlock, [(depth - 2) // 6] * 3, widths, 16)
+        self._end([*first, *layers, *(() if after else _active(width))], width, classes)
         if after:
             normal_by_outputs(self)
 
@@ -279,11 +278,9 @@ class DenseLayer(nn.Module):
     def __init__(self, inputs: int, growth: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.BatchNorm2d(inputs),
-            nn.ReLU(),
+            *_active(inputs),
             nn.Conv2d(inputs, 4 * growth, 1, bias=False),
-            nn.BatchNorm2d(4 * growth),
-            nn.ReLU(),
+            *_active(4 * growth),
             nn.Conv2d(4 * growth, growth, 3, 1, 1, bias=False),
         )
 
@@ -315,10 +312,9 @@ class DenseNet(Classifier):
             if stage < 3:
                 # a transition halves channels and image (compression θ = ½)
                 half = width // 2
-                layers += [nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, half, 1, bias=False), nn.AvgPool2d(2)]
+                layers += [*_active(width), nn.Conv2d(width, half, 1, bias=False), nn.AvgPool2d(2)]
                 width = half
-        self.features = nn.Sequential(*layers, nn.BatchNorm2d(width), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        self.classifier = nn.Linear(width, classes)
+        self._end([*layers, *_active(width)], width, classes)
 
 
 class VGG(Classifier):
@@ -338,12 +334,11 @@ class VGG(Classifier):
         inputs = 3
         for width in VGG16:
             if width:
-                layers += [nn.Conv2d(inputs, width, 3, 1, 1), nn.BatchNorm2d(width), nn.ReLU()]
+                layers += [nn.Conv2d(inputs, width, 3, 1, 1), *_active(width)]
                 inputs = width
             else:
                 layers.append(nn.MaxPool2d(2))
-        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        self.classifier = nn.Linear(inputs, classes)
+        self._end(layers, inputs, classes)
 
 
 class SmallCNN(Classifier):
@@ -357,13 +352,5 @@ class SmallCNN(Classifier):
     @checked
     def __init__(self, classes: Size, width: Size = 16) -> None:
         super().__init__()
-        self.features = nn.Sequential(
-            nn.Conv2d(3, width, 3, 1, 1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(width, 2 * width, 3, 1, 1),
-            nn.ReLU(),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-        )
-        self.classifier = nn.Linear(2 * width, classes)
+        first, second = nn.Conv2d(3, width, 3, 1, 1), nn.Conv2d(width, 2 * width, 3, 1, 1)
+        self._end([first, nn.ReLU(), nn.MaxPool2d(2), second, nn.ReLU()], 2 * width, classes)
