@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.conftest import GROUP, Run, options_of, some_logits, unknown_advice
-from tests.cli.test_options_beside import BASES, WITHOUT_FILE, answer, commands, write_filled, write_judged
+from tests.cli.conftest import Run, options_of, some_logits, unknown_advice
+from tests.cli.test_options import BASES, WITHOUT_FILE, answer, commands, write_filled, write_judged
 
 import calibrant
 from calibrant import Predictions
@@ -119,10 +119,7 @@ def test_advice_that_cannot_be_followed_is_found(words: list[str], said: str, wr
 
 def numbers() -> Iterator[Any]:
     """Yield (command, option) of every number that a command takes."""
-    for name, command in [
-        *commands(),
-        *((name, GROUP.commands[name]) for name in ("evaluate", "fit", "apply", "report")),
-    ]:
+    for name, command in commands():
         for parameter in command.params:
             if parameter.param_type_name == "option" and parameter.bare_type() in {"int", "float"}:
                 yield pytest.param(name, max(parameter.opts, key=len), id=f"{name} {parameter.name}")

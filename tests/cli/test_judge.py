@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.test_options_beside import write_judged
+from tests.cli.test_options import write_judged
 
 
 def answer(name: str, yes: float) -> str:

@@ -134,7 +134,7 @@ def test_apply_by_processes_writes_the_same_bytes(folder: Path, tmp_path: Path) 
     ("arguments", "text"),
     [
         (["fit", "data", "-m", "FocalCalibration", "-o", "c.safetensors"], "construct and save it in Python"),
-        (["evaluate", "data", "--executor", "dask"], "--executor to be one of 'local', 'ray', got 'dask'"),
+        (["evaluate", "data", "--executor", "dask"], "got invalid value for '--executor': 'dask'"),
         (["evaluate", "data", "--address", "1.2.3.4"], "--executor ray beside --address"),
         (["fit", "data/0.parquet", "-m", "", "--split", "all", "-o", "c.safetensors"], "--method to be one of"),
         (["report", "data", "-m", "TemperatureScaling", "-o", "r.html"], "pass it as --calibrator"),

@@ -3,20 +3,25 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tests.cli.conftest import Run
 from tests.conftest import needs
 from tests.study.test_run import TEXT as SMALL
+from typer.testing import CliRunner
 
-from calibrant.study import load_study
+from calibrant.cli import main
+from calibrant.study import Study, load_study
 from calibrant.study.load import presets
 
 pytestmark = needs("lightning")
 
 TEXT = SMALL.replace('title = "t"', 'title = "A small study"')
+
 TEXT += """
 [[claims]]
 text = "focal loss is less sure"
@@ -87,10 +92,10 @@ def test_part_of_a_study_may_be_run(run: Run, small: Path, tmp_path: Path) -> No
     ("arguments", "said"),
     [
         (("run", "nothing"), "expected a study of"),
-        (("run", "sst", "--scale", "huge"), "expected --scale to be one of"),
-        (("run", "digits", "--executor", "cloud"), "expected --executor to be one of"),
+        (("run", "sst", "--scale", "huge"), "got invalid value for '--scale'"),
+        (("run", "digits", "--executor", "cloud"), "got invalid value for '--executor'"),
         (("run", "digits", "--address", "auto"), "expected --executor ray beside --address"),
-        (("run", "digits", "--accelerator", "tpu"), "expected --accelerator to be one of"),
+        (("run", "digits", "--accelerator", "tpu"), "got invalid value for '--accelerator'"),
         (("run", "digits", "--data", "nowhere"), "expected a folder of data sets for --data, got 'nowhere'"),
         (("show", "digits", "--report", "nowhere/a.html"), "expected a writable place, got no such folder"),
         (("show", "digits", "--record", "."), "expected a file to write, got the folder ."),
@@ -146,22 +151,20 @@ def test_all_studies_run_a_seed_at_a_time_and_a_broken_one_does_not_stop_the_oth
 
 def test_a_missing_device_is_named(run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    done = run("study", "run", small, "--store", tmp_path / "runs", "--accelerator", "cuda")
-    assert done.exit_code == 2
-    assert "expected a CUDA device for accelerator 'cuda', got none" in done.stderr
+    said = "expected a CUDA device for accelerator 'cuda', got none"
+    run("study", "run", small, "--store", tmp_path / "runs", "--accelerator", "cuda", code=2, says=said)
 
 
 def test_nothing_is_written_where_one_of_the_places_cannot_be(run: Run, small: Path, tmp_path: Path) -> None:
     store = ("--store", tmp_path / "runs")
     assert run("study", "run", small, *store, "--accelerator", "cpu").exit_code == 0
-    done = run(
-        "study", "show", small, *store, "--figures", tmp_path / "figures", "--report", tmp_path / "none" / "a.html"
-    )
-    assert done.exit_code == 2
+    places = ("--figures", tmp_path / "figures", "--report", tmp_path / "none" / "a.html")
+    run("study", "show", small, *store, *places, code=2)
     assert not (tmp_path / "figures").exists()
 
 
 PAPERS = [n for n in presets() if n.startswith(("wang-", "komisarenko-", "mukhoti-", "adafocal-", "report-"))]
+
 SCALES = ["cpu", "gpu", "paper"]  # each table at one of them in turn, at the others with the slow tests
 
 
@@ -209,3 +212,59 @@ def test_a_loss_beside_the_file_is_found(tmp_path: Path, run: Run, monkeypatch: 
     assert "30 trainings" in done.stdout
     page = (Path(__file__).parents[2] / "docs" / "study-file.md").read_text()
     assert f"```toml\n{text}```" in page, "the page shows the file that is written"
+
+
+@pytest.fixture
+def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def small(name: str) -> Study:
+        study = load_study(name)
+        plan = {**study.training, "epochs": 2}
+        setting = replace(study.settings[0], data={**study.settings[0].data, "folds": 2})
+        return replace(study, seeds=(0, 1), training=plan, settings=(setting,))
+
+    monkeypatch.setattr("calibrant.study.load_study", small)
+    store = ("--store", str(tmp_path))
+    return lambda *options: CliRunner().invoke(
+        main, ["demo", "--workers", "1", *(() if "--store" in options else store), *options]
+    )
+
+
+@pytest.mark.slow
+def test_the_demo_shows_a_table_and_says_where_its_report_is(demo: Any, tmp_path: Path) -> None:
+    done = demo()
+    assert done.exit_code == 0, done.output
+    for shown in ("Cross-entropy", "Focal 3", "by chance", "1,797 test images", "seeds"):
+        assert shown in done.stdout
+    lines = [line for line in done.stderr.splitlines() if "  T " in line]
+    assert [line.split("/")[0].strip() for line in lines] == [str(number) for number in range(1, 13)]
+    assert max(map(len, done.stdout.splitlines())) <= 80 + len(str(tmp_path))
+    assert "report.html" in done.stdout.replace("\n", "")  # a long path is wrapped
+    text = (tmp_path / "report.html").read_text()
+    assert "Cross-entropy" in text
+    assert "used to fit the temperature (1×)" in text
+    first = text.index("<figure")
+    assert first < text.index("<table"), "the page opens on a picture"
+    assert text.index("<table") < text.index("<details")
+    assert "All models" not in text  # one table, whose figures agree
+
+
+@pytest.mark.slow
+def test_a_second_demo_trains_nothing_and_prints_json_alone(demo: Any, tmp_path: Path) -> None:
+    demo()
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")}
+    done = demo("--json")
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")} == before
+    shown = json.loads(done.stdout)
+    assert {(row["objective"], row["seed"]) for row in shown["rows"]} == {
+        (objective, seed) for objective in ("Cross-entropy", "Label smoothing .05", "Focal 3") for seed in (0, 1)
+    }
+    assert all(row["value"] >= 0 and row["n"] == 1797 for row in shown["rows"])
+    assert {"claim", "source", "setting", "seen", "verdict", "p", "p_unpaired"} == set(shown["claims"][0])
+
+
+def test_a_store_that_is_a_file_is_one_sentence_and_code_2(demo: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = demo("--store", str(tmp_path / "file"))
+    assert done.exit_code == 2
+    assert "expected a writable store" in done.stderr
+    assert done.stdout == ""

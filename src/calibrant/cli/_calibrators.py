@@ -1,14 +1,13 @@
 """Calibrators by the name on the command line, their description, and predictions that they accept."""
 
-import difflib
 from dataclasses import asdict
-from types import ModuleType
 from typing import Any, Literal
 
 from calibrant import calibrators
 from calibrant._core.config import json_data, to_plain
 from calibrant.calibrators import SHORT_NAMES, Calibrator, MultiLabelCalibrator
 from calibrant.calibrators.auto.auto import Evidence
+from calibrant.cli._options import choose
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Predictions
@@ -42,7 +41,7 @@ def make_calibrator(
     Raises:
         InputError: If there is no such class, it needs arguments, it goes by no features, or ``top_label`` is not for it.
     """
-    method = choose(SHORT_NAMES.get(name, name), family=calibrators, option="--method")
+    method = choose(SHORT_NAMES.get(name, name), calibrators.__all__, option="--method", listing="calibrant methods")
     for option, given in (("--top-label", top_label), ("--keep", keep), ("--costs", costs)):
         if given and method != "AutoCalibrator":
             raise InputError(f"--method auto with {option}", f"{method}", "leave one of them out")
@@ -76,17 +75,6 @@ def _by_features(method: str, features: str) -> Calibrator:
     columns = _columns(features)
     made: Calibrator = getattr(calibrators, method)(None if columns == "all" else columns)
     return made
-
-
-def choose(name: str, *, family: ModuleType, option: str) -> str:
-    """Return ``name`` if it is in ``family.__all__``, else raise with the nearest name."""
-    known = list(family.__all__)
-    if name in known:
-        return name
-    lower = {other.lower(): other for other in known}
-    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
-    hint = f"did you mean {lower[close[0]]}?" if close else "`calibrant methods` describes them"
-    raise InputError(f"{option} to be one of {', '.join(known)}", f"{name!r}", hint)
 
 
 def load_fitted(path: str | None, *, several: bool = False) -> Any:

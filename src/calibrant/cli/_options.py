@@ -116,7 +116,7 @@ def look_at(given: Mapping[str, Any]) -> None:
     places = () if not read else _WRITTEN[1:] if any(map(os.path.isdir, read)) else _WRITTEN
     written = [output if output and Path(output).suffix else None, *(given.get(name) for name in places)]
     check_outputs(*(Path(name) for name in written if name not in (None, STREAM)), inputs=[str(name) for name in read])
-    beside = given.get("file") or given.get("files") or files or given.get("example")
+    beside = given.get("file") or given.get("files") or files or given.get("pool") or given.get("example")
     if given.get("logits") is not None and beside:
         one = beside[0] if isinstance(beside, list) else beside
         raise InputError("--logits or a FILE", f"both: {shown(one)}", "leave one out")
@@ -238,14 +238,10 @@ class Inputs:
             examples: Whether the command has ``--example``, so that the remedy may name it.
 
         Raises:
-            InputError: If nothing is named, or ``--logits`` stands beside files.
+            InputError: If nothing is named.
         """
         named = [files] if isinstance(files, str) else list(files or [])
         if self.logits is not None:
-            if named or example:
-                raise InputError(
-                    "--logits or a FILE", f"both: {shown(named[0] if named else str(example))}", "leave one out"
-                )
             named = [self.logits]
         found = [
             Source(name, shown(name), " ".join(filter(None, [shlex.quote(Path(shown(name)).name), self.words])))
@@ -282,10 +278,6 @@ class Inputs:
             typer.echo(f"note: {source.shown}: {note}", err=True)
         return found
 
-    def splits(self, source: Source, *, names_used: bool = False) -> dict[str, Predictions | BinaryPairs]:
-        """Return the splits of a file."""
-        return self.splits_of(self.named(source, names_used=names_used), source)
-
     def splits_of(self, named: Named, source: Source) -> dict[str, Predictions | BinaryPairs]:
         """Return the splits among arrays that were read."""
         from calibrant.data.splits import splits_of
@@ -294,15 +286,22 @@ class Inputs:
         LABEL.set(named.add_label)
         return found
 
-    def read(self, source: Source, split: str, *, names_used: bool = False) -> Rows:
+    def parts(self, source: Source, *, several: bool = False, names_used: bool = False) -> dict[str, Rows]:
+        """Return the rows of each split of a file, or of stdin, with one label or ``several``."""
+        from calibrant.data.formats import Named
+
+        with readable(source.path) as path:
+            here = replace(source, path=path)
+            named = Named({}) if several else self.named(here, names_used=names_used)
+            splits: Any = self.several(here) if several else self.splits_of(named, source)
+        return {name: Rows(data, named, name, name, source, self) for name, data in splits.items()}
+
+    def read(self, source: Source, split: str, *, several: bool = False, names_used: bool = False) -> Rows:
         """Return one split of a file, or of stdin, or its one unnamed split."""
         from calibrant.data.splits import pick_name
 
-        with readable(source.path) as path:
-            named = self.named(replace(source, path=path), names_used=names_used)
-        splits = self.splits_of(named, source)
-        own = pick_name(splits, split, source.shown)
-        return Rows(splits[own], named, own, split, source, self)
+        found = self.parts(source, several=several, names_used=names_used)
+        return replace(found[pick_name(found, split, source.shown)], typed=split)
 
     def several(self, source: Source) -> dict[str, MultiLabelPredictions]:
         """Return the splits of a file of several labels a row."""
@@ -420,14 +419,14 @@ class Rows:
 
     Args:
         data: The rows.
-        named: The arrays of the file.
+        named: The arrays of the file; none of several labels a row.
         split: Name of the split in the file.
         typed: Its name on the command line.
         source: The file.
         inputs: The options that it was read with.
     """
 
-    data: Predictions | BinaryPairs
+    data: Any
     named: Named
     split: str
     typed: str
@@ -567,11 +566,16 @@ def refuse_for_several(context: typer.Context, *names: str) -> None:
     refuse_typed(context, [*reading, "example", *STREAMING, *names], where="--multilabel")
 
 
+ExecutorName = Literal["local", "ray"]
+
+
 @dataclass(frozen=True)
 class Streaming:
     """The options on what runs the passes over streamed data."""
 
-    executor: Annotated[str, typer.Option(help="For a folder of Parquet files: local, or ray for a cluster.")] = "local"
+    executor: Annotated[ExecutorName, typer.Option(help="For a folder of Parquet files: here, or on a cluster.")] = (
+        "local"
+    )
     workers: Annotated[
         int, typer.Option(min=1, help="Processes of the local executor, or of a Ray cluster started here.")
     ] = 1
@@ -625,11 +629,9 @@ class Execution:
     @cached_property
     def runner(self) -> Executor:
         """The executor that the options name, the same one for every pass."""
-        from calibrant._core.check import check_choice
         from calibrant.scale import processes, ray_cluster
         from calibrant.scale.execute import in_turn
 
-        check_choice(self.options.executor, name="--executor", choices=("local", "ray"))
         if self.options.executor == "ray":
             if self.options.address is not None:
                 refuse_typed(self.context, ["workers"], where="a cluster at --address, which has its own")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +19,6 @@ from calibrant.cli._io import (
     figures_table,
     kept_progress,
     print_json,
-    readable,
     say_json,
     say_rows,
     working,
@@ -37,7 +35,6 @@ from calibrant.cli._options import (
     Source,
     Streaming,
     among,
-    at_path,
     choose,
     column_names,
     feature_names,
@@ -135,8 +132,8 @@ def evaluate(
             found.rows += _streamed_rows(source, inputs, what, panel, execution, fitted)
             found.notes += [f"{source.shown}: figures alone, since rows are streamed"] if multilabel else []
             continue
-        with readable(source.path) as path, working(f"measuring {source.shown}"):
-            _measure_file(found, at_path(source, path), inputs, what, panel, fitted, several=multilabel)
+        with working(f"measuring {source.shown}"):
+            _measure_file(found, source, inputs, what, panel, fitted, several=multilabel)
     if as_json:
         said = None if fitted is None else describe(fitted)
         say_json(found.rows, fitted=said, extra=found.plain if multilabel else None)
@@ -177,22 +174,16 @@ def _measure_file(
 ) -> None:
     """Add the figures of a file's splits (or of one) and their groups, and notes on splits that the calibrator was fitted on."""
     from calibrant.cli._calibrators import fitted_on, with_logits
-    from calibrant.data.splits import pick_name
     from calibrant.report.model import in_one_line
 
-    named = None if several else inputs.named(source)
-    splits: Mapping[str, Any] = inputs.several(source) if named is None else inputs.splits_of(named, source)
-    # as it was typed → as the file calls it
-    chosen = {name: name for name in splits}
+    chosen = inputs.parts(source, several=several) if what.split is None else {}
     if what.split is not None:
-        chosen = {what.split: pick_name(splits, what.split, source.shown)}
-    for name, own in chosen.items():
-        data = splits[own]
-        if named is not None and calibrator is not None:
-            data = Rows(data, named, own, name, source, inputs).with_features(feature_names(calibrator)).data
-        parts: list[tuple[Any, str | None]] = [(data, None)]
-        if named is not None and what.by:
-            parts += by_column(Rows(data, named, own, name, source, inputs), column_names(what.by) or [])
+        chosen[what.split] = inputs.read(source, what.split, several=several)
+    for name, rows in chosen.items():
+        if calibrator is not None and not several:
+            rows = rows.with_features(feature_names(calibrator))
+        data = rows.data
+        parts = [(data, None), *by_column(rows, column_names(what.by) or [])]
         for part, group in parts:
             measured: dict[str, Any] = {"file": source.shown, "split": name, "draws": what.draws, "group": group}
             measured |= {} if several else {"metrics": panel.metrics_for(part)}
@@ -276,11 +267,7 @@ def parse_metric(text: str) -> Metric:
     from calibrant.binning import EqualMass, EqualWidth
 
     name, _, rest = text.partition(":")
-    known_names = _concrete()
-    if name not in known_names:
-        close = difflib.get_close_matches(name, known_names, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]}?" if close else "`calibrant methods metrics` describes them"
-        raise InputError(f"--metric to be one of {', '.join(known_names)}", f"{name!r}", hint)
+    choose(name, _concrete(), option="--metric", listing="calibrant methods metrics")
     options = dict(_option_of(part, name) for part in rest.split(",") if part.strip())
     known = {field.name for field in dataclasses.fields(getattr(metrics, name))}
     if "binning" in known and options.keys() & {"bins", "binning"}:

@@ -13,7 +13,6 @@ from calibrant.cli._application import with_groups
 from calibrant.cli._io import (
     STREAM,
     Findings,
-    readable,
     say_evidence,
     say_json,
     say_rows,
@@ -27,10 +26,8 @@ from calibrant.cli._options import (
     Inputs,
     MultiLabel,
     OneFile,
-    Rows,
     Source,
     Streaming,
-    at_path,
     complete_method,
     costs_in,
     feature_names,
@@ -139,9 +136,8 @@ def fit(
     source = given.source(inputs, purpose="fit on")
 
     from calibrant.calibrators import MultiLabelCalibrator
-    from calibrant.cli._calibrators import AUTO, OF_LABELS, with_logits
+    from calibrant.cli._calibrators import AUTO, OF_LABELS
     from calibrant.data.record import need_features
-    from calibrant.data.splits import pick_name
 
     execution = Execution(context, streaming)
     if not multilabel and execution.streams(source.path):
@@ -149,17 +145,13 @@ def fit(
         return
     method = chosen.method if chosen.method is not None else OF_LABELS if multilabel else AUTO
     split = chosen.split
-    with readable(source.path) as path:
-        here = at_path(source, path)
-        read = None if multilabel else inputs.named(here, names_used=chosen.costs is not None)
-        splits: Any = inputs.several(here) if read is None else inputs.splits_of(read, here)
-        own = pick_name(splits, split, source.shown)
-        data = with_logits(splits[own], file=source.shown, split=split)
+    rows = inputs.read(source, split, several=multilabel, names_used=chosen.costs is not None)
+    data = rows.scores
     with writable(output, suffix=".safetensors", inputs=[source.path, *chosen.beside(inputs)]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
-            made = chosen.make(method, () if read is None else read.class_names)
-            if read is not None:
-                data = Rows(data, read, own, split, source, inputs).with_features(feature_names(made)).data
+            made = chosen.make(method, rows.named.class_names)
+            if not multilabel:
+                data = rows.with_features(feature_names(made)).data
             if chosen.features is not None or made.needs_features:
                 need_features(data)
             one_for_all = MultiLabelCalibrator(made) if multilabel else made

@@ -1,6 +1,5 @@
 """``calibrant methods`` and ``theory``: all losses, calibrators and metrics, and the figures of the theory."""
 
-import difflib
 import inspect
 import re
 import textwrap
@@ -15,8 +14,7 @@ from rich.text import Text
 import calibrant
 from calibrant._core.paths import check_folder
 from calibrant.cli._io import console, print_json, working
-from calibrant.cli._options import AsJson, among, refuse_typed
-from calibrant.errors import InputError
+from calibrant.cli._options import AsJson, among, choose, refuse_typed
 
 # calibrant.theory.FIGURES, for a help that waits for nothing
 NAMES = (
@@ -63,17 +61,9 @@ class Entry:
 
 
 def _pick_family(name: str) -> str:
-    """Return the family called ``name``, in singular or plural.
-
-    Raises:
-        InputError: If there is none.
-    """
-    for family in FAMILIES:
-        if name.lower() in (family, family.removesuffix("s"), family.removesuffix("es")):
-            return family
-    close = difflib.get_close_matches(name.lower(), FAMILIES, n=1)
-    hint = f"did you mean {close[0]}?" if close else "choose one of these"
-    raise InputError(f"a family among {', '.join(FAMILIES)}", f"{name!r}", hint)
+    """Return the family called ``name``, in singular or plural."""
+    forms = {form: one for one in FAMILIES for form in (one, one.removesuffix("s"), one.removesuffix("es"))}
+    return forms.get(name.lower()) or choose(name, FAMILIES, option="a family", listing="calibrant methods --help")
 
 
 def _catalogue(family: str) -> list[Entry]:

@@ -232,8 +232,8 @@ class Rule:
     def check(self, *, inputs: Sequence[str | None]) -> None:
         """Refuse places that cannot be written, before any work is done."""
         check_outputs(self.output, self.curve, inputs=inputs)
-        if self.output is not None and self.output.suffix != ".safetensors":
-            raise InputError("an output that ends in .safetensors", f"{self.output.name}", "rename it")
+        if self.output is not None:
+            check_suffix(self.output, (".safetensors",), what="a calibrator and its rule")
         if self.curve is not None:
             check_suffix(self.curve, (".png", ".svg", ".pdf"), what="a figure")
 

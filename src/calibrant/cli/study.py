@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from calibrant._core.paths import check_suffix
 from calibrant.cli._application import for_command_line, guarded, with_groups
 from calibrant.cli._io import check_outputs, console, print_json, print_table, working
-from calibrant.cli._options import AsJson, among, refuse_typed
+from calibrant.cli._options import AsJson, ExecutorName, among, refuse_typed
 from calibrant.errors import CalibrantError, InputError
 
 if TYPE_CHECKING:
@@ -89,21 +89,15 @@ PAPER_NOTE = (
 class Manner:
     """How trainings are run."""
 
-    executor: Annotated[str, typer.Option(help="local: processes on this machine; ray: a Ray cluster.")] = "local"
+    executor: Annotated[ExecutorName, typer.Option(help="local: processes on this machine; ray: a Ray cluster.")] = (
+        "local"
+    )
     address: Annotated[str | None, typer.Option(help="Of the Ray cluster; else one is started here.")] = None
     workers: Annotated[int, typer.Option(min=1, help="Trainings at a time.")] = 1
-    accelerator: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
+    accelerator: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="What they run on.")] = "auto"
 
     def check(self) -> None:
-        """Refuse what cannot be run.
-
-        Raises:
-            InputError: For an unknown executor or accelerator, or an address without a cluster.
-        """
-        from calibrant._core.check import check_choice
-
-        check_choice(self.executor, name="executor", choices=("local", "ray"))
-        check_choice(self.accelerator, name="accelerator", choices=("auto", "cpu", "cuda"))
+        """Refuse an address without a cluster."""
         if self.address is not None and self.executor != "ray":
             raise InputError("--executor ray beside --address", f"{self.executor!r}", "add it or leave the address out")
 
@@ -310,11 +304,6 @@ def claim_sentences(lines: Sequence[ClaimLine]) -> list[str]:
     return [*said, f"{len(lines)} lines: {counts}. {CLAIMS_NOTE}"]
 
 
-def sentences_of(study: Study, lines: Sequence[Summary], verdicts: Sequence[Verdict]) -> list[str]:
-    """Return which orderings of the papers' tables are seen here and which are not, then a sentence for each claim."""
-    return [*_agreements_of(study, lines), *verdict_sentences(verdicts)]
-
-
 def study_in_short(lines: Sequence[Summary]) -> list[str]:
     """Return what is wrong, how sure that is and what to do: three sentences for each setting."""
     said = []
@@ -420,7 +409,8 @@ NAMED = typer.Argument(
     metavar="STUDY", autocompletion=among(_preset_names), help="A name of `study list`, or the path of a TOML file."
 )
 Name = Annotated[str, NAMED]
-Scale = Annotated[str, typer.Option(autocompletion=among(lambda: ["cpu", "gpu", "paper"]), help="cpu, gpu or paper.")]
+Scales = Literal["cpu", "gpu", "paper"]
+Scale = Annotated[Scales, typer.Option(help="How large the study is.")]
 Folder = Annotated[Path, typer.Option(help="Folder that keeps the runs.")]
 Data = Annotated[Path | None, typer.Option(help="Folder that holds the data sets, one folder each; else the hub.")]
 
@@ -542,13 +532,7 @@ def claims(
 def describe_(
     context: typer.Context,
     name: Name,
-    scale: Annotated[
-        str | None,
-        typer.Option(
-            autocompletion=among(lambda: ["cpu", "gpu", "paper"]),
-            help="cpu, gpu or paper; if left out, the largest that the study has.",
-        ),
-    ] = None,
+    scale: Annotated[Scales | None, typer.Option(help="If left out, the largest that the study has.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare every choice of a study with the paper and with its authors' code.
@@ -808,7 +792,8 @@ def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
     verdicts = verdicts_on(chosen, measured)
     lines = summarise(measured, names=measures_needed(chosen, chosen.columns))
     tables = [*tables_of(lines, title=chosen.title, columns=chosen.columns), *paper_tables(chosen, lines)]
-    sentences = sentences_of(chosen, lines, verdicts)
+    # which orderings of the papers' tables are seen here and which are not, then each claim
+    sentences = [*_agreements_of(chosen, lines), *verdict_sentences(verdicts)]
     drawn = drawings(chosen, measured, kept) if report is not None or figures is not None else []
     if figures is not None:
         written = write_study_figures(drawn, figures, width=outputs.width)
