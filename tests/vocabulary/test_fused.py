@@ -1,42 +1,18 @@
 """The fused layer and loss against the two in turn: every loss by rows, every option, and the memory it saves."""
 
 import copy
-import inspect
 import subprocess
 import sys
 from collections.abc import Callable
 
 import pytest
 import torch
+from tests.contracts.test_losses import BY_ROW, WHOLE_BATCH, make
 from torch import Tensor
 
 from calibrant import losses
 from calibrant.errors import InputError
-from calibrant.losses import BatchPenalty, Loss
 from calibrant.vocabulary import FusedLinearLoss
-
-MAKE: dict[str, Callable[..., Loss]] = {
-    "ACLSLoss": lambda **common: losses.ACLSLoss(0.1, margin=0.2, **common),
-    "EntropyRegularizedLoss": lambda **common: losses.EntropyRegularizedLoss(0.1, **common),
-    "FocalLoss": lambda **common: losses.FocalLoss(3.0, **common),
-    "InverseFocalLoss": lambda **common: losses.InverseFocalLoss(2.0, **common),
-    "LabelSmoothingLoss": lambda **common: losses.LabelSmoothingLoss(0.1, **common),
-    "LpNormLoss": lambda **common: losses.LpNormLoss(0.01, 2.0, **common),
-    "MarginLabelSmoothingLoss": lambda **common: losses.MarginLabelSmoothingLoss(0.1, margin=0.2, **common),
-    "ProperFocalLoss": lambda **common: losses.ProperFocalLoss(3.0, **common),
-    "ScheduledFocalLoss": lambda **common: losses.ScheduledFocalLoss((5.0, 3.0), (1,), **common),
-    "Weighted": lambda **common: losses.Weighted(
-        (1.0, losses.BrierLoss(**common)), (0.5, losses.FocalLoss(2.0, **common))
-    ),
-}
-ONE_CLASS = [name for name in losses.__all__ if issubclass(getattr(losses, name), Loss)]
-NAMES = [name for name in ONE_CLASS if not inspect.isabstract(getattr(losses, name))]
-BATCH = sorted(name for name in NAMES if issubclass(getattr(losses, name), BatchPenalty))
-BY_ROW = [name for name in NAMES if name not in BATCH]
-
-
-def make(name: str, **common: object) -> Loss:
-    return MAKE.get(name, getattr(losses, name))(**common)
 
 
 def layer(
@@ -73,7 +49,7 @@ def test_every_loss_by_rows_equals_the_layer_and_the_loss_in_turn(name: str, red
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_it_passes_gradcheck(reduction: str) -> None:
     hidden, weight, bias, labels = layer(rows=5)
-    fused = FusedLinearLoss(make("FocalLoss", reduction=reduction), chunk=2)
+    fused = FusedLinearLoss(losses.FocalLoss(3.0, reduction=reduction), chunk=2)
     assert torch.autograd.gradcheck(lambda h, w, b: fused(h, w, labels, bias=b), (hidden, weight, bias))
 
 
@@ -184,7 +160,7 @@ def test_a_second_derivative_is_refused() -> None:
         torch.autograd.grad(value, hidden, create_graph=True)
 
 
-@pytest.mark.parametrize("name", BATCH)
+@pytest.mark.parametrize("name", sorted(WHOLE_BATCH))
 def test_losses_of_the_whole_batch_are_refused(name: str) -> None:
     with pytest.raises(InputError, match=f"sum over samples, got {name}, which depends on the whole batch"):
         FusedLinearLoss(getattr(losses, name)())
@@ -221,7 +197,7 @@ def test_other_modules_are_refused() -> None:
         (lambda p: p | {"bias": p["bias"][:2]}, r"bias of shape \(6,\), got shape \(2,\)"),
         (lambda p: p | {"labels": p["labels"][:2]}, r"labels of shape \(11,\), got shape \(2,\)"),
         (lambda p: p | {"labels": p["labels"].float()}, "integer labels, got dtype torch.float32"),
-        (lambda p: p | {"labels": 3}, "labels as a tensor, got int"),
+        (lambda p: p | {"labels": 3}, "hidden and labels as tensors, got Tensor and int"),
         (lambda p: p | {"sample_weight": torch.ones(2)}, r"sample_weight as a floating tensor of shape \(11,\)"),
         (lambda p: p | {"sample_weight": torch.ones(11).long()}, "sample_weight as a floating tensor"),
     ],

@@ -188,14 +188,22 @@ def check_logits(logits: Tensor) -> int:
     return axis
 
 
-def check_pair(logits: Any, labels: Any) -> tuple[int, torch.Size]:
-    """Return the class axis and the labels' shape, after checking that logits and labels (or target probabilities) match."""
-    if not (isinstance(logits, Tensor) and isinstance(labels, Tensor)):
-        kinds = f"{type(logits).__name__} and {type(labels).__name__}"
-        raise refuse("logits and labels as tensors", kinds, "convert with torch.as_tensor")
-    axis = check_logits(logits)
+def check_tensors(inputs: Any, labels: Any, *, name: str = "logits") -> None:
+    """Raise unless the ``inputs`` called ``name`` and their ``labels`` are tensors, the labels dense, on one device."""
+    if not (isinstance(inputs, Tensor) and isinstance(labels, Tensor)):
+        kinds = f"{type(inputs).__name__} and {type(labels).__name__}"
+        raise refuse(f"{name} and labels as tensors", kinds, "convert with torch.as_tensor")
     if labels.layout != torch.strided or labels.is_quantized:
         raise refuse("labels as a dense tensor", kind_of(labels), "convert with labels.to_dense()")
+    if labels.device != inputs.device:
+        got = f"{name} on {inputs.device} and labels on {labels.device}"
+        raise refuse(f"{name} and labels on one device", got, f"move the labels with labels.to({name}.device)")
+
+
+def check_pair(logits: Any, labels: Any) -> tuple[int, torch.Size]:
+    """Return the class axis and the labels' shape, after checking that logits and labels (or target probabilities) match."""
+    check_tensors(logits, labels)
+    axis = check_logits(logits)
     if labels.dtype == torch.bool or labels.is_complex():
         raise refuse("integer labels or target probabilities", f"dtype {labels.dtype}", "convert with labels.long()")
     shape = logits.shape[:axis] + logits.shape[axis + 1 :]
@@ -206,9 +214,6 @@ def check_pair(logits: Any, labels: Any) -> tuple[int, torch.Size]:
         if labels.shape == logits.shape:
             remedy = f"{remedy}, or use a Binary… loss for several labels a row"
         raise refuse(f"labels of shape {tuple(shape)}", f"shape {tuple(labels.shape)}", remedy)
-    if labels.device != logits.device:
-        got = f"logits on {logits.device} and labels on {labels.device}"
-        raise refuse("logits and labels on one device", got, "move the labels with labels.to(logits.device)")
     return axis, shape
 
 

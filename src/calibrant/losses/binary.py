@@ -10,7 +10,15 @@ from torch.nn import functional as F
 from calibrant._core.check import check_number, refuse
 from calibrant._core.config import shown
 from calibrant._core.constraints import Fits, NonNegative, Number, PublicCalls
-from calibrant._objective.batch import Reduction, check_floating, check_weights, kind_of, readable, reduce_rows
+from calibrant._objective.batch import (
+    Reduction,
+    check_floating,
+    check_tensors,
+    check_weights,
+    kind_of,
+    readable,
+    reduce_rows,
+)
 from calibrant.losses.cross_entropy import uniform_part
 from calibrant.scores import FocalScore, weighted_nll
 
@@ -132,12 +140,10 @@ def check_binary_pair(logits: Any, labels: Any) -> None:
     Raises:
         InputError: If they are not.
     """
-    if not (isinstance(logits, Tensor) and isinstance(labels, Tensor)):
-        kinds = f"{type(logits).__name__} and {type(labels).__name__}"
-        raise refuse("logits and labels as tensors", kinds, "convert with torch.as_tensor")
+    check_tensors(logits, labels)
     check_floating(logits, name="logits")
-    if labels.layout != torch.strided or labels.is_quantized or labels.is_complex():
-        raise refuse("labels as a dense tensor of real numbers", kind_of(labels), "convert with labels.to_dense()")
+    if labels.is_complex():
+        raise refuse("labels as real numbers", kind_of(labels), "pass labels.real")
     if labels.is_floating_point():
         check_floating(labels, name="labels")
     if logits.dim() == 0:
@@ -150,9 +156,6 @@ def check_binary_pair(logits: Any, labels: Any) -> None:
             else "pass one label a logit"
         )
         raise refuse(f"labels of the logits' shape {tuple(logits.shape)}", f"shape {tuple(labels.shape)}", remedy)
-    if labels.device != logits.device:
-        got = f"logits on {logits.device} and labels on {labels.device}"
-        raise refuse("logits and labels on one device", got, "move the labels with labels.to(logits.device)")
     if readable(labels) and labels.dtype != torch.bool and labels.numel():
         soft = labels.is_floating_point()
         right = (labels == MISSING) | ((labels >= 0) & (labels <= 1))

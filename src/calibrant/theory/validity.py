@@ -111,7 +111,7 @@ def validity(score: AnyScore) -> Validity:
 def examine(score: Sloped) -> Validity:
     """Return ``validity`` of any object with a slope; cached for frozen dataclasses."""
     frozen = is_dataclass(score) and score.__dataclass_params__.frozen
-    return _examined(score) if frozen and isinstance(score, Hashable) else _examine(score)
+    return (_examined if frozen and isinstance(score, Hashable) else _examined.__wrapped__)(score)
 
 
 def require_bijection(score: Sloped, what: str) -> None:
@@ -141,10 +141,6 @@ def log_h(score: Sloped, s: Tensor) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=256)
 def _examined(score: Sloped) -> Validity:
-    return _examine(score)
-
-
-def _examine(score: Sloped) -> Validity:
     s = torch.arange(_LOW, _HIGH + _STEP, _STEP, dtype=torch.float64)
     slope = score.slope(F.logsigmoid(s), F.logsigmoid(-s))
     decreasing = slope > 0

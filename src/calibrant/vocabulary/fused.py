@@ -11,7 +11,7 @@ from torch._compile import _disable_dynamo
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Count, checked
-from calibrant._objective.batch import check_weights
+from calibrant._objective.batch import check_tensors, check_weights
 from calibrant.errors import InputError
 from calibrant.losses import Loss, RowLoss, RowPenalty, Weighted
 from calibrant.vocabulary.linear import check_linear, linear_chunks, linear_logits, product_dtype
@@ -92,15 +92,9 @@ class FusedLinearLoss(nn.Module):
 
 
 def _check_class_indices(hidden: Tensor, labels: Tensor, sample_weight: Tensor | None) -> None:
-    if not isinstance(labels, Tensor):
-        raise refuse("labels as a tensor", type(labels).__name__, "convert with torch.as_tensor")
+    check_tensors(hidden, labels, name="hidden")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise refuse("integer labels", f"dtype {labels.dtype}", "pass one class index per sample")
-    if labels.layout != torch.strided:
-        raise refuse("labels as a dense tensor", str(labels.layout), "convert with labels.to_dense()")
-    if labels.device != hidden.device:
-        got = f"hidden on {hidden.device} and labels on {labels.device}"
-        raise refuse("hidden and labels on one device", got, "move the labels with labels.to(hidden.device)")
     shape = tuple(hidden.shape[:-1])
     if tuple(labels.shape) != shape:
         raise refuse(
