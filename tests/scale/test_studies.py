@@ -139,7 +139,7 @@ def test_a_killed_worker_is_a_training_tried_again_and_its_error_is_the_users(
     for cell, other in zip(study.cells(), undisturbed.cells(), strict=True):
         assert torch.equal(store.load(cell.recipe).test.logits, whole.load(other.recipe).test.logits)
     broken = study_of(tmp_path, TEXT.replace('"FocalLoss", gamma = 3.0', '"NoLoss"'))
-    with pytest.raises(InputError, match="expected loss type to be one of"):
+    with pytest.raises(InputError, match="expected type to be one of"):
         list(run_study_on_ray(broken, store, accelerator="cpu"))
 
 

@@ -9,6 +9,8 @@ import difflib
 import importlib
 import inspect
 import math
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
@@ -155,7 +157,7 @@ def build(
 
     arguments = dict(table)
     name = arguments.pop("type", None)
-    cls = _find(name, families=families, classes=classes, importable=importable)
+    cls = find_class(name, families=families, classes=classes, importable=importable)
     try:
         return _call(cls, {key: made(value) for key, value in arguments.items()})
     except CalibrantError:
@@ -164,13 +166,47 @@ def build(
         raise InputError(f"arguments of {name}", f"{arguments} ({error})", "see its documentation") from error
 
 
-def _find(name: Any, *, families: Sequence[ModuleType], classes: Sequence[type], importable: bool) -> Any:
+def own_version() -> str:
+    """Return Calibrant's version; the package itself stands above this module, so that it is not imported here.
+
+    Examples:
+        >>> own_version().count(".")
+        2
+    """
+    return str(vars(sys.modules["calibrant"])["__version__"])
+
+
+def imported(name: str) -> Any:
+    """Return what ``"module:attribute"`` names; modules of the current folder are found as well.
+
+    Raises:
+        InputError: If it cannot be imported.
+
+    Examples:
+        >>> imported("math:pi") == math.pi
+        True
+    """
+    module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:  # the installed command starts without it
+        sys.path.append(os.getcwd())
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{name!r} to be importable", f"{error}", "check the name") from error
+
+
+def find_class(
+    name: Any, *, families: Sequence[ModuleType], classes: Sequence[type] = (), importable: bool = False
+) -> Any:
+    """Return the class called ``name``; arguments as for ``build``.
+
+    Examples:
+        >>> from calibrant import binning
+        >>> find_class("EqualMass", families=[binning]).__name__
+        'EqualMass'
+    """
     if isinstance(name, str) and ":" in name and importable:
-        module, _, attribute = name.partition(":")
-        try:
-            return getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise InputError(f"{name!r} to be importable", f"{error}", "check the name") from error
+        return imported(name)
     known = {cls.__name__: cls for cls in classes}
     if isinstance(name, str) and name in known:
         return known[name]

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import re
-import sys
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 
 from calibrant._core.check import check_choice, check_sequence, refuse, shown
-from calibrant._core.config import json_data
+from calibrant._core.config import json_data, own_version
 from calibrant._core.constraints import Each, Kind, Level, Natural, checked
 from calibrant._core.paths import as_path, atomic_write, check_suffix
 from calibrant.plot.arguments import Label
@@ -118,7 +117,7 @@ def versions() -> dict[str, str]:
     import scipy
 
     return {
-        "calibrant": vars(sys.modules["calibrant"])["__version__"],  # the layer above this one, so not imported
+        "calibrant": own_version(),
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "numpy": np.__version__,

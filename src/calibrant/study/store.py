@@ -1,6 +1,5 @@
 """Storage of runs: one folder per recipe, named by its fingerprint; a run is finished once its record is written."""
 
-import importlib.metadata
 import json
 import os
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 
 import torch
 
+from calibrant._core.config import own_version
 from calibrant._core.constraints import Kind, PublicCalls
 from calibrant._core.files import read_arrays, read_text, reason_of, write_arrays
 from calibrant._core.paths import as_path, atomic_write
@@ -97,7 +97,7 @@ class Store(metaclass=PublicCalls):
             "seconds": round(outcome.seconds, 3),
             "device": outcome.device,
             **({"digest": outcome.digest} if outcome.digest else {}),
-            "versions": {"calibrant": _version(), "torch": torch.__version__},
+            "versions": {"calibrant": own_version(), "torch": torch.__version__},
         }
         _write_text(folder / "record.json", json.dumps(record, indent=1) + "\n")
         (folder / "checkpoint.pt").unlink(missing_ok=True)
@@ -171,10 +171,3 @@ def _read(path: Path, parse: Callable[[str], Any]) -> Any:
         got = f"a broken one in {path} ({reason_of(error)})"
         raise FileFormatError(f"a whole {path.stem}", got, "delete that folder") from error
     return found
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("calibrant")
-    except importlib.metadata.PackageNotFoundError:  # run from a source tree that is not installed
-        return "source"

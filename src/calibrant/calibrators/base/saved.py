@@ -1,7 +1,6 @@
 """A fitted calibrator as one safetensors file, and back: what is read is checked as input from a stranger."""
 
 import hashlib
-import importlib.metadata
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -51,7 +50,7 @@ def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
         "type": type(calibrator).__name__,
         "config": json.dumps(calibrator.config(), sort_keys=True),
         "features": "optional" if getattr(calibrator, "features_optional", False) else "needed",
-        "versions": json.dumps({"calibrant": _own_version(), "torch": torch.__version__}, sort_keys=True),
+        "versions": json.dumps({"calibrant": _plain.own_version(), "torch": torch.__version__}, sort_keys=True),
     }
     files.write_arrays(path, arrays, metadata={**metadata, "digest": _digest(metadata, arrays)})
 
@@ -155,13 +154,6 @@ def _as_now(table: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(now.get(key), list):
             now[key] = [_as_now(one) for one in now[key]]
     return now
-
-
-def _own_version() -> str:
-    try:
-        return importlib.metadata.version("calibrant")
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _check_learned(calibrator: Calibrator) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._core.arguments import check_list_of
+from calibrant._core.config import imported
 from calibrant._core.constraints import Fits, Seed, Text
 from calibrant._core.files import Array
 from calibrant._core.paths import as_path, shown
@@ -24,7 +25,6 @@ from calibrant.data.formats.tensors import read_tensors
 from calibrant.errors import FileFormatError, InputError
 from calibrant.study._checks import Size
 from calibrant.study.data._split import DataSet, Fold, TensorSplit
-from calibrant.study.resolve import imported
 
 PARTS = ("train", "val", "test")
 HELD = 0.2  # of the rows of one file, for validation and for the test each
@@ -142,7 +142,7 @@ class Module(DataSet):
         Raises:
             InputError: If it cannot be imported, or returns something else.
         """
-        function = imported(self.module, what="data")
+        function = imported(self.module)
         accepted = inspect.signature(function).parameters
         every = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in accepted.values())
         taken = {name: value for name, value in (("seed", seed), ("fold", fold)) if every or name in accepted}
