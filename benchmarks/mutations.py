@@ -60,7 +60,7 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "statistics": (r"statistics/|_paired|_squares", ("tests/test_statistics.py", "tests/test_paired_squares.py",
                    "tests/statistics", "tests/evaluate", "tests/metrics")),
     "calibrators": (r"calibrators/", ("tests/calibrators", "tests/contracts/test_calibrators.py", "tests/test_files_before_1_0.py")),
-    "evaluate": (r"evaluate/", ("tests/evaluate", "tests/cli/test_compare.py")),
+    "evaluate": (r"evaluate/", ("tests/evaluate", "tests/cli/test_commands.py")),
     "operate": (r"operate/(?!formats|pages|policy)", ("tests/operate", "tests/test_files_before_1_0.py")),
     "report": (r"report/(sums|vector|for_whom|decisions|diagnosis|verdict)|plot/(values|corp|decisions|risk)|_figures",
                ("tests/report", "tests/plot")),

@@ -56,8 +56,7 @@ def test_github_gets_a_summary_and_annotations(
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
-    done = run("check", good, "--max", "ece=.01")
-    assert "::error title=ece ≤ 0.01::" in done.stderr
+    run("check", good, "--max", "ece=.01", says="::error title=ece ≤ 0.01::")
     assert "❌ fail" in (tmp_path / "summary.md").read_text()
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from calibrant import load_predictions
 from calibrant.calibrators import TemperatureScaling
-from calibrant.operate import estimate
+from calibrant.operate import Deployed, abstain, estimate, thresholds
 
 
 def save(path: Path, *, rows: int, seed: int, classes: int = 3, labelled: bool = True) -> Path:
@@ -90,3 +91,118 @@ def test_what_it_cannot_use_is_one_sentence(
 ) -> None:
     done = run("estimate", *arguments(folder), code=2, says=message)
     assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    true = rng.normal(size=(3000, 3)) * 3
+    labels = (true + rng.gumbel(size=true.shape)).argmax(1)
+    logits = (2 * true).astype(np.float32)
+    path = tmp_path / "p.npz"
+    parts = {"val_logits": logits[:1000], "val_labels": labels[:1000]}
+    np.savez(path, **parts, test_logits=logits[1000:], test_labels=labels[1000:])
+    TemperatureScaling().fit(load_predictions(path, "val")).save(tmp_path / "c.safetensors")
+    return path
+
+
+def test_it_finds_and_saves_what_the_function_finds(file: Path, run: Any) -> None:
+    calibrator, out = file.with_name("c.safetensors"), file.with_name("d.safetensors")
+    done = run("decide", file, "--error", ".1", "-c", calibrator, "-o", out, "--json", code=0)
+    test = load_predictions(file, "test")
+    fitted = TemperatureScaling().fit(load_predictions(file, "val"))
+    rule = abstain(test.calibrated_by(fitted), error=0.1)  # type: ignore[union-attr]
+    assert json.loads(done.stdout)["parts"][0]["threshold"] == rule.threshold
+    deployed = Deployed.load(out)
+    z = torch.randn(50, 3)
+    assert torch.equal(deployed(z), rule(fitted(z)))
+    assert "answer from confidence" in run("decide", file, "--coverage", ".8", "--by", "class").stdout
+
+
+def test_where_nothing_qualifies_nothing_is_written(file: Path, run: Any) -> None:
+    out = file.with_name("d.safetensors")
+    done = run("decide", file, "--error", ".00001", "-o", out)
+    assert (done.exit_code, out.exists()) == (3, False)
+    assert "no threshold has an error of at most 1e-05" in " ".join(done.stdout.split())
+    for arguments, message in (
+        ([], "expected --error, --coverage or --costs, got neither; add one of them"),
+        (["--error", "2"], "expected --error in (0, 1)"),
+        (["--error", ".1", "-o", file.with_name("d.bin")], "ends in .safetensors"),
+        (["--error", ".1", "-c", file.with_name("c.safetensors"), "--split", "val"], "fitted"),
+    ):
+        run("decide", file, *arguments, code=2, says=message)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    p = 1 / (1 + np.exp(-2 * rng.normal(size=2000)))
+    path = tmp_path / "two.npz"
+    np.savez(path, probs=np.stack([1 - p, p], axis=1), labels=(rng.random(2000) < p).astype(int))
+    return path
+
+
+COSTS = ",wait,treat\nhealthy,0,1\nill,5,0.5\n"
+
+
+def test_costs_are_weighed_drawn_and_saved(two: Path, run: Any) -> None:
+    costs, out, curve = (two.with_name(name) for name in ("costs.csv", "rule.safetensors", "curve.png"))
+    costs.write_text(COSTS)
+    done = run("decide", two, "--costs", costs, "--json", "-o", out, "--curve", curve, code=0)
+    rule, data = thresholds([[0, 1], [5, 0.5]]), load_predictions(two)
+    shown = json.loads(done.stdout)
+    interval = rule.expected_cost(data)  # type: ignore[arg-type]
+    assert (shown["expected_cost"]["low"], shown["expected_cost"]["high"]) == (interval.low, interval.high)
+    assert shown["threshold"] == rule.threshold == pytest.approx(1 / 5.5)
+    assert sum(shown["shares"].values()) == pytest.approx(1)
+    labels = data.labels.double()  # type: ignore[union-attr]
+    always = min(float(5 * labels.mean()), float(1 - labels.mean() + 0.5 * labels.mean()))
+    assert (shown["fixed_action"], shown["fixed_cost"]) == ("treat", pytest.approx(always))
+    assert torch.equal(Deployed.load(out)(data.logits), rule.decide(data))  # type: ignore[union-attr,arg-type]
+    assert curve.read_bytes().startswith(b"\x89PNG")
+    text = " ".join(run("decide", two, "--costs", costs, "--reject", ".2").stdout.split())
+    assert "abstain" in text
+    assert "threshold" not in text
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "message"),
+    [
+        ("a,b\n1,x\n2,3\n", [], "expected numbers as costs"),
+        ("1,2\n3\n", [], "got 2, 1"),
+        ("", [], "got no line"),
+        ("0,1,1\n1,0,1\n1,1,0\n", [], "expected predictions of 3 classes"),
+        ("0,nan\n1,0\n", [], "finite costs"),
+        (",go,go\na,0,1\nb,1,0\n", [], "different names of actions"),
+        (COSTS, ["--error", ".1"], "got --error"),
+        (COSTS, ["--curve", "c.jpg"], "ends in .png"),
+        (None, ["--reject", ".1", "--error", ".1"], "got --reject for a call without --costs"),
+    ],
+)
+def test_costs_that_cannot_be_used_are_one_sentence(
+    two: Path, run: Any, content: str | None, arguments: list[str], message: str
+) -> None:
+    costs, out = two.with_name("costs.csv"), two.with_name("o.safetensors")
+    if content is not None:
+        costs.write_text(content)
+        arguments = ["--costs", str(costs), *arguments]
+    done = run("decide", two, *arguments, "-o", out)
+    assert (done.exit_code, done.stderr.count("\n"), out.exists()) == (2, 1, False)
+    assert message in done.stderr
+
+
+def test_lines_of_costs_are_in_the_order_of_the_classes(two: Path, run: Any) -> None:
+    costs, names = two.with_name("costs.csv"), two.with_name("names.txt")
+    names.write_text("cat\ndog\n")
+    costs.write_text("0,1\n5,0\n")
+    expected = json.loads(run("decide", two, "--costs", costs, "--json").stdout)["expected_cost"]
+    for right in ("class,a,b\n0,0,1\n1,5,0\n", ",a,b\ncat,0,1\ndog,5,0\n"):
+        costs.write_text(right)
+        done = json.loads(run("decide", two, "--costs", costs, "--json").stdout)
+        assert (done["expected_cost"], list(done["shares"])) == (expected, ["a", "b"])
+    for content, more in (("class,a,b\n1,5,0\n0,0,1\n", []), (",a,b\ndog,5,0\ncat,0,1\n", ["--class-names", names])):
+        costs.write_text(content)
+        said = "expected a line of costs for each class in their order"
+        run("decide", two, "--costs", costs, *more, code=2, says=said)
+    costs.write_text("1e308,1e308\n-1e308,1e308\n")
+    assert "expected costs of at most 1e+100" in run("decide", two, "--costs", costs).stderr

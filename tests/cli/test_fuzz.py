@@ -1,5 +1,6 @@
 """Damaged files of every format: read, or refused in one sentence; never a traceback."""
 
+import gzip
 import io
 import random
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save
+from tests.cli.conftest import Run
 
 
 def whole_file(suffix: str) -> bytes:
@@ -57,3 +59,42 @@ def test_damaged_files_are_refused_in_one_sentence(suffix: str, tmp_path: Path, 
             assert last.startswith("error: "), turn
             assert "expected" in last, (turn, last)
     assert refused > 60
+
+
+HEAD = "p_cat,p_dog,truth\n"
+
+
+def test_what_a_small_file_unpacks_to_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("calibrant.data.formats.tensors.memory_limit", lambda: 8 << 20)
+    Path("t.csv.gz").write_bytes(gzip.compress(HEAD.encode() + b".9,.1,cat\n" * 200_000))
+    assert Path("t.csv.gz").stat().st_size < 1 << 16
+    assert "half of the memory" in run("evaluate", "t.csv.gz", code=2).stderr
+    assert list(Path().iterdir()) == [Path("t.csv.gz")]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"p_cat,p_cat,truth\n.5,.5,cat\n", "distinct column names, got 'p_cat' twice"),
+        (b"p_cat,,truth\n.5,.5,cat\n", "columns that say what they hold"),
+        (HEAD.encode() + b".5,,cat\n.4,.6,dog\n", "an empty cell in the column 'p_dog' at row 0 (line 2)"),
+        (HEAD.replace("dog", "dög").encode("latin-1") + b".5,.5,cat\n", "text in UTF-8"),
+        ((HEAD + ".5,.5,cat\n").encode("utf-32"), "a readable .csv file"),
+        (HEAD.encode() + b"x" * (1 << 20) + b",.5,cat\n", "columns that say what they hold"),
+        (HEAD.encode() + b"=1/2,.5,cat\n", "numbers in the class columns"),
+        (HEAD.encode(), "at least one row"),
+        (b"", "a readable .csv file"),
+    ],
+    ids=["repeated", "nameless", "null", "latin", "utf-32", "long", "formula", "no rows", "empty"],
+)
+@pytest.mark.parametrize("command", [["evaluate"], ["convert"]], ids=" ".join)
+def test_a_hostile_table_is_one_sentence(
+    content: bytes, said: str, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_bytes(content)
+    reading = ["--columns", "p_*", "--kind", "probs", "--label", "truth"] if "numbers" in said else []
+    done = run(*command, "t.csv", *(["o.npz"] if command == ["convert"] else []), *reading, code=2, says=said)
+    assert done.stderr.count("\n") == 1
+    assert list(Path().iterdir()) == [Path("t.csv")]

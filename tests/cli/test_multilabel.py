@@ -92,8 +92,9 @@ def test_a_csv_file_with_columns(run: Run, tmp_path: Path) -> None:
     p = torch.sigmoid(data.logits).tolist()
     lines = [",".join(map(str, [*row, *y])) for row, y in zip(p, data.labels.tolist(), strict=True)]  # type: ignore[union-attr]
     file.write_text("p_cat,p_dog,p_owl,y_cat,y_dog,y_owl\n" + "\n".join(lines) + "\n")
-    done = run("evaluate", file, "--multilabel", "--columns", "p_*", "--label", "y_*", "--kind", "probs", "--draws", 50)
-    assert done.exit_code == 0, done.output
+    done = run(
+        "evaluate", file, "--multilabel", "--columns", "p_*", "--label", "y_*", "--kind", "probs", "--draws", 50, code=0
+    )
     assert "owl" in done.stdout
 
 
@@ -120,8 +121,7 @@ def test_wrong_use_is_one_sentence_and_writes_nothing(
         (["report", several, "--multilabel", "--margin", "0.1", "-o", out.with_suffix(".html")], "--margin"),
     ]
     for arguments, text in cases:
-        done = run(*arguments)
-        assert done.exit_code == 2, (arguments, done.output)
+        done = run(*arguments, code=2)
         assert text in " ".join(done.stderr.split()), (arguments, done.stderr)
         assert len(done.stderr.strip().splitlines()) == 1
     assert not list(several.parent.glob("out*"))

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.conftest import Run
 from typer.testing import CliRunner
 
+import calibrant
 from calibrant import Predictions, load, load_predictions, save_predictions
+from calibrant._core.files import read_arrays
 from calibrant.calibrators import GroupScaling, TemperatureScaling
 from calibrant.cli import main
-from calibrant.metrics import ECE, NLL
+from calibrant.metrics import ECE, NLL, Accuracy
 
 
 def sample(rows: int = 900, *, seed: int = 0, kind: str = "sampling") -> Predictions:
@@ -70,3 +73,83 @@ def test_groups_go_from_fit_to_apply(splits: tuple[Path, dict[str, Predictions]]
     assert after.features is not None
     told = json.loads(run("compare", path, tmp_path / "out.npz", "--split", "test", "--json"))
     assert "NLL()" in json.dumps(told)
+
+
+IGNORED = 255
+
+
+def positions(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return logits (12, 5, 6, 3), class axis last, and labels (12, 5, 6), the first column to be ignored."""
+    rng = np.random.default_rng(seed)
+    true = rng.normal(size=(12, 5, 6, 3)) * 1.5
+    labels = (true + rng.gumbel(size=true.shape)).argmax(-1)
+    labels[:, :, 0] = IGNORED
+    return (3 * true).astype(np.float32), labels
+
+
+@pytest.fixture(params=["segmentation", "tokens"])
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, int]:
+    """A file and its class axis."""
+    path, arrays = tmp_path / "file.npz", {}
+    axis = 1 if request.param == "segmentation" else 2
+    for seed, split in enumerate(("val", "test")):
+        logits, labels = positions(seed)
+        if axis == 1:
+            logits = np.moveaxis(logits, -1, 1)
+        else:
+            logits, labels = logits.reshape(12, 30, 3), labels.reshape(12, 30)
+        arrays |= {f"{split}_logits": logits, f"{split}_labels": labels}
+    np.savez(path, **arrays, pixel_size=np.array([0.5]))
+    return path, axis
+
+
+def test_positions_are_rows_and_samples_are_clusters(file: tuple[Path, int], run: Run) -> None:
+    path, axis = file
+    done = run("evaluate", path, "--split", "test", "--class-dim", axis, "--ignore-index", IGNORED, "--json")
+    rows = {row["metric"]: row for row in json.loads(done.stdout)["rows"]}
+    logits, labels = positions(1)
+    kept = labels != IGNORED
+    flat = calibrant.Predictions.from_logits(logits[kept], labels[kept])
+    assert rows[repr(ECE())]["value"] == pytest.approx(ECE()(flat), abs=1e-12)
+    assert rows[repr(Accuracy())]["n"] == 12 * 25
+    data = calibrant.load_predictions(path, "test", class_dim=axis, ignore_index=IGNORED)
+    assert data.groups.tolist() == np.repeat(np.arange(12), 25).tolist()
+
+
+def test_apply_keeps_axes_ignored_rows_and_other_arrays(file: tuple[Path, int], tmp_path: Path, run: Run) -> None:
+    path, axis = file
+    options = ["--class-dim", axis, "--ignore-index", IGNORED]
+    calibrator, output = tmp_path / "c.safetensors", tmp_path / "out.npz"
+    assert run("fit", path, "-o", calibrator, "--method", "TemperatureScaling", *options).exit_code == 0
+    run("apply", calibrator, path, "-o", output, *options, code=0)
+    before, after = read_arrays(path), read_arrays(output)
+    assert sorted(before) == sorted(after)
+    temperature = calibrant.load(calibrator).temperature
+    np.testing.assert_allclose(after["test_logits"], before["test_logits"] / temperature, rtol=1e-5)  # float32
+    for name in ("test_labels", "val_labels", "pixel_size"):
+        np.testing.assert_array_equal(after[name], before[name])
+
+
+def test_the_report_shows_samples_as_groups(file: tuple[Path, int], tmp_path: Path, run: Run) -> None:
+    path, axis = file
+    output = tmp_path / "r.json"
+    options = ["--class-dim", axis, "--ignore-index", IGNORED, "--method", "TemperatureScaling"]
+    run("report", path, "-o", output, *options, code=0)
+    model = json.loads(output.read_text())["models"][0]
+    assert len(model["groups"]) == 12
+    assert model["diagram_before"]["n"] == 300
+
+
+def test_a_forgotten_axis_is_named(file: tuple[Path, int], run: Run) -> None:
+    path, axis = file
+    run("evaluate", path, "--class-dim", 3 - axis, "--ignore-index", IGNORED, code=2, says=f"--class-dim {axis}")
+    assert "expected labels in [0, 3), got 255" in run("evaluate", path, "--class-dim", axis).stderr
+
+
+def test_apply_refuses_parquet_for_what_is_not_columns(file: tuple[Path, int], tmp_path: Path, run: Run) -> None:
+    path, axis = file
+    options = ["--class-dim", axis, "--ignore-index", IGNORED]
+    run("fit", path, "-o", tmp_path / "c.safetensors", "--method", "TemperatureScaling", *options)
+    said = "expected columns of one length for parquet"
+    run("apply", tmp_path / "c.safetensors", path, "-o", tmp_path / "o.parquet", *options, code=2, says=said)
+    assert not (tmp_path / "o.parquet").exists()

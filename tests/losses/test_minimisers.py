@@ -26,21 +26,16 @@ def trained(loss: Loss, eta: list[float], steps: int = 400) -> torch.Tensor:
     return torch.softmax(z.detach(), 0)
 
 
-def test_stored_minimisers_of_focal_loss(vectors: dict[str, dict[str, Any]]) -> None:
-    entries = [entry for name, entry in vectors.items() if name.startswith("binary_focal_minimiser")]
-    assert len(entries) == 5
+@pytest.mark.parametrize(
+    ("kind", "make", "count"),
+    [("binary_focal", losses.FocalLoss, 5), ("inverse_focal", losses.InverseFocalLoss, 3)],
+)
+def test_stored_minimisers(kind: str, make: Any, count: int, vectors: dict[str, dict[str, Any]]) -> None:
+    entries = [entry for name, entry in vectors.items() if name.startswith(f"{kind}_minimiser")]
+    assert len(entries) == count
     for entry in entries:
         eta = entry["inputs"]["eta"]
-        q = trained(losses.FocalLoss(entry["inputs"]["gamma"], reduction="none"), [eta, 1 - eta])[0]
-        assert abs(q - entry["expected"]["q_star"]) < 1e-6
-
-
-def test_stored_minimisers_of_inverse_focal_loss(vectors: dict[str, dict[str, Any]]) -> None:
-    entries = [entry for name, entry in vectors.items() if name.startswith("inverse_focal_minimiser")]
-    assert len(entries) == 3
-    for entry in entries:
-        eta = entry["inputs"]["eta"]
-        q = trained(losses.InverseFocalLoss(entry["inputs"]["gamma"], reduction="none"), [eta, 1 - eta])[0]
+        q = trained(make(entry["inputs"]["gamma"], reduction="none"), [eta, 1 - eta])[0]
         assert abs(q - entry["expected"]["q_star"]) < 1e-6
 
 

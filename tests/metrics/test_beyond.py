@@ -1,10 +1,12 @@
 """The metrics beyond the papers: values by hand, slow oracles, and edges."""
 
 import math
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from calibrant import BinaryPairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
@@ -15,11 +17,13 @@ from calibrant.metrics import (
     NLL,
     SKCE,
     CalibrationLoss,
+    CanonicalError,
     DebiasedECE,
     Entropy,
     KernelECE,
     KSError,
     KuiperError,
+    MulticalibrationError,
     RefinementLoss,
     SmoothECE,
     SpiegelhalterZ,
@@ -31,6 +35,7 @@ from calibrant.metrics import (
     risk_coverage,
 )
 from calibrant.metrics.smooth import WIDTH_TOLERANCE, smooth_errors
+from calibrant.statistics import interval
 
 
 def pairs(rows: int = 400, *, seed: int = 0, power: float = 1.0) -> BinaryPairs:
@@ -291,3 +296,130 @@ def test_rows_that_differ_in_the_order_of_classes_only_are_ties() -> None:
     z = torch.randint(-4, 5, (200, 7), generator=generator).double()
     shuffled = z[:, torch.randperm(7, generator=generator)]
     assert ood_auroc(Predictions.from_logits(z), Predictions.from_logits(shuffled)) == pytest.approx(0.5, abs=1e-12)
+
+
+def sample(
+    rows: int, *, sharpness: float, seed: int = 0, classes: int = 6, bias: float = 0.0
+) -> tuple[Predictions, Tensor]:
+    """Return logits ``sharpness`` times too large and without the bias of class 0, and the true probabilities."""
+    g = torch.Generator().manual_seed(seed)
+    z = 2 * torch.randn(rows, classes, generator=g).double()
+    true = torch.softmax(z + bias * torch.eye(classes)[0], 1)
+    return Predictions.from_logits(sharpness * z, true.multinomial(1, generator=g)[:, 0]), true
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize(("sharpness", "bias"), [(1.0, 0.0), (2.5, 0.0), (0.5, 0.0), (1.0, 1.5)])
+def test_it_is_near_the_truth_and_its_lower_end_below(norm: int, sharpness: float, bias: float) -> None:
+    metric = CanonicalError(norm=norm)  # type: ignore[arg-type]
+    large, true = sample(20_000, sharpness=sharpness, seed=99, bias=bias)
+    truth = float((large.probs - true).norm(p=norm, dim=1).mean())
+    found = [interval(metric, sample(1500, sharpness=sharpness, seed=seed, bias=bias)[0]) for seed in range(12)]
+    assert sum(one.low <= truth for one in found) >= 11
+    assert sum(one.estimate for one in found) / 12 == pytest.approx(truth, abs=0.03)
+    if truth > 0.3:
+        assert min(one.low for one in found) > 0.6 * truth
+
+
+def test_by_hand_with_two_kinds_of_rows() -> None:
+    # 80 % said and 50 % true: ‖(.5, .5) − (.8, .2)‖₁ = .6, over-confident; 60 % said and 90 % true: under-confident by as much
+    probs = [[0.8, 0.2]] * 1000 + [[0.4, 0.6]] * 1000
+    data = Predictions.from_probs(probs, [0, 1] * 500 + ([1] * 9 + [0]) * 100)
+    parts = {part: CanonicalError(part=part)(data) for part in ("all", "over", "under")}  # type: ignore[arg-type]
+    assert parts == {
+        key: pytest.approx(value, abs=0.04) for key, value in (("all", 0.6), ("over", 0.3), ("under", 0.3))
+    }
+    assert parts["over"] + parts["under"] == pytest.approx(parts["all"], abs=1e-12)
+    assert CanonicalError(norm=2)(data) == pytest.approx(parts["all"] / 2**0.5, abs=1e-9)
+
+
+def test_a_calibrated_model_stays_within_its_limit() -> None:
+    metric, beyond = CanonicalError(), 0
+    for seed in range(60):
+        data = sample(400, sharpness=1.0, seed=seed)[0]
+        beyond += metric(data) > metric.limit(data)
+    assert beyond <= 5  # 2.5 % of 60
+    off = sample(400, sharpness=2.5)[0]
+    assert metric(off) > metric.limit(off)
+    weighted = Predictions.from_logits(off.logits, off.labels, weights=[4] * 400, weight_kind="frequency")
+    shares = Predictions.from_logits(off.logits, off.labels, weights=[4.0] * 400, weight_kind="sampling")
+    assert metric.limit(weighted) == pytest.approx(metric.limit(off) / 2, rel=0.1)
+    assert metric.limit(shares) == pytest.approx(metric.limit(off))
+
+
+def test_groups_are_the_units_and_share_a_fold() -> None:
+    data = sample(1200, sharpness=2.0)[0]
+    twice = Predictions.cat([data, data])
+    grouped = Predictions.from_logits(twice.logits, twice.labels, groups=torch.arange(1200).repeat(2))
+    alone, both = (interval(CanonicalError(), one) for one in (data, grouped))
+    assert both.high - both.low == pytest.approx(alone.high - alone.low, rel=0.1)
+
+
+# mcgrad.metrics.MulticalibrationError(…, precision_dtype="float64").mce of MCGrad 0.1.5 on cases(seed, weighted)
+THEIRS = {
+    (0, False): 0.09010507584679422,
+    (1, False): 0.05619264446910246,
+    (2, False): 0.05646300104510698,
+    (0, True): 0.10040339016650777,
+    (1, True): 0.05486941685443678,
+}
+
+
+def cases(seed: int, weighted: bool) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return features, probabilities, labels and weights of 400 rows."""
+    rng = np.random.default_rng(seed)
+    features = {
+        "site": rng.choice(["a", "b", "c", "d", "e"], 400, p=[0.4, 0.27, 0.18, 0.1, 0.05]),
+        "sex": rng.choice(["f", "m"], 400),
+        "age": rng.uniform(20, 80, 400),
+    }
+    p = rng.uniform(0.02, 0.98, 400)
+    y = (rng.random(400) < p + 0.1 * (features["site"] == "b") * (features["age"] > 50)).astype(int)
+    return features, p, y, rng.lognormal(size=400) if weighted else None
+
+
+def predictions(seed: int, weighted: bool = False) -> Predictions:
+    features, p, y, weights = cases(seed, weighted)
+    kind = "sampling" if weighted else None
+    return Predictions.from_binary_probs(p, y, features=features, weights=weights, weight_kind=kind)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("seed", "weighted"), THEIRS)
+def test_it_is_mcgrads(seed: int, weighted: bool) -> None:
+    assert MulticalibrationError()(predictions(seed, weighted)) == pytest.approx(THEIRS[seed, weighted], rel=1e-9)
+
+
+def test_it_is_the_worst_of_segments_taken_one_by_one() -> None:
+    rng = np.random.default_rng(0)
+    p, y = np.round(rng.uniform(0.05, 0.95, 300), 1), rng.integers(0, 2, 300)
+    features = {"a": rng.integers(0, 3, 300), "b": rng.choice(["x", "y"], 300)}
+    found = []
+    for size in range(3):
+        for names in combinations(features, size):
+            for values in product(*(np.unique(features[name]) for name in names)):
+                inside = np.ones(300, dtype=bool)
+                for name, value in zip(names, values, strict=True):
+                    inside &= features[name] == value
+                path = [0.0, *((y - p)[inside & (p <= v)].sum() for v in np.unique(p[inside]))]
+                if inside.sum() >= 10:
+                    found.append((max(path) - min(path)) / np.sqrt((p * (1 - p))[inside].sum()))
+    worst = max(found) * np.sqrt((p * (1 - p)).sum()) / 300
+    data = Predictions.from_binary_probs(p, y, features=features)
+    assert MulticalibrationError()(data) == pytest.approx(worst, rel=1e-9)
+
+
+def test_counts_are_repeated_rows_and_a_certain_error_is_infinite() -> None:
+    features, p, y, _ = cases(0, False)
+    times = np.random.default_rng(1).integers(1, 4, 400)
+    counted = Predictions.from_binary_probs(p, y, features=features, weights=times, weight_kind="frequency")
+    repeated = Predictions.from_binary_probs(
+        p.repeat(times), y.repeat(times), features={name: column.repeat(times) for name, column in features.items()}
+    )
+    settings = MulticalibrationError(("site", "sex"), minimum=1)
+    assert settings(counted) == pytest.approx(settings(repeated), rel=1e-9)
+    assert MulticalibrationError()(Predictions.from_binary_probs([1.0] * 30, [0] * 30)) == np.inf
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(InputError, match="expected the feature 'absent', got 'age', 'sex', 'site'"):
+        MulticalibrationError(("absent",))(predictions(0))

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,18 @@ import pytest
 import torch
 
 from calibrant.errors import FileFormatError, InputError
+from calibrant.metrics import ECE, NLL, Error, ood_auroc
+from calibrant.study import Store, Training, load_study
 from calibrant.study.data import load_fold
-from calibrant.study.data._split import split_rows
+from calibrant.study.data._split import TensorSplit, split_rows
 from calibrant.study.data.images import CropAndFlip, Normalise
-from calibrant.study.data.text import parse
+from calibrant.study.data.ood import NOISES, ood_splits, outside_of
+from calibrant.study.data.text import TreeSplit, parse
+from calibrant.study.models import TreeLSTM
+from calibrant.study.recipe import Recipe
+from calibrant.study.resolve import make_model
+from calibrant.study.run import run_study
+from calibrant.study.train import predict
 
 
 def test_every_digit_is_tested_once_and_the_splits_are_apart() -> None:
@@ -179,3 +188,271 @@ def test_missing_folders_are_named(tmp_path: Path) -> None:
         file.write("(3 (2 a)\n")
     with pytest.raises(FileFormatError, match="expected one tree per line"):
         load_fold({"name": "sst", "folder": str(tmp_path)})
+
+
+TRAIN = ["(3 (2 a) (4 (1 b) (2 c)))", "(0 (1 b) (2 a))", "(2 (2 a) (2 c))", "(4 good)"]
+
+GLOVE = ["a .1 .2 .3", "good -1 0 1", "new day 4 5 6", "fine 7 8 9", "unused 1 1 1"]
+
+
+def trees(folder: Path) -> Path:
+    (folder / "train.txt").write_text("\n".join(TRAIN))
+    (folder / "dev.txt").write_text("(1 fine)\n(2 a)\n(3 good)\n")
+    (folder / "test.txt").write_text("(0 odd)\n(4 good)\n")
+    (folder / "glove.txt").write_text("\n".join(GLOVE) + "\n")
+    return folder
+
+
+class Fixed(torch.nn.Module):
+    """Gives each root the same logits."""
+
+    def __init__(self, logits: list[list[float]]) -> None:
+        super().__init__()
+        self.logits = torch.tensor(logits)
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        return self.logits[: len(batch.asked)]
+
+
+def test_neutral_nodes_are_learned_and_never_decided_for(tmp_path: Path) -> None:
+    fold = load_fold({"name": "sst", "folder": str(trees(tmp_path)), "classes": 3})
+    assert (fold.sizes["classes"], len(fold.train), len(fold.validation), len(fold.test)) == (3, 3, 2, 2)
+    assert fold.train.labels.tolist() == [2, 0, 2]
+    _, labels = fold.train.batch(torch.tensor([0]), training=True)
+    assert sorted(labels.tolist()) == [0, 1, 1, 2, 2]  # b; a and c; the inner node and the root
+    # p = (.2, .5, .3) twice: neutral is likeliest, positive is decided, with its own .3
+    logits = torch.tensor([0.2, 0.5, 0.3]).log().tolist()
+    found = predict(Fixed([logits, logits]), fold.test)
+    assert found.predicted.tolist() == [2, 2]
+    assert found.confidence.tolist() == pytest.approx([0.3, 0.3])
+    assert Error()(found) == 0.5
+    assert ECE()(found) == pytest.approx(0.2)
+    assert NLL()(found) == pytest.approx(-(torch.tensor([0.2, 0.3]).log().mean().item()))
+    assert found[torch.tensor([1])].predicted.tolist() == [2]
+    assert predict(Fixed([logits, logits]), TreeSplit(fold.test.trees)).predicted.tolist() == [1, 1]  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="expected classes"):
+        load_fold({"name": "sst", "folder": str(tmp_path), "classes": 5})
+
+
+def test_words_take_their_vectors_from_the_file_and_the_rest_random_ones(tmp_path: Path) -> None:
+    data = {"name": "sst", "folder": str(trees(tmp_path)), "glove": "glove.txt"}
+    fold, again, other = (load_fold(data, seed=seed) for seed in (0, 0, 1))
+    vectors = fold.sizes["vectors"]
+    # known: a, b, c, good from the training trees; fine (dev) has a vector, odd (test) has none and stays unknown
+    assert vectors.shape == (1 + 5, 3) == (fold.sizes["vocabulary"], 3)
+    place = {word: i for i, word in enumerate(["a", "b", "c", "fine", "good"], start=1)}
+    assert vectors[place["a"]].tolist() == pytest.approx([0.1, 0.2, 0.3])
+    assert vectors[place["fine"]].tolist() == [7, 8, 9]
+    assert fold.test.batch(torch.tensor([0]))[0].words.tolist() == [0]
+    assert torch.equal(vectors, again.sizes["vectors"])
+    same = (vectors == other.sizes["vectors"]).all(dim=1)
+    assert same.tolist() == [False, True, False, False, True, True]
+    model = make_model({"type": "TreeLSTM", "embedding": 3, "hidden": 4}, sizes=fold.sizes)
+    assert torch.equal(model.embedding.weight, vectors)
+    assert model.embedding.weight.requires_grad
+    with pytest.raises(InputError, match="expected word vectors of 100 numbers, got 3; set embedding to 3"):
+        TreeLSTM(2, 6, vectors=vectors)
+
+
+def test_where_the_vectors_lie_does_not_name_the_run() -> None:
+    def fingerprint(glove: str) -> str:
+        data = {"name": "sst", "glove": glove}
+        return Recipe(data, {"type": "TreeLSTM"}, {"type": "CrossEntropyLoss"}, Training(1, 25)).fingerprint
+
+    assert fingerprint("/a/glove.txt") == fingerprint("glove.txt") != fingerprint("other.txt")
+
+
+def test_a_word_may_hold_spaces(tmp_path: Path) -> None:
+    from calibrant.study.data.text import read_glove
+
+    assert read_glove(Path("glove.txt"), folder=trees(tmp_path), words={"new day", "day"}) == {"new day": [4, 5, 6]}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "expected a file of word vectors, got no such file"),
+        ("", "expected a word and its numbers per line, got an empty file"),
+        (
+            "400000 300\na 1 2\n",
+            r"expected a word and two numbers or more in line 1 of .*, got 1 numbers; .* without a header",
+        ),
+        ("a 1 2 3\nb 1 2\n", "expected a word and 3 numbers in line 2 of .*, got 2 numbers"),
+        ("a 1 x 3\n", "expected a word and 3 numbers in line 1 of .*'x'"),
+        ("a 1 nan 3\n", "expected a word and 3 numbers in line 1 of .*got NaN or infinity"),
+        ("other 1 2 3\n", "expected vectors for words of the texts, got none"),
+    ],
+)
+def test_a_broken_file_of_vectors_is_named_by_its_line(tmp_path: Path, text: str | None, said: str) -> None:
+    file = trees(tmp_path) / "broken.txt"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(FileFormatError, match=said):
+        load_fold({"name": "sst", "folder": str(tmp_path), "glove": "broken.txt"})
+
+
+def test_newsgroups_have_the_vectors_of_the_file_and_padding_has_none(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="optional package 'pyarrow' is not installed")
+    import pyarrow.parquet
+
+    rows = {"text": ["From: x\n\na good day a"] * 8, "label": [0, 1] * 4}
+    for name in ("train", "test"):
+        pyarrow.parquet.write_table(pa.table(rows), trees(tmp_path) / f"{name}.parquet")
+    data = {"name": "20news", "folder": str(tmp_path), "split": "random", "headers": False, "keep": "last", "length": 3}
+    fold = load_fold({**data, "validation": 2, "glove": "glove.txt"})
+    assert [len(part) for part in (fold.train, fold.validation, fold.test)] == [11, 2, 3]  # a fifth of 16 is tested
+    assert fold.train.batch(torch.tensor([0]))[0].tolist() == [[2, 3, 1]]  # good, day, a: the last three words
+    vectors = fold.sizes["vectors"]
+    assert (vectors.shape, fold.sizes["vocabulary"]) == ((4, 3), 4)
+    assert vectors[:3].tolist() == [[0, 0, 0], pytest.approx([0.1, 0.2, 0.3]), [-1, 0, 1]]
+    model = make_model({"type": "PooledTextCNN", "embedding": 3, "kernel": 1}, sizes=fold.sizes)
+    assert torch.equal(model.embedding.weight, vectors)
+    assert not model.embedding.weight.requires_grad
+    with pytest.raises(InputError, match="expected glove without a tokenizer"):
+        load_fold({**data, "glove": "glove.txt", "tokenizer": "any"})
+
+
+@pytest.mark.parametrize(("preset", "setting", "objective", "loss", "fields"), [
+    ("mukhoti-table1", "SST Tree-LSTM", "MMCE 2", {"strength": 1.0}, {}),
+    ("mukhoti-table1", "CIFAR-10 ResNet-50", "MMCE 2", {"strength": 2.0}, {"reduction": "sum", "clip": 2.0}),
+    ("sst", "sst", "MMCE 1", {"strength": 1.0}, {}),
+    ("sst", "sst", "FLSD-53", {"thresholds": [0.19]}, {}),
+    ("adafocal-table", "20 Newsgroups CNN", "AdaFocal", {}, {"optimizer": "adam", "epochs": 50, "select": "accuracy"}),
+    ("adafocal-table", "CIFAR-10 ResNet-110", "Brier", {}, {"reduction": "mean", "epochs": 350}),
+])  # fmt: skip
+def test_recipes_have_what_the_authors_code_has(
+    preset: str, setting: str, objective: str, loss: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    (recipe, *_) = (
+        cell.recipe for cell in load_study(preset, scale="paper").cells()
+        if (cell.setting, cell.objective) == (setting, objective)
+    )  # fmt: skip
+    assert loss.items() <= dict(recipe.loss).items()
+    assert {name: getattr(recipe.training, name) for name in fields} == fields
+
+
+TEXT = """
+name = "small"
+title = "t"
+about = "a"
+seeds = [0]
+data = { name = "digits", train = 400, validation = 60 }
+model = { type = "MLP", hidden = [16] }
+training = { epochs = 4, batch = 20, lr = 0.05, momentum = 0.9, measure_every = 4 }
+[[objectives]]
+label = "CE"
+loss = { type = "CrossEntropyLoss" }
+"""
+
+NOISE = 'data = { name = "digits", ood = ["gaussian-noise", { name = "pure-noise", deviation = 0.5 }],'
+
+
+def images(folder: Path, *, side: int = 32, test: int = 12, seed: int = 0) -> np.ndarray:
+    folder.mkdir()
+    rng = np.random.default_rng(seed)
+    for name, count in (("train", 30), ("test", test)):
+        pixels = rng.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
+        np.savez(folder / f"{name}.npz", images=pixels, labels=np.arange(count) % 10)
+    return pixels
+
+
+def noisy(kind: str, inside: TensorSplit, *, seed: int = 0, **options: float) -> torch.Tensor:
+    return NOISES[kind](**options).of(inside, name=kind, seed=seed, folder=None).inputs
+
+
+def bytes_of(count: int = 40, value: int = 128) -> TensorSplit:
+    return TensorSplit(torch.full((count, 32, 32, 3), value, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64))
+
+
+def test_noise_is_added_to_the_test_images_as_cifar_10_c_does() -> None:
+    inside = bytes_of()
+    found = noisy("gaussian-noise", inside)
+    difference = found.float() - 128
+    assert found.dtype == torch.uint8
+    assert float(difference.std()) == pytest.approx(25.5, rel=0.01)  # 0.1 of 255: severity 5
+    assert float(difference.mean()) == pytest.approx(-0.5, abs=0.2)  # rounded down
+    assert int(noisy("gaussian-noise", bytes_of(value=255)).min()) < 255
+    assert torch.equal(noisy("gaussian-noise", inside, deviation=0), inside.inputs)
+    assert torch.equal(found, noisy("gaussian-noise", inside))
+    assert not torch.equal(found, noisy("gaussian-noise", inside, seed=1))
+    # a saturated pixel of pure noise, N(.5, 1): P(x < 0) = P(x > 1) = .309
+    pure = noisy("pure-noise", inside)
+    assert float((pure == 0).double().mean()) == pytest.approx(0.31, abs=0.01)
+    assert float((pure == 255).double().mean()) == pytest.approx(0.31, abs=0.01)
+
+
+def test_another_data_set_is_taken_from_beside_and_normalised_as_the_data_are(tmp_path: Path) -> None:
+    images(tmp_path / "cifar10")
+    small, large = images(tmp_path / "svhn", test=7, seed=1), images(tmp_path / "tiny-imagenet", side=64, seed=2)
+    data = {"name": "cifar10", "folder": str(tmp_path / "cifar10"), "validation": 5}
+    ood: list[Any] = ["svhn", "gaussian-noise", {"name": "tiny-imagenet", "test": 5}]
+    fold = load_fold({**data, "ood": ood})
+    assert {name: len(split) for name, split in fold.ood.items()} == {
+        "svhn": 7, "gaussian-noise": 12, "tiny-imagenet": 5
+    }  # fmt: skip
+    inputs, _ = fold.ood["svhn"].batch(torch.tensor([3]))
+    mean, deviation = np.array([0.4914, 0.4822, 0.4465]), np.array([0.2023, 0.1994, 0.2010])
+    assert np.allclose(inputs[0].numpy(), ((small[3] / 255 - mean) / deviation).transpose(2, 0, 1), atol=1e-5)
+    row = np.random.default_rng(0).permutation(12)[0]
+    found = fold.ood["tiny-imagenet"].inputs[0]  # type: ignore[attr-defined]
+    kernel = torch.tensor([1.0, 3.0, 3.0, 1.0]) / 8  # triangle of width 2 at half-pixel centres
+    patch = torch.from_numpy(large[row][9:13, 19:23].astype(np.float32))
+    expected = torch.einsum("i,j,ijc->c", kernel, kernel, patch)
+    assert torch.allclose(found[5, 10].float(), expected, atol=0.51)
+    without = load_fold(data)
+    assert without.ood == {}
+    assert torch.equal(without.test.labels, fold.test.labels)
+
+
+def test_the_network_kept_predicts_them_and_a_store_keeps_them(tmp_path: Path) -> None:
+    pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+    for name, text in (("plain", TEXT), ("noisy", TEXT.replace('data = { name = "digits",', NOISE))):
+        (tmp_path / f"{name}.toml").write_text(text)
+    store = Store(tmp_path / "runs")
+    plain, noisy = (next(load_study(tmp_path / f"{name}.toml").cells()).recipe for name in ("plain", "noisy"))
+    for name in ("plain", "noisy"):
+        list(run_study(load_study(tmp_path / f"{name}.toml"), store, accelerator="cpu"))
+    assert plain.fingerprint != noisy.fingerprint
+    assert plain.fingerprint == replace(noisy, data={k: v for k, v in noisy.data.items() if k != "ood"}).fingerprint
+    first, second = store.load(plain), store.load(noisy)
+    assert torch.equal(first.test.logits, second.test.logits)  # training did not see them
+    assert store.trajectory(plain) == store.trajectory(noisy)
+    assert first.ood == {}
+    assert sorted(second.ood) == ["gaussian-noise", "pure-noise"]
+    for outside in second.ood.values():
+        assert (outside.logits.dtype, outside.labels, len(outside)) == (torch.float32, None, len(second.test))
+    areas = {name: ood_auroc(second.test, outside) for name, outside in second.ood.items()}
+    assert areas["pure-noise"] > 0.6
+    assert abs(areas["gaussian-noise"] - 0.5) < 0.1  # little beside the noise that the digits have
+    (store.folder(noisy) / "ood.npz").unlink()
+    with pytest.raises(FileFormatError, match=r"ood\.npz"):
+        store.load(noisy)
+
+
+@pytest.mark.parametrize(
+    ("ood", "said"),
+    [
+        (["noise"], "expected ood sets of gaussian-noise, pure-noise, got 'noise'"),
+        ([{"name": "pure-noise", "sd": 1}], "expected options mean, deviation of ood set 'pure-noise', got 'sd'"),
+        (["pure-noise", "pure-noise"], "expected each ood set once, got 'pure-noise' twice"),
+        ("gaussian-noise", "expected a list of ood sets, got 'gaussian-noise'"),
+        (["svhn"], "expected ood sets of gaussian-noise, pure-noise, got 'svhn'; choose among these"),
+        ([{"name": "gaussian-noise", "deviation": -1}], "expected deviation"),
+    ],
+)
+def test_what_cannot_be_paired_is_named(ood: Any, said: str) -> None:
+    pytest.importorskip("sklearn", reason="optional package 'sklearn' is not installed")
+    with pytest.raises(InputError, match=said):
+        load_fold({"name": "digits", "ood": ood})
+
+
+def test_a_set_that_is_not_there_and_text_are_named(tmp_path: Path) -> None:
+    images(tmp_path / "cifar10")
+    data = {"name": "cifar10", "folder": str(tmp_path / "cifar10"), "validation": 5, "ood": ["svhn"]}
+    with pytest.raises(FileFormatError, match="expected the ood set 'svhn' beside the data, got no such folder"):
+        load_fold(data)
+    words = TensorSplit(torch.zeros(3, 5, dtype=torch.int32), torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(InputError, match="expected images or rows of numbers beside ood sets, got TensorSplit"):
+        ood_splits(outside_of(["pure-noise"], known=list(NOISES)), inside=words, seed=0, folder=None)
+    with pytest.raises(InputError, match="expected images beside the ood set 'pure-noise', got text"):
+        load_fold({"name": "sst", "folder": str(tmp_path), "ood": ["pure-noise"]})

@@ -7,11 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 from typer.testing import CliRunner
 
 from calibrant.cli import main
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import CalibrantError, FileFormatError, InputError
+from calibrant.study import Recipe, Store, Study, Training, load_study
 from calibrant.study.data import load_fold
+from calibrant.study.data.features import SIDE, THRESHOLD, _pooled, _standardised
+from calibrant.study.preflight import check_study
+from calibrant.study.run import run_study
 
 STUDY = """name = "mine"
 seeds = [0]
@@ -118,3 +123,179 @@ def test_ten_lines_of_one_s_own_data_give_a_table_and_a_report(home: Any, data: 
         assert again.exit_code == 2
         assert "was begun, got others; choose another --store" in " ".join(again.output.split())
         assert CliRunner().invoke(main, ["study", "show", "s.toml"]).exit_code == 0
+
+
+RNG = np.random.default_rng(0)
+
+TEXTS = ["From: a\n\nthe cat sat on the mat", "From: b\n\na dog ran in the park", "From: c\n\ncats and dogs ran"]
+
+
+def images(folder: Path) -> str:
+    for split, count in (("train", 60), ("test", 20)):
+        pixels = RNG.integers(0, 256, size=(count, 32, 32, 3), dtype=np.uint8)
+        np.savez(folder / f"{split}.npz", images=pixels, labels=np.arange(count) % 10)
+    return str(folder)
+
+
+def texts(folder: Path) -> str:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    for split, count in (("train", 40), ("test", 20)):
+        rows = {"text": [TEXTS[i % 3] + f" word{i % 7}" for i in range(count)], "label": [i % 20 for i in range(count)]}
+        pyarrow.parquet.write_table(pa.table(rows), folder / f"{split}.parquet")
+    return str(folder)
+
+
+def arrays(folder: Path, *, seed: int = 0, **more: Any) -> str:
+    rng = np.random.default_rng(seed)
+    np.savez(folder / "own.npz", inputs=rng.normal(size=(50, 2, 3)), labels=np.arange(50) % 3, **more)
+    return str(folder / "own.npz")
+
+
+def table(kind: str, folder: Path) -> dict[str, Any]:
+    cache = str(folder / "cache")
+    small = {"train": 12, "validation": 6, "test": 10}
+    if kind == "files":
+        return {"name": "own", "files": arrays(folder), "redraw": True, **small}
+    if kind == "images":
+        return {"name": "features-cifar10", "folder": images(folder), "cache": cache, "patches": 3, "size": 5, **small}
+    pytest.importorskip("sklearn", reason="optional package 'sklearn' is not installed")
+    return {"name": "features-20news", "folder": texts(folder), "cache": cache, "size": 4, "kind": kind, **small}
+
+
+@pytest.mark.parametrize("kind", ["files", "images", "tfidf", "hashed"])
+def test_every_seed_draws_rows_of_its_own_and_the_cache_gives_the_same_bits(kind: str, tmp_path: Path) -> None:
+    data = table(kind, tmp_path)
+    first, again, other = load_fold(data, seed=1), load_fold(data, seed=1), load_fold(data, seed=2)
+    for split, count in (("train", 12), ("validation", 6), ("test", 10)):
+        one, same, apart = (getattr(fold, split) for fold in (first, again, other))
+        assert len(one) == count
+        assert torch.equal(one.inputs, same.inputs)
+        assert not torch.equal(one.inputs, apart.inputs)
+    assert first.digest == other.digest != ""
+    assert first.sizes["inputs"] == first.train.inputs[0].numel()  # type: ignore[attr-defined]
+
+
+def test_no_row_serves_twice(tmp_path: Path) -> None:
+    rows = np.arange(50.0)[:, None]
+    np.savez(tmp_path / "own.npz", inputs=rows, labels=np.arange(50) % 2, test=np.arange(50) >= 40)
+    fold = load_fold({"name": "own", "files": str(tmp_path / "own.npz"), "standardize": False}, seed=3)
+    parts = [{int(x) for x in split.inputs[:, 0]} for split in (fold.train, fold.validation, fold.test)]  # type: ignore[attr-defined]
+    assert [len(part) for part in parts] == [32, 8, 10]
+    assert set.union(*parts) == set(range(50))
+    assert parts[2] == set(range(40, 50))
+
+
+def test_responses_are_those_of_whitened_patches_one_by_one() -> None:
+    pixels = torch.from_numpy(RNG.integers(0, 256, size=(2, 32, 32, 3), dtype=np.uint8))
+    kernels = torch.randn(4, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0)) / 10
+    kernels -= kernels.mean(dim=(1, 2, 3), keepdim=True)
+    windows = pixels.float().unfold(1, SIDE, 1).unfold(2, SIDE, 1)  # (2, 27, 27, 3, SIDE, SIDE)
+    rows = _standardised(windows.reshape(-1, 3 * SIDE**2))
+    response = (rows @ kernels.flatten(1).T).reshape(2, 27, 27, 4).permute(0, 3, 1, 2)
+    parts = [F.adaptive_avg_pool2d((sign * response - THRESHOLD).relu(), 2) for sign in (1, -1)]
+    assert torch.allclose(
+        _pooled(pixels, kernels), torch.cat(parts, dim=1).flatten(1), atol=1e-6
+    )  # float32 sums of 729
+
+
+def test_a_changed_cache_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    data = table("images", tmp_path)
+    load_fold(data, seed=0)
+    (file,) = (tmp_path / "cache").iterdir()
+    found = dict(np.load(file))
+    np.savez(file, **{**found, "inputs": found["inputs"] + 1})
+    with pytest.raises(FileFormatError, match="as they were computed, got others: the file has changed; delete it"):
+        load_fold(data, seed=0)
+
+
+def test_a_cache_that_cannot_be_written_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileFormatError, match=r"a writable folder for features, got .*; set cache in"):
+        load_fold({**table("images", tmp_path), "cache": str(tmp_path / "file" / "cache")})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"train": 60}, "fewer than 31 rows for train, got 60"),
+        ({"files": "nowhere.npz"}, "nowhere.npz"),
+        ({"test": 0}, "test"),
+        ({"sizes": 1}, "expected options files, .* of data set 'own'"),
+    ],
+)
+def test_impossible_requests_are_named(options: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(CalibrantError, match=said):
+        load_fold({"name": "own", "files": arrays(tmp_path), **options})
+
+
+def study_of(path: Path, data: str) -> Study:
+    path.write_text(f"""
+name = "own"
+title = "t"
+about = "a"
+seeds = [1]
+objectives = ["Cross-entropy", {{ label = "Focal 3", training = {{ lr = 0.5 }} }}]
+data = {{ {data} }}
+model = {{ type = "MLP", hidden = [] }}
+training = {{ epochs = 2, batch = 10, checkpoint_every = 0 }}
+""")
+    return load_study(path)
+
+
+def test_objectives_are_taken_from_the_table_of_the_papers(tmp_path: Path) -> None:
+    study = study_of(tmp_path / "own.toml", f'files = "{arrays(tmp_path)}"')
+    first, last = (cell.recipe for cell in study.cells())
+    assert (first.loss["type"], last.loss["type"], last.loss["gamma"]) == ("CrossEntropyLoss", "FocalLoss", 3.0)
+    assert (first.training.lr, last.training.lr) == (0.1, 0.5)
+    path = tmp_path / "own.toml"
+    path.write_text(path.read_text().replace("Focal 3", "Focl 3"))
+    with pytest.raises(InputError, match="did you mean 'Focal 3'"):
+        load_study(path)
+
+
+def test_a_study_goes_on_with_the_same_arrays_only(tmp_path: Path) -> None:
+    study = study_of(tmp_path / "own.toml", f'files = "{arrays(tmp_path)}"')
+    store = Store(tmp_path / "store")
+    steps = run_study(study, store, accelerator="cpu")
+    for step in steps:
+        if step.done == 1:
+            break
+    first = next(study.cells()).recipe
+    before = store.load(first).test.logits
+    arrays(tmp_path, seed=1)
+    with pytest.raises(FileFormatError, match="was begun, got others; choose another --store"):
+        list(run_study(study, store, accelerator="cpu"))
+    assert torch.equal(store.load(first).test.logits, before)
+
+
+OWN = """
+import numpy as np
+def load(*, seed, fold, rows=40):
+    rng = np.random.default_rng(seed)
+    return [(rng.normal(size=(rows, 3)).astype("float32"), np.arange(rows) % 2) for _ in range(3)]
+def broken(*, seed, fold):
+    return 1
+"""
+
+
+def test_data_of_a_users_own_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_data_of_test.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    study = study_of(tmp_path / "own.toml", 'module = "own_data_of_test:load", rows = 30')
+    check_study(study)
+    store = Store(tmp_path / "store")
+    list(run_study(study, store, accelerator="cpu"))
+    assert all(len(store.load(cell.recipe).test) == 30 for cell in study.cells())
+    for name, said in (("broken", "a Fold or three pairs"), ("none", "to be importable")):
+        with pytest.raises(InputError, match=said):
+            load_fold({"name": "module", "module": f"own_data_of_test:{name}"})
+
+
+def test_paths_are_no_part_of_a_fingerprint() -> None:
+    def of(**data: str) -> str:
+        return Recipe(data, {"type": "MLP"}, {"type": "BrierLoss"}, Training(1, 2)).fingerprint
+
+    assert of(name="own", files="/a/x.npz") == of(name="own", files="/b/x.npz") != of(name="own", files="/b/y.npz")
+    assert of(name="features-cifar10", cache="/a") == of(name="features-cifar10", folder="/b")

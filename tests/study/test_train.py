@@ -32,6 +32,7 @@ def quiet() -> None:
 
 
 def finish(recipe: Recipe, *, checkpoint: Path | None = None) -> Outcome:
+    pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
     run = training(recipe, checkpoint=checkpoint, accelerator="cpu")
     while True:
         try:

@@ -7,8 +7,16 @@ import torch
 from tests.theory.scores_for_tests import IN_RANGE, InverseScore, OwnFocalScore, QuadraticScore
 
 from calibrant.errors import InputError, RangeError
-from calibrant.scores import FocalScore, InverseFocalScore
-from calibrant.theory import calibration_map, focal_map, minimiser
+from calibrant.losses import FocalLoss
+from calibrant.scores import FocalScore, InverseFocalScore, LogScore, TrueClassScore
+from calibrant.theory import (
+    calibration_map,
+    detached_fixed_point,
+    focal_map,
+    inverse_calibration_map,
+    minimiser,
+    proper_part,
+)
 
 
 def log_probs(rows: int = 20, classes: int = 5, scale: float = 3.0) -> torch.Tensor:
@@ -65,3 +73,189 @@ def test_outside_the_convex_range_it_still_leads_from_a_minimiser_to_the_truth(g
 def test_a_score_without_a_map_is_refused(score, reason: str) -> None:
     with pytest.raises(RangeError, match=reason):
         calibration_map(score, log_probs())
+
+
+MINIMISERS = [
+    "binary_focal_minimiser_eta0.8_gamma1",
+    "binary_focal_minimiser_eta0.8_gamma2",
+    "binary_focal_minimiser_eta0.8_gamma3",
+    "binary_focal_minimiser_eta0.8_gamma5",
+    "binary_focal_minimiser_eta0.6_gamma3",
+]
+
+
+@pytest.mark.parametrize("name", MINIMISERS)
+def test_binary_minimisers(vectors, name: str) -> None:
+    case = vectors[name]
+    eta = case["inputs"]["eta"]
+    q = inverse_calibration_map(FocalScore(case["inputs"]["gamma"]), torch.tensor([[eta, 1 - eta]]).double().log())
+    assert q.exp()[0, 0].item() == pytest.approx(case["expected"]["q_star"], abs=2e-8)
+
+
+def test_inverse_focal_minimiser_inside_its_range(vectors) -> None:
+    case = vectors["inverse_focal_minimiser_eta0.8_gamma1"]
+    eta = torch.tensor([[0.8, 0.2]], dtype=torch.float64)
+    q = inverse_calibration_map(InverseFocalScore(1.0), eta.log()).exp()
+    assert q[0, 0].item() == pytest.approx(case["expected"]["q_star"], abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["focal_map_inverse_K3_gamma1", "focal_map_inverse_K3_gamma3"])
+def test_three_classes(vectors, name: str) -> None:
+    case = vectors[name]
+    score = FocalScore(case["inputs"]["gamma"])
+    eta = torch.tensor([case["inputs"]["p"]], dtype=torch.float64)
+    q = inverse_calibration_map(score, eta.log()).exp()
+    torch.testing.assert_close(q, torch.tensor([case["expected"]["q"]], dtype=torch.float64), atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize("score", IN_RANGE, ids=repr)
+@pytest.mark.parametrize("classes", [2, 3, 50])
+def test_round_trip_at_every_margin(score: TrueClassScore, classes: int) -> None:
+    generator = torch.Generator().manual_seed(classes)
+    logits = torch.randn(12, classes, dtype=torch.float64, generator=generator) * 3
+    logits[:, 0] += torch.tensor([0.0, 5.0, 30.0, 100.0], dtype=torch.float64).repeat(3)
+    log_eta = torch.log_softmax(logits, dim=1)
+    log_q = inverse_calibration_map(score, log_eta)
+    torch.testing.assert_close(torch.logsumexp(log_q, dim=1), torch.zeros(12, dtype=torch.float64), atol=1e-13, rtol=0)
+    torch.testing.assert_close(calibration_map(score, log_q), log_eta, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("gamma", [-0.999, -0.9, -0.5, -0.05, 0.01, 40.0])
+def test_round_trip_of_focal_at_the_ends_of_its_range(gamma: float) -> None:
+    logits = torch.randn(30, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(7)) * 4
+    log_q = torch.log_softmax(logits, dim=1)
+    log_eta = calibration_map(FocalScore(gamma), log_q)
+    torch.testing.assert_close(inverse_calibration_map(FocalScore(gamma), log_eta), log_q, atol=1e-10, rtol=0)
+
+
+def test_zeros_and_certainty() -> None:
+    eta = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.7, 0.0, 0.3]], dtype=torch.float64)
+    for gamma in (-0.5, 0.0, 2.0):
+        q = inverse_calibration_map(FocalScore(gamma), eta.log()).exp()
+        assert torch.equal(q == 0, eta == 0)
+        assert torch.equal(q[0], eta[0])
+        torch.testing.assert_close(q[1], eta[1], atol=1e-15, rtol=0)
+        pair = inverse_calibration_map(FocalScore(gamma), eta[2:, [0, 2]].log()).exp()
+        torch.testing.assert_close(q[2:, [0, 2]], pair, atol=1e-14, rtol=0)
+
+
+@pytest.mark.parametrize("score", [FocalScore(2.0), FocalScore(-0.5), IN_RANGE[-2]], ids=repr)
+def test_gradient_by_implicit_differentiation(score: TrueClassScore) -> None:
+    logits = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    assert torch.autograd.gradcheck(lambda z: inverse_calibration_map(score, torch.log_softmax(z, 1)), (logits,))
+
+
+def test_gradient_is_finite_where_the_row_is_saturated() -> None:
+    logits = torch.tensor([[100.0, 0.0, -50.0], [0.0, -math.inf, 3.0]], dtype=torch.float64, requires_grad=True)
+    for gamma in (-0.9, 0.5, 5.0):
+        log_q = inverse_calibration_map(FocalScore(gamma), torch.log_softmax(logits, dim=1))
+        (grad,) = torch.autograd.grad(log_q[torch.isfinite(log_q)].sum(), logits)
+        assert bool(torch.isfinite(grad).all())
+
+
+def test_float32_in_float32_out() -> None:
+    eta = torch.tensor([[0.8, 0.2]])
+    q = inverse_calibration_map(FocalScore(2.0), eta.log())
+    assert q.dtype == torch.float32
+    assert q.exp()[0, 0].item() == pytest.approx(0.6266148, abs=1e-6)
+
+
+def test_outside_the_range_it_is_refused_naming_the_range() -> None:
+    half = torch.full((1, 2), math.log(0.5))
+    with pytest.raises(RangeError, match=r"φ decreasing and strictly convex.*InverseFocalScore.*not strictly convex"):
+        inverse_calibration_map(InverseFocalScore(2.0), half)
+
+
+def test_binary_vector(vectors) -> None:
+    case = vectors["proper_part_p0.95_gamma3"]
+    p = torch.tensor([[0.95, 0.05]], dtype=torch.float64)
+    expected = torch.tensor([[case["expected"]["L_star_y1"], case["expected"]["L_star_y0"]]], dtype=torch.float64)
+    torch.testing.assert_close(proper_part(FocalScore(3.0), p.log()), expected, atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["focal_map_inverse_K3_gamma1", "focal_map_inverse_K3_gamma3"])
+def test_risk_at_the_truth(vectors, name: str) -> None:
+    case = vectors[name]
+    p = torch.tensor([case["inputs"]["p"]], dtype=torch.float64)
+    losses = proper_part(FocalScore(case["inputs"]["gamma"]), p.log())
+    assert float((p * losses).sum()) == pytest.approx(case["expected"]["risk"], abs=1e-8)
+
+
+def test_it_is_the_log_score_for_the_log_score() -> None:
+    log_p = torch.log_softmax(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), dim=1)
+    torch.testing.assert_close(proper_part(LogScore(), log_p), -log_p)
+
+
+def test_after_the_map_it_is_the_score_again() -> None:
+    log_q = torch.log_softmax(torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1)
+    value = FocalScore(2.0).value(log_q, torch.log1p(-log_q.exp()))
+    torch.testing.assert_close(proper_part(FocalScore(2.0), focal_map(log_q, 2.0)), value, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("score", IN_RANGE, ids=repr)
+@pytest.mark.parametrize("classes", [2, 7, 50])
+def test_the_expected_loss_is_stationary_and_least_at_the_truth(score: TrueClassScore, classes: int) -> None:
+    generator = torch.Generator().manual_seed(classes)
+    eta = torch.distributions.Dirichlet(torch.ones(classes, dtype=torch.float64))
+    torch.manual_seed(classes)
+    truth = eta.sample((20,))
+    logits = truth.log().requires_grad_(True)
+    risk = (truth * proper_part(score, torch.log_softmax(logits, dim=1))).sum(dim=1)
+    (grad,) = torch.autograd.grad(risk.sum(), logits)
+    assert float(grad.abs().max()) < 1e-12 * (1 + float(risk.detach().abs().max()))
+    for scale in (1e-2, 1.0):
+        moved = torch.log_softmax(
+            truth.log() + scale * torch.randn(20, classes, dtype=torch.float64, generator=generator), dim=1
+        )
+        assert bool(((truth * proper_part(score, moved)).sum(dim=1) > risk.detach()).all())
+
+
+def truth(eta: float) -> torch.Tensor:
+    return torch.tensor([[eta, 1 - eta]], dtype=torch.float64).log()
+
+
+def test_vector_of_the_focal_score(vectors) -> None:
+    expected = vectors["detached_focal_fixed_point_eta0.8_gamma3"]["expected"]["q_star"]
+    assert detached_fixed_point(FocalScore(3.0), truth(0.8)).exp()[0, 0].item() == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("eta", ["0.8", "0.6"])
+def test_vectors_of_the_inverse_focal_score(vectors, eta: str) -> None:
+    expected = vectors[f"inverse_focal_detached_fixed_point_eta{eta}_gamma2"]["expected"]["q_star"]
+    found = detached_fixed_point(InverseFocalScore(2.0), truth(float(eta))).exp()[0, 0].item()
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0, 5.0])
+def test_in_two_classes_it_is_temperature_scaling_with_gamma_plus_1(gamma: float) -> None:
+    s = torch.linspace(-100, 100, 41, dtype=torch.float64)
+    log_eta = torch.log_softmax(torch.stack([s, torch.zeros_like(s)], dim=1), dim=1)
+    found = detached_fixed_point(FocalScore(gamma), log_eta)
+    torch.testing.assert_close(found, torch.log_softmax(log_eta / (gamma + 1), dim=1), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_the_detached_loss_has_no_gradient_there(classes: int) -> None:
+    torch.manual_seed(classes)
+    eta = torch.distributions.Dirichlet(torch.ones(classes, dtype=torch.float64)).sample((8,))
+    logits = detached_fixed_point(FocalScore(2.0), eta.log()).requires_grad_(True)
+    loss = FocalLoss(2.0, detach_weight=True, reduction="none")
+    risk = sum(eta[:, j] * loss(logits, torch.full((8,), j)) for j in range(classes))
+    (grad,) = torch.autograd.grad(risk.sum(), logits)
+    assert float(grad.abs().max()) < 1e-12
+
+
+def test_where_there_are_several_it_is_refused() -> None:
+    with pytest.raises(RangeError, match="detached fixed point"):
+        detached_fixed_point(InverseFocalScore(2.5), truth(0.5))
+
+
+@pytest.mark.parametrize("score", [FocalScore(0.5), FocalScore(3.0), FocalScore(-0.5), LogScore()], ids=repr)
+@pytest.mark.parametrize("mapping", [calibration_map, inverse_calibration_map])
+def test_excluded_classes_change_nothing(mapping, score) -> None:  # type: ignore[no-untyped-def]
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.log_softmax(torch.randn(20, 4, generator=generator, dtype=torch.float64), dim=1)
+    wider = torch.cat([torch.full((20, 2), -math.inf, dtype=torch.float64), rows], dim=1)
+    found = mapping(score, wider)
+    assert torch.isneginf(found[:, :2]).all()
+    assert torch.allclose(found[:, 2:], mapping(score, rows), rtol=1e-12)

@@ -6,8 +6,8 @@ import mpmath
 import pytest
 import torch
 
-from calibrant.errors import RangeError
-from calibrant.theory import FocalTerms, focal_logit, focal_map
+from calibrant.errors import InputError, RangeError
+from calibrant.theory import FocalTerms, focal_logit, focal_map, gamma_from_threshold
 
 MAPS = [
     "focal_map_q0.55_0.3_0.15_gamma0.5",
@@ -15,7 +15,9 @@ MAPS = [
     "focal_map_q0.4_0.3_0.2_0.1_gamma2",
     "focal_map_prop5_counterexample_K4",
 ]
+
 BINARY = ["focal_map_binary_q0.9_gamma3", "focal_map_binary_q0.62_gamma2", "focal_map_binary_q0.3_gamma0.5"]
+
 LOGSPACE = [
     "focal_map_logspace_z20_0_0_gamma0.5",
     "focal_map_logspace_z20_0_0_gamma-0.5",
@@ -163,3 +165,19 @@ def test_gamma_that_is_no_number_is_refused() -> None:
         focal_map(torch.zeros(1, 2), torch.tensor([math.nan]))
     with pytest.raises(ValueError, match="floating"):
         focal_map(torch.zeros(1, 2), torch.tensor([1]))
+
+
+@pytest.mark.parametrize("p0", [1e-6, 0.01, 0.3, 0.49, 0.4999])
+def test_the_gradients_are_equal_there(p0: float) -> None:
+    from math import log
+
+    gamma = gamma_from_threshold(p0)
+    assert gamma > 0
+    factor = (1 - p0) ** gamma - gamma * p0 * (1 - p0) ** (gamma - 1) * log(p0)
+    assert factor == pytest.approx(1, abs=1e-9)  # (1 − p)^γ at γ near 1e7 keeps nine digits
+
+
+@pytest.mark.parametrize("p0", [0.0, 0.5, 0.7, -0.1])
+def test_no_solution_outside(p0: float) -> None:
+    with pytest.raises(InputError, match=r"p0 in \(0, 0.5\)"):
+        gamma_from_threshold(p0)

@@ -1,7 +1,9 @@
 """``calibrant fit --features``: what is fitted, what travels with the file, and what is refused."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,10 +90,8 @@ def test_a_stream_is_calibrated_by_its_features(tmp_path: Path, run: Run) -> Non
     (tmp_path / "folder").mkdir()
     for part in range(2):
         save_predictions(tmp_path / "folder" / f"{part}.parquet", {"all": data[600 * part : 600 * part + 600]})
-    done = run(
-        "fit", tmp_path / "folder", "-m", "BoostedScaling", "--features", "all", "-o", tmp_path / "c.safetensors"
-    )
-    assert done.exit_code == 0, done.output
+    options = ("-m", "BoostedScaling", "--features", "all")
+    run("fit", tmp_path / "folder", *options, "-o", tmp_path / "c.safetensors", code=0)
     fitted = BoostedScaling().fit(data)
     assert torch.equal(data.calibrated_by(load(tmp_path / "c.safetensors"), allow_fit_rows=True).logits,
                        data.calibrated_by(fitted, allow_fit_rows=True).logits)  # fmt: skip
@@ -106,3 +106,23 @@ def test_features_of_other_names_are_refused_where_the_calibrator_is_used(tmp_pa
         answer = run(*command, code=2)
         said = " ".join(answer.stderr.split())
         assert "expected the feature 'site', got 'place'; call that column feature:site, as when" in said
+
+
+@pytest.mark.parametrize(("option", "setting"), [(["--top-label"], "top_label"), (["--keep", "argmax"], "keep")])
+def test_it_is_fitted_for_auto_and_refused_elsewhere(
+    option: list[str], setting: str, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    path, out = tmp_path / "p.npz", tmp_path / "c.safetensors"
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(200, 3))
+    y = (z / 2 + rng.gumbel(size=z.shape)).argmax(axis=1)
+    np.savez(path, val_logits=z, val_labels=y)
+    for options, text in (
+        (["--method", "TemperatureScaling"], f"expected --method auto with {option[0]}, got TemperatureScaling"),
+        (["--multilabel"], option[0]),
+    ):
+        answer = run("fit", path, *option, *options, "-o", out, code=2)
+        assert text in " ".join(answer.stderr.split())
+    assert not out.exists()
+    run("fit", path, *option, "-o", out, code=0)
+    assert load(out).config()[setting] == (option[1] if len(option) > 1 else True)
