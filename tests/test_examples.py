@@ -39,8 +39,9 @@ def test_the_recipe_is_that_of_the_study_it_names(name: str) -> None:
 
 def test_no_such_example() -> None:
     with pytest.raises(
-        InputError, match=r"expected an example among 20news, cifar10, sst, got 'cifar'; did you mean cifar10"
+        InputError,
+        match=r"expected an example to be one of '20news', 'cifar10', 'sst', got 'cifar'; did you mean 'cifar10'",
     ):
         calibrant.load_example("cifar")
-    with pytest.raises(InputError, match="expected an example among"):
+    with pytest.raises(InputError, match="expected an example to be one of"):
         calibrant.load_example(Path("sst"))  # type: ignore[arg-type]

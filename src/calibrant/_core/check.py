@@ -4,6 +4,7 @@ Checks that look at values read the data once (a row maximum carries NaN and +in
 a small part of a softmax.
 """
 
+import difflib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -18,6 +19,7 @@ from calibrant.errors import InputError, Remedy
 T = TypeVar("T")
 
 PROBABILITY_TOLERANCE = 1e-4
+MOST_LISTED = 20  # choices in a message
 ROUNDING = 0.05  # of a row's sum: 20 classes rounded to two digits stay within it, and a softmax in float16 within .001
 SEVERAL_LABELS = "use MultiLabelPredictions for several labels a row"
 ADD_LABELS = Remedy(
@@ -387,15 +389,16 @@ def check_flag(value: Any, *, name: str) -> bool:
 
 
 def check_choice(value: Any, *, name: str, choices: Iterable[T]) -> T:
-    """Return the one of ``choices`` that equals ``value``; True and False are no numbers."""
+    """Return the one of ``choices`` that equals ``value``, or raise with the nearest; True and False are no numbers."""
     known = list(choices)
     if isinstance(value, str | int | float | np.integer | np.floating):
         for choice in known:
             if isinstance(choice, bool) == isinstance(value, bool) and choice == value:
                 return choice
-    raise refuse(
-        f"{name} to be one of {', '.join(map(repr, known))}", shown(value), "choose one of them", argument=name
-    )
+    close = difflib.get_close_matches(value, map(str, known), n=1) if isinstance(value, str) else []
+    remedy = f"did you mean {close[0]!r}?" if close else "choose one of them"
+    listed = ", ".join(map(repr, known[:MOST_LISTED])) + (" …" if len(known) > MOST_LISTED else "")
+    raise refuse(f"{name} to be one of {listed}", shown(value), remedy, argument=name)
 
 
 def check_kind(

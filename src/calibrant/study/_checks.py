@@ -1,9 +1,8 @@
 """What the values of a study must be: sizes, names, keys among many; and the conversion of its tables to dataclasses."""
 
-import difflib
 import types
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, TypeVar
 
@@ -68,21 +67,6 @@ def check_file_name(value: Any, *, name: str) -> str:
     ):
         raise refuse(f"{name} as the name of a file", shown(value), "use letters, digits, spaces and hyphens")
     return str(value)
-
-
-def check_key(value: Any, *, name: str, known: Collection[str]) -> None:
-    """Raise unless ``value`` is among ``known``, of which there are too many to list.
-
-    Raises:
-        InputError: If it is not; the message suggests the closest one, or lists some.
-
-    Examples:
-        >>> check_key("ece", name="measure", known=["ece", "nll"])
-    """
-    if not isinstance(value, str) or value not in known:
-        close = difflib.get_close_matches(value, known, n=1) if isinstance(value, str) else []
-        remedy = f"did you mean {close[0]!r}?" if close else "choose one of these"
-        raise refuse(f"{name} to be one of {', '.join(list(known)[:12])} …", shown(value), remedy)
 
 
 def check_once(values: Sequence[Any], *, name: str) -> None:

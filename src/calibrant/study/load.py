@@ -14,7 +14,7 @@ from calibrant._core.constraints import checked
 from calibrant._core.files import read_text, reason_of
 from calibrant._core.paths import as_path, atomic_write
 from calibrant.errors import CalibrantError, FileFormatError, InputError
-from calibrant.study._checks import check_key, check_once, from_table
+from calibrant.study._checks import check_once, from_table
 from calibrant.study.measures import COLUMNS, MEASURES
 from calibrant.study.recipe import FIGURE_KINDS, Published, Study
 
@@ -182,7 +182,7 @@ def _objective(entry: Any) -> Any:
     if not isinstance(given, Mapping) or "loss" in given:
         return entry
     known = {item["label"]: item for item in tomllib.loads(resource("objectives.toml"))["objectives"]}
-    check_key(given.get("label"), name="an objective without a loss", known=known)
+    check_choice(given.get("label"), name="an objective without a loss", choices=known)
     return {**known[given["label"]], **given}
 
 
@@ -217,7 +217,7 @@ class Printed:
             InputError: If a row does not have one group per objective, or a group one number per measure.
         """
         for measure in self.measures:
-            check_key(measure, name=f"measures of {self.source} in {where}", known=MEASURES)
+            check_choice(measure, name=f"measures of {self.source} in {where}", choices=MEASURES)
         for setting, groups in self.rows.items():
             if len(groups) != len(self.objectives):
                 wanted = f"{len(self.objectives)} groups in row {setting!r} of {self.source} in {where}"
@@ -238,7 +238,7 @@ class Printed:
 def _check_names(study: Study, objectives: set[Any], settings: set[Any], *, where: str) -> None:
     """Raise if published figures, claims or plots refer to objectives or settings that the file does not have at any scale."""
     for measure in [p.measure for p in study.published] + [claim.measure for claim in study.claims]:
-        check_key(measure, name=f"measure in {where}", known=MEASURES)
+        check_choice(measure, name=f"measure in {where}", choices=MEASURES)
     for claim in study.claims:
         if len(set(claim.falls)) < max(2, len(claim.falls)):
             wanted = f"two or more different objectives in falls of the claim {claim.text!r}"

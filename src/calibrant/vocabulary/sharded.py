@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, distributed
@@ -22,6 +22,15 @@ from calibrant.vocabulary.fused import called
 __all__ = ["ShardedLogits"]
 
 T = TypeVar("T")
+
+
+class Layout(NamedTuple):
+    """Shape and dtype of a process's columns, or why they are invalid; exchanged between processes."""
+
+    rows: int = 0
+    columns: int = 0
+    dtype: str = ""
+    invalid: str = ""
 
 
 class ShardedLogits:
@@ -51,7 +60,13 @@ class ShardedLogits:
     def __init__(self, logits: Tensor, *, group: "distributed.ProcessGroup | None" = None) -> None:
         self.group = group
         self.alone = not (distributed.is_available() and distributed.is_initialized())
-        layouts = self._all(_OwnColumns.of(logits))
+        if not isinstance(logits, Tensor):
+            own_layout = Layout(invalid=type(logits).__name__)
+        elif logits.dim() != 2 or not logits.is_floating_point():
+            own_layout = Layout(invalid=f"{logits.dtype} {tuple(logits.shape)}")
+        else:
+            own_layout = Layout(*logits.shape, str(logits.dtype))
+        layouts = self._all(own_layout)  # raised in every process, or in none
         for rank, layout in enumerate(layouts):
             if layout.invalid:
                 expected = "logits as a floating tensor (N, K_own) in every process"
@@ -216,24 +231,6 @@ class ShardedLogits:
         values = values.clone(memory_format=torch.contiguous_format)
         distributed.all_reduce(values, operation[how], group=self.group)
         return values
-
-
-@dataclass(frozen=True)
-class _OwnColumns:
-    """Shape and dtype of a process's columns, or why they are invalid; exchanged between processes."""
-
-    rows: int = 0
-    columns: int = 0
-    dtype: str = ""
-    invalid: str = ""
-
-    @classmethod
-    def of(cls, logits: Tensor) -> "_OwnColumns":
-        if not isinstance(logits, Tensor):
-            return cls(invalid=type(logits).__name__)
-        if logits.dim() != 2 or not logits.is_floating_point():
-            return cls(invalid=f"{logits.dtype} {tuple(logits.shape)}")
-        return cls(int(logits.shape[0]), int(logits.shape[1]), str(logits.dtype))
 
 
 def _first_true(flags: Tensor) -> Tensor:

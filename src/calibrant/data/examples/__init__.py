@@ -4,17 +4,15 @@ Beside ``NAME.npz`` (logits in float16, labels, the splits val and test) lies ``
 command of the training. ``benchmarks/examples.py`` makes both from a finished run.
 """
 
-import difflib
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from calibrant._core.check import shown
+from calibrant._core.check import check_choice
 from calibrant._core.constraints import checked
 from calibrant.data.formats import read_named
 from calibrant.data.predictions import Predictions
 from calibrant.data.splits import splits_of
-from calibrant.errors import InputError
 
 __all__ = ["example_path", "example_recipe", "examples", "load_example"]
 
@@ -77,11 +75,4 @@ def example_path(name: str) -> Path:
     Raises:
         InputError: If there is no such example.
     """
-    known = examples()
-    if not isinstance(name, str) or name not in known:
-        close = difflib.get_close_matches(name, known, n=1) if isinstance(name, str) else []
-        raise InputError(
-            f"expected an example among {', '.join(known)}, got {shown(name)}; "
-            + (f"did you mean {close[0]}?" if close else "name one of these")
-        )
-    return _HOME / f"{name}.npz"
+    return _HOME / f"{check_choice(name, name='an example', choices=examples())}.npz"
