@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from calibrant.calibrators import TemperatureScaling
 ROOT = Path(__file__).parents[2]
 
 
-def test_exit_codes_say_the_verdict(good: Path, run: Any) -> None:
+def test_exit_codes_say_the_verdict(good: Path, run: Run) -> None:
     assert run("check", good, "--max", "ece=.9").exit_code == 0
     assert run("check", good, "--max", "ece=.01").exit_code == 1
     undecided = run("check", good, "--min", "accuracy=.6", "--max", "error=.4")
@@ -29,7 +28,7 @@ def test_exit_codes_say_the_verdict(good: Path, run: Any) -> None:
     assert run("check", good, "--max", "nll=.4").exit_code == 2
 
 
-def test_policy_groups_and_all_outputs(good: Path, arrays: dict[str, np.ndarray], tmp_path: Path, run: Any) -> None:
+def test_policy_groups_and_all_outputs(good: Path, arrays: dict[str, np.ndarray], tmp_path: Path, run: Run) -> None:
     path, policy = tmp_path / "with.npz", tmp_path / "policy.toml"
     np.savez(path, **arrays, test_region=np.array(["a", "b"] * 200))
     policy.write_text('by = ["region"]\n[maximum]\n"worst-group-error" = 0.9\n[no_worse]\nnll = 0.01\n')
@@ -42,7 +41,7 @@ def test_policy_groups_and_all_outputs(good: Path, arrays: dict[str, np.ndarray]
     assert "✅ pass" in markdown.read_text()
 
 
-def test_features_of_the_rows_are_columns(tmp_path: Path, run: Any) -> None:
+def test_features_of_the_rows_are_columns(tmp_path: Path, run: Run) -> None:
     rng = np.random.default_rng(0)
     labels, region = rng.integers(0, 2, 400), np.array(["a", "b"] * 200)
     data = Predictions.from_probs(np.full((400, 2), 0.5), labels, features={"region": region})
@@ -52,7 +51,7 @@ def test_features_of_the_rows_are_columns(tmp_path: Path, run: Any) -> None:
 
 
 def test_github_gets_a_summary_and_annotations(
-    good: Path, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+    good: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
@@ -73,17 +72,17 @@ def test_github_gets_a_summary_and_annotations(
         (["--max", "ece=.1", "--junit", "no/such/folder.xml"], "no such folder"),
     ],
 )
-def test_a_mistake_is_one_sentence(good: Path, run: Any, arguments: list[str], message: str) -> None:
+def test_a_mistake_is_one_sentence(good: Path, run: Run, arguments: list[str], message: str) -> None:
     done = run("check", good, *arguments, code=2, says=message)
     assert done.stderr.count("\n") == 1
 
 
-def test_a_calibrator_is_not_checked_on_the_rows_it_was_fitted_on(good: Path, fitted: Path, run: Any) -> None:
+def test_a_calibrator_is_not_checked_on_the_rows_it_was_fitted_on(good: Path, fitted: Path, run: Run) -> None:
     assert run("check", good, "-c", fitted, "--max", "ece=.2").exit_code == 0
     assert run("check", good, "-c", fitted, "--split", "val", "--max", "ece=.2").exit_code == 2
 
 
-def test_plan_prints_a_curve(good: Path, run: Any) -> None:
+def test_plan_prints_a_curve(good: Path, run: Run) -> None:
     done = run("plan", "--ece", ".1", "--accuracy", ".9", "--draws", "40", code=0)
     assert "labelled rows: a model with ECE 0 then passes ece ≤ 0.1" in " ".join(done.stdout.split())
     shown = json.loads(run("plan", good, "--ece", ".2", "--draws", "40", "--json").stdout)
@@ -140,7 +139,7 @@ def test_the_action_installs_its_own_checkout() -> None:
         )
 
 
-def test_the_pre_commit_hook_names_a_command_that_exists(run: Any) -> None:
+def test_the_pre_commit_hook_names_a_command_that_exists(run: Run) -> None:
     yaml = pytest.importorskip("yaml", reason="optional package 'yaml' is not installed")
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert hook["entry"] == "calibrant check"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.cli.conftest import Run
 
 from calibrant import load_predictions
 from calibrant.calibrators import TemperatureScaling
@@ -31,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_it_prints_what_the_function_finds(folder: Path, run: Any) -> None:
+def test_it_prints_what_the_function_finds(folder: Path, run: Run) -> None:
     arguments = [
         "estimate",
         folder / "new.npz",
@@ -55,7 +56,7 @@ def test_it_prints_what_the_function_finds(folder: Path, run: Any) -> None:
     assert "Without a reference the probabilities are taken to be right" in alone
 
 
-def test_a_stated_change_is_a_second_interval(folder: Path, run: Any) -> None:
+def test_a_stated_change_is_a_second_interval(folder: Path, run: Run) -> None:
     arguments = ["estimate", folder / "new.npz", "--reference", folder / "reference.npz"]
     plain, wide = (json.loads(run(*arguments, *more, "--json").stdout) for more in ([], ["--sensitivity", "0.05"]))
     found = estimate(
@@ -87,7 +88,7 @@ def test_a_stated_change_is_a_second_interval(folder: Path, run: Any) -> None:
     ],
 )
 def test_what_it_cannot_use_is_one_sentence(
-    folder: Path, run: Any, arguments: Callable[[Path], list[Any]], message: str
+    folder: Path, run: Run, arguments: Callable[[Path], list[Any]], message: str
 ) -> None:
     done = run("estimate", *arguments(folder), code=2, says=message)
     assert done.stderr.count("\n") == 1
@@ -106,7 +107,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_finds_and_saves_what_the_function_finds(file: Path, run: Any) -> None:
+def test_it_finds_and_saves_what_the_function_finds(file: Path, run: Run) -> None:
     calibrator, out = file.with_name("c.safetensors"), file.with_name("d.safetensors")
     done = run("decide", file, "--error", ".1", "-c", calibrator, "-o", out, "--json", code=0)
     test = load_predictions(file, "test")
@@ -119,7 +120,7 @@ def test_it_finds_and_saves_what_the_function_finds(file: Path, run: Any) -> Non
     assert "answer from confidence" in run("decide", file, "--coverage", ".8", "--by", "class").stdout
 
 
-def test_where_nothing_qualifies_nothing_is_written(file: Path, run: Any) -> None:
+def test_where_nothing_qualifies_nothing_is_written(file: Path, run: Run) -> None:
     out = file.with_name("d.safetensors")
     done = run("decide", file, "--error", ".00001", "-o", out)
     assert (done.exit_code, out.exists()) == (3, False)
@@ -145,7 +146,7 @@ def two(tmp_path: Path) -> Path:
 COSTS = ",wait,treat\nhealthy,0,1\nill,5,0.5\n"
 
 
-def test_costs_are_weighed_drawn_and_saved(two: Path, run: Any) -> None:
+def test_costs_are_weighed_drawn_and_saved(two: Path, run: Run) -> None:
     costs, out, curve = (two.with_name(name) for name in ("costs.csv", "rule.safetensors", "curve.png"))
     costs.write_text(COSTS)
     done = run("decide", two, "--costs", costs, "--json", "-o", out, "--curve", curve, code=0)
@@ -180,7 +181,7 @@ def test_costs_are_weighed_drawn_and_saved(two: Path, run: Any) -> None:
     ],
 )
 def test_costs_that_cannot_be_used_are_one_sentence(
-    two: Path, run: Any, content: str | None, arguments: list[str], message: str
+    two: Path, run: Run, content: str | None, arguments: list[str], message: str
 ) -> None:
     costs, out = two.with_name("costs.csv"), two.with_name("o.safetensors")
     if content is not None:
@@ -191,7 +192,7 @@ def test_costs_that_cannot_be_used_are_one_sentence(
     assert message in done.stderr
 
 
-def test_lines_of_costs_are_in_the_order_of_the_classes(two: Path, run: Any) -> None:
+def test_lines_of_costs_are_in_the_order_of_the_classes(two: Path, run: Run) -> None:
     costs, names = two.with_name("costs.csv"), two.with_name("names.txt")
     names.write_text("cat\ndog\n")
     costs.write_text("0,1\n5,0\n")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.conftest import Run
 
 import calibrant
 from calibrant import Predictions
@@ -39,7 +40,7 @@ def write_log(path: Path, rows: int = 400) -> None:
     path.with_name("labels.csv").write_text("id,label\n" + "".join(f"q{i},{one}\n" for i, one in enumerate(labels)))
 
 
-def test_a_log_is_ingested_fitted_and_evaluated(home: Path, run: Any) -> None:
+def test_a_log_is_ingested_fitted_and_evaluated(home: Path, run: Run) -> None:
     write_log(home / "log.jsonl")
     done = run(
         "ingest", "log.jsonl", "p.npz", "--from", "vllm", "--options", "A,B", "--labels", "labels.csv", "--test", ".5"
@@ -55,7 +56,7 @@ def test_a_log_is_ingested_fitted_and_evaluated(home: Path, run: Any) -> None:
     assert after < before
 
 
-def test_the_split_of_a_question_does_not_change_with_the_others(home: Path, run: Any) -> None:
+def test_the_split_of_a_question_does_not_change_with_the_others(home: Path, run: Run) -> None:
     write_log(home / "log.jsonl", 100)
     first = (home / "log.jsonl").read_text().splitlines()
     arguments = ("--from", "openai", "--options", "A,B", "--test", ".3")
@@ -71,7 +72,7 @@ def test_the_split_of_a_question_does_not_change_with_the_others(home: Path, run
         assert data.logits[: len(part)].tolist() == part.logits.tolist()
 
 
-def test_each_kind_of_answer_is_ingested(home: Path, run: Any) -> None:
+def test_each_kind_of_answer_is_ingested(home: Path, run: Run) -> None:
     yes = [{"token": "Yes", "logprob": -0.2}, {"token": "No", "logprob": -1.8}]
     levels = [{"token": str(i), "logprob": -6.0 - i / 10} for i in range(1, 6)]
     content = [{"token": "Yes", "logprob": -0.2, "top_logprobs": yes + levels}]
@@ -97,7 +98,7 @@ def test_each_kind_of_answer_is_ingested(home: Path, run: Any) -> None:
         assert data.need_labels().tolist() == [1]
 
 
-def test_a_pair_in_both_orders_is_ingested(home: Path, run: Any) -> None:
+def test_a_pair_in_both_orders_is_ingested(home: Path, run: Run) -> None:
     (home / "one.jsonl").write_text("\n".join(json.dumps(line(f"q{i}", 0.8)) for i in range(20)))
     (home / "two.jsonl").write_text("\n".join(json.dumps(line(f"q{i}", 0.5)) for i in range(20)))
     done = run(
@@ -134,7 +135,7 @@ def test_a_pair_in_both_orders_is_ingested(home: Path, run: Any) -> None:
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_written(
-    home: Path, run: Any, arguments: list[str], sentence: str
+    home: Path, run: Run, arguments: list[str], sentence: str
 ) -> None:
     write_log(home / "log.jsonl", 20)
     (home / "hard.jsonl").hardlink_to(home / "log.jsonl")
@@ -144,14 +145,14 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(
     assert not (home / "p.npz").exists()
 
 
-def test_the_log_is_never_written_over(home: Path, run: Any) -> None:
+def test_the_log_is_never_written_over(home: Path, run: Run) -> None:
     write_log(home / "log.jsonl", 20)
     (home / "log.jsonl").rename(home / "log.npz")
     run("ingest", "log.npz", "log.npz", "--from", "openai", "--options", "A,B", code=2)
     assert run("ingest", "log.npz", "p.csv", "--from", "openai", "--options", "A,B").exit_code == 2
 
 
-def test_a_folder_in_the_logs_place_is_what_is_refused(home: Path, run: Any) -> None:
+def test_a_folder_in_the_logs_place_is_what_is_refused(home: Path, run: Run) -> None:
     write_log(home / "log.jsonl", 20)
     (home / "p.npz").write_text("there already")
     done = run("ingest", ".", "p.npz", "--from", "openai", "--options", "A,B")

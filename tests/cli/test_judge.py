@@ -3,10 +3,10 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.conftest import Run
 from tests.cli.test_options import write_judged
 
 
@@ -17,7 +17,7 @@ def answer(name: str, yes: float) -> str:
 
 
 def test_a_table_and_a_log_of_the_same_verdicts_agree(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_judged(tmp_path)
@@ -40,7 +40,7 @@ def test_a_table_and_a_log_of_the_same_verdicts_agree(
         assert again["scores"][name]["estimate"] == pytest.approx(told["scores"][name]["estimate"], abs=1e-6)
 
 
-def test_comparisons_of_a_log_in_both_orders(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparisons_of_a_log_in_both_orders(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     wins = rng.random(120) < 0.7
@@ -77,7 +77,7 @@ def test_comparisons_of_a_log_in_both_orders(run: Any, tmp_path: Path, monkeypat
     ],
 )
 def test_a_mistake_is_one_sentence(
-    more: list[str], message: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    more: list[str], message: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_judged(tmp_path)

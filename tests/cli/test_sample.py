@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.conftest import some_logits
+from tests.cli.conftest import Run, some_logits
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def write(table: Path, lines: list[dict[str, str]]) -> None:
         out.writerows(lines)
 
 
-def test_from_pool_to_verdict_in_two_batches(pool: Path, run: Any) -> None:
+def test_from_pool_to_verdict_in_two_batches(pool: Path, run: Run) -> None:
     labels = np.load(pool)["labels"]
     table, following = pool.with_name("to-label.csv"), pool.with_name("next.csv")
     done = run("sample", pool, "--budget", 100, "--seed", 1, "-o", table, code=0)
@@ -55,7 +55,7 @@ def test_from_pool_to_verdict_in_two_batches(pool: Path, run: Any) -> None:
     assert json.loads(done.stdout)["labels"] == 150
 
 
-def test_wrong_tables_are_one_sentence(pool: Path, run: Any) -> None:
+def test_wrong_tables_are_one_sentence(pool: Path, run: Run) -> None:
     labels = np.load(pool)["labels"]
     table = pool.with_name("to-label.csv")
     run("sample", pool, "--budget", 40, "-o", table)
@@ -87,7 +87,7 @@ def test_wrong_tables_are_one_sentence(pool: Path, run: Any) -> None:
     assert "expected an inclusion probability" in " ".join(done.stderr.split())
 
 
-def test_names_of_classes_are_for_tables_with_words(pool: Path, run: Any) -> None:
+def test_names_of_classes_are_for_tables_with_words(pool: Path, run: Run) -> None:
     labels = np.load(pool)["labels"]
     table, names = pool.with_name("to-label.csv"), pool.with_name("names.txt")
     names.write_text("ant\nbee\ncat\ndog\n")
@@ -100,7 +100,7 @@ def test_names_of_classes_are_for_tables_with_words(pool: Path, run: Any) -> Non
     run("sample", pool, "--extend", table, "--class-names", names, "-o", pool.with_name("next.csv"), code=0)
 
 
-def test_a_table_gives_its_names_of_classes_its_groups_and_a_second_model(pool: Path, run: Any) -> None:
+def test_a_table_gives_its_names_of_classes_its_groups_and_a_second_model(pool: Path, run: Run) -> None:
     kept, names = np.load(pool), ("ant", "bee", "cat", "dog")
     region = np.where(np.arange(1200) % 4 == 0, "north", "south")
     tables = [pool.with_name(f"{name}.csv") for name in ("one", "two", "to-label")]
@@ -125,7 +125,7 @@ def test_a_table_gives_its_names_of_classes_its_groups_and_a_second_model(pool: 
     run("sample", one, "--extend", table, "--other", two, "-o", pool.with_name("next.csv"), code=0)
 
 
-def test_a_next_batch_needs_the_state_and_rows_that_are_left(pool: Path, run: Any) -> None:
+def test_a_next_batch_needs_the_state_and_rows_that_are_left(pool: Path, run: Run) -> None:
     table, following = pool.with_name("to-label.csv"), pool.with_name("next.csv")
     run("sample", pool, "--budget", 40, "-o", table)
     for more, message in (
@@ -139,7 +139,7 @@ def test_a_next_batch_needs_the_state_and_rows_that_are_left(pool: Path, run: An
     assert not following.exists()
 
 
-def test_labelled_rows_are_handed_to_other_commands_with_their_weights(pool: Path, run: Any) -> None:
+def test_labelled_rows_are_handed_to_other_commands_with_their_weights(pool: Path, run: Run) -> None:
     table, rows = pool.with_name("to-label.csv"), pool.with_name("rows.npz")
     run("sample", pool, "--budget", 200, "-o", table)
     fill(table, np.load(pool)["labels"])
@@ -164,7 +164,7 @@ def test_labelled_rows_are_handed_to_other_commands_with_their_weights(pool: Pat
     assert "output other than the input" in " ".join(done.stderr.split())
 
 
-def test_labels_are_planned_before_any_is_given(pool: Path, run: Any) -> None:
+def test_labels_are_planned_before_any_is_given(pool: Path, run: Run) -> None:
     done = run("plan", "--pool", pool, "--half-width", 0.05, "--price", 2, "--json", code=0)
     told = json.loads(done.stdout)
     assert 50 <= told["labels"] < told["labels_even"]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.cli.conftest import Run
 
 from calibrant import load, load_predictions
 from calibrant.calibrators import TemperatureScaling
@@ -24,7 +25,7 @@ def save(path: Path, *, rows: int, seed: int, sharp: float = 1.0, classes: int =
 
 
 @pytest.fixture
-def state(tmp_path: Path, run: Any) -> Path:
+def state(tmp_path: Path, run: Run) -> Path:
     path = tmp_path / "state.safetensors"
     reference = save(tmp_path / "reference.npz", rows=1500, seed=1)
     done = run("watch", path, "--reference", reference)
@@ -41,7 +42,7 @@ def fitted_three(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_quiet_then_alarm_then_a_new_calibrator(state: Path, tmp_path: Path, run: Any) -> None:
+def test_quiet_then_alarm_then_a_new_calibrator(state: Path, tmp_path: Path, run: Run) -> None:
     good, bad = save(tmp_path / "good.npz", rows=500, seed=2), save(tmp_path / "bad.npz", rows=800, seed=3, sharp=2.5)
     out = tmp_path / "new.safetensors"
     done = run("watch", state, good, "--time", "2026-01-01", "--refit", out)
@@ -56,12 +57,12 @@ def test_quiet_then_alarm_then_a_new_calibrator(state: Path, tmp_path: Path, run
     assert run("evaluate", bad, "-c", out, "--draws", "0").exit_code == 0
 
 
-def test_an_alarm_is_exit_code_1(state: Path, tmp_path: Path, run: Any) -> None:
+def test_an_alarm_is_exit_code_1(state: Path, tmp_path: Path, run: Run) -> None:
     done = run("watch", state, save(tmp_path / "bad.npz", rows=800, seed=3, sharp=2.5))
     assert (done.exit_code, done.stdout.split(":")[0]) == (1, "alarm")
 
 
-def test_labels_of_probability_0_are_watched_without_a_warning(tmp_path: Path, run: Any) -> None:
+def test_labels_of_probability_0_are_watched_without_a_warning(tmp_path: Path, run: Run) -> None:
     paths = []
     for seed in (6, 7):
         good = np.load(save(tmp_path / f"{seed}.npz", rows=400, seed=seed))
@@ -74,7 +75,7 @@ def test_labels_of_probability_0_are_watched_without_a_warning(tmp_path: Path, r
     assert json.loads(done.stdout)["rows"] == 400
 
 
-def test_costs_are_watched_and_stay_with_the_state(tmp_path: Path, run: Any) -> None:
+def test_costs_are_watched_and_stay_with_the_state(tmp_path: Path, run: Run) -> None:
     costs, state = tmp_path / "costs.csv", tmp_path / "costs.safetensors"
     costs.write_text("a,b\n0,9\n1,0\n1,9\n")
     done = run("watch", state, "--reference", save(tmp_path / "r.npz", rows=600, seed=1), "--costs", costs)
@@ -85,7 +86,7 @@ def test_costs_are_watched_and_stay_with_the_state(tmp_path: Path, run: Any) -> 
     assert Monitor.load(state).status.rows == 300
 
 
-def test_late_labels_are_merged_and_rows_counted_once(state: Path, tmp_path: Path, run: Any) -> None:
+def test_late_labels_are_merged_and_rows_counted_once(state: Path, tmp_path: Path, run: Run) -> None:
     other, new = tmp_path / "other.safetensors", save(tmp_path / "new.npz", rows=200, seed=5)
     assert run("watch", other, new, "--reference", tmp_path / "reference.npz", "--ids", "request").exit_code == 0
     assert json.loads(run("watch", state, "--merge", other, "--json").stdout)["rows"] == 200
@@ -111,7 +112,7 @@ def test_late_labels_are_merged_and_rows_counted_once(state: Path, tmp_path: Pat
     ],
 )
 def test_a_mistake_is_one_sentence_and_the_state_as_before(
-    state: Path, tmp_path: Path, run: Any, make: Any, message: str
+    state: Path, tmp_path: Path, run: Run, make: Any, message: str
 ) -> None:
     save(tmp_path / "three.npz", rows=60, seed=8)
     save(tmp_path / "four.npz", rows=60, seed=8, classes=4)
@@ -121,7 +122,7 @@ def test_a_mistake_is_one_sentence_and_the_state_as_before(
     assert state.read_bytes() == before
 
 
-def test_groups_of_a_column_are_watched_and_stay_with_the_state(tmp_path: Path, run: Any, fitted_three: Path) -> None:
+def test_groups_of_a_column_are_watched_and_stay_with_the_state(tmp_path: Path, run: Run, fitted_three: Path) -> None:
     def grouped(name: str, *, rows: int, seed: int, worse: bool) -> Path:
         path = save(tmp_path / name, rows=rows, seed=seed)
         arrays = dict(np.load(path))
@@ -149,7 +150,7 @@ def test_groups_of_a_column_are_watched_and_stay_with_the_state(tmp_path: Path, 
     assert state.read_bytes() == before
 
 
-def test_rows_of_the_fit_start_a_state_out_of_fold(tmp_path: Path, run: Any, fitted_three: Path) -> None:
+def test_rows_of_the_fit_start_a_state_out_of_fold(tmp_path: Path, run: Run, fitted_three: Path) -> None:
     state, fit = tmp_path / "fit.safetensors", tmp_path / "fit.npz"
     start = ["watch", state, "--reference", fit, "-c", fitted_three]
     for _ in range(2):  # the second time the state has this reference

@@ -14,7 +14,8 @@ from calibrant._core.config import build, config_of
 from calibrant.errors import InputError
 from calibrant.losses import BinaryCrossEntropyLoss, BinaryFocalLoss, BinaryLabelSmoothingLoss, BinaryLoss
 
-PAIRS: dict[str, tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]]] = {
+Pair = tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]]
+PAIRS: dict[str, Pair] = {
     "cross-entropy": (BinaryCrossEntropyLoss, losses.CrossEntropyLoss),
     "focal": (lambda **more: BinaryFocalLoss(2.5, **more), lambda **more: losses.FocalLoss(2.5, **more)),
     "focal below 1": (lambda **more: BinaryFocalLoss(0.5, **more), lambda **more: losses.FocalLoss(0.5, **more)),
@@ -31,7 +32,7 @@ PAIRS: dict[str, tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]]] =
 
 
 @pytest.fixture(params=PAIRS)
-def pair(request: pytest.FixtureRequest) -> tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]]:
+def pair(request: pytest.FixtureRequest) -> Pair:
     return PAIRS[request.param]
 
 
@@ -49,9 +50,7 @@ def gradient(loss: torch.nn.Module, logits: Tensor, labels: Tensor) -> Tensor:
     return leaf.grad
 
 
-def test_values_and_gradients_are_those_of_two_classes(
-    pair: tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]],
-) -> None:
+def test_values_and_gradients_are_those_of_two_classes(pair: Pair) -> None:
     ours, two = pair
     for logits, labels in (sample(), (sample()[0].double(), sample()[1])):
         flat = logits.reshape(-1)
@@ -65,9 +64,7 @@ def test_values_and_gradients_are_those_of_two_classes(
         assert torch.allclose(gradient(ours(), logits, labels.to(logits.dtype)), right, rtol=1e-4, atol=1e-7)
 
 
-def test_a_positive_weight_is_that_of_the_second_class(
-    pair: tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]],
-) -> None:
+def test_a_positive_weight_is_that_of_the_second_class(pair: Pair) -> None:
     ours, two = pair
     logits, labels = sample(columns=1)
     wide = torch.cat([torch.zeros_like(logits), logits], dim=1)
@@ -89,7 +86,7 @@ def test_cross_entropy_is_torchs_for_soft_targets_and_weights_too() -> None:
     assert torch.allclose(BinaryLabelSmoothingLoss(0.1)(logits, targets), expected, rtol=1e-5)
 
 
-def test_missing_labels_count_nothing(pair: tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]]) -> None:
+def test_missing_labels_count_nothing(pair: Pair) -> None:
     logits, labels = sample()
     labels[::2, 1] = -1
     logits[0, 1] = math.nan  # under a missing label
@@ -104,9 +101,7 @@ def test_missing_labels_count_nothing(pair: tuple[Callable[..., BinaryLoss], Cal
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_a_batch_without_a_known_label_has_no_loss_and_changes_no_model(
-    pair: tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]], reduction: str
-) -> None:
+def test_a_batch_without_a_known_label_has_no_loss_and_changes_no_model(pair: Pair, reduction: str) -> None:
     logits, labels = sample()
     logits[0] = torch.tensor([math.nan, math.inf, -math.inf])
     for given in (torch.full_like(labels, -1), torch.full_like(logits, -1)):
@@ -117,9 +112,7 @@ def test_a_batch_without_a_known_label_has_no_loss_and_changes_no_model(
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_gradients_are_finite_at_every_margin(
-    pair: tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]], dtype: torch.dtype
-) -> None:
+def test_gradients_are_finite_at_every_margin(pair: Pair, dtype: torch.dtype) -> None:
     margins = torch.tensor([0.0, 1e-3, 1, 17, 40, 88, 104, 745, 1e4, math.inf])
     logits = torch.cat([margins, -margins])[:, None].expand(-1, 2).to(dtype)
     labels = torch.tensor([0, 1]).expand(len(logits), 2)
@@ -144,9 +137,7 @@ def test_it_compiles_without_graph_breaks(name: str) -> None:
     assert torch.allclose(gradient(compiled, logits, labels), gradient(loss, logits, labels), atol=1e-6)
 
 
-def test_configurations_copies_and_states_come_back(
-    pair: tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]],
-) -> None:
+def test_configurations_copies_and_states_come_back(pair: Pair) -> None:
     logits, labels = sample()
     loss = pair[0](reduction="sum")
     again = build({"type": type(loss).__name__, **config_of(loss)}, families=[losses])

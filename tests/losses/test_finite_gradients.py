@@ -12,7 +12,7 @@ import torch
 from tests.contracts.test_losses import ATTACHED, BY_ROW, MAKE, NAMES, SOFT, WHOLE_BATCH, make
 from torch import Tensor
 
-from calibrant import functional, losses
+from calibrant import losses
 from calibrant.losses import Loss
 from calibrant.vocabulary import FusedLinearLoss, ShardedLogits
 
@@ -360,20 +360,6 @@ def test_a_target_on_an_excluded_class_costs_without_end() -> None:
     z, q = torch.tensor([[-math.inf, 0.0, 1.0]]), torch.tensor([[0.25, 0.75, 0.0]])
     for loss in (losses.CrossEntropyLoss(), losses.FocalLoss(0.0), losses.FocalLoss(2.0)):
         assert loss(z, q).item() == math.inf
-
-
-FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "focal": lambda z, y: functional.focal_loss(z, y, gamma=2.0, reduction="none"),
-    "inverse focal": lambda z, y: functional.inverse_focal_loss(z, y, gamma=2.0, reduction="none"),
-    "Brier": lambda z, y: functional.brier_loss(z, y, reduction="none"),
-    "smoothing": lambda z, y: functional.label_smoothing_loss(z, y, smoothing=0.1, reduction="none"),
-}
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_gradients_of_the_functions_are_finite_where_they_are(name: str, dtype: torch.dtype) -> None:
-    check(FUNCTIONS[name], *pairs(dtype), name)
 
 
 BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
