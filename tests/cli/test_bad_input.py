@@ -16,6 +16,7 @@ import pyarrow.parquet
 import pytest
 import torch
 import typer
+from tests.cli.conftest import Run
 
 import calibrant
 from calibrant.calibrators import TemperatureScaling
@@ -106,7 +107,7 @@ def assert_refused(done: Any, match: str) -> None:
 @pytest.mark.parametrize("spoil", BAD, ids=lambda spoil: spoil.__name__)
 @pytest.mark.parametrize("command", ["evaluate", "fit", "report"])
 def test_bad_files_are_refused(
-    command: str, spoil: Callable[[Path, Arrays], None], tmp_path: Path, arrays: Arrays, run: Callable[..., Any]
+    command: str, spoil: Callable[[Path, Arrays], None], tmp_path: Path, arrays: Arrays, run: Run
 ) -> None:
     path, output = tmp_path / "bad.npz", tmp_path / ("out.html" if command == "report" else "out.safetensors")
     spoil(path, arrays)
@@ -117,7 +118,7 @@ def test_bad_files_are_refused(
 
 @pytest.mark.parametrize("spoil", [s for s in BAD if s is not unlabelled], ids=lambda spoil: spoil.__name__)
 def test_apply_refuses_bad_files(
-    spoil: Callable[[Path, Arrays], None], tmp_path: Path, arrays: Arrays, fitted: Path, run: Callable[..., Any]
+    spoil: Callable[[Path, Arrays], None], tmp_path: Path, arrays: Arrays, fitted: Path, run: Run
 ) -> None:
     path = tmp_path / "bad.npz"
     spoil(path, arrays)
@@ -126,9 +127,7 @@ def test_apply_refuses_bad_files(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_apply_refuses_other_classes_than_fitted(
-    tmp_path: Path, arrays: Arrays, fitted: Path, run: Callable[..., Any]
-) -> None:
+def test_apply_refuses_other_classes_than_fitted(tmp_path: Path, arrays: Arrays, fitted: Path, run: Run) -> None:
     path, output = tmp_path / "wide.npz", tmp_path / "out.npz"
     np.savez(path, logits=np.tile(arrays["test_logits"], (1, 2)), labels=arrays["test_labels"])
     match = r"expected .*logits of shape \(N, 4\) as in fit, got .*\(400, 8\); "
@@ -138,9 +137,7 @@ def test_apply_refuses_other_classes_than_fitted(
 
 
 @pytest.mark.parametrize("where", ["no/such/folder/out", "file.txt/out", "folder"])
-def test_unwritable_output_is_refused(
-    where: str, tmp_path: Path, good: Path, fitted: Path, run: Callable[..., Any]
-) -> None:
+def test_unwritable_output_is_refused(where: str, tmp_path: Path, good: Path, fitted: Path, run: Run) -> None:
     (tmp_path / "file.txt").write_text("a file, no folder")
     (tmp_path / "folder.npz").mkdir()
     (tmp_path / "folder.safetensors").mkdir()
@@ -151,16 +148,14 @@ def test_unwritable_output_is_refused(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_output_of_an_unknown_kind_is_refused(
-    tmp_path: Path, good: Path, fitted: Path, run: Callable[..., Any]
-) -> None:
+def test_output_of_an_unknown_kind_is_refused(tmp_path: Path, good: Path, fitted: Path, run: Run) -> None:
     assert_refused(run("fit", good, "-o", tmp_path / "c.pickle"), r"expected a name that ends in \.safetensors")
     assert_refused(
         run("apply", fitted, good, "-o", tmp_path / "o.xls"), r"expected a name that ends in \.npz or .*got 'o\.xls'"
     )
 
 
-def test_an_input_is_never_overwritten(good: Path, fitted: Path, run: Callable[..., Any]) -> None:
+def test_an_input_is_never_overwritten(good: Path, fitted: Path, run: Run) -> None:
     before = good.read_bytes(), fitted.read_bytes()
     for arguments in (
         ["apply", fitted, good, "-o", good],
@@ -180,27 +175,25 @@ def test_an_input_is_never_overwritten(good: Path, fitted: Path, run: Callable[.
         (["--calibrator", "good.npz"], "expected a (readable|saved)"),
     ],
 )
-def test_evaluate_refuses_wrong_options(arguments: list[str], match: str, good: Path, run: Callable[..., Any]) -> None:
+def test_evaluate_refuses_wrong_options(arguments: list[str], match: str, good: Path, run: Run) -> None:
     resolved = [str(good) if argument == "good.npz" else argument for argument in arguments]
     assert_refused(run("evaluate", good, *resolved), match)
 
 
-def test_an_option_of_one_value_given_twice_is_refused(good: Path, run: Callable[..., Any]) -> None:
+def test_an_option_of_one_value_given_twice_is_refused(good: Path, run: Run) -> None:
     done = run("report", "--example", "cifar10", "--example=sst", "-o", good.with_name("page.html"))
     assert_refused(done, r"expected --example once, got it 2 times; keep one of them")
     assert not good.with_name("page.html").exists()
     assert run("evaluate", good, "--draws", "0", "--metric", "NLL", "--metric", "ECE").exit_code == 0
 
 
-def test_an_empty_stdin_is_refused(run: Callable[..., Any]) -> None:
+def test_an_empty_stdin_is_refused(run: Run) -> None:
     assert_refused(run("evaluate", "-", input=b""), "expected predictions on stdin, got nothing; ")
     assert_refused(run("evaluate", "-", input=b"no such thing"), "expected a readable .safetensors file")
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("temperaturescaling", "TemperatureScaling"), ("Temprature", "Temp")])
-def test_a_mistyped_method_is_suggested(
-    typed: str, meant: str, good: Path, tmp_path: Path, run: Callable[..., Any]
-) -> None:
+def test_a_mistyped_method_is_suggested(typed: str, meant: str, good: Path, tmp_path: Path, run: Run) -> None:
     done = run("fit", good, "--method", typed, "-o", tmp_path / "c.safetensors")
     assert_refused(done, rf"expected --method to be one of .*, got '{typed}'; did you mean {meant}")
 
@@ -208,11 +201,11 @@ def test_a_mistyped_method_is_suggested(
 @pytest.mark.parametrize(
     ("arguments", "hint"), [(["evalute"], "evaluate"), (["fit", "x.npz", "--metod", "a", "-o", "b"], "--method")]
 )
-def test_a_mistyped_command_or_option_is_suggested(arguments: list[str], hint: str, run: Callable[..., Any]) -> None:
+def test_a_mistyped_command_or_option_is_suggested(arguments: list[str], hint: str, run: Run) -> None:
     assert_refused(run(*arguments), f"expected arguments as in calibrant.* --help, got no such .*{hint}")
 
 
-def test_an_argument_too_many_is_named(run: Callable[..., Any]) -> None:
+def test_an_argument_too_many_is_named(run: Run) -> None:
     assert_refused(
         run("methods", "losses", "more"), r"--help, got unexpected extra argument(\(s\))? \(more\); correct them"
     )
@@ -222,9 +215,7 @@ class OwnScaling(TemperatureScaling):
     """A calibrator that the command line does not know."""
 
 
-def test_a_calibrator_of_a_class_of_ones_own_is_used_from_python(
-    good: Path, tmp_path: Path, run: Callable[..., Any]
-) -> None:
+def test_a_calibrator_of_a_class_of_ones_own_is_used_from_python(good: Path, tmp_path: Path, run: Run) -> None:
     path = tmp_path / "own.safetensors"
     OwnScaling().fit(torch.eye(3) * 2, [0, 1, 1]).save(path)
     refusal = r"expected a class of calibrant.calibrators, got 'OwnScaling' in .*own.safetensors; "

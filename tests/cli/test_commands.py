@@ -6,9 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -239,7 +237,7 @@ def test_the_shell_completes(words: str, answers: list[str]) -> None:
     assert done.stdout.splitlines() == answers
 
 
-def test_apply_leaves_nothing_stale_beside_what_it_wrote(tmp_path: Path, fitted: Path, run: Callable[..., Any]) -> None:
+def test_apply_leaves_nothing_stale_beside_what_it_wrote(tmp_path: Path, fitted: Path, run: Run) -> None:
     logits, labels = some_logits(seed=3)
     stale = {"pred": labels, "confidence": labels, "correct": labels > 0, "test_pred": labels}
     for suffix in (".npz", ".parquet"):

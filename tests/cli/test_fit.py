@@ -1,9 +1,7 @@
 """``calibrant fit --features``: what is fitted, what travels with the file, and what is refused."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -109,9 +107,7 @@ def test_features_of_other_names_are_refused_where_the_calibrator_is_used(tmp_pa
 
 
 @pytest.mark.parametrize(("option", "setting"), [(["--top-label"], "top_label"), (["--keep", "argmax"], "keep")])
-def test_it_is_fitted_for_auto_and_refused_elsewhere(
-    option: list[str], setting: str, tmp_path: Path, run: Callable[..., Any]
-) -> None:
+def test_it_is_fitted_for_auto_and_refused_elsewhere(option: list[str], setting: str, tmp_path: Path, run: Run) -> None:
     path, out = tmp_path / "p.npz", tmp_path / "c.safetensors"
     rng = np.random.default_rng(0)
     z = 2 * rng.normal(size=(200, 3))

@@ -3,9 +3,7 @@
 import gzip
 import io
 import random
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +43,7 @@ def damage(content: bytes, rng: random.Random) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet"])
-def test_damaged_files_are_refused_in_one_sentence(suffix: str, tmp_path: Path, run: Callable[..., Any]) -> None:
+def test_damaged_files_are_refused_in_one_sentence(suffix: str, tmp_path: Path, run: Run) -> None:
     content, rng, refused = whole_file(suffix), random.Random(0), 0
     for turn in range(120):
         path = tmp_path / f"{turn}{suffix}"

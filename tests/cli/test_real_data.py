@@ -2,11 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.cli.conftest import Run
 
 from calibrant.metrics import ECE, NLL, Accuracy
 
@@ -30,7 +29,7 @@ def test_the_committed_figures_are_those_beside_the_data(data: Path) -> None:
 
 @pytest.mark.parametrize("name", EXPECTED["logits"])
 @pytest.mark.slow
-def test_figures_to_the_printed_digits(name: str, data: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+def test_figures_to_the_printed_digits(name: str, data: Path, tmp_path: Path, run: Run) -> None:
     file, calibrator = data / "logits" / f"{name}.npz", tmp_path / "c.safetensors"
     fitted = json.loads(run("fit", file, "--method", "TemperatureScaling", "-o", calibrator, "--json").stdout)["fitted"]
     done = run("evaluate", file, "-c", calibrator, "--draws", 0, "--json")
@@ -51,7 +50,7 @@ def test_figures_to_the_printed_digits(name: str, data: Path, tmp_path: Path, ru
 
 
 @pytest.mark.parametrize("name", EXPECTED["toplabel"])
-def test_top_label_figures_to_the_printed_digits(name: str, data: Path, run: Callable[..., Any]) -> None:
+def test_top_label_figures_to_the_printed_digits(name: str, data: Path, run: Run) -> None:
     rows = json.loads(run("evaluate", data / "toplabel" / f"{name}.npz", "--draws", 0, "--json").stdout)["rows"]
     by = {row["metric"]: row["value"] for row in rows}
     got = [str(rows[0]["n"]), f"{100 * by[repr(Accuracy())]:.2f}", f"{100 * by[repr(ECE())]:.2f}"]
