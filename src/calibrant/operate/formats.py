@@ -154,29 +154,32 @@ def to_html(monitor: Watching, *, title: Text = "Calibration over time") -> str:
         title: The heading.
     """
     status, blocks = monitor.status, monitor.timeline
+    since = f"{status.changed_rows:,} labels: mean confidence {status.confidence:.3f}, accuracy {status.accuracy:.3f}"
+    since += f" (between {status.accuracy_low:.3f} and {status.accuracy_high:.3f})"
+    # the sentence of an alarm says the rest
+    quiet = [("since the likeliest change", since)] if status.verdict == "quiet" else [("labels", f"{status.rows:,}")]
+    likelier = ["over a million" if one > 1e6 else f"{one:,.3g}" for one in (status.evidence, status.peak)]
     rows = [
-        ("labels", f"{status.rows:,}"),
-        ("evidence now", f"{status.evidence:.3g}"),
-        ("evidence at most", f"{status.peak:.3g}"),
-        ("labels since the likeliest change", f"{status.changed_rows:,}"),
-        ("their mean confidence", f"{status.confidence:.4f}"),
-        ("their accuracy", f"{status.accuracy:.4f} ({status.accuracy_low:.4f} to {status.accuracy_high:.4f})"),
-        ("confidences since then", status.direction),
-        ("classes that changed", ", ".join(map(str, status.classes)) or "none with evidence of its own"),
-        *([("groups that changed", ", ".join(status.groups) or "none with evidence of its own")] if monitor.by else []),
+        *quiet,
+        ("likelier if something changed", f"{' times, at most '.join(dict.fromkeys(likelier))} times"),
+        ("classes that clearly changed", ", ".join(map(str, status.classes)) or "none"),
+        *([("groups that clearly changed", ", ".join(status.groups) or "none")] if monitor.by else []),
     ]
     table = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
     gaps = [(block.confidence - block.right) / block.rows for block in blocks]
     logs = [block.evidence / math.log(10) for block in blocks]
     return _PAGE.format(
         title=escape(title),
-        verdict=escape(str(status)),
+        verdict=escape(str(status).removesuffix(f"; {status.advice}")),
         advice=escape(status.advice),
         kind=status.verdict,
         table=table,
         gap=_chart("Mean confidence − accuracy, block by block", gaps, blocks, line=0.0, steps=True),
         evidence=_chart(
-            "Evidence of a change, log₁₀; an alarm above the line", logs, blocks, line=LEVEL / math.log(10)
+            "How many times likelier if something changed, log₁₀; above the line an alarm",
+            logs,
+            blocks,
+            line=LEVEL / math.log(10),
         ),
     )
 

@@ -329,5 +329,5 @@ class Status:
 
 
 def show_time(seconds: float) -> str:
-    """Return a time as "2026-01-31 12:00:00"."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    """Return a time as "2026-01-31 12:00:00", or a day as "2026-01-31"."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S").removesuffix(" 00:00:00")
