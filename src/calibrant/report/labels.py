@@ -11,7 +11,7 @@ from typing import Any
 from calibrant._core.config import json_data
 from calibrant._core.paths import atomic_write
 from calibrant.calibrators import MultiLabelCalibrator
-from calibrant.data.multilabel import MultiLabelPredictions
+from calibrant.data.multilabel import MultiLabelPredictions, check_label_names
 from calibrant.data.predictions import Events
 from calibrant.evaluate import label_table, multilabel_panel
 from calibrant.evaluate.multilabel import LabelTable, MultiLabelRow
@@ -125,6 +125,8 @@ class LabelReport:
         lacking = f"; {missing:,} labels are missing" if missing else ""
         rows = f"{len(self.before):,} rows of {len(self.before.names)} labels from {self.source}{split}{lacking}."
         facts = [f"{self.name}: {rows} The event of each label is that it is 1; there is no top label."]
+        if self.before.names == check_label_names(None, columns=len(self.before.names)):
+            facts.append("The labels are numbered: the file has no array label_names of text to name them.")
         if self.calibrator is not None:
             # a label without enough events keeps the calibrator of all labels together
             kept = sum(fact.pooled == 1 for fact in self.calibrator.labels_fitted)
