@@ -47,6 +47,7 @@ EXTRA: list[Metric] = [
     ECE(norm=2),
     MCE(EqualMass(15)),
     ClasswiseECE(EqualMass(15)),
+    ClasswiseECE(EqualMass(5, ties="interpolated")),
     TopLabelECE(EqualMass(5)),
     SplitNLL("correct"),
     Entropy("wrong"),
@@ -215,6 +216,14 @@ def test_one_row_and_many_classes(metric: Metric, classes: int) -> None:
     else:
         assert not math.isnan(metric(one))
     assert math.isfinite(metric(sample(10, classes)))
+
+
+@pytest.mark.parametrize(
+    "metric", [m for m in [*METRICS, *EXTRA] if hasattr(m, "interval") and m != ECE(norm=2)], ids=repr
+)
+def test_an_interval_is_of_the_figure(metric: Any) -> None:
+    data = sample(600)
+    assert metric.interval(data, draws=20).estimate == pytest.approx(metric(data), rel=1e-9)
 
 
 def test_a_true_class_of_probability_0_has_an_infinite_loss() -> None:
