@@ -69,7 +69,8 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Return ``command`` with each field of its option groups, the dataclasses among its parameters, as an option of its own."""
-    own, parameters, groups = inspect.signature(command), [], {}
+    own, groups = inspect.signature(command), dict[str, tuple[Any, list[str]]]()
+    parameters: list[inspect.Parameter] = []
     # the commands' files put annotations off, and their options stand in the extras of ``Annotated``
     hints = typing.get_type_hints(command, include_extras=True)
     for name, parameter in own.parameters.items():

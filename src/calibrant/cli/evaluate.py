@@ -183,7 +183,7 @@ def _measure_file(
         if calibrator is not None and not several:
             rows = rows.with_features(feature_names(calibrator))
         data = rows.data
-        parts = [(data, None), *by_column(rows, column_names(what.by) or [])]
+        parts: list[tuple[Any, str | None]] = [(data, None), *by_column(rows, column_names(what.by) or [])]
         for part, group in parts:
             measured: dict[str, Any] = {"file": source.shown, "split": name, "draws": what.draws, "group": group}
             measured |= {} if several else {"metrics": panel.metrics_for(part)}

@@ -65,7 +65,7 @@ class ShardedLogits:
         elif logits.dim() != 2 or not logits.is_floating_point():
             own_layout = Layout(invalid=f"{logits.dtype} {tuple(logits.shape)}")
         else:
-            own_layout = Layout(*logits.shape, str(logits.dtype))
+            own_layout = Layout(logits.shape[0], logits.shape[1], str(logits.dtype))
         layouts = self._all(own_layout)  # raised in every process, or in none
         for rank, layout in enumerate(layouts):
             if layout.invalid:
