@@ -111,7 +111,7 @@ def validity(score: AnyScore) -> Validity:
 def examine(score: Sloped) -> Validity:
     """Return ``validity`` of any object with a slope; cached for frozen dataclasses."""
     frozen = is_dataclass(score) and score.__dataclass_params__.frozen
-    return (_examined if frozen and isinstance(score, Hashable) else _examined.__wrapped__)(score)
+    return _examined(score) if frozen and isinstance(score, Hashable) else _examined.__wrapped__(score)
 
 
 def require_bijection(score: Sloped, what: str) -> None:
