@@ -40,7 +40,7 @@ def test_from_pool_to_verdict_in_two_batches(pool: Path, run: Run) -> None:
     labels = np.load(pool)["labels"]
     table, following = pool.with_name("to-label.csv"), pool.with_name("next.csv")
     done = run("sample", pool, "--budget", 100, "--seed", 1, "-o", table, code=0)
-    assert table.read_text().splitlines()[0] == "row,inclusion,label"
+    assert table.read_text().splitlines()[0] == "row,inclusion,batch,batch_rows,label"
     fill(table, labels)
     done = run("audit", pool, table, "--metric", "accuracy", "--min", "accuracy=.2", "--json", code=0)
     told = json.loads(done.stdout)
@@ -51,8 +51,21 @@ def test_from_pool_to_verdict_in_two_batches(pool: Path, run: Run) -> None:
     assert run("audit", pool, table, "--min", f"accuracy={truth}").exit_code == 3
     done = run("sample", pool, "--budget", 50, "--extend", table, "-o", following, code=0)
     assert len(fill(following, labels)) == 50
-    done = run("audit", pool, following, "--json")
-    assert json.loads(done.stdout)["labels"] == 150
+    both = run("audit", pool, following, "--json").stdout
+    assert json.loads(both)["labels"] == 150
+    tables = pool.with_name("tables")
+    tables.mkdir()
+    for one in (table, following):
+        one.rename(tables / one.name)
+        state = one.with_suffix(".sample.json")
+        state.rename(tables / state.name)
+    assert run("audit", pool, tables, "--json").stdout == both
+    for state in tables.glob("*.json"):
+        state.unlink()
+    told = json.loads(run("audit", pool, tables, "--json", says="is not checked").stdout)
+    assert told["looks"] == 2 and told["figures"] == json.loads(both)["figures"]
+    done = run("audit", pool, tables / following.name, code=2)  # not taken for a first batch
+    assert "expected all rows of the sample's batch 1, got 0 of them" in " ".join(done.stderr.split())
 
 
 def test_wrong_tables_are_one_sentence(pool: Path, run: Run) -> None:
@@ -123,6 +136,14 @@ def test_a_table_gives_its_names_of_classes_its_groups_and_a_second_model(pool: 
     assert "add --other with the second model's file" in " ".join(done.stderr.split())
     assert f"{one} minus {two}:" in run("audit", one, table, "--other", two, code=0).stdout
     run("sample", one, "--extend", table, "--other", two, "-o", pool.with_name("next.csv"), code=0)
+    run("audit", one, table, "--other", two, "--other", one, code=2, says="a sample of one model beside several")
+    table.unlink()
+    run("sample", one, "-o", table)
+    fill(table, kept["labels"])
+    told = json.loads(run("audit", one, table, "--other", two, "--other", one, "--json", code=0).stdout)["figures"]
+    alone = json.loads(run("audit", one, table, "--other", two, "--json", code=0).stdout)["figures"]
+    assert told[f"accuracy minus {two}"] == alone["accuracy"]
+    assert told[f"accuracy minus {one}"]["estimate"] == 0
 
 
 def test_a_next_batch_needs_the_state_and_rows_that_are_left(pool: Path, run: Run) -> None:

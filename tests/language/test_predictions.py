@@ -154,7 +154,7 @@ def test_a_sequences_score_is_the_mean_or_the_sum_of_its_log_probabilities() -> 
     assert total.probs[0, 1].item() == pytest.approx(math.exp(-0.4), rel=1e-12)
     assert mean.need_labels().tolist() == [1]
     assert {name: column.tolist() for name, column in mean.features.items()} == {
-        "task": ["t"], "log_prob_mean": [pytest.approx(-0.2)], "log_prob_sum": [pytest.approx(-0.4)], "length": [2]
+        "id": ["q"], "task": ["t"], "log_prob_mean": [pytest.approx(-0.2)], "log_prob_sum": [pytest.approx(-0.4)], "length": [2]
     }  # fmt: skip
     sure = Response("q", "A", (Token("A", 0.0, {}),))
     assert math.isfinite(sequences(Log((sure,))).logits[0, 1].item())

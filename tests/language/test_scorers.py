@@ -34,7 +34,7 @@ def test_results_of_uqlm_are_read_from_every_file_they_are_saved_as(suffix: str,
     assert [one.samples for one in log] == [("paris.", "Lyon"), ("Rome", "Rome")]
     rows = scored(log, scorer="semantic_negentropy", labels=[0, 1])
     assert rows.one_vs_rest(1).p.tolist() == pytest.approx([0.4, 0.9])
-    assert set(rows.features or {}) == {"semantic_negentropy", "exact_match"}
+    assert set(rows.features or {}) == {"id", "semantic_negentropy", "exact_match"}
     assert sampled(log).probs[:, 1].tolist() == pytest.approx([0.5, 2.5 / 3])
 
 

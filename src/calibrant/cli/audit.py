@@ -112,7 +112,7 @@ def sample(
             if not Path(state_of(extend)).exists():
                 expected = f"the state of the sample, {state_of(extend)}"
                 raise FileFormatError(expected, "no such file", "put it beside the table again")
-            known = labelled_in(extend, opened)
+            known = labelled_in([extend], opened)
             check_count(budget, name="budget", high=known.pool_rows - len(known.rows))
             opened = opened if known.by is None else opened.with_feature(known.by)
             drawn = known.extend(budget, pool=opened.pool)
@@ -229,25 +229,48 @@ def state_of(table: str) -> str:
     return str(Path(table).with_suffix(".sample.json"))
 
 
-def labelled_in(table: str, opened: Opened, *, state: str | None = None) -> Sample:
-    """Return the sample of a filled table with all labels known.
+def tables_of(given: list[str]) -> list[str]:
+    """Return the tables that are named, those of a folder in the order of their names.
 
     Raises:
-        InputError: If a label is of a row that was not drawn.
-        FileFormatError: If neither the state nor the column of probabilities is there.
+        FileFormatError: If a folder has none.
     """
-    from calibrant.operate import Sample
-    from calibrant.operate.audit.table import read_table, sample_of
+    found: list[str] = []
+    for path in given:
+        inside = sorted(map(str, Path(path).glob("*.csv"))) if Path(path).is_dir() else [path]
+        if not inside:
+            raise FileFormatError(f"tables that are filled in, .csv, in {path}", "none", "name the table")
+        found += inside
+    return found
 
-    labels, lines = read_table(table, names=opened.names)
-    saved = state or state_of(table)
-    if state is not None or Path(saved).exists():
-        both = {} if opened.other is None else {"pool": opened.pool, "other": opened.other}
-        return Sample.load(saved, **both).labelled(labels)
-    typer.echo(
-        f"note: {saved} is not there: that the scores are those that the sample was drawn from is not checked", err=True
-    )
-    return sample_of(lines, len(opened), table).labelled(labels)
+
+def labelled_in(tables: list[str], opened: Opened, *, state: str | None = None) -> Sample:
+    """Return the sample of filled tables, of several batches or people, with all labels known.
+
+    Raises:
+        InputError: If a label is of a row that was not drawn, or the tables are of several draws.
+        FileFormatError: If neither a state nor the columns of the draw are there.
+    """
+    import numpy as np
+
+    from calibrant.operate import Sample
+    from calibrant.operate.audit.table import read_tables, sample_of
+
+    labels, lines = read_tables(tables, names=opened.names)
+    states = [state] if state is not None else [one for one in map(state_of, tables) if Path(one).exists()]
+    if not states:
+        typer.echo(
+            f"note: {state_of(tables[-1])} is not there: that the scores are those that the sample was drawn from is not checked",
+            err=True,
+        )
+        return sample_of(lines, len(opened), tables[-1]).labelled(labels)
+    both = {} if opened.other is None else {"pool": opened.pool, "other": opened.other}
+    samples = [Sample.load(one, **both) for one in states]
+    whole = max(samples, key=lambda one: len(one.rows))  # each batch goes on with the rows before it
+    for one, path in zip(samples, states, strict=True):
+        if not np.array_equal(one.rows, whole.rows[: len(one.rows)]) or one.digest != whole.digest:
+            raise InputError("tables of one draw", f"{path}, which is of another", "audit each draw by itself")
+    return whole.labelled(labels)
 
 
 CODES = {None: 0, "pass": 0, "fail": 1, "not enough evidence": 3}
@@ -267,7 +290,10 @@ class Wanted:
         list[str] | None, typer.Option("--min", metavar="NAME=VALUE", help="A limit, such as accuracy=.9.")
     ] = None
     by: Annotated[str | None, typer.Option(metavar="COLUMN", help="Every figure by these groups.")] = None
-    other: Other = None
+    other: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Another model's scores of the same rows: figures are differences; repeat."),
+    ] = None
     costs: CostsFile = None
     output: Annotated[
         str | None,
@@ -287,7 +313,8 @@ def audit(
     wanted: Wanted,
     file: Annotated[str, typer.Argument(metavar="POOL", help="The scores that the sample was drawn from.")],
     labelled: Annotated[
-        str, typer.Argument(metavar="LABELLED", help="The table that calibrant sample wrote, filled in.")
+        list[str],
+        typer.Argument(metavar="LABELLED…", help="The tables that calibrant sample wrote, filled in; or their folder."),
     ],
     state: Annotated[
         str | None, typer.Option(metavar="FILE", help="The sample's state, if not beside the table.")
@@ -303,7 +330,7 @@ def audit(
 
         calibrant audit pool.parquet to-label.csv --min accuracy=.9
 
-        calibrant audit pool.parquet to-label.csv --metric accuracy --metric ece --json
+        calibrant audit pool.parquet to-label.csv next.csv --metric accuracy --metric ece --json
     """
     from calibrant.data.splits import save_predictions
     from calibrant.operate import audit as estimate
@@ -312,6 +339,9 @@ def audit(
 
     source = inputs.sources(file)[0]
     refuse_labels(context, inputs)
+    tables, others = tables_of(labelled), wanted.other or []
+    if len(others) > 1 and (wanted.maximum or wanted.minimum):
+        raise InputError("one --other beside limits", f"{len(others)}", "decide limits of one difference at a time")
     figures = wanted.metric or ["accuracy"]
     limits = {"maximum": read_limits(wanted.maximum or [], option="--max"),
               "minimum": read_limits(wanted.minimum or [], option="--min")}  # fmt: skip
@@ -320,19 +350,29 @@ def audit(
     table = None if wanted.costs is None else costs_in(wanted.costs).table
     if wanted.output is not None:
         check_suffix(wanted.output, (".npz", ".parquet", ".safetensors"), what="predictions")
-        read = [file, wanted.other, labelled, state or state_of(labelled), *inputs.beside]
+        read = [file, *others, *tables, *(one for one in (state, *map(state_of, tables)) if one), *inputs.beside]
         check_outputs(Path(wanted.output), inputs=read)
+    found = []
     with readable(source.path) as path, working("estimating"):
-        words = has_words(labelled)
-        opened = Opened.of(context, inputs, source, path, split, names_used=words, by=wanted.by, other=wanted.other)
-        drawn = labelled_in(labelled, opened, state=state)
-        found = estimate(opened.pool, drawn, figures=figures, by=wanted.by, costs=table, **limits)
+        words = any(map(has_words, tables))
+        opened = Opened.of(context, inputs, source, path, split, names_used=words, by=wanted.by)
+        for other in others or [None]:
+            pair = opened if other is None else replace(opened, other=inputs.read(inputs.sources(other)[0], split).data)
+            drawn = labelled_in(tables, pair, state=state)
+            if drawn.paired and len(others) > 1:
+                got, remedy = "one that was drawn for two", "draw without --other to compare several"
+                raise InputError("a sample of one model beside several --other", got, remedy)
+            found.append(estimate(pair.pool, drawn, figures=figures, by=wanted.by, costs=table, **limits))
         if wanted.output is not None:
             save_predictions(wanted.output, {"all": drawn.predictions(opened.pool)})
-    if wanted.other is not None and not as_json:
-        typer.echo(f"{file} minus {wanted.other}:")
-    say(found, as_json=as_json)
-    raise typer.Exit(CODES[found.verdict])
+    if len(others) > 1:
+        parts = zip(others, found, strict=True)
+        each = {f"{name} minus {other}": one for other, audit in parts for name, one in audit.figures.items()}
+        found = [replace(found[0], figures=each)]
+    elif others and not as_json:
+        typer.echo(f"{file} minus {others[0]}:")
+    say(found[0], as_json=as_json)
+    raise typer.Exit(CODES[found[0].verdict])
 
 
 ACCURACY = 0.9  # assumed where neither a file nor the option says it

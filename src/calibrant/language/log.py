@@ -254,8 +254,8 @@ def _outcome(label: str, one: Response) -> int:
 
 
 def features_of(log: Log) -> dict[str, list[str]]:
-    """Return as columns the features that all answers have."""
-    rows = [one.features or {} for one in log]
+    """Return as columns the features that all answers have, their ids first."""
+    rows = [{"id": one.id} | dict(one.features or {}) for one in log]
     return {name: [row[name] for row in rows] for name in rows[0] if all(name in row for row in rows)}
 
 

@@ -166,7 +166,8 @@ class Sample(metaclass=PublicCalls):
                     "load it with Sample.load(path, pool=, other=)", command="add --other with the second model's file"
                 ),
             )
-        if self.digest and pool.digest() != self.digest:
+        # a draw for one model tells of its difference to any other
+        if self.digest and (pool if self.paired else replace(pool, other=None)).digest() != self.digest:
             raise InputError(
                 "the scores that the sample was drawn from",
                 "others (their digests differ)",

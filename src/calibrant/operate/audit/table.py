@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,9 +13,10 @@ from calibrant._core.paths import atomic_write, shown
 from calibrant.errors import FileFormatError, InputError
 from calibrant.operate.audit.sample import Integers, Sample
 
-__all__ = ["has_words", "read_table", "refuse_filled", "sample_of", "write_table"]
+__all__ = ["has_words", "read_tables", "refuse_filled", "sample_of", "write_table"]
 
 Row = dict[str, str]
+_OWN = ("row", "inclusion", "batch", "batch_rows", "label")
 
 
 def write_table(path: str | os.PathLike[str], sample: Sample, keys: Mapping[str, Sequence[object]]) -> None:
@@ -27,35 +29,41 @@ def write_table(path: str | os.PathLike[str], sample: Sample, keys: Mapping[str,
     """
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(["row", *keys, "inclusion", "label"])
+    kept = {name: column for name, column in keys.items() if name not in _OWN}
+    table.writerow([_OWN[0], *kept, *_OWN[1:]])
+    sizes = np.bincount(sample.batch)
     for line, at in enumerate(np.flatnonzero(sample.labels < 0)):
-        beside = [column[line] for column in keys.values()]
-        table.writerow([int(sample.rows[at]), *beside, repr(float(sample.inclusion[at])), ""])
+        beside, batch = [column[line] for column in kept.values()], int(sample.batch[at])
+        # with the batches, tables say by themselves whether they are all of the draw
+        own = [repr(float(sample.inclusion[at])), batch + 1, int(sizes[batch]), ""]
+        table.writerow([int(sample.rows[at]), *beside, *own])
     with atomic_write(path) as file:
         file.write(text.getvalue().encode())
 
 
-def read_table(path: str | os.PathLike[str], *, names: Sequence[str] = ()) -> tuple[dict[int, int], list[Row]]:
-    """Return row → label of the rows that have one, and all lines of the table.
+def read_tables(paths: Sequence[str], *, names: Sequence[str] = ()) -> tuple[dict[int, int], list[Row]]:
+    """Return row → label of the rows that have one, and all lines of the tables.
 
     A row may occur several times, as when two people label it; all its labels must agree.
 
     Args:
-        path: CSV with the columns row and label.
+        paths: CSV with the columns row and label: of several batches, or of several people.
         names: The classes in order, for labels that are text.
 
     Raises:
         FileFormatError: If a column is missing or a row is no number.
         InputError: If a label is no class, or a row has two labels.
     """
-    lines = _lines(path)
-    if not lines or not {"row", "label"} <= set(lines[0]):
-        got = ", ".join(lines[0]) if lines else "no rows"
-        raise FileFormatError(
-            "the columns row and label", f"{got} in {shown(path)}", "fill in the table that sample wrote"
-        )
     found: dict[int, int] = {}
-    for line in lines:
+    whole: list[Row] = []
+    for path in paths:
+        whole += (lines := _lines(path))
+        if not lines or not {"row", "label"} <= set(lines[0]):
+            got = ", ".join(lines[0]) if lines else "no rows"
+            raise FileFormatError(
+                "the columns row and label", f"{got} in {shown(path)}", "fill in the table that sample wrote"
+            )
+    for line in whole:
         text = (line["label"] or "").strip()
         try:
             row = int(line["row"] or "")
@@ -72,7 +80,7 @@ def read_table(path: str | os.PathLike[str], *, names: Sequence[str] = ()) -> tu
                 f"{found[row]} and {label} for row {row}",
                 "decide which is right, or leave both empty",
             )
-    return found, lines
+    return found, whole
 
 
 def refuse_filled(path: str | os.PathLike[str]) -> None:
@@ -93,12 +101,22 @@ def has_words(path: str | os.PathLike[str]) -> bool:
 
 
 def sample_of(lines: Sequence[Row], pool_rows: int, path: str | os.PathLike[str]) -> Sample:
-    """Return the sample of one batch that a table tells of by itself, where the state beside it is lost.
+    """Return the sample that tables tell of by themselves, where the state beside them is lost.
 
     Raises:
-        FileFormatError: If the probabilities are missing.
+        FileFormatError: If the probabilities, or rows of a batch, are missing.
     """
     chances = {int(line["row"]): line.get("inclusion") or "" for line in lines}
+    batches = {int(line["row"]): (line.get("batch") or "1", line.get("batch_rows") or "") for line in lines}
+    there = Counter(batches.values())
+    for number in range(1, 1 + max((int(one) for one, _ in there if one.isdecimal()), default=1)):
+        drawn, known = next(((size, have) for (one, size), have in there.items() if one == str(number)), ("", 0))
+        if not known or drawn not in ("", str(known)):
+            raise FileFormatError(
+                f"all rows of the sample's batch {number}",
+                f"{known:,} of {drawn or 'them'} in {shown(path)}",
+                "put the state of the sample beside the table again, or name the tables of all batches",
+            )
     try:
         inclusion = np.array([float(one) for one in chances.values()])
     except ValueError:
@@ -111,7 +129,8 @@ def sample_of(lines: Sequence[Row], pool_rows: int, path: str | os.PathLike[str]
         )
     rows: Integers = np.array(list(chances), np.int64)
     nothing = np.full(len(rows), -1)
-    made = Sample(rows, inclusion, np.zeros(len(rows), np.int64), nothing, "accuracy", 0, pool_rows)
+    batch = np.array([int(one) - 1 for one, _ in batches.values()], np.int64)
+    made = Sample(rows, inclusion, batch, nothing, "accuracy", 0, pool_rows)
     made.check()
     return made
 
