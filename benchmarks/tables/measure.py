@@ -16,9 +16,17 @@ import numpy as np
 
 from benchmarks.tables.cases import Case, Truth
 from benchmarks.tables.corpus import CORPUS
-from benchmarks.tables.held_out import HELD_OUT, LAST_LOOK, LATER, STRANGERS
+from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 
-SETS = {"corpus": CORPUS, "held out": HELD_OUT, "later": LATER, "strangers": STRANGERS, "last look": LAST_LOOK}
+SETS = {
+    "corpus": CORPUS,
+    "held out": HELD_OUT,
+    "later": LATER,
+    "strangers": STRANGERS,
+    "last look": LAST_LOOK,
+    "refused": REFUSED,
+    "fresh": FRESH,
+}
 
 
 def make(folder: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from benchmarks.tables.cases import Case
 from benchmarks.tables.corpus import CORPUS
-from benchmarks.tables.held_out import HELD_OUT, LAST_LOOK, LATER, STRANGERS
+from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.measure import outcome, run
 
 import calibrant
@@ -19,7 +19,8 @@ from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling  # type: ignore[attr-defined]
 from calibrant.data.formats.tables import read_table
 
-EVERY = itertools.chain(CORPUS, HELD_OUT, LATER, STRANGERS, LAST_LOOK)
+READ = [*CORPUS, *FRESH, *REFUSED]
+EVERY = itertools.chain(READ, HELD_OUT, LATER, STRANGERS, LAST_LOOK)
 
 
 @pytest.mark.parametrize("case", [pytest.param(one, id=one.name) for one in EVERY])
@@ -31,7 +32,7 @@ def test_outcome(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         pytest.skip(f"optional package '{error.name}' is not installed")
     what, said, words = outcome(case, truth)
     assert what != "wrong numbers", said
-    if case in CORPUS:
+    if case in READ:
         assert what in ("at once", "printed command"), said
     if what != "refused" and not case.pairs:
         assert_round_trip(words)

@@ -106,8 +106,12 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
     for name in names:
         twice = _REPEATED.fullmatch(name)
         part = name in used or name == layout.label or (twice and stem_and_name(twice[1])[1] in (*SCORES, *LABELS))
-        if part and twice and twice[1] in names:
-            raise FileFormatError("distinct column names", f"{twice[1]!r} twice in {shown(path)}", "rename one of them")
+        if part and twice and twice[1] in names and layout.label not in (name, twice[1]):
+            if name not in used and table.column(name).equals(table.column(twice[1])):
+                continue  # the same labels once more
+            first = Remedy.read(label=twice[1]).after("if the first is meant, ")
+            remedy = "rename one of them" if name in used else first
+            raise FileFormatError("distinct column names", f"{twice[1]!r} twice in {shown(path)}", remedy)
     arrays: dict[str, Array] = {}
     for kind, group in spread.items():
         if not kind:

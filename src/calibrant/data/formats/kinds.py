@@ -52,6 +52,12 @@ def are_percentages(values: Array) -> bool:
     )
 
 
+def of_one_event(values: Array) -> bool:
+    """Say whether (N,) can be percentages of one event: between 0 and 100, one of them above 1."""
+    numbers = values.ndim == 1 and values.size and values.dtype.kind in "fiu"
+    return bool(numbers and values.min() >= 0 and 1 < values.max() <= 100)
+
+
 def agree(kind: str, values: Array) -> bool:
     """Say whether values (N, K) can be what their names say."""
     if kind == "logits":

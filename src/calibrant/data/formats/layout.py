@@ -19,6 +19,7 @@ KINDS = ("logits", "probs")
 REST = "one-vs-rest"  # the kind of scores between 0 and 1 of which each has a classifier of its own
 SCORES = ("logits", "probs", "conf")
 LABELS = ("labels", "label")
+CLASS_NAMES = ("class_names", "classes")  # also with scikit-learn's mark of what was learned, classes_
 SPLITS = {"train", "val", "valid", "validation", "dev", "calibration", "test", "eval", "holdout"}
 TOLERANCE = ROUNDING  # of a row's sum, under normalize
 

@@ -20,9 +20,9 @@ from calibrant._core.files import Array
 from calibrant._core.paths import shown
 from calibrant.data.formats.columns import Classes, by_number, column_array, is_list, is_text, spread_columns
 from calibrant.data.formats.join import is_key
-from calibrant.data.formats.kinds import agree, kind_of_values, needs_no_rest, needs_sums, within
+from calibrant.data.formats.kinds import agree, kind_of_values, needs_no_rest, needs_sums, of_one_event, within
 from calibrant.data.formats.labels import can_label, is_single, likely_positive
-from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, Layout, stem_and_name
+from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, TOLERANCE, Layout, stem_and_name
 from calibrant.errors import FileFormatError, Remedy
 
 _LOGITS = "logits?|raw_?formula_?val|log_?proba?|log_?probabilit(?:y|ies)"  # the second is CatBoost's; log p is a logit
@@ -42,7 +42,7 @@ _RANKED = re.compile(r"top_?\d+_.*")  # of the first few classes, which are no t
 _CONFIDENCE = re.compile(r"conf(idence)?|(max|top_?1|top|pred(icted)?)_?(prob(ability)?|conf(idence)?|score)")
 _LISTED = (  # lists of classes beside lists of their scores
     re.compile(r"(top(_?k|_?\d+)?_)?(classes|labels|names|indices|ids)"),
-    re.compile(r"(top(_?k|_?\d+)?_)?(probs|probabilities|scores|confidences)"),
+    re.compile(rf"(top(_?k|_?\d+)?_)?(probs|probabilities|scores|confidences|{_LOGITS})", re.I),
 )
 _PERCENT = re.compile(r"%|(?<![a-z])(pct|percent|percentage)(?![a-z])", re.I)
 # Of a table with a row for each class.
@@ -66,6 +66,7 @@ class Proposal:
     layout: Layout
     table: Any
     certain: bool = True
+    unsure: str = ""  # what a person decides before the command is run
 
     @property
     def words(self) -> str:
@@ -87,7 +88,7 @@ class Proposal:
             del said["normalize"]
         pairs = "if these are confidences of decisions, call their column confidence; else "
         decided = len(self.layout.columns) == 1 and any(map(_is_decided, self.table.column_names))
-        return Remedy.read(**said).after(pairs if decided else "")
+        return Remedy.read(**said).after(self.unsure or (pairs if decided else ""))
 
 
 def propose(table: Any, layout: Layout) -> Proposal | None:
@@ -190,9 +191,7 @@ def plain_cells(table: Any) -> Any:
             kind = pa.struct([(key, field.type.item_type) for key in keys])
             table = table.set_column(at, field.name, pa.array(cells, kind)) if keys else table
     mixed = [
-        f.name
-        for f in table.schema
-        if pa.types.is_struct(f.type) and any(pa.types.is_nested(one.type) for one in f.type)
+        f.name for f in table.schema if pa.types.is_struct(f.type) and not all(_is_number(one.type) for one in f.type)
     ]
     for name in mixed:
         parts = table.select([name]).flatten()
@@ -213,6 +212,8 @@ def _cell(text: str | None) -> Any:
         try:
             return json.loads(text)
         except json.JSONDecodeError:  # as Python and NumPy print dicts and arrays
+            if text[0] == "{" and ":" not in text:  # Postgres' arrays
+                text = f"[{text[1:-1]}]"
             text = re.sub(r"np\.float\d+\(([^()]*)\)", r"\1", text).replace("'", '"')
             return json.loads(re.sub(r"(?<=[\d.])\s+(?=[-\d.])", ",", re.sub(r"(?<=\d)\.(?=[\s,\]])", ".0", text)))
     except (ValueError, RecursionError):
@@ -308,14 +309,13 @@ def _floats(table: Any, layout: Layout) -> list[str]:
     import pyarrow as pa
 
     no = {layout.label, *LABELS}
-    return [
-        field.name
-        for field in table.schema
-        if (pa.types.is_floating(field.type) or pa.types.is_decimal(field.type))
-        and field.name not in no
-        and not _is_truth(field.name)
-        and not is_key(plain_name(field.name))
+    free = [
+        one
+        for one in table.schema
+        if one.name not in no and not _is_truth(one.name) and not is_key(plain_name(one.name))
     ]
+    floats = [one.name for one in free if pa.types.is_floating(one.type) or pa.types.is_decimal(one.type)]
+    return floats or [one.name for one in free if _is_number(one.type) and _PERCENT.search(one.name)]
 
 
 def _values(table: Any, names: Sequence[str]) -> Array:
@@ -350,17 +350,21 @@ def _classes_alone(kind: str | None, chosen: list[str], values: Array) -> tuple[
     return ([chosen[at] for at in kept], values[:, kept]) if alone else (chosen, values)
 
 
-def _suggested(table: Any, layout: Layout, chosen: Sequence[str], values: Array) -> Proposal:
+def _suggested(
+    table: Any, layout: Layout, chosen: Sequence[str], values: Array, *, others: Sequence[Sequence[str]] = ()
+) -> Proposal:
     if layout.kind != "logits" and kind_of_values(values) is None:
         chosen, values = _classes_alone("probs", list(chosen), values)
     kind = layout.kind or kind_of_values(values)
     sums = layout.normalize or needs_sums(values, kind)
-    if values.ndim == 1 and _PERCENT.search(chosen[0]) and 1 < values.max(initial=0) <= 100 and values.min() >= 0:
-        raise FileFormatError(
-            "probabilities between 0 and 1", f"percentages in {chosen[0]!r}", "divide that column by 100"
-        )
+    if values.ndim == 1 and _PERCENT.search(chosen[0]) and of_one_event(values):
+        kind, sums = "probs", True
     made = replace(layout, columns=tuple(chosen), kind=kind or "probs", normalize=sums, one_vs_rest=kind is None)
-    return Proposal(made, table, certain=False)
+    beside = f"if the columns {', '.join(chosen)} are meant and not {' or '.join(', '.join(one) for one in others)}, "
+    fractions = (
+        "if these are fractions of 1 and no percentages, " if _PERCENT.search(chosen[0]) and within(values) else ""
+    )
+    return Proposal(made, table, certain=False, unsure=beside if others else fractions)
 
 
 def _marked(table: Any, layout: Layout) -> Proposal | None:
@@ -390,7 +394,33 @@ def _marked(table: Any, layout: Layout) -> Proposal | None:
         return _suggested(table, replace(layout, kind=kind), alone, _values(table, alone))
     if agree(kind, values):
         return Proposal(replace(layout, columns=tuple(chosen), kind=kind), table)
+    families = _by_labels(table, layout, chosen)
+    if len(families) > 1:
+        return _suggested(table, layout, families[0], _values(table, families[0]), others=families[1:])
     return _suggested(table, layout, chosen, values) if values.size else None
+
+
+def _by_labels(table: Any, layout: Layout, floats: Sequence[str]) -> list[list[str]]:
+    """Return the groups of columns that are called as the labels' values are but for what all of a group share.
+
+    So are ``mean_cat, mean_dog`` beside ``std_cat, std_dog``, of which the first alone sum to 1, and the columns of two models,
+    which both do. The sums decide where one group has them.
+    """
+    label = layout.label or label_among([name for name in table.column_names if name not in floats], ())
+    label = label or next((name for name in LABELS if name in table.column_names), None)
+    if label is None or label not in table.column_names or _nested(table, label):
+        return []
+    values = [str(one) for one in table.column(label).unique().drop_null().to_pylist()]
+    if not 1 < len(values) <= len(floats):
+        return []
+    groups: dict[tuple[str, str], dict[str, str]] = {}
+    for name in floats:
+        for value in values:
+            for part in re.finditer(re.escape(value), name):
+                groups.setdefault((name[: part.start()], name[part.end() :]), {})[value] = name
+    found = [[name for name in floats if name in one.values()] for one in groups.values() if len(one) == len(values)]
+    found = [one for one in found if len(one) == len(values) < len(floats)]
+    return [one for one in found if needs_no_rest(_values(table, one))] or found[: len(found) == 1]
 
 
 def _nested(table: Any, name: str) -> bool:
@@ -467,31 +497,66 @@ def _listed(table: Any, layout: Layout) -> Proposal | None:
     lists = [name for name in table.column_names if is_list(table.schema.field(name).type)]
     inner = [[name for name in lists if mark.fullmatch(plain_name(name))] for mark in _LISTED]
     if any(len(names) != 1 for names in inner):
+        inner = _ranks(table, layout)
+    if not inner:
         return None
-    classes, scores = (table.column(names[0]).to_pylist() for names in inner)
+    classes, scores = (
+        list(zip(*(table.column(one).to_pylist() for one in names), strict=True))
+        if len(names) > 1
+        else table.column(names[0]).to_pylist()
+        for names in inner
+    )
     if any(not row or not other or len(row) != len(other) for row, other in zip(classes, scores, strict=True)):
         return None
-    rest = table.drop_columns([names[0] for names in inner])
+    rest = table.drop_columns([name for names in inner for name in names])
     known = sorted({str(one) for row in classes for one in row})
     if 1 < len(known) == len(classes[0]) and all(len(set(row)) == len(row) == len(known) for row in classes):
         held = [dict(zip(map(str, row), other, strict=True)) for row, other in zip(classes, scores, strict=True)]
-        return _wide(rest, layout, inner[1][0], known, np.array([[row[name] for name in known] for row in held]))
+        return _wide(
+            rest,
+            layout,
+            inner[1][0].rstrip("0123456789_"),
+            known,
+            np.array([[row[name] for name in known] for row in held]),
+        )
     best = [max(range(len(row)), key=row.__getitem__) for row in scores]
     for name, rows in zip(("pred", "conf"), (classes, scores), strict=True):
         rest = rest.append_column(name, pa.array([row[at] for row, at in zip(rows, best, strict=True)]))
     return _pairs(rest, layout)
 
 
+def _ranks(table: Any, layout: Layout) -> list[list[str]]:
+    """Return the columns of the classes of each row, and of their scores, where these are ranked: label_1, score_1, label_2 …"""
+    floats = set(_floats(table, layout))
+    groups: dict[tuple[bool, str, tuple[str, str]], dict[int, str]] = {}
+    for name in table.column_names:
+        if matched := re.fullmatch(r"(\D*)(\d+)(\D*)", name):
+            key = (name in floats, str(table.schema.field(name).type), (matched[1], matched[3]))
+            groups.setdefault(key, {})[int(matched[2])] = name
+    found: list[list[list[str]]] = []
+    for classes in (one for key, one in groups.items() if not key[0] and key[1] != "bool"):
+        for scores in (one for key, one in groups.items() if key[0] and one.keys() == classes.keys() and len(one) > 1):
+            order = sorted(classes)
+            values = _values(table, [scores[at] for at in order])
+            parts = [table.column(classes[at]).to_pylist() for at in order]
+            falling = len(values) == len(table) and within(values) and bool((np.diff(values, axis=1) <= 0).all())
+            whole = falling and bool((values.sum(axis=1) <= 1 + TOLERANCE).all())
+            if whole and all(len(set(row)) == len(row) for row in zip(*parts, strict=True)):
+                found.append([[classes[at] for at in order], [scores[at] for at in order]])
+    return found[0] if len(found) == 1 else []
+
+
 def _wide(table: Any, layout: Layout, name: str, classes: Sequence[str], values: Array) -> Proposal | None:
-    """Return a table with probabilities (N, K) as a column each of the classes, or None where they are none."""
+    """Return a table with scores (N, K) as a column each of the classes, or None where they are not what their name says."""
     import pyarrow as pa
 
-    if not agree("probs", values):
+    kind = "logits" if re.fullmatch(f"(?:.*_)?(?:{_LOGITS})", name, re.I) else "probs"
+    if not agree(kind, values):
         return None
     chosen = [f"{name}_{one}" for one in classes]
     for at, column in enumerate(chosen):
         table = table.append_column(column, pa.array(values[:, at]))
-    return Proposal(replace(layout, columns=tuple(chosen), kind="probs"), table)
+    return Proposal(replace(layout, columns=tuple(chosen), kind=kind), table)
 
 
 def _pairs(table: Any, layout: Layout) -> Proposal | None:
@@ -572,6 +637,8 @@ def _unsaid(table: Any, layout: Layout) -> Proposal | None:
     nested = [field.name for field in table.schema if pa.types.is_nested(field.type)]
     # A column with one value in all rows, such as a threshold, holds no scores.
     floats = [name for name in _floats(table, layout) if len(table.column(name).unique()) > 1 or len(table) == 1]
+    if families := _by_labels(table, layout, floats):
+        return _suggested(table, layout, families[0], _values(table, families[0]), others=families[1:])
     chosen = _alike(floats) or (nested if len(nested) == 1 else [])
     if not chosen:
         return None
@@ -605,21 +672,23 @@ def _one_hot(found: Proposal) -> Any:
     import pyarrow as pa
 
     table, chosen = found.table, found.layout.columns
-    parts = [set(one) for one in Classes.of(chosen).spellings]
     whole = [field.name for field in table.schema if pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)]
-    groups: dict[str, dict[str, str]] = {}
-    for name in (one for one in whole if one not in chosen):
-        for part in {part for some in parts for part in some if name.endswith(part) and name != part}:
-            groups.setdefault(name.removesuffix(part), {})[part] = name
-    for group in groups.values():
-        order = next((one for one in Classes.of(chosen).spellings if set(one) == set(group)), ())
-        if order and len(order) > 1:
-            cells = np.stack(
-                [np.asarray(table.column(group[part]).to_pylist(), dtype=object) for part in order], axis=1
-            )
-            if np.isin(cells, (0, 1)).all() and (cells.sum(axis=1) == 1).all():
-                return table.append_column(ONE_HOT, pa.array([order[at] for at in cells.argmax(axis=1)]))
+    for spelling in Classes.of(chosen).spellings:
+        ends = {name.removesuffix(spelling[0]) for name in whole if name.endswith(spelling[0]) and name != spelling[0]}
+        for head in sorted(ends):
+            group = [head + part for part in spelling]
+            if set(group) <= set(whole) - set(chosen):
+                cells = {name: np.asarray(table.column(name).to_pylist(), dtype=object) for name in group}
+                if true := one_hot(cells):
+                    return table.append_column(ONE_HOT, pa.array([name.removeprefix(head) for name in true]))
     return None
+
+
+def one_hot(columns: Mapping[str, Array]) -> list[str]:
+    """Return which of the columns has the 1 in each row, or nothing where they are no zeros with a single 1."""
+    names, cells = list(columns), np.stack([np.asarray(one, dtype=object) for one in columns.values()], axis=1)
+    single = np.isin(cells, (0, 1)).all() and (cells.sum(axis=1) == 1).all()
+    return [names[at] for at in cells.argmax(axis=1)] if single else []
 
 
 def _is_measure(found: Proposal, name: str) -> bool:

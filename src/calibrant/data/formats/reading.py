@@ -14,7 +14,7 @@ from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats import proposal
 from calibrant.data.formats.columns import Classes, arrays_of_table, folded, is_text, numbers_of, score_columns
 from calibrant.data.formats.join import Labels, align, is_key
-from calibrant.data.formats.kinds import are_percentages, refuse_other_kinds, within
+from calibrant.data.formats.kinds import are_percentages, of_one_event, refuse_other_kinds, within
 from calibrant.data.formats.labels import (
     encode_labels,
     encode_pair,
@@ -26,6 +26,7 @@ from calibrant.data.formats.labels import (
 )
 from calibrant.data.formats.layout import (
     ARRAYS,
+    CLASS_NAMES,
     KINDS,
     LABELS,
     READABLE,
@@ -109,6 +110,8 @@ class Named:
 
 def normalized_note(off: float) -> str:
     """Return what ``normalize`` did, in words."""
+    if not off:
+        return "normalized: rows sum to 1, percentages divided by 100"
     return f"normalized: sums of rows differed from 1 by up to {off:.2g} (at most {TOLERANCE} is accepted)"
 
 
@@ -411,12 +414,13 @@ def _without_unlabelled(arrays: dict[str, Array]) -> tuple[dict[str, Array], str
 def _read_labels(place: Path, layout: Layout) -> Labels:
     """Return the labels in a file of their own: an array, a column with the other columns beside it, or a line of text a row."""
     suffix = place.suffix.lower()
-    if layout.label is not None and suffix in (".npy", ".txt", ".labels", ""):
+    bare = suffix == ".txt" or suffix_of(place) not in READABLE  # a label a line
+    if layout.label is not None and (suffix == ".npy" or bare):
         got = f"{shown(place)}, which holds one column"
         raise InputError("a table of labels beside label", got, _without("label"))
     if suffix == ".npy":
         return Labels(read_npy(check_source(place)), {}, place)
-    if suffix in (".txt", ".labels", ""):
+    if bare:
         lines = [line.strip() for line in read_text(place).split("\n") if line.strip()]
         numbers = all(line.isascii() and line.isdigit() and len(line) <= 18 for line in lines)  # 18 digits fit in int64
         return Labels(np.array(lines, dtype=np.int64 if numbers else None), {}, place)
@@ -429,6 +433,9 @@ def _read_labels(place: Path, layout: Layout) -> Labels:
         named = [truth]
     if not named and not layout.label:
         named = [name for name in arrays if name != layout.on and not is_key(name)] or list(arrays)
+    if len(named) > 1 and not layout.label and (true := proposal.one_hot({name: arrays[name] for name in named})):
+        values, named = np.array(true, dtype=object), []
+        return Labels(values, arrays, place)
     if len(named) != 1:
         raise InputError("one column of labels", f"{', '.join(sorted(arrays))} in {shown(place)}", "name it label")
     return Labels(arrays[named[0]], {name: one for name, one in arrays.items() if name != named[0]}, place)
@@ -491,10 +498,8 @@ def _class_names(arrays: dict[str, Array], layout: Layout, classes: Classes) -> 
     """Return the names of the classes: the layout's, the file's own list, or none."""
     if layout.class_names:
         return layout.class_names
-    for name in ("class_names", "classes"):
-        if name in arrays and arrays[name].ndim == 1 and is_text(arrays[name]):
-            return tuple(arrays[name].astype(str).tolist())
-    return ()
+    held = (arrays[name] for name in arrays if name.rstrip("_") in CLASS_NAMES)
+    return next((tuple(one.astype(str).tolist()) for one in held if one.ndim == 1 and is_text(one)), ())
 
 
 def _check_count(names: tuple[str, ...], arrays: dict[str, Array], place: Path) -> None:
@@ -517,6 +522,9 @@ def _normalized(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple[
     if not layout.normalize:
         return arrays, None
     names = [name for name in arrays if stem_and_name(name)[1] == "probs"]
+    percent = {name: arrays[name] / 100 for name in names if of_one_event(arrays[name])}
+    if percent:  # of one event, which have no sums
+        return arrays | percent, 0.0
     flat = next((arrays[name].shape for name in names if arrays[name].ndim != 2), None)
     if not names or flat is not None:
         expected, got = ("to normalize", "none") if flat is None else ("(N, K) to normalize", f"shape {flat}")

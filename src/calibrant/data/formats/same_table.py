@@ -19,6 +19,7 @@ from calibrant.data.formats.tables import (
     content_of,
     dialect_of,
     distinct,
+    headings,
     need_openpyxl,
     read_table,
     table_sheet,
@@ -103,7 +104,9 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
     dialect = dialect_of(path)
     text = content_of(path).decode(dialect.encoding)
     mark, text = ("\ufeff" if text.startswith("\ufeff") else ""), text.removeprefix("\ufeff")
-    rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=dialect.delimiter) if row]
+    lines = io.StringIO(text, newline="")
+    above = "".join(lines.readline() for _ in range(dialect.above))
+    rows = [row for row in csv.reader(lines, delimiter=dialect.delimiter) if row]
     header, body = list(dialect.names), rows[dialect.titles :]
     if len(body) != table.num_rows or header != table.column_names:
         raise InputError(
@@ -131,7 +134,7 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
         for at, title in enumerate(rows[: dialect.titles]):  # each name as it stands there, one that occurs twice too
             kept = [cell for name, cell in zip(header, title, strict=True) if _stays(name)]
             writer.writerow([*kept, *("" if at else name for name in columns if name not in header)])
-        packed.write((mark + out.getvalue()).encode(dialect.encoding))
+        packed.write((mark + above + out.getvalue()).encode(dialect.encoding))
         for place, row in enumerate(body):
             out = io.StringIO()
             csv.writer(out, delimiter=dialect.delimiter, lineterminator="\n").writerow(
@@ -182,6 +185,7 @@ def _write_sheet(path: Path, table: Any, target: Path, columns: Columns, gone: s
     book = need_openpyxl().load_workbook(path)
     sheet = table_sheet(book)
     rows = [row for row in sheet.iter_rows() if any(cell.value is not None for cell in row)]
+    rows = rows[headings([[cell.value for cell in row] for row in rows[:200]]) :]
     header = distinct(["" if cell.value is None else str(cell.value) for cell in rows[0]])
     if len(rows) - 1 != table.num_rows or header != table.column_names:
         raise InputError(f"{table.num_rows:,} rows in {shown(path)}", f"{len(rows) - 1:,}", "write .csv")

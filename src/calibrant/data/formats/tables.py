@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from calibrant._core.files import broken
 from calibrant._core.memory import memory_limit
 from calibrant._core.paths import check_source, shown
-from calibrant.data.formats.layout import COMPRESSED, TABLES, suffix_of
+from calibrant.data.formats.layout import CLASS_NAMES, COMPRESSED, TABLES, suffix_of
 from calibrant.data.formats.tensors import refuse_beyond_memory
 from calibrant.errors import CalibrantError, FileFormatError, MissingExtraError, Remedy
 
@@ -36,6 +36,7 @@ class Dialect:
     text: tuple[str, ...] = ()  # columns with numbers such as 007, which are names
     names: tuple[str, ...] = ()  # of the columns: those of the first line, made distinct, or of a file without a title
     titles: int = 1  # the lines that hold them: two of a table of pandas with two levels of columns
+    above: int = 0  # lines above these: comments, or a heading
 
 
 def table_files(path: Path) -> list[Path]:
@@ -214,13 +215,15 @@ def dialect_of(path: Path) -> Dialect:
         raise FileFormatError("text in UTF-8", f"another encoding in {shown(path)}", remedy) from error
     usual = "\t" if suffix_of(path) == ".tsv" else ","
     rows: list[list[str]] = []
-    delimiter = usual
+    delimiter, above = usual, 0
     # the sign that cuts every row into equally many cells, and into the most; the usual one comes first and wins ties
     for sign in dict.fromkeys((usual, ",", ";", "\t", "|")):
-        found = [row for row in csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), delimiter=sign) if row]
-        found = found[:200]
-        if len({len(row) for row in found}) == 1 and len(found[0]) > (len(rows[0]) if rows else 0):
-            rows, delimiter = found, sign
+        cut = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), delimiter=sign)
+        numbered = [(row, cut.line_num) for row in cut if row][:200]
+        found = numbered[headings([row for row, _ in numbered]) :]
+        if len({len(row) for row, _ in found}) == 1 and len(found[0][0]) > (len(rows[0]) if rows else 0):
+            rows, delimiter = [row for row, _ in found], sign
+            above = found[0][1] - 1 if found[0] != numbered[0] else 0
     titles = _titles(rows) if rows else 1
     if rows and titles:
         names = distinct(["_".join(filter(None, parts)) for parts in zip(*rows[:titles], strict=True)])
@@ -232,7 +235,21 @@ def dialect_of(path: Path) -> Dialect:
     commas = delimiter != "," and any(re.fullmatch(r"-?\d+,\d+(e-?\d+)?", cell, re.IGNORECASE) for cell in cells)
     points = any(re.fullmatch(r"-?\d+\.\d+", cell) for cell in cells)
     coded = [name for name, *column in zip(*rows, strict=True) if any(re.fullmatch(r"0\d+", one) for one in column)]
-    return Dialect(delimiter, "," if commas and not points else ".", encoding, tuple(coded), tuple(names), titles)
+    return Dialect(
+        delimiter, "," if commas and not points else ".", encoding, tuple(coded), tuple(names), titles, above
+    )
+
+
+def headings(rows: Sequence[Sequence[Any]]) -> int:
+    """Return how many first rows say something of a table instead of naming its columns: one cell filled, or a comment."""
+    width = len(rows[-1]) if rows else 0
+
+    def speaks(row: Sequence[Any]) -> bool:
+        filled = [str(cell).strip() for cell in row if cell is not None and str(cell).strip()]
+        # a table of two columns may leave the name of its index empty, and R leaves that name out
+        return width > 2 and (len(filled) < 2 or (len(row) != width and filled[0].startswith("#")))
+
+    return len(list(itertools.takewhile(speaks, rows)))
 
 
 def distinct(names: Sequence[str]) -> list[str]:
@@ -256,6 +273,7 @@ def _csv_reader(path: Path, *, block: int) -> Any:
         pyarrow.csv.ReadOptions(
             block_size=block,
             encoding=dialect.encoding,
+            skip_rows=dialect.above,
             column_names=dialect.names or None,
             # with names given Arrow takes the first line for rows
             skip_rows_after_names=dialect.titles if dialect.names else 0,
@@ -279,6 +297,9 @@ def _titles(rows: Sequence[Sequence[str]]) -> int:
             word.replace(",", ".").rstrip("0").rstrip(".") if "." in word or "," in word else word for word in words
         }
         return int(len(values) == len(words) and sum("." in word or "," in word for word in words) < 2)
+    # names of classes, one a line, without a title: text that stands below again
+    if all(word in {row[at].strip() for row in rows[1:]} or _NUMBER.fullmatch(word) for at, word in enumerate(words)):
+        return 0
     if len(rows) < 3 or len({*words}) == len(words):
         return 1
     under = [(second.strip(), third.strip()) for second, third in zip(rows[1], rows[2], strict=True)]
@@ -347,23 +368,42 @@ def table_of_json(found: Any, path: Path) -> Any:
     if isinstance(found, dict) and {"eval", "samples"} <= found.keys():  # Inspect's log, which is refused by its names
         return table_of_columns({name: [_text_of(found[name])] for name in ("eval", "samples")})
     if isinstance(found, dict) and found and all(isinstance(column, dict) for column in found.values()):
-        keys = list(next(iter(found.values())))  # pandas' columns: {"p_cat": {"0": 0.9, …}, …}
+        keys = list(next(iter(found.values())))
+        if _mixed(next(iter(found.values())).values()):  # rows by their ids: {"img1": {"probs": […], "label": 1}, …}
+            return table_of_rows([{"id": key, **row} for key, row in found.items()])
+        # pandas' columns: {"p_cat": {"0": 0.9, …}, …}
         found = {name: [column.get(key) for key in keys] for name, column in found.items()}
-    if isinstance(found, list) and found and all(isinstance(row, dict) for row in found):
+    if _of_objects(found):
         return table_of_rows(found)
     if isinstance(found, list) and found and all(isinstance(row, list) for row in found):
         return table_of_columns({"scores": found})
     if isinstance(found, dict) and found and all(isinstance(column, list) for column in found.values()):
         return table_of_columns(_named_classes(found))
+    rows = [one for one in found.values() if _of_objects(one)] if isinstance(found, dict) else []
+    if len(rows) == 1:  # beside what is said of them all
+        return table_of_columns(_named_classes(_columns_of(rows[0]) | {k: v for k, v in found.items() if _is_names(v)}))
     raise FileFormatError(
         f"rows as a JSON list of objects in {shown(path)}", f"{type(found).__name__}", "write one object a row"
     )
 
 
+def _of_objects(found: Any) -> bool:
+    return isinstance(found, list) and bool(found) and all(isinstance(row, dict) for row in found)
+
+
+def _is_names(found: Any) -> bool:
+    return isinstance(found, list) and bool(found) and all(isinstance(one, str) for one in found)
+
+
+def _mixed(cells: Iterable[Any]) -> bool:
+    """Say whether cells are of several kinds, as those of a row are and those of a column are not."""
+    return len({float if isinstance(one, int) else type(one) for one in cells if one is not None}) > 1
+
+
 def _named_classes(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
     """Return columns with the scores of each row as records, where one of them is not of rows and names the classes."""
     rows = max(map(len, columns.values()))
-    named = [name for name in ("class_names", "classes") if name in columns and len(columns[name]) < rows]
+    named = [name for name in columns if name.rstrip("_") in CLASS_NAMES and len(columns[name]) < rows]
     if len(named) != 1:
         return columns
     names = [str(one) for one in columns[named[0]]]
@@ -377,8 +417,12 @@ def _named_classes(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
 
 def table_of_rows(rows: list[dict[str, Any]]) -> Any:
     """Return an Arrow table of rows by name; what a row leaves out is null."""
+    return table_of_columns(_columns_of(rows))
+
+
+def _columns_of(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return table_of_columns({name: [row.get(name) for row in rows] for name in names})
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def table_of_columns(columns: dict[str, list[Any]]) -> Any:
@@ -414,6 +458,7 @@ def _sheet(path: Path) -> Any:
     finally:
         book.close()
     rows = [row for row in rows if any(cell is not None for cell in row)]
+    rows = rows[headings(rows[:200]) :]
     if len(rows) < 2:
         raise FileFormatError("at least one row", f"none in {shown(path)}", "save one row a prediction")
     names = distinct(["" if cell is None else str(cell) for cell in rows[0]])
@@ -424,8 +469,9 @@ def table_sheet(book: Any) -> Any:
     """Return the first sheet that holds a title of names and a row under it, with numbers in two of its cells if one has them."""
 
     def numbers(sheet: Any) -> int:
-        rows = (row for row in sheet.iter_rows(values_only=True) if any(cell is not None for cell in row))
-        title, first = next(rows, ()), next(rows, ())
+        filled = (row for row in sheet.iter_rows(values_only=True) if any(cell is not None for cell in row))
+        rows = list(itertools.islice(filled, 200))
+        title, first, *_ = [*rows[headings(rows) :], (), ()]
         titled = sum(isinstance(one, str) for one in title) > 1
         return -1 if not titled or not first else min(sum(isinstance(cell, float | int) for cell in first), 2)
 

@@ -10,7 +10,7 @@ import numpy as np
 from calibrant._core.files import Array, read_arrays, reason_of
 from calibrant._core.memory import memory_limit
 from calibrant._core.paths import check_source, shown
-from calibrant.data.formats.layout import SCORES, stem_and_name
+from calibrant.data.formats.layout import CLASS_NAMES, SCORES, stem_and_name
 from calibrant.errors import FileFormatError
 
 _SAFE_TORCH = (2, 6)  # earlier versions can be made to execute code by a weights-only file (CVE-2025-32434)
@@ -112,7 +112,7 @@ def _named(found: Any, path: Path) -> dict[str, Array]:
             tensors |= {
                 f"{outer}_{name}": _array(value) for name, value in inner.items() if isinstance(value, torch.Tensor)
             }
-        names = found.get("class_names", found.get("classes"))
+        names = next((found[name] for name in found if str(name).rstrip("_") in CLASS_NAMES), None)
         if isinstance(names, list | tuple) and names and all(isinstance(one, str) for one in names):
             tensors["class_names"] = np.array(names)
         if tensors:
