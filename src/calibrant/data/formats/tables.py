@@ -214,16 +214,11 @@ def dialect_of(path: Path) -> Dialect:
         remedy = Remedy(f"run: {command}, and name {new}", command=f"run: {command}", instead=(shown(path), new))
         raise FileFormatError("text in UTF-8", f"another encoding in {shown(path)}", remedy) from error
     usual = "\t" if suffix_of(path) == ".tsv" else ","
-    rows: list[list[str]] = []
-    delimiter, above = usual, 0
-    # the sign that cuts every row into equally many cells, and into the most; the usual one comes first and wins ties
-    for sign in dict.fromkeys((usual, ",", ";", "\t", "|")):
-        cut = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), delimiter=sign)
-        numbered = [(row, cut.line_num) for row in cut if row][:200]
-        found = numbered[headings([row for row, _ in numbered]) :]
-        if len({len(row) for row, _ in found}) == 1 and len(found[0][0]) > (len(rows[0]) if rows else 0):
-            rows, delimiter = [row for row, _ in found], sign
-            above = found[0][1] - 1 if found[0] != numbered[0] else 0
+    cuts = [one for sign in dict.fromkeys((usual, ",", ";", "\t", "|")) if (one := _Cut.of(text, sign)).even]
+    # the sign that cuts every row into equally many cells, below the fewest lines of heading, and into the most; the usual one
+    # comes first and wins ties
+    best = max(cuts, key=lambda one: (one.width > 1, -one.dropped, one.width), default=_Cut(usual, [], 0, 0))
+    rows = best.rows
     titles = _titles(rows) if rows else 1
     if rows and titles:
         names = distinct(["_".join(filter(None, parts)) for parts in zip(*rows[:titles], strict=True)])
@@ -232,12 +227,37 @@ def dialect_of(path: Path) -> Dialect:
     rows = [names, *rows[titles:]] if rows else rows
     cells = [cell for row in rows[1:] for cell in row]
     # "0,9" is a number only where commas do not part the columns, and no cell has a point for it
-    commas = delimiter != "," and any(re.fullmatch(r"-?\d+,\d+(e-?\d+)?", cell, re.IGNORECASE) for cell in cells)
+    commas = best.sign != "," and any(re.fullmatch(r"-?\d+,\d+(e-?\d+)?", cell, re.IGNORECASE) for cell in cells)
     points = any(re.fullmatch(r"-?\d+\.\d+", cell) for cell in cells)
     coded = [name for name, *column in zip(*rows, strict=True) if any(re.fullmatch(r"0\d+", one) for one in column)]
-    return Dialect(
-        delimiter, "," if commas and not points else ".", encoding, tuple(coded), tuple(names), titles, above
-    )
+    decimal = "," if commas and not points else "."
+    return Dialect(best.sign, decimal, encoding, tuple(coded), tuple(names), titles, best.above)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """The first rows of a text, cut at a sign, below ``dropped`` rows of heading, which are ``above`` lines."""
+
+    sign: str
+    rows: list[list[str]]
+    dropped: int
+    above: int
+
+    @classmethod
+    def of(cls, text: str, sign: str) -> "_Cut":
+        reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), delimiter=sign)
+        numbered = list(itertools.islice(((row, reader.line_num) for row in reader if row), 200))
+        rows = [row for row, _ in numbered]
+        dropped = headings(rows)
+        return cls(sign, rows[dropped:], dropped, numbered[dropped][1] - 1 if dropped else 0)
+
+    @property
+    def width(self) -> int:
+        return len(self.rows[0])
+
+    @property
+    def even(self) -> bool:
+        return len({len(row) for row in self.rows}) == 1
 
 
 def headings(rows: Sequence[Sequence[Any]]) -> int:
