@@ -63,7 +63,8 @@ def test_from_pool_to_verdict_in_two_batches(pool: Path, run: Run) -> None:
     for state in tables.glob("*.json"):
         state.unlink()
     told = json.loads(run("audit", pool, tables, "--json", says="is not checked").stdout)
-    assert told["looks"] == 2 and told["figures"] == json.loads(both)["figures"]
+    assert told["looks"] == 2
+    assert told["figures"] == json.loads(both)["figures"]
     done = run("audit", pool, tables / following.name, code=2)  # not taken for a first batch
     assert "expected all rows of the sample's batch 1, got 0 of them" in " ".join(done.stderr.split())
 
