@@ -41,7 +41,7 @@ from calibrant.statistics import (
 from calibrant.statistics.binned import corrected_error, gap_variance
 from calibrant.statistics.interval import share_interval, wilson
 from calibrant.statistics.means import Spread, _ends, mean_error, mean_interval, paired_test, skewed_ends, transformed
-from calibrant.statistics.paired import holm, paired_bootstrap, two_sample_test
+from calibrant.statistics.paired import holm, paired_bootstrap
 
 
 def model(temperature: float = 1.0, *, rows: int = 1000, seed: int = 0, groups: object = None) -> Predictions:
@@ -251,18 +251,6 @@ def test_the_same_seed_gives_the_same_numbers() -> None:
     for metric in (Brier(), ECE(), ClasswiseECE()):
         assert interval(metric, data, seed=4) == interval(metric, data, seed=4)
         assert null_band(metric, data, seed=4, draws=20) == null_band(metric, data, seed=4, draws=20)
-
-
-def test_bad_arguments_are_refused() -> None:
-    data = model(rows=20)
-    with pytest.raises(InputError, match="expected draws"):
-        bootstrap(NLL(), data, draws=0)
-    with pytest.raises(InputError, match="expected level"):
-        interval(NLL(), data, level=1.0)
-    with pytest.raises(InputError, match="expected draws"):
-        null_band(ECE(), data, draws=0)
-    with pytest.raises(InputError, match="expected runs"):
-        two_sample_test((0.1, 0.2), (0.1, 0.1), runs=(1, 5))
 
 
 @pytest.mark.slow

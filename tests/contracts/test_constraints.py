@@ -141,3 +141,38 @@ def test_a_checked_function_keeps_its_name_and_takes_its_arguments_in_any_form()
     assert area.__name__ == "area"
     with pytest.raises(InputError, match="got no width; pass width"):
         area()  # type: ignore[call-arg]
+
+
+# What the mathematics of each asks for, said a second time, so that a bound that moves is seen.
+RANGES = {
+    "calibrators.AdaptiveTemperatureScaling": {"by": "each 'confidence' or 'entropy'", "knots": "≥ 0", "ridge": "in (0, ∞)"},
+    "calibrators.AutoCalibrator": {"folds": "≥ 2", "keep": "'argmax' or 'order'"},
+    "calibrators.BoostedScaling": {"depth": "1 … 8", "most_trees": "≥ 1", "folds": "≥ 2"},
+    "calibrators.FocalCalibration": {"gamma": "> −1"},
+    "calibrators.FocalTemperatureScaling": {"gammas": "each > −1", "prior": "in (0, ∞)"},
+    "calibrators.FeatureScaling": {"ridge": "in (0, ∞)"},
+    "calibrators.GroupScaling": {"strength": "in (0, ∞)", "folds": "≥ 2"},
+    "calibrators.HistogramBinning": {"empty": "'identity' or 'midpoint' or 'nearest'", "floor": "in [0, 0.5]"},
+    "calibrators.IsotonicCalibration": {"floor": "in [0, 1)"},
+    "calibrators.KernelScaling": {"waves": "≥ 1", "ridge": "in (0, ∞)"},
+    "calibrators.PriorShift": {"priors": "each in [0, 1]", "rates": "each in (0, 1]", "method": "'em' or 'bbse'", "floor": "in [0, 1)"},
+    "calibrators.ScalingBinning": {"bins": "1 … 1048576"},
+    "calibrators.SplineCalibration": {"knots": "≥ 3"},
+    "calibrators.StructuredMatrixScaling": {"prior": "in (0, ∞)", "strength": "in [0, ∞)"},
+    "calibrators.TemperatureMixture": {"mixing": "'laplace' or 'fit' or in [0, 1)"},
+    "calibrators.VectorScaling": {"ridge": "in [0, ∞)", "prior": "in (0, ∞)"},
+    "operate.estimate": {"sensitivity": "in [0, 1]"},
+    "operate.abstain": {"error": "in (0, 1)", "coverage": "in (0, 1)", "confidence": "in (0, 1)", "by": "'class' or 'group'"},
+    "operate.net_benefit": {"at": "each in (0, 1)"},
+    "evaluate.subgroups": {"depth": "≥ 1", "bins": "2 … 1000", "level": "in (0, 1)", "minimum": "≥ 1"},
+    "statistics.bootstrap": {"draws": "1 … 1000000"},
+    "statistics.interval": {"draws": "2 … 1000000", "level": "in (0, 1)"},
+    "statistics.null_band": {"draws": "1 … 1000000"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", RANGES)
+def test_a_range_is_what_the_mathematics_asks_for(where: str) -> None:
+    family = where.rpartition(".")[0]
+    names = dict(hostile.members(family))[where].plan.names
+    assert {argument: repr(names[argument]) for argument in RANGES[where]} == RANGES[where]

@@ -173,25 +173,17 @@ def test_numbers_are_cut_and_missing_ones_are_a_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "options", "words"),
+    ("features", "words"),
     [
-        ("site", {}, r'write \["region", "age"\]'),
-        (["nowhere"], {}, "expected features out of those of the predictions for 'nowhere', got 'age', 'sex', 'site'"),
-        ({"x": [1, 2]}, {}, r"expected the feature 'x' of shape \(300,\)"),
-        ({}, {}, "at least one column"),
-        (
-            {"id": [f"r{i}" for i in range(300)], "j": [f"s{i}" for i in range(300)]},
-            {"depth": 9, "minimum": 0},
-            "minimum",
-        ),
-        (None, {"depth": 0}, "depth"),
-        (None, {"bins": 1}, "bins"),
-        (None, {"level": 1.0}, "level"),
+        ("site", r'write \["region", "age"\]'),
+        (["nowhere"], "expected features out of those of the predictions for 'nowhere', got 'age', 'sex', 'site'"),
+        ({"x": [1, 2]}, r"expected the feature 'x' of shape \(300,\)"),
+        ({}, "at least one column"),
     ],
 )
-def test_bad_input_is_refused(features: Any, options: dict[str, Any], words: str) -> None:
+def test_bad_input_is_refused(features: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        subgroups(sample(300), features, **options)
+        subgroups(sample(300), features)
 
 
 def test_too_many_groups_are_refused() -> None:

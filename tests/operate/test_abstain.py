@@ -156,10 +156,6 @@ def test_broken_files_and_parts_that_do_not_fit_are_refused(tmp_path: Path) -> N
     [
         (lambda data: abstain(data), "one of error and coverage, got neither"),
         (lambda data: abstain(data, error=0.1, coverage=0.8), "got both"),
-        (lambda data: abstain(data, error=0.0), "error"),
-        (lambda data: abstain(data, coverage=1.0), "coverage"),
-        (lambda data: abstain(data, error=0.1, confidence=1.0), "confidence"),
-        (lambda data: abstain(data, error=0.1, by="row"), "by"),  # type: ignore[arg-type]
         (lambda data: abstain(data, error=0.1, by="group"), "pass both or neither"),
         (lambda data: abstain(data, error=0.1, by="group", features=[1, 2]), "one per row"),
         (lambda data: abstain(data.top_label(), error=0.1, by="class"), "all classes"),

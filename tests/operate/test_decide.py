@@ -89,24 +89,12 @@ def test_net_benefit_is_vickers_formula() -> None:
             "over all classes, got Events",
         ),  # type: ignore[arg-type]
         (lambda: thresholds(1 - torch.eye(3)).expected_cost(Predictions.from_logits(rows(5).logits)), "labelled"),
-        (lambda: net_benefit(rows(5), at=[0, 0.5]), "each of at"),
-        (lambda: net_benefit(rows(5), at=0.5), "at as a list"),  # type: ignore[arg-type]
         (lambda: net_benefit(rows(5), positive=3), "class_index"),
     ],
 )
 def test_what_cannot_be_decided_is_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         call()
-
-
-def test_weighted_and_dependent_rows_are_refused() -> None:
-    data = rows(6)
-    weighted = Predictions.from_logits(data.logits, data.labels, weights=[1.0] * 6, weight_kind="sampling")
-    grouped = Predictions.from_logits(data.logits, data.labels, groups=[0, 0, 1, 1, 2, 2])
-    rule = thresholds(1 - torch.eye(3))
-    for wrong, message in ((weighted, "without weights"), (grouped, "independent rows")):
-        with pytest.raises(InputError, match=message):
-            rule.expected_cost(wrong)
 
 
 def test_costs_of_no_path_are_refused() -> None:

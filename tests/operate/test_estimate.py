@@ -317,23 +317,11 @@ def test_rows_beyond_the_reference_are_counted(new: list[Any], old: list[Any], b
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        *(
-            (lambda data, d=d: estimate(data, sensitivity=d), "sensitivity")
-            for d in (-0.1, 1.1, math.nan, "much", True)
-        ),
         (lambda data: estimate(data.top_label()), "over all classes"),
         (lambda data: estimate(data, reference=unlabelled(data)), "labelled"),
         (lambda data: estimate(data, reference=data[:49]), "at least 50"),
         (lambda data: estimate(data, reference=Predictions.from_binary_probs([0.4] * 60, [1] * 60)), "of 4 classes"),
         (lambda data: estimate(data, reference=BinaryPairs.from_probs([0.5] * 60, [1] * 60)), "over all"),  # type: ignore[arg-type]
-        (
-            lambda data: estimate(Predictions.from_logits(data.logits, groups=[0] * 100)),
-            "independent rows in predictions",
-        ),
-        (
-            lambda data: estimate(Predictions.from_logits(data.logits, weights=[1] * 100, weight_kind="frequency")),
-            "without weights",
-        ),
         (
             lambda data: estimate(
                 data, Chain(PriorShift([0.1, 0.2, 0.3, 0.4])).fit(data.logits, data.need_labels()), reference=data

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor
@@ -35,7 +36,7 @@ from calibrant.calibrators import (
 from calibrant.calibrators.auto import auto
 from calibrant.errors import CalibrantError, CalibrantWarning, FileFormatError, InputError, LeakError
 from calibrant.rows import Chunk, RowSource
-from calibrant.scale import fit_streamed, rows
+from calibrant.scale import apply_streamed, fit_streamed, rows
 
 MAKE: dict[str, Callable[[], Calibrator]] = {
     **{name: getattr(calibrators, name) for name in calibrators.__all__ if name != "MultiLabelCalibrator"},
@@ -187,6 +188,12 @@ def test_fits_by_features_agree(make: Callable[[], Calibrator], seed: int, tmp_p
         torch.testing.assert_close(theirs[name], values, rtol=1e-9, atol=1e-9, msg=name)
     raw = data.calibrated_by(memory, allow_fit_rows=True).logits
     torch.testing.assert_close(data.calibrated_by(streamed, allow_fit_rows=True).logits, raw, rtol=0, atol=1e-6)
+    apply_streamed(streamed, tmp_path / "val", tmp_path / "out")
+    written = [
+        torch.from_numpy(np.stack(pq.read_table(file)["logits"].to_numpy()))
+        for file in sorted((tmp_path / "out").iterdir())
+    ]
+    torch.testing.assert_close(torch.cat(written).double(), raw.double(), rtol=0, atol=1e-5)
 
 
 def test_several_labels_are_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -232,10 +232,3 @@ def test_it_folds_into_the_last_layer(method: Callable[[], VectorScaling]) -> No
     layer = torch.nn.Linear(5, 3, dtype=F64)
     x = torch.randn(7, 5, dtype=F64, generator=torch.Generator().manual_seed(4))
     torch.testing.assert_close(fitted.fold_into(layer)(x), fitted(layer(x)), rtol=0, atol=1e-12)
-
-
-def test_negative_strengths_are_refused() -> None:
-    with pytest.raises(InputError, match=r"expected ridge in \[0, inf\)"):
-        VectorScaling(ridge=-1.0)
-    with pytest.raises(InputError, match=r"expected prior in \(0, inf\)"):
-        StructuredMatrixScaling(prior=0.0)

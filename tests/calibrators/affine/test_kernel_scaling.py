@@ -8,7 +8,6 @@ from torch import Tensor
 
 from calibrant.calibrators import KernelScaling, StructuredMatrixScaling
 from calibrant.calibrators.affine.kernel_scaling import _directions
-from calibrant.errors import InputError
 
 
 def kinds(count: int = 600, *, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -76,7 +75,3 @@ def test_equal_rows_and_bad_settings() -> None:
     y = torch.tensor([0] * 30 + [1] * 10)
     fitted = KernelScaling(ridge=1e-3).fit(torch.zeros(40, 2), y)
     assert float(torch.softmax(fitted(torch.zeros(1, 2)), 1)[0, 0]) == pytest.approx(0.75, abs=1e-3)
-    with pytest.raises(InputError, match="waves"):
-        KernelScaling(waves=0)
-    with pytest.raises(InputError, match="ridge"):
-        KernelScaling(ridge=0)

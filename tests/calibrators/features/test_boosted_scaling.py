@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from calibrant import Predictions, load, save_predictions
+from calibrant import Predictions, load
 from calibrant.calibrators import BoostedScaling, Chain, TemperatureScaling
 from calibrant.calibrators.features import boosted_scaling
 from calibrant.calibrators.features.boosted_scaling import CodedColumn, Grower, coded, edges_of
@@ -16,7 +16,6 @@ from calibrant.calibrators.features.group_scaling import fit_everyone
 from calibrant.errors import CalibrantError, InputError
 from calibrant.metrics import NLL
 from calibrant.rows import MemoryRows
-from calibrant.scale import apply_streamed, fit_streamed
 
 
 def sample(rows: int = 1500, classes: int = 2, *, effect: float = 2.0, seed: int = 0) -> Predictions:
@@ -171,18 +170,12 @@ def test_broken_trees_are_refused(fitted: BoostedScaling) -> None:
             BoostedScaling(folds=2).load_state_dict(state)
 
 
-def test_streams_and_chains(tmp_path: Path) -> None:
-    data = sample(1500)
-    (tmp_path / "in").mkdir()
-    for number, part in enumerate((data[:400], data[400:])):
-        save_predictions(tmp_path / "in" / f"{number}.parquet", {"all": part})
-    settings: dict[str, Any] = {"folds": 2, "most_trees": 20}
-    inside, streamed = BoostedScaling(**settings).fit(data), fit_streamed(BoostedScaling(**settings), tmp_path / "in")
-    assert streamed.trees == inside.trees > 0
-    assert torch.allclose(inside(data.logits, data.features), streamed(data.logits, data.features), atol=1e-5)
-    apply_streamed(streamed, tmp_path / "in", tmp_path / "out")
-    chain = Chain(TemperatureScaling(), BoostedScaling(**settings)).fit(data)
-    assert chain.needs_features == (chain.parts()[1].needs_features)
+def test_in_a_chain_it_gets_the_features() -> None:
+    chain = Chain(TemperatureScaling(), BoostedScaling(folds=2, most_trees=20)).fit(sample(1500))
+    last = chain.parts()[1]
+    assert isinstance(last, BoostedScaling)
+    assert last.trees > 0
+    assert chain.needs_features
 
 
 def test_the_scale_of_weights_does_not_matter_and_counts_are_near_repetitions() -> None:
@@ -216,9 +209,6 @@ def test_the_scale_of_weights_does_not_matter_and_counts_are_near_repetitions() 
             "expected the feature 'absent', got 'x'; pass it by the name it had in fit",
         ),
         (lambda: BoostedScaling("x"), {}, r'write \["region", "sex"\]'),
-        (lambda: BoostedScaling(depth=9), {}, "depth as an integer of at most 8"),
-        (lambda: BoostedScaling(most_trees=0), {}, "most_trees as an integer ≥ 1"),
-        (lambda: BoostedScaling(folds=1), {}, "folds as an integer ≥ 2"),
     ],
 )
 def test_what_is_refused(make: Any, features: Any, text: str) -> None:

@@ -8,9 +8,8 @@ import torch
 
 from calibrant import Predictions
 from calibrant.calibrators import FeatureScaling, TemperatureScaling
-from calibrant.errors import InputError, RangeError
+from calibrant.errors import InputError
 from calibrant.metrics import NLL
-from calibrant.testing import check_calibrator
 
 
 def answers(rows: int, seed: int) -> Predictions:
@@ -127,9 +126,3 @@ def test_what_cannot_be_a_feature_is_refused() -> None:
         fitted(torch.zeros(1, 2), [1])
     with pytest.raises(InputError, match="two classes for a bias"):
         FeatureScaling(bias=True).fit(torch.randn(50, 3), torch.arange(50) % 3)
-    with pytest.raises((InputError, RangeError), match="ridge"):
-        FeatureScaling(ridge=0.0)
-
-
-def test_it_keeps_the_contract() -> None:
-    check_calibrator(FeatureScaling())

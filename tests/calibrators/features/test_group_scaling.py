@@ -1,17 +1,15 @@
 """Group scaling: partial pooling, its choice of strength, its codes, and what it refuses."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from calibrant import Predictions, save_predictions
+from calibrant import Predictions
 from calibrant.calibrators import Chain, GroupScaling, TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.metrics import NLL
-from calibrant.scale import apply_streamed, fit_streamed
 
 
 def sample(
@@ -121,22 +119,6 @@ def test_columns_add_up_and_no_slope_is_negative() -> None:
     assert 0 <= float(lowest) < 1e-6
 
 
-def test_streams_give_the_answer_of_memory(tmp_path: Path) -> None:
-    data = sample(1500)
-    (tmp_path / "in").mkdir()
-    for number, part in enumerate((data[:500], data[500:900], data[900:])):
-        save_predictions(tmp_path / "in" / f"{number}.parquet", {"all": part})
-    inside, streamed = GroupScaling().fit(data), GroupScaling()
-    fit_streamed(streamed, tmp_path / "in")
-    assert streamed.strength_used == inside.strength_used
-    assert torch.allclose(streamed.slopes, inside.slopes, atol=1e-8)
-    apply_streamed(streamed, tmp_path / "in", tmp_path / "out")
-    import pyarrow.parquet
-
-    written = np.stack(pyarrow.parquet.read_table(tmp_path / "out" / "0.parquet")["logits"].to_numpy())
-    assert np.allclose(written, inside(data.logits[:500], data[:500].features).numpy(), atol=1e-5)
-
-
 def test_in_a_chain_it_gets_the_features() -> None:
     data, fresh = sample(), sample(seed=1)
     chain = Chain(TemperatureScaling(), GroupScaling(strength=1.0)).fit(data)
@@ -186,8 +168,6 @@ def test_predictions_without_features_are_refused() -> None:
         (GroupScaling, {"x": np.arange(60) * 10**6, "y": np.arange(60)}, "expected at most 1024 parameters|leave out"),
         (lambda: GroupScaling(["absent"]), {"x": np.arange(60) % 2}, "expected the feature 'absent', got 'x'"),
         (lambda: GroupScaling("x"), {}, r'write \["region", "sex"\]'),
-        (lambda: GroupScaling(strength=0), {}, "strength in"),
-        (lambda: GroupScaling(folds=1), {}, "folds as an integer ≥ 2"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused(make: Any, features: dict[str, Any], words: str) -> None:

@@ -18,7 +18,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
 )
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
-from calibrant.errors import BoundWarning, InputError
+from calibrant.errors import BoundWarning
 from calibrant.rows import MemoryRows
 
 
@@ -127,13 +127,6 @@ def test_mixture_weights_are_certified_on_random_tables(seed: int) -> None:
     w = weights_of(p)
     assert float(w.sum()) == pytest.approx(1)
     assert float((p / (p @ w)[:, None]).mean(dim=0).max()) <= 1 + 1e-6
-
-
-def test_an_unknown_mixing_is_refused() -> None:
-    with pytest.raises(InputError, match="mixing to be one of 'laplace', 'fit', got 'some'"):
-        TemperatureMixture("some")
-    with pytest.raises(InputError, match=r"mixing in \[0, 1\)"):
-        TemperatureMixture(1.0)
 
 
 @pytest.mark.parametrize("keep", [EnsembleTemperatureScaling(), AutoCalibrator(keep_argmax=True)])

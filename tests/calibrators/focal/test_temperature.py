@@ -206,21 +206,6 @@ def test_an_ece_of_exactly_zero_is_passed_over_by_wangs_program_only() -> None:
     assert TemperatureScaling("ece", grid=[0.5, 1.0, 2.0]).fit(logits, labels).temperature == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"criterion": "brier"}, "criterion"),
-        ({"grid": "guo"}, "grid"),
-        ({"grid": [0.0, 1.0]}, "grid"),
-        ({"grid": []}, "at least one of grid"),
-        ({"binning": 1.5}, "binning"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        TemperatureScaling(**arguments)
-
-
 def test_the_ends_of_a_grid_warn() -> None:
     logits, labels = exact_binary()
     with pytest.warns(BoundWarning, match="its end 1"):

@@ -67,9 +67,3 @@ def test_the_floor_keeps_the_log_loss_finite() -> None:
     assert bool(torch.isneginf(sure(logits)[:, 1]).all())
     floored = HistogramBinning(EqualWidth(10), floor=0.01).fit(logits, labels * 0)
     torch.testing.assert_close(floored(logits).softmax(dim=1)[:, 0], torch.full((8,), 0.99, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("arguments", [{"empty": "zero"}, {"floor": 0.7}, {"binning": 1.5}])
-def test_bad_arguments_are_refused(arguments: dict[str, object]) -> None:
-    with pytest.raises(InputError):
-        HistogramBinning(**arguments)  # type: ignore[arg-type]

@@ -24,7 +24,6 @@ from calibrant.calibrators import (
     VennAbers,
 )
 from calibrant.calibrators.one_vs_rest.maps import ascending, log_odds
-from calibrant.errors import InputError
 
 F64 = torch.float64
 
@@ -250,24 +249,6 @@ def test_it_improves_the_log_loss_of_distorted_probabilities(method: Callable[[]
     before = torch.nn.functional.cross_entropy(fresh, labels)
     after = torch.nn.functional.cross_entropy(method().fit(z, y)(fresh), labels)
     assert float(after) < float(before) - 0.05
-
-
-def test_bad_settings_are_refused() -> None:
-    with pytest.raises(InputError, match=r"floor in \[0, 1\)"):
-        IsotonicCalibration(floor=1.0)
-    with pytest.raises(InputError, match="knots as an integer ≥ 3"):
-        SplineCalibration(2)
-    with pytest.raises(InputError, match="bins as an integer ≥ 1"):
-        ScalingBinning(0)
-
-
-def test_rows_of_weight_0_are_as_if_absent() -> None:
-    g = torch.Generator().manual_seed(0)
-    z, times = 2 * torch.randn(150, 3, generator=g), torch.arange(150) % 4
-    y = torch.multinomial(torch.softmax(z / 2, dim=1), 1, generator=g)[:, 0]
-    weighted = ScalingBinning().fit(z, y, sample_weight=times.double())
-    repeated = ScalingBinning().fit(z.repeat_interleave(times, 0), y.repeat_interleave(times))
-    assert torch.allclose(weighted(z), repeated(z), atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(5))
