@@ -1,4 +1,4 @@
-"""The only validators of raw input: each returns what it checked, or raises one sentence.
+"""The only validators of raw input and of arguments that many functions share: each returns what it checked, or raises one sentence.
 
 Checks that look at values read the data once (a row maximum carries NaN and +inf), so they cost
 a small part of a softmax.
@@ -6,13 +6,13 @@ a small part of a softmax.
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from calibrant.errors import InputError, Remedy
 
@@ -33,6 +33,7 @@ COUNTED_FROM_0 = Remedy(
     "count classes from 0, and name labels to skip with ignore_index",
     command="count classes from 0, and name labels to skip with --ignore-index",
 )
+FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MARKS = (-100, 255)  # what PyTorch and transformers, and masks of images, hold where there is no label
 _CHUNK_ROWS = 4096
 _CHUNK_VALUES = 1 << 22  # with 128k classes 4096 rows would be half a gigabyte, and their masks as many again
@@ -68,7 +69,7 @@ def as_tensor(values: Any, *, name: str) -> Tensor:
     if array.dtype == object or array.dtype.kind not in "biuf":
         raise refuse(
             f"{name} as a numeric tensor or array",
-            f"{_kind_of(values)} of dtype {array.dtype}",
+            f"{type(values).__name__} of dtype {array.dtype}",
             NAME_CLASSES if name == "labels" and array.dtype.kind in "OSUT" else _remedy(values),
         )
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
@@ -97,7 +98,7 @@ def as_array(values: Any, *, name: str) -> Any:
     try:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged, on a device, needing gradients
-        shape = "ragged rows" if "inhomogeneous" in str(error) else _kind_of(values)
+        shape = "ragged rows" if "inhomogeneous" in str(error) else type(values).__name__
         raise refuse(
             f"{name} as a numeric tensor or array", f"{shape} that make no array", "pass numbers of one shape a row"
         ) from error
@@ -135,10 +136,6 @@ def _dense(tensor: Tensor, *, name: str) -> Tensor:
     return tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor
 
 
-def _kind_of(values: Any) -> str:
-    return type(values).__name__
-
-
 def _remedy(values: Any) -> str:
     if values is None:
         return "pass an array"
@@ -147,6 +144,38 @@ def _remedy(values: Any) -> str:
     if isinstance(values, str | bytes):
         return "load a file with calibrant.load_predictions"
     return "pass numbers of one shape a row"
+
+
+def kind_of(value: object) -> str:
+    """Return the type of ``value`` for a message; for a tensor its layout, dtype and shape."""
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    layout = "" if value.layout == torch.strided else f"{str(value.layout).removeprefix('torch.')} "
+    return f"{layout}{value.dtype} {tuple(value.shape)}"
+
+
+def check_floating(
+    values: Any, *, name: str, remedy: str = "convert with torch.as_tensor", of: str = "", home: Tensor | None = None
+) -> Tensor:
+    """Return ``values`` if it is a dense tensor of a floating dtype of 16 bits or more; its values are not read.
+
+    Args:
+        values: What was passed.
+        name: Of the argument.
+        remedy: For what is no tensor.
+        of: What must be on the same device.
+        home: A tensor of it, or None for any device.
+    """
+    if not isinstance(values, Tensor):
+        raise refuse(f"{name} as a tensor", kind_of(values), remedy)
+    if values.layout != torch.strided or values.is_quantized:
+        raise refuse(f"{name} as a dense tensor", kind_of(values), f"convert with {name}.to_dense()")
+    if values.dtype not in FLOATING:
+        remedy = f"pass real numbers, such as {name}.real" if values.is_complex() else f"convert with {name}.float()"
+        raise refuse(f"{name} of a floating dtype of 16 bits or more", str(values.dtype), remedy)
+    if home is not None and values.device.type != home.device.type:
+        raise refuse(f"{name} on {home.device}, as {of}", str(values.device), "move one with .to(device)")
+    return values
 
 
 def check_matrix(values: Tensor, *, name: str) -> Tensor:
@@ -429,3 +458,51 @@ def check_groups(groups: Any, *, rows: int) -> Tensor | None:
         raise refuse("groups as integers or names", f"dtype {array.dtype}", "convert them to integers")
     _, codes = np.unique(array.astype(str), return_inverse=True)
     return torch.from_numpy(codes.astype(np.int64))
+
+
+def check_mapping(values: Any, *, name: str, example: str) -> Mapping[Any, Any]:
+    """Return ``values`` if it is a mapping, and an empty one for None."""
+    if values is not None and not isinstance(values, Mapping):
+        raise refuse(f"{name} as a dictionary", shown(values), f"write {example}")
+    return values if values is not None else {}
+
+
+def check_list_of(values: Any, kind: type[T], *, name: str, remedy: str) -> list[T]:
+    """Return ``values`` as a list if it is a list, tuple or iterator of ``kind`` only."""
+    if isinstance(values, str | bytes | Mapping | Tensor | np.ndarray) or not isinstance(values, Iterable):
+        raise refuse(f"{name} as a list of {kind.__name__}", shown(values), remedy)
+    found = list(values)
+    for one in found:
+        check_kind(one, kind, name=f"each of {name}", remedy=remedy)
+    return found
+
+
+def check_generator(value: Any) -> torch.Generator:
+    """Return ``value`` if it is a source of randomness."""
+    return check_kind(value, torch.Generator, name="generator", remedy="make one with torch.Generator().manual_seed(0)")
+
+
+def check_linear(value: Any) -> nn.Linear:
+    """Return ``value`` if it is a linear layer."""
+    return check_kind(value, nn.Linear, name="linear", remedy="pass the last layer of the network, an nn.Linear")
+
+
+def check_index(index: Any, *, rows: int, bins: int) -> Tensor:
+    """Return bin indices (N,) int64 if each lies in [−1, ``bins``)."""
+    found: Tensor = check_row_tensor(index, name="index", rows=rows)
+    if found.dtype != torch.int64 or found.numel() == 0:
+        raise refuse("index of dtype int64 with at least one row", shown(found), "make it with binning.assign(p)")
+    low, high = (int(end) for end in found.aminmax())
+    if low < -1 or high >= bins:
+        raise refuse(f"bins in [−1, {bins})", f"{low if low < -1 else high}", "make them with binning.assign(p)")
+    return found
+
+
+def check_row_weight(weight: Any, *, rows: int) -> Tensor | None:
+    """Return ``weight`` if it is None or (N,) finite weights > 0: int64 counts of repeated rows, or sampling weights."""
+    if weight is None:
+        return None
+    given: Tensor = check_row_tensor(weight, name="weight", rows=rows)
+    if given.dtype == torch.bool or not bool((torch.isfinite(given.double()) & (given > 0)).all()):
+        raise refuse("finite weights > 0", shown(given), "leave out rows of weight 0")
+    return given

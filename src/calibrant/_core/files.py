@@ -113,7 +113,9 @@ def write_sealed(
     place = as_path(path)
     if place.suffix != ".safetensors":
         raise InputError(f"a path of {what} that ends in .safetensors", f"{shown(place)!r}", "rename it")
-    write_arrays(place, arrays, metadata={**metadata, _SEAL: _seal(arrays, metadata)})
+    write_arrays(
+        place, arrays, metadata={**metadata, _SEAL: hash_arrays(json.dumps(dict(metadata), sort_keys=True), arrays)}
+    )
 
 
 def read_sealed(path: str | os.PathLike[str], *, format: str, what: str) -> tuple[dict[str, Array], dict[str, str]]:
@@ -138,7 +140,7 @@ def read_sealed(path: str | os.PathLike[str], *, format: str, what: str) -> tupl
         raise FileFormatError(what, f"another kind of file: {shown(place)}", "make it with save")
     try:
         arrays = _arrays_of(content)
-        if _SEAL in metadata and metadata.pop(_SEAL) != _seal(arrays, metadata):
+        if _SEAL in metadata and metadata.pop(_SEAL) != hash_arrays(json.dumps(dict(metadata), sort_keys=True), arrays):
             raise ValueError("its content is not what was saved")
     except Exception as error:  # the library's own errors share no public base class
         raise FileFormatError(
@@ -184,9 +186,9 @@ def one_writer(path: str | os.PathLike[str], *, wait: float = 60.0) -> Iterator[
         os.close(folder)
 
 
-def _seal(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> str:
-    """Return a hash of every name, shape, number and text: whichever bit of the file changes is noticed."""
-    found = hashlib.sha256(json.dumps(dict(metadata), sort_keys=True).encode())
+def hash_arrays(head: str, arrays: Mapping[str, Array]) -> str:
+    """Return a hash of a text and of every name, shape and number: whichever bit changes is noticed."""
+    found = hashlib.sha256(head.encode())
     for name, array in sorted(arrays.items()):
         found.update(f"{name} {array.dtype} {array.shape}".encode())
         found.update(np.ascontiguousarray(array).tobytes())

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,19 @@ LOG_OF_UNDERFLOW = {
     dtype: math.log(torch.finfo(dtype).tiny) + math.log(torch.finfo(dtype).eps) - 1
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 }
+
+
+R = TypeVar("R")
+
+
+def add_records(one: R, other: R, **others: Any) -> R:
+    """Return the dataclass whose fields are the sums of both's, None where either has none, but for those that ``others`` gives."""
+    sums = {}
+    for field in fields(one):  # type: ignore[arg-type]
+        if field.name not in others:
+            mine, theirs = getattr(one, field.name), getattr(other, field.name)
+            sums[field.name] = None if mine is None or theirs is None else mine + theirs
+    return replace(one, **sums, **others)  # type: ignore[type-var]
 
 
 def log1mexp(x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant._core.check import PROBABILITY_TOLERANCE, refuse
+from calibrant._core.check import FLOATING, PROBABILITY_TOLERANCE, check_floating, kind_of, refuse
 from calibrant._core.constraints import Fits, Integer
 from calibrant._core.numerics import row_chunks
 from calibrant._objective import true_class
@@ -21,7 +21,6 @@ from calibrant.scores import log_probs_from_nll
 
 Reduction = Literal["mean", "sum", "none"]
 
-FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SOFT_LOSSES = "CrossEntropyLoss, LabelSmoothingLoss, BrierLoss, FocalLoss"
 _LARGE = 1 << 22  # number of logits on an accelerator from which a pass over them costs more than its launch
 
@@ -162,18 +161,6 @@ def readable(tensor: Tensor) -> bool:
     )
 
 
-def check_floating(values: Any, *, name: str) -> Tensor:
-    """Return ``values`` if it is a dense tensor of a floating dtype of 16 bits or more; its values are not read."""
-    if not isinstance(values, Tensor):
-        raise refuse(f"{name} as a tensor", kind_of(values), "convert with torch.as_tensor")
-    if values.layout != torch.strided or values.is_quantized:
-        raise refuse(f"{name} as a dense tensor", kind_of(values), f"convert with {name}.to_dense()")
-    if values.dtype not in FLOATING:
-        remedy = f"pass real numbers, such as {name}.real" if values.is_complex() else f"convert with {name}.float()"
-        raise refuse(f"{name} of a floating dtype of 16 bits or more", str(values.dtype), remedy)
-    return values
-
-
 def check_logits(logits: Tensor) -> int:
     """Return the axis of the classes of ``logits`` (N, K, d1, …) or (K,), a dense floating tensor with K ≥ 2."""
     check_floating(logits, name="logits")
@@ -310,14 +297,6 @@ def no_soft_form(name: str) -> InputError:
         "target probabilities",
         f"pass class indices, or use a loss with a soft form ({SOFT_LOSSES})",
     )
-
-
-def kind_of(value: object) -> str:
-    """Return the type of ``value`` for a message; for a tensor its layout, dtype and shape."""
-    if not isinstance(value, Tensor):
-        return type(value).__name__
-    layout = "" if value.layout == torch.strided else f"{str(value.layout).removeprefix('torch.')} "
-    return f"{layout}{value.dtype} {tuple(value.shape)}"
 
 
 def check_weights(

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_matrix, refuse
+from calibrant._core.check import check_floating, check_matrix, refuse
 from calibrant._core.constraints import Fits
-from calibrant._objective.batch import check_floating
 
 _SUM_TOLERANCE = 1e-3  # log-probabilities that went through float16 still sum to 1 within this
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import PublicCalls
-from calibrant._core.numerics import row_chunks
+from calibrant._core.numerics import add_records, row_chunks
 from calibrant.errors import InputError
 
 _FEW_BINS = 64  # up to so many an accelerator sums by a product with the membership matrix
@@ -83,10 +83,7 @@ class BinTable(metaclass=PublicCalls):
                 f"{self.count.shape[0]} and {other.count.shape[0]}",
                 "merge tables of one binning only",
             )
-        squares = None if self.squares is None or other.squares is None else self.squares + other.squares
-        second = None if self.second is None or other.second is None else self.second + other.second
-        sums = (self.count + other.count, self.sum_p + other.sum_p, self.sum_y + other.sum_y)
-        return BinTable(*sums, self.total + other.total, squares, second)
+        return add_records(self, other)
 
     @property
     def filled(self) -> Tensor:

@@ -1,7 +1,7 @@
 """Predictions with several labels a row: binary metrics pooled and averaged over labels, and one test for the worst label."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Annotated, Any, Literal
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from calibrant._core.check import check_kind, refuse, shown
 from calibrant._core.constraints import MOST_DRAWS, Count, Integer, Kind, Level, Seed, checked
 from calibrant._core.notebook import to_html
+from calibrant._core.numerics import add_records
 from calibrant._core.warn import warn_user
 from calibrant.binning import EqualWidth
 from calibrant.data.multilabel import MultiLabelPredictions
@@ -134,8 +135,7 @@ class LabelSums:
     def __add__(self, other: "LabelSums") -> "LabelSums":
         if not isinstance(other, LabelSums) or other.names != self.names:
             raise refuse("sums of the same labels", shown(other), "make both with LabelSums.of")
-        _, *parts = (field.name for field in fields(self))
-        return LabelSums(self.names, *(getattr(self, name) + getattr(other, name) for name in parts))
+        return add_records(self, other, names=self.names)
 
     @checked
     def means(self, metric: MetricName) -> Tensor:

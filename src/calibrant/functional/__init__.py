@@ -10,10 +10,10 @@ from typing import Annotated, Literal, Unpack
 import torch
 from torch import Tensor
 
-from calibrant._core.check import refuse
+from calibrant._core.check import check_floating, refuse
 from calibrant._core.constraints import NonNegative, Number, Positive, checked, takes
 from calibrant._core.numerics import scale_logits
-from calibrant._objective.batch import check_floating, check_logits
+from calibrant._objective.batch import check_logits
 from calibrant._objective.log_pairs import broadcastable
 from calibrant.binning import EqualWidth
 from calibrant.data.predictions import Predictions

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from calibrant._core.arguments import check_mapping
-from calibrant._core.check import as_array, as_tensor, refuse, shown
+from calibrant._core.check import as_array, as_tensor, check_mapping, refuse, shown
 from calibrant._core.constraints import checked
 from calibrant._core.minimise import Loss, minimise
 from calibrant.data.predictions import BinaryPairs

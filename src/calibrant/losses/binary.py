@@ -7,18 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant._core.check import check_number, refuse
+from calibrant._core.check import check_floating, check_number, kind_of, refuse
 from calibrant._core.config import shown
 from calibrant._core.constraints import Fits, NonNegative, Number, PublicCalls
-from calibrant._objective.batch import (
-    Reduction,
-    check_floating,
-    check_tensors,
-    check_weights,
-    kind_of,
-    readable,
-    reduce_rows,
-)
+from calibrant._objective.batch import Reduction, check_tensors, check_weights, readable, reduce_rows
 from calibrant.losses.cross_entropy import uniform_part
 from calibrant.scores import FocalScore, weighted_nll
 

@@ -33,6 +33,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant._core.numerics import add_records
+
 __all__ = ["Moments", "alternating_low", "calibration_ends", "fails_limit", "mean_ends", "share_ends"]
 
 Floats = NDArray[np.float64]
@@ -74,7 +76,7 @@ class Moments:
         return cls(*sums)
 
     def __add__(self, other: "Moments") -> "Moments":
-        return Moments(self.count + other.count, self.total + other.total, self.squares + other.squares)
+        return add_records(self, other)
 
 
 def share_ends(successes: float, rows: float, *, alpha: float) -> tuple[float, float]:

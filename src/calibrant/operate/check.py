@@ -12,13 +12,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.arguments import check_mapping
-from calibrant._core.check import as_array, check_kind, check_number, check_sequence, check_text, refuse, shown
+from calibrant._core.check import (
+    as_array,
+    check_kind,
+    check_mapping,
+    check_number,
+    check_sequence,
+    check_text,
+    refuse,
+    shown,
+)
 from calibrant._core.config import json_data
 from calibrant._core.constraints import checked
 from calibrant._core.files import read_text
 from calibrant._core.notebook import to_html
-from calibrant._core.numerics import row_chunks
+from calibrant._core.numerics import add_records, row_chunks
 from calibrant._core.paths import as_path
 from calibrant._core.paths import shown as printed
 from calibrant.binning import EqualWidth
@@ -197,9 +205,8 @@ class GateSums:
         return cls(Moments.of(x, index, bins=_BINS.bins), confidences)
 
     def __add__(self, other: "GateSums") -> "GateSums":
-        p = None if self.confidences is None or other.confidences is None else self.confidences + other.confidences
         ends = (min(self.ends[0], other.ends[0]), max(self.ends[1], other.ends[1]))
-        return GateSums(self.moments + other.moments, p, ends)
+        return add_records(self, other, ends=ends)
 
 
 @checked

@@ -10,8 +10,7 @@ from typing import Any, Self
 import numpy as np
 from torch import Tensor, nn
 
-from calibrant._core.arguments import check_list_of
-from calibrant._core.check import refuse
+from calibrant._core.check import check_list_of, refuse
 from calibrant._core.constraints import checked
 from calibrant._core.files import read_sealed, reason_of, write_sealed
 from calibrant._core.paths import as_path, shown

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import check_dense, refuse
+from calibrant._core.check import check_floating, refuse
 from calibrant._core.config import renewed
 from calibrant.calibrators import Calibrator, PriorShift
 from calibrant.data.checks import Data, need_unweighted
@@ -98,19 +98,12 @@ def need_logits(logits: Any, *, classes: int | None, home: Tensor) -> Tensor:
     Raises:
         InputError: If they are not.
     """
-    if not isinstance(logits, Tensor):
-        raise refuse("logits as a tensor", type(logits).__name__, "convert with torch.as_tensor(logits)")
-    if logits.device.type != home.device.type:
-        raise refuse(f"logits on {home.device}, as the rule", str(logits.device), "move one with .to(device)")
-    if logits.device.type != "meta":
-        check_dense(logits, name="logits")
-    if not logits.is_floating_point() or logits.dtype.itemsize == 1:
-        raise refuse("logits of a floating dtype of 16 bits or more", str(logits.dtype), "convert with logits.float()")
+    tensor = check_floating(logits, name="logits", of="the rule", home=home)
     if logits.dim() != 2 or logits.shape[1] < 2 or (classes is not None and logits.shape[1] != classes):
         expected = "K ≥ 2" if classes is None else str(classes)
         got = f"shape {tuple(logits.shape)}"
         raise refuse(f"logits of shape (N, {expected})", got, "pass outputs of the model the rule was made for")
-    return logits
+    return tensor
 
 
 def confidence_of(data: Data) -> Tensor:

@@ -18,6 +18,7 @@ from calibrant._core.check import as_array, refuse
 from calibrant._core.check import shown as told
 from calibrant._core.files import read_sealed, reason_of, write_sealed
 from calibrant._core.notebook import to_html
+from calibrant._core.numerics import add_records
 from calibrant._core.paths import shown
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError
@@ -65,18 +66,8 @@ class Block:
 
     def __add__(self, other: "Block") -> "Block":
         """Return the merged block; a change can then no longer begin between the two."""
-        return Block(
-            rows=self.rows + other.rows,
-            confidence=self.confidence + other.confidence,
-            right=self.right + other.right,
-            loss=self.loss + other.loss,
-            squares=self.squares + other.squares,
-            sums=self.sums + other.sums,
-            first=self.first,
-            last=other.last,
-            weight=self.weight,
-            evidence=max(self.evidence, other.evidence),
-        )
+        evidence = max(self.evidence, other.evidence)
+        return add_records(self, other, first=self.first, last=other.last, weight=self.weight, evidence=evidence)
 
 
 def appended(blocks: tuple[Block, ...], new: Block) -> tuple[Block, ...]:

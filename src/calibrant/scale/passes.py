@@ -17,6 +17,7 @@ from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Kind, checked
+from calibrant._core.files import hash_arrays
 from calibrant._core.paths import as_path, atomic_write, check_source
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.checks import calibrated
@@ -461,9 +462,5 @@ def read_checkpoint(path: Path, identity: dict[str, Any], *, keys: Sequence[str]
 
 def calibrator_identity(calibrator: Calibrator) -> str:
     """Return a hash of class, configuration and learned state (a repr shows only part of the state)."""
-    digest = hashlib.sha256(f"{type(calibrator).__name__} {calibrator!r}".encode())
-    for name, value in sorted(calibrator.state_dict().items()):
-        array = value.detach().cpu().contiguous().numpy()
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
+    arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in calibrator.state_dict().items()}
+    return hash_arrays(f"{type(calibrator).__name__} {calibrator!r}", arrays)

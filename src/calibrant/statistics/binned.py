@@ -34,8 +34,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._core.arguments import check_index, check_row_weight
-from calibrant._core.check import check_count, check_row_tensor, refuse, shown
+from calibrant._core.check import check_count, check_index, check_row_tensor, check_row_weight, refuse, shown
 from calibrant._core.constraints import Level, NonNegative, Positive, checked
 from calibrant.binning import BinTable
 from calibrant.statistics._resampling import quantiles

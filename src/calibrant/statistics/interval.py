@@ -23,6 +23,7 @@ from torch import Tensor
 
 from calibrant._core.check import check_row_tensor, refuse, shown
 from calibrant._core.constraints import MOST_DRAWS, Count, Draws, Integer, Level, Natural, Seed, checked
+from calibrant._core.numerics import add_records
 from calibrant.data.checks import Data, need_rows
 from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
@@ -349,15 +350,7 @@ class MeanSums:
         return cls(whole, Powers.of(excess.least, weight), squares, expected, most, decided, binary)
 
     def __add__(self, other: "MeanSums") -> "MeanSums":
-        return MeanSums(
-            self.rows + other.rows,
-            None if self.least is None or other.least is None else self.least + other.least,
-            self.squares + other.squares,
-            self.expected + other.expected,
-            max(self.most, other.most),
-            self.decided + other.decided,
-            self.binary and other.binary,
-        )
+        return add_records(self, other, most=max(self.most, other.most), binary=self.binary and other.binary)
 
     @property
     def enough(self) -> bool:

@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from calibrant._core.arguments import check_row_weight
-from calibrant._core.check import check_dense, check_row_tensor, refuse, shown
+from calibrant._core.check import check_dense, check_row_tensor, check_row_weight, refuse, shown
 from calibrant._core.constraints import Level, NonNegative, Positive, Real, checked
 from calibrant._core.notebook import to_html
 from calibrant.data.checks import need_rows

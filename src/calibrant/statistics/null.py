@@ -14,10 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._core.arguments import check_generator, check_index, check_row_weight
-from calibrant._core.check import check_row_tensor, refuse, shown
+from calibrant._core.check import check_generator, check_index, check_row_tensor, check_row_weight, refuse, shown
 from calibrant._core.constraints import Bins, Draws, Level, Seed, checked
-from calibrant._core.numerics import row_chunks
+from calibrant._core.numerics import add_records, row_chunks
 from calibrant.binning import BinTable
 from calibrant.data.checks import Data, need_rows, repeated
 from calibrant.data.predictions import BinaryPairs
@@ -212,7 +211,7 @@ class BinSums:
         return cls(rows.table(moments=True), NullCells.of(rows.index, rows.p, rows.weight))
 
     def __add__(self, other: "BinSums") -> "BinSums":
-        return BinSums(self.table + other.table, self.cells + other.cells)
+        return add_records(self, other)
 
     def null(self, *, draws: int, seed: int) -> BinTable:
         """Return the table with outcome sums (draws, B) drawn as if the probabilities were calibrated."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from calibrant._core.arguments import check_mapping
-from calibrant._core.check import refuse, shown
+from calibrant._core.check import check_mapping, refuse, shown
 from calibrant._core.config import to_plain
 from calibrant._core.constraints import (
     IS_TEXT,

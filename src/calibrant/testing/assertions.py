@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._core.arguments import check_mapping
+from calibrant._core.check import check_mapping
 from calibrant._core.constraints import checked
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import CalibrantError, MissingExtraError

@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._core.check import as_tensor, check_kind, check_labels, refuse
+from calibrant._core.check import as_tensor, check_floating, check_kind, check_labels, refuse
 from calibrant._core.constraints import Count, checked
-from calibrant._objective.batch import check_floating
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.data.checks import calibrated, states_of
 from calibrant.data.predictions import Decisions, Predictions

@@ -291,10 +291,7 @@ class PriorShift(Calibrator):
         if self.priors is not None or self.rates is not None:
             raise refuse("priors to estimate", "given ones", "make PriorShift() without priors and rates")
         z = unweighted_logits(logits)
-        if z.shape[1] != self._columns:
-            raise InputError(
-                f"logits of shape (N, {self._columns}) as in fit", f"{tuple(z.shape)}", "pass outputs of the same model"
-            )
+        self.check_input(z)
         _check_seen(self.source_priors)
         source = self.source_priors.cpu()
         if self.method == "em":

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core import config as _plain
-from calibrant._core.arguments import check_linear
-from calibrant._core.check import as_tensor, refuse
+from calibrant._core.check import as_tensor, check_floating, check_linear, refuse
 from calibrant._core.constraints import PublicCalls
 from calibrant._core.notebook import to_html
 from calibrant._kernels.cpu import one_thread_if_small
@@ -90,18 +89,8 @@ class Learned(nn.Module, metaclass=PublicCalls):
             InputError: If K differs from the data of ``fit``.
         """
         self._need_fit()
-        if not isinstance(logits, Tensor):
-            remedy = "convert with torch.as_tensor(logits), or use predict_proba(logits)"
-            raise refuse("logits as a tensor", type(logits).__name__, remedy)
-        if not logits.is_floating_point():
-            raise refuse("logits of a floating dtype", str(logits.dtype), "convert with logits.float()")
-        if logits.layout != torch.strided:
-            raise refuse("logits as a dense tensor", str(logits.layout), "convert with logits.to_dense()")
-        if logits.dtype.itemsize == 1:
-            raise refuse("logits of 16 bits or more", str(logits.dtype), "convert with logits.float()")
-        if logits.device.type != self.classes.device.type:
-            home = self.classes.device
-            raise refuse(f"logits on {home}, as the calibrator", str(logits.device), "move one with .to(device)")
+        remedy = "convert with torch.as_tensor(logits), or use predict_proba(logits)"
+        check_floating(logits, name="logits", remedy=remedy, of="the calibrator", home=self.classes)
         if logits.dim() != 2 or logits.shape[1] != self._columns:
             raise InputError(
                 f"logits of shape (N, {self._columns}) as in fit",

@@ -1,6 +1,5 @@
 """A fitted calibrator as one safetensors file, and back: what is read is checked as input from a stranger."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -136,11 +135,7 @@ def _check_classes(classes: Any) -> dict[str, type[Calibrator]]:
 
 def _digest(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> str:
     """Return a hash of class, configuration and every array: a byte that changes is noticed."""
-    digest = hashlib.sha256(json.dumps([metadata["type"], metadata["config"]]).encode())
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
+    return files.hash_arrays(json.dumps([metadata["type"], metadata["config"]]), arrays)
 
 
 def _as_now(table: Mapping[str, Any]) -> dict[str, Any]:

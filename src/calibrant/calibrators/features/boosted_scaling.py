@@ -152,16 +152,12 @@ def joined_trees(parts: Sequence[Trees]) -> Trees:
     nodes = np.cumsum([0, *(len(part.left) for part in parts)])[:-1].tolist()
     sets = np.cumsum([0, *(len(part.bits) for part in parts)])[:-1].tolist()
     moved = [
-        Trees(
-            part.feature,
-            part.left + at,
-            part.right + at,
-            part.missing_left,
-            part.threshold,
-            part.value,
-            torch.where(part.members >= 0, part.members + first, -1),
-            part.bits,
-            part.roots + at,
+        replace(
+            part,
+            left=part.left + at,
+            right=part.right + at,
+            members=torch.where(part.members >= 0, part.members + first, -1),
+            roots=part.roots + at,
         )
         for part, at, first in zip(parts, nodes, sets, strict=True)
     ]
@@ -285,9 +281,7 @@ class Grown:
         )
         sets = bits_of(torch.from_numpy(self.left[own][nodes][names]))
         arrays = [torch.from_numpy(np.ascontiguousarray(part)) for part in parts]
-        feature, left, right, missing_left, threshold, value, members = arrays
-        roots = torch.zeros(1, dtype=torch.int64)
-        return Trees(feature, left, right, missing_left, threshold, value, members, sets, roots)
+        return Trees(*arrays, sets, torch.zeros(1, dtype=torch.int64))
 
 
 class Grower:
@@ -815,7 +809,10 @@ class BoostedScaling(ByFeatures):
         cuts = [edges_of(column) for column in odds.T]
         rows = BoostRows(
             x,
-            tuple(_coded(*parts) for parts in zip(known, columns.T, edges, strict=True)),
+            tuple(
+                CodedColumn(column.long().numpy(), len(one), names=True) if ends is None else coded(column, ends)
+                for one, column, ends in zip(known, columns.T, edges, strict=True)
+            ),
             tuple(coded(column, ends) for column, ends in zip(odds.T, cuts, strict=True)),
             chunk.labels.cpu(),
             chunk.weights.cpu(),
@@ -843,10 +840,3 @@ class BoostedScaling(ByFeatures):
             inputs = torch.cat([columns, odds[:, at : at + 1]], dim=1)
             change[:, at] = replace(self._trees, roots=own).values(inputs, self._steps).sum(dim=1)
         return change
-
-
-def _coded(known: KnownColumn, column: Tensor, edges: Tensor | None) -> CodedColumn:
-    """Return a column as codes: of a category its number, of a number the part that it is in."""
-    if edges is not None:
-        return coded(column, edges)
-    return CodedColumn(column.long().numpy(), len(known), names=True)

@@ -189,25 +189,20 @@ def right_mass(blocks: list[FocalBlock]) -> Tensor:
 
 def pair_sums(blocks: list[FocalBlock], pairs: tuple[Pair, ...], narrow: bool) -> Tensor:
     """Return Σ w log-loss and Σ w confidence (Q, 2) of each pair."""
-    return _each(blocks, pairs, narrow=narrow)[0]
+    return confidences(blocks, pairs, narrow=narrow)[0]
 
 
 def binned_sums(blocks: list[FocalBlock], pairs: tuple[Pair, ...], binning: EqualWidth) -> tuple[Tensor, Tensor]:
     """Return the same, and Σ w (confidence − right) in each bin (Q, B)."""
-    sums, p = _each(blocks, pairs)
+    sums, p = confidences(blocks, pairs)
     correct, weight = _correct_of(blocks), torch.cat([block.weight for block in blocks])
     gaps = [torch.bincount(binning.assign(one), weights=(one - correct) * weight, minlength=binning.bins) for one in p]
     return sums, torch.stack(gaps)
 
 
-def confidences(blocks: list[FocalBlock], pairs: tuple[Pair, ...]) -> tuple[Tensor, Tensor]:
-    """Return the sums of ``pair_sums``, and every confidence (Q, n)."""
-    return _each(blocks, pairs)
-
-
 def cell_sums(blocks: list[FocalBlock], pairs: tuple[Pair, ...]) -> tuple[Tensor, Tensor]:
     """Return the sums of ``pair_sums``, and rows, Σ confidence and Σ right in 65,536 cells of [0, 1] (Q, 3, cells)."""
-    sums, p = _each(blocks, pairs)
+    sums, p = confidences(blocks, pairs)
     correct, made = _correct_of(blocks), []
     for one in p:
         cell = (one * _CELLS).long().clamp_max(_CELLS - 1)
@@ -243,8 +238,8 @@ def _correct_of(blocks: list[FocalBlock]) -> Tensor:
     return torch.cat([block.correct for block in blocks]).double()
 
 
-def _each(blocks: list[FocalBlock], pairs: tuple[Pair, ...], *, narrow: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the sums (Q, 2) and the confidences (Q, n); pairs of one temperature, which are neighbours, share its work."""
+def confidences(blocks: list[FocalBlock], pairs: tuple[Pair, ...], *, narrow: bool = False) -> tuple[Tensor, Tensor]:
+    """Return the sums of ``pair_sums`` (Q, 2), and every confidence (Q, n); pairs of one temperature share its work."""
     dtype = torch.float32 if narrow else torch.float64
     sums = torch.zeros(len(pairs), 2, dtype=torch.float64, device=blocks[0].weight.device)
     p = torch.empty(len(pairs), sum(len(block.weight) for block in blocks), dtype=torch.float64, device=sums.device)

@@ -46,10 +46,8 @@ class PiecewiseOneVsRest(OneVsRest):
         self.floor = floor
 
     @abstractmethod
-    def _knots(
-        self, places: np.ndarray, mass: np.ndarray, blocks: np.ndarray, values: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return knots and their values from the distinct places, their mass, where blocks begin (and the end), and values."""
+    def _knots(self, scores: Scores, blocks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return knots and their values from the scores, where their pooled blocks begin (and the end), and each score's value."""
 
     def _fit(self, rows: RowSource) -> None:
         log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
@@ -58,7 +56,7 @@ class PiecewiseOneVsRest(OneVsRest):
         learned = []
         for scores in summarised(log_odds):
             found = isotonic_regression(scores.mean, weights=scores.mass)
-            learned.append(self._knots(scores.places, scores.mass, found.blocks, found.x))
+            learned.append(self._knots(scores, found.blocks, found.x))
         self.places, self.values = padded(learned, log_odds.device)
         share = 1 / (mass + 1) if self.floor is None else self.floor
         self.share = torch.tensor(share, dtype=torch.float64, device=log_odds.device)
@@ -105,11 +103,9 @@ class IsotonicCalibration(PiecewiseOneVsRest):
         Zadrozny, Elkan 2002, Transforming Classifier Scores into Accurate Multiclass Probability Estimates, §3, §5.
     """
 
-    def _knots(
-        self, places: np.ndarray, mass: np.ndarray, blocks: np.ndarray, values: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _knots(self, scores: Scores, blocks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         ends = np.stack([blocks[:-1], blocks[1:] - 1], axis=1).ravel()  # the first and the last place of each block
-        return places[ends], values[ends]
+        return scores.places[ends], values[ends]
 
 
 # Centred isotonic calibration: isotonic regression without its flat steps.
@@ -138,11 +134,9 @@ class CentredIsotonic(PiecewiseOneVsRest):
         Oron, Flournoy 2017, Centered Isotonic Regression, §2.2.
     """
 
-    def _knots(
-        self, places: np.ndarray, mass: np.ndarray, blocks: np.ndarray, values: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _knots(self, scores: Scores, blocks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         first = blocks[:-1]
-        centres = np.add.reduceat(places * mass, first) / np.add.reduceat(mass, first)
+        centres = np.add.reduceat(scores.places * scores.mass, first) / np.add.reduceat(scores.mass, first)
         return centres, values[first]
 
 

@@ -4,11 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_row_tensor
 from calibrant._core.numerics import rank_in
 from calibrant.calibrators.one_vs_rest.isotonic import padded
 from calibrant.calibrators.one_vs_rest.maps import LogOddsChunk, OneVsRest, Scores, log_odds, pool_ties
-from calibrant.errors import InputError
 from calibrant.rows import RowSource
 
 __all__ = ["VennAbers"]
@@ -50,10 +48,7 @@ class VennAbers(OneVsRest):
         Raises:
             InputError: If the shape is not that of ``fit``.
         """
-        self._need_fit()
-        check_row_tensor(logits, name="logits", dims=2, floating=True)
-        if logits.shape[1] != int(self.classes):
-            raise InputError(f"logits of shape (N, {int(self.classes)})", f"{tuple(logits.shape)}", "pass such")
+        self.check_input(logits)
         low, high = self._bounds(log_odds(logits))
         if logits.shape[1] == 2:  # the other class's answers are the complements, in the other order
             low, high = torch.cat([1 - high, low], dim=1), torch.cat([1 - low, high], dim=1)

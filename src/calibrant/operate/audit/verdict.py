@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._core.arguments import check_mapping
-from calibrant._core.check import check_kind, check_number, check_sequence
+from calibrant._core.check import check_kind, check_mapping, check_number, check_sequence
 from calibrant._core.config import json_data
 from calibrant._core.constraints import checked
 from calibrant.binning import EqualWidth

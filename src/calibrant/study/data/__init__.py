@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from calibrant._core.arguments import check_mapping
-from calibrant._core.check import refuse, shown
+from calibrant._core.check import check_mapping, refuse, shown
 from calibrant._core.constraints import Natural, Seed, checked
 from calibrant.errors import InputError
 from calibrant.study.data._split import DataSet, Fold, Split, TensorSplit

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.arguments import check_list_of
+from calibrant._core.check import check_list_of
 from calibrant._core.config import imported
 from calibrant._core.constraints import Fits, Seed, Text
 from calibrant._core.files import Array

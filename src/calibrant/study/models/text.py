@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.arguments import check_mapping
-from calibrant._core.check import check_row_tensor, refuse, shown
+from calibrant._core.check import check_mapping, check_row_tensor, refuse, shown
 from calibrant._core.constraints import Natural, NonNegative, Number, Share, checked
 from calibrant._core.files import reason_of
 from calibrant.errors import FileFormatError, InputError, MissingExtraError
