@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cli.conftest import Run, options_of, some_logits, unknown_advice
-from tests.cli.test_options import BASES, WITHOUT_FILE, answer, commands, write_filled, write_judged
+from tests.cli.test_options import LINES, answer, commands, write_filled, write_judged
 
 import calibrant
 from calibrant import Predictions
@@ -121,7 +121,9 @@ def numbers() -> Iterator[Any]:
     """Yield (command, option) of every number that a command takes."""
     for name, command in commands():
         for parameter in command.params:
-            if parameter.param_type_name == "option" and parameter.bare_type() in {"int", "float"}:
+            # Typer below 0.20 has the types of click
+            kind = parameter.bare_type() if hasattr(parameter, "bare_type") else parameter.type.name
+            if parameter.param_type_name == "option" and kind.startswith(("int", "float")):
                 yield pytest.param(name, max(parameter.opts, key=len), id=f"{name} {parameter.name}")
 
 
@@ -131,7 +133,7 @@ def test_a_number_out_of_range_is_refused_by_its_options_name(
     name: str, option: str, home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(home)
-    base = {"plan": WITHOUT_FILE["plan"]}.get(name) or ONE_FILE.get(name) or BASES[name]
+    base = LINES["plan"][1].split() if name == "plan" else ONE_FILE.get(name) or LINES[name][0].split()
     more = {"--scale": ["--as", "verbalized"], "--low": ["--as", "rating"], "--high": ["--as", "rating"]}
     words = [{"FILE": "a.npz", "STATE": "state.safetensors"}.get(w, w).replace("OUT", str(tmp_path)) for w in base]
     if name == "ingest" and option in more:

@@ -1,11 +1,17 @@
-"""Honour or refuse: every option of every command, read from the application, on every kind of input."""
+"""Nothing is accepted and ignored: every option × command × kind of input × output format, read from the application.
+
+An option changes what a command answers, prints or writes, or it is refused in one sentence with nothing written. The
+fast part draws from the product by a seed; the slow one walks it whole and asks that each option has an effect somewhere.
+"""
 
 import json
+import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,51 +23,66 @@ from calibrant import Predictions
 from calibrant.cli import main
 from calibrant.operate import Monitor, Sample, sample
 
-Options = dict[str, str]
-GROUP = typer.main.get_command(main)
+GROUP: Any = typer.main.get_command(main)
 
-# What each command is called with, FILE standing for the input; "none" is a call without one. Work that takes long is
-# recorded in its place: what the options make of it is what they do.
-BASES: dict[str, list[str]] = {
-    "apply": ["c.safetensors", "FILE", "-o", "OUT/out.npz"],
-    "evaluate": ["FILE", "--draws", "10"],
-    "fit": ["FILE", "-m", "TemperatureScaling", "-o", "OUT/new.safetensors"],
-    "report": ["FILE", "-m", "TemperatureScaling", "-o", "OUT/page.json"],
-    "compare": ["FILE", "b.npz"],
-    "check": ["FILE", "--max", "ece=.2"],
-    "watch": ["STATE", "FILE"],
-    "plan": ["FILE", "--draws", "40", "--ece", ".1"],
-    "estimate": ["FILE", "--reference", "a.npz"],
-    "decide": ["FILE", "--coverage", ".8"],
-    "sample": ["FILE", "--budget", "20", "-o", "OUT/to-label.csv"],
-    "audit": ["FILE", "labelled.csv"],
-    "judge": ["judged.csv", "--human", "human.csv"],
-    "convert": ["FILE", "OUT/out.npz"],
-    "export": ["c.safetensors", "-o", "OUT/c.onnx"],
+# How each command is called: FILE stands for the input, OUT for a folder to write in, a second line for another use of it.
+LINES: dict[str, list[str]] = {
+    "evaluate": ["FILE --draws 10"],
+    "fit": ["FILE -m TemperatureScaling -o OUT/c.safetensors", "a.npz -o OUT/c.safetensors"],
+    "apply": ["c.safetensors FILE -o OUT/o.npz"],
+    "report": ["FILE -m none -o OUT/o.json", "FILE -m TemperatureScaling -o OUT/o.json"],
+    "compare": ["FILE b.npz"],
+    "check": ["FILE --max ece=.2", "FILE --no-worse nll=.5 --baseline b.npz"],
+    "watch": ["OUT/state.safetensors FILE", "OUT/state.safetensors", "OUT/new.safetensors --reference a.npz"],
+    "plan": [
+        "FILE --draws 40 --ece .1",
+        "--draws 40 --ece .1",
+        "--aim error --half-width .02 --pool FILE --draws 10",
+    ],
+    "estimate": ["FILE --reference a.npz"],
+    "decide": ["FILE --coverage .8", "FILE --error .3", "FILE --costs costs.csv", "two.npz --costs two.csv"],
+    "sample": ["FILE --budget 20 -o OUT/o.csv", "a.npz --extend labelled.csv --budget 20 -o OUT/o.csv"],
+    "audit": ["FILE labelled.csv"],
+    "judge": ["judged.csv --human human.csv"],
+    "convert": ["FILE OUT/o.npz"],
+    "export": ["c.safetensors -o OUT/c.onnx"],
     "inspect": ["FILE"],
-    "ingest": ["log.jsonl", "OUT/out.npz", "--from", "openai", "--options", "A,B", "--missing", "drop"],
-    "theory": ["--figure", "bounds"],
-    "demo": [],
-    "study list": [],
+    "ingest": [
+        "log.jsonl OUT/o.npz --from openai --options A,B --missing drop",
+        "answers.jsonl OUT/o.npz --from openai --as sequences",
+    ],
+    "theory": ["--figure bounds"],
+    "demo": [""],
+    "study list": [""],
     "study run": ["sst"],
-    "study show": ["sst"],
-    "study describe": ["sst", "--scale", "cpu"],
-    "study init": [],
-    "study claims": [],
-    "methods": [],
+    "study show": ["sst", "sst --figures OUT/figures"],
+    "study describe": ["sst --scale cpu"],
+    "study init": [""],
+    "study claims": [""],
+    "methods": [""],
 }
-KINDS = ("file", "none", "folder", "splits", "stdin")
-STREAMS = {"apply", "evaluate", "fit", "report"}  # these are tried on several files and on a large one, too
-FASTER = {"file", "none"}  # kinds whose trials are no slow tests
-WITHOUT_FILE = {"watch": ["STATE"], "plan": ["--draws", "40", "--ece", ".1"]}  # commands whose FILE may be left out
+
+KINDS = ("file", "table", "pairs", "several", "folder", "splits", "large", "stdin")
+FILES = {
+    "file": "a.npz",
+    "table": "a.csv",
+    "pairs": "pairs.npz",
+    "several": "m.npz",
+    "large": "large.parquet",
+    "stdin": "-",
+}
+STREAMED = {"folder", "splits", "large"}
+# Other formats of what a command writes, and those that it writes beside: of them the file alone is compared.
+SUFFIXES = {"apply": (".parquet", ".csv"), "convert": (".parquet", ".csv", ".safetensors"), "report": (".md", ".html")}
+BESIDE = {
+    "check": ("--junit OUT/o.xml", "--markdown OUT/o.md"),
+    "watch": ("--prometheus OUT/o.prom", "--html OUT/o.html"),
+}
+OUTPUTS = ("as_json", "output", "format", "junit", "markdown", "prometheus", "html", "refit", "curve", "inconclusive")
+UNNAMED = ("split", "reference_split")
 
 # A value that must change something; an option that is not here is tried with a value of its type.
 VALUES: dict[str, str | None] = {
-    "fit split": "other",
-    "fit_split": "other",
-    "method": "VectorScaling",
-    "evaluate draws": "20",
-    "format": "md",
     "check maximum": "ece=.02",
     "ingest source": "inspect",
     "ingest kind": "sequences",
@@ -76,7 +97,7 @@ VALUES: dict[str, str | None] = {
     "ingest least": "0.5",
     "check minimum": "accuracy=.5",
     "check no_worse": "brier=.1",
-    "check baseline": "b.npz",
+    "check baseline": "a.npz",
     "check policy": "policy.toml",
     "check by": "part",
     "check inconclusive": "pass",
@@ -84,7 +105,6 @@ VALUES: dict[str, str | None] = {
     "calibrator": "c.safetensors",
     "ignore_index": "1",
     "class_dim": "0",
-    "class_names": "names.txt",
     "kind": "probs",
     "to": "probs",
     "missing": "drop",
@@ -119,7 +139,7 @@ VALUES: dict[str, str | None] = {
     "judge about": "about.csv",
     "judge by": "length",
     "judge target": "population",
-    "plan pool": "a.npz",
+    "plan pool": "b.npz",
     "study claims records": "records",
     "decide error": "0.1",
     "decide coverage": "0.5",
@@ -148,89 +168,133 @@ VALUES: dict[str, str | None] = {
     "report": "OUT/page.md",
     "output": "OUT/pictures",
     "store": "OUT/runs",
+    "class_names": "names.txt",
+    "fit split": "other",
+    "fit_split": "other",
+    "method": "VectorScaling",
+    "features": "part",
+    "keep": "order",
+    "evaluate metric": "NLL",
+    "evaluate by": "part",
+    "evaluate draws": "0",
+    "apply what": "label",
+    "apply output": "OUT/other.npz",
+    "fit output": "OUT/other.safetensors",
+    "export output": "OUT/other.onnx",
+    "report output": "OUT/other.json",
+    "report by": "part",
+    "report error_limit": "0.2",
+    "format": "md",
+    "bins": "7",
+    "reject": "0.5",
+    "curve": "OUT/curve.svg",
+    "width": "column",
+    "sample class_names": "few.txt",
+    "plan class_names": "few.txt",
+    "costs": "costs.csv",
+    "example": "sst",
 }
+OF_TABLES = {
+    "to": "logits",
+    "ids": "id",
+    "kind": "logits",
+    "columns": "p_d,p_c,p_b,p_a",
+    "label": "part",
+    "on": "id",
+    "split": "other",
+}
+
+
+class Cell(NamedTuple):
+    """One call of a command without further options: its line, the kind of its input, and what is looked at."""
+
+    line: str
+    kind: str
+    format: str
 
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Yield ("study run", command) for every command."""
-    for name, command in GROUP.commands.items():  # type: ignore[attr-defined]
+    for name, command in GROUP.commands.items():
         inner = getattr(command, "commands", None)
         yield from [(f"{name} {part}", one) for part, one in inner.items()] if inner else [(name, command)]
 
 
-def kinds_of(name: str) -> tuple[str, ...]:
-    """Return the kinds of input that a command is tried on."""
-    if "FILE" not in BASES[name]:
-        return ("none",)
-    more = ("large", *(("files",) if name in ("evaluate", "report") else ())) if name in STREAMS else ()
-    return (*(kind for kind in KINDS if kind != "none" or name in WITHOUT_FILE), *more)
+def cells(name: str, command: Any) -> list[Cell]:
+    """Return every way in which a command is called."""
+    has = {parameter.name for parameter in command.params}
+    found = []
+    for line in LINES[name]:
+        kinds = [kind for kind in KINDS if kind != "several" or "multilabel" in has] if "FILE" in line else ["none"]
+        formats = ["", *(["--json"] if "as_json" in has else []), *SUFFIXES.get(name, ()), *BESIDE.get(name, ())]
+        # a page of figures takes a second: its words and numbers are those of the other formats
+        found += [Cell(line, *one) for one in product(kinds, formats) if one[1] != ".html" or one[0] == "file"]
+    return found
 
 
-@pytest.fixture(scope="module")
-def before() -> dict[tuple[str, str], Any]:
-    """What each command said and wrote on a kind of input without an option, run once for all of its options."""
-    return {}
-
-
-def trials() -> Iterator[Any]:
-    for name, command in commands():
-        for parameter in command.params:
-            if parameter.param_type_name != "option" or parameter.name == "help":
-                continue
-            if (name, parameter.name) == ("apply", "ignore_index"):
-                continue  # lets a file pass: see below
-            for kind in kinds_of(name):
-                if (parameter.name, kind) == ("split", "folder") and name not in STREAMS:
-                    continue  # one unnamed split is that split for every command
-                fast = kind in FASTER or (kind == "folder" and name in STREAMS)
-                marks = [] if fast else [pytest.mark.slow]
-                yield pytest.param(name, parameter, kind, id=f"{name}-{parameter.name}-{kind}", marks=marks)
-
-
-def flag_of(name: str, parameter: Any, out: Path) -> list[str]:
+def tried(name: str, parameter: Any, kind: str) -> list[str]:
+    """Return the option with a value other than its default."""
     flag = max(parameter.opts, key=len)
     if getattr(parameter, "is_flag", False):
         return [flag]
-    value = VALUES.get(f"{name} {parameter.name}", VALUES.get(parameter.name))
-    if value is None:
-        value = {int: "3", float: "0.5"}.get(type(parameter.default), "x")
-    return [flag, value.replace("OUT", str(out))]
+    value = OF_TABLES.get(parameter.name) if kind == "table" else None
+    value = value or VALUES.get(f"{name} {parameter.name}", VALUES.get(parameter.name))
+    return [flag, value or {int: "3", float: "0.5"}.get(type(parameter.default), "x")]
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files, folders, calibrators, states and a policy."""
-    place = tmp_path_factory.mktemp("beside")
-    splits = {}
-    for seed, name in enumerate(("val", "test", "other")):
-        splits[name] = Predictions.from_logits(*some_logits(rows=200, classes=4, seed=seed))
-    calibrant.save_predictions(place / "a.npz", splits)
+    """Files of every kind, calibrators, states, samples, logs and a policy."""
+    place = tmp_path_factory.mktemp("options")
+    splits = {
+        name: Predictions.from_logits(
+            *some_logits(rows=200, seed=seed),
+            features={name: np.arange(200) % n for name, n in (("part", 2), ("third", 3))},
+        )
+        for seed, name in enumerate(("val", "test", "other"))
+    }
+    test = splits["test"]
     other = {name: Predictions.from_logits(data.logits / 3, data.labels) for name, data in splits.items()}
-    calibrant.save_predictions(place / "b.npz", other)
     for name, data in splits.items():
         (place / "splits" / name).mkdir(parents=True)
         calibrant.save_predictions(place / "splits" / name / "0.parquet", {"all": data})
     (place / "sets" / "sst").mkdir(parents=True)
     (place / "folder").mkdir()
     for file in ("folder/0.parquet", "large.parquet"):
-        calibrant.save_predictions(place / file, {"all": splits["test"]})
-    (place / "names.txt").write_text("\n".join("abcd"))
-    np.save(place / "labels.npy", splits["other"].labels.numpy())
+        calibrant.save_predictions(place / file, {"all": test})
+    for name, one in (("a", splits), ("b", other)):
+        calibrant.save_predictions(place / f"{name}.npz", one)
+        rows = zip(one["test"].probs.tolist(), one["test"].need_labels().tolist(), strict=True)
+        lines = [f"{i},{i % 2},{'abcd'[label]},{','.join(map(repr, row))}" for i, (row, label) in enumerate(rows)]
+        (place / f"{name}.csv").write_text("\n".join(["id,part,label,p_a,p_b,p_c,p_d", *lines]) + "\n")
+    pairs = test.top_label()
+    np.savez(place / "pairs.npz", conf=pairs.p, pred=test.predicted, label=test.need_labels())
+    several = {"logits": test.logits, "labels": (test.logits > 1).long()}
+    np.savez(
+        place / "m.npz",
+        **{f"{name}_{key}": one[at:] for key, one in several.items() for name, at in (("val", 50), ("test", 0))},
+    )
+    (place / "names.txt").write_text("\n".join("dcba"))
+    (place / "few.txt").write_text("\n".join("abc"))
+    two = some_logits(rows=200, classes=2)
+    np.savez(place / "two.npz", logits=two[0], labels=two[1])
+    (place / "two.csv").write_text("class,act,wait\n0,0,2\n1,3,0\n")
+    np.save(place / "labels.npy", splits["other"].need_labels().numpy())
     np.save(place / "logits.npy", splits["other"].logits.numpy())
-    fresh = Predictions.from_logits(*some_logits(rows=120, classes=4, seed=9))
-    calibrant.calibrators.TemperatureScaling().fit(fresh).save(place / "c.safetensors")
+    calibrant.calibrators.TemperatureScaling().fit(*some_logits(rows=120, seed=9)).save(place / "c.safetensors")
     (place / "policy.toml").write_text("[minimum]\naccuracy = 0.9\n")
     (place / "log.jsonl").write_text("\n".join(map(answer, range(8))))
+    (place / "answers.jsonl").write_text("\n".join(answer(number, tokens=3) for number in range(8)))
     (place / "labels.csv").write_text("id,label\n" + "".join(f"q{i},{'AB'[i % 2]}\n" for i in range(8)))
-    Monitor(splits["val"]).save(place / "state.safetensors")
     monitor = Monitor(splits["val"])
+    monitor.save(place / "state.safetensors")
     monitor.update(splits["other"])
     monitor.save(place / "other.safetensors")
-    drawn = sample(splits["test"], 40)
-    drawn = drawn.labelled(splits["test"].need_labels()[drawn.rows])
+    drawn = sample(test, 40)
+    drawn = drawn.labelled(test.need_labels()[drawn.rows])
     write_filled(place / "labelled.csv", drawn)
     drawn.save(place / "labelled.sample.json")
-    sample(splits["test"], 40, seed=1).save(place / "another.sample.json")
+    sample(test, 40, seed=1).save(place / "another.sample.json")
     (place / "costs.csv").write_text("class,act,wait\n" + "".join(f"{k},{k},{3 - k}\n" for k in range(4)))
     (place / "records").mkdir()
     write_judged(place)
@@ -259,12 +323,12 @@ def write_filled(file: Path, drawn: Sample) -> None:
     file.write_text("\n".join(lines) + "\n")
 
 
-def answer(number: int) -> str:
+def answer(number: int, tokens: int = 1) -> str:
     """Return a line of a language model's log; the first one lacks the option B."""
     top = [{"token": "A", "logprob": -0.5 - number / 10}, {"token": "C" if number == 0 else "B", "logprob": -1.5}]
     token = {"token": "A", "logprob": top[0]["logprob"], "top_logprobs": top}
     return json.dumps(
-        {"id": f"q{number}", "choices": [{"message": {"content": "A"}, "logprobs": {"content": [token]}}]}
+        {"id": f"q{number}", "choices": [{"message": {"content": "A"}, "logprobs": {"content": [token] * tokens}}]}
     )
 
 
@@ -302,145 +366,151 @@ def recorded(monkeypatch: pytest.MonkeyPatch, command: str) -> list[Any]:
     return calls
 
 
-@pytest.mark.parametrize(("name", "parameter", "kind"), list(trials()))
-def test_an_option_has_an_effect_or_is_refused(
-    name: str,
-    parameter: Any,
-    kind: str,
-    home: Path,
-    before: dict[tuple[str, str], Any],
-    tmp_path: Path,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(home)
-    calls = recorded(monkeypatch, name)
+def in_one_sentence(done: Any) -> bool:
+    """Say whether a call was refused by one sentence, behind notes on what was read."""
+    *notes, error = [line for line in done.stderr.splitlines() if line]
+    kinds = [line.partition(":")[0] for line in notes]
+    return not done.stdout and {"note", "warning"} >= {*kinds} and bool(re.match("error: .*expected .*; ", error))
+
+
+class Walk:
+    """Calls of one command with and without an option."""
+
+    def __init__(self, name: str, home: Path, out: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.name, self.home, self.out, self.run, self.patch = name, home, out, run, monkeypatch
+        self.calls = recorded(monkeypatch, name)
+
+    def call(self, cell: Cell, extra: list[str]) -> tuple[Any, tuple[Any, ...]]:
+        """Return what a call answers, and what of it is compared with the call without the option."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.out.mkdir()
+        self.patch.chdir(self.out if self.name in ("study init", "theory", "demo") else self.home)
+        shutil.copy(self.home / "state.safetensors", self.out)
+        line, kind, form = cell
+        line = line.replace(".npz", ".csv") if kind == "table" and self.name != "convert" else line
+        if form.startswith("."):
+            line = re.sub(r"OUT/o\.\w+", f"OUT/o{form}", line)
+        elif self.name == "apply":
+            line = line.replace("OUT/o.npz", "OUT/o") if kind in STREAMED else line
+        words = [
+            *line.split(),
+            *(form.split() if form.startswith("-") else []),
+            *(["--multilabel"] if kind == "several" else []),
+        ]
+        for flag in {{"--method": "-m", "--output": "-o"}.get(one, one) for one in extra[:1]} & {*words}:
+            at = words.index(flag)  # given instead of the line's own
+            del words[at : at + len(extra)]
+        words = [
+            FILES.get(kind, kind) if word == "FILE" else word.replace("OUT", str(self.out)) for word in [*words, *extra]
+        ]
+        self.calls.clear()
+        data = (self.home / "a.npz").read_bytes() if kind == "stdin" else None
+        done = self.run(*self.name.split(), *words, input=data)
+        files = {
+            str(one.relative_to(self.out)): one.read_bytes() for one in sorted(self.out.rglob("*")) if one.is_file()
+        }
+        # of what is written beside, the screen is not looked at
+        said = " ".join(((" OUT/" not in form) * done.stdout + done.stderr).replace(str(self.out), "").split())
+        return done, (done.exit_code, said, files, list(self.calls))
+
+    def fault(self, cell: Cell, parameter: Any, plain: tuple[Any, ...]) -> str | None:
+        """Return what is wrong with the option: None where it has an effect, "" where it is refused as it should be."""
+        option = tried(self.name, parameter, cell.kind)
+        done, after = self.call(cell, option)
+        where = f"{option} on {cell}"
+        if done.exit_code == 2:
+            written = {path.name: path.read_bytes() for path in self.out.iterdir()}
+            kept = written == {"state.safetensors": (self.home / "state.safetensors").read_bytes()}
+            return "" if in_one_sentence(done) and kept else f"{where}: {done.output}, wrote {list(written)}"
+        if done.exit_code not in (0, 1, 3):
+            return f"{where}: {done.output}"
+        return None if after != plain else f"{where}: accepted, and nothing is different"
+
+
+@pytest.fixture
+def walk(home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Walk]:
+    """A walk over a command; no process or cluster is started, a Parquet file of some kilobytes is streamed."""
     monkeypatch.setattr("calibrant.cli._options.STREAMED_BYTES", 1000)
 
-    def start(*arguments: Any, **options: Any) -> Any:
-        calls.append((arguments, options))
-        return map
+    def begin(name: str) -> Walk:
+        found = Walk(name, home, tmp_path / "out", run, monkeypatch)
+        for executor in ("processes", "ray_cluster"):  # what they would run is the same; what starts them is compared
+            monkeypatch.setattr(
+                f"calibrant.scale.{executor}", lambda *a, **k: (found.calls.append((a, repr(k))), map)[1]
+            )
+        return found
 
-    for runner in ("processes", "ray_cluster"):  # what they would run is the same; neither is started
-        monkeypatch.setattr(f"calibrant.scale.{runner}", start)
-    file = {"file": "a.npz", "stdin": "-", "large": "large.parquet", "files": "a.npz b.npz"}.get(kind, kind)
-    data = (home / "a.npz").read_bytes() if kind == "stdin" else None
-
-    def outcome(extra: list[str], where: str) -> tuple[Any, ...]:
-        out = tmp_path / where
-        out.mkdir()
-        monkeypatch.chdir(out if name in {"study init", "theory", "demo"} else home)
-        shutil.copy(home / "state.safetensors", out / "state.safetensors")
-        base = WITHOUT_FILE[name] if kind == "none" and name in WITHOUT_FILE else BASES[name]
-        # the option that is tried replaces the same one of the base; a calibrator and a method exclude each other
-        for flag in {*parameter.opts, *(["-m"] if parameter.name == "calibrator" else [])} & set(base) if extra else ():
-            base = base[: base.index(flag)] + base[base.index(flag) + 2 :]
-        words = {"FILE": file, "STATE": str(out / "state.safetensors")}
-        if kind in {"folder", "large", "splits"}:  # streamed: into a folder, and a report fits nothing on its only rows
-            words |= {"OUT/out.npz": "OUT/out"} | ({"TemperatureScaling": "none"} if name == "report" else {})
-        placed = [
-            part for word in [*base, *extra] for part in words.get(word, word).split(" " if word == "FILE" else "\n")
-        ]
-        arguments = [word.replace("OUT", str(out)) for word in placed]
-        calls.clear()
-        done = run(*name.split(), *arguments, input=data)
-        written = {
-            str(place.relative_to(out)): place.read_bytes() for place in sorted(out.rglob("*")) if place.is_file()
-        }
-        said = " ".join((done.stdout + done.stderr).replace(str(out), "").split())
-        return done, (done.exit_code, said, written, list(calls))
-
-    if (name, kind) not in before:
-        before[name, kind] = outcome([], "base")
-    base, plain = before[name, kind]
-    if base.exit_code == 2:  # this command reads no such input, and says so
-        assert kind in ({"splits"} if name in STREAMS else {"folder", "splits"}) or name == "compare", base.output
-        assert re.match(r"error: .*expected .*; ", base.stderr), base.stderr
-        return
-    done, after = outcome(flag_of(name, parameter, Path("OUT")), "tried")
-    if done.exit_code == 2:
-        assert re.match(r"error: .*expected .*; ", done.stderr), done.output
-        assert done.stderr.count("\n") == 1
-        assert done.stdout == ""
-        assert set(after[2]) == {"state.safetensors"}, "a refused call wrote"
-        assert after[2]["state.safetensors"] == (home / "state.safetensors").read_bytes()
-    else:
-        assert done.exit_code in {0, 1, 3}, done.output
-        assert after != plain, f"{name} {parameter.name} on {kind}: accepted, and nothing is different"
+    return begin
 
 
-def test_apply_passes_rows_without_a_label_where_they_are_named(home: Path, tmp_path: Path, run: Run) -> None:
-    logits, labels = some_logits(rows=20, classes=4)
+def options(name: str, command: Any, cell: Cell) -> list[Any]:
+    """Return the options that are tried in a cell."""
+    line = " ".join([cell.line, cell.format, "--multilabel" * (cell.kind == "several")])
+    # one unnamed split is that split for every command; what leads elsewhere has no part in a file beside
+    left = UNNAMED * (cell.kind in ("table", "pairs", "folder", "large")) + OUTPUTS * ("." in cell.format)
+    found = [one for one in command.params if one.param_type_name == "option" and one.name not in ("help", *left)]
+    return [one for one in found if " ".join(tried(name, one, cell.kind)) not in line]
+
+
+def test_every_command_is_held() -> None:
+    assert {name for name, _ in commands()} == set(LINES)
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands()), ids=[name for name, _ in commands()])
+def test_a_drawn_option_has_an_effect_or_is_refused(name: str, command: Any, walk: Callable[[str], Walk]) -> None:
+    rng, tour = random.Random(f"{name} 1"), walk(name)
+    found = [cell for cell in cells(name, command) if cell.format != ".html"]
+    for cell in rng.sample(found, k=len(found)):
+        done, plain = tour.call(cell, [])
+        if done.exit_code != 2:  # otherwise this command reads no such input, and says so
+            break
+    assert done.exit_code in (0, 1, 3), done.output
+    tries = options(name, command, cell)
+    assert not list(filter(None, (tour.fault(cell, one, plain) for one in rng.sample(tries, k=min(3, len(tries))))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "command"), list(commands()), ids=[name for name, _ in commands()])
+def test_every_option_has_an_effect_or_is_refused_everywhere(
+    name: str, command: Any, walk: Callable[[str], Walk]
+) -> None:
+    tour, faults, own = walk(name), [], {one.name for one in command.params if one.param_type_name == "option"}
+    for other, one in commands():
+        own -= {parameter.name for parameter in one.params} if other != name else {"help"}
+    for cell in cells(name, command):
+        done, plain = tour.call(cell, [])
+        if done.exit_code == 2:  # this command reads no such input, or does not write it so
+            assert cell.kind not in ("file", "none") or cell.format.startswith("."), done.output
+            assert in_one_sentence(done), done.output
+            continue
+        for parameter in options(name, command, cell):
+            fault = tour.fault(cell, parameter, plain)
+            faults += [fault] if fault else []
+            own -= {parameter.name} if fault is None else set()
+    assert not faults, "\n".join(faults)
+    assert not own, f"refused everywhere: {own}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "study run digits --scale paper",
+        "study describe digits --scale gpu",
+        "study run digits --data folder",
+        "sample --logits logits.npy --labels labels.npy -o new.csv",
+        "audit a.npz labelled.csv --max ece=.1 --max ece=.9",
+    ],
+)
+def test_what_would_have_no_effect_is_refused(line: str, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    assert in_one_sentence(run(*line.split(), code=2))
+    assert not list(home.glob("new.*"))
+
+
+def test_apply_passes_rows_without_a_label_where_they_are_named(tmp_path: Path, home: Path, run: Run) -> None:
+    logits, labels = some_logits(rows=20)
     labels[3] = -100
     np.savez(tmp_path / "in.npz", logits=logits, labels=labels)
     arguments = ["apply", home / "c.safetensors", tmp_path / "in.npz", "-o", tmp_path / "out.npz"]
     run(*arguments, code=2)
     run(*arguments, "--ignore-index", "-100", code=0)
-
-
-def test_every_command_is_held() -> None:
-    assert {name for name, _ in commands()} == set(BASES)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["study", "run", "digits", "--scale", "paper"],
-        ["study", "describe", "digits", "--scale", "gpu"],
-        ["study", "run", "digits", "--data", "folder"],
-        ["study", "run", "sst", "--data", "folder"],
-        ["check", "a.npz", "--max", "ece=.2", "--baseline", "b.npz"],
-        ["watch", "state.safetensors", "--split", "val"],
-        ["watch", "state.safetensors", "a.npz", "--reference-split", "val"],
-        ["watch", "state.safetensors", "--ids", "part"],
-        ["plan", "--split", "val"],
-        ["plan", "a.npz", "--accuracy", ".9"],
-        ["sample", "a.npz", "-o", "new.csv", "--by", "part"],
-        ["sample", "--logits", "logits.npy", "--labels", "labels.npy", "-o", "new.csv"],
-        *(
-            ["sample", "a.npz", "--extend", "labelled.csv", "-o", "new.csv", *more]
-            for more in (["--aim", "nll"], ["--by", "part"], ["--costs", "costs.csv"], ["--seed", "1"])
-        ),
-        ["audit", "a.npz", "labelled.csv", "--costs", "costs.csv"],
-        ["audit", "a.npz", "labelled.csv", "--max", "ece=.1", "--max", "ece=.9"],
-        ["audit", "a.npz", "labelled.csv", "--class-names", "names.txt"],
-    ],
-    ids=" ".join,
-)
-def test_what_would_have_no_effect_is_refused(
-    arguments: list[str], home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(home)
-    before = (home / "state.safetensors").read_bytes()
-    done = run(*arguments, code=2)
-    assert re.match(r"error: .*expected .*; ", done.stderr)
-    assert (home / "state.safetensors").read_bytes() == before
-    assert not list(home.glob("new.*"))
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["check", "in.npz", "--max", "ece=.5", "--junit", "hard.npz"],
-        ["check", "in.npz", "--max", "ece=.5", "--markdown", "in.npz"],
-        ["check", "a.npz", "--policy", "in.npz", "--markdown", "in.npz"],
-        ["check", "a.npz", "--max", "ece=.5", "--no-worse", "brier=.1", "--baseline", "in.npz", "--junit", "in.npz"],
-        ["watch", "new.safetensors", "--reference", "in.npz", "--html", "hard.npz"],
-        ["watch", "new.safetensors", "--reference", "in.npz", "--html", "new.safetensors"],
-        ["watch", "in.npz", "--reference", "in.npz"],
-        ["convert", "in.npz", "hard.npz"],
-    ],
-    ids=" ".join,
-)
-def test_an_output_never_overwrites_what_is_read(
-    arguments: list[str], home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(home / "a.npz", "in.npz")
-    shutil.copy(home / "a.npz", "a.npz")
-    (tmp_path / "hard.npz").hardlink_to(tmp_path / "in.npz")
-    before = (tmp_path / "in.npz").read_bytes()
-    done = run(*arguments, code=2)
-    assert re.match(r"error: .*expected .*; ", done.stderr)
-    assert (tmp_path / "in.npz").read_bytes() == before
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.npz", "hard.npz", "in.npz"]

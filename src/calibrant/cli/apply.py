@@ -23,6 +23,7 @@ from calibrant.cli._options import (
     feature_names,
     refuse_for_several,
     refuse_typed,
+    typed,
 )
 from calibrant.errors import InputError
 
@@ -36,6 +37,14 @@ if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
 
 
+UNREAD = (
+    "labels",
+    "label",
+    "class_names",
+    "missing",
+    "positive",
+    "class_dim",
+)  # where the rows of a table come back whole
 OF_LABELS = (".npz", ".safetensors", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl")  # of several a row
 
 
@@ -111,6 +120,8 @@ def apply(
     ):
         here = at_path(source, path)
         table = None if multilabel else _table_of(path, target, inputs, named=context.get_parameter_source)
+        if unread := typed(context, ["ignore_index", *(UNREAD if table is not None else ())]):
+            typer.echo(f"note: {name}: every row is calibrated, whatever {' and '.join(unread)} say", err=True)
         if multilabel:
             before = inputs.several(here).items()
             save_multilabel(target, {key: x.calibrated_by(fitted, allow_fit_rows=True) for key, x in before})

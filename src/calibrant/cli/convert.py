@@ -10,7 +10,7 @@ import typer
 from calibrant._core.paths import check_folder, check_suffix, check_target, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import STREAM, bar, console, readable, working, writable
-from calibrant.cli._options import FILES, Example, Inputs, Source, at_path
+from calibrant.cli._options import FILES, Example, Inputs, OneFile, Source, at_path
 from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def convert(
     *files, output = places
     if len(files) > 1:
         raise InputError("one IN and one OUT", f"{len(places)} places", "convert them one by one")
-    source = inputs.sources(files, example, examples=True)[0]
+    source = OneFile(*files, example=example).source(inputs, purpose="convert")
     beside = [source.path, *filter(None, (inputs.labels, inputs.class_names))]
     if output != STREAM and Path(output).suffix:
         check_suffix(output, SUFFIXES, what="predictions")
@@ -83,9 +83,10 @@ def _converted(source: Source, inputs: Inputs, split: str | None, suffix: str) -
     """Return the arrays to write, all of them or one split's without its name, what they are in words, and their receipt."""
     import numpy as np
 
+    from calibrant.data.formats import TABLES
     from calibrant.data.splits import find_split, split_prefixes
 
-    named = inputs.named(source, names_used=True)
+    named = inputs.named(source, names_used=suffix not in TABLES)  # whose columns hold no names of classes
     splits = inputs.splits_of(named, source)  # checks all that is in it
     arrays = dict(named.arrays)
     if named.class_names:
@@ -153,7 +154,7 @@ def _convert_in_pieces(source: Source, output: str, inputs: Inputs, to: str | No
     if not place.is_dir():
         check_target(output, inputs=[place, *inputs.beside])
         rows, off = convert_tables(place, Path(output), inputs.layout, to)
-        _say_normalized(source, off)
+        _say_notes(source, inputs, off)
         return f"{rows:,} rows"
     jobs = [(file, Path(output, file.relative_to(place)).with_suffix(".parquet")) for file in _tables_in(place)]
     total, offs = 0, []
@@ -164,13 +165,15 @@ def _convert_in_pieces(source: Source, output: str, inputs: Inputs, to: str | No
             total += rows
             offs += [] if off is None else [off]
             progress(done, len(jobs))
-    _say_normalized(source, max(offs, default=None))
+    _say_notes(source, inputs, max(offs, default=None))
     return f"{len(jobs)} Parquet files, {total:,} rows"
 
 
-def _say_normalized(source: Source, off: float | None) -> None:
+def _say_notes(source: Source, inputs: Inputs, off: float | None) -> None:
     from calibrant.data.formats import normalized_note
 
+    if inputs.missing is not None:
+        typer.echo(f"note: {source.shown}: rows without a label are left out", err=True)
     if off is not None:
         typer.echo(f"note: {source.shown}: {normalized_note(off)}", err=True)
 

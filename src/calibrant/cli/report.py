@@ -211,6 +211,7 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     """
     from calibrant.calibrators import TemperatureScaling
     from calibrant.cli._calibrators import with_logits
+    from calibrant.data.pairs import BinaryPairs
     from calibrant.data.splits import pick_name
     from calibrant.plot.diagrams import is_event
     from calibrant.report import Model
@@ -221,6 +222,8 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     splits: Splits = data.inputs.several(data.source) if named is None else data.inputs.splits_of(named, data.source)
     own = pick_name(splits, data.fitting.split, file)
     before = splits[own]
+    if isinstance(before, BinaryPairs) and data.inputs.class_names:
+        raise InputError("scores of all classes beside --class-names", f"top-label pairs in {file}", "leave it out")
     if saved is not None and named is not None:
         rows = Rows(before, named, own, data.fitting.split, data.source, data.inputs)
         before = rows.with_features(feature_names(saved)).data

@@ -120,7 +120,7 @@ def table_of(arrays: Mapping[str, Array], suffix: str, place: Path) -> Any:
         )
     if len(stems) > 1 and suffix == ".parquet":
         names = ", ".join(stem.removesuffix("_") for stem in stems)
-        raise InputError("one split for .parquet", f"{names}", "name one by --split, or write .arrow or .npz")
+        raise InputError("one split for .parquet", f"{names}", "write one alone, or .arrow or .npz")
     tables = []
     for stem in stems or [""]:
         # of "test_" and "test_b_" the longer takes what begins with both
@@ -206,7 +206,7 @@ def _converted(source: Path, layout: Layout, suffix: str, to: str | None) -> Ite
     """Yield the table of each batch of ``source``, in the layout of ``suffix``, and what ``normalize`` changed."""
     import pyarrow as pa
 
-    first = 0
+    first, given = 0, layout.class_names
     for batch in batches_of(source):
         if not batch.num_rows:
             continue
@@ -224,6 +224,9 @@ def _converted(source: Path, layout: Layout, suffix: str, to: str | None) -> Ite
                 Remedy("pass class_names", command="pass --class-names"),
                 argument="class_names",
             )
+        if given and not named.matched and not is_text(opened.get("pred", np.empty(0))):
+            expected = "class_names beside labels that are text"
+            raise InputError(expected, f"numbers in {shown(source)}", "leave it out", argument="class_names")
         arrays = dict(named.arrays)
         if SPLIT + "s" in arrays:
             arrays[SPLIT] = arrays.pop(SPLIT + "s")
