@@ -16,7 +16,6 @@ from calibrant.data.leakage import (
     LeakCheck,
     _odd_numbers,
     _windows,
-    fewest_lone_rows,
     hash_rows,
     joined,
     part_of,
@@ -201,30 +200,6 @@ def test_parts_give_one_warning_with_the_figures_of_all_rows() -> None:
         check.see(part)
     with pytest.warns(DuplicateRowsWarning, match=r"31 of 100 rows \(31.00%\)"):
         check.end()
-
-
-@pytest.mark.parametrize("count", [1000, 200_000])
-def test_as_many_lone_rows_as_said_give_a_warning(count: int) -> None:
-    old, generator = rows(count, seed=5), torch.Generator().manual_seed(0)
-    sketch = fitted_on(old).fit_rows
-    fewest = fewest_lone_rows(sketch, 5000)
-
-    def warned(leaked: int, seed: int) -> bool:
-        check = LeakCheck(sketch)
-        mixed = torch.cat([rows(5000 - leaked, seed=seed), old[torch.randperm(count, generator=generator)[:leaked]]])
-        check.see(mixed)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            check.end()
-        return bool(caught)
-
-    found = sum(warned(fewest, 100 + seed) for seed in range(40))
-    if count <= WHOLE:
-        assert found == 40
-        assert not warned(fewest - 1, 7)
-    else:
-        assert found >= 34  # 38 expected of a probability of .95, standard error 1.4
-        assert not warned(0, 7)
 
 
 def test_compiled_hashes_are_those_of_pytorch() -> None:

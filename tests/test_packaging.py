@@ -1,6 +1,9 @@
 """pyproject.toml, constraints.txt, the errors that name extras, and the citation agree with each other."""
 
-import ast
+import json
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -55,15 +58,53 @@ def test_the_extra_all_holds_every_extra_for_users() -> None:
     assert everything.extras == set(EXTRAS) - {"all", "dev", "docs"}
 
 
-def test_errors_name_extras_that_exist() -> None:
-    calls = [
-        node
-        for path in (ROOT / "src").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("MissingExtraError")
-    ]
-    named = {ast.literal_eval(k.value) for call in calls for k in call.keywords if k.arg == "extra"}
-    assert named - set(EXTRAS) == set()
+# A use of each extra; the compiled loops (fast) alone are done without.
+USES = {
+    "study": "calibrant.study.train.make_fabric(None, 'cpu')",
+    "ray": "calibrant.scale.ray_cluster()",
+    "sklearn": "import calibrant.adapters.sklearn",
+    "torchmetrics": "import calibrant.adapters.torchmetrics",
+    "lightning": "import calibrant.adapters.lightning",
+    "onnx": "from calibrant.adapters.onnx import export; export(calibrant.calibrators.Identity().fit([[3.0, 1]], [0]), 'c.onnx')",
+    "transformers": "import calibrant.adapters.transformers",
+    "mlflow": "import calibrant.adapters.mlflow",
+    "mapie": "import calibrant.adapters.mapie",
+    "dataframes": "calibrant.read(object())",
+    "tables": "calibrant.read('scores.xlsx')",
+}
+WITHOUT = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in HIDDEN:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+import json, pathlib, calibrant, calibrant.scale, calibrant.study.train
+
+pathlib.Path("scores.xlsx").write_bytes(b"PK")
+said = {}
+for extra, use in USES.items():
+    try:
+        exec(use)
+    except calibrant.errors.MissingExtraError as error:
+        said[extra] = str(error)
+print(json.dumps(said))
+"""
+IMPORTED = {"mlflow-skinny": "mlflow", "pillow": "PIL", "scikit-learn": "sklearn"}  # where another name is imported
+
+
+def test_each_extra_that_is_missing_is_named_where_it_is_used(tmp_path: Path) -> None:
+    users = {name: EXTRAS[name] for name in set(EXTRAS) - {"all", "dev", "docs"}}
+    names = {Requirement(text).name for extra in users.values() for text in extra}
+    script = WITHOUT.replace("HIDDEN", repr({IMPORTED.get(name, name) for name in names})).replace("USES", repr(USES))
+    here = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=here, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert set(said) == set(users) - {"fast"}
+    assert [extra for extra, sentence in said.items() if f"the project's extra {extra!r}" not in sentence] == []
 
 
 def test_the_citation_has_the_version() -> None:

@@ -26,7 +26,7 @@ SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "i
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("tokenizer")
     (folder / "vocab.txt").write_text("\n".join(WORDS))
-    made = transformers.BertTokenizerFast(vocab=str(folder / "vocab.txt"), do_lower_case=True)
+    made = transformers.BertTokenizerFast(str(folder / "vocab.txt"), do_lower_case=True)
     made.save_pretrained(folder)
     return str(folder)
 

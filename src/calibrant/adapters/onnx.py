@@ -167,7 +167,8 @@ def _translate(module: nn.Module, example: Tensor, *, inputs: list[str], outputs
             warnings.simplefilter("ignore")  # internal warnings of the exporter
             # torch.export treats a batch size of 1 as a constant
             example = example if example.shape[0] > 1 else torch.cat([example, example])
-            traced = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("rows", min=1)},))
+            rows = torch.export.Dim("rows", min=1, max=2**63 - 2)  # PyTorch 2.7 takes 2⁶³ − 1 for no bound, and fails
+            traced = torch.export.export(module, (example,), dynamic_shapes=({0: rows},))
             program = torch.onnx.export(
                 traced, (), dynamo=True, verbose=False, input_names=inputs, output_names=outputs
             )

@@ -112,7 +112,7 @@ def need_narwhals() -> Any:
     try:
         import narwhals
     except ImportError as error:
-        raise MissingExtraError("narwhals", extra="tables") from error
+        raise MissingExtraError("narwhals", extra="dataframes") from error
     return narwhals
 
 

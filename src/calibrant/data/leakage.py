@@ -3,7 +3,8 @@
 Of up to 65,536 rows the sketch holds one hash a row, in order. Of more it holds a sample of bounded size (half a MiB): of
 every 32 rows the stretch of 16 that begins with the smallest hash (winnowing: Schleimer, Wilkerson, Aiken 2003), of these
 the smallest hashes, and the smallest hashes of single rows with how often each occurred. Sketches of parts join in
-order, so that a stream gives the sketch of the same rows in memory.
+order, so that a stream gives the sketch of the same rows in memory. The same rows shifted, rounded or through a log-softmax
+have other bits, and are not known.
 
 Outputs of a saturated model coincide without being the same example. So labels enter the hashes, a run counts only if it
 holds 8 distinct rows, and single rows count only beyond the number that repetitions within the fitting rows let expect.
@@ -122,31 +123,6 @@ def smallest_leak(sketch: Tensor, *, probability: float = 0.95) -> int:
         return RUN
     # a run of RUN + r rows holds about 2 r / 18 stretches more: solve (1 − kept)^s = 1 − probability for r
     return max(RUN, RUN + math.ceil(math.log1p(-probability) / math.log1p(-kept) / stretches))
-
-
-def fewest_lone_rows(sketch: Tensor, rows: int, *, probability: float = 0.95) -> int:
-    """Return how many fitting rows, in any order among ``rows`` to evaluate on, give a warning with at least ``probability``.
-
-    What repeated outputs explain is counted off, so that more are needed where fitting rows coincide among themselves. Of a
-    sketch that is a sample, only rows that the sample would hold count: at random one in N / 16,384.
-
-    Args:
-        sketch: As ``Calibrator.fit_rows``.
-        rows: Rows to evaluate on.
-        probability: In (0, 1).
-    """
-    from scipy.special import bdtrc  # P(more than k of m)
-
-    known = _known(sketch, labelled=True)
-    held = min(1.0, len(known.single) / max(rows_of(sketch), 1)) if known.threshold is not None else 1.0
-    least = int(_most_by_chance(known, rows_of(sketch), round(held * rows)))
-    if held == 1.0:
-        return least + 1
-    low, high = least, math.ceil((least + 40) / held)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if bdtrc(least, middle, held) >= probability else (middle, high)
-    return high
 
 
 def check_not_fitted_on(

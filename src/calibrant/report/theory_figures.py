@@ -3,6 +3,7 @@
 import io
 import math
 import re
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -185,7 +186,9 @@ def _draw_heat(panel: Heat, ax: "Axes") -> None:
     reach = max(abs(value) for value in panel.values)
     levels = [reach * step / 8 for step in range(-8, 9)]
     filled = ax.tricontourf(x, y, panel.values, levels=levels, cmap="RdBu_r")
-    filled.set_rasterized(True)  # as vector paths the file would be ten times as large
+    with warnings.catch_warnings():  # Matplotlib 3.10 cannot, and says so
+        warnings.simplefilter("ignore", UserWarning)
+        filled.set_rasterized(True)  # as vector paths the file would be ten times as large
     labels = [f"{level:.2g}".replace("-", "−") for level in levels[::4]]
     bar = cast("Figure", ax.figure).colorbar(filled, ax=ax, shrink=0.75)
     bar.set_ticks(levels[::4], labels=labels)

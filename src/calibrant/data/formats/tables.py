@@ -452,10 +452,22 @@ def table_of_columns(columns: dict[str, list[Any]]) -> Any:
     made = {}
     for name, cells in columns.items():
         try:
-            made[name] = pa.array(cells)
+            made[name] = _array(cells)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
             made[name] = pa.array([one if one is None or isinstance(one, str) else _text_of(one) for one in cells])
     return pa.table(made)
+
+
+def _array(cells: list[Any]) -> Any:
+    """Return cells as an Arrow array; the keys of objects keep their order, which older versions of Arrow sort."""
+    import pyarrow as pa
+
+    objects = all(isinstance(cell, dict | None) for cell in cells)
+    names = list(dict.fromkeys(key for cell in cells for key in cell or ())) if objects else []
+    if not names:
+        return pa.array(cells)
+    parts = [_array([None if cell is None else cell.get(name) for cell in cells]) for name in names]
+    return pa.StructArray.from_arrays(parts, names, mask=pa.array([cell is None for cell in cells]))
 
 
 def _text_of(cell: Any) -> str:
