@@ -79,7 +79,7 @@ def test_top_labels_text_and_columns_beside(home: Path, run: Run) -> None:
     [
         (["good.npz", "good.npz"], "expected an output other than the input"),
         (["good.npz", "o.xls"], "expected a name that ends in .npz"),
-        (["good.npz", "o.parquet"], "expected one split for .parquet, got val, test; name one by --split"),
+        (["good.npz", "o.parquet"], "expected one split for .parquet, got val, test; write one alone"),
         (["good.npz", "o.npz", "--split", "late"], "expected the split 'late', got only ['test', 'val']"),
         (["a", "b", "c"], "expected one IN and one OUT"),
         (["o.npz"], "expected a FILE"),

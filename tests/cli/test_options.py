@@ -456,7 +456,12 @@ def test_every_command_is_held() -> None:
     assert {name for name, _ in commands()} == set(LINES)
 
 
-@pytest.mark.parametrize(("name", "command"), list(commands()), ids=[name for name, _ in commands()])
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        pytest.param(*one, marks=[pytest.mark.slow] * (one[0] == "export"), id=one[0]) for one in commands()
+    ],  # seconds a call
+)
 def test_a_drawn_option_has_an_effect_or_is_refused(name: str, command: Any, walk: Callable[[str], Walk]) -> None:
     rng, tour = random.Random(f"{name} 1"), walk(name)
     found = [cell for cell in cells(name, command) if cell.format != ".html"]

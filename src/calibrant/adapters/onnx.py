@@ -167,6 +167,7 @@ def _translate(module: nn.Module, example: Tensor, *, inputs: list[str], outputs
             warnings.simplefilter("ignore")  # internal warnings of the exporter
             # torch.export treats a batch size of 1 as a constant
             example = example if example.shape[0] > 1 else torch.cat([example, example])
+            module(example)  # what it refuses, it says in a sentence; tracing of PyTorch 2.7 does not
             rows = torch.export.Dim("rows", min=1, max=2**63 - 2)  # PyTorch 2.7 takes 2⁶³ − 1 for no bound, and fails
             traced = torch.export.export(module, (example,), dynamic_shapes=({0: rows},))
             program = torch.onnx.export(
