@@ -119,7 +119,9 @@ VALUES: dict[str, str | None] = {
     "plan draws": "20",
     "plan ece": "0.3",
     "plan accuracy": "0.6",
-    "plan true_ece": "0.1",
+    "plan true_ece": "0.2",
+    "half_width": "0.05",
+    "price": "0.5",
     "sample budget": "30",
     "sample aim": "nll",
     "sample costs": "costs.csv",
@@ -277,7 +279,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "names.txt").write_text("\n".join("dcba"))
     (place / "few.txt").write_text("\n".join("abc"))
     two = some_logits(rows=200, classes=2)
-    np.savez(place / "two.npz", logits=two[0], labels=two[1])
+    np.savez(place / "two.npz", test_logits=two[0], test_labels=two[1], val_logits=two[0] / 2, val_labels=two[1])
     (place / "two.csv").write_text("class,act,wait\n0,0,2\n1,3,0\n")
     np.save(place / "labels.npy", splits["other"].need_labels().numpy())
     np.save(place / "logits.npy", splits["other"].logits.numpy())

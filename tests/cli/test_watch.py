@@ -65,7 +65,8 @@ def test_an_alarm_is_exit_code_1(state: Path, tmp_path: Path, run: Run) -> None:
 def test_labels_of_probability_0_are_watched_without_a_warning(tmp_path: Path, run: Run) -> None:
     paths = []
     for seed in (6, 7):
-        good = np.load(save(tmp_path / f"{seed}.npz", rows=400, seed=seed))
+        with np.load(save(tmp_path / f"{seed}.npz", rows=400, seed=seed)) as file:
+            good = dict(file)
         probs = np.exp(good["logits"].astype(float))
         probs[np.arange(40), good["labels"][:40]] = 0
         paths.append(tmp_path / f"zero{seed}.npz")
