@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from calibrant import BinaryPairs, Predictions
     from calibrant.operate import Sample
     from calibrant.operate.audit.design import Integers
+    from calibrant.operate.audit.verdict import Audit
     from calibrant.operate.plan import Plan
     from calibrant.scale.rows import ParquetRows
 
@@ -352,11 +353,12 @@ def audit(
         check_suffix(wanted.output, (".npz", ".parquet", ".safetensors"), what="predictions")
         read = [file, *others, *tables, *(one for one in (state, *map(state_of, tables)) if one), *inputs.beside]
         check_outputs(Path(wanted.output), inputs=read)
-    found = []
+    found: list[Audit] = []
+    compared: list[str | None] = [*others] if others else [None]
     with readable(source.path) as path, working("estimating"):
         words = any(map(has_words, tables))
         opened = Opened.of(context, inputs, source, path, split, names_used=words, by=wanted.by)
-        for other in others or [None]:
+        for other in compared:
             pair = opened if other is None else replace(opened, other=inputs.read(inputs.sources(other)[0], split).data)
             drawn = labelled_in(tables, pair, state=state)
             if drawn.paired and len(others) > 1:

@@ -109,8 +109,8 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
         if part and twice and twice[1] in names and layout.label not in (name, twice[1]):
             if name not in used and table.column(name).equals(table.column(twice[1])):
                 continue  # the same labels once more
-            first = Remedy.read(label=twice[1]).after("if the first is meant, ")
-            remedy = "rename one of them" if name in used else first
+            keep_first = Remedy.read(label=twice[1]).after("if the first is meant, ")
+            remedy = Remedy("rename one of them") if name in used else keep_first
             raise FileFormatError("distinct column names", f"{twice[1]!r} twice in {shown(path)}", remedy)
     arrays: dict[str, Array] = {}
     for kind, group in spread.items():

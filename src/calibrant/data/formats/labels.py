@@ -16,13 +16,29 @@ from calibrant.data.formats.columns import Classes, folded, is_text
 from calibrant.data.formats.layout import KINDS, LABELS, Layout, stem_and_name
 from calibrant.errors import FileFormatError, InputError, Remedy
 
-_DECIDED = re.compile(r"predict(ed|ion)?|pred|\.pred_class|pred(icted)?_(label|class)|guess", re.IGNORECASE)
+# The names are those of ``plain_name``: "TrueLabel", "true label" and "true_label" are one.
+_DECIDED = re.compile(
+    r"(?P<whose>.*_)?(predict(ed|ion|ions)?|pred)|guess|y_hat|_into_|"
+    r"(predict(ed|ion)?|pred|top_?1)_?(class|label|labels|name|pred(iction)?)"
+)
 _RIGHT = re.compile(r"acc|correct|is_correct|right|hit", re.IGNORECASE)
 # Share of rows that must agree. Decisions among three classes or more are the largest score but for ties; of two classes they
 # may be taken at any threshold, so only a reversed reading is told from them.
 _AGREE = {True: 0.5, False: 0.95}
 _INTEGER = re.compile(r"[-+]?\d{1,18}")
 _OPPOSITES = {"false": "true", "0": "1", "no": "yes", "f": "t", "n": "y", "neg": "pos", "negative": "positive"}
+
+
+def plain_name(name: str) -> str:
+    """Return a name in small letters with one sign between its words: "TrueLabel" and "true label" are "true_label"."""
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
+    return re.sub(r"[\s.()\[\]-]+", "_", parted).rstrip("_" if not parted.startswith("_") else "").casefold()
+
+
+def is_decided(name: str, *, own: bool = False) -> bool:
+    """Say whether a column is called as decisions are; with ``own`` as those of the model of the file, and not as ``svm_pred``."""
+    found = _DECIDED.fullmatch(plain_name(name).removeprefix("_") if name[:1] == "." else plain_name(name))
+    return found is not None and not (own and found["whose"])
 
 
 def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path) -> Array:
@@ -229,7 +245,7 @@ def refuse_contradictions(arrays: Mapping[str, Array], classes: Classes, names: 
             agreed, what = None, ""
             if values.shape != best.shape or stem_and_name(name)[1] in (*LABELS, *KINDS):
                 continue
-            if _DECIDED.fullmatch(name) and (coded := _decided(values, classes, names, scores.shape[1])) is not None:
+            if is_decided(name, own=True) and (coded := _decided(values, classes, names, scores.shape[1])) is not None:
                 agreed, what = scores[np.arange(len(best)), coded] >= top, "the class of the largest score"
             elif _RIGHT.fullmatch(name) and label is not None and label.shape == best.shape:
                 if values.dtype.kind in "biuf" and set(np.unique(values).tolist()) <= {0, 1}:

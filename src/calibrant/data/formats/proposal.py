@@ -21,7 +21,7 @@ from calibrant._core.paths import shown
 from calibrant.data.formats.columns import Classes, by_number, column_array, is_list, is_text, spread_columns
 from calibrant.data.formats.join import is_key
 from calibrant.data.formats.kinds import agree, kind_of_values, needs_no_rest, needs_sums, of_one_event, within
-from calibrant.data.formats.labels import can_label, is_single, likely_positive
+from calibrant.data.formats.labels import can_label, is_decided, is_single, likely_positive, plain_name
 from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, TOLERANCE, Layout, stem_and_name
 from calibrant.errors import FileFormatError, Remedy
 
@@ -33,11 +33,7 @@ _MARKED = re.compile(
     re.I,
 )
 _ALONE = re.compile(r"(?:.*[_.\s])?(?:prob|proba|probability|probs|probabilities|softmax)|p", re.I)
-# The names below are those of ``plain_name``: "TrueLabel", "true label" and "true_label" are one.
-_DECIDED = re.compile(
-    r"((.*_)?(predict(ed|ion|ions)?|pred)|guess|y_hat|_into_|"
-    r"(predict(ed|ion)?|pred|top_?1)_?(class|label|labels|name|pred(iction)?))"
-)
+# The names below are those of ``plain_name``.
 _RANKED = re.compile(r"top_?\d+_.*")  # of the first few classes, which are no true ones
 _CONFIDENCE = re.compile(r"conf(idence)?|(max|top_?1|top|pred(icted)?)_?(prob(ability)?|conf(idence)?|score)")
 _LISTED = (  # lists of classes beside lists of their scores
@@ -87,7 +83,7 @@ class Proposal:
             said = said | {"kind": "one-vs-rest"}
             del said["normalize"]
         pairs = "if these are confidences of decisions, call their column confidence; else "
-        decided = len(self.layout.columns) == 1 and any(map(_is_decided, self.table.column_names))
+        decided = len(self.layout.columns) == 1 and any(map(is_decided, self.table.column_names))
         return Remedy.read(**said).after(self.unsure or (pairs if decided else ""))
 
 
@@ -114,16 +110,6 @@ def _own(table: Any, layout: Layout) -> Proposal | None:
     few = several and all(len(group) == 1 for group in spread.values())  # one of many columns that are marked
     own = any(stem_and_name(name)[1] in KINDS and not _records(table, name) for name in names)
     return Proposal(layout, table) if own or (spread and not few) else None
-
-
-def plain_name(name: str) -> str:
-    """Return a name in small letters with one sign between its words: "TrueLabel" and "true label" are "true_label"."""
-    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
-    return re.sub(r"[\s.()\[\]-]+", "_", parted).rstrip("_" if not parted.startswith("_") else "").casefold()
-
-
-def _is_decided(name: str) -> bool:
-    return _DECIDED.fullmatch(plain_name(name).removeprefix("_") if name[:1] == "." else plain_name(name)) is not None
 
 
 def refuse_log(table: Any, layout: Layout, path: Path) -> None:
@@ -249,7 +235,7 @@ def _is_truth(name: str) -> bool:
 
 def label_among(names: Sequence[str], others: Sequence[str]) -> str | None:
     """Return the column that seems to hold the true classes: by its name, else the only one among ``others``."""
-    free = [name for name in names if not _is_decided(name) and not _RANKED.fullmatch(plain_name(name))]
+    free = [name for name in names if not is_decided(name) and not _RANKED.fullmatch(plain_name(name))]
     if any(stem_and_name(name)[1] in LABELS and not _is_truth(name) for name in free):
         return None  # it is called as Calibrant calls it
     plain = {plain_name(name): name for name in reversed(free)}
@@ -294,7 +280,7 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
 
 def _is_other(name: str) -> bool:
     """Say whether a column is called as keys, decisions, folds or weights are, and not as true classes."""
-    return _is_decided(name) or is_key(name) or any(mark.fullmatch(plain_name(name)) for mark in (_NO_LABEL, _RANKED))
+    return is_decided(name) or is_key(name) or any(mark.fullmatch(plain_name(name)) for mark in (_NO_LABEL, _RANKED))
 
 
 def _few_values(values: Array, most: int) -> bool:
@@ -394,9 +380,9 @@ def _marked(table: Any, layout: Layout) -> Proposal | None:
         return _suggested(table, replace(layout, kind=kind), alone, _values(table, alone))
     if agree(kind, values):
         return Proposal(replace(layout, columns=tuple(chosen), kind=kind), table)
-    families = _by_labels(table, layout, chosen)
-    if len(families) > 1:
-        return _suggested(table, layout, families[0], _values(table, families[0]), others=families[1:])
+    models = _by_labels(table, layout, chosen)
+    if len(models) > 1:
+        return _suggested(table, layout, models[0], _values(table, models[0]), others=models[1:])
     return _suggested(table, layout, chosen, values) if values.size else None
 
 
@@ -569,7 +555,7 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
         for name in columns
         if _is_number(table.schema.field(name).type) and _CONFIDENCE.fullmatch(plain_name(name))
     ]
-    pred = [name for name in columns if _is_decided(name) and name not in conf]
+    pred = [name for name in columns if is_decided(name) and name not in conf]
     truth = layout.label or label_among(columns, ())
     if not conf and truth in columns:
         # one number beside decisions among three classes or more is the decision's confidence, whatever it is called
@@ -656,7 +642,7 @@ def _with_label(found: Proposal) -> Proposal:
     names = [name for name in found.table.column_names if name not in layout.columns and not _is_measure(found, name)]
     others: list[str] = []
     if not found.certain:
-        flat = [name for name in names if not _nested(found.table, name) and not _is_decided(name)]
+        flat = [name for name in names if not _nested(found.table, name) and not is_decided(name)]
         held = {name: column_array(found.table.column(name), name, Path(), strict=False) for name in flat}
         others = [name for name, values in held.items() if _few_values(values, max(len(layout.columns), 2))]
     label = label_among(names, others)
