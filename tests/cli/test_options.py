@@ -477,6 +477,7 @@ def test_a_drawn_option_has_an_effect_or_is_refused(name: str, command: Any, wal
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("name", "command"), list(commands()), ids=[name for name, _ in commands()])
 def test_every_option_has_an_effect_or_is_refused_everywhere(
     name: str, command: Any, walk: Callable[[str], Walk]

@@ -35,7 +35,8 @@ def state(tmp_path: Path, run: Run) -> Path:
 
 @pytest.fixture
 def fitted_three(tmp_path: Path) -> Path:
-    arrays = np.load(save(tmp_path / "fit.npz", rows=1000, seed=77))
+    with np.load(save(tmp_path / "fit.npz", rows=1000, seed=77)) as file:
+        arrays = dict(file)
     path = tmp_path / "c.safetensors"
     TemperatureScaling().fit(torch.from_numpy(arrays["logits"]), torch.from_numpy(arrays["labels"])).save(path)
     return path
@@ -126,7 +127,8 @@ def test_a_mistake_is_one_sentence_and_the_state_as_before(
 def test_groups_of_a_column_are_watched_and_stay_with_the_state(tmp_path: Path, run: Run, fitted_three: Path) -> None:
     def grouped(name: str, *, rows: int, seed: int, worse: bool) -> Path:
         path = save(tmp_path / name, rows=rows, seed=seed)
-        arrays = dict(np.load(path))
+        with np.load(path) as file:
+            arrays = dict(file)
         region = np.random.default_rng(seed).integers(0, 2, rows)
         arrays["logits"][(region == 1) & worse] *= 3
         np.savez(path, **arrays, region=np.where(region == 1, "south", "north"))
