@@ -457,7 +457,7 @@ def test_mathematical_claims_hold_as_the_index_says(place: str) -> None:
 def test_a_study_opens_with_what_is_wrong_how_sure_and_what_to_do() -> None:
     def line(name: str, ece: float, temperature: float, loss: float) -> Summary:
         mean = {"ece": ece, "temperature": temperature, "nll_at_t": loss, "ece_at_t": 0.02}
-        return Summary("digits", name, 3, mean, {"ece": 0.01}, 0.015, 0.03, 1797)
+        return Summary("digits", name, 3, mean, {"ece": 0.01, "nll_at_t": 0.05}, 0.015, 0.03, 1797)
 
     wrong, sure, do = study_in_short([line("Cross-entropy", 0.09, 2.4, 0.5), line("Focal 3", 0.02, 0.9, 0.6)])
     assert (
@@ -466,3 +466,5 @@ def test_a_study_opens_with_what_is_wrong_how_sure_and_what_to_do() -> None:
     )
     assert sure.startswith("How sure: 3 seeds of 1,797 test rows; at its temperature the ECE is 2.0 %, below the 3.0 %")
     assert "then Cross-entropy has the lowest log-loss (0.500)" in do
+    do = study_in_short([line("Cross-entropy", 0.09, 2.4, 0.5), line("Focal 3", 0.02, 0.9, 0.54)])[2]
+    assert "(0.500; 1 more within its spread over seeds)" in do

@@ -313,6 +313,8 @@ def study_in_short(lines: Sequence[Summary]) -> list[str]:
         best = min(mine, key=lambda line: line.mean["nll_at_t"])
         side = "over" if worst.mean["temperature"] > 1 else "under"
         after, limit = worst.mean["ece_at_t"], worst.calibrated_high
+        near = best.mean["nll_at_t"] + best.spread["nll_at_t"]  # NaN for one seed
+        others = sum(line.mean["nll_at_t"] <= near for line in mine) - 1
         spread = f" ± {100 * worst.spread['ece']:.1f}" if worst.seeds > 1 else ""
         where = f" on {setting}" if setting != lines[0].setting or len(mine) < len(lines) else ""
         said += [
@@ -327,7 +329,7 @@ def study_in_short(lines: Sequence[Summary]) -> list[str]:
             ),
             (
                 f"What to do: calibrate after training, whatever the objective; then {best.objective} has the lowest log-loss "
-                f"({best.mean['nll_at_t']:.3f}). The table has all."
+                f"({best.mean['nll_at_t']:.3f}{f'; {others} more within its spread over seeds' if others > 0 else ''}). The table has all."
             ),
         ]
     return said
