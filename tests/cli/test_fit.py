@@ -45,7 +45,7 @@ def test_the_command_line_refuses_in_one_sentence(tmp_path: Path, run: Run) -> N
         (["--features", "site,site"], "got ['site', 'site']; name each once, or write all for all features"),
         (
             ["--features", "site", "--method", "TemperatureScaling"],
-            "auto, GroupScaling, BoostedScaling or FeatureScaling",
+            "auto, AdaptiveTemperatureScaling, BoostedScaling, FeatureScaling, GroupScaling",
         ),
     ):
         answer = run("fit", path, *options, "-o", tmp_path / "c.safetensors", code=2)

@@ -1,5 +1,6 @@
 """Calibrators by the name on the command line, their description, and predictions that they accept."""
 
+import inspect
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -66,14 +67,14 @@ def _columns(features: str) -> list[str] | Literal["all"]:
 
 
 def _by_features(method: str, features: str) -> Calibrator:
-    if method not in ("GroupScaling", "BoostedScaling", "FeatureScaling"):
-        raise InputError(
-            "--method auto, GroupScaling, BoostedScaling or FeatureScaling with --features",
-            f"{method}",
-            "leave one of them out",
-        )
+    named = {name: getattr(calibrators, name) for name in calibrators.__all__}
+    by = {name: one for name, one in named.items() if "columns" in inspect.signature(one).parameters}
+    if method not in by:
+        raise InputError(f"--method auto, {', '.join(by)} with --features", f"{method}", "leave one of them out")
     columns = _columns(features)
-    made: Calibrator = getattr(calibrators, method)(None if columns == "all" else columns)
+    if columns == "all" and inspect.signature(by[method]).parameters["columns"].default is not None:
+        raise InputError(f"--features as names for {method}", "all", "write region,age")
+    made: Calibrator = by[method](None if columns == "all" else columns)
     return made
 
 

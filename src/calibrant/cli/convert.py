@@ -54,7 +54,7 @@ def convert(
     *files, output = places
     if len(files) > 1:
         raise InputError("one IN and one OUT", f"{len(places)} places", "convert them one by one")
-    source = OneFile(*files, example=example).source(inputs, purpose="convert")
+    source = OneFile(next(iter(files), None), example=example).source(inputs, purpose="convert")
     beside = [source.path, *filter(None, (inputs.labels, inputs.class_names))]
     if output != STREAM and Path(output).suffix:
         check_suffix(output, SUFFIXES, what="predictions")

@@ -59,8 +59,8 @@ class Chosen:
     features: Annotated[
         str | None,
         typer.Option(
-            help="Feature columns to calibrate by, as a,b, or all: with auto (tried beside the others), GroupScaling, "
-            "BoostedScaling or FeatureScaling (columns of numbers)."
+            help="Feature columns to calibrate by, as a,b, or all: with auto (tried beside the others), or a method that "
+            "goes by them, as GroupScaling, or FeatureScaling for numbers."
         ),
     ] = None
     top_label: Annotated[

@@ -218,19 +218,13 @@ class TopLabelTable:
         size = max(self.table.count.shape[0], other.table.count.shape[0])
 
         def pad(values: Tensor) -> Tensor:
-            return functional.pad(values, (0, size - len(values)))
+            return functional.pad(values, (0, size - values.shape[-1]))
 
-        tables = [
-            BinTable(
-                pad(one.count),
-                pad(one.sum_p),
-                pad(one.sum_y),
-                one.total,
-                None if one.squares is None else pad(one.squares),
-            )
-            for one in (self.table, other.table)
-        ]
-        return TopLabelTable(tables[0] + tables[1])
+        def wider(one: BinTable) -> BinTable:
+            squares, second = (None if part is None else pad(part) for part in (one.squares, one.second))
+            return BinTable(pad(one.count), pad(one.sum_p), pad(one.sum_y), one.total, squares, second)
+
+        return TopLabelTable(wider(self.table) + wider(other.table))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import inspect
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, ClassVar, Self
 
@@ -370,13 +370,27 @@ class Certified(Calibrator):
 
 
 class ByFeatures(Calibrator):
-    """A calibrator that goes by the rows' features; without any it answers as for a row of which none is known."""
+    """A calibrator that goes by the rows' features; without any it answers as for a row of which none is known.
+
+    Its argument ``columns`` names the features, None all that the fit has. Fitted on rows without any it needs none.
+    """
+
+    needs_features = True
+    _known: Any = ()
+
+    def _learned_columns(self) -> Sequence[Any]:
+        """Return the columns that the buffers hold, by their names or as values with a ``name``; none before ``fit``."""
+        return ()
+
+    def _update_facts(self) -> None:
+        self._known = self._learned_columns()
+        self.needs_features = bool(self._known) or not self.fitted
 
     @property
     def known_columns(self) -> tuple[str, ...]:
         """Names of the features that it goes by: those that were named, else those of the fit."""
         named = self.config().get("columns")
-        return tuple(getattr(one, "name", one) for one in (getattr(self, "_known", ()) if named is None else named))
+        return tuple(getattr(one, "name", one) for one in (self._known if named is None else named))
 
     @abstractmethod
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:

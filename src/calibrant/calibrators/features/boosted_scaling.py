@@ -281,7 +281,7 @@ class Grown:
         )
         sets = bits_of(torch.from_numpy(self.left[own][nodes][names]))
         arrays = [torch.from_numpy(np.ascontiguousarray(part)) for part in parts]
-        return Trees(*arrays, sets, torch.zeros(1, dtype=torch.int64))
+        return Trees(*arrays, *[sets, torch.zeros(1, dtype=torch.int64)])
 
 
 class Grower:
@@ -721,8 +721,6 @@ class BoostedScaling(ByFeatures):
         Multicalibration; Tax et al. 2025 (boosting with the score as a feature).
     """
 
-    needs_features = True
-
     slope: Tensor
     bias: Tensor
     columns_: Tensor
@@ -742,16 +740,17 @@ class BoostedScaling(ByFeatures):
         self.most_trees = most_trees
         self.folds = folds
         self._keep(Trees.none())
-        self._known: Sequence[KnownColumn] = ()
         self._trees, self._steps = Trees.none(), 0
 
     def _keep(self, trees: Trees) -> None:
         for name in BUFFERS:
             self.register_buffer(f"tree_{name}", getattr(trees, name))
 
+    def _learned_columns(self) -> list[KnownColumn]:
+        return from_table(from_bytes(self.columns_))
+
     def _update_facts(self) -> None:
-        self._known = from_table(from_bytes(self.columns_))
-        self.needs_features = bool(self._known) or not self.fitted
+        super()._update_facts()
         self._trees = Trees(*(getattr(self, f"tree_{name}") for name in BUFFERS))
         self._steps = self._trees.depth()
         classes = 1 if self._columns == 2 else self._columns

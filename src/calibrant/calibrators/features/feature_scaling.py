@@ -126,8 +126,6 @@ class FeatureScaling(Certified, ByFeatures):
         Adaptive Temperature Scaling (a temperature by features of the row).
     """
 
-    needs_features = True
-
     slopes: Tensor
     biases: Tensor
     center: Tensor
@@ -141,11 +139,12 @@ class FeatureScaling(Certified, ByFeatures):
         self.columns = columns
         self.ridge = ridge
         self.bias = bias
-        self._known: tuple[str, ...] = ()
+
+    def _learned_columns(self) -> tuple[str, ...]:
+        return _names_of(self.names)
 
     def _update_facts(self) -> None:
-        self._known = _names_of(self.names)
-        self.needs_features = bool(self._known) or not self.fitted
+        super()._update_facts()
         columns, parameters = (len(self._known),), (1 + len(self._known),)
         shapes = {one.shape for one in (self.center, self.spread, self.lowest, self.highest)}
         if self.fitted and (shapes != {columns} or {self.slopes.shape, self.biases.shape} != {parameters}):

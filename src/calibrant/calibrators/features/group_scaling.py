@@ -320,8 +320,6 @@ class GroupScaling(Certified, ByFeatures):
         Gelman & Hill 2007, chapter 12 (partial pooling); Hébert-Johnson et al. 2018 (multicalibration).
     """
 
-    needs_features = True
-
     slope: Tensor
     bias_: Tensor
     slopes: Tensor
@@ -342,11 +340,12 @@ class GroupScaling(Certified, ByFeatures):
         self.strength = strength
         self.bias = bias
         self.folds = folds
-        self._known: list[KnownColumn] = []
+
+    def _learned_columns(self) -> list[KnownColumn]:
+        return from_table(from_bytes(self.categories))
 
     def _update_facts(self) -> None:
-        self._known = from_table(from_bytes(self.categories))
-        self.needs_features = bool(self._known) or not self.fitted
+        super()._update_facts()
         if self.fitted and self.slopes.shape != (sum(map(len, self._known)),):
             raise ValueError("as many slopes as groups were expected")
 
