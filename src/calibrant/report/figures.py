@@ -246,7 +246,7 @@ def groups_picture(audit: Audit, *, prefix: str) -> Picture:
         ends = [[row.gap - row.all_low for _, row in rows], [row.all_high - row.gap for _, row in rows]]
         ax.errorbar(gaps, y, xerr=ends, fmt=marker, color=colour, markersize=6, linewidth=1.4, label=when)
     names = [" ".join(name.split()) for name in shown]
-    ax.set_yticks(range(len(shown)), [name if len(name) < 22 else f"{name[:20]}…" for name in names], parse_math=False)
+    ax.set_yticks(range(len(shown)), [name if len(name) < 22 else f"{name[:20]}…" for name in names])
     ax.set_ylim(len(shown) - 0.4, -0.6)
     if len(states) > 1:
         ax.legend(
@@ -302,6 +302,8 @@ def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | Non
     """
     import matplotlib as mpl
 
+    for text in figure.findobj(mpl.text.Text):
+        text.set_parse_math(False)  # a class may be called $5–$10
     file = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none"}):  # letters as text: a tenth of the bytes, and readers find them
         figure.savefig(file, format="svg", metadata={"Date": None})
