@@ -302,8 +302,8 @@ def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | Non
     """
     import matplotlib as mpl
 
-    for text in figure.findobj(mpl.text.Text):
-        text.set_parse_math(False)  # a class may be called $5–$10
+    for written in figure.findobj(mpl.text.Text):
+        written.set_parse_math(False)  # a class may be called $5–$10
     file = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none"}):  # letters as text: a tenth of the bytes, and readers find them
         figure.savefig(file, format="svg", metadata={"Date": None})
