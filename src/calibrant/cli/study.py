@@ -834,7 +834,7 @@ def demo(
     """
     from calibrant.report import Claims, Model, write_report
     from calibrant.report.figures import before_after_panels
-    from calibrant.study import Store, collect, load_study  # a preset's name, never a file
+    from calibrant.study import Store, collect, load_study  # study's own: a preset needs no sys.path
     from calibrant.study.tables import summarise, verdicts_on
 
     digits, kept = load_study("digits-all" if everything else "digits"), Store(store)

@@ -41,9 +41,8 @@ Features: TypeAlias = Mapping[str, Column]
 WEIGHT_NAMES = ("frequency_weights", "sampling_weights")  # of arrays in files: the kind stands in the name
 _COLUMNS = 'pass a dict such as {"age": ages}'
 _MISSING = "convert it to numbers or text; give missing entries a name of their own"
-Axis: TypeAlias = Annotated[
-    int, Integer(-LARGEST)
-]  # which of the classes; whether there is such an axis depends on the scores
+# which axis holds the classes; whether there is such an axis depends on the scores
+Axis: TypeAlias = Annotated[int, Integer(-LARGEST)]
 Ignored: TypeAlias = Annotated[int, Integer(-LARGEST - 1)] | None  # a label that marks rows to leave out
 FEATURE, _TEXT = "feature:", "feature_text:"
 _MOST = 1 << 53  # beyond, float64 sums of whole numbers round

@@ -435,7 +435,7 @@ def _classes(data: Data) -> dict[int, Binned]:
 
 def class_bins(flat: BinTable | None, *, classes: int) -> dict[int, Binned]:
     """Return the bins of each class, from those of all classes in one table."""
-    assert flat is not None  # the state of bins of equal width
+    assert flat is not None  # bins of equal mass alone have no such table
     columns = (part.view(classes, BINS) for part in (flat.count, flat.sum_p, flat.sum_y))
     # Σ w² of sampling weights, by which noise is told from error
     squares = [None] * classes if flat.squares is None else flat.squares.view(classes, BINS)

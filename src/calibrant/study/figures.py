@@ -255,7 +255,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 BARS = 40
-POINTS = 200  # points of a ROC curve
+ROC_POINTS = 200
 
 
 def reliability(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Reliability]:
@@ -334,7 +334,7 @@ def _roc(label: str, run: Measured, outside: Sequence[Predictions], *, calibrate
             outside = [rows.calibrated_by(fitted) for rows, fitted in zip(outside, calibrators, strict=True)]
     curve = ood_roc(inside, Predictions.cat(list(outside)))
     # a vector drawing of every threshold would weigh megabytes
-    steps = torch.linspace(0, len(curve.threshold) - 1, min(POINTS, len(curve.threshold))).round().long()
+    steps = torch.linspace(0, len(curve.threshold) - 1, min(ROC_POINTS, len(curve.threshold))).round().long()
     x, y = curve.false_positive[steps], curve.true_positive[steps]
     return Line(f"{label} ({curve.area:.3f})", tuple((100 * x).tolist()), tuple((100 * y).tolist()))
 

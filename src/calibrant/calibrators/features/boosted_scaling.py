@@ -177,7 +177,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-RIDGE = 10.0  # λ: Σ h that holds a leaf, and a category's place among the others, at 0
+RIDGE = 10.0  # λ, in units of Σ h: a leaf, or a category, with Σ h = λ takes half its Newton step
 FEWEST = 2.0  # Σ h of a leaf: rows of a decision that is open count a quarter each
 _CELLS = 2048  # of columns that are counted together
 _LEAST_GAIN = 1e-9

@@ -235,7 +235,7 @@ class _ScaledChunk:
         log_p = torch.log_softmax(z, dim=1)
         p, label = log_p.exp(), self.labels[:, None]
         loss = -log_p.gather(1, label)[:, 0]
-        # the row's statistics: its logits, centred for the digits, and whether the class is 1
+        # the row's statistics: its logits less the label's, so that sums keep their digits, and whether the class is 1
         x = self.x - self.x.gather(1, label)
         mean = (p * x).sum(dim=1)
         first = [mean]
