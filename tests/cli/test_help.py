@@ -113,6 +113,13 @@ LINES = [
     "inspect files/table.csv --columns logits_* --kind logits --label label",
     "plan --pool files/unlabelled.npz --half-width .05",
     "methods losses",
+    "apply calibrators/TemperatureScaling-3.safetensors files/probs.npz -o {tmp}/out.npz",
+    "convert files/table.csv {tmp}/out.npz --columns logits_* --kind logits --label label",
+    "export calibrators/TemperatureScaling-3.safetensors -o {tmp}/c.onnx",
+    "sample files/unlabelled.npz --budget 50 -o {tmp}/to-label.csv",
+    "report files/splits.npz -o {tmp}/report.html",
+    "study init {tmp}/own.toml",
+    "ingest language/choices.jsonl {tmp}/c.npz --from openai --options positive,negative --labels language/choices.csv",
     "theory --figure bounds",
 ]
 
@@ -126,11 +133,16 @@ def shown(line: str, width: int, monkeypatch: pytest.MonkeyPatch) -> str:
     return done.stdout
 
 
+def test_the_lines_for_80_columns_are_of_every_command_but_those_that_people_work_for() -> None:
+    assert set(Commands.names) - {line.split()[0] for line in LINES} == {"audit", "judge", "demo"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("line", dict.fromkeys(LINES))
 def test_a_terminal_of_80_columns_is_enough(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("files", "calibrators", "study"):
         shutil.copytree(BEFORE / place, tmp_path / place)
+    shutil.copytree(BEFORE.parent / "language", tmp_path / "language")
     shutil.copy(BEFORE / "study" / "small.toml", tmp_path)
     monkeypatch.chdir(tmp_path)
     texts = []
