@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ from calibrant.calibrators.auto import auto
 from calibrant.errors import CalibrantWarning
 from calibrant.evaluate import cost_calibration
 from calibrant.metrics import ECE, CanonicalError
+from calibrant.rows import MemoryRows
 from calibrant.statistics import interval
 
 TEST_ROWS = 5000
@@ -89,7 +91,6 @@ QUALITY = (
     "matrix_strength",
     "matrix_ridge",
     "by_chance",
-    "apart",
 )
 # when test rows of the half that did not choose the constants were looked at, and what was then changed: they are no fresh evidence for it
 LOOKS = (
@@ -342,20 +343,40 @@ def absent(draws: int, data: Path) -> dict[str, Any]:
     """Return how the pool does on rows of all classes when it is fitted without 3 of 10 classes, and what it says of real absence.
 
     Behind is the log-loss relative to a temperature's fitted on the same rows, less 1. ``kept`` counts the draws in which the classes
-    keep their odds; ``never`` are the sets with classes that have no row at all, in either split, and those of them that it learns.
+    keep their odds; ``never`` are the sets with classes that have no row at all, in either split, and those of them that it learns;
+    ``apart``, by that constant: draws of 1, 2, 3 or half of the classes, those judged wrongly, and such sets that are found.
     """
     behind: dict[str, list[float]] = {}
     never: dict[str, bool] = {}
+    judged = {
+        factor: [0, 0, 0] for factor in (1.0, 1.2, 1.3, 1.4)
+    }  # decisions about draws, wrong ones, sets of never learned
+
+    def judge(z: Tensor, y: Tensor, factor: float) -> bool:
+        auto.CONSTANTS = replace(usual, apart=factor)
+        return AutoCalibrator._may_occur(torch.bincount(y, minlength=z.shape[1]).double(), MemoryRows.of(z, y))
+
+    usual = auto.CONSTANTS
     kept = 0
     for name, (z, y, test, labels) in sets(data):
         classes = z.shape[1]
         if bool((torch.bincount(y, minlength=classes) == 0).any()):
             # those of which fewer than three rows were expected keep their odds
+            for factor, found in judged.items():
+                found[2] += not judge(z, y, factor)
+            auto.CONSTANTS = usual
             never[name] = int(AutoCalibrator().fit(z, y).absent.sum()) < int(
                 (torch.bincount(y, minlength=classes) == 0).sum()
             )
         elif 5 <= classes <= MOST_CLASSES:
             behind[name] = []
+            for seed, size in product(range(10 * draws), sorted({1, 2, 3, classes // 2})):
+                dropped = np.random.default_rng(seed).choice(classes, size, replace=False)
+                some = ~torch.isin(y, torch.from_numpy(dropped))
+                for factor, found in judged.items():
+                    found[0] += 1
+                    found[1] += not judge(z[some], y[some], factor)
+            auto.CONSTANTS = usual
             for seed in range(draws):
                 dropped = np.random.default_rng(seed).choice(classes, 3 * classes // 10, replace=False)
                 some = ~torch.isin(y, torch.from_numpy(dropped))
@@ -367,7 +388,8 @@ def absent(draws: int, data: Path) -> dict[str, Any]:
     every = [one for row in behind.values() for one in row]
     return {
         "draws": len(every), "kept": kept, "within": sum(one <= 0.01 for one in every), "median": float(np.median(every)),
-        "most": max(every), "never": len(never), "never_learned": sum(never.values()), "sets": behind,
+        "most": max(every), "apart": {str(factor): found for factor, found in judged.items()},
+        "never": len(never), "never_learned": sum(never.values()), "sets": behind,
     }  # fmt: skip
 
 
