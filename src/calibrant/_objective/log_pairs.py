@@ -96,7 +96,8 @@ def log_normalise(logits: Tensor) -> Tensor:
 
 def finite_floor(logits: Tensor) -> Tensor:
     """Return ``logits`` with −inf replaced by a number whose exponential is 0 and whose multiples stay finite."""
-    return logits.clamp_min(torch.finfo(logits.dtype).min / 1e4)
+    # in float64, too, a number of float32: an ONNX file holds the bound in 32 bits, where −1.8e304 is −inf
+    return logits.clamp_min(max(torch.finfo(logits.dtype).min, torch.finfo(torch.float32).min) / 1e4)
 
 
 def working_dtype(values: Tensor) -> torch.dtype:

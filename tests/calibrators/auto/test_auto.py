@@ -15,6 +15,7 @@ from calibrant.calibrators import (
     Calibrator,
     Chain,
     EnsembleTemperatureScaling,
+    FocalTemperatureScaling,
     Identity,
     IsotonicCalibration,
     StructuredVectorScaling,
@@ -396,12 +397,20 @@ def test_classes_without_a_row_keep_their_odds_and_are_named() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:expected a row of every class")
-def test_classes_without_a_row_go_with_all_settings() -> None:
+def test_classes_without_a_row_go_with_all_settings(tmp_path: Path) -> None:
     (z, y), new = sample(1500, 6), sample(3000, 6, seed=1)[0]
     kept = AutoCalibrator(keep="argmax", top_label=True, absent_classes="keep").fit(z[y < 4], y[y < 4])
     assert torch.equal(kept(new).argmax(1), new.argmax(1))
     one = AutoCalibrator(absent_classes="keep").fit(z[:100, :2], torch.zeros(100, dtype=torch.long))
     assert bool(torch.isfinite(one(new[:, :2])).all())
+    # the focal map of rows in which a class is left out, in the float64 of a pool
+    focal = AutoCalibrator(candidates=[FocalTemperatureScaling()]).fit(z[y < 4], y[y < 4])
+    assert int(focal.absent.sum()) == 2
+    runtime = pytest.importorskip("onnxruntime")
+    export(focal, tmp_path / "c.onnx")
+    session = runtime.InferenceSession(tmp_path / "c.onnx", providers=["CPUExecutionProvider"])
+    got = torch.from_numpy(session.run(None, {"input": new.float().numpy()})[0])
+    torch.testing.assert_close(torch.softmax(got, 1), torch.softmax(focal(new.float()), 1), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(("rows", "matrix"), [(900, True), (40_000, False)])

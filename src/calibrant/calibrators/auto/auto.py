@@ -87,7 +87,8 @@ class Constants:
         by_chance: Rows of a class that the model expects, below which it may have none by chance: 3 of them are missed once in twenty.
         occurring: Classes with rows, from which on the wrong decisions for them say how many a class that occurs gets: one more
             would be below them all, or two more both outside their range, once in five times.
-        apart: How far beyond the range of those, as a factor, a class must lie to be none that occurs.
+        apart: How far beyond the range of those, as a factor, a class must lie to be none that occurs; 1 to 1.4 are a record
+            (``benchmarks.use absent``).
         depths: Nats by which the classes beside an exact one may lie below where the largest confidence below 1 leaves them.
         blurs: What may be added to all probabilities where some are exactly 0: a producer that rounds says little of what is small.
         tail: Standard deviation of the shift of the log-odds of classes at probability 0.
