@@ -52,7 +52,7 @@ def find_model(table: Mapping[str, Any]) -> None:
     arguments = {key: value for key, value in table.items() if key != "type"}
     try:
         inspect.signature(_class_of(table)).bind_partial(**arguments)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # ValueError: of a class in C without a signature
         raise InputError(f"arguments of {table['type']}", f"{arguments} ({error})", "correct them") from error
 
 

@@ -171,11 +171,14 @@ def _half_widths(
 
 
 def _needed(curve: list[AuditPlanPoint], half_width: float, name: str) -> int | None:
-    """Return the fewest labels that reach a half-width, which falls as 1 / √labels between two points; None if none does."""
-    before = _FEWEST
+    """Return the fewest labels that reach a half-width, which falls as a power of their number between two points; None if none does."""
+    labels, wider = 0, math.inf
     for point in curve:
         width: float = getattr(point, name)
         if width <= half_width:
-            return min(max(before, math.ceil(point.labels * (width / half_width) ** 2)), point.labels)
-        before = point.labels
+            if not labels:  # before the first point as 1 / √labels
+                return max(_FEWEST, math.ceil(point.labels * (width / half_width) ** 2))
+            share = math.log(wider / half_width) / math.log(wider / width) if width else 1.0
+            return math.ceil(labels * math.pow(point.labels / labels, share))
+        labels, wider = point.labels, width
     return None

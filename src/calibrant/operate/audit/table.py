@@ -129,7 +129,10 @@ def sample_of(lines: Sequence[Row], pool_rows: int, path: str | os.PathLike[str]
         )
     rows: Integers = np.array(list(chances), np.int64)
     nothing = np.full(len(rows), -1)
-    batch = np.array([int(one) - 1 for one, _ in batches.values()], np.int64)
+    try:
+        batch = np.array([int(one) - 1 for one, _ in batches.values()], np.int64)
+    except ValueError:
+        raise FileFormatError("batches by number", f"others in {shown(path)}", "keep the column batch") from None
     made = Sample(rows, inclusion, batch, nothing, "accuracy", 0, pool_rows)
     made.check()
     return made
