@@ -1,12 +1,13 @@
 """Decisions by cost: the rule, its threshold, what it costs, the decision curve."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
 from calibrant import BinaryPairs, Predictions
-from calibrant.errors import InputError
+from calibrant.errors import FileFormatError, InputError
 from calibrant.operate import net_benefit, thresholds
 from calibrant.operate.decide import read_costs
 
@@ -101,3 +102,12 @@ def test_costs_of_no_path_are_refused() -> None:
     for wrong in (None, 0.5, [1]):
         with pytest.raises(InputError, match="expected"):
             read_costs(wrong)  # type: ignore[arg-type]
+
+
+def test_the_lines_of_costs_of_an_event_end_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "costs.csv"
+    path.write_text(",wait,treat\nno,0,1\nyes,5,0.5\n")
+    read_costs(path).check_classes(("not yes", "yes"))
+    path.write_text(",wait,treat\nyes,5,0.5\nno,0,1\n")
+    with pytest.raises(FileFormatError, match=r"in their order \(not yes, yes\), got yes, no"):
+        read_costs(path).check_classes(("not yes", "yes"))

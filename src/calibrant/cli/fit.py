@@ -149,7 +149,7 @@ def fit(
     data = rows.scores
     with writable(output, suffix=".safetensors", inputs=[source.path, *chosen.beside(inputs)]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
-            made = chosen.make(method, rows.named.class_names)
+            made = chosen.make(method, rows.named.sides)
             if not multilabel:
                 data = rows.with_features(feature_names(made)).data
             if chosen.features is not None or made.needs_features:

@@ -181,7 +181,7 @@ def check(context: typer.Context, inputs: Inputs, given: Limits, gate: Gate, cho
             rows = inputs.read(source, chosen.split, names_used=costs is not None)
             data = rows.through(chosen.calibrator)
         if costs is not None:
-            costs.check_classes(rows.named.class_names)
+            costs.check_classes(rows.named.sides)
         features = {name: rows.column(name) for name in limits.by} or None
     with working(f"checking {source.shown}"):
         found = check_limits(
@@ -282,7 +282,7 @@ def decide(
     rows = inputs.read(source, chosen.split, names_used=costs is not None)
     data = rows.scores
     if costs is not None:
-        costs.check_classes(rows.named.class_names)
+        costs.check_classes(rows.named.sides)
     fitted = calibrant.load(chosen.calibrator) if chosen.calibrator else Identity().fit(data.logits, data.need_labels())
     calibrated = rows.through(fitted) if chosen.calibrator else data
     rule: Any
@@ -396,7 +396,7 @@ class Start(Before):
             raise InputError(expected, f"{', '.join(columns)}", "leave it out, or start a new state")
         given = None if self.costs is None else costs_in(self.costs)
         if given is not None:
-            given.check_classes(rows.named.class_names)
+            given.check_classes(rows.named.sides)
         made = _monitor(rows, calibrator, by=columns, costs=None if given is None else given.table)
         if monitor is not None and not monitor.watches(made):
             expected = f"the reference that {state} was started from"

@@ -236,7 +236,7 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     names = named.class_names or None
     event = named.positive
     if names is None and (event or data.inputs.label) and is_event(before):  # of numbers, not of names
-        names = (f"{data.inputs.label} = 0", f"{data.inputs.label} = 1") if event is None else (f"not {event}", event)
+        names = (f"{data.inputs.label} = 0", f"{data.inputs.label} = 1") if event is None else named.sides
     made |= {"class_names": names, "argument": _argument(data, names_matched=bool(named.matched))}
     rows = Rows(before, named, own, data.fitting.split, data.source, data.inputs)
     made["by"] = data.columns and {name: rows.column(name) for name in data.columns}

@@ -102,6 +102,11 @@ class Named:
     positive: str | None = None
 
     @property
+    def sides(self) -> tuple[str, ...]:
+        """The names of the classes; of an event and what it is not, where that is all that is known."""
+        return self.class_names or (() if self.positive is None else (f"not {self.positive}", self.positive))
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what was changed, and on how two files were joined."""
         off = () if self.off is None else (normalized_note(self.off),)
