@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.cli.test_outputs import assert_same
 
 import calibrant
 from calibrant import BinaryPairs, Predictions, calibrators
@@ -88,31 +89,15 @@ def test_a_monitor_goes_on_where_it_was(name: str, stored: dict[str, np.ndarray]
     Monitor.load(HOME / "operate" / f"monitor-{name}.safetensors").save(tmp_path / "again.safetensors")
     for path in (HOME / "operate" / f"monitor-{name}.safetensors", tmp_path / "again.safetensors"):
         monitor = Monitor.load(path)
-        same(monitor.status.plain(), expected["before"])
+        assert_same(monitor.status.plain(), expected["before"])
         found = [[one.rows, one.confidence, one.right, one.loss, one.first] for one in monitor.timeline]
         np.testing.assert_allclose(np.array(found, dtype=float), np.array(expected["timeline"], dtype=float), **CLOSE)
         beside = {"features": {"region": stored["later-region"]}} if name == "by" else {}
         later: Any = Predictions.from_logits(stored["later-logits"], stored["later-labels"], **beside)
         later = later.top_label() if name == "pairs" else later
-        same(monitor.update(later, ids=range(200, 300), time=LATER).plain(), expected["after"])
+        assert_same(monitor.update(later, ids=range(200, 300), time=LATER).plain(), expected["after"])
         with pytest.raises(calibrant.errors.InputError, match="already"):
             monitor.update(later, ids=range(200, 300), time=LATER)
-
-
-def same(found: Any, expected: Any, path: str = "") -> None:
-    """Hold that JSON data are equal but for what is new and the last digits of numbers."""
-    if isinstance(expected, dict):
-        assert set(expected) <= set(found), path
-        for name, value in expected.items():
-            same(found[name], value, f"{path}/{name}")
-    elif isinstance(expected, list):
-        assert len(found) == len(expected), path
-        for number, value in enumerate(expected):
-            same(found[number], value, f"{path}/{number}")
-    elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=1e-6, abs=1e-6), path
-    else:
-        assert found == expected, path
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def imported(name: str) -> Any:
         sys.path.append(os.getcwd())
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # TypeError: a module relative to none
         raise InputError(f"{name!r} to be importable", f"{error}", "check the name") from error
 
 

@@ -37,14 +37,8 @@ if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
 
 
-UNREAD = (
-    "labels",
-    "label",
-    "class_names",
-    "missing",
-    "positive",
-    "class_dim",
-)  # where the rows of a table come back whole
+# of what is read, where the rows of a table come back whole
+UNREAD = ("labels", "label", "class_names", "missing", "positive", "class_dim")
 OF_LABELS = (".npz", ".safetensors", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl")  # of several a row
 
 
@@ -121,7 +115,7 @@ def apply(
         here = at_path(source, path)
         table = None if multilabel else _table_of(path, target, inputs, named=context.get_parameter_source)
         if unread := typed(context, ["ignore_index", *(UNREAD if table is not None else ())]):
-            typer.echo(f"note: {name}: every row is calibrated, whatever {' and '.join(unread)} say", err=True)
+            typer.echo(f"note: {name}: every row is calibrated; not read: {', '.join(unread)}", err=True)
         if multilabel:
             before = inputs.several(here).items()
             save_multilabel(target, {key: x.calibrated_by(fitted, allow_fit_rows=True) for key, x in before})

@@ -25,6 +25,7 @@ def make_loss(table: Mapping[str, Any], *, reduction: str = "mean") -> nn.Module
         >>> make_loss({"type": "FocalLoss", "gamma": 3.0})
         FocalLoss(gamma=3.0)
     """
+    find_class(table.get("type"), families=[losses], importable=True)  # a binning stands among a loss's arguments alone
     made: nn.Module = build({"reduction": reduction, **table}, families=[losses, binning], importable=True)
     return made
 

@@ -336,7 +336,7 @@ class AutoCalibrator(ByFeatures):
             Trial(_name(member), loss, losses[0] - loss, error, weight)
             for member, loss, error, weight in zip(self._members(), losses, errors, weights, strict=True)
         )
-        return Evidence(int(rows), wrong, int(folds), trials, _verdict(trials, wrong))
+        return Evidence(int(rows), wrong, int(folds), trials, _verdict(trials, wrong, of_all=not len(self.absent)))
 
     def learned(self) -> str:
         """Return what is in use, with its share."""
@@ -435,7 +435,8 @@ class AutoCalibrator(ByFeatures):
         expected = rows.total(_expected, self.absent_log_temperature)
         keep = self.absent_classes == "keep" or (self.absent_classes == "auto" and self._may_occur(mass, rows))
         kept = missing & ((expected < CONSTANTS.by_chance) | keep)
-        _warn_absent(torch.nonzero(missing)[:, 0].tolist(), torch.nonzero(missing & ~kept)[:, 0].tolist())
+        names = (torch.nonzero(some)[:, 0].tolist() for some in (missing, missing & ~kept))
+        _warn_absent(*names, asked=self.absent_classes != "auto")
         if not bool(kept.any()):
             return rows
         self.absent = kept.double()
@@ -663,16 +664,16 @@ def _expected(chunk: Chunk, log_temperature: Tensor) -> Tensor:
     return chunk.weights @ torch.softmax(chunk.logits.double() * torch.exp(-log_temperature), dim=1)
 
 
-def _warn_absent(missing: Sequence[int], learned: Sequence[int]) -> None:
+def _warn_absent(missing: Sequence[int], learned: Sequence[int], *, asked: bool) -> None:
     every, some = (
         ", ".join(map(str, one[:_NAMED])) + f" and {len(one) - _NAMED} more" * (len(one) > _NAMED)
         for one in (missing, learned)
     )
     rarer = [f"{some} become as rare as the rows say"] if learned else []
     kept = [f"{'the others' if learned else 'they'} keep the model's odds"] if len(missing) > len(learned) else []
+    known = "" if asked else ', or pass absent_classes="keep" if rows to come hold them, "learn" if none does'
     warn_user(
-        f"expected a row of every class, got none of {every}: {'; '.join(rarer + kept)}; add rows of them, or "
-        'pass absent_classes="keep" if rows to come hold them, "learn" if none does',
+        f"expected a row of every class, got none of {every}: {'; '.join(rarer + kept)}; add rows of them{known}",
         UsageWarning,
     )
 
@@ -737,9 +738,10 @@ def _name(member: Calibrator, *, settings: bool = True) -> str:
     return f"{type(member).__name__}({shown(member)})" if settings else type(member).__name__
 
 
-def _verdict(trials: Sequence[Trial], wrong: float) -> str:
+def _verdict(trials: Sequence[Trial], wrong: float, *, of_all: bool) -> str:
     if wrong < CONSTANTS.errors:
-        return f"abstained: {wrong:g} wrong rows are too few to learn from (at least {CONSTANTS.errors:g})"
+        some = "wrong rows" if of_all else "rows wrong among the classes that have any"
+        return f"abstained: {wrong:g} {some} are too few to learn from (at least {CONSTANTS.errors:g})"
     if trials[0].weight == 1:
         return "abstained: no candidate showed a gain"
     gain = sum(trial.weight * trial.gain for trial in trials if trial.weight > 0)

@@ -1,6 +1,7 @@
 """Any file as arrays under the names that say what they hold: ``logits`` or ``probs``, ``labels``, ``conf``, ``pred``."""
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -115,8 +116,8 @@ class Named:
 
 def normalized_note(off: float) -> str:
     """Return what ``normalize`` did, in words."""
-    if not off:
-        return "normalized: rows sum to 1, percentages divided by 100"
+    if math.isnan(off):  # of one event, which has no sums
+        return "normalized: percentages divided by 100"
     return f"normalized: sums of rows differed from 1 by up to {off:.2g} (at most {TOLERANCE} is accepted)"
 
 
@@ -439,8 +440,7 @@ def _read_labels(place: Path, layout: Layout) -> Labels:
     if not named and not layout.label:
         named = [name for name in arrays if name != layout.on and not is_key(name)] or list(arrays)
     if len(named) > 1 and not layout.label and (true := proposal.one_hot({name: arrays[name] for name in named})):
-        values, named = np.array(true, dtype=object), []
-        return Labels(values, arrays, place)
+        return Labels(np.array(true, dtype=object), arrays, place)
     if len(named) != 1:
         raise InputError("one column of labels", f"{', '.join(sorted(arrays))} in {shown(place)}", "name it label")
     return Labels(arrays[named[0]], {name: one for name, one in arrays.items() if name != named[0]}, place)
@@ -528,8 +528,8 @@ def _normalized(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple[
         return arrays, None
     names = [name for name in arrays if stem_and_name(name)[1] == "probs"]
     percent = {name: arrays[name] / 100 for name in names if of_one_event(arrays[name])}
-    if percent:  # of one event, which have no sums
-        return arrays | percent, 0.0
+    if percent:
+        return arrays | percent, math.nan
     flat = next((arrays[name].shape for name in names if arrays[name].ndim != 2), None)
     if not names or flat is not None:
         expected, got = ("to normalize", "none") if flat is None else ("(N, K) to normalize", f"shape {flat}")
