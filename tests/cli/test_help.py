@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import io
 import json
 import os
 import re
@@ -11,10 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import calibrant
 from calibrant.cli import Commands, _application, main
+from calibrant.cli._io import print_table
 from calibrant.data.formats import WRITABLE
 
 HELP = """
@@ -135,6 +138,27 @@ def shown(line: str, width: int, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_the_lines_for_80_columns_are_of_every_command_but_those_that_people_work_for() -> None:
     assert set(Commands.names) - {line.split()[0] for line in LINES} == {"audit", "judge", "demo"}
+
+
+@pytest.mark.parametrize("width", [60, 70, 75, 77, 80, 100, 120])
+def test_a_table_has_every_word_whole_at_every_width(width: int) -> None:
+    header = [
+        "objective",
+        "error %",
+        "NLL",
+        "ECE %",
+        "NLL at T",
+        "ECE at T %",
+        "T",
+        "calibrated mean %",
+        "calibrated 97.5 %",
+    ]
+    rows = [["Cross-entropy", "2.6", "0.09", "5.01", "0.07", "3.51", "0.80", "4.0", "5.92"]]
+    screen = Console(width=width, file=io.StringIO())
+    print_table(screen, header, rows)
+    shown = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, shown.splitlines())) <= width
+    assert {word for cell in (*header, *rows[0]) for word in cell.split()} <= set(re.split(r"[\s:]+", shown))
 
 
 @pytest.mark.slow

@@ -231,12 +231,12 @@ def print_table(
         title: Printed above.
         left: Number of first columns that are aligned to the left.
     """
-    widths = [
-        max(len(word) for cell in cells for word in cell.split() or [""]) for cells in zip(header, *rows, strict=True)
-    ]
+    columns = list(zip(header, *rows, strict=True))
+    widths = [max(len(word) for cell in cells for word in cell.split() or [""]) for cells in columns]
     if title:
         screen.print(title, style="bold")
-    if sum(widths) + len(widths) - 1 > screen.width:
+    spare = screen.width - sum(widths) - len(widths) + 1
+    if spare < 0:
         for row in rows:
             screen.print()
             for heading, cell in zip(header, row, strict=True):
@@ -244,8 +244,11 @@ def print_table(
                     screen.print(f"{heading}: {cell}")
         return
     table = Table(box=SIMPLE_HEAD, padding=0, show_edge=False)
-    for index, (heading, width) in enumerate(zip(header, widths, strict=True)):
-        table.add_column(heading, justify="left" if index < left else "right", min_width=width)
+    for index, (cells, width) in enumerate(zip(columns, widths, strict=True)):
+        # said here: to make room the library narrows the widest columns alike, below their longest word, and then cuts the last
+        more = min(spare, max(map(len, cells)) - width)
+        spare -= more
+        table.add_column(cells[0], justify="left" if index < left else "right", width=width + more)
     for row in rows:
         table.add_row(*row)
     screen.print(table)
