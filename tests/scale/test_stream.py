@@ -25,7 +25,7 @@ from calibrant.scale import (
     fit_streamed,
     rows,
 )
-from calibrant.scale.rows import ParquetRows
+from calibrant.scale.rows import ParquetRows, open_parquet
 from calibrant.scale.stream import sum_metrics
 
 
@@ -328,6 +328,20 @@ def test_a_file_that_changes_while_one_shard_is_read_is_refused(folder: Path) ->
     rewrite(folder / "part-0.parquet", keep_times=True)
     with pytest.raises(FileFormatError, match="to stay as it was"):
         list(pieces)
+
+
+def test_a_file_that_is_half_written_when_a_shard_is_opened_is_said_to_have_changed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = ParquetRows(folder)
+
+    def halved(file: Path) -> Any:
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+        return open_parquet(file)
+
+    monkeypatch.setattr("calibrant.scale.rows.open_parquet", halved)
+    with pytest.raises(FileFormatError, match="to stay as it was"):
+        list(data)
 
 
 @pytest.mark.parametrize("keep_times", [False, True])

@@ -134,16 +134,20 @@ class ParquetRows:
         """
         file = self.file(shard)
         _check_unchanged(file, shard)
-        with open_parquet(file) as parquet:
-            # in float32, whatever the file has
-            step = max(1, PIECE_BYTES // (4 * self.classes * share))
-            # the row group in pieces: its size is the writer's choice, and may exceed the memory
-            batches = parquet.iter_batches(batch_size=step, row_groups=[shard.row_group], use_threads=False)
-            offset = 0
-            for read in _guarded(batches, self.folder / shard.file):
-                batch = _as_lists(read, self.kind, self.spread) if self.spread else read
-                yield batch, self._predictions(batch, shard, offset)
-                offset += batch.num_rows
+        offset = 0
+        try:
+            with open_parquet(file) as parquet:
+                # in float32, whatever the file has
+                step = max(1, PIECE_BYTES // (4 * self.classes * share))
+                # the row group in pieces: its size is the writer's choice, and may exceed the memory
+                batches = parquet.iter_batches(batch_size=step, row_groups=[shard.row_group], use_threads=False)
+                for read in _guarded(batches, self.folder / shard.file):
+                    batch = _as_lists(read, self.kind, self.spread) if self.spread else read
+                    yield batch, self._predictions(batch, shard, offset)
+                    offset += batch.num_rows
+        except FileFormatError:
+            _check_unchanged(file, shard)  # a file that is being written again reads as a broken one
+            raise
         _check_unchanged(file, shard)
         if offset != shard.rows:
             raise FileFormatError(
