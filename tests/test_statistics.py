@@ -40,7 +40,15 @@ from calibrant.statistics import (
 )
 from calibrant.statistics.binned import corrected_error, gap_variance
 from calibrant.statistics.interval import share_interval, wilson
-from calibrant.statistics.means import Spread, _ends, mean_error, mean_interval, paired_test, skewed_ends, transformed
+from calibrant.statistics.means import (
+    Spread,
+    _skewed_interval,
+    mean_error,
+    mean_interval,
+    paired_test,
+    skewed_ends,
+    transformed,
+)
 from calibrant.statistics.paired import holm, paired_bootstrap
 
 
@@ -406,7 +414,7 @@ def test_the_error_of_a_sampled_mean_is_between_the_sandwichs_and_that_of_indepe
     variance = min(max(sandwich, independent), sandwich + 3 * float((parts**4).sum()) ** 0.5)
     units = 1 / float(share @ share)
     spread = Spread((variance * units / (units - 1)) ** 0.5, min(float((parts**3).sum()) / sandwich**1.5, 0.4), units)
-    assert (found.low, found.high) == pytest.approx(_ends(found.estimate, spread, level=0.95), rel=1e-12)
+    assert (found.low, found.high) == pytest.approx(_skewed_interval(found.estimate, spread, level=0.95), rel=1e-12)
     assert variance > 1.02 * sandwich
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 from calibrant import BinaryPairs, Events, Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
-from calibrant.evaluate._group_sums import _coded
+from calibrant.evaluate._group_sums import _factorized
 from calibrant.metrics import ECE
 from calibrant.statistics.means import mean_interval
 
@@ -198,7 +198,7 @@ def test_too_many_groups_are_refused() -> None:
 @pytest.mark.parametrize("names", [["é", "e", "", "Z", "a b"], ["b", "\ud800", "a"], ["one"]])
 def test_names_are_coded_in_their_order_whatever_holds_them(kind: type, names: list[str]) -> None:
     values = np.array([names[i % len(names)] for i in range(17)], dtype=kind)
-    known, code = _coded(values)
+    known, code = _factorized(values)
     expected, numbers = np.unique(values, return_inverse=True)
     assert known.tolist() == expected.tolist()
     assert code.tolist() == numbers.tolist()

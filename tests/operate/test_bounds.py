@@ -101,7 +101,7 @@ def test_a_model_at_its_limit_rarely_fails_where_confidences_spread_and_errors_a
 
 
 def test_what_a_bin_adds_is_never_too_large_on_average() -> None:
-    factor, _ = bounds._table()
+    factor, _ = bounds._bound_by_slope()
     draws = np.random.default_rng(0).normal(size=200_000)
     excess = []
     for gap in np.linspace(0, 5, 21):

@@ -15,7 +15,7 @@ from calibrant.errors import CalibrantError, FileFormatError, InputError
 from calibrant.metrics import ood_auroc
 from calibrant.study import Training
 from calibrant.study.data import load_fold
-from calibrant.study.data.images import LazyImages, _centre, _random_part
+from calibrant.study.data.images import LazyImages, _centre_crop, _random_part
 from calibrant.study.recipe import Recipe
 
 datasets = pytest.importorskip("datasets", reason="optional package 'datasets' is not installed")
@@ -146,7 +146,7 @@ def test_the_usual_crops() -> None:
     ramp = Image.fromarray(np.tile(np.arange(256, dtype=np.uint8)[:, None], (1, 128))).convert(
         "RGB"
     )  # 128 wide, 256 high
-    centre = np.asarray(_centre(ramp, 112))  # the shorter side is 128 already
+    centre = np.asarray(_centre_crop(ramp, 112))  # the shorter side is 128 already
     assert centre.shape == (112, 112, 3)
     assert centre[0, 0, 0] == (256 - 112) // 2
     # half the area, square: a side of 128 = √(16384); the left edge at 0, the upper at ⌊.5 · 129⌋; not mirrored
@@ -162,7 +162,7 @@ def test_the_usual_crops() -> None:
     assert not np.array_equal(mirrored, plain)
     thin = ramp.resize((256, 4))  # no part of it is less than 4 : 3
     whole = _random_part(thin, 32, [[1.0, 0.5, 0, 0]] * 10 + [[0.7, 0, 0, 0]])
-    assert np.array_equal(np.asarray(whole), np.asarray(_centre(thin, 32)))
+    assert np.array_equal(np.asarray(whole), np.asarray(_centre_crop(thin, 32)))
 
 
 def refusal(folder: Path, name: str = "svhn", kind: type[CalibrantError] = CalibrantError) -> str:

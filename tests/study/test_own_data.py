@@ -14,7 +14,7 @@ from calibrant.cli import main
 from calibrant.errors import CalibrantError, FileFormatError, InputError
 from calibrant.study import Recipe, Store, Study, Training, load_study
 from calibrant.study.data import load_fold
-from calibrant.study.data.features import SIDE, THRESHOLD, _pooled, _standardised
+from calibrant.study.data.features import SIDE, THRESHOLD, _quadrant_responses, _standardised
 from calibrant.study.preflight import check_study
 from calibrant.study.run import run_study
 
@@ -196,7 +196,7 @@ def test_responses_are_those_of_whitened_patches_one_by_one() -> None:
     response = (rows @ kernels.flatten(1).T).reshape(2, 27, 27, 4).permute(0, 3, 1, 2)
     parts = [F.adaptive_avg_pool2d((sign * response - THRESHOLD).relu(), 2) for sign in (1, -1)]
     assert torch.allclose(
-        _pooled(pixels, kernels), torch.cat(parts, dim=1).flatten(1), atol=1e-6
+        _quadrant_responses(pixels, kernels), torch.cat(parts, dim=1).flatten(1), atol=1e-6
     )  # float32 sums of 729
 
 

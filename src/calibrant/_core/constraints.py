@@ -435,7 +435,7 @@ def misfit_of(
         return None
     own = list(signature.parameters.values())[1 if usage is not None else 0 :]
     passed = arguments[1 if usage is not None else 0 :]
-    expected = f"{name}({', '.join(_parts(own))})"
+    expected = f"{name}({', '.join(_arguments_in_words(own))})"
     unknown = [key for key in named if key not in {parameter.name for parameter in own}]
     if unknown:
         ours = _ours(unknown[0], [parameter.name for parameter in own])
@@ -454,7 +454,7 @@ def misfit_of(
     return refuse(expected, f"no {missing[0]}", hint or f"pass {missing[0]}")
 
 
-def _parts(parameters: list[inspect.Parameter]) -> Iterator[str]:
+def _arguments_in_words(parameters: list[inspect.Parameter]) -> Iterator[str]:
     """Yield the arguments as they stand in a call: what is needed by its name, what has a default with it."""
     for one in parameters:
         prefix = "*" * ((one.kind is one.VAR_POSITIONAL) + 2 * (one.kind is one.VAR_KEYWORD))

@@ -20,7 +20,7 @@ def _group_limits(root: Path) -> list[int]:
     """Return the limits of every control group that this process is in and of their parents, versions 1 and 2."""
     base = root / "sys/fs/cgroup"
     files = {base / "memory.max", base / "memory/memory.limit_in_bytes"}  # inside a container the group is the root
-    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+    for line in (_text_if_there(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, group = (*line.split(":", 2), "", "")[:3]
         relative = Path(group.lstrip("/"))
         if ".." in relative.parts:
@@ -29,11 +29,11 @@ def _group_limits(root: Path) -> list[int]:
             files |= {base / "memory" / part / "memory.limit_in_bytes" for part in (relative, *relative.parents)}
         elif not controllers:
             files |= {base / part / "memory.max" for part in (relative, *relative.parents)}
-    found = [(_read(file) or "").strip() for file in files]
+    found = [(_text_if_there(file) or "").strip() for file in files]
     return [int(text) for text in found if text.isdigit() and 0 < int(text) < _UNLIMITED]
 
 
-def _read(file: Path) -> str | None:
+def _text_if_there(file: Path) -> str | None:
     try:
         return file.read_text()
     except (OSError, UnicodeDecodeError):

@@ -191,7 +191,7 @@ def lbfgs(
     shape = (*factor.shape[:2], 1)
 
     def host(v: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = function(_parameters(v, factor))
+        value, gradient = function(_solve_triangular(v, factor))
         scaled = torch.linalg.solve_triangular(factor, gradient.view(shape), upper=False)
         return value, scaled.reshape(-1).cpu().numpy()
 
@@ -204,7 +204,7 @@ def lbfgs(
         # ftol = 0: changes of the value vanish by rounding long before the gradient is small
         options = {"maxiter": 5000, "maxfun": 10_000, "maxcor": _HISTORY, "gtol": gtol, "ftol": 0.0, "maxls": 40}
         v = minimize(host, v, jac=True, method="L-BFGS-B", options=options).x
-        x = _parameters(v, factor)
+        x = _solve_triangular(v, factor)
         value, gradient = function(x)
         worst = float(gradient.abs().max())
         if worst <= tolerance:
@@ -216,7 +216,7 @@ def lbfgs(
     return x, value, worst
 
 
-def _parameters(v: np.ndarray, factor: Tensor) -> Tensor:
+def _solve_triangular(v: np.ndarray, factor: Tensor) -> Tensor:
     """Return x = L⁻ᵀ v (P,) for L (B, F, F), on its device."""
     column = torch.from_numpy(v).to(factor.device).view(*factor.shape[:2], 1)
     x: Tensor = torch.linalg.solve_triangular(factor.mT, column, upper=True).reshape(-1)

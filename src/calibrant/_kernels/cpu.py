@@ -241,7 +241,7 @@ def top_bins(logits: Tensor, labels: Tensor, edges: Tensor, *, margin: float) ->
     segment = max(1, min(_PAIR_SEGMENT, _BLOCK // classes))  # of many classes fewer, which may have to be copied
     near, constants = torch.zeros(rows, dtype=torch.uint8), [_laid_out(logits), edges.double().numpy(), margin, segment]
     sums = _summed(_loop("top_bins"), logits, [labels], constants, 3 * bins, segment, near)
-    return *_bins_of(sums), _marked(near)
+    return *_bins_of(sums), _marked_rows(near)
 
 
 def score_sums(logits: Tensor, labels: Tensor) -> tuple[float, float, int]:
@@ -261,7 +261,7 @@ def near_edges(p: Tensor, bins: int, *, margin: float) -> Tensor:
     """Return the indices (M,) of ``p`` (N,) float64 that lie within ``margin`` · p of an edge i / ``bins`` inside (0, 1)."""
     found = torch.empty(p.shape[0], dtype=torch.uint8)
     _run(_loop("near_edges"), [p], [bins, margin], [found], unit=_PAIR_SEGMENT)
-    return _marked(found)
+    return _marked_rows(found)
 
 
 def class_bins(logits: Tensor, labels: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -282,7 +282,7 @@ def class_bins(logits: Tensor, labels: Tensor, edges: Tensor) -> tuple[Tensor, T
     segment = max(_SEGMENT, -(-rows // tables))
     near, constants = torch.zeros(rows, dtype=torch.uint8), [edges.double().numpy(), segment]
     sums = _summed(_loop("class_bins"), logits, [labels], constants, size, segment, near)
-    return *_bins_of(sums), _marked(near)
+    return *_bins_of(sums), _marked_rows(near)
 
 
 def _bins_of(sums: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -291,7 +291,7 @@ def _bins_of(sums: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return count.round().long(), sum_p.contiguous(), sum_y.contiguous()
 
 
-def _marked(marks: Tensor) -> Tensor:
+def _marked_rows(marks: Tensor) -> Tensor:
     """Return the indices (M,) of the entries of ``marks`` (N,) uint8 that are 1; NumPy finds few ones faster than PyTorch."""
     return torch.from_numpy(np.flatnonzero(marks.numpy().view(np.bool_)))
 
@@ -370,11 +370,11 @@ os.register_at_fork(
 
 
 def _loop(name: str) -> Callable[..., Any]:
-    return _guarded(getattr(_loops(), name))
+    return _compiled_once(getattr(_loops(), name))
 
 
 @cache
-def _guarded(loop: Any) -> Callable[..., Any]:
+def _compiled_once(loop: Any) -> Callable[..., Any]:
     """Return ``loop`` with a lock around the first call of each signature, which compiles it."""
     ready: set[tuple[str, ...]] = set()
 

@@ -55,7 +55,7 @@ class _RowNLL(torch.autograd.Function):
         nll, total = (logits.new_empty(labels.shape, dtype=torch.float32) for _ in range(2))
         rows, classes = logits.shape
         with torch.cuda.device_of(logits):
-            block, warps = _block(classes)
+            block, warps = _classes_and_warps(classes)
             _kernels().forward[(rows,)](
                 logits,
                 labels,
@@ -82,7 +82,7 @@ class _RowNLL(torch.autograd.Function):
             return torch.autograd.grad(nll, logits, grad, create_graph=True)[0], None
         logits = logits if logits.stride(1) == 1 else logits.contiguous()
         rows, classes = logits.shape
-        block, warps = _block(classes)
+        block, warps = _classes_and_warps(classes)
         gradient = torch.empty((rows, classes), dtype=logits.dtype, device=logits.device)
         grid = (rows, -(-classes // block))
         with torch.cuda.device_of(logits):
@@ -100,7 +100,7 @@ class _RowNLL(torch.autograd.Function):
         return gradient, None
 
 
-def _block(classes: int) -> tuple[int, int]:
+def _classes_and_warps(classes: int) -> tuple[int, int]:
     """Return the classes that one step handles, a power of 2, and the warps that share them: 16 classes a thread."""
     block = min(2 * _BLOCK if classes >= _LONG_ROW else _BLOCK, 1 << (classes - 1).bit_length())
     return block, min(16, max(4, block // 512))

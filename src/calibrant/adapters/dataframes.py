@@ -55,12 +55,12 @@ def from_table(
         raise refuse("columns as names or numbers", shown(wrong[0]), "name one column of the table per class")
     if not columns:
         raise InputError("the columns of the classes", "none", "name one per class")
-    known = _columns_of(table)
+    known = _column_names(table)
     missing = [name for name in [*columns, label, group, weight, *features] if name is not None and name not in known]
     if missing:
         raise InputError(f"columns {shown(missing)}", f"only {shown(known, most=200)}", "rename them")
     values = np.stack([_column(table, name) for name in columns], axis=1)
-    labels = None if label is None else _codes(_column(table, label), columns)
+    labels = None if label is None else _label_codes(_column(table, label), columns)
     groups = None if group is None else _column(table, group)
     make = Predictions.from_logits if kind == "logits" else Predictions.from_probs
     beside = {name: _column(table, name) for name in features}
@@ -81,7 +81,7 @@ def to_table(predictions: OfRows, *, columns: Sequence[Text] | None = None) -> A
     return table_of_rows(predictions, columns)
 
 
-def _columns_of(table: Any) -> list[Any]:
+def _column_names(table: Any) -> list[Any]:
     names = getattr(table, "column_names", None)
     names = getattr(table, "columns", None) if names is None else names
     if names is None or callable(names) or not hasattr(type(table), "__getitem__"):
@@ -96,7 +96,7 @@ def _column(table: Any, name: str) -> Any:
     return np.asarray(column.to_numpy())
 
 
-def _codes(labels: Any, columns: Sequence[str]) -> Any:
+def _label_codes(labels: Any, columns: Sequence[str]) -> Any:
     if labels.dtype.kind in "iu":
         return labels
     # labels by name: the class is the position of its column

@@ -39,7 +39,7 @@ class _Collector(Callback):  # type: ignore[misc]
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *args: Any
     ) -> None:
         """Collect one batch."""
-        self._parts.append(_pair(outputs))
+        self._parts.append(_logits_and_labels(outputs))
 
     def _gather(self, pl_module: LightningModule) -> Predictions:
         logits = torch.cat([z for z, _ in self._parts])
@@ -55,7 +55,7 @@ def _of_all_processes(pl_module: LightningModule, rows: Tensor) -> Tensor:
     return cast(Tensor, gathered).flatten(0, 1)
 
 
-def _pair(outputs: Any) -> tuple[Tensor, Tensor]:
+def _logits_and_labels(outputs: Any) -> tuple[Tensor, Tensor]:
     if isinstance(outputs, dict) and "logits" in outputs and "labels" in outputs:
         return outputs["logits"].detach(), outputs["labels"].detach()
     if isinstance(outputs, tuple | list) and len(outputs) == 2:

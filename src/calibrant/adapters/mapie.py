@@ -69,7 +69,7 @@ class PredictionSets:
             prefit=True,
             random_state=seed,
         )
-        self._conformal.conformalize(_rows(calibration), labels)
+        self._conformal.conformalize(_normalized_probs(calibration), labels)
 
     def __call__(self, predictions: Predictions) -> Tensor:
         """Return which classes (N, K) bool are in each row's set.
@@ -83,7 +83,7 @@ class PredictionSets:
         if not isinstance(predictions, Predictions) or predictions.classes != self.classes:
             raise refuse(f"predictions of {self.classes} classes", str(predictions), "pass outputs of the same model")
         # (N, K, levels), of one level
-        _, sets = self._conformal.predict_set(_rows(predictions))
+        _, sets = self._conformal.predict_set(_normalized_probs(predictions))
         return torch.from_numpy(np.ascontiguousarray(sets[:, :, 0]))
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ class _Softmax:
         return True
 
 
-def _rows(predictions: Predictions) -> NDArray[np.float64]:
+def _normalized_probs(predictions: Predictions) -> NDArray[np.float64]:
     p = np.asarray(predictions.probs.double().cpu().numpy())
     # MAPIE asks that rows sum to 1 in float64, which float32 probabilities do not
     return p / p.sum(axis=1, keepdims=True)

@@ -36,7 +36,7 @@ def log_panel(
         step: The training step, or None.
         report: An HTML report to log as an artifact, or None.
     """
-    named = {_name(prefix, str(name)): check_number(value, name=str(name)) for name, value in figures.items()}
+    named = {_prefixed_name(prefix, str(name)): check_number(value, name=str(name)) for name, value in figures.items()}
     if report is not None:
         check_source(report)
     mlflow.log_metrics(named, step=step)
@@ -59,7 +59,7 @@ def log_calibrator(
         mlflow.log_artifact(os.fspath(path))
 
 
-def _name(prefix: str, name: str) -> str:
+def _prefixed_name(prefix: str, name: str) -> str:
     # MLflow allows letters, digits and _-./ : space; a metric's repr has brackets, commas and equals signs
     named, before = (
         "".join(c if (c.isascii() and c.isalnum()) or c in "_-./" else "_" for c in text).strip("_/")

@@ -60,7 +60,7 @@ def export(
             raise InputError(f"an example input for {type(module).__name__}", "none", "pass example=batch")
         module._need_fit()
         example = torch.linspace(1, 0, 2 * int(module.classes)).reshape(2, -1)  # (2, K), or (2, L) for L labels
-    _write(path, _translate(module, example, inputs=["input"], outputs=["logits"]))
+    _write_program(path, _translate(module, example, inputs=["input"], outputs=["logits"]))
 
 
 @checked
@@ -116,7 +116,7 @@ def export_served(
     for key, value in {**facts, "calibrant": version("calibrant")}.items():
         entry = program.metadata_props.add()
         entry.key, entry.value = key, value
-    _write(path, program)
+    _write_program(path, program)
 
 
 class _Served(nn.Module):
@@ -143,7 +143,7 @@ def _check_path(path: str | os.PathLike[str]) -> None:
         raise refuse("a path that ends in .onnx", repr(str(place)), "rename it")
 
 
-def _write(path: str | os.PathLike[str], program: Any) -> None:
+def _write_program(path: str | os.PathLike[str], program: Any) -> None:
     # operators of the exporter's own domains run in one runtime alone
     foreign = sorted({entry.domain for entry in program.opset_import if entry.domain not in ("", "ai.onnx")})
     if foreign:

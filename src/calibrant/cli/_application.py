@@ -116,7 +116,7 @@ def _followed(remedy: Remedy) -> str:
     if remedy.instead:
         old, new = remedy.instead
         taken = ["--labels"] if " --labels " in remedy.command else []  # by the first command
-        typed = [new if word == old else word for word in _without(ARGUMENTS.get(), taken)]
+        typed = [new if word == old else word for word in _without_options(ARGUMENTS.get(), taken)]
         return f"{remedy.command} && calibrant {shlex.join(typed)}" if new in typed else remedy.python
     words = remedy.command or remedy.python
     if remedy.option and OPTIONS.get() and remedy.option not in OPTIONS.get():
@@ -139,11 +139,11 @@ def _typed_with(arguments: Mapping[str, str | bool]) -> str:
     options = ["--" + name.replace("_", "-") for name, value in arguments.items() if value is True]
     for name, value in arguments.items():
         options += [] if value is True else ["--" + name.replace("_", "-"), str(value)]
-    typed = _without(ARGUMENTS.get(), [word for word in options if word.startswith("--")])
+    typed = _without_options(ARGUMENTS.get(), [word for word in options if word.startswith("--")])
     return f"run: calibrant {shlex.join([*typed, *options])}" if typed else f"add {shlex.join(options)}"
 
 
-def _without(typed: Sequence[str], names: Sequence[str]) -> list[str]:
+def _without_options(typed: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the words typed without these options and their values: a value given now replaces the one before."""
     kept: list[str] = []
     skip = False

@@ -47,7 +47,7 @@ def make_calibrator(
         if given and method != "AutoCalibrator":
             raise InputError(f"--method auto with {option}", f"{method}", "leave one of them out")
     if method == "AutoCalibrator":
-        columns = None if features is None else _columns(features)
+        columns = None if features is None else _feature_columns(features)
         return calibrators.AutoCalibrator(features=columns, top_label=top_label, keep=keep, costs=costs)
     if features is not None:
         return _by_features(method, features)
@@ -59,7 +59,7 @@ def make_calibrator(
         ) from error
 
 
-def _columns(features: str) -> list[str] | Literal["all"]:
+def _feature_columns(features: str) -> list[str] | Literal["all"]:
     columns = [one.strip() for one in features.split(",")]
     if not all(columns):
         raise InputError("--features as names between commas", f"{features!r}", "write region,age, or all")
@@ -71,7 +71,7 @@ def _by_features(method: str, features: str) -> Calibrator:
     by = {name: one for name, one in named.items() if "columns" in inspect.signature(one).parameters}
     if method not in by:
         raise InputError(f"--method auto, {', '.join(by)} with --features", f"{method}", "leave one of them out")
-    columns = _columns(features)
+    columns = _feature_columns(features)
     if columns == "all" and inspect.signature(by[method]).parameters["columns"].default is not None:
         raise InputError(f"--features as names for {method}", "all", "write region,age")
     made: Calibrator = by[method](None if columns == "all" else columns)

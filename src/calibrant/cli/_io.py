@@ -138,7 +138,7 @@ def say_rows(
             [] if first.of_labels is None else [f"{first.of_labels.labels} labels", "after" * bool(first.calibrator)]
         )
         screen.print(" · ".join(filter(None, [*key[:3], size, *several])), style="bold")
-        screen.print(_table(figures, wide=screen.width >= NARROW))
+        screen.print(_figures_as_table(figures, wide=screen.width >= NARROW))
         if (table := (labels or {}).get((first.file, first.split, first.calibrator))) is not None:
             screen.print(table.verdict)
             screen.print(_label_rows(table))
@@ -263,7 +263,7 @@ def figures_table(name: str, *headings: str, title: str | None = None) -> Table:
     return table
 
 
-def _table(rows: list[Row], *, wide: bool) -> Table:
+def _figures_as_table(rows: list[Row], *, wide: bool) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("metric", overflow="fold")
     several = rows[0].of_labels is not None
@@ -276,8 +276,8 @@ def _table(rows: list[Row], *, wide: bool) -> Table:
         table.add_column("limit", justify="right", style="dim", no_wrap=True)
     for metric in dict.fromkeys(row.metric for row in rows):
         line = [row for row in rows if row.metric == metric]
-        cells = [text for row in line for text in (_bare(row, row.value), row.interval)[: 1 + wide]]
-        limit = [_bare(line[-1], line[-1].null_high)] if wide and not several else []
+        cells = [text for row in line for text in (_without_percent_sign(row, row.value), row.interval)[: 1 + wide]]
+        limit = [_without_percent_sign(line[-1], line[-1].null_high)] if wide and not several else []
         table.add_row(line[0].label + (" %" if line[0].percent else ""), *cells, *limit)
     return table
 
@@ -301,7 +301,7 @@ def _label_rows(found: LabelTable) -> Table:
     return table
 
 
-def _bare(row: Row, value: float | None) -> str:
+def _without_percent_sign(row: Row, value: float | None) -> str:
     return row.shown(value).removesuffix(" %")
 
 

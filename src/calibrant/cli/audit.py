@@ -456,7 +456,7 @@ def plan(
     if as_json:
         print_json(found.plain())
         return
-    _say(found, aim, assumed=data is None)
+    _print_plan(found, aim, assumed=data is None)
 
 
 def _plan_labels(
@@ -477,7 +477,7 @@ def _plan_labels(
     say(found, as_json=as_json)
 
 
-def _say(found: Plan, aim: Aim, *, assumed: bool) -> None:
+def _print_plan(found: Plan, aim: Aim, *, assumed: bool) -> None:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("rows", "pass", "fail", "not enough evidence"):
         table.add_column(heading, justify="right")

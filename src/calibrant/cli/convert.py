@@ -69,7 +69,7 @@ def convert(
         said = _convert_in_pieces(source, output, inputs, to)
     else:
         with readable(source.path) as path, working(f"converting {source.shown}"):
-            arrays, said, receipt = _converted(at_path(source, path), inputs, split, Path(output).suffix)
+            arrays, said, receipt = _arrays_to_write(at_path(source, path), inputs, split, Path(output).suffix)
             arrays = of_kind(arrays, to, axis=inputs.class_dim)
         if output == STREAM or Path(output).suffix:
             with writable(output, suffix=".npz", inputs=beside) as target:
@@ -79,7 +79,9 @@ def convert(
     console(err=True).print(f"{source.shown} written to {shown(output)}: {said}", style="dim")
 
 
-def _converted(source: Source, inputs: Inputs, split: str | None, suffix: str) -> tuple[dict[str, Array], str, Receipt]:
+def _arrays_to_write(
+    source: Source, inputs: Inputs, split: str | None, suffix: str
+) -> tuple[dict[str, Array], str, Receipt]:
     """Return the arrays to write, all of them or one split's without its name, what they are in words, and their receipt."""
     import numpy as np
 

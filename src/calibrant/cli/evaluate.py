@@ -361,7 +361,7 @@ def compare(
         print_json({"a": a, "b": b, "on": None if base is None else base.shown, "split": split, **asdict(found)})
     else:
         screen = console()
-        screen.print(_table(found))
+        screen.print(_comparison_table(found))
         screen.print(f"A: {a}\nB: {b}\n\n{found.verdict}")
 
 
@@ -373,7 +373,7 @@ def _load(name: str, *, on: Source | None, split: str, inputs: Inputs) -> Predic
     return inputs.read(Source(name, shown(name)), split).data
 
 
-def _table(found: Comparison) -> Any:
+def _comparison_table(found: Comparison) -> Any:
     table = figures_table("metric", "A", "B", "B − A", "interval", "p", title=f"n = {found.n:,}")
     for row in found.rows:
         places = 5 if max(abs(row.a), abs(row.b)) < SMALL_VALUES else 4  # squares of gaps are small

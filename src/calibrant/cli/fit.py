@@ -157,7 +157,7 @@ def fit(
             one_for_all = MultiLabelCalibrator(made) if multilabel else made
             calibrator, found = _fit_and_measure(data, one_for_all, file=source.shown, split=split)
         calibrator.save(path)
-    _say(calibrator, found, output=output, split=split, as_json=as_json)
+    _say_what_was_fitted(calibrator, found, output=output, split=split, as_json=as_json)
 
 
 def _fit_streamed(
@@ -171,7 +171,7 @@ def _fit_streamed(
         made = chosen.make(chosen.method or AUTO)
         fitted = execution.fit(place, made)
         fitted.save(path)
-    _say(fitted, Findings(), output=output, split=part, as_json=as_json)
+    _say_what_was_fitted(fitted, Findings(), output=output, split=part, as_json=as_json)
 
 
 def _fit_and_measure(data: Any, made: Any, *, file: str, split: str) -> tuple[Any, Findings]:
@@ -188,7 +188,7 @@ def _fit_and_measure(data: Any, made: Any, *, file: str, split: str) -> tuple[An
     return calibrator, found
 
 
-def _say(
+def _say_what_was_fitted(
     calibrator: Calibrator | MultiLabelCalibrator, found: Findings, *, output: str, split: str, as_json: bool
 ) -> None:
     """Say what was fitted; to stderr where stdout takes the calibrator itself."""

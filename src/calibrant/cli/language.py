@@ -116,7 +116,7 @@ def maker_of(program: Program, answers: Answers, labels: Any) -> Callable[[Log],
 
     kind = answers.kind
     settings = asdict(answers) | {
-        "options": None if answers.options is None else _spellings(answers.options),
+        "options": None if answers.options is None else _spellings_of_options(answers.options),
         "swapped": None if answers.swapped is None else program.read(answers.swapped),
     }
     own = {name: settings[name] for name in OF_KIND[kind]} | ({"scorer": program.scorer} if kind == "scored" else {})
@@ -136,7 +136,7 @@ def _same_ids(other: Log, log: Log) -> Log:
     return other[[row for row, name in enumerate(other.ids) if name in wanted]] if len(log) < len(other) else other
 
 
-def _spellings(text: str) -> dict[str, list[str]]:
+def _spellings_of_options(text: str) -> dict[str, list[str]]:
     """Return option → spellings of "A,B" or "positive=positive|pos,negative=neg"."""
     made: dict[str, list[str]] = {}
     for part in text.split(","):
@@ -181,7 +181,7 @@ def ingest(
     from calibrant.data.splits import UNNAMED, save_predictions
 
     _check_inputs(log, labels=labels, swapped=answers.swapped)
-    _check_output(output, [place for place in (log, labels, answers.swapped) if place is not None], test)
+    _check_target(output, [place for place in (log, labels, answers.swapped) if place is not None], test)
     make = maker_of(program, answers, None if labels is None else language.read_labels(labels))
     whole = program.read(log)
     parts = {UNNAMED: whole} if test is None else _divided(whole, test)
@@ -207,7 +207,7 @@ def _check_inputs(log: str, *, labels: str | None, swapped: str | None) -> None:
         )
 
 
-def _check_output(output: str, inputs: list[str], test: float | None) -> None:
+def _check_target(output: str, inputs: list[str], test: float | None) -> None:
     """Refuse a place that cannot be written, or not with these splits, before any work is done."""
     from calibrant._core.check import check_number
 

@@ -223,20 +223,23 @@ def tables_of(lines: Sequence[Summary], *, title: str, columns: Sequence[str]) -
     made = []
     for name in dict.fromkeys(columns if "narrow" in columns else ("main", *columns)):
         first, heading, note, cells = TABLES[name]
-        body = [[label, *(_cell(line, cell) for cell in cells.values())] for label, line in _named(lines)]
+        body = [
+            [label, *(_filled_cell(line, cell) for cell in cells.values())]
+            for label, line in _names_of_summaries(lines)
+        ]
         # the models of a report are those of one seed: a table of them beside these means would disagree
         made.append(Table(heading or title, [first, *cells], body, note.format(rows=rows), lists_models=not heading))
     return made
 
 
-def _cell(line: Summary, text: str) -> str:
+def _filled_cell(line: Summary, text: str) -> str:
     """Return a cell: each ``{measure}`` as its mean with its spread, ``{mean[measure]}`` as the mean alone."""
     chance = {"calibrated_mean": line.calibrated_mean, "calibrated_high": line.calibrated_high}
     shown = {name: spread(line, name) for name in line.mean} | {name: f"{100 * x:.1f}" for name, x in chance.items()}
     return text.format(mean=line.mean, **shown)
 
 
-def _named(lines: Sequence[Summary]) -> list[tuple[str, Summary]]:
+def _names_of_summaries(lines: Sequence[Summary]) -> list[tuple[str, Summary]]:
     several = len({line.setting for line in lines}) > 1
     return [(f"{line.setting} · {line.objective}" if several else line.objective, line) for line in lines]
 
@@ -247,13 +250,13 @@ def paper_tables(study: Study, lines: Sequence[Summary]) -> list[Table]:
     from calibrant.study.measures import MEASURES
     from calibrant.study.tables import printed_beside
 
-    beside = [(name, line, printed_beside(study, line)) for name, line in _named(lines)]
+    beside = [(name, line, printed_beside(study, line)) for name, line in _names_of_summaries(lines)]
     measures = [measure for measure in MEASURES if any(measure in printed for _, _, printed in beside)]
     tables = []
     for start in range(0, len(measures), SIDE_BY_SIDE):
         shown = measures[start : start + SIDE_BY_SIDE]
         rows = [
-            [name, *(_both(line, printed, measure) for measure in shown)]
+            [name, *(_printed_and_measured(line, printed, measure) for measure in shown)]
             for name, line, printed in beside
             if any(measure in printed for measure in shown)
         ]
@@ -264,7 +267,7 @@ def paper_tables(study: Study, lines: Sequence[Summary]) -> list[Table]:
     return tables
 
 
-def _both(line: Summary, printed: dict[str, float], measure: str) -> str:
+def _printed_and_measured(line: Summary, printed: dict[str, float], measure: str) -> str:
     from calibrant.study.measures import MEASURES
 
     return f"{MEASURES[measure].shown(printed[measure])} / {spread(line, measure)}" if measure in printed else ""
@@ -396,7 +399,7 @@ def _preset_names() -> list[str]:
     return presets()
 
 
-def _objectives(context: typer.Context, incomplete: str) -> list[str]:
+def _complete_objectives(context: typer.Context, incomplete: str) -> list[str]:
     """Return the objectives of the study that is named, for the shell's completion."""
     named = [context.params.get("name"), *context.args]  # while a line is completed, its arguments are still unread
     name = next((one for one in named if one), "")
@@ -430,7 +433,7 @@ def list_(as_json: AsJson = False) -> None:
         found = load_study(name)
         cells = list(found.cells())
         console().print(f"{name:20} {found.title}")
-        console().print(f"{'':20} {len(cells)} trainings on {_data_of(cells)}", style="dim")
+        console().print(f"{'':20} {len(cells)} trainings on {_data_sets(cells)}", style="dim")
     console().print("minutes on this machine: calibrant study run NAME --dry-run", style="dim")
 
 
@@ -446,7 +449,8 @@ class Requested:
     data: Data = None
     seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None
     only: Annotated[
-        list[str] | None, typer.Option(autocompletion=_objectives, help="Only this objective; may be repeated.")
+        list[str] | None,
+        typer.Option(autocompletion=_complete_objectives, help="Only this objective; may be repeated."),
     ] = None
 
 
@@ -490,7 +494,7 @@ def run(
     if requested.name is None:
         raise InputError("the name of a study, or --all", "neither", "see calibrant study list")
     _refuse_scale(context, requested.name)
-    chosen = _load(requested.name, scale, requested.data, seeds=requested.seeds, only=requested.only)
+    chosen = _load_study_and_store(requested.name, scale, requested.data, seeds=requested.seeds, only=requested.only)
     _check(chosen, requested.name)
     if dry_run:
         _say_what_would_run(chosen, kept, scale, how)
@@ -631,7 +635,7 @@ def show(
 
     outputs.check(inputs=[name])
     _refuse_scale(context, name)
-    chosen = _load(name, scale, data)
+    chosen = _load_study_and_store(name, scale, data)
     for column in columns or ():
         check_choice(column, name="columns", choices=(*COLUMNS, "all"))
     if columns:
@@ -671,7 +675,7 @@ def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner, *, 
     missing = missing_folders(cell for cell in cells if not kept.finished(cell.recipe))
     for folder, setting in missing:
         typer.echo(f"data missing: {folder} (of setting {setting!r}); put them there or give --data", err=True)
-    typer.echo(f"data: {_data_of(cells)}")
+    typer.echo(f"data: {_data_sets(cells)}")
     if not timed:
         return
     # what is missing, or would be downloaded, is not timed: a dry run fetches nothing
@@ -692,7 +696,7 @@ def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner, *, 
         typer.echo(f"about {minutes / how.workers:.0f} minutes on this machine, timed on a few batches")
 
 
-def _data_of(cells: Sequence[Cell]) -> str:
+def _data_sets(cells: Sequence[Cell]) -> str:
     """Return the data sets of a study, each with its size where it lies, or where it comes from."""
     named = {(str(cell.recipe.data["name"]), _place_of(cell.recipe.data)) for cell in cells}
     return "; ".join(f"{name} ({place})" for name, place in sorted(named))
@@ -737,7 +741,7 @@ def _largest_scale(name: str) -> str:
     return next((scale for scale in reversed(SCALES) if scale in scales), SCALES[-1])
 
 
-def _load(
+def _load_study_and_store(
     name: str, scale: str, data: Path | None, *, seeds: int | None = None, only: list[str] | None = None
 ) -> Study:
     if data is not None and not data.is_dir():

@@ -53,7 +53,7 @@ def hash_rows(logits: Tensor, labels: Tensor | None = None) -> Tensor:
     picked = logits[:, ::step]
     odd = _odd_numbers(picked.shape[1]).to(logits.device)
     if cpu.serves(logits, work=4):
-        return _labelled(cpu.row_hashes(logits, odd, step=step), labels)
+        return _mixed_with_labels(cpu.row_hashes(logits, odd, step=step), labels)
     hashes = []
     for chunk in row_chunks(*picked.shape, device=picked.device):
         bits = (picked[chunk].float() + 0.0).contiguous().view(torch.int32).long()  # −0 is 0
@@ -63,7 +63,7 @@ def hash_rows(logits: Tensor, labels: Tensor | None = None) -> Tensor:
             mixed = (bits * odd).sum(dim=1)
         # products carry upwards only: without the shift the low bits would depend on the low bits of the logits alone
         hashes.append(mixed ^ (mixed >> 29))
-    return _labelled(torch.cat(hashes).cpu(), labels)
+    return _mixed_with_labels(torch.cat(hashes).cpu(), labels)
 
 
 def part_of(hashes: Tensor) -> Part:
@@ -71,7 +71,7 @@ def part_of(hashes: Tensor) -> Part:
     edge = min(len(hashes), RUN - 1)
     single, count = _smallest(hashes)
     size = torch.tensor([len(hashes)])
-    bare = _bare(hashes)
+    bare = _without_labels(hashes)
     return size, bare[:edge], bare[len(bare) - edge :], _winnowed(bare), single, count
 
 
@@ -178,7 +178,7 @@ class LeakCheck:
             self._known = _known(self._sketch, labelled=labels is not None)
         known = self._known
         rows = hash_rows(logits, labels if _is_marked(self._sketch) else None)
-        stretch = torch.cat([self._last, _bare(rows)])
+        stretch = torch.cat([self._last, _without_labels(rows)])
         windows, at = _windows(stretch, known.length)
         matched = _among(windows, known.stretches)
         if bool(matched.any()):
@@ -230,12 +230,12 @@ class _Known:
 def _known(sketch: Tensor, *, labelled: bool) -> _Known:
     if not _is_marked(sketch) or int(sketch[2]) < 0:
         hashes = sketch[_HEADER:] if _is_marked(sketch) else sketch
-        hashes = hashes if labelled and _is_marked(sketch) else _bare(hashes)
-        return _Known(RUN, _distinct(_windows(_bare(hashes), RUN)[0])[0], *_distinct(hashes), None)
+        hashes = hashes if labelled and _is_marked(sketch) else _without_labels(hashes)
+        return _Known(RUN, _distinct(_windows(_without_labels(hashes), RUN)[0])[0], *_distinct(hashes), None)
     grams = int(sketch[2])
     singles = (len(sketch) - _HEADER - grams) // 2
     stretches, single, count = sketch[_HEADER:].split([grams, singles, singles])
-    return _Known(_GRAM, stretches, single if labelled else _bare(single), count, sketch[3])
+    return _Known(_GRAM, stretches, single if labelled else _without_labels(single), count, sketch[3])
 
 
 def _most_by_chance(known: _Known, fitted: int, seen: int) -> float:
@@ -256,14 +256,14 @@ def _among(values: Tensor, ordered: Tensor) -> Tensor:
     return ordered[at] == values
 
 
-def _bare(hashes: Tensor) -> Tensor:
+def _without_labels(hashes: Tensor) -> Tensor:
     """Return the hashes without what their labels put in."""
     return hashes >> _LABEL_BITS << _LABEL_BITS
 
 
-def _labelled(mixed: Tensor, labels: Tensor | None) -> Tensor:
+def _mixed_with_labels(mixed: Tensor, labels: Tensor | None) -> Tensor:
     """Return hashes of rows with those of their labels in the lowest 8 bits, or 0 there."""
-    rows = _bare(mixed)
+    rows = _without_labels(mixed)
     return rows if labels is None else rows | _label_bits(labels.cpu())
 
 
@@ -306,10 +306,10 @@ def _winnowed(rows: Tensor) -> Tensor:
     if len(rows) < RUN:
         return rows.new_empty(0)
     grams = cpu.winnowed(rows, _odd_numbers(_GRAM), width=RUN - _GRAM + 1, distinct=_DISTINCT)
-    return _distinct(_chosen(rows) if grams is None else grams)[0][:_GRAMS]
+    return _distinct(_winnow(rows) if grams is None else grams)[0][:_GRAMS]
 
 
-def _chosen(rows: Tensor) -> Tensor:
+def _winnow(rows: Tensor) -> Tensor:
     """Return the hashes of the chosen grams, in order."""
     last, most = len(rows) - _GRAM + 1, torch.iinfo(torch.int64).max
     order = (rows[:last] & ~_PLACE).bitwise_or_(torch.arange(last))  # its place decides between equal ones

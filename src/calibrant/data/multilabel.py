@@ -103,7 +103,7 @@ class MultiLabelPredictions(Record):
             InputError: Naming what was expected, what was got and the remedy.
         """
         matrix = check_label_logits(check_label_scores(logits, name="logits"), **_kind(options))
-        return cls(matrix, **_checked(matrix, labels, options))
+        return cls(matrix, **_names_and_fields(matrix, labels, options))
 
     @classmethod
     @takes(Options)
@@ -124,7 +124,7 @@ class MultiLabelPredictions(Record):
             InputError: Naming what was expected, what was got and the remedy.
         """
         matrix = check_label_probs(check_label_scores(probs, name="probs"), **_kind(options))
-        return cls(torch.logit(matrix.double()), given_probs=matrix, **_checked(matrix, labels, options))
+        return cls(torch.logit(matrix.double()), given_probs=matrix, **_names_and_fields(matrix, labels, options))
 
     @classmethod
     @takes(Options)
@@ -310,7 +310,7 @@ def _kind(options: Options) -> dict[str, bool]:
     return {"unchecked_kind": options.get("unchecked_kind", False)}
 
 
-def _checked(matrix: Tensor, labels: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def _names_and_fields(matrix: Tensor, labels: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the names and the record's fields beside scores (N, L)."""
     rows, columns = matrix.shape
     if labels is not None:

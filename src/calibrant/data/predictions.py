@@ -121,7 +121,7 @@ class Predictions(Record):
         matrix, labels, columns = in_rows(logits, labels, beside, name="logits", **layout)
         check_matrix(matrix, name="logits")
         check_logits(matrix, unchecked_kind=unchecked_kind)
-        return cls(matrix, **_checked(matrix, labels, columns, class_names))
+        return cls(matrix, **_record_fields(matrix, labels, columns, class_names))
 
     @classmethod
     @takes_beside
@@ -154,7 +154,7 @@ class Predictions(Record):
         check_probs(matrix)
         # half precision has too few digits for logarithms whose differences are taken; ``given_probs`` stays as given
         wide = matrix if matrix.dtype == torch.float64 else matrix.float()
-        return cls(wide.log(), given_probs=matrix, **_checked(matrix, labels, columns, class_names))
+        return cls(wide.log(), given_probs=matrix, **_record_fields(matrix, labels, columns, class_names))
 
     @classmethod
     @takes_beside
@@ -415,7 +415,7 @@ def _codes(labels: Any, names: Sequence[str] | None) -> Any:
     )
 
 
-def _checked(
+def _record_fields(
     matrix: Tensor, labels: Any, beside: Mapping[str, Any], names: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """Return the record's fields beside scores (N, K)."""

@@ -408,7 +408,7 @@ def check_row_weights(weights: Any, kind: Any, *, rows: int, device: torch.devic
         row = int(torch.nonzero(bad)[0])
         remedy = "leave out rows that must not count, or give them the weight 0"
         raise refuse("finite weights ≥ 0", f"{wide[row].item():.6g} in row {row}", remedy)
-    return _counts(wide) if kind == "frequency" else _shares(wide)
+    return _frequency_weights(wide) if kind == "frequency" else _shares(wide)
 
 
 def need_positive(weights: Any) -> Any:
@@ -424,7 +424,7 @@ def need_positive(weights: Any) -> Any:
     return weights
 
 
-def _counts(wide: Tensor) -> Tensor:
+def _frequency_weights(wide: Tensor) -> Tensor:
     broken = wide != wide.round()
     if bool(broken.any()):
         row = int(torch.nonzero(broken)[0])

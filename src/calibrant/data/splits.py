@@ -539,7 +539,7 @@ def _arrays(data: Predictions | BinaryPairs | MultiLabelPredictions, suffix: str
     return found
 
 
-def _names_of(arrays: Mapping[str, Array], prefix: str) -> list[str] | None:
+def _class_names_of(arrays: Mapping[str, Array], prefix: str) -> list[str] | None:
     """Return the names of labels that a file holds, for one split or for all."""
     for start in (prefix, ""):
         if start + LABEL_NAMES in arrays:
@@ -589,9 +589,9 @@ def rows_in(
     try:
         beside = beside_stored(arrays, stem) | {"groups": groups}
         if several:
-            return _with_several_labels(kind, values, labels, names=_names_of(arrays, stem), **beside)
+            return _with_several_labels(kind, values, labels, names=_class_names_of(arrays, stem), **beside)
         if kind == "conf":
-            return _pairs(stem, values, find("pred"), labels, axes, beside)
+            return _pairs_of_split(stem, values, find("pred"), labels, axes, beside)
         if values.ndim == 1:  # one number per row, without a class axis: that of class 1 of two
             if axes["class_dim"] not in (1, -1):
                 raise InputError(
@@ -618,7 +618,7 @@ def _with_several_labels(kind: str, values: Array, labels: Array | None, **besid
     return make(as_tensor(values, name=kind), labels, **beside)
 
 
-def _pairs(
+def _pairs_of_split(
     stem: str,
     conf: Array,
     pred: Array | None,

@@ -42,7 +42,7 @@ def parts_of(columns: Mapping[str, Column], data: Data, *, depth: int, bins: int
     Raises:
         InputError: If a column has too many categories, or there are too many groups.
     """
-    single = [_parts(name, column, data, bins=bins) for name, column in columns.items()]
+    single = [_partition_by(name, column, data, bins=bins) for name, column in columns.items()]
     found = [
         _crossed(chosen) for size in range(1, min(depth, len(single)) + 1) for chosen in combinations(single, size)
     ]
@@ -77,7 +77,7 @@ def columns_of(data: Data, features: Any) -> dict[str, Column]:
     return {name: own[name] for name in features}
 
 
-def _parts(name: str, column: Column, data: Data, *, bins: int) -> Parts:
+def _partition_by(name: str, column: Column, data: Data, *, bins: int) -> Parts:
     if not isinstance(column, Tensor):
         return _categories(name, column)
     values = column.cpu().numpy()
@@ -100,13 +100,13 @@ def _parts(name: str, column: Column, data: Data, *, bins: int) -> Parts:
 
 
 def _categories(name: str, values: NDArray[Any]) -> Parts:
-    known, code = _coded(values)
+    known, code = _factorized(values)
     if len(known) > MOST_GROUPS:
         raise refuse(f"at most {MOST_GROUPS:,} categories in {name!r}", f"{len(known):,}", "group them first")
     return Parts(code, tuple(((name, str(value)),) for value in known.tolist()))
 
 
-def _coded(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _factorized(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return the distinct values in order and the number (N,) of each row's; Arrow hashes names, which NumPy would sort."""
     if values.dtype.kind not in "UO":
         known, code = np.unique(values, return_inverse=True)
@@ -217,7 +217,7 @@ class GroupSums:
         # the third central moment of a Bernoulli outcome is p (1 − p) (1 − 2p); a row counted w times is w rows
         cubed = share**3 if rows.sampled or weight is None else weight.numpy() / whole**3
         third = float((cubed * p * (1 - p) * (1 - 2 * p)).sum())
-        found = cls(parts, at, table, whole, third, _cells(table.expected_events.numpy()))
+        found = cls(parts, at, table, whole, third, _cell_of_bin(table.expected_events.numpy()))
         if rows.cluster is None:
             return found
         _, code = np.unique(rows.cluster[inside], return_inverse=True)
@@ -295,7 +295,7 @@ class GroupSums:
         return float(f.sf((gap**2 / np.maximum(own, null)).sum() / k, degrees, self.degrees))
 
 
-def _cells(expected: Floats) -> NDArray[np.int64]:
+def _cell_of_bin(expected: Floats) -> NDArray[np.int64]:
     """Return the cell (B,) of each bin; the last cell takes what is left."""
     cells, cell, held = np.zeros(len(expected), dtype=np.int64), 0, 0.0
     for b, events in enumerate(expected):

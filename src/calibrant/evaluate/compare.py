@@ -116,7 +116,7 @@ def compare(
     rows = []
     for metric, test in zip(metrics, _tests(metrics, a, b, level=level), strict=True):
         note = _lacking(metric, a, b) if test is None else _OF_SQUARES if isinstance(metric, SquaredGaps) else ""
-        rows.append(_row(metric, metric(a), metric(b), test, note, level=level))
+        rows.append(_comparison_row(metric, metric(a), metric(b), test, note, level=level))
     return Comparison(tuple(rows), verdict_of(rows, metrics, level=level), a.count, level)
 
 
@@ -196,7 +196,9 @@ def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) ->
     return PairedTest(test.difference, low, high, p_value)
 
 
-def _row(metric: Metric, a: float, b: float, test: PairedTest | None, note: str, *, level: float) -> ComparisonRow:
+def _comparison_row(
+    metric: Metric, a: float, b: float, test: PairedTest | None, note: str, *, level: float
+) -> ComparisonRow:
     if test is None:
         return ComparisonRow(repr(metric), a, b, b - a, None, None, None, None, note)
     winner: Literal["a", "b"] | None = None

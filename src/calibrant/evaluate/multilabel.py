@@ -198,9 +198,9 @@ def multilabel_panel(
             ends = found.low, found.high
         except NoIntervalError as error:
             refused = str(error)
-    made.append(_row(data, "ECE", "pooled", sums.value("ECE", "pooled"), ends, refused))
+    made.append(_label_figure(data, "ECE", "pooled", sums.value("ECE", "pooled"), ends, refused))
     bins = "more bins than an interval is known for" if draws else "left out"
-    return [*made, _row(data, "ECE", "macro", sums.value("ECE", "macro"), None, bins, _null_mean(data))]
+    return [*made, _label_figure(data, "ECE", "macro", sums.value("ECE", "macro"), None, bins, _null_mean(data))]
 
 
 @checked
@@ -271,12 +271,12 @@ def few_events(data: MultiLabelPredictions) -> str | None:
     assert data.labels is not None
     for value, kind in ((1, "positive"), (0, "negative")):
         rows = (data.labels == value).any(dim=1)
-        if (found := _effective(data, rows)) < FEWEST:
+        if (found := _effective_rows(data, rows)) < FEWEST:
             return f"expected at least {FEWEST:g} rows with a {kind} label for an interval, got {found:.3g}; measure on more rows"
     return None
 
 
-def _effective(data: MultiLabelPredictions, rows: Tensor) -> float:
+def _effective_rows(data: MultiLabelPredictions, rows: Tensor) -> float:
     """Return the chosen rows: those of equal weight that would vary as much, or their groups."""
     if data.groups is not None:
         return float(torch.unique(data.groups[rows.cpu()]).shape[0])
@@ -294,15 +294,15 @@ def _mean_row(
                 "calibrator a floor",
                 ZeroProbabilityWarning,
             )
-        return _row(data, metric, average, value, None, "an infinite log-loss has no interval")
+        return _label_figure(data, metric, average, value, None, "an infinite log-loss has no interval")
     if why is not None:
-        return _row(data, metric, average, value, None, why)
+        return _label_figure(data, metric, average, value, None, why)
     scores = row_scores(terms_of(data, metric), data, average)
     found = mean_interval(scores, groups=data.groups, level=level, weight=data.weights)
-    return _row(data, metric, average, value, (found.low, found.high))
+    return _label_figure(data, metric, average, value, (found.low, found.high))
 
 
-def _row(
+def _label_figure(
     data: MultiLabelPredictions,
     metric: str,
     average: str,
@@ -487,7 +487,7 @@ def label_table(
     tested: list[Subgroup] = []
     if kept:
         tested = rows_of(kept, rows, _covariance(whole, rows, kept), draws=draws, seed=seed, level=level)
-    made = _table(data, {row.columns[0][1]: row for row in tested})
+    made = _label_rows_of(data, {row.columns[0][1]: row for row in tested})
     return LabelTable(made, tested[0].p_adjusted if tested else 1.0, level)
 
 
@@ -504,7 +504,7 @@ def _covariance(whole: EventRows, rows: EventRows, kept: list[GroupSums]) -> Flo
     return np.asarray(found)
 
 
-def _table(data: MultiLabelPredictions, tested: dict[str, Subgroup]) -> tuple[LabelRow, ...]:
+def _label_rows_of(data: MultiLabelPredictions, tested: dict[str, Subgroup]) -> tuple[LabelRow, ...]:
     """Return one row a label: the tested ones first, in their order, then the others, the largest gap first."""
     sums = LabelSums.of(data)
     frequency = data.weight_kind == "frequency"

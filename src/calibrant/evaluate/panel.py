@@ -97,7 +97,7 @@ def panel(
     """
     need_rows(predictions, what="the panel")
     chosen = default_metrics(predictions) if metrics is None else metrics
-    return [_row(metric, predictions, uncertainty, draws=draws, seed=seed, level=level) for metric in chosen]
+    return [_panel_row(metric, predictions, uncertainty, draws=draws, seed=seed, level=level) for metric in chosen]
 
 
 @checked
@@ -148,7 +148,7 @@ def panel_by(
     return parts
 
 
-def _row(metric: Metric, data: Data, uncertainty: bool, *, draws: int, seed: int, level: float) -> PanelRow:
+def _panel_row(metric: Metric, data: Data, uncertainty: bool, *, draws: int, seed: int, level: float) -> PanelRow:
     effective = data.effective_count if data.weight_kind == "sampling" else None
     if not uncertainty:
         return PanelRow(repr(metric), metric(data), None, None, None, data.count, None, effective)

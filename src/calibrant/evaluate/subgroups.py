@@ -216,7 +216,7 @@ def subgroups(
     """
     data = need_rows(predictions, what="subgroups")
     columns = _of_counted(predictions, data, columns_of(predictions, features))
-    pairs, event = _event(data)
+    pairs, event = _event_pairs(data)
     need_groups(pairs.groups, what="subgroups")
     rows = EventRows.of(pairs)
     kept = [
@@ -243,7 +243,7 @@ def rows_of(
     largest = largest_drawn(covariance, draws=draws, seed=seed)
     wide = float(np.quantile(largest, level))
     made = [
-        _row(one, rows, covariance[at, at], largest, count=len(found), wide=wide, level=level, seed=seed)
+        _subgroup_of(one, rows, covariance[at, at], largest, count=len(found), wide=wide, level=level, seed=seed)
         for at, one in enumerate(found)
     ]
     return sorted(made, key=lambda row: (row.p_adjusted, row.p, -abs(row.gap)))
@@ -259,7 +259,7 @@ def _of_counted(predictions: Data, data: Data, columns: Mapping[str, Column]) ->
     }
 
 
-def _event(data: Data) -> tuple[BinaryPairs, str]:
+def _event_pairs(data: Data) -> tuple[BinaryPairs, str]:
     if isinstance(data, BinaryPairs):
         return data, data.outcome
     if data.classes > 2:
@@ -287,7 +287,7 @@ def statistic_of(group: GroupSums, variance: float) -> float:
     return bent if bent * z > 0 else 0.0
 
 
-def _row(
+def _subgroup_of(
     group: GroupSums,
     rows: EventRows,
     variance: float,

@@ -85,7 +85,7 @@ def need(value: Any, kind: type[T], place: str, name: str) -> T:
     """Return ``value`` if it is of a kind that JSON has: an object (``dict``), a list or text."""
     if not isinstance(value, kind):
         words = {list: "a list", str: "text"}.get(kind, "an object")
-        raise refuse_file(place, f"{name} as {words}", _kind(value), "check which program wrote the log")
+        raise refuse_file(place, f"{name} as {words}", _kind_in_words(value), "check which program wrote the log")
     return value
 
 
@@ -103,14 +103,14 @@ def need_log_prob(value: Any, place: str, name: str) -> float:
         except (ValueError, OverflowError):
             number = math.nan
     if not number <= 1e-3 or math.isinf(number):
-        got = _kind(value) if value is None else repr(value)
+        got = _kind_in_words(value) if value is None else repr(value)
         raise refuse_file(
             place, f"{name} as a natural logarithm ≤ 0", got, "log with logprobs, which servers leave out unless asked"
         )
     return -math.inf if number <= UNLIKELY else min(number, 0.0)
 
 
-def _kind(value: Any) -> str:
+def _kind_in_words(value: Any) -> str:
     if value is None:
         return "none"
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}

@@ -110,7 +110,7 @@ def check_options(options: Any) -> dict[str, tuple[str, ...]]:
         if not listed or not all(isinstance(text, str) and text.strip() for text in texts):
             remedy = 'pass {"positive": ["positive", "pos"]}'
             raise refuse("options as texts, or a dict name → spellings", shown(options), remedy)
-        made[name.strip()] = tuple(_plain(text) for text in texts)
+        made[name.strip()] = tuple(_bare_token(text) for text in texts)
         for text in made[name.strip()]:
             if owner.setdefault(text, name) != name:
                 got = f"{text!r} of {owner[text]!r} and {name!r}"
@@ -129,7 +129,7 @@ class _Row:
 
 def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, missing: str) -> _Row | None:
     """Return the log-probabilities of the options in an answer, or None if the answer is to be left out."""
-    token = _first(one, source)
+    token = _first_word(one, source)
     if (whole := math.fsum(math.exp(value) for value in token.top.values())) > _WHOLE:
         expected = f"top log-probabilities of {one.id!r} that sum to at most 1"
         remedy = "log natural logarithms of one distribution, before a penalty or a filter of tokens"
@@ -137,7 +137,7 @@ def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, m
     # tokens that differ in white space alone are one spelling of the option: their probabilities add
     by_text: dict[str, list[float]] = {}
     for text, value in token.top.items():
-        by_text.setdefault(_plain(text), []).append(value)
+        by_text.setdefault(_bare_token(text), []).append(value)
     masses = [math.fsum(math.exp(v) for text in texts for v in by_text.get(text, [])) for texts in spellings.values()]
     lost = [name for name, mass in zip(spellings, masses, strict=True) if mass == 0]
     # a missing option has less than the least token returned, which is not 0
@@ -170,10 +170,10 @@ def _largest_hidden(token: Token) -> float:
     return min(math.exp(min(others)), max(rest, _LEAST))
 
 
-def _first(one: Response, source: str) -> Token:
+def _first_word(one: Response, source: str) -> Token:
     """Return the first token of the answer that is not white space."""
     for token in one.tokens:
-        if _plain(token.text):
+        if _bare_token(token.text):
             if not token.top:
                 break
             return token
@@ -182,7 +182,7 @@ def _first(one: Response, source: str) -> Token:
     raise InputError(f"top log-probabilities of {one.id!r}", got, remedy, place=source)
 
 
-def _plain(token: str) -> str:
+def _bare_token(token: str) -> str:
     """Return a token without surrounding white space, including the characters by which tokenizers represent it."""
     return token.lstrip("Ġ▁Ċ").strip()
 

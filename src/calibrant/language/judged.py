@@ -135,7 +135,7 @@ class Judged:
         table = columns_of(path)
         _need(table, ("id", "label"), path)
         names = [name for name in _KEYS if name in self.columns and name in table]
-        place = _places([list(map(str, self.columns[name])) for name in names], self.source)
+        place = _row_of_key([list(map(str, self.columns[name])) for name in names], self.source)
         given: dict[int, list[float]] = {}
         chance = np.full(len(self.judge), np.nan)
         for line in range(len(table["id"])):
@@ -194,7 +194,7 @@ def read_judged(
     if not scores:
         raise refuse("a column of scores", "none", "name one", argument="scores")
     if scale is not None:
-        low, high = (check_number(one, name="scale") for one in _pair(scale))
+        low, high = (check_number(one, name="scale") for one in _ends_of_scale(scale))
         if low >= high:
             raise refuse("scale as (lowest, highest)", f"({low:g}, {high:g})", "write (1, 5)", argument="scale")
     columns = columns_of(path)
@@ -221,7 +221,7 @@ def read_judged(
     return Judged(columns, judge, swapped, scale, place).samples_merged()
 
 
-def _pair(scale: Any) -> tuple[Any, ...]:
+def _ends_of_scale(scale: Any) -> tuple[Any, ...]:
     ends = check_sequence(scale, name="scale")
     if len(ends) != 2:
         raise refuse("scale as (lowest, highest)", shown(scale), "write (1, 5)", argument="scale")
@@ -262,7 +262,7 @@ def value_of(
     return number
 
 
-def _places(keys: Sequence[Sequence[str]], source: str) -> Mapping[tuple[str, ...], int]:
+def _row_of_key(keys: Sequence[Sequence[str]], source: str) -> Mapping[tuple[str, ...], int]:
     found: dict[tuple[str, ...], int] = {}
     for row, key in enumerate(zip(*keys, strict=True)):
         if found.setdefault(key, row) != row:

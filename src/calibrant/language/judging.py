@@ -192,12 +192,14 @@ def judge_audit(
         Angelopoulos et al. 2023, Prediction-Powered Inference; Zou and Donner 2008 (differences from the ends of two intervals);
         Mogstad et al. 2024, Inference for Ranks.
     """
-    scores, other = _matrix(judge, "judge"), None if swapped is None else _matrix(swapped, "swapped")
+    scores, other = _judge_matrix(judge, "judge"), None if swapped is None else _judge_matrix(swapped, "swapped")
     rows = len(scores)
-    labels = _matrix(human, "human", missing=True, rows=rows)
+    labels = _judge_matrix(human, "human", missing=True, rows=rows)
     if other is not None and other.shape != scores.shape:
         raise refuse(f"swapped of shape {scores.shape}, as judge", shown(other.shape), "score both orders of every row")
-    log_odds = _log_odds(scores) if other is None else (_log_odds(scores) + _log_odds(other)) / 2
+    log_odds = (
+        _clipped_log_odds(scores) if other is None else (_clipped_log_odds(scores) + _clipped_log_odds(other)) / 2
+    )
     given = labels >= 0
     seen = np.asarray(given.any(axis=1))
     # what people say of a row is the mean of its labels
@@ -216,11 +218,11 @@ def judge_audit(
     # Judges are averaged in log-odds: a sure judge counts for more than an undecided one.
     slope, fitted = _recalibrated(log_odds, value, seen)
     rounds = _Rows(raw, fitted, value, seen, chance, target == "population", labels.shape[1] > 1)
-    names, parts = _parts(systems, rows)
+    names, parts = _numbered_systems(systems, rows)
     unit = (
         np.arange(rows)
         if questions is None
-        else np.unique(_column(questions, "questions", rows), return_inverse=True)[1]
+        else np.unique(_names_of_rows(questions, "questions", rows), return_inverse=True)[1]
     )
     figures, refused = _systems(rounds, names, parts, unit)
     if not figures:
@@ -229,7 +231,7 @@ def judge_audit(
         )
     bias = {}
     for column, values in check_mapping(by, name="by", example="by={'length': lengths}").items():
-        for level, members in _levels(_column(values, f"by[{column!r}]", rows)).items():
+        for level, members in _levels(_names_of_rows(values, f"by[{column!r}]", rows)).items():
             name = f"{column}={level}"
             if (count := int((seen & members).sum())) < FEWEST:
                 refused[name] = f"{count} labels, of {FEWEST} at least"
@@ -476,12 +478,12 @@ def _levels(values: Names) -> dict[str, NDArray[np.bool_]]:
     return {str(name): values == name for name in names}
 
 
-def _parts(systems: Any, rows: int) -> tuple[list[str], list[Integers]]:
+def _numbered_systems(systems: Any, rows: int) -> tuple[list[str], list[Integers]]:
     """Return the systems' names, and each row's system by number; of comparisons that of the first and of the second."""
     if systems is None:
         return ["all"], [np.zeros(rows, np.int64)]
     compared = isinstance(systems, tuple | list) and len(systems) == 2 and not isinstance(systems[0], str)
-    columns = [_column(one, "systems", rows) for one in (systems if compared else [systems])]
+    columns = [_names_of_rows(one, "systems", rows) for one in (systems if compared else [systems])]
     names, code = np.unique(np.concatenate(columns).astype(str), return_inverse=True)
     parts = np.split(np.asarray(code, np.int64), len(columns))
     if compared and (parts[0] == parts[1]).any():
@@ -493,7 +495,7 @@ def _parts(systems: Any, rows: int) -> tuple[list[str], list[Integers]]:
     return [str(name) for name in names], parts
 
 
-def _column(values: Any, name: str, rows: int) -> Names:
+def _names_of_rows(values: Any, name: str, rows: int) -> Names:
     found: Names = as_array(values, name=name)
     if found.shape != (rows,):
         raise refuse(f"{name} ({rows},), one for each row", shown(found.shape), "pass one value for each row")
@@ -502,7 +504,7 @@ def _column(values: Any, name: str, rows: int) -> Names:
     return found.astype(str) if found.dtype == object else found
 
 
-def _matrix(values: Any, name: str, *, missing: bool = False, rows: int | None = None) -> Floats:
+def _judge_matrix(values: Any, name: str, *, missing: bool = False, rows: int | None = None) -> Floats:
     """Return (N, J) float64 in [0, 1], or −1 where there is none."""
     found = as_tensor(values, name=name).detach().cpu().double().numpy()
     found = found[:, None] if found.ndim == 1 else found
@@ -519,7 +521,7 @@ def _matrix(values: Any, name: str, *, missing: bool = False, rows: int | None =
     return found
 
 
-def _log_odds(p: Floats) -> Floats:
+def _clipped_log_odds(p: Floats) -> Floats:
     held = np.clip(p, _CLIP, 1 - _CLIP)
     return np.asarray(np.log(held / (1 - held)))
 

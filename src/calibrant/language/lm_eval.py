@@ -72,7 +72,7 @@ def read_lm_eval(path: str | os.PathLike[str], *, filter: Text | None = None, mo
         if filter is not None and own != filter:
             seen.setdefault(own, place)
             continue
-        found.append(_response(line, place, features, index=index))
+        found.append(_response_of_line(line, place, features, index=index))
         if filter is None and len({*seen, own}) > 1:
             got = f"those of {own!r} and {next(iter(seen))!r}"
             remedy = Remedy("name one by filter", command="name one by --filter")
@@ -95,7 +95,7 @@ def _targets_are_indices(lines: Sequence[Mapping[str, Any]]) -> bool:
             continue
         texts = [text.strip() for text in _continuations(line["arguments"], "")]
         scored = [_likelihood(one) for one in line["filtered_resps"]]
-        name = (_plain(line["target"]) or "").strip()
+        name = (_target_text(line["target"]) or "").strip()
         if name in texts and name.isdecimal() and int(name) < len(texts) == len(scored) and None not in scored:
             # the option that the model preferred: with `acc` it tells which reading of the target is meant
             best = max(range(len(scored)), key=[float(one) for one in scored].__getitem__)
@@ -104,7 +104,7 @@ def _targets_are_indices(lines: Sequence[Mapping[str, Any]]) -> bool:
     return agreement[True] > agreement[False]
 
 
-def _response(line: Mapping[str, Any], place: str, features: Mapping[str, str], *, index: bool) -> Response:
+def _response_of_line(line: Mapping[str, Any], place: str, features: Mapping[str, str], *, index: bool) -> Response:
     texts = _continuations(line["arguments"], place)
     answers = need(line.get("filtered_resps", line.get("resps")), list, place, "filtered_resps")
     # multiple choice has one likelihood for each request, generation has texts
@@ -120,10 +120,12 @@ def _response(line: Mapping[str, Any], place: str, features: Mapping[str, str], 
         return Response(
             options=options,
             target=_target(line.get("target"), options, index=index),
-            right=_right(line, place),
+            right=_right_in_line(line, place),
             **facts,
         )
-    return Response(text=_text(answers, place), target=_plain(line.get("target")), right=_right(line, place), **facts)
+    return Response(
+        text=_text(answers, place), target=_target_text(line.get("target")), right=_right_in_line(line, place), **facts
+    )
 
 
 def _continuations(arguments: Any, place: str) -> list[str]:
@@ -146,7 +148,7 @@ def _likelihood(answer: Any) -> Any:
 
 def _target(target: Any, options: tuple[Option, ...], *, index: bool) -> str | None:
     """Return the text of the true option, given its text, or its index (first where ``index``); None if it is neither."""
-    name = _plain(target)
+    name = _target_text(target)
     texts = [one.text.strip() for one in options]
     if name is None or (name.strip() in texts and not index):
         return None if name is None else name.strip()
@@ -155,7 +157,7 @@ def _target(target: Any, options: tuple[Option, ...], *, index: bool) -> str | N
     return name.strip() if name.strip() in texts else None
 
 
-def _plain(target: Any) -> str | None:
+def _target_text(target: Any) -> str | None:
     return None if target is None or isinstance(target, list | dict) else str(target)
 
 
@@ -169,7 +171,7 @@ def _text(answers: Any, place: str) -> str:
     return first
 
 
-def _right(line: Mapping[str, Any], place: str) -> bool | None:
+def _right_in_line(line: Mapping[str, Any], place: str) -> bool | None:
     for name in _RIGHT:
         if (value := line.get(name)) is not None:
             if value not in (0, 1):

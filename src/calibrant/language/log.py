@@ -140,7 +140,7 @@ def read_labels(path: str | os.PathLike[str]) -> dict[str, str]:
         expected, got = "labels in .csv, .tsv, .jsonl or .json", place.suffix or "no suffix"
         raise refuse_file(shown_path(place), expected, got, "convert the file")
     found: dict[str, str] = {}
-    for where, row in _rows(place, suffix):
+    for where, row in _labels_of_file(place, suffix):
         if row.get("id") in (None, "") or row.get("label") in (None, ""):
             got = ", ".join(f"{name}={value}" for name, value in row.items())
             raise refuse_file(where, "the fields id and label", got, "name the columns id and label")
@@ -153,7 +153,7 @@ def read_labels(path: str | os.PathLike[str]) -> dict[str, str]:
     return found
 
 
-def _rows(place: Path, suffix: str) -> Any:
+def _labels_of_file(place: Path, suffix: str) -> Any:
     """Yield (place, row with id and label)."""
     name = shown_path(place)
     if suffix == ".jsonl":

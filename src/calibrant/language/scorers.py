@@ -76,7 +76,7 @@ def _uqlm_row(columns: Mapping[str, Sequence[Any]], row: int, place: str) -> Res
         try:
             samples = json.loads(samples)
         except ValueError:
-            samples = _listed(samples, f"{place}, row {row}")
+            samples = _texts_of_literal(samples, f"{place}, row {row}")
     numbers = {
         key: float(values[row]) for key, values in columns.items()
         if key not in _TEXTS and isinstance(values[row], int | float) and math.isfinite(values[row])
@@ -85,7 +85,7 @@ def _uqlm_row(columns: Mapping[str, Sequence[Any]], row: int, place: str) -> Res
     return Response(identity, str(columns["response"][row]), samples=tuple(map(str, samples or ())), scores=numbers)
 
 
-def _listed(text: str, place: str) -> list[str]:
+def _texts_of_literal(text: str, place: str) -> list[str]:
     """Return a list of texts as Python writes it, which is how a data frame saves one as CSV."""
     import ast
 
@@ -217,9 +217,9 @@ def sampled(log: Answers, *, labels: Any = None) -> Predictions:
         if not one.samples:
             remedy = "log several answers to each question"
             raise InputError(f"sampled answers to {one.id!r}", "none", remedy, place=log.source)
-        kinds = Counter(map(_plain, one.samples))
+        kinds = Counter(map(_normalized_answer, one.samples))
         n = len(one.samples)
-        agreement.append(kinds[_plain(one.text)] / n)
+        agreement.append(kinds[_normalized_answer(one.text)] / n)
         entropy.append(-math.fsum(k / n * math.log(k / n) for k in kinds.values()))
         counts.append(n)
     share, size = torch.tensor(agreement, dtype=torch.float64), torch.tensor(counts)
@@ -238,8 +238,8 @@ def _one_per_question(log: Log) -> Log:
         found.setdefault(one.id if one.question is None else one.question, []).append(one)
     rows = []
     for name, answers in found.items():
-        kinds = Counter(_plain(one.text) for one in answers)
-        kept = next(one for one in answers if _plain(one.text) == kinds.most_common(1)[0][0])
+        kinds = Counter(_normalized_answer(one.text) for one in answers)
+        kept = next(one for one in answers if _normalized_answer(one.text) == kinds.most_common(1)[0][0])
         texts = tuple(one.text for one in answers)
         rows.append(
             Response(name, kept.text, target=kept.target, right=kept.right, features=kept.features, samples=texts)
@@ -247,5 +247,5 @@ def _one_per_question(log: Log) -> Log:
     return Log(tuple(rows), log.source)
 
 
-def _plain(text: str) -> str:
+def _normalized_answer(text: str) -> str:
     return " ".join(text.split()).strip(" .,;:!?\"'*`").casefold()

@@ -51,12 +51,12 @@ def token_classes(vocabulary: Sequence[str], tokens: Any) -> NDArray[np.str_]:
         got = f"{int(ids.min())} … {int(ids.max())}"
         remedy = "use the tokenizer of the model that gave them"
         raise refuse(f"ids below the vocabulary's {len(vocabulary):,} tokens", got, remedy)
-    kinds = np.array([_class_of(text) for text in vocabulary])
+    kinds = np.array([_token_class(text) for text in vocabulary])
     found: NDArray[np.str_] = kinds[ids.cpu().numpy().astype(np.int64)]
     return found
 
 
-def _class_of(text: str) -> str:
+def _token_class(text: str) -> str:
     bare = _SPACES.sub("", text)
     if not bare.strip() or not bare.strip("Ċċĉ"):
         return "space"

@@ -50,15 +50,15 @@ def probability_sums(logits: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
     if in_blocks(logits):
         pair: tuple[Tensor, Tensor] = _SumsInBlocks.apply(logits, kept)
         return pair
-    return logits, _plain(logits, kept)
+    return logits, _summed_softmax(logits, kept)
 
 
-def _plain(logits: Tensor, kept: Tensor) -> Tensor:
+def _summed_softmax(logits: Tensor, kept: Tensor) -> Tensor:
     return (torch.softmax(promoted(logits), dim=1) * kept[:, None]).sum(dim=0)
 
 
 class _SumsInBlocks(torch.autograd.Function):
-    """``_plain`` in blocks of rows: nothing of size N × K is saved for the backward pass, and the gradient is written once."""
+    """``_summed_softmax`` in blocks of rows: nothing of size N × K is saved for the backward pass, and the gradient is written once."""
 
     @staticmethod
     def forward(logits: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,7 +81,7 @@ class _SumsInBlocks(torch.autograd.Function):
         if grad is None:
             return through, None
         if torch.is_grad_enabled():  # create_graph=True: repeat the forward pass with differentiable operations
-            own = torch.autograd.grad(_plain(logits, kept), logits, grad, create_graph=True)[0]
+            own = torch.autograd.grad(_summed_softmax(logits, kept), logits, grad, create_graph=True)[0]
             return own if through is None else through + own, None
 
         def write(rows: slice, out: Tensor) -> None:

@@ -73,7 +73,7 @@ class MulticalibrationError(Metric):
         order = np.argsort(p, kind="stable")
         p, y, once, square = (part[order] for part in (p, y, once, square))
         noise = square * p * (1 - p)
-        codes = [_codes(column, self.values)[order] for column in self._chosen(data)]
+        codes = [_part_of_rows(column, self.values)[order] for column in self._chosen(data)]
         scale, worst, seen = math.sqrt(float(noise.sum())) / float(once.sum()), 0.0, 0
         for code in _partitions(codes, self.depth, len(p)):
             if seen >= self.most:
@@ -97,7 +97,7 @@ class MulticalibrationError(Metric):
         return [own[name] for name in names]
 
 
-def _codes(column: Column, values: int) -> Codes:
+def _part_of_rows(column: Column, values: int) -> Codes:
     """Return the part (N,) of each row: one for all rare names, numbers between quantiles, one for NaN."""
     if isinstance(column, Tensor):
         numbers = column.cpu().double().numpy()

@@ -169,7 +169,7 @@ class Abstention(nn.Module):
             level = level[chosen]
         elif self.by == "group":
             places = {part.name: at for at, part in enumerate(self.parts)}
-            names = _names(features, rows=len(predictions))
+            names = _names_of_features(features, rows=len(predictions))
             level = torch.tensor([level[places[one]] if one in places else math.inf for one in names])
         return torch.where(confidence_of(predictions).cpu() >= level, chosen, ABSTAIN)
 
@@ -243,7 +243,7 @@ def abstain(
     if (features is not None) != (by == "group"):
         raise refuse('features together with by="group"', "one of them", "pass both or neither")
     p, wrong = confidence_of(predictions).cpu().numpy(), ~predictions.correct.cpu().numpy()
-    parts = _parts(predictions, by, features)
+    parts = _parts_of_rule(predictions, by, features)
     # Bonferroni over classes or groups
     delta = (1 - confidence) / len(parts)
     chosen = _by_error if coverage is None else _by_coverage
@@ -251,7 +251,7 @@ def abstain(
     return Abstention(tuple(found), by=by, error=error, confidence=confidence)
 
 
-def _parts(data: Data, by: By | None, features: Any) -> list[tuple[str, NDArray[np.int64]]]:
+def _parts_of_rule(data: Data, by: By | None, features: Any) -> list[tuple[str, NDArray[np.int64]]]:
     """Return the name and row numbers of each part: all rows, each predicted class, or each group."""
     if by is None:
         return [("all", np.arange(len(data)))]
@@ -260,11 +260,11 @@ def _parts(data: Data, by: By | None, features: Any) -> list[tuple[str, NDArray[
             raise refuse("the probabilities of all classes", "pairs", 'leave by="class" out')
         chosen = data.predicted.cpu().numpy()
         return [(str(k), np.nonzero(chosen == k)[0]) for k in range(data.classes)]
-    names = np.asarray(_names(features, rows=len(data)))
+    names = np.asarray(_names_of_features(features, rows=len(data)))
     return [(str(one), np.nonzero(names == one)[0]) for one in np.unique(names)]
 
 
-def _names(features: Any, *, rows: int) -> list[str]:
+def _names_of_features(features: Any, *, rows: int) -> list[str]:
     values = as_array(features, name="features")
     if values.shape != (rows,):
         got = f"shape {values.shape}" if values.ndim else shown(features)
@@ -277,7 +277,7 @@ def _by_error(name: str, p: Floats, wrong: NDArray[np.bool_], error: float, delt
     # every value is put in once more, so that each is counted; lost − 1 are its errors
     _, lost = np.unique(np.concatenate([p[wrong], values]), return_counts=True)
     path, answered, errors = values[::-1], np.cumsum(counts[::-1]), np.cumsum((lost - 1)[::-1])
-    tested = answered >= min(_start(len(p), error=error, delta=delta), len(p))
+    tested = answered >= min(_fewest_rows(len(p), error=error, delta=delta), len(p))
     path, answered, errors = path[tested], answered[tested], errors[tested]
     stopped = _binomial_p(errors, answered, error) > delta
     passed = int(np.argmax(stopped)) if bool(stopped.any()) else len(path)
@@ -287,7 +287,7 @@ def _by_error(name: str, p: Floats, wrong: NDArray[np.bool_], error: float, delt
     return _accepted(name, p, wrong, 0.0 if everything else float(path[passed - 1]), high=error)
 
 
-def _start(rows: int, *, error: float, delta: float) -> int:
+def _fewest_rows(rows: int, *, error: float, delta: float) -> int:
     """Return m₀: a tenth of the rows, at least as many as qualify without errors, at most as many as qualify with ``_FIRST``."""
     from scipy.special import gammaincinv
 

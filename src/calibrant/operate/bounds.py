@@ -226,7 +226,7 @@ def alternating_low(moments: Moments, confidences: Floats, *, alpha: float) -> F
     # a bin with few errors by chance must not get a smaller variance than its confidences imply
     spread = np.where(counts, np.sqrt(np.maximum(moments.squares - total**2 / rows, expected)) / rows, 0.0)
     z = np.where(counts, np.abs(total) / rows / np.where(counts, spread, 1.0), 0.0)
-    factor, costs = _table()
+    factor, costs = _bound_by_slope()
     seen = (spread * (z - factor * np.exp(-(z**2) / (2 * WIDTH**2)))).sum(axis=-1)
     quantile, variance = float(-ndtri(alpha)), (spread**2).sum(axis=-1)
     best = np.full(np.shape(seen), math.inf)
@@ -240,7 +240,7 @@ def alternating_low(moments: Moments, confidences: Floats, *, alpha: float) -> F
 
 
 @cache
-def _table() -> tuple[float, Floats]:
+def _bound_by_slope() -> tuple[float, Floats]:
     """Return κ, and max_α [m(α) − α + t v(α)] at ``_SLOPES``."""
     gaps, z = np.linspace(0, 8, 161), np.linspace(-9, 17, 2601)
     density = np.exp(-((z - gaps[:, None]) ** 2) / 2) * (z[1] - z[0]) / math.sqrt(2 * math.pi)

@@ -196,7 +196,7 @@ class GateSums:
             return cls(Moments.of(rows.cpu().numpy()), ends=(float(own.min()), float(own.max())))
         need_rows(data, what=_METRICS[metric])
         if metric != "ece":
-            return cls(Moments.of(_rows(metric, data)))
+            return cls(Moments.of(_rows_of_mean(metric, data)))
         p = data.confidence.cpu()
         index = np.asarray(_BINS.assign(p).numpy())
         x = np.asarray((p - data.correct.cpu().double()).numpy())
@@ -260,14 +260,14 @@ def check(
     wanted = (tuple(dict.fromkeys(name for kind, name, _ in requested if kind != "no_worse")), columns, costs)
     # one path: sums of chunks are added, and in memory the rows are a single chunk
     if isinstance(predictions, RowSource):
-        sums = predictions.fold(_of_stream, _joined, *wanted)
+        sums = predictions.fold(_of_stream, _sums_of_groups, *wanted)
     else:
         sums = _chunk_sums(predictions, *wanted)
     lines = []
     for kind, name, limit in requested:
         note = ""
         if kind == "no_worse":
-            found, note = _change(name, predictions, baseline, alpha=alpha)
+            found, note = _change_and_remark(name, predictions, baseline, alpha=alpha)
         elif name.startswith(WORST):
             groups = [key for key in sums if key[2] == name]
             groups.sort(key=lambda key: (list(columns).index(key[0]), key[1]))
@@ -322,7 +322,7 @@ def _chunk_sums(data: Any, names: Sequence[str], columns: Mapping[str, Any], cos
     """Return (column, value, limit) → the sums of its rows; all rows have the column ""."""
     sums = {("", "", name): GateSums.of(name, data, costs) for name in names if not name.startswith(WORST)}
     worst = [name for name in names if name.startswith(WORST)]
-    for column, value, part in _parts(data, columns):
+    for column, value, part in _rows_by_value(data, columns):
         sums |= {(column, value, name): GateSums.of(name.removeprefix(WORST), part) for name in worst}
     return sums
 
@@ -340,12 +340,12 @@ def _of_stream(data: Data, names: Sequence[str], columns: Sequence[str], costs: 
     return _chunk_sums(data, names, {name: held[name] for name in columns}, costs)
 
 
-def _joined(one: dict[Any, GateSums], other: dict[Any, GateSums]) -> dict[Any, GateSums]:
+def _sums_of_groups(one: dict[Any, GateSums], other: dict[Any, GateSums]) -> dict[Any, GateSums]:
     """Return the sums of two chunks, of groups in either."""
     return one | {key: one[key] + sums if key in one else sums for key, sums in other.items()}
 
 
-def _change(metric: str, data: Any, baseline: Any, *, alpha: float) -> tuple[Bounded, str]:
+def _change_and_remark(metric: str, data: Any, baseline: Any, *, alpha: float) -> tuple[Bounded, str]:
     """Return how much worse the metric is than the baseline's, with a remark on how they are compared."""
     paired = same_rows(data, baseline)
     found = change(metric, data, baseline, paired=paired, alpha=alpha)
@@ -406,7 +406,7 @@ def _worst(metric: str, parts: dict[str, GateSums], *, alpha: float) -> tuple[Bo
     return Bounded(wide[worst].value, low, high, each[last].centre, each[last].n), note
 
 
-def _parts(data: Data, features: Mapping[str, Any]) -> Iterator[tuple[str, Any, Data]]:
+def _rows_by_value(data: Data, features: Mapping[str, Any]) -> Iterator[tuple[str, Any, Data]]:
     """Yield column, value and the data of its rows, for every value of every column."""
     for column, values in features.items():
         name = str(column)
@@ -502,7 +502,7 @@ def change(metric: str, data: Data, baseline: Data, *, paired: bool, alpha: floa
         new, old = (bounded(metric, GateSums.of(metric, rows), alpha=alpha / 2) for rows in (data, baseline))
         ends = sorted((sign * (new.low - old.high), sign * (new.high - old.low)))
         return Bounded(sign * (new.value - old.value), ends[0], ends[1], sign * (new.centre - old.centre), n)
-    new_rows, old_rows = _rows(metric, data), _rows(metric, baseline)
+    new_rows, old_rows = _rows_of_mean(metric, data), _rows_of_mean(metric, baseline)
     if metric == "nll":
         change_of = float(new_rows.mean() - old_rows.mean())
         if scarce := scarce_errors(data, baseline):
@@ -549,7 +549,7 @@ def _change_of_means(new: Floats, old: Floats, *, alpha: float) -> Bounded:
     return Bounded(mean, mean - half, mean + half, mean, min(len(new), len(old)))
 
 
-def _rows(metric: str, data: Data) -> Floats:
+def _rows_of_mean(metric: str, data: Data) -> Floats:
     """Return the rows (N,) whose mean is ``metric``."""
     # not NLL().rows, which would warn about an infinite log-loss before the error below
     rows: Tensor = need_predictions(data, metric=NLL()).nll if metric == "nll" else _METRICS[metric].rows(data)  # type: ignore[attr-defined]

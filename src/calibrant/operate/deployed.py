@@ -87,7 +87,7 @@ class Deployed(nn.Module):
             inner = Path(folder) / "calibrator.safetensors"
             self.calibrator.save(inner)
             content = np.frombuffer(inner.read_bytes(), dtype=np.uint8)
-        metadata = {"format": FORMAT, "rule": json.dumps(_plain(self.rule), sort_keys=True, allow_nan=False)}
+        metadata = {"format": FORMAT, "rule": json.dumps(_rule_as_data(self.rule), sort_keys=True, allow_nan=False)}
         write_sealed(path, {"calibrator": content}, metadata=metadata, what="a calibrator and rule")
 
     @classmethod
@@ -126,7 +126,7 @@ def _classes_of(rule: Rule) -> int | None:
     return len(rule.parts) if rule.by == "class" else None
 
 
-def _plain(rule: Rule) -> dict[str, Any]:
+def _rule_as_data(rule: Rule) -> dict[str, Any]:
     if isinstance(rule, CostRule):
         return {"type": "CostRule", "costs": rule.costs, "reject": rule.reject}
     found = rule.plain()

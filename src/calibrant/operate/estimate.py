@@ -272,11 +272,11 @@ def estimate(
     """
     if calibrator is not None:
         check_kind(calibrator, Calibrator, name="calibrator", remedy="load it with calibrant.load, or fit one")
-    window = _calibrated(predictions, calibrator, name="predictions")
+    window = _calibrated_window(predictions, calibrator, name="predictions")
     known = same = None
     if reference is not None:
         known = _held_out(reference, calibrator)
-        same = _calibrated(reference, calibrator, name="the reference")
+        same = _calibrated_window(reference, calibrator, name="the reference")
         if known.classes != window.classes or len(known) < 50:
             got = f"{len(known)} of {known.classes}"
             raise refuse(f"at least 50 reference rows of {window.classes} classes", got, "pass rows of the same model")
@@ -364,7 +364,7 @@ def _changed(found: Estimate, window: Predictions, most: float) -> Changed:
     )
 
 
-def _calibrated(data: Predictions, calibrator: Calibrator | None, *, name: str) -> Predictions:
+def _calibrated_window(data: Predictions, calibrator: Calibrator | None, *, name: str) -> Predictions:
     need_classes(data, name=name)
     need_window(data, name=name)
     # labels are not used here, so rows of the fit are allowed

@@ -54,7 +54,7 @@ def groups_in(reference: Data, by: Sequence[str]) -> tuple[Group, ...]:
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise refuse("names of columns in by", shown(wrong[0]), "pass for example by=['region']")
     for name in dict.fromkeys(names):
-        values = np.unique(_values(reference, name))
+        values = np.unique(_values_as_text(reference, name))
         found += [(name, str(value)) for value in values]
         if len(found) > MOST:
             raise refuse(
@@ -65,14 +65,14 @@ def groups_in(reference: Data, by: Sequence[str]) -> tuple[Group, ...]:
 
 def group_codes(data: Data, column: str, values: Sequence[str]) -> NDArray[np.int64]:
     """Return the index in ``values`` of each row's group (N,), or −1 for a group that is not among them."""
-    own = _values(data, column)
+    own = _values_as_text(data, column)
     order = np.argsort(values)
     ranked = np.asarray(values)[order]
     at = np.minimum(np.searchsorted(ranked, own), len(ranked) - 1)
     return np.asarray(np.where(ranked[at] == own, order[at], -1))
 
 
-def _values(data: Data, column: str) -> NDArray[np.str_]:
+def _values_as_text(data: Data, column: str) -> NDArray[np.str_]:
     """Return the values (N,) of a column as text, where 1 and 1.0 are the same group."""
     features = data.features or {}
     if column not in features:
@@ -270,7 +270,7 @@ def since_change(
     rest = math.log(max(1e-300, 1 - weights.sum()))  # no change yet: likelihood ratio 1
     weighted = ratios + np.log(weights)[:, None]
     logs = np.logaddexp(np.logaddexp.reduce(weighted, axis=0), rest)
-    shares = np.log(_shares(names, groups=len(groups)))
+    shares = np.log(_prior_weights(names, groups=len(groups)))
     best = int(np.unravel_index(np.argmax(weighted + shares), weighted.shape)[0])
     # maximum likelihood after the change, less the posterior mean before it
     likeliest = _GRID[(after[best] @ _TO_GRID.T).argmax(axis=-1)] - np.exp(unchanged) @ _GRID
@@ -318,7 +318,7 @@ def _loss_ratio(tail: Floats, limit: float) -> Floats:
     return np.asarray(np.logaddexp.reduce(logs, axis=0) - math.log(len(_BETS)))
 
 
-def _shares(names: list[str], *, groups: int) -> Floats:
+def _prior_weights(names: list[str], *, groups: int) -> Floats:
     """Return the prior weight (F + 1,) of each of ``names``."""
     single = len(names) - 3 - groups
     scale = (1 - _BY_GROUP if groups else 1.0) / (1.0 if single else 1 - _WEIGHTS["classes"])

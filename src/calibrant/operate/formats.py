@@ -34,7 +34,7 @@ def to_markdown(found: Found, *, title: Text = "Calibration gate") -> str:
         '### Calibration gate: ✅ pass'
     """
     lines = [
-        f"### {_cell(title)}: {_MARKS[found.verdict]} {found.verdict}",
+        f"### {_markdown_cell(title)}: {_MARKS[found.verdict]} {found.verdict}",
         "",
         "| limit | verdict | value | between | rows | note |",
         "| --- | --- | ---: | --- | ---: | --- |",
@@ -44,7 +44,7 @@ def to_markdown(found: Found, *, title: Text = "Calibration gate") -> str:
             line.name, f"{_MARKS[line.verdict]} {line.verdict}", f"{line.value:.4f}", f"{line.low:.4f} and {line.high:.4f}",
             f"{line.n:,}", "; ".join(filter(None, (line.more, line.note))),
         ]  # fmt: skip
-        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+        lines.append("| " + " | ".join(map(_markdown_cell, cells)) + " |")
     lines += ["", f"Each bound is wrong with probability at most {100 * found.alpha:.3g} %."]
     return "\n".join(lines) + "\n"
 
@@ -92,7 +92,7 @@ def annotations(found: Found) -> Iterator[str]:
             yield f"::{kind} title={title.replace(':', '%3A').replace(',', '%2C')}::{_escape(str(line))}"
 
 
-def _cell(text: str) -> str:
+def _markdown_cell(text: str) -> str:
     safe = text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")  # names are text, not HTML
     return " ".join(safe.split())
 
@@ -121,7 +121,7 @@ def to_prometheus(monitor: Watching, *, model: Text = "model") -> str:
         >>> text.splitlines()[2]
         'calibrant_alarm{model="model"} 0'
     """
-    status, name = monitor.status, _label(model)
+    status, name = monitor.status, _prometheus_label(model)
     lines = []
     for metric, kind, meaning, value in (
         ("alarm", "gauge", "1 from the first alarm on", int(monitor.alarm)),
@@ -137,11 +137,13 @@ def to_prometheus(monitor: Watching, *, model: Text = "model") -> str:
         lines += [f"# HELP {full} 1 where a group has evidence of its own of a change", f"# TYPE {full} gauge"]
     for column, group in monitor.groups:
         changed = any(f"{column} = {group} ({sense})" in status.groups for sense in ("overconfident", "underconfident"))
-        lines.append(f'{full}{{model="{name}",column="{_label(column)}",value="{_label(group)}"}} {int(changed)}')
+        lines.append(
+            f'{full}{{model="{name}",column="{_prometheus_label(column)}",value="{_prometheus_label(group)}"}} {int(changed)}'
+        )
     return "\n".join(lines) + "\n"
 
 
-def _label(text: str) -> str:
+def _prometheus_label(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

@@ -79,7 +79,7 @@ class Monitor:
         table = None if costs is None else check_costs(costs)
         if table is None:
             # one row may not decide: losses are capped where 1 in 100 of the reference lies; .1 where it has hardly any
-            cap = max(float(np.quantile(_finite(_losses(reference)), 0.99)), 0.1)
+            cap = max(float(np.quantile(_finite(_log_losses(reference)), 0.99)), 0.1)
         else:
             cap = max(
                 max(map(max, table)) - min(map(min, table)), 1e-300
@@ -374,14 +374,14 @@ def _sense(found: Evidence | None, group: str) -> str:
 def _capped(data: Data, costs: Any, cap: float) -> Floats:
     """Return z (N,) in [0, 1]: the capped log-loss, or the realised less the foreseen cost, moved to ½ where they are equal."""
     if costs is None:
-        return np.minimum(_losses(data), cap) / cap
+        return np.minimum(_log_losses(data), cap) / cap
     rows = need_classes(data, name="predictions of monitored costs")
     _, own, foreseen = decided_costs(rows, costs)
     gap = own.gather(1, rows.need_labels()[:, None])[:, 0] - foreseen
     return np.asarray((gap / cap + 1).clamp(0.0, 2.0).div(2).cpu().numpy())
 
 
-def _losses(data: Data) -> Floats:
+def _log_losses(data: Data) -> Floats:
     """Return the log-loss (N,) of the labels, or for pairs that of the binary event "correct"."""
     if isinstance(data, Predictions):
         return np.asarray(data.nll.cpu().double().numpy())

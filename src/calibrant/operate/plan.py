@@ -115,7 +115,7 @@ def plan(
     """
     if true_ece == ece:
         raise refuse("a true ECE other than the limit", f"{ece:g} for both", "no number of rows decides between equals")
-    p, mass = _confidences(predictions, accuracy)
+    p, mass = _assumed_confidences(predictions, accuracy)
     truth = _shifted(p, mass, true_ece)
     rng = np.random.default_rng(seed)
     curve: list[PlanPoint] = []
@@ -168,7 +168,9 @@ def simulated(
     return Moments(count @ in_bin, (count * p - right) @ in_bin, squares @ in_bin), (count * p) @ in_bin
 
 
-def _confidences(predictions: Predictions | BinaryPairs | None, accuracy: float | None) -> tuple[Floats, Floats]:
+def _assumed_confidences(
+    predictions: Predictions | BinaryPairs | None, accuracy: float | None
+) -> tuple[Floats, Floats]:
     if (predictions is None) == (accuracy is None):
         got = "neither" if predictions is None else "both"
         raise refuse(

@@ -79,7 +79,7 @@ def appended(blocks: tuple[Block, ...], new: Block) -> tuple[Block, ...]:
     """
     if blocks and blocks[-1].rows + new.rows <= _OPEN:
         return (*blocks[:-1], blocks[-1] + new)
-    return _joined((*blocks, _weighted(blocks, new)))
+    return _merged_blocks((*blocks, _with_prior(blocks, new)))
 
 
 def in_order(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
@@ -89,11 +89,11 @@ def in_order(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     """
     found: tuple[Block, ...] = ()
     for block in blocks:
-        found = (*found, _weighted(found, block))
-    return _joined(found)
+        found = (*found, _with_prior(found, block))
+    return _merged_blocks(found)
 
 
-def _weighted(blocks: tuple[Block, ...], new: Block) -> Block:
+def _with_prior(blocks: tuple[Block, ...], new: Block) -> Block:
     """Return ``new`` with the prior probability that a change began with it, after ``blocks``."""
     if not blocks:
         return replace(new, weight=_AT_ONCE)
@@ -104,7 +104,7 @@ def _weighted(blocks: tuple[Block, ...], new: Block) -> Block:
     return replace(new, weight=(1 - spent) * (1 - later[1] / later[0]))
 
 
-def _joined(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+def _merged_blocks(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     """Return at most ``_MOST`` blocks: in the older half neighbours are merged, so that no change can begin between them."""
     while len(blocks) > _MOST:
         # the older half in pairs: near the present each block keeps its own possible change
@@ -238,7 +238,7 @@ def marks(data: Data, ids: Iterable[Any] | None) -> tuple[NDArray[np.int64], NDA
             content.update(np.ascontiguousarray(values.detach().cpu().float().numpy()).tobytes())
     names = np.empty(0, dtype=np.int64)
     if ids is not None:
-        listed = [str(one).encode(errors="surrogatepass") for one in _listed(ids)]
+        listed = [str(one).encode(errors="surrogatepass") for one in _ids_as_list(ids)]
         if len(listed) != len(data) or len(set(listed)) != len(listed):
             raise refuse(
                 f"{len(data)} different ids", f"{len(listed)}, {len(set(listed))} of them different", "pass one per row"
@@ -248,7 +248,7 @@ def marks(data: Data, ids: Iterable[Any] | None) -> tuple[NDArray[np.int64], NDA
     return np.array([_hash(content)], dtype=np.int64), names
 
 
-def _listed(ids: Any) -> list[Any]:
+def _ids_as_list(ids: Any) -> list[Any]:
     if isinstance(ids, torch.Tensor | np.ndarray):
         array = as_array(ids, name="ids")
         if array.ndim != 1:

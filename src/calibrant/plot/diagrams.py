@@ -243,7 +243,7 @@ def isotonic_diagram(data: PlainRows, *, draws: Count = 200, level: Level = 0.95
     kept = table.count > 0
     cells = (table.count[kept].numpy().astype(np.float64), table.sum_p[kept].numpy())
     brier = float(np.mean((p - y) ** 2))
-    return isotonic_of_cells(*_distinct(p, y), brier, band=cells, draws=draws, level=level, seed=seed)
+    return isotonic_of_cells(*_distinct_scores(p, y), brier, band=cells, draws=draws, level=level, seed=seed)
 
 
 def isotonic_of_cells(
@@ -288,7 +288,7 @@ def isotonic_of_cells(
     )
 
 
-def _distinct(p: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
+def _distinct_scores(p: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
     """Return the distinct values of p in increasing order, with the number of rows and of events at each."""
     places, code, count = np.unique(p, return_inverse=True, return_counts=True)
     hits: Floats = np.bincount(code, weights=y, minlength=len(places)).astype(np.float64)

@@ -124,10 +124,10 @@ class CalibrationDisplay(metaclass=PublicCalls):
             'frequency of class 1'
         """
         probs = as_array(y_prob, name="y_prob")
-        data, event = _data_of(_labels_of(y_true, probs), probs, classes, pos_label)
+        data, event = _data_of(_sortable_labels(y_true, probs), probs, classes, pos_label)
         n_bins, strategy = look.get("n_bins"), look.get("strategy")
         kind: Kind | None = None if n_bins is None and strategy is None else "bins"
-        made = cls(data, name=look.get("name"), event=event, kind=kind, bins=_bins_of(n_bins, strategy))
+        made = cls(data, name=look.get("name"), event=event, kind=kind, bins=_bins_by_strategy(n_bins, strategy))
         return made.plot(look.get("ax"))
 
     @classmethod
@@ -155,7 +155,7 @@ class CalibrationDisplay(metaclass=PublicCalls):
                 "calibrate its decision function with CalibratedClassifier first",
             )
         classes = np.asarray(estimator.classes_)
-        probs = as_array(_probabilities(estimator, X), name="predict_proba(X)")
+        probs = as_array(_predicted_probabilities(estimator, X), name="predict_proba(X)")
         look["name"] = look.get("name") or type(estimator).__name__
         if len(classes) == 2:
             positive = classes[1] if pos_label is None else _one_label(pos_label)
@@ -166,7 +166,7 @@ class CalibrationDisplay(metaclass=PublicCalls):
         return cls.from_predictions(y, probs, classes=classes, **look)
 
 
-def _bins_of(n_bins: int | Binning | None, strategy: str | None) -> int | Binning:
+def _bins_by_strategy(n_bins: int | Binning | None, strategy: str | None) -> int | Binning:
     if strategy is None:
         return BINS if n_bins is None else n_bins
     if isinstance(n_bins, Binning):
@@ -175,7 +175,7 @@ def _bins_of(n_bins: int | Binning | None, strategy: str | None) -> int | Binnin
     return EqualWidth(bins) if uniform else bins
 
 
-def _probabilities(estimator: Any, X: Any) -> Any:
+def _predicted_probabilities(estimator: Any, X: Any) -> Any:
     try:
         return estimator.predict_proba(X)
     except CalibrantError:
@@ -187,7 +187,7 @@ def _probabilities(estimator: Any, X: Any) -> Any:
         ) from error
 
 
-def _labels_of(y_true: Any, probs: Any) -> Any:
+def _sortable_labels(y_true: Any, probs: Any) -> Any:
     """Return sortable labels (n,), one per row of ``probs``."""
     labels = as_array(y_true, name="y_true")
     if labels.ndim == 2 and labels.shape[1] == 1:

@@ -175,7 +175,7 @@ def compare(models: Mapping[str, Data], ax: AnyAxes | None = None, *, bins: Coun
         Picture(before, after)
     """
     binning = EqualMass(bins)
-    numbers = {name: diagram_of(data, binning=binning) for name, data in _named(models).items()}
+    numbers = {name: diagram_of(data, binning=binning) for name, data in _drawable_models(models).items()}
     chosen = axes_of(ax)
     return Picture(draw_diagrams(list(numbers.items()), chosen), chosen, numbers)
 
@@ -198,7 +198,7 @@ def risk_coverage(models: Data | Mapping[str, Data], ax: AnyAxes | None = None) 
         Curve(coverage=[0.5, 1.0], risk=[0.0, 0.5])
     """
     named = models if isinstance(models, Mapping) else {"": models}
-    curves = {name: risk_curve(data) for name, data in _named(named).items()}
+    curves = {name: risk_curve(data) for name, data in _drawable_models(named).items()}
     chosen = axes_of(ax, height=3.2)
     numbers: Curve | dict[str, Curve] = curves if isinstance(models, Mapping) else curves[""]
     return Picture(draw_risk(list(curves.items()), chosen), chosen, numbers)
@@ -417,11 +417,11 @@ def path_of(predictions: PlainClassRows, *, temperatures: Sequence[Positive] | N
     chosen = sorted(_TEMPERATURES if temperatures is None else temperatures)
     fitted = TemperatureScaling().fit(predictions.logits, predictions.need_labels())
     best = float(fitted.temperature)
-    points = [_loss(predictions, t) for t in (*chosen, best, 1.0)]
+    points = [_log_loss_at(predictions, t) for t in (*chosen, best, 1.0)]
     return TemperaturePath(chosen, points[:-2], best, points[-2], points[-1])
 
 
-def _loss(predictions: Predictions, temperature: float) -> float:
+def _log_loss_at(predictions: Predictions, temperature: float) -> float:
     labels, total = predictions.need_labels(), 0.0
     for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
         scaled = predictions.logits[rows].double() / temperature
@@ -453,7 +453,7 @@ def draw_path(path: TemperaturePath, ax: "Axes", *, palette: Palette = LIGHT) ->
     return finish(ax, palette, x="temperature T", y="log-loss (nats)")
 
 
-def _named(models: Mapping[str, Data]) -> Mapping[str, Data]:
+def _drawable_models(models: Mapping[str, Data]) -> Mapping[str, Data]:
     if not isinstance(models, Mapping):
         raise InputError("names and predictions", f"{type(models).__name__}", 'pass {"before": a, "after": b}')
     if not models:

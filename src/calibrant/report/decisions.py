@@ -75,7 +75,7 @@ def answers_of(name: str, data: Predictions, *, error: float) -> tuple[Claims, T
         (f"at most {100 * error:g} % of answers wrong", abstain(data, error=error)),
         (f"answer {100 * COVERAGE:g} %", abstain(data, coverage=COVERAGE)),
     ]
-    rows = [_answers(label, rule) for label, rule in promises]
+    rows = [_abstention_answers(label, rule) for label, rule in promises]
     note = (
         "Thresholds found on these rows, for new rows of the same kind; with 95 % confidence the error among the answers is "
         "below the last column."
@@ -95,7 +95,7 @@ def answers_of(name: str, data: Predictions, *, error: float) -> tuple[Claims, T
     )
 
 
-def _answers(label: str, rule: Abstention) -> list[str]:
+def _abstention_answers(label: str, rule: Abstention) -> list[str]:
     (part,) = rule.parts
     if not part.answered:
         return [label, "none qualifies", "0 %", "", ""]

@@ -387,9 +387,9 @@ class EventSection:
             found.append(
                 {
                     "rows": state.ece.n, "events": state.rate * state.ece.n, "mean": state.mean, "rate": state.rate,
-                    "gap": _ends(state.gap, state.enough),
-                    "slope": None if line is None else _ends(line[0], state.enough),
-                    "intercept": None if line is None else _ends(line[1], state.enough),
+                    "gap": _value_and_ends(state.gap, state.enough),
+                    "slope": None if line is None else _value_and_ends(line[0], state.enough),
+                    "intercept": None if line is None else _value_and_ends(line[1], state.enough),
                     "ece": state.ece.plain(), "brier": state.brier, "auroc": state.auroc,
                     "rates": [vars(state.rate_at(t)) for t in THRESHOLDS],
                 }
@@ -397,7 +397,7 @@ class EventSection:
         return found
 
 
-def _ends(found: Interval, shown: bool) -> dict[str, float | None]:
+def _value_and_ends(found: Interval, shown: bool) -> dict[str, float | None]:
     return {"value": found.estimate, "low": found.low if shown else None, "high": found.high if shown else None}
 
 

@@ -151,7 +151,10 @@ class LabelReport:
             "or their groups, for the units: labels of one row are not independent. The mean ECE over labels has no interval; "
             f"perfectly calibrated models would have {self.panels[when[-1]][-1].null_mean or 0:.4f} with these probabilities."
         )
-        return [Table("Figures", header, rows, note), *(_labels(name, found) for name, found in self.labels.items())]
+        return [
+            Table("Figures", header, rows, note),
+            *(_table_of_labels(name, found) for name, found in self.labels.items()),
+        ]
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -207,7 +210,7 @@ def write_label_report(report: LabelReport, path: str, *, title: str, format: st
         file.write(text.encode())
 
 
-def _labels(name: str, found: LabelTable) -> Table:
+def _table_of_labels(name: str, found: LabelTable) -> Table:
     rows = [
         (
             row.label, f"{row.n:,}", f"{row.positives:,}", f"{row.confidence:.4f}", f"{row.rate:.4f}", f"{row.gap:+.4f}",

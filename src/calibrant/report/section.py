@@ -311,8 +311,8 @@ def section_of(
     """
     first, last = states[0], states[-1]
     after = last.rows if len(states) > 1 else []
-    classes = _parts([state.classes for state in states], class_name)
-    groups = _parts([state.groups for state in states], str)
+    classes = _worst_parts_first([state.classes for state in states], class_name)
+    groups = _worst_parts_first([state.groups for state in states], str)
     # small diagrams show the state that would be used: after calibration, if there is one
     in_class, in_group = partial(_diagram, last.classes), last.group_diagram or partial(_diagram, last.groups)
     events = tuple(
@@ -350,7 +350,7 @@ def section_of(
     )
 
 
-def _parts(states: Sequence[Mapping[int, Binned]], name: Callable[[int], str]) -> list[Part]:
+def _worst_parts_first(states: Sequence[Mapping[int, Binned]], name: Callable[[int], str]) -> list[Part]:
     """Return every class or group, the largest error (after calibration, else before) first."""
     before, after = states[0], states[1] if len(states) > 1 else {}
     parts = []
@@ -523,7 +523,7 @@ def diagnose_streamed(
     named = zip(states, (None, subject.calibrated_with), strict=False)
     return section_of(
         subject,
-        [_figures(state, partial(_row, subject, state, with_, draws=draws)) for state, with_ in named],
+        [_figures(state, partial(_metric_row, subject, state, with_, draws=draws)) for state, with_ in named],
         class_name=lambda k: name_of_class(k, class_names, event=rows.classes == 2),
         margin=margin,
         gains=_gains(states[0], states[-1], *gain),
@@ -618,7 +618,7 @@ def _gains(states: States, after: States, *of: "LossGain") -> list[Gain]:
     return [Gain(NOTHING, mean, mean - half, mean + half)]
 
 
-def _row(subject: Subject, states: States, calibrator: str | None, measured: Any, *, draws: int) -> Row:
+def _metric_row(subject: Subject, states: States, calibrator: str | None, measured: Any, *, draws: int) -> Row:
     """Return the row of a metric: of its moments, with interval and limits; of one without them its value."""
     state, metric, ends = states[measured], measured, {}
     if isinstance(measured, Moments):

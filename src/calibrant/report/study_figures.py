@@ -164,7 +164,7 @@ def _draw_bars(bars: Bars, ax: "Axes") -> None:
 
 def _legends(panels: Sequence[Panel], axes: Sequence["Axes"], figure: "Figure") -> None:
     """Add one legend below the panels if all have the same entries, else one to each panel."""
-    entries = [_labels(panel) for panel in panels]
+    entries = [_labels_of_panel(panel) for panel in panels]
     # panels that show fewer lines show the first of them
     common = max(entries, key=len, default=())
     if not common:
@@ -181,7 +181,7 @@ def _legends(panels: Sequence[Panel], axes: Sequence["Axes"], figure: "Figure") 
 LEGEND = {"frameon": False, "fontsize": 8, "labelcolor": LIGHT.ink, "handlelength": 2.2, "labelspacing": 0.35}
 
 
-def _labels(panel: Panel) -> tuple[str, ...]:
+def _labels_of_panel(panel: Panel) -> tuple[str, ...]:
     if isinstance(panel, Plot):
         return tuple(line.label for line in panel.lines if line.label)
     return tuple(label for label, _ in panel.groups) if isinstance(panel, Bars) else ()

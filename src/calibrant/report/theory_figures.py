@@ -33,7 +33,7 @@ def draw_panel(panel: Panel, ax: "Axes") -> "Figure":
         The figure of ``ax``.
     """
     if isinstance(panel, Plot):
-        _draw_plot(panel, ax)
+        _draw_curves(panel, ax)
     else:
         _draw_simplex(ax)
         if isinstance(panel, Isolines):
@@ -120,7 +120,7 @@ def write_bytes(path: Path, content: bytes) -> Path:
     return path
 
 
-def _draw_plot(plot: Plot, ax: "Axes") -> None:
+def _draw_curves(plot: Plot, ax: "Axes") -> None:
     if plot.diagonal:
         ax.plot([0, 1], [0, 1], color=LIGHT.faint, linewidth=0.8, linestyle=(0, (2, 3)))
     for curve in plot.curves:

@@ -140,7 +140,7 @@ class RowSource(ABC):
 
     def totals(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the total of each question ``(work, *parameters)``: all of them in one pass."""
-        return list(self.fold(_answers, added, tuple(questions)))
+        return list(self.fold(_answer_all, added, tuple(questions)))
 
     def once(self, work: Work, join: Join, *parameters: float | str) -> Any:
         """Return ``fold`` of these, and keep it: for what several fits ask of one source, and that is small beside its logits."""
@@ -152,7 +152,7 @@ class RowSource(ABC):
 
     def collected(self, work: Work, *parameters: Any) -> list[Any]:
         """Return the list of ``work(chunk, *parameters)`` of all chunks, in order."""
-        found: list[Any] = self.fold(_listed, added, work, parameters)
+        found: list[Any] = self.fold(_list_of_one, added, work, parameters)
         return found
 
     @cached_property
@@ -358,11 +358,11 @@ def added(left: Any, right: Any) -> Any:
     return left + right
 
 
-def _answers(chunk: Any, questions: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
+def _answer_all(chunk: Any, questions: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
     return tuple(work(chunk, *parameters) for work, *parameters in questions)
 
 
-def _listed(chunk: Any, work: Work, parameters: tuple[Any, ...]) -> list[Any]:
+def _list_of_one(chunk: Any, work: Work, parameters: tuple[Any, ...]) -> list[Any]:
     return [work(chunk, *parameters)]
 
 

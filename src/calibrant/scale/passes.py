@@ -230,10 +230,10 @@ class ParquetSource(RowSource):
 def shard_result(rows: ParquetRows, job: Job, shard: Shard) -> Any:
     """Return what ``job`` makes of a shard's units, joined in order; None if no row remains."""
     with torch.no_grad():
-        return reduced(job.join, (job.work(made, *job.parameters) for made in _prepared(rows, job, shard)))
+        return reduced(job.join, (job.work(made, *job.parameters) for made in _prepared_chunks(rows, job, shard)))
 
 
-def _prepared(rows: ParquetRows, job: Job, shard: Shard) -> Iterator[Any]:
+def _prepared_chunks(rows: ParquetRows, job: Job, shard: Shard) -> Iterator[Any]:
     for unit in job.units(rows, shard):
         # preparations follow each other chunk by chunk, so that a pass holds one chunk and no copy of the data
         made: Any = unit

@@ -141,7 +141,7 @@ class ParquetRows:
                 step = max(1, PIECE_BYTES // (4 * self.classes * share))
                 # the row group in pieces: its size is the writer's choice, and may exceed the memory
                 batches = parquet.iter_batches(batch_size=step, row_groups=[shard.row_group], use_threads=False)
-                for read in _guarded(batches, self.folder / shard.file):
+                for read in _readable_batches(batches, self.folder / shard.file):
                     batch = _as_lists(read, self.kind, self.spread) if self.spread else read
                     yield batch, self._predictions(batch, shard, offset)
                     offset += batch.num_rows
@@ -267,7 +267,7 @@ def _as_lists(batch: Any, kind: str, spread: tuple[str, ...]) -> Any:
     return pa.RecordBatch.from_arrays([lists, *map(batch.column, rest)], names=[kind, *rest])
 
 
-def _guarded(batches: Iterator[Any], file: Path) -> Iterator[Any]:
+def _readable_batches(batches: Iterator[Any], file: Path) -> Iterator[Any]:
     while True:
         try:
             batch = next(batches, None)

@@ -224,7 +224,7 @@ def share_interval(successes: int, count: int, *, level: float = 0.95) -> Interv
         Brown, Cai & DasGupta 2001, §4.1.1 (modified Wilson interval).
     """
     found = wilson(successes, count, level=level)
-    low, high = _ends(successes, count, level=level)
+    low, high = _wilson_interval(successes, count, level=level)
     low, high = min(low, found.estimate), max(high, found.estimate)  # against rounding, for a proportion of 0 or 1
     return Interval(found.estimate, low, high, level, "Wilson score, modified next to 0 and 1")
 
@@ -247,11 +247,11 @@ def sampled_share_interval(mean: float, units: float, variance: float, *, level:
     count = min(units, mean * (1 - mean) / variance) if variance > 0 else units
     quantile = student_quantile((1 + level) / 2, max(units - 1, 1)) / normal_quantile((1 + level) / 2)
     count = max(count / quantile**2, 1.0)
-    low, high = _ends(mean * count, count, level=level)
+    low, high = _wilson_interval(mean * count, count, level=level)
     return Interval(mean, low, high, level, f"Wilson score, effective sample size {units:.4g}")
 
 
-def _ends(successes: float, count: float, *, level: float) -> tuple[float, float]:
+def _wilson_interval(successes: float, count: float, *, level: float) -> tuple[float, float]:
     """Return both ends of Wilson's interval, modified for one to three successes or failures; counts may be non-integers."""
     from scipy.special import chdtri
 

@@ -386,10 +386,12 @@ def interval_from(mean: float, spread: Spread, *, level: float) -> Interval:
     """
     if spread.units < 2:
         raise NoIntervalError("at least two rows, or groups of rows, for an interval", "one", "measure on more data")
-    return Interval(mean, *_ends(mean, spread, level=level), level, "Student's t, corrected for skewness (Hall 1992)")
+    return Interval(
+        mean, *_skewed_interval(mean, spread, level=level), level, "Student's t, corrected for skewness (Hall 1992)"
+    )
 
 
-def _ends(mean: float, spread: Spread, *, level: float) -> tuple[float, float]:
+def _skewed_interval(mean: float, spread: Spread, *, level: float) -> tuple[float, float]:
     return skewed_ends(mean, spread.error, spread.skew, student_quantile((1 + level) / 2, spread.units - 1))
 
 
@@ -471,7 +473,7 @@ def mean_test(mean: float, spread: Spread, powers: Sequence[float], *, level: fl
     units = min(spread.units, 1 + 2 * second**2 / fourth)
     part = max(0.0, 1 - 4 * sixth / third**2) if third else 0.0
     spreads = [Spread(spread.error, skew, units) for skew in (spread.skew, spread.skew * part)]
-    low, high = zip(*(_ends(mean, one, level=level) for one in spreads), strict=True)
+    low, high = zip(*(_skewed_interval(mean, one, level=level) for one in spreads), strict=True)
     statistics = [transformed(mean / spread.error, one.skew) for one in spreads]
     # where they have two signs neither end excludes 0
     least = min(map(abs, statistics)) if statistics[0] * statistics[1] > 0 else 0.0

@@ -104,7 +104,7 @@ def _grouped(cells: Sequence[Cell], say: Callable[[Cell], str]) -> str:
     return "; ".join([common, *(f"{', '.join(labels)}: {value}" for value, labels in merged.items())])
 
 
-def _split(cell: Cell) -> str:
+def _split_in_words(cell: Cell) -> str:
     name, found = str(cell.recipe.data["name"]), data_set(cell.recipe.data)[0]
     if isinstance(found, Digits):
         return f"digits, {found.train} / {found.validation} / all once over {found.folds} folds"
@@ -124,12 +124,12 @@ def _network(cell: Cell) -> str:
     text = f"{recipe.model['type']}({arguments})"
     if recipe.model.get("weights") is not None:
         return text
-    counted = _counted(json.dumps([dict(recipe.model), dict(recipe.data)], default=str, sort_keys=True))
+    counted = _network_size(json.dumps([dict(recipe.model), dict(recipe.data)], default=str, sort_keys=True))
     return f"{text}: {counted}" if counted else text
 
 
 @lru_cache(maxsize=256)
-def _counted(recipe: str) -> str:
+def _network_size(recipe: str) -> str:
     """Return the numbers of parameters and batch norms of a network, from its model's and data's tables as JSON."""
     model, data = json.loads(recipe)
     try:
@@ -219,7 +219,7 @@ def _of_plan(say: Callable[[Training], str]) -> Callable[[Study, Sequence[Cell]]
 
 
 HERE: Mapping[str, Callable[[Study, Sequence[Cell]], str]] = {
-    "split": _each(_split),
+    "split": _each(_split_in_words),
     "statistics": _each(lambda cell: str(getattr(data_set(cell.recipe.data)[0], "statistics", "none"))),
     "augmentation": _each(
         lambda cell: CROPS if getattr(data_set(cell.recipe.data)[0], "augment", False) else "none",

@@ -141,7 +141,7 @@ def trajectory(spec: FigureSpec, items: Sequence[Measured], store: Store) -> lis
         lines = []
         for label, runs in by_objective(items):
             for place in places:
-                words = label if len(places) == 1 else in_words(place, split=not _one_split(places))
+                words = label if len(places) == 1 else in_words(place, split=not _in_one_split(places))
                 if len(places) > 1 and len(spec.objectives) != 1:
                     words = f"{label}: {words}"
                 lines.append(curve(words, runs, store, place))
@@ -195,7 +195,9 @@ def curve(label: str, runs: Sequence[Measured], store: Store, place: str) -> Lin
         folds = [store.trajectory(recipe) for recipe in run.recipes]
         epochs = [entry["epoch"] for entry in folds[0]]
         # folds are parts of one experiment, so that their mean is the figure of a seed; bands are over seeds
-        by_seed.append([_mean([value_at(fold[index], place) for fold in folds]) for index in range(len(epochs))])
+        by_seed.append(
+            [_mean_of_known([value_at(fold[index], place) for fold in folds]) for index in range(len(epochs))]
+        )
     return line_of(label, epochs, zip(*by_seed, strict=True))
 
 
@@ -240,16 +242,16 @@ def _panel(places: Sequence[str], lines: tuple[Line, ...]) -> Plot:
     if len(places) == 1:
         title, what = in_words(places[0]), NAMES.get(names[0], names[0])
     else:
-        title = SPLITS.get(places[0].split(".")[0], "") if _one_split(places) else ""
+        title = SPLITS.get(places[0].split(".")[0], "") if _in_one_split(places) else ""
         what = " and ".join(dict.fromkeys(NAMES.get(name, name).split(" where")[0] for name in names))
     return Plot(title, "epoch", f"{what} %" if percent else what, lines, percent=percent)
 
 
-def _one_split(places: Sequence[str]) -> bool:
+def _in_one_split(places: Sequence[str]) -> bool:
     return len({place.split(".")[0] for place in places}) == 1
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean_of_known(values: Sequence[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
     return sum(known) / len(known) if known else math.nan
 

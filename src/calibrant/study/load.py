@@ -49,7 +49,7 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
     """
     if scale is not None:
         check_choice(scale, name="scale", choices=SCALES)
-    text = _read(name)
+    text = _study_text(name)
     try:
         table = tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError, or a number with too many digits
@@ -100,7 +100,7 @@ def scales_of(name: str | Path) -> tuple[str, ...]:
         ()
     """
     load_study(name, scale=None)  # raises for an invalid file
-    return tuple(tomllib.loads(_read(name)).get("scales", {}))
+    return tuple(tomllib.loads(_study_text(name)).get("scales", {}))
 
 
 def _laid_over(table: dict[str, Any], name: str | Path, *, scale: str | None) -> Study:
@@ -123,7 +123,7 @@ def _labels(table: Plain, scales: Plain, family: str) -> set[Any]:
     return {entry.get("label") for part in (table, *scales.values()) for entry in part.get(family, ())}
 
 
-def _read(name: str | Path) -> str:
+def _study_text(name: str | Path) -> str:
     if not isinstance(name, str | os.PathLike):
         raise refuse("a study's name or file", shown(name), "name one of presets(), or a .toml file")
     if str(name).endswith(".toml"):
@@ -158,7 +158,7 @@ def _overlay(table: Plain, scale: Plain) -> dict[str, Any]:
 
 def _study(table: Plain, *, where: str) -> Study:
     values = {"title": table.get("name", ""), "about": "", **table}
-    shared = {"data": _named(values.pop("data", {})), "model": values.pop("model", {})}
+    shared = {"data": _with_kind_of_data(values.pop("data", {})), "model": values.pop("model", {})}
     settings = values.pop("settings", None) or [{"label": values.get("name", "")}]
     # [data] and [model] are what all settings share; a setting's own entries override them
     values["settings"] = [
@@ -186,7 +186,7 @@ def _objective(entry: Any) -> Any:
     return {**known[given["label"]], **given}
 
 
-def _named(data: Plain) -> Plain:
+def _with_kind_of_data(data: Plain) -> Plain:
     """Return the table [data] with the name of the kind of data that its options ``files`` and ``module`` are of."""
     if "name" in data:
         return data

@@ -261,14 +261,16 @@ def _along(entries: Sequence[Mapping[str, Any]], measure: str) -> float:
         "nll_rise"
     ):  # since the least NLL; the shares of wrong and correct samples add up to the whole
         least, last = min(entries, key=lambda entry: entry["test"]["nll"])["test"], entries[-1]["test"]
-        return _part(last, measure.removeprefix("nll_rise_")) - _part(least, measure.removeprefix("nll_rise_"))
+        return _share_of_nll(last, measure.removeprefix("nll_rise_")) - _share_of_nll(
+            least, measure.removeprefix("nll_rise_")
+        )
     if measure.startswith("classifier_norm"):
         return float(entries[0 if measure.endswith("early") else -1].get("classifier_norm", math.nan))
     entry = entries[len(entries) // 3 if measure.endswith("early") else -1]
     return float(entry["test"].get("optimal_ece", math.nan))
 
 
-def _part(figures: Mapping[str, Any], kind: str) -> float:
+def _share_of_nll(figures: Mapping[str, Any], kind: str) -> float:
     """Return what wrong or correct samples add to the mean NLL."""
     share = figures["error"] if kind == "wrong" else 1 - figures["error"]
     return share * (figures[f"nll_{kind}"] or 0.0)  # None: there are no such samples

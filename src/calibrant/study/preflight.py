@@ -49,7 +49,7 @@ def check_study(study: AnyStudy) -> None:
         key = json.dumps([cell.setting, data, recipe.fold, plan.batch, plan.drop_last], default=str, sort_keys=True)
         if key not in done:
             done.add(key)
-            with _named(f"setting {cell.setting!r}"):
+            with _naming_the_place(f"setting {cell.setting!r}"):
                 count = getattr(data_set(data, fold=recipe.fold)[0], "train", None)
                 if plan.drop_last and count is not None and count < plan.batch:  # an epoch would have no whole batch
                     raise InputError(f"batch of at most {count} with drop_last", f"{plan.batch}", "lower it")
@@ -80,7 +80,7 @@ def missing_folders(cells: Iterable[Cell]) -> list[tuple[str, str]]:
 def _check_network(cell: Cell) -> None:
     """Build the network on the meta device, and its optimisers."""
     recipe = cell.recipe
-    with _named(f"setting {cell.setting!r}"):
+    with _naming_the_place(f"setting {cell.setting!r}"):
         made = data_set(recipe.data, fold=recipe.fold)[0]
         sizes = made.sizes()
         if recipe.model.get("weights") is not None or not sizes:
@@ -116,7 +116,7 @@ def _check_output(network: nn.Module, batch: torch.Tensor, *, classes: int, name
 
 def _check_loss(cell: Cell) -> None:
     """Build the loss and call it on four rows, forward and backward."""
-    with _named(f"objective {cell.objective!r}"):
+    with _naming_the_place(f"objective {cell.objective!r}"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UsageWarning)  # the training issues it
             loss = make_loss(cell.recipe.loss, reduction=cell.recipe.training.reduction)
@@ -137,7 +137,7 @@ def _check_loss(cell: Cell) -> None:
 
 
 @contextmanager
-def _named(place: str) -> Iterator[None]:
+def _naming_the_place(place: str) -> Iterator[None]:
     """Append the part of the study to the message of an ``InputError``."""
     try:
         yield

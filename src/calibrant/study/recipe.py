@@ -332,7 +332,7 @@ class Study(metaclass=PublicCalls):
                     own = setting.trainings.get(objective.label, {})
                     table = {**self.training, **setting.training, **objective.training, **own}
                     training = from_table(Training, table, where=f"training of {objective.label!r}")
-                    for fold in range(_folds(setting)):
+                    for fold in range(_folds_of_data(setting)):
                         loss = {**objective.loss, **setting.losses.get(objective.label, {})}
                         recipe = Recipe(setting.data, setting.model, loss, training, seed, fold)
                         yield Cell(setting.label, objective.label, recipe)
@@ -361,7 +361,7 @@ AnyStudy = Annotated[Study, Kind(Study, "load one with load_study")]
 AnyRecipe = Annotated[Recipe, Kind(Recipe, "make one, or take that of a study's cells")]
 
 
-def _folds(setting: Setting) -> int:
+def _folds_of_data(setting: Setting) -> int:
     """Return the number of folds of a setting's data, one training each."""
     folds = setting.data.get("folds", 1)
     if isinstance(folds, bool) or not isinstance(folds, int) or not 0 <= folds <= MOST_FOLDS:

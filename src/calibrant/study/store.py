@@ -88,7 +88,7 @@ class Store(metaclass=PublicCalls):
         if outcome.ood:
             save_predictions(folder / "ood.npz", outcome.ood)
         write_arrays(folder / "learned.npz", learned)
-        _write_text(folder / "trajectory.jsonl", "".join(json.dumps(e) + "\n" for e in outcome.trajectory))
+        _write_whole(folder / "trajectory.jsonl", "".join(json.dumps(e) + "\n" for e in outcome.trajectory))
         # what makes the run finished, so it comes last: all else is whole by then
         record = {
             "recipe": json.loads(recipe.canonical()),
@@ -99,7 +99,7 @@ class Store(metaclass=PublicCalls):
             **({"digest": outcome.digest} if outcome.digest else {}),
             "versions": {"calibrant": own_version(), "torch": torch.__version__},
         }
-        _write_text(folder / "record.json", json.dumps(record, indent=1) + "\n")
+        _write_whole(folder / "record.json", json.dumps(record, indent=1) + "\n")
         (folder / "checkpoint.pt").unlink(missing_ok=True)
 
     def load(self, recipe: AnyRecipe) -> Run:
@@ -153,7 +153,7 @@ class Store(metaclass=PublicCalls):
 AnyStore = Annotated[Store, Kind(Store, "make one with Store(folder)")]
 
 
-def _write_text(path: Path, text: str) -> None:
+def _write_whole(path: Path, text: str) -> None:
     with atomic_write(path) as file:
         file.write(text.encode())
 

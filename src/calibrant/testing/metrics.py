@@ -57,7 +57,7 @@ def check_metric(metric: AnyMetric, *, exact: NonNegative = 1e-12) -> None:
         )
     if isinstance(metric, SumMetric):
         _states_add_up(metric, data)
-    _weights_count(metric, data, exact)
+    _weights_enter(metric, data, exact)
     _other_data_are_refused(metric, data)
 
 
@@ -111,7 +111,7 @@ def _states_add_up(metric: SumMetric[Any], data: Predictions) -> None:
         CONTRACT.require(close, f"states of {metric!r} add up however the rows are cut")
 
 
-def _weights_count(metric: Metric, data: Predictions, exact: float) -> None:
+def _weights_enter(metric: Metric, data: Predictions, exact: float) -> None:
     generator = torch.Generator().manual_seed(2)
     counts = torch.randint(5, (len(data),), generator=generator)
     repeated = data[torch.repeat_interleave(torch.arange(len(data)), counts)]

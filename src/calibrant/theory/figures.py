@@ -82,7 +82,7 @@ def proper_part_figure() -> FigureNumbers:
 
 def binary_fit_figure() -> FigureNumbers:
     """Return Figure 2: the nearest temperature for each γ, the map on the logit scale, and the largest difference."""
-    fit = _fit(2)
+    fit = _fitted_temperatures(2)
     s = torch.linspace(-4, 4, 161, dtype=torch.float64)
     curves, facts = [], {}
     for group, (gamma, printed) in enumerate(((0.5, 0.76), (3.0, 0.36))):
@@ -155,7 +155,7 @@ def _bound_facts() -> dict[str, float]:
 
 def _several_classes_figure(classes: Literal[3, 4]) -> FigureNumbers:
     """Return Figure 6, the nearest temperature in three classes, or that of four (§3.3), whose printed line does not reproduce."""
-    fit = _fit(classes)
+    fit = _fitted_temperatures(classes)
     slope, intercept = fit.line()
     at_9 = f"{fit.errors[fit.gammas.index(9.0)]:.1%} at γ = 9"
     caption = {
@@ -195,7 +195,7 @@ def _binary_map(q: Tensor, gamma: float) -> Tensor:
     return torch.where((q > 0) & (q < 1), torch.sigmoid(focal_logit(torch.logit(inside), gamma)), q)
 
 
-def _fit(classes: Literal[2, 3, 4]) -> TemperatureFit:
+def _fitted_temperatures(classes: Literal[2, 3, 4]) -> TemperatureFit:
     steps = _STEPS[classes]
     return fit_temperatures(classes, [i / steps for i in range(10 * steps + 1)])
 

@@ -196,7 +196,7 @@ def fit_temperatures(classes: Literal[2, 3, 4], gammas: Sequence[FocalGamma]) ->
     """
     if len(gammas) < 2:
         raise refuse("at least two gammas", f"{len(gammas)}", "a line needs them; use nearest_temperature for one")
-    terms = FocalTerms.of(_rows(classes))
+    terms = FocalTerms.of(_grid_of_logits(classes))
     nearest = {gamma: _nearest(terms, gamma) for gamma in dict.fromkeys(gammas)}
     found = [nearest[gamma] for gamma in gammas]
     return TemperatureFit(classes, tuple(gammas), *map(tuple, zip(*found, strict=True)))
@@ -221,10 +221,10 @@ def nearest_temperature(classes: Literal[2, 3, 4], gamma: FocalGamma) -> float:
         >>> round(nearest_temperature(3, 1.0), 3)
         0.658
     """
-    return 1 / _nearest(FocalTerms.of(_rows(classes)), gamma)[0]
+    return 1 / _nearest(FocalTerms.of(_grid_of_logits(classes)), gamma)[0]
 
 
-def _rows(classes: int) -> Tensor:
+def _grid_of_logits(classes: int) -> Tensor:
     """Return the logits (N, K) with 0 = z₁ ≥ z₂ ≥ … ≥ −2·half-width on the grid of ``classes``."""
     half, step = _GRIDS[classes]
     levels = -torch.arange(0, 2 * half + step / 2, step, dtype=torch.float64)

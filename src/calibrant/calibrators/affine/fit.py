@@ -99,9 +99,9 @@ class AffineChunk:
         matrix = theta.view(classes, classes + 1)
         ones = torch.cat([x, torch.ones_like(x[:1])])  # (K+1, n)
         loss, p, residual = _softmax_and_residual(x + matrix @ ones, self)
-        moments, at_moment = _pairs(ones)
+        moments, at_moment = _products_of_pairs(ones)
         weighted = moments.mul_(self.weight)
-        products, at_product = _pairs(p)
+        products, at_product = _products_of_pairs(p)
         # H[(j, a), (k, b)] = δ_jk Σ w p_j x_a x_b − Σ w p_j p_k x_a x_b: the second part first, of the distinct pairs, spread out
         total = -(products @ weighted.T)[at_product][:, :, at_moment]  # (K, K, K+1, K+1)
         own = (p @ weighted.T)[:, at_moment]  # (K, K+1, K+1)
@@ -196,7 +196,7 @@ def _strength(classes: int, ridge: Ridge, *, diagonal: bool) -> Tensor:
     return strength.reshape(-1)
 
 
-def _pairs(rows: Tensor) -> tuple[Tensor, Tensor]:
+def _products_of_pairs(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return the products (F·(F+1)/2, n) of every two of the rows (F, n), and which of them belongs to (a, b) (F, F)."""
     count = len(rows)
     made = torch.cat([rows[a:] * rows[a] for a in range(count)])

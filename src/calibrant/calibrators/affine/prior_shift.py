@@ -73,7 +73,7 @@ def by_likelihood(logits: Tensor, source: Tensor, *, rows: float) -> Priors:
     )
     means = torch.stack([_probabilities_of(ratios(part), q).sum(dim=0) for part in parts]).sum(dim=0).cpu() / count
     covariance = _covariance_of_priors([ratios(part) for part in parts], q, source, rows=rows)
-    low, high = _ends(q, covariance)
+    low, high = _prior_interval(q, covariance)
     return Priors(q, low, high, float(means.max() - 1))
 
 
@@ -105,7 +105,7 @@ def by_confusion(decisions: Tensor, confusion: Tensor) -> Priors:
     for label, prior in enumerate(q.tolist()):
         noise += prior**2 * _multinomial(smooth[:, label]) / (per_label[label] - 1).clamp_min(0.5)
     inverse = torch.linalg.inv(table)
-    low, high = _ends(q, inverse @ noise @ inverse.T)
+    low, high = _prior_interval(q, inverse @ noise @ inverse.T)
     return Priors(q, low, high, float("nan"))
 
 
@@ -139,7 +139,7 @@ def _covariance_of_priors(parts: list[Tensor], q: Tensor, source: Tensor, *, row
     return covariance
 
 
-def _ends(q: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+def _prior_interval(q: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
     half = _Z * covariance.diagonal().clamp_min(0).sqrt()
     return (q - half).clamp(0, 1), (q + half).clamp(0, 1)
 

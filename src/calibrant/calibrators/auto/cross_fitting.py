@@ -213,10 +213,10 @@ def _fold_by_fold(rows: RowSource, folds: int) -> Iterator[tuple[int, RowSource,
             held = rows.where(inside, fold, folds, by_scores)
         except InputError:  # no row belongs to this fold
             continue
-        yield fold, held, _Stages(_without(rows, fold, folds, by_scores), held)
+        yield fold, held, _Stages(_rows_without_fold(rows, fold, folds, by_scores), held)
 
 
-def _without(rows: RowSource, fold: int, folds: int, by_scores: bool) -> RowSource | None:
+def _rows_without_fold(rows: RowSource, fold: int, folds: int, by_scores: bool) -> RowSource | None:
     try:
         rest = rows.where(outside, fold, folds, by_scores)
     except InputError:  # all rows belong to this fold
@@ -229,7 +229,7 @@ class _Stages:
     """Fits on the rows of all folds but one, and their losses on that one; equal first stages of chains are fitted once."""
 
     def __init__(self, rest: RowSource | None, held: RowSource) -> None:
-        self._sources = {"": (rest, held.prepared(with_logits, _wide))}
+        self._sources = {"": (rest, held.prepared(with_logits, _as_float64))}
         self._fitted: dict[str, Calibrator | None] = {}
 
     def answered(self, member: Calibrator, work: Callable[..., Tensor], *parameters: Tensor) -> Tensor | None:
@@ -270,7 +270,7 @@ def quietly(member: Calibrator, rows: RowSource) -> bool:
     return True
 
 
-def _wide(logits: Tensor) -> Tensor:
+def _as_float64(logits: Tensor) -> Tensor:
     return logits.double()
 
 

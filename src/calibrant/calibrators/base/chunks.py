@@ -26,10 +26,10 @@ def check_label_logits(chunk: Chunk) -> None:
 
 def check_all_labels(rows: RowSource) -> None:
     """Refuse rows in which a true class is excluded by −inf, before anything is learned of them."""
-    rows.total(_checked)
+    rows.total(_nothing_if_valid)
 
 
-def _checked(chunk: Chunk) -> Tensor:
+def _nothing_if_valid(chunk: Chunk) -> Tensor:
     check_label_logits(chunk)
     return torch.zeros((), dtype=torch.float64)
 

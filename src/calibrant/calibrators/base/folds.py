@@ -53,7 +53,7 @@ def tied(rows: RowSource) -> bool:
     """Return whether at least one row in a hundred has the scores of another; of too many rows that are elsewhere, no."""
     if rows.count > _MOST_COMPARED:
         return False
-    keys = torch.cat(rows.collected(_scores))
+    keys = torch.cat(rows.collected(_hashes_of_scores))
     return bool(len(keys) - len(torch.unique(keys)) > _COMMON * len(keys))
 
 
@@ -77,7 +77,7 @@ def _bits(chunk: Chunk) -> Tensor:
     return _scrambled(hash_rows(chunk.logits, chunk.labels) if chunk.groups is None else chunk.groups.cpu())
 
 
-def _scores(chunk: Chunk) -> Tensor:
+def _hashes_of_scores(chunk: Chunk) -> Tensor:
     return hash_rows(chunk.logits)
 
 

@@ -515,7 +515,7 @@ def _table(rows: RowSource, columns: tuple[str, ...]) -> tuple[float, Profiles, 
 
 def _pass(rows: RowSource, centre: float, columns: tuple[str, ...]) -> tuple[Profiles, dict[str, Any]]:
     """Return the profiles of all rows with slopes in units of ``centre``, and their columns; fits on one source share them."""
-    parts, beside = rows.once(_part, _both, centre)
+    parts, beside = rows.once(_profiles_and_features, _both, centre)
     made = Profiles(*(torch.cat([getattr(part, one.name) for part in parts]) for one in fields(Profiles)))
     scale = torch.tensor([1.0, centre, centre**2], dtype=torch.float64, device=rows.device)
     scaled = Profiles(
@@ -525,7 +525,7 @@ def _pass(rows: RowSource, centre: float, columns: tuple[str, ...]) -> tuple[Pro
     return scaled, {name: join_columns(entries, name=name) for name, entries in found.items()}
 
 
-def _part(chunk: Chunk, centre: float) -> tuple[Any, Any]:
+def _profiles_and_features(chunk: Chunk, centre: float) -> tuple[Any, Any]:
     return profiles_of(chunk, slopes_around(centre).to(chunk.logits.device)), (chunk.features,)
 
 

@@ -300,7 +300,7 @@ class Grower:
         self.codes = np.stack([one.code for one in columns], axis=1).reshape(-1)
         self.first = np.tile(np.arange(self.rows) * len(columns), self.fits)  # place of a row's codes
         row = self.inside % self.rows
-        self.cells = [(_cells([columns[at] for at in chosen])[row], chosen) for chosen in _together(columns)]
+        self.cells = [(_joint_code([columns[at] for at in chosen])[row], chosen) for chosen in _together(columns)]
         self.bins = _Bins.of(columns)
 
     def grow(self, g: Floats, h: Floats, *, depth: int) -> tuple[Grown, Floats]:
@@ -457,7 +457,7 @@ def _together(columns: Sequence[CodedColumn]) -> list[list[int]]:
     return found
 
 
-def _cells(columns: Sequence[CodedColumn]) -> Ints:
+def _joint_code(columns: Sequence[CodedColumn]) -> Ints:
     """Return the code (N,) of each row in all of the columns at once."""
     found = columns[0].code
     for one in columns[1:]:

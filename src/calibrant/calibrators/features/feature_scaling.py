@@ -141,7 +141,7 @@ class FeatureScaling(Certified, ByFeatures):
         self.bias = bias
 
     def _learned_columns(self) -> tuple[str, ...]:
-        return _names_of(self.names)
+        return _names_in_buffer(self.names)
 
     def _update_facts(self) -> None:
         super()._update_facts()
@@ -270,7 +270,7 @@ def _feature_squares(chunk: Chunk, names: Sequence[str], center: Tensor) -> Tens
     return chunk.weights @ (_features_of(chunk, names) - center).square()
 
 
-def _names_of(buffer: Tensor) -> tuple[str, ...]:
+def _names_in_buffer(buffer: Tensor) -> tuple[str, ...]:
     """Return the names of the buffer, which may come from a file.
 
     Raises:

@@ -194,15 +194,15 @@ def _by_groups(gradient: Tensor, blocks: Tensor, cell: Tensor, groups: Tensor, l
     columns = groups.unbind(dim=1)
     own = _sums_by_code(columns, sums, size)
     pairs = [one * size + other for at, one in enumerate(columns) for other in columns[at + 1 :]]
-    upper = _squares(_sums_by_code(pairs, sums[:, block:], size * size), block).view(size, size, block, block)
+    upper = _full_matrices(_sums_by_code(pairs, sums[:, block:], size * size), block).view(size, size, block, block)
     hessian = upper + upper.transpose(0, 1)  # blocks are symmetric
     every = torch.arange(size, device=sums.device)
-    hessian[every, every] += _squares(own[:, block:], block)
+    hessian[every, every] += _full_matrices(own[:, block:], block)
     kept = hessian[:-1, :-1].permute(0, 2, 1, 3)
     return own[:-1, :block].reshape(-1), kept.reshape(layout.parameters, layout.parameters)
 
 
-def _squares(parts: Tensor, block: int) -> Tensor:
+def _full_matrices(parts: Tensor, block: int) -> Tensor:
     """Return symmetric matrices (n, F, F) of their upper halves (n, F (F + 1) / 2)."""
     row, column = torch.triu_indices(block, block, device=parts.device)
     found = parts.new_empty(len(parts), block, block)

@@ -232,7 +232,7 @@ def _block_sums(chunk: Chunk, t: float, gamma: float) -> Tensor:
     log_rest = log_rest.scatter(0, top, others.log() - norm.log()).clamp_min(-300.0)
     c = a - (q * a).sum(dim=0)
     variance = (q * c * c).sum(dim=0)
-    s, by_t, by_g, tt, tg, gg = _scores(q, log_q, rest.clamp_min(1e-130), log_rest, top, c, variance, gamma)
+    s, by_t, by_g, tt, tg, gg = _focal_log_odds(q, log_q, rest.clamp_min(1e-130), log_rest, top, c, variance, gamma)
     log_p = torch.log_softmax(s, dim=0)
     p = log_p.exp()
     parts = (by_t, by_g, tt, tg, gg)
@@ -247,7 +247,7 @@ def _block_sums(chunk: Chunk, t: float, gamma: float) -> Tensor:
     return torch.stack([chunk.weights @ part for part in (-log_p.gather(0, label)[0], *firsts, *seconds)])
 
 
-def _scores(
+def _focal_log_odds(
     q: Tensor, log_q: Tensor, rest: Tensor, log_rest: Tensor, top: Tensor, c: Tensor, variance: Tensor, gamma: float
 ) -> tuple[Tensor, ...]:
     """Return s and its derivatives by t, γ, tt, tγ, γγ, each (K, n)."""

@@ -63,7 +63,7 @@ def edges_of(binning: Binning, tops: RowSource) -> Tensor:
     if not isinstance(binning, EqualMass):
         return binning.edges(torch.zeros(1, dtype=torch.float64, device=tops.device))
     if tops.count <= HELD:
-        return binning.edges(torch.cat(tops.collected(_confidences)))
+        return binning.edges(torch.cat(tops.collected(_top_confidences)))
     if binning.ties == "interpolated":
         at = torch.linspace(0, tops.count, binning.bins + 1, dtype=torch.float64)
         below = at.floor().long().clamp_max(tops.count - 1)
@@ -93,7 +93,7 @@ def order_statistics(tops: RowSource, ranks: Tensor) -> Tensor:
     return prefix.view(torch.float64)
 
 
-def _confidences(chunk: TopChunk) -> Tensor:
+def _top_confidences(chunk: TopChunk) -> Tensor:
     return chunk.confidence
 
 

@@ -144,7 +144,7 @@ class MultiLabelCalibrator(Learned):
         groups = torch.arange(len(data)) if data.groups is None else data.groups
         outcome = data.need_labels()[at]
         base = _plain.renewed(self.base)
-        base._learn(_rows(data.logits[at], outcome, weight[at[0]], groups[at[0].cpu()]))
+        base._learn(_two_class_rows(data.logits[at], outcome, weight[at[0]], groups[at[0].cpu()]))
         own, uses, facts = [], [], []
         for column in range(data.logits.shape[1]):
             rows = torch.nonzero(data.known[:, column])[:, 0]
@@ -173,16 +173,16 @@ class MultiLabelCalibrator(Learned):
             return None, (positives, negatives, 1.0)
         made = _plain.renewed(base)
         if not self.strength:
-            made._learn(_rows(z, y, weight, groups))
+            made._learn(_two_class_rows(z, y, weight, groups))
             return made, (positives, negatives, 0.0)
-        q = torch.sigmoid(_answers(base, z).double())
+        q = torch.sigmoid(_mapped_log_odds(base, z).double())
         events = float((weight * q * (1 - q)).sum())
         factor = min(self.strength / max(events, 1e-300), _LONGEST_PRIOR)
         hit = y == 1
         with_label, without = weight * (hit + factor * q), weight * (~hit + factor * (1 - q))
         both = torch.cat([with_label, without])
         outcome = torch.cat([torch.ones_like(y), torch.zeros_like(y)])
-        made._learn(_rows(z.repeat(2), outcome, both, groups.repeat(2)))
+        made._learn(_two_class_rows(z.repeat(2), outcome, both, groups.repeat(2)))
         return made, (positives, negatives, factor / (1 + factor))
 
     def forward(self, logits: Tensor) -> Tensor:
@@ -199,12 +199,12 @@ class MultiLabelCalibrator(Learned):
         columns: list[Tensor] = list(logits.unbind(dim=1))
         pooled = [place for place, use in enumerate(self._places) if use == 0]
         if pooled:
-            together = _answers(self.base, logits[:, pooled].reshape(-1)).reshape(-1, len(pooled))
+            together = _mapped_log_odds(self.base, logits[:, pooled].reshape(-1)).reshape(-1, len(pooled))
             for at, place in enumerate(pooled):
                 columns[place] = together[:, at]
         for place, use in enumerate(self._places):
             if use:
-                columns[place] = _answers(self.own[use - 1], columns[place])
+                columns[place] = _mapped_log_odds(self.own[use - 1], columns[place])
         return torch.stack(columns, dim=1)
 
     @classmethod
@@ -296,7 +296,7 @@ def _fitting_rows(predictions: MultiLabelPredictions) -> MultiLabelPredictions:
     return data
 
 
-def _rows(z: Tensor, y: Tensor, weight: Tensor, groups: Tensor) -> MemoryRows:
+def _two_class_rows(z: Tensor, y: Tensor, weight: Tensor, groups: Tensor) -> MemoryRows:
     return MemoryRows.of(_pair(z.double()), y, weight=weight, groups=groups)
 
 
@@ -305,7 +305,7 @@ def _pair(z: Tensor) -> Tensor:
     return torch.stack([-torch.relu(z), -torch.relu(-z)], dim=1)
 
 
-def _answers(calibrator: Any, z: Tensor) -> Tensor:
+def _mapped_log_odds(calibrator: Any, z: Tensor) -> Tensor:
     """Return the calibrated log-odds (N,) of log-odds ``z`` (N,)."""
     pair: Tensor = calibrator(_pair(z))
     return pair[:, 1] - pair[:, 0]

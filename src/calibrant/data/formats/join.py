@@ -91,7 +91,7 @@ def _key(arrays: Mapping[str, Array], labels: Labels, on: str | None, path: Path
     # a column called id goes before a text that happens to be distinct; the sort keeps the file's order otherwise
     shared.sort(key=lambda name: not is_key(name))
     for name in shared:
-        if _distinct(arrays[name]) and _distinct(labels.columns[name]):
+        if _all_distinct(arrays[name]) and _all_distinct(labels.columns[name]):
             return name
     for name in shared:  # a key that repeats itself: position would join rows of different names
         if is_key(name) and _texts(arrays[name]) != _texts(labels.columns[name]):
@@ -105,7 +105,7 @@ def _names_rows(values: Array, rows: int | None) -> bool:
     return values.ndim == 1 and values.dtype.kind in "iuUSOM" and (rows is None or len(values) == rows)
 
 
-def _distinct(values: Array) -> bool:
+def _all_distinct(values: Array) -> bool:
     return len(set(_texts(values))) == len(values)
 
 

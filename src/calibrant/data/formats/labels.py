@@ -245,7 +245,10 @@ def refuse_contradictions(arrays: Mapping[str, Array], classes: Classes, names: 
             agreed, what = None, ""
             if values.shape != best.shape or stem_and_name(name)[1] in (*LABELS, *KINDS):
                 continue
-            if is_decided(name, own=True) and (coded := _decided(values, classes, names, scores.shape[1])) is not None:
+            if (
+                is_decided(name, own=True)
+                and (coded := _decisions_as_indices(values, classes, names, scores.shape[1])) is not None
+            ):
                 agreed, what = scores[np.arange(len(best)), coded] >= top, "the class of the largest score"
             elif _RIGHT.fullmatch(name) and label is not None and label.shape == best.shape:
                 if values.dtype.kind in "biuf" and set(np.unique(values).tolist()) <= {0, 1}:
@@ -290,7 +293,7 @@ def refuse_strangers(
             raise FileFormatError(expected, f"no label of {more}", remedy(np.array(names)[~strange].tolist()))
 
 
-def _decided(values: Array, classes: Classes, names: tuple[str, ...], count: int) -> Array | None:
+def _decisions_as_indices(values: Array, classes: Classes, names: tuple[str, ...], count: int) -> Array | None:
     """Return decisions as class indices, or None where they are of other names."""
     index: dict[Any, int]
     if is_text(values):

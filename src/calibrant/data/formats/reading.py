@@ -358,7 +358,7 @@ def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
     if stems:
         if not any(stem + layout.kind in arrays for stem in stems):
             remedy = Remedy("leave kind out, or rename the array", command="leave --kind out, or rename the array")
-            got = f"{', '.join(sorted(_scores(arrays)))} in {shown(place)}"
+            got = f"{', '.join(sorted(_names_of_scores(arrays)))} in {shown(place)}"
             raise InputError(f"{layout.kind}, as kind says", got, remedy)
         return {name: values for name, values in arrays.items() if stem_and_name(name)[1] != other}
     found = proposal.candidates(arrays)
@@ -580,9 +580,9 @@ def _renamed(arrays: dict[str, Array], names: dict[str, str]) -> dict[str, Array
     return {names.get(name, name): values for name, values in arrays.items()}
 
 
-def _scores(arrays: dict[str, Array]) -> list[str]:
+def _names_of_scores(arrays: dict[str, Array]) -> list[str]:
     return [name for name in arrays if stem_and_name(name)[1] in SCORES]
 
 
 def _stems(arrays: dict[str, Array]) -> list[str]:
-    return list(dict.fromkeys(stem_and_name(name)[0] for name in _scores(arrays)))
+    return list(dict.fromkeys(stem_and_name(name)[0] for name in _names_of_scores(arrays)))

@@ -46,7 +46,7 @@ def table_files(path: Path) -> list[Path]:
         FileFormatError: If a folder holds none, or tables of several formats.
     """
     if not path.is_dir():
-        return [_checked(path)]
+        return [_check_table_suffix(path)]
     files = sorted(file for file in path.iterdir() if suffix_of(file) in TABLES and file.stem not in _NO_DATA)
     suffixes = sorted({suffix_of(file) for file in files})
     if len(suffixes) != 1:
@@ -62,7 +62,7 @@ def table_files(path: Path) -> list[Path]:
     return [check_source(file) for file in files]
 
 
-def _checked(path: Path) -> Path:
+def _check_table_suffix(path: Path) -> Path:
     if suffix_of(path) not in TABLES:
         raise FileFormatError(
             f"a file named {', '.join('*' + one for one in TABLES)}",
@@ -101,7 +101,7 @@ def read_table(path: Path) -> Any:
 
 def batches_of(path: Path) -> Iterator[Any]:
     """Yield the rows of one file as Arrow batches, in bounded memory where its format allows: not ``.json`` or ``.xlsx``."""
-    return _guarded(_checked(path), whole=False)
+    return _guarded(_check_table_suffix(path), whole=False)
 
 
 def _names_of(table: Any, path: Path) -> list[str]:
@@ -391,7 +391,9 @@ def table_of_json(found: Any, path: Path) -> Any:
         return table_of_columns({name: [_text_of(found[name])] for name in ("eval", "samples")})
     if isinstance(found, dict) and found and all(isinstance(column, dict) for column in found.values()):
         keys = list(next(iter(found.values())))
-        if _mixed(next(iter(found.values())).values()):  # rows by their ids: {"img1": {"probs": […], "label": 1}, …}
+        if _several_kinds(
+            next(iter(found.values())).values()
+        ):  # rows by their ids: {"img1": {"probs": […], "label": 1}, …}
             return table_of_rows([{"id": key, **row} for key, row in found.items()])
         # pandas' columns: {"p_cat": {"0": 0.9, …}, …}
         found = {name: [column.get(key) for key in keys] for name, column in found.items()}
@@ -417,7 +419,7 @@ def _is_names(found: Any) -> bool:
     return isinstance(found, list) and bool(found) and all(isinstance(one, str) for one in found)
 
 
-def _mixed(cells: Iterable[Any]) -> bool:
+def _several_kinds(cells: Iterable[Any]) -> bool:
     """Say whether cells are of several kinds, as those of a row are and those of a column are not."""
     return len({float if isinstance(one, int) else type(one) for one in cells if one is not None}) > 1
 
@@ -454,13 +456,13 @@ def table_of_columns(columns: dict[str, list[Any]]) -> Any:
     made = {}
     for name, cells in columns.items():
         try:
-            made[name] = _array(cells)
+            made[name] = _arrow_array(cells)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
             made[name] = pa.array([one if one is None or isinstance(one, str) else _text_of(one) for one in cells])
     return pa.table(made)
 
 
-def _array(cells: list[Any]) -> Any:
+def _arrow_array(cells: list[Any]) -> Any:
     """Return cells as an Arrow array; the keys of objects keep their order, which older versions of Arrow sort."""
     import pyarrow as pa
 
@@ -468,7 +470,7 @@ def _array(cells: list[Any]) -> Any:
     names = list(dict.fromkeys(key for cell in cells for key in cell or ())) if objects else []
     if not names:
         return pa.array(cells)
-    parts = [_array([None if cell is None else cell.get(name) for cell in cells]) for name in names]
+    parts = [_arrow_array([None if cell is None else cell.get(name) for cell in cells]) for name in names]
     return pa.StructArray.from_arrays(parts, names, mask=pa.array([cell is None for cell in cells]))
 
 

@@ -196,7 +196,7 @@ class Pool:
             found.update(repr((len(self), self._width)).encode())
             for piece in self._pieces():
                 data = piece.other if second and piece.other is not None else piece.held
-                found.update(_scores(data).detach().cpu().float().contiguous().numpy().tobytes())
+                found.update(_probs_or_logits(data).detach().cpu().float().contiguous().numpy().tobytes())
         return found.hexdigest()
 
     def fitted_temperature(self, rows: Integers, labels: Integers) -> float:
@@ -239,7 +239,7 @@ class Pool:
 
     @property
     def _width(self) -> int:
-        return self.model.classes if not isinstance(self.model, Data) else int(_scores(self.model).shape[1])
+        return self.model.classes if not isinstance(self.model, Data) else int(_probs_or_logits(self.model).shape[1])
 
     def _pieces(self) -> Iterator["Pool"]:
         """Yield the pool in parts whose scores are few enough to work on in float64."""
@@ -298,7 +298,7 @@ class Pool:
         return 1 - hits if figure in ("error", "cost") else hits
 
 
-def _scores(data: Data) -> Tensor:
+def _probs_or_logits(data: Data) -> Tensor:
     if isinstance(data, BinaryPairs):
         return data.p[:, None]
     return data.logits if data.given_probs is None else data.given_probs

@@ -146,7 +146,8 @@ def plan_audit(
             break
         labels *= math.sqrt(2)
     found, without = (
-        None if half_width is None else _needed(curve, half_width, name) for name in ("half_width", "even")
+        None if half_width is None else _labels_for_half_width(curve, half_width, name)
+        for name in ("half_width", "even")
     )
     return AuditPlan(figure, tuple(curve), half_width, found, without, limit, price)
 
@@ -170,7 +171,7 @@ def _half_widths(
     return widths[0], widths[1]
 
 
-def _needed(curve: list[AuditPlanPoint], half_width: float, name: str) -> int | None:
+def _labels_for_half_width(curve: list[AuditPlanPoint], half_width: float, name: str) -> int | None:
     """Return the fewest labels that reach a half-width, which falls as a power of their number between two points; None if none does."""
     labels, wider = 0, math.inf
     for point in curve:

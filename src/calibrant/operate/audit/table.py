@@ -73,7 +73,7 @@ def read_tables(paths: Sequence[str], *, names: Sequence[str] = ()) -> tuple[dic
             ) from None
         if not text:
             continue
-        label = _label(text, names)
+        label = _label_index(text, names)
         if found.setdefault(row, label) != label:
             raise InputError(
                 "one label a row",
@@ -142,7 +142,7 @@ def _lines(path: str | os.PathLike[str]) -> list[Row]:
     return list(csv.DictReader(io.StringIO(read_text(path))))
 
 
-def _label(text: str, names: Sequence[str]) -> int:
+def _label_index(text: str, names: Sequence[str]) -> int:
     if text in names:
         return list(names).index(text)
     try:

@@ -160,7 +160,7 @@ class ClaimLine:
 def paper_claims() -> list[PaperClaim]:
     """Return the claims of the papers."""
     found = []
-    for entry in _known()["claims"]:
+    for entry in _claims_file()["claims"]:
         options: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
         }
@@ -189,7 +189,7 @@ def margin_of(printed: Sequence[float], *, measure: str) -> float:
 def places() -> list[Place]:
     """Return the data and networks on which claims are tested."""
     found = []
-    for entry in _known()["data"]:
+    for entry in _claims_file()["data"]:
         scale = f" --scale {entry['scale']}" if "scale" in entry else ""
         command, like = f"calibrant study run {entry.get('study')}{scale}", tuple(entry.get("like", ()))
         found.append(Place(**{"command": command, **entry, "like": like}))
@@ -229,7 +229,7 @@ def claim_index(records: Mapping[str, Record] | None = None) -> list[ClaimLine]:
                 differences[len(lines) - 1] = found
     compared = faithfulness(kept)
     unfaithful = {one.features for one in compared} - {one.features for one in compared if one.holds}
-    decided = _decided(lines, differences)
+    decided = _with_verdicts(lines, differences)
     return [replace(line, note=line.note or UNFAITHFUL) if line.data in unfaithful else line for line in decided]
 
 
@@ -237,12 +237,12 @@ def _concerns(claim: PaperClaim, place: Place) -> bool:
     named = place.name in claim.data if claim.data else not place.exact
     if not named or place.name in claim.but:
         return False
-    known = frozenset() if place.exact else _objectives(place.study, place.scale)
+    known = frozenset() if place.exact else _objectives_of_study(place.study, place.scale)
     return place.exact or all(known.intersection(labels) for labels in claim.falls)
 
 
 @cache
-def _objectives(study: str, scale: str) -> frozenset[str]:
+def _objectives_of_study(study: str, scale: str) -> frozenset[str]:
     return frozenset(objective.label for objective in load_study(study, scale=scale).objectives)
 
 
@@ -282,7 +282,7 @@ def _untested(claim: PaperClaim, place: Place, record: Record | None) -> tuple[C
     line = replace(line, comparison=" | ".join([place.name, *key, str(units)]))  # other units are another test
     differences = tuple(figures[0][unit] - figures[-1][unit] for unit in figures[0])
     ordered = all(after < before for (_, before), (_, after) in pairwise(values))
-    return line, _Compared(claim, place, differences, ordered, _seconds(record, place, (labels[0], labels[-1])))
+    return line, _Compared(claim, place, differences, ordered, _seconds_a_unit(record, place, (labels[0], labels[-1])))
 
 
 def _chosen(claim: PaperClaim, place: Place, record: Record | None) -> tuple[list[str], list[Figures]]:
@@ -331,7 +331,7 @@ def _incomparable(claim: PaperClaim, place: Place, record: Record, objectives: S
     return ""
 
 
-def _seconds(record: Record | None, place: Place, objectives: Sequence[str]) -> float:
+def _seconds_a_unit(record: Record | None, place: Place, objectives: Sequence[str]) -> float:
     if record is None or place.exact:
         return 0.0
     rows = [
@@ -342,7 +342,7 @@ def _seconds(record: Record | None, place: Place, objectives: Sequence[str]) -> 
     return float(np.mean(rows)) * len(set(objectives)) if rows else 0.0
 
 
-def _decided(lines: list[ClaimLine], compared: Mapping[int, _Compared]) -> list[ClaimLine]:
+def _with_verdicts(lines: list[ClaimLine], compared: Mapping[int, _Compared]) -> list[ClaimLine]:
     """Return the lines with p-values adjusted over distinct comparisons, and their verdicts."""
     p_values: dict[int, float] = {}
     within: dict[int, float] = {}
@@ -366,7 +366,7 @@ def _decided(lines: list[ClaimLine], compared: Mapping[int, _Compared]) -> list[
             detectable=detectable(item.differences),
         )
         decided[index] = replace(
-            line, verdict=_verdict(line, item), decidable=_decidable(item, attainable, p_values[index])
+            line, verdict=_verdict_of_line(line, item), decidable=_decidable(item, attainable, p_values[index])
         )
     return decided
 
@@ -375,7 +375,7 @@ def _adjusted(p_values: Mapping[str, float]) -> dict[str, float]:
     return dict(zip(p_values, benjamini_hochberg(list(p_values.values())), strict=True))
 
 
-def _verdict(line: ClaimLine, item: _Compared) -> str:
+def _verdict_of_line(line: ClaimLine, item: _Compared) -> str:
     differs = line.p_adjusted is not None and line.p_adjusted < LEVEL
     within = line.p_equivalence is not None and line.p_equivalence < LEVEL
     if item.claim.same:
@@ -403,7 +403,7 @@ def _decidable(item: _Compared, p_values: Sequence[float], mine: float) -> bool:
 
 
 @cache
-def _known() -> dict[str, Any]:
+def _claims_file() -> dict[str, Any]:
     return tomllib.loads(resource("claims", "claims.toml"))
 
 
@@ -475,12 +475,13 @@ def focal_gains(records: Mapping[str, Record]) -> list[Gain]:
             if loss["type"] != "FocalLoss":
                 continue
             pairs = {
-                measure: _pairs(record, place, str(objective["label"]), measure) for measure in ("ece", "ece_at_t")
+                measure: _gains_over_seeds(record, place, str(objective["label"]), measure)
+                for measure in ("ece", "ece_at_t")
             }
             temperatures = figures_of(record, place, "Cross-entropy", "temperature")
             if pairs["ece"] and temperatures:
                 mean = geometric_mean([*temperatures.values()])
-                intervals = [_interval(pairs[measure]) for measure in ("ece", "ece_at_t")]
+                intervals = [_t_interval(pairs[measure]) for measure in ("ece", "ece_at_t")]
                 found.append(Gain(place.name, float(loss["gamma"]), len(pairs["ece"]), mean, *intervals))
     return found
 
@@ -537,13 +538,13 @@ def _means(record: Record | None, place: Place) -> dict[str, tuple[float, float]
     return {label: (float(np.mean(rows, axis=0)[0]), float(np.mean(rows, axis=0)[1])) for label, rows in groups.items()}
 
 
-def _pairs(record: Record, place: Place, objective: str, measure: str) -> list[float]:
+def _gains_over_seeds(record: Record, place: Place, objective: str, measure: str) -> list[float]:
     base = figures_of(record, place, "Cross-entropy", measure)
     focal = figures_of(record, place, objective, measure)
     return [base[seed] - focal[seed] for seed in sorted(base.keys() & focal.keys())]
 
 
-def _interval(differences: Sequence[float]) -> tuple[float, float, float]:
+def _t_interval(differences: Sequence[float]) -> tuple[float, float, float]:
     """Return mean, low and high of the 95 % t-interval; NaN ends for a single difference."""
     from scipy.stats import t
 

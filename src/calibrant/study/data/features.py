@@ -202,7 +202,7 @@ def patch_responses(fit: Array, held: Array, *, patches: int) -> Array:
     filters = filters - filters.mean(dim=1, keepdim=True)
     kernels = filters.float().reshape(patches, SIDE, SIDE, 3).permute(0, 3, 1, 2).contiguous()
     blocks = [block for part in (fit, held) for block in torch.from_numpy(part).split(BLOCK)]
-    raw = torch.cat([_pooled(block, kernels) for block in blocks])
+    raw = torch.cat([_quadrant_responses(block, kernels) for block in blocks])
     rows = raw[: len(fit)]
     raw = (raw - rows.mean(dim=0)) / rows.std(dim=0).clamp_min(1e-6)
     _, components = torch.linalg.eigh((raw[: len(fit)].T @ raw[: len(fit)]).double() / len(fit))
@@ -223,7 +223,7 @@ def _standardised(patches: torch.Tensor) -> torch.Tensor:
     return centred / (centred.square().mean(dim=1, keepdim=True) + CONTRAST).sqrt()
 
 
-def _pooled(images: torch.Tensor, kernels: torch.Tensor) -> torch.Tensor:
+def _quadrant_responses(images: torch.Tensor, kernels: torch.Tensor) -> torch.Tensor:
     """Return responses (B, 8 × patches) of images (B, H, W, 3) to kernels of mean 0, averaged over quadrants."""
     pixels = images.permute(0, 3, 1, 2).float()  # (B, 3, H, W)
     mean = F.avg_pool2d(pixels, SIDE, stride=1).mean(dim=1, keepdim=True)  # of each patch: (B, 1, H', W')
@@ -269,17 +269,17 @@ def _cached(
             got = f"{error.strerror!r} for {shown(file.parent)}"
             raise FileFormatError("a writable folder for features", got, "set cache in [data]") from error
         inputs, labels, test = compute()
-        digest = np.array(_digest(inputs, labels, test))
+        digest = np.array(_digest_of_pool(inputs, labels, test))
         write_arrays(file, {"inputs": inputs, "labels": labels, "test": test.astype(np.int8), "digest": digest})
     found = file.stat()
-    return _read(file, (found.st_mtime_ns, found.st_size))
+    return _pool_from_cache(file, (found.st_mtime_ns, found.st_size))
 
 
 @lru_cache(maxsize=2)
-def _read(path: Path, stamp: tuple[int, int]) -> Pool:
+def _pool_from_cache(path: Path, stamp: tuple[int, int]) -> Pool:
     arrays = read_arrays(path)
     parts = [arrays.get(name, np.empty(0)) for name in ("inputs", "labels", "test")]
-    digest = _digest(*parts)
+    digest = _digest_of_pool(*parts)
     if str(arrays.get("digest")) != digest:
         wanted = f"the features of {shown(path)} as they were computed"
         raise FileFormatError(wanted, "others: the file has changed", "delete it")
@@ -287,7 +287,7 @@ def _read(path: Path, stamp: tuple[int, int]) -> Pool:
     return Pool(inputs.astype(np.float32), labels.astype(np.int64), test.astype(bool), digest)
 
 
-def _digest(inputs: Array, labels: Array, test: Array) -> str:
+def _digest_of_pool(inputs: Array, labels: Array, test: Array) -> str:
     found = hashlib.sha256()
     for array in (inputs, labels, test.astype(np.int8)):
         found.update(repr((array.shape, array.dtype.str)).encode())

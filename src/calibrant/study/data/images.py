@@ -121,7 +121,7 @@ def raw_split(source: Source, split: str, folder: str | None) -> RawSplit:
         import datasets
     except ImportError as error:
         raise MissingExtraError("datasets", extra="study") from error
-    path, config = _place(source, folder)
+    path, config = _path_and_config(source, folder)
     names_of_split = OTHER_NAMES[source.test if split == "test" else split]
     where = f"{folder or f'{source.hub} on the hub'}"
     if folder is not None:
@@ -138,8 +138,8 @@ def raw_split(source: Source, split: str, folder: str | None) -> RawSplit:
     except Exception as error:  # the library raises many kinds: no network, no files, a broken file, a full disk
         wanted = f"the split {names_of_split[0]!r} of {where}"
         raise FileFormatError(wanted, f"{reason_of(error)}", "check it, or name a folder") from error
-    column = _column(IMAGE_COLUMNS, table.column_names, where)
-    _column((source.label,), table.column_names, where)
+    column = _column_called(IMAGE_COLUMNS, table.column_names, where)
+    _column_called((source.label,), table.column_names, where)
     table = table.cast_column(column, datasets.Image(decode=False))
     feature = table.features[source.label]
     classes = getattr(feature, "num_classes", None) or source.classes
@@ -155,7 +155,7 @@ def check_classes(labels: npt.NDArray[np.int64], classes: int, where: str) -> np
     return labels
 
 
-def _place(source: Source, folder: str | None) -> tuple[str, str | None]:
+def _path_and_config(source: Source, folder: str | None) -> tuple[str, str | None]:
     """Return path and configuration for ``datasets``; in a copy of a hub repository each configuration has a folder."""
     if folder is None:
         return source.hub, source.config
@@ -178,7 +178,7 @@ def _check_shards(folder: Path, splits: Sequence[str]) -> None:
             raise FileFormatError(f"{total} files of the split {split!r} in {place}", got, "get the data again")
 
 
-def _column(accepted: Sequence[str], columns: Sequence[str], where: str) -> str:
+def _column_called(accepted: Sequence[str], columns: Sequence[str], where: str) -> str:
     found = next((name for name in accepted if name in columns), None)
     if found is None:
         got = f"{', '.join(columns)}"
@@ -262,7 +262,7 @@ class LazyImages:
 
         def work(place: int) -> np.ndarray:
             image = self.raw.image(int(self.rows[places[place]]))
-            cut = _centre(image, self.size) if draws is None else _random_part(image, self.size, draws[place])
+            cut = _centre_crop(image, self.size) if draws is None else _random_part(image, self.size, draws[place])
             return np.asarray(cut, dtype=np.uint8)
 
         places = rows.tolist()
@@ -271,7 +271,7 @@ class LazyImages:
         return self.prepare(torch.from_numpy(pixels).to(self.device)), self.labels[rows]
 
 
-def _centre(image: "Image", size: int) -> "Image":
+def _centre_crop(image: "Image", size: int) -> "Image":
     """Return the centre crop of the image after resizing its shorter side to ``size · 8 / 7`` (256 for 224)."""
     from PIL.Image import Resampling
 
@@ -302,7 +302,7 @@ def _random_part(image: "Image", size: int, draws: list[list[float]]) -> "Image"
             left, top = int(right * (width - w + 1)), int(down * (height - h + 1))
             box = (left, top, left + w, top + h)
             break
-    cut = _centre(image, size) if box is None else image.resize((size, size), Resampling.BILINEAR, box=box)
+    cut = _centre_crop(image, size) if box is None else image.resize((size, size), Resampling.BILINEAR, box=box)
     return cut.transpose(Transpose.FLIP_LEFT_RIGHT) if draws[-1][0] < 0.5 else cut
 
 

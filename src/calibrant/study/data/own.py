@@ -96,7 +96,7 @@ class Own(DataSet):
         places = self._places()
         named = [file for place in places.values() for file in (sorted(place.rglob("*")) or [place])]
         stamps = tuple((str(file), file.stat().st_mtime_ns) for file in named if file.is_file())
-        parts, digest = _parts(tuple(places.items()), self.label, self.columns, stamps)
+        parts, digest = _splits_of_files(tuple(places.items()), self.label, self.columns, stamps)
         rng = np.random.default_rng([self.split_seed, seed] if self.redraw else self.split_seed)
         counts = {"test": self.test, "val": self.validation}
         found = fold_of(parts, counts=counts, rng=rng, train=self.train, standardize=self.standardize)
@@ -156,7 +156,7 @@ class Module(DataSet):
             got = f"{sorted(found)}" if isinstance(found, Mapping) else type(found).__name__
             raise InputError(wanted, got, "return them")
         rng = np.random.default_rng(_SPLIT_SEED)
-        pairs = {name: _pair(part, self.module) for name, part in parts.items()}
+        pairs = {name: _part_of_module(part, self.module) for name, part in parts.items()}
         return fold_of(pairs, counts={"test": None, "val": None}, rng=rng)
 
 
@@ -181,11 +181,13 @@ def fold_of(
     fifth = max(1, round(HELD * len(parts["train"][1])))
     for name, count in counts.items():
         if name not in parts:
-            parts["train"], parts[name] = _drawn(parts["train"], fifth if count is None else count, rng, name=name)
+            parts["train"], parts[name] = _split_at_random(
+                parts["train"], fifth if count is None else count, rng, name=name
+            )
     if train is not None:
-        _, parts["train"] = _drawn(parts["train"], train, rng, name="train", whole=True)
-    names, coded = _coded({name: part[1] for name, part in parts.items()})
-    inputs = {name: _floats(part[0], name) for name, part in parts.items()}
+        _, parts["train"] = _split_at_random(parts["train"], train, rng, name="train", whole=True)
+    names, coded = _classes_and_indices({name: part[1] for name, part in parts.items()})
+    inputs = {name: _feature_tensor(part[0], name) for name, part in parts.items()}
     if standardize and inputs["train"].is_floating_point():
         deviation, mean = torch.std_mean(inputs["train"], dim=0, correction=0)
         # a constant column has the deviation 0, and becomes 0
@@ -199,7 +201,7 @@ def fold_of(
 
 
 @lru_cache(maxsize=4)
-def _parts(
+def _splits_of_files(
     places: tuple[tuple[str, Path], ...], label: str, columns: tuple[str, ...] | None, stamps: tuple[Any, ...]
 ) -> tuple[dict[str, Part], str]:
     """Return the features and labels of each split, and the digest of the files, whose ``stamps`` name them in the cache."""
@@ -215,7 +217,7 @@ def _parts(
                     raise FileFormatError(f"test {y.shape[:1]} in {shown(place)}", f"{test.shape}", "mark every row")
                 found["train"], found["test"] = (x[~test], y[~test]), (x[test], y[test])
         else:
-            found[name] = _of_table(place, label, columns)
+            found[name] = _part_of_table(place, label, columns)
     # of the content: a copy is the same data, an edited file is not
     digest = hashlib.sha256(b"".join(Path(name).read_bytes() for name, _ in stamps)).hexdigest()
     return found, digest
@@ -229,7 +231,7 @@ def _of_arrays(arrays: Mapping[str, Array], prefix: str, place: Path) -> Part:
     return arrays[inputs], arrays[prefix + "labels"]
 
 
-def _of_table(place: Path, label: str, columns: tuple[str, ...] | None) -> Part:
+def _part_of_table(place: Path, label: str, columns: tuple[str, ...] | None) -> Part:
     import pyarrow as pa
 
     table = read_table(place)
@@ -249,7 +251,7 @@ def _of_table(place: Path, label: str, columns: tuple[str, ...] | None) -> Part:
     return np.stack(parts, axis=1).astype(np.float32), column_array(table.column(label), label, place)
 
 
-def _pair(part: Any, module: str) -> Part:
+def _part_of_module(part: Any, module: str) -> Part:
     if not isinstance(part, Sequence) or len(part) != 2 or isinstance(part, torch.utils.data.Dataset):
         items = [part[index] for index in range(len(part))]  # a Dataset of (x, y)
         part = torch.stack([torch.as_tensor(x) for x, _ in items]), torch.tensor([int(y) for _, y in items])
@@ -260,7 +262,9 @@ def _pair(part: Any, module: str) -> Part:
     return x, y
 
 
-def _drawn(part: Part, count: int, rng: np.random.Generator, *, name: str, whole: bool = False) -> tuple[Part, Part]:
+def _split_at_random(
+    part: Part, count: int, rng: np.random.Generator, *, name: str, whole: bool = False
+) -> tuple[Part, Part]:
     """Return a part without, and with, rows that are drawn at random; ``whole`` if all may be."""
     rows = len(part[1])
     if count > rows or (count == rows and not whole):
@@ -272,7 +276,7 @@ def _drawn(part: Part, count: int, rng: np.random.Generator, *, name: str, whole
     return (part[0][keep], part[1][keep]), (part[0][taken], part[1][taken])
 
 
-def _coded(labels: Mapping[str, Array]) -> tuple[list[str], dict[str, Tensor]]:
+def _classes_and_indices(labels: Mapping[str, Array]) -> tuple[list[str], dict[str, Tensor]]:
     """Return the classes, in order, and every split's labels as their indices."""
     for name, values in labels.items():
         whole = values.dtype.kind in "iub" or is_text(values) or (values.dtype.kind == "f" and (values % 1 == 0).all())
@@ -286,7 +290,7 @@ def _coded(labels: Mapping[str, Array]) -> tuple[list[str], dict[str, Tensor]]:
     }
 
 
-def _floats(values: Array, name: str) -> Tensor:
+def _feature_tensor(values: Array, name: str) -> Tensor:
     if values.dtype.kind not in "fiub":
         raise InputError(f"features of numbers in {name}", f"{values.dtype}", "convert them")
     found = torch.from_numpy(np.array(values))

@@ -85,7 +85,7 @@ class TreeSplit:
         """Return the trees ``rows`` with the labels of all labelled nodes for training, else of the roots."""
         trees = [self.trees[row] for row in rows.tolist()]
         leaves = sum(len(tree.words) for tree in trees)
-        places = _places(trees, leaves)
+        places = _positions_of_nodes(trees, leaves)
         tops = max((int(tree.heights.max()) for tree in trees if len(tree.heights)), default=0)
         children = torch.cat([places[i][tree.children] for i, tree in enumerate(trees)])  # (inner nodes, 2)
         heights = torch.cat([tree.heights for tree in trees])
@@ -103,7 +103,7 @@ class TreeSplit:
         return TreeBatch(words, levels, torch.cat(asked).to(self.device)), torch.cat(labels).to(self.device)
 
 
-def _places(trees: Sequence[Tree], leaves: int) -> list[Tensor]:
+def _positions_of_nodes(trees: Sequence[Tree], leaves: int) -> list[Tensor]:
     """Return the positions (nodes,) of each tree's nodes in the batch: all leaves, then height by height."""
     heights = torch.cat([tree.heights for tree in trees])
     order = torch.argsort(heights, stable=True)
