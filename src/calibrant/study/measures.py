@@ -257,13 +257,11 @@ class Fits:
 
 def _along(entries: Sequence[Mapping[str, Any]], measure: str) -> float:
     """Return a measure of a trajectory: "early" is its first entry for norms, and the one at a third of it for optimal ECE."""
-    if measure.startswith(
-        "nll_rise"
-    ):  # since the least NLL; the shares of wrong and correct samples add up to the whole
+    if measure.startswith("nll_rise"):
+        # since the least NLL; the shares of wrong and correct samples add up to the whole
         least, last = min(entries, key=lambda entry: entry["test"]["nll"])["test"], entries[-1]["test"]
-        return _share_of_nll(last, measure.removeprefix("nll_rise_")) - _share_of_nll(
-            least, measure.removeprefix("nll_rise_")
-        )
+        kind = measure.removeprefix("nll_rise_")
+        return _share_of_nll(last, kind) - _share_of_nll(least, kind)
     if measure.startswith("classifier_norm"):
         return float(entries[0 if measure.endswith("early") else -1].get("classifier_norm", math.nan))
     entry = entries[len(entries) // 3 if measure.endswith("early") else -1]

@@ -391,9 +391,8 @@ def table_of_json(found: Any, path: Path) -> Any:
         return table_of_columns({name: [_text_of(found[name])] for name in ("eval", "samples")})
     if isinstance(found, dict) and found and all(isinstance(column, dict) for column in found.values()):
         keys = list(next(iter(found.values())))
-        if _several_kinds(
-            next(iter(found.values())).values()
-        ):  # rows by their ids: {"img1": {"probs": […], "label": 1}, …}
+        # rows by their ids: {"img1": {"probs": […], "label": 1}, …}
+        if _several_kinds(next(iter(found.values())).values()):
             return table_of_rows([{"id": key, **row} for key, row in found.items()])
         # pandas' columns: {"p_cat": {"0": 0.9, …}, …}
         found = {name: [column.get(key) for key in keys] for name, column in found.items()}
