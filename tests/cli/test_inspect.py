@@ -100,6 +100,7 @@ _ONE = "prob", [".9", ".2", ".7", ".4"]
         (_ONE, "bought", "1 0 1 0", "--label bought", "if bought holds the labels"),
         (_ONE, "bought", "yes no yes no", "--label bought --positive yes", "the score is the probability of 'yes'"),
         (_ONE, "a,b", "yes,no no,no yes,yes no,yes", "--label a --positive yes", "if a and not b holds the labels"),
+        (_ONE, "plan,bought", "x,yes x,no y,yes y,no", "--label bought --positive yes", "if bought and not plan holds"),
         # what cannot hold the labels is named by no command
         (_P, "id", "0 1 0 1", "", ""),
         (_P, "cv_fold", "0 1 0 1", "", ""),

@@ -249,7 +249,8 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
     """Return the arguments that seem to name the labels of scores without any, or None where no column can hold them.
 
     A column that is called as true classes are goes before text that names classes, and that before booleans and whole
-    numbers, which other columns hold as well (a flag, a count). The words before the arguments say that it is a guess.
+    numbers, which other columns hold as well (a flag, a count); among equals the one of which one score a row tells most. The
+    words before the arguments say that it is a guess.
     """
     found: dict[
         str, tuple[str, Array, Array]
@@ -266,7 +267,7 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
                 found.setdefault(own, (kind, values, scores))
     named = label_among(list(found), ())
     text = [name for name, (_, values, _) in found.items() if is_text(values)]
-    likely = [named] if named else text or list(found)
+    likely = [named] if named else sorted(text or list(found), key=lambda name: -_explained(*found[name][1:]))
     if not likely:
         return None
     kind, values, scores = found[likely[0]]
@@ -276,6 +277,16 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
         said["positive"] = likely_positive(values, scores)
         unsure += f" and the score is the probability of {said['positive']!r}"
     return Remedy.read(**said).after(f"{unsure}, ")
+
+
+def _explained(values: Array, scores: Array) -> float:
+    """Return the part of the variance of one score a row that lies between the values of a column; 0 of several scores."""
+    if not is_single(scores):
+        return 0.0
+    flat = scores.reshape(-1).astype(np.float64)
+    _, code, count = np.unique(values.astype(str), return_inverse=True, return_counts=True)
+    gaps = np.bincount(code, flat - flat.mean()) / count
+    return float((count * gaps**2).sum() / max(float(((flat - flat.mean()) ** 2).sum()), 1e-300))
 
 
 def _is_other(name: str) -> bool:
