@@ -1,14 +1,20 @@
-"""Agreement with other libraries where they are right, and a test for each place where one is wrong."""
+"""Agreement with other libraries where they are right, and a test for each place where one is wrong.
+
+A failure here means that a peer changed: then docs/compare.md has to change, which marks with ✓ what is held here.
+"""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.draws import drawn
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import BinaryPairs, Predictions, load_predictions
 from calibrant.binning import EqualMass, EqualWidth
+from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.metrics import ACE, ECE, MCE, NLL, Brier, DebiasedECE, KSError, KuiperError, SmoothECE, ood_auroc
 
@@ -22,10 +28,8 @@ def peer(name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def data() -> Predictions:
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(3000, 5, generator=generator, dtype=torch.float64) * 3
-    labels = torch.multinomial((logits * 0.6).softmax(dim=1), 1, generator=generator)[:, 0]
+def rows() -> Predictions:
+    logits, labels = drawn(3000, 5, sharp=1 / 0.6)
     return Predictions.from_logits(logits, labels)
 
 
@@ -37,56 +41,56 @@ def hits(data: Predictions) -> tuple[Any, Any]:
     return data.confidence.numpy(), data.correct.double().numpy()
 
 
-def test_netcal_agrees_on_binned_errors(data: Predictions) -> None:
+def test_netcal_agrees_on_binned_errors(rows: Predictions) -> None:
     netcal = peer("netcal.metrics")
-    p, labels = arrays(data)
-    assert ECE()(data) == pytest.approx(netcal.ECE(15).measure(p, labels), abs=1e-12)
-    assert MCE()(data) == pytest.approx(netcal.MCE(15).measure(p, labels), abs=1e-12)
-    assert ACE()(data) == pytest.approx(netcal.ACE(15).measure(p, labels), abs=1e-12)
-    equal_mass = netcal.ECE(15, equal_intervals=False).measure(*hits(data))
-    assert ECE(EqualMass(15))(data) == pytest.approx(equal_mass, abs=1e-12)
+    p, labels = arrays(rows)
+    assert ECE()(rows) == pytest.approx(netcal.ECE(15).measure(p, labels), abs=1e-12)
+    assert MCE()(rows) == pytest.approx(netcal.MCE(15).measure(p, labels), abs=1e-12)
+    assert ACE()(rows) == pytest.approx(netcal.ACE(15).measure(p, labels), abs=1e-12)
+    equal_mass = netcal.ECE(15, equal_intervals=False).measure(*hits(rows))
+    assert ECE(EqualMass(15))(rows) == pytest.approx(equal_mass, abs=1e-12)
 
 
-def test_torchmetrics_agrees_to_its_float32(data: Predictions) -> None:
+def test_torchmetrics_agrees_to_its_float32(rows: Predictions) -> None:
     tm = peer("torchmetrics.functional.classification")
-    p, labels = (torch.from_numpy(array) for array in arrays(data))
+    p, labels = (torch.from_numpy(array) for array in arrays(rows))
     for norm, metric in (("l1", ECE()), ("l2", ECE(norm=2)), ("max", MCE())):
         found = float(tm.multiclass_calibration_error(p, labels, 5, 15, norm))
-        assert metric(data) == pytest.approx(found, abs=1e-6)  # it sums in float32
+        assert metric(rows) == pytest.approx(found, abs=1e-6)  # it sums in float32
 
 
-def test_sklearn_agrees_on_scores_and_areas(data: Predictions) -> None:
+def test_sklearn_agrees_on_scores_and_areas(rows: Predictions) -> None:
     sklearn = peer("sklearn.metrics")
-    p, labels = arrays(data)
-    assert NLL()(data) == pytest.approx(sklearn.log_loss(labels, p), abs=1e-12)
+    p, labels = arrays(rows)
+    assert NLL()(rows) == pytest.approx(sklearn.log_loss(labels, p), abs=1e-12)
     hot = np.eye(5)[labels]
-    assert Brier()(data) == pytest.approx(((p - hot) ** 2).sum(1).mean(), abs=1e-12)
-    binary = BinaryPairs.from_probs(*hits(data)[:1], data.correct)
-    assert float((binary.p - binary.y).square().mean()) == pytest.approx(sklearn.brier_score_loss(*hits(data)[::-1]))
-    inside, outside = data[:1000], Predictions.from_logits(data.logits[1000:] / 4)
+    assert Brier()(rows) == pytest.approx(((p - hot) ** 2).sum(1).mean(), abs=1e-12)
+    binary = BinaryPairs.from_probs(*hits(rows)[:1], rows.correct)
+    assert float((binary.p - binary.y).square().mean()) == pytest.approx(sklearn.brier_score_loss(*hits(rows)[::-1]))
+    inside, outside = rows[:1000], Predictions.from_logits(rows.logits[1000:] / 4)
     truth = np.r_[np.ones(1000), np.zeros(2000)]
     scores = torch.cat([inside.confidence, outside.confidence]).numpy()
     area = sklearn.roc_auc_score(truth, scores)
     assert ood_auroc(inside, outside, score="confidence") == pytest.approx(area, abs=1e-12)
 
 
-def test_uncertainty_calibration_agrees_on_the_debiased_square(data: Predictions) -> None:
+def test_uncertainty_calibration_agrees_on_the_debiased_square(rows: Predictions) -> None:
     utils = peer("calibration.utils")
-    confidence, correct = hits(data)
+    confidence, correct = hits(rows)
     binned = utils.bin(list(zip(confidence, correct, strict=True)), [i / 15 for i in range(1, 16)])
-    assert DebiasedECE().squared(data) == pytest.approx(utils.unbiased_square_ce(binned), abs=1e-9)
+    assert DebiasedECE().squared(rows) == pytest.approx(utils.unbiased_square_ce(binned), abs=1e-9)
 
 
-def test_relplot_agrees_to_its_grid(data: Predictions) -> None:
+def test_relplot_agrees_to_its_grid(rows: Predictions) -> None:
     relplot = peer("relplot.metrics")
-    found = relplot.smECE(*hits(data))
-    assert SmoothECE()(data) == pytest.approx(found, abs=1e-3)  # its documented eps
+    found = relplot.smECE(*hits(rows))
+    assert SmoothECE()(rows) == pytest.approx(found, abs=1e-3)  # its documented eps
 
 
-def test_probmetrics_agrees_on_cumulated_errors(data: Predictions) -> None:
+def test_probmetrics_agrees_on_cumulated_errors(rows: Predictions) -> None:
     pm = peer("probmetrics.metrics")
     dist = peer("probmetrics.distributions")
-    confidence, correct = hits(data)
+    confidence, correct = hits(rows)
     two = dist.CategoricalProbs(torch.from_numpy(np.stack([1 - confidence, confidence], axis=1)))
     labels = dist.CategoricalDirac(torch.from_numpy(correct).long(), 2)
     pairs = BinaryPairs.from_probs(confidence, correct.astype(int))
@@ -105,6 +109,16 @@ def test_torchmetrics_puts_confidence_1_into_a_bin_of_its_own() -> None:
     assert ECE(EqualWidth(10))(BinaryPairs.from_probs(confidence, correct)) == pytest.approx(0.475)
 
 
+def test_an_edge_belongs_to_the_bin_above_elsewhere_and_to_the_bin_below_here() -> None:
+    metrics, functional = peer("netcal.metrics"), peer("torchmetrics.functional.classification")
+    p = np.array([0.75] * 10 + [0.8] * 10)  # 0.75 is an edge of 4 bins, to the bit
+    y = np.array([1] * 10 + [0] * 4 + [1] * 6)
+    assert ECE(EqualWidth(4))(BinaryPairs.from_probs(p, y)) == pytest.approx(0.225)  # 0.75 and 0.8 in two bins
+    theirs = functional.binary_calibration_error(torch.tensor(p), torch.tensor(y), n_bins=4).item()
+    assert theirs == pytest.approx(0.025)  # in one
+    assert metrics.ECE(4).measure(p, y) == pytest.approx(0.025)
+
+
 def test_torchmetrics_takes_small_logits_for_probabilities() -> None:
     tm = peer("torchmetrics.functional.classification")
     logits, labels = torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 0])
@@ -113,6 +127,14 @@ def test_torchmetrics_takes_small_logits_for_probabilities() -> None:
     assert guessed != pytest.approx(right, abs=0.05)
     with pytest.raises(InputError, match="from_probs"):
         Predictions.from_logits(logits, labels)
+    classification = peer("torchmetrics.classification")
+    logits, labels = torch.tensor([[0.2, 0.8], [3.0, 0.0]]), torch.tensor([0, 0])
+    together = classification.MulticlassCalibrationError(2)(logits, labels).item()
+    streamed = classification.MulticlassCalibrationError(2)
+    for row in (0, 1):
+        streamed.update(logits[row : row + 1], labels[row : row + 1])
+    assert abs(streamed.compute().item() - together) > 0.05
+    assert ECE()(Predictions.from_logits(logits, labels)) == pytest.approx(together, rel=1e-6)
 
 
 def test_torchmetrics_lets_one_nan_row_change_everything() -> None:
@@ -166,3 +188,18 @@ def test_uncertainty_calibration_measures_logits_as_if_they_were_probabilities()
     assert utils.get_calibration_error(logits, np.array([0, 1] * 50), debias=False, mode="top-label") > 1
     with pytest.raises(InputError, match="from_logits"):
         Predictions.from_probs(logits, [0, 1] * 50)
+
+
+def test_netcal_does_not_move_on_float32_probabilities(data: Path) -> None:
+    scaling = peer("netcal.scaling")
+    val = load_predictions(data / "logits" / "cifar10-resnet110.npz", "val")
+    assert isinstance(val, Predictions)
+    labels = val.need_labels()
+    temperatures = []
+    for logits in (val.logits, val.logits.double()):
+        theirs = scaling.TemperatureScaling()
+        theirs.fit(torch.softmax(logits, dim=1).numpy(), labels.numpy())
+        temperatures.append(1 / float(theirs.temperature[0]))
+    assert temperatures[0] == 1
+    assert temperatures[1] == pytest.approx(TemperatureScaling().fit(val.logits, labels).temperature, abs=1e-3)
+    assert temperatures[1] == pytest.approx(2.395, abs=1e-3)
