@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,9 +66,16 @@ def family_of(parts: tuple[str, ...]) -> str:
     return parts[1] if len(parts) > 1 else "__init__"
 
 
-def imports_of(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield (line, dotted parts) of every import in ``tree``, wherever it stands; ``package`` resolves relative ones."""
-    for node in ast.walk(tree):
+@cache
+def parsed(text: str) -> tuple[list[ast.stmt], list[ast.AST]]:
+    """Return the statements and all nodes of a module's source, which several rules look at."""
+    tree = ast.parse(text)
+    return tree.body, list(ast.walk(tree))
+
+
+def imports_of(text: str, package: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield (line, dotted parts) of every import in ``text``, wherever it stands; ``package`` resolves relative ones."""
+    for node in parsed(text)[1]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, tuple(alias.name.split("."))
@@ -100,7 +108,7 @@ def order_faults(parts: tuple[str, ...], text: str) -> list[str]:
     if mine not in RANK:
         return [f"{mine} has no place in LAYERS: give it one"]
     faults = []
-    for line, target in imports_of(ast.parse(text), parts[:-1]):
+    for line, target in imports_of(text, parts[:-1]):
         if target[0] != "calibrant":
             continue
         other = target[1] if len(target) > 1 and target[1] in RANK else "__init__"
@@ -114,7 +122,7 @@ def order_faults(parts: tuple[str, ...], text: str) -> list[str]:
 def private_faults(parts: tuple[str, ...], text: str) -> list[str]:
     """Return the imports of another family's private modules or names; the top-level foundations are for all."""
     faults = []
-    for line, target in imports_of(ast.parse(text), parts[:-1]):
+    for line, target in imports_of(text, parts[:-1]):
         if target[0] != "calibrant" or len(target) < 3 or target[1] == family_of(parts) or target[1].startswith("_"):
             continue
         if any(part.startswith("_") for part in target[2:]):
@@ -128,7 +136,7 @@ def heavy_faults(parts: tuple[str, ...], text: str) -> list[str]:
         return []
     if parts[1:] == ("_kernels", "loops"):  # _kernels.cpu imports them late
         return []
-    found = imports_at_load(ast.parse(text).body)
+    found = imports_at_load(parsed(text)[0])
     return [f"line {line}: import {name} inside the function that uses it" for line, name in found if name in HEAVY]
 
 
@@ -143,7 +151,7 @@ def wide_faults(parts: tuple[str, ...], text: str) -> list[str]:
     place = "/".join(parts[1:]) + ".py"
     return [
         node.name
-        for node in ast.walk(ast.parse(text))
+        for node in parsed(text)[1]
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and len(arguments_of(node)) > MAX_ARGUMENTS
         and (place, node.name) not in LONG_SIGNATURES

@@ -77,7 +77,7 @@ def test_atc_is_its_formula() -> None:
     assert estimate(window, reference=reference).atc == 0.5  # the threshold is 0.7
 
 
-@pytest.mark.parametrize("calibrator", [TemperatureScaling, VectorScaling])
+@pytest.mark.parametrize("calibrator", [TemperatureScaling, pytest.param(VectorScaling, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("scale", "tilt"), [(3.0, 0.0), (2.0, 0.3)], ids=["as before", "moved"])
 def test_intervals_hold_what_the_labels_say(calibrator: type, scale: float, tilt: float) -> None:
     runs, hits, cells = 40, np.zeros(2), 0.0
@@ -162,7 +162,10 @@ def changed(
 
 
 @pytest.mark.parametrize("change", [-0.1, 0.1], ids=["worse", "better"])
-@pytest.mark.parametrize(("classes", "sharp"), [(2, 1.0), (3, 1.0), (2, 2.0), (3, 3.0)])
+@pytest.mark.parametrize(
+    ("classes", "sharp"),
+    [(2, 1.0), (3, 3.0), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((3, 1.0), (2, 2.0)))],
+)
 def test_intervals_hold_a_change_of_the_size_that_was_stated(classes: int, sharp: float, change: float) -> None:
     runs, hits, plain = 40, np.zeros(4), 0
     for seed in range(runs):

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from calibrant._core import minimise
-from calibrant._core.minimise import Derivatives, lbfgs, newton
+from calibrant._core.minimise import Derivatives, newton
 from calibrant.calibrators import (
     DirichletCalibration,
     MatrixScaling,
@@ -21,7 +21,7 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators.affine import fit
 from calibrant.calibrators.affine.fit import AffineChunk, Ridge, fit_affine
-from calibrant.errors import FitError, InputError
+from calibrant.errors import InputError
 from calibrant.rows import Chunk, MemoryRows
 
 F64 = torch.float64
@@ -173,19 +173,6 @@ def test_a_warm_start_changes_nothing_but_the_time(method: Callable[[], VectorSc
     warm = method().fit(*sample(seed=1)).fit(*sample())
     cold = method().fit(*sample())
     torch.testing.assert_close(warm.scale, cold.scale, rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_fit_without_a_finite_optimum_says_so() -> None:
-    def endless(x: Tensor) -> Derivatives:
-        return Derivatives(-x.sum(dim=1), -torch.ones_like(x), 0.01 * torch.eye(4, dtype=F64)[None])
-
-    with pytest.raises(FitError, match="regularise more"):
-        newton(endless, torch.zeros(1, 4, dtype=F64), tolerance=1e-9, enough=1e-7, longest=1.0)
-    with pytest.raises(FitError, match="regularise more"):
-        lbfgs(
-            lambda x: (float(-x.sum()), -torch.ones_like(x)), torch.zeros(4, dtype=F64), torch.ones(4, 1, 1, dtype=F64)
-        )
 
 
 @pytest.mark.parametrize("seed", range(10))
