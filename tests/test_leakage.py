@@ -16,6 +16,7 @@ from calibrant.data.leakage import (
     LeakCheck,
     _odd_numbers,
     _windows,
+    centred_marks,
     hash_rows,
     joined,
     part_of,
@@ -98,9 +99,9 @@ def test_the_sketch_of_many_rows_is_bounded_joins_in_any_parts_and_finds_runs(cu
     old = rows(90_000, seed=7)
     labels = torch.arange(90_000) % 3
     ends = [0, *cuts, 90_000]
-    parts = [part_of(hash_rows(old[a:b], labels[a:b])) for a, b in pairwise(ends)]
-    sketch = sketch_of_part(reduce(joined, parts))
-    assert torch.equal(sketch, sketch_of_part(part_of(hash_rows(old, labels))))
+    parts = [part_of(centred_marks(old[a:b], labels[a:b]), centred=True) for a, b in pairwise(ends)]
+    sketch = sketch_of_part(reduce(joined, parts), centred=True)
+    assert torch.equal(sketch, sketch_of_part(part_of(centred_marks(old, labels), centred=True), centred=True))
     calibrator = Identity().fit(old, labels)
     assert torch.equal(calibrator.fit_rows, sketch)
     assert rows_of(sketch) == 90_000 > WHOLE
@@ -210,5 +211,5 @@ def test_compiled_hashes_are_those_of_pytorch() -> None:
         assert cpu.serves(logits)
         for kind in (torch.float32, torch.float64, torch.float16):
             some = logits.to(kind)
-            plain = torch.cat([hash_rows(part) for part in some.split(500)])
-            assert torch.equal(hash_rows(some, None), plain)
+            for numbers in (hash_rows, centred_marks):
+                assert torch.equal(numbers(some, None), torch.cat([numbers(part) for part in some.split(500)]))

@@ -19,7 +19,8 @@ from calibrant import binning, calibrators, load
 from calibrant._core.config import build
 from calibrant._kernels import cpu
 from calibrant.calibrators import Calibrator, TemperatureScaling  # type: ignore[attr-defined]
-from calibrant.errors import BoundWarning, CalibrantError, CalibrantWarning, InputError
+from calibrant.data.leakage import check_not_fitted_on
+from calibrant.errors import BoundWarning, CalibrantError, CalibrantWarning, InputError, LeakError
 from calibrant.rows import Chunk
 from calibrant.testing import check_calibrator
 
@@ -213,7 +214,11 @@ def test_every_calibrator_keeps_the_contract(name: str) -> None:
 def test_only_the_probabilities_of_the_fitting_rows_count(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = FAMILY.index(name)
     labels, fresh = sample(seed=seed)[1], sample(50, seed=100)[0]
-    expected = quiet_fit(make(name), rows_of(240, seed=seed, form="float32").logits, labels)(fresh).softmax(dim=1)
+    plain = quiet_fit(make(name), rows_of(240, seed=seed, form="float32").logits, labels)
+    expected = plain(fresh).softmax(dim=1)
+    for form in FORMS:  # and so the guard knows the rows again
+        with pytest.raises(LeakError):
+            check_not_fitted_on(rows_of(240, seed=seed, form=form).logits, plain.fit_rows, labels)
     forms = ("half", "float64", "in another layout") if name in OF_RAW_LOGITS else tuple(FORMS)
     for at, form in enumerate(forms):
         compiled = (at + seed) % 2 == 0
@@ -224,6 +229,20 @@ def test_only_the_probabilities_of_the_fitting_rows_count(name: str, monkeypatch
         assert difference < (2e-4 if name == "AdaptiveTemperatureScaling" else 1e-6), (
             f"{form}, {'compiled' if compiled else 'PyTorch'}: {difference:.0e}"
         )
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_rows_at_the_end_of_half_precision_and_nan_are_answered_as_what_they_are(name: str) -> None:
+    logits, labels = sample(seed=FAMILY.index(name))
+    fitted = quiet_fit(make(name), logits / 8, labels)  # under-confident: T is below 1
+    most, generator = torch.finfo(torch.float16).max, torch.Generator().manual_seed(FAMILY.index(name))
+    rows = most * (2 * torch.rand(40, CLASSES, generator=generator) - 1).clamp(-0.5, 0.5).half() * 2
+    answer = fitted(rows).double().softmax(dim=1)
+    assert (
+        float((answer - fitted(rows.double()).softmax(dim=1)).abs().max()) < 0.02
+    )  # as check_calibrator asks of float16
+    rows[:, 1] = math.nan
+    assert bool(torch.isnan(fitted(rows.float()).softmax(dim=1)).all())
 
 
 def test_one_of_a_stranger_keeps_it_fitted_or_not() -> None:

@@ -237,11 +237,11 @@ def test_lines_of_three_and_four_classes(vectors, classes: int) -> None:
         assert abs(intercept - expected["paper"][1]) > 0.1
 
 
-@pytest.mark.parametrize("gamma", [0.5, 3.0])
+@pytest.mark.parametrize("gamma", [-0.99, -0.5, 0.5, 3.0])
 def test_no_other_temperature_is_nearer(gamma: float) -> None:
     s = torch.arange(0, 20, 0.01, dtype=torch.float64)
     target = torch.sigmoid(focal_logit(s, gamma))
-    inverse = torch.arange(0.5 * (gamma + 1), gamma + 1, 1e-3, dtype=torch.float64)
+    inverse = torch.arange(0.5 * (gamma + 1), max(gamma + 1, 1.5), 1e-3, dtype=torch.float64)
     errors = (torch.sigmoid(inverse[:, None] * s) - target).abs().amax(dim=1)
     assert 1 / nearest_temperature(2, gamma) == pytest.approx(float(inverse[errors.argmin()]), abs=2e-3)
 

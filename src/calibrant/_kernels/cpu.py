@@ -152,20 +152,24 @@ def _few_rows(logits: Tensor) -> int:
     return max(1, min(_SEGMENT, _BLOCK // logits.shape[1]))
 
 
-def row_hashes(logits: Tensor, odd: Tensor, *, step: int) -> Tensor:
+def row_hashes(logits: Tensor, odd: Tensor, *, step: int, centred: bool = False) -> Tensor:
     """Return (N,) int64 Σ_k b_k · odd_k mod 2⁶⁴, mixed with its upper bits; b_k are the bits of every ``step``-th column as float32.
 
     Args:
         logits: (N, K) which ``serves`` has accepted.
         odd: (⌈K / step⌉,) int64.
         step: ≥ 1.
+        centred: Return ``data.leakage.centred_marks`` of those columns.
     """
+    loop = _loop("centred_marks" if centred else "row_hashes")
     found = torch.empty(logits.shape[0], dtype=torch.int64)
     for some, block in _blocks(logits):
         rows = max(1, _BLOCK // logits.shape[1]) if block.dtype == torch.float64 else block.shape[0]
         for bits, hashes in zip(block.split(rows), found[some].split(rows), strict=True):
-            inputs = [bits.float().view(torch.int32)]
-            _run(_loop("row_hashes"), inputs, [odd.numpy(), step], [], [hashes], unit=_SEGMENT)
+            if centred and bits.dtype == torch.float64:  # a large constant would leave float32 no digits
+                bits = bits - bits[:, ::step].amax(dim=1, keepdim=True).nan_to_num(neginf=0.0)
+            inputs = [bits.float() if centred else bits.float().view(torch.int32)]
+            _run(loop, inputs, [odd.numpy(), step], [], [hashes], unit=_SEGMENT)
     return found
 
 

@@ -872,6 +872,26 @@ def row_hashes(bits, odd, step, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def centred_marks(logits, odd, step, out):  # type: ignore[no-untyped-def]
+    """Write ``data.leakage.centred_marks`` of every ``step``-th column of ``logits`` (N, K) float32 into ``out`` (N,)."""
+    flat, jump, low = logits.reshape(-1), np.uintp(step), -(2.0**30)
+    for i in range(logits.shape[0]):
+        place, top = np.uintp(i * logits.shape[1]), f32(-np.inf)
+        for _ in range(odd.shape[0]):
+            top = max(top, flat[place])
+            place += jump
+        top = f32(0.0) if top == -np.inf else top
+        place, coarse, fine = np.uintp(i * logits.shape[1]), i64(0), i64(0)
+        for k in range(odd.shape[0]):
+            below = f64(flat[place] - top)
+            coarse += i64(np.rint(max(below * 2.0**10, low))) * odd[k]
+            fine += i64(np.rint(max(below * 2.0**20, low))) * odd[k]
+            place += jump
+        coarse, fine = coarse ^ (coarse >> 29), fine ^ (fine >> 29)
+        out[i] = (coarse >> 36 << 36) | ((fine >> 36) & ((1 << 28) - 1)) << 8
+
+
+@compiled
 def winnowed(rows, odd, width, distinct, out):  # type: ignore[no-untyped-def]
     """Write the hashes of the chosen stretches of ``len(odd)`` consecutive ``rows`` (N,) int64 into ``out``, in order; return how many.
 

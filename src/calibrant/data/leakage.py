@@ -3,8 +3,10 @@
 Of up to 65,536 rows the sketch holds one hash a row, in order. Of more it holds a sample of bounded size (half a MiB): of
 every 32 rows the stretch of 16 that begins with the smallest hash (winnowing: Schleimer, Wilkerson, Aiken 2003), of these
 the smallest hashes, and the smallest hashes of single rows with how often each occurred. Sketches of parts join in
-order, so that a stream gives the sketch of the same rows in memory. The same rows shifted, rounded or through a log-softmax
-have other bits, and are not known.
+order, so that a stream gives the sketch of the same rows in memory.
+
+Rows enter less their largest logit and rounded: a run of the same rows is known in another dtype or file, with constants added
+or through a log-softmax, single rows where their numbers are the same. Rows that were rounded to 16 bits are others.
 
 Outputs of a saturated model coincide without being the same example. So labels enter the hashes, a run counts only if it
 holds 8 distinct rows, and single rows count only beyond the number that repetitions within the fitting rows let expect.
@@ -33,8 +35,16 @@ _GRAM = 16  # rows in one hash of a sample: 17 such stretches lie in a run
 _DISTINCT = 8  # rows of a run that must differ: saturated models repeat a few outputs in any order
 _GRAMS, _SINGLES = 3 << 14, 1 << 14  # entries of a sample
 _COLUMNS = 64  # columns that enter a hash: real logits that agree in 64 places to the bit are the same row
-_LABEL_BITS = 8
-_MARK = 0x5CA1AB1E0002  # opens a sketch; version 0.1.0 stored bare hashes, without labels
+_CENTRED_COLUMNS = 32  # the same of rounded differences, each of which a log-softmax may move over the edge of a cell
+_COARSE, _FINE = (
+    2.0**10,
+    2.0**20,
+)  # cells a nat: a float32 log-softmax is off by 1e-6, which moves one value in a thousand
+_FARTHEST = -(2.0**30)  # in cells; beyond it, as for an excluded class, all is one
+_LABEL_BITS, _FINE_BITS = 8, 28  # the lowest bits of a row's number, and those above them of the finer cells
+_SPREAD = 0x1E3779B97F4A7C15  # odd
+_MARK = 0x5CA1AB1E0002  # opens a sketch of exact rows; version 0.1.0 stored bare hashes, without labels
+_CENTRED = 0x5CA1AB1E0003  # opens one of centred rows
 _UNSEEN = 3  # outputs that may occur twice though none did: the rule of three
 _PLACE = (1 << 32) - 1  # lower half of a number, which holds the place of a row beside the upper half of its hash
 _HEADER = 4  # mark, rows, entries of grams, threshold below which every single row's hash is held
@@ -66,12 +76,41 @@ def hash_rows(logits: Tensor, labels: Tensor | None = None) -> Tensor:
     return _mixed_with_labels(torch.cat(hashes).cpu(), labels)
 
 
-def part_of(hashes: Tensor) -> Part:
-    """Return the sketch's part of consecutive rows with ``hashes`` (n,): rows, first and last, grams, singles and their counts."""
+def centred_marks(logits: Tensor, labels: Tensor | None = None) -> Tensor:
+    """Return one int64 mark (N,) of each row of ``logits`` (N, K) less its largest: 28 bits of cells of 2⁻¹⁰, 28 of cells of 2⁻²⁰.
+
+    Args:
+        logits: (N, K), of which at most 32 columns count, evenly spaced.
+        labels: (N,) whose hash is the lowest 8 bits, or None to leave these 0.
+    """
+    step = -(-logits.shape[1] // _CENTRED_COLUMNS)
+    odd = _odd_numbers(-(-logits.shape[1] // step)).to(logits.device)
+    if cpu.serves(logits, work=4):
+        return _mixed_with_labels(cpu.row_hashes(logits, odd, step=step, centred=True), labels)
+    marks = []
+    for chunk in row_chunks(len(logits), len(odd), device=logits.device):
+        z = logits[chunk, ::step].to(torch.promote_types(logits.dtype, torch.float32))
+        top = z.amax(dim=1, keepdim=True)
+        below = (z - torch.where(torch.isneginf(top), 0.0, top)).float()
+        coarse, fine = (
+            ((below * cells).clamp_min(_FARTHEST).round().long() * odd).sum(dim=1) for cells in (_COARSE, _FINE)
+        )
+        upper, lower = (mixed ^ (mixed >> 29) for mixed in (coarse, fine))
+        marks.append((upper >> 36 << 36) | ((lower >> 36) & ((1 << _FINE_BITS) - 1)) << _LABEL_BITS)
+    return _mixed_with_labels(torch.cat(marks).cpu(), labels)
+
+
+def part_of(hashes: Tensor, *, centred: bool = False) -> Part:
+    """Return the sketch's part of consecutive rows with ``hashes`` (n,): rows, first and last, grams, singles and their counts.
+
+    Args:
+        hashes: Of ``hash_rows``.
+        centred: They are of ``centred_marks``.
+    """
     edge = min(len(hashes), RUN - 1)
     single, count = _smallest(hashes)
     size = torch.tensor([len(hashes)])
-    bare = _without_labels(hashes)
+    bare = _of_runs(hashes, _CENTRED if centred else _MARK)
     return size, bare[:edge], bare[len(bare) - edge :], _winnowed(bare), single, count
 
 
@@ -88,16 +127,16 @@ def joined(left: Part, right: Part) -> Part:
     return left[0] + right[0], first, last, grams, single[:_SINGLES], count[:_SINGLES]
 
 
-def sketch_of_hashes(hashes: Tensor) -> Tensor:
+def sketch_of_hashes(hashes: Tensor, *, centred: bool = False) -> Tensor:
     """Return the sketch (int64) that holds ``hashes`` (N,) of all rows in order: for at most 65,536 of them."""
-    return torch.cat([torch.tensor([_MARK, len(hashes), -1, 0]), hashes])
+    return torch.cat([torch.tensor([_CENTRED if centred else _MARK, len(hashes), -1, 0]), hashes])
 
 
-def sketch_of_part(part: Part) -> Tensor:
+def sketch_of_part(part: Part, *, centred: bool = False) -> Tensor:
     """Return the sketch (int64, at most 82,000 entries) of ``part``, which covers all rows."""
     rows, _, _, grams, single, count = part
     threshold = single[-1:] if len(single) == _SINGLES else torch.tensor([torch.iinfo(torch.int64).max])
-    header = torch.cat([torch.tensor([_MARK]), rows, torch.tensor([len(grams)]), threshold])
+    header = torch.cat([torch.tensor([_CENTRED if centred else _MARK]), rows, torch.tensor([len(grams)]), threshold])
     return torch.cat([header, grams, single, count])
 
 
@@ -177,8 +216,9 @@ class LeakCheck:
         if self._known is None:
             self._known = _known(self._sketch, labelled=labels is not None)
         known = self._known
-        rows = hash_rows(logits, labels if _is_marked(self._sketch) else None)
-        stretch = torch.cat([self._last, _without_labels(rows)])
+        hashes = centred_marks if known.mark == _CENTRED else hash_rows
+        rows = hashes(logits, labels if _is_marked(self._sketch) else None)
+        stretch = torch.cat([self._last, _of_runs(rows, known.mark)])
         windows, at = _windows(stretch, known.length)
         matched = _among(windows, known.stretches)
         if bool(matched.any()):
@@ -213,6 +253,7 @@ class _Known:
     """What a sketch holds, ready to be compared with.
 
     Args:
+        mark: What opens it: which numbers the rows have.
         length: Rows in a stretch: 32, or 16 of a sample.
         stretches: Hashes of stretches of so many rows, ascending.
         single: Distinct hashes of single rows, ascending.
@@ -220,6 +261,7 @@ class _Known:
         threshold: Largest hash of a single row that a sample holds, or None where all are held.
     """
 
+    mark: int
     length: int
     stretches: Tensor
     single: Tensor
@@ -228,14 +270,16 @@ class _Known:
 
 
 def _known(sketch: Tensor, *, labelled: bool) -> _Known:
+    mark = int(sketch[0]) if _is_marked(sketch) else _MARK
     if not _is_marked(sketch) or int(sketch[2]) < 0:
         hashes = sketch[_HEADER:] if _is_marked(sketch) else sketch
         hashes = hashes if labelled and _is_marked(sketch) else _without_labels(hashes)
-        return _Known(RUN, _distinct(_windows(_without_labels(hashes), RUN)[0])[0], *_distinct(hashes), None)
+        stretches = _distinct(_windows(_of_runs(hashes, mark), RUN)[0])[0]
+        return _Known(mark, RUN, stretches, *_distinct(hashes), None)
     grams = int(sketch[2])
     singles = (len(sketch) - _HEADER - grams) // 2
     stretches, single, count = sketch[_HEADER:].split([grams, singles, singles])
-    return _Known(_GRAM, stretches, single if labelled else _without_labels(single), count, sketch[3])
+    return _Known(mark, _GRAM, stretches, single if labelled else _without_labels(single), count, sketch[3])
 
 
 def _most_by_chance(known: _Known, fitted: int, seen: int) -> float:
@@ -259,6 +303,14 @@ def _among(values: Tensor, ordered: Tensor) -> Tensor:
 def _without_labels(hashes: Tensor) -> Tensor:
     """Return the hashes without what their labels put in."""
     return hashes >> _LABEL_BITS << _LABEL_BITS
+
+
+def _of_runs(hashes: Tensor, mark: int) -> Tensor:
+    """Return what a run of rows compares of ``hashes``: all but the labels' bits, of centred rows the coarse cells alone."""
+    if mark == _MARK:
+        return _without_labels(hashes)
+    # 28 bits of a row, spread over all 64: sums of 16 rows would otherwise have no more than 28 either
+    return (hashes >> _LABEL_BITS + _FINE_BITS) * _SPREAD
 
 
 def _mixed_with_labels(mixed: Tensor, labels: Tensor | None) -> Tensor:
@@ -306,10 +358,10 @@ def _winnowed(rows: Tensor) -> Tensor:
     if len(rows) < RUN:
         return rows.new_empty(0)
     grams = cpu.winnowed(rows, _odd_numbers(_GRAM), width=RUN - _GRAM + 1, distinct=_DISTINCT)
-    return _distinct(_winnow(rows) if grams is None else grams)[0][:_GRAMS]
+    return _distinct(_chosen(rows) if grams is None else grams)[0][:_GRAMS]
 
 
-def _winnow(rows: Tensor) -> Tensor:
+def _chosen(rows: Tensor) -> Tensor:
     """Return the hashes of the chosen grams, in order."""
     last, most = len(rows) - _GRAM + 1, torch.iinfo(torch.int64).max
     order = (rows[:last] & ~_PLACE).bitwise_or_(torch.arange(last))  # its place decides between equal ones
@@ -355,11 +407,11 @@ def _smallest(hashes: Tensor) -> Part:
 
 
 def _is_marked(sketch: Tensor) -> bool:
-    return len(sketch) >= _HEADER and int(sketch[0]) == _MARK
+    return len(sketch) >= _HEADER and int(sketch[0]) in (_MARK, _CENTRED)
 
 
 def _label_bits(labels: Tensor) -> Tensor:
-    mixed = labels.long() * 0x1E3779B97F4A7C15
+    mixed = labels.long() * _SPREAD
     return (mixed >> 40) & ((1 << _LABEL_BITS) - 1)
 
 

@@ -10,7 +10,7 @@ from calibrant._core.constraints import Positive
 from calibrant._core.minimise import Loss, at_least, minimise
 from calibrant.calibrators.affine.fit import apply_affine, centre_rows, keep_excluded, lift_excluded, logit_squares
 from calibrant.calibrators.base.calibrator import Certified
-from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
+from calibrant.calibrators.base.chunks import check_label_logits
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["BiasScaling"]
@@ -108,9 +108,8 @@ class BiasScaling(Certified):
         self._certify(found.gradient, rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
-        wide = not_narrow(logits)
         scale = self.slope.expand(logits.shape[1])
-        return keep_excluded(apply_affine(lift_excluded(wide), scale, self.bias), logits)
+        return keep_excluded(apply_affine(lift_excluded(logits), scale, self.bias), logits)
 
 
 @dataclass(frozen=True)

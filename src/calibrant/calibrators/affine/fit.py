@@ -12,7 +12,7 @@ from torch import Tensor
 from calibrant._core.constraints import NonNegative, Positive
 from calibrant._core.minimise import Loss, at_least, minimise
 from calibrant.calibrators.base.calibrator import Certified, Tempered
-from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
+from calibrant.calibrators.base.chunks import check_label_logits
 from calibrant.calibrators.focal.temperature import fit_temperature, mix_with_uniform
 from calibrant.rows import Chunk, RowSource
 
@@ -41,8 +41,8 @@ class Ridge:
 
 
 def log_probs_of(logits: Tensor) -> Tensor:
-    """Return log softmax (N, K) in float32 or wider, not below −100."""
-    return torch.log_softmax(not_narrow(logits), dim=1).clamp_min(LOWEST)
+    """Return log softmax (N, K) of logits in float32 or wider, not below −100."""
+    return torch.log_softmax(logits, dim=1).clamp_min(LOWEST)
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ class RidgeAffine(Certified):
         self._certify(found.gradient, rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
-        return keep_excluded(apply_affine(self._inputs(not_narrow(logits)), self.scale, self.bias), logits)
+        return keep_excluded(apply_affine(self._inputs(logits), self.scale, self.bias), logits)
 
 
 def _affine_chunk(chunk: Chunk, calibrator: RidgeAffine, unit: float) -> AffineChunk:

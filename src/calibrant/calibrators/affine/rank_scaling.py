@@ -11,7 +11,7 @@ from calibrant._core.minimise import Loss, minimise
 from calibrant._core.numerics import sort_down
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import Certified
-from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
+from calibrant.calibrators.base.chunks import check_label_logits
 from calibrant.calibrators.focal.temperature import fit_temperature
 from calibrant.rows import Chunk, RowSource
 
@@ -79,7 +79,7 @@ class RankScaling(Certified):
         self._certify(found.gradient, rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
-        wide = lift_excluded(not_narrow(logits))
+        wide = lift_excluded(logits)
         ranked, order = sort_down(wide)
         gap = torch.arange(wide.shape[1] - 1, device=wide.device).clamp_max(len(self.slopes) - 1)
         slopes, offsets = (part.to(wide.dtype)[gap] for part in (self.slopes, self.offsets))

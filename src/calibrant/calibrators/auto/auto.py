@@ -35,14 +35,14 @@ from calibrant.calibrators.auto.chain import Chain
 from calibrant.calibrators.auto.cross_fitting import Scores, Sums, cross_fitted, held_out, quietly
 from calibrant.calibrators.auto.projection import Keep, break_ties, project
 from calibrant.calibrators.base.calibrator import ByFeatures, Calibrator, Identity
-from calibrant.calibrators.base.chunks import not_narrow, with_logits, wrong_mass
+from calibrant.calibrators.base.chunks import narrowed, with_logits, wrong_mass
 from calibrant.calibrators.base.folds import sampled
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.calibrators.features.boosted_scaling import BoostedScaling
 from calibrant.calibrators.features.columns import NamesOrAll, names_of
 from calibrant.calibrators.features.group_scaling import GroupScaling
 from calibrant.calibrators.focal.focal_temperature import FocalTemperatureScaling
-from calibrant.calibrators.focal.temperature import fit_log_temperature, narrowed
+from calibrant.calibrators.focal.temperature import fit_log_temperature
 from calibrant.calibrators.focal.temperature_mixture import EnsembleTemperatureScaling
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic
 from calibrant.calibrators.one_vs_rest.maps import (
@@ -574,10 +574,9 @@ class AutoCalibrator(ByFeatures):
         if len(used) == 1:
             answer = torch.as_tensor(used[0][1](inputs, beside[0]))
         else:
-            wide = not_narrow(inputs)
-            log_w = self.weights.to(wide.dtype).log()
+            log_w = self.weights.to(inputs.dtype).log()
             pairs = zip(used, beside, strict=True)
-            parts = [torch.log_softmax(member(wide, own), dim=1) + log_w[m] for (m, member), own in pairs]
+            parts = [torch.log_softmax(member(inputs, own), dim=1) + log_w[m] for (m, member), own in pairs]
             answer = torch.logsumexp(torch.stack(parts), dim=0)
         if self.tails.numel():
             answer = with_tails(answer.double(), logits, self.tails)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from calibrant._core.check import refuse, shown
 from calibrant.calibrators.affine.prior_shift import PriorShift, unweighted_logits
 from calibrant.calibrators.base.calibrator import ByFeatures, Calibrator
-from calibrant.calibrators.base.chunks import not_narrow, through
+from calibrant.calibrators.base.chunks import through
 from calibrant.data.record import Features
 from calibrant.errors import InputError
 from calibrant.rows import RowSource
@@ -80,10 +80,9 @@ class Chain(ByFeatures):
             stage._learn(rows)
 
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
-        answer = not_narrow(logits)
         for stage in self.parts():
-            answer = stage(answer, features if stage.needs_features else None)
-        return answer.to(logits.dtype)
+            logits = stage(logits, features if stage.needs_features else None)
+        return logits
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """Return the stages' affine maps as one."""

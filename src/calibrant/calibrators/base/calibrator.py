@@ -17,7 +17,8 @@ from calibrant._core.check import as_tensor, check_floating, check_linear, refus
 from calibrant._core.constraints import PublicCalls
 from calibrant._core.notebook import to_html
 from calibrant._kernels.cpu import one_thread_if_small
-from calibrant.data.leakage import WHOLE, hash_rows, joined, part_of, sketch_of_hashes, sketch_of_part
+from calibrant.calibrators.base.chunks import narrowed, not_narrow
+from calibrant.data.leakage import WHOLE, centred_marks, joined, part_of, sketch_of_hashes, sketch_of_part
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import Features, fitting_weights, need_positive
@@ -201,7 +202,7 @@ class Calibrator(Learned):
 
     @abstractmethod
     def _transform(self, logits: Tensor) -> Tensor:
-        """Return calibrated logits (N, K) of floating ``logits`` (N, K)."""
+        """Return calibrated logits (N, K) of floating ``logits`` (N, K), in 32 bits or more and in their dtype."""
 
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
         """Return the same by the rows' features; a calibrator with ``needs_features`` gives it."""
@@ -263,9 +264,9 @@ class Calibrator(Learned):
         with torch.no_grad(), one_thread_if_small(rows.count * rows.classes):
             self._learn(rows)
             if rows.count <= WHOLE:
-                self.fit_rows = sketch_of_hashes(rows.once(_hashes, _joined_hashes))
+                self.fit_rows = sketch_of_hashes(rows.once(_marks, _joined_marks), centred=True)
             else:
-                self.fit_rows = sketch_of_part(rows.uncut.once(_part, joined))
+                self.fit_rows = sketch_of_part(rows.uncut.once(_part, joined), centred=True)
         return self
 
     def _learn(self, rows: RowSource) -> None:
@@ -314,7 +315,11 @@ class Calibrator(Learned):
         return self._answered(logits, features)
 
     def _answered(self, logits: Tensor, features: Features | None) -> Tensor:
-        return self._transform(logits) if features is None else self._transform_with(logits, features)
+        wide = not_narrow(logits)
+        answer = self._transform(wide) if features is None else self._transform_with(wide, features)
+        if wide is logits:
+            return answer
+        return logits if answer is wide else narrowed(answer, logits.dtype)
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """Return (A, b) in float64, A of shape (K,) if it is diagonal, else (K, K): the calibrated logits are A·z + b.
@@ -421,17 +426,17 @@ class Tempered(Calibrator):
         return wide * torch.exp(-self.log_temperature).to(wide.dtype)
 
 
-def _hashes(chunk: Chunk) -> Tensor:
-    return hash_rows(chunk.logits, chunk.labels)
+def _marks(chunk: Chunk) -> Tensor:
+    return centred_marks(chunk.logits, chunk.labels)
 
 
-def _joined_hashes(left: Tensor, right: Tensor) -> Tensor:
+def _joined_marks(left: Tensor, right: Tensor) -> Tensor:
     return torch.cat([left, right])
 
 
 def _part(chunk: Chunk) -> tuple[Tensor, ...]:
     blocks = (chunk.where(slice(start, start + _BLOCK)) for start in range(0, len(chunk), _BLOCK))
-    return reduce(joined, (part_of(_hashes(block)) for block in blocks))
+    return reduce(joined, (part_of(_marks(block), centred=True) for block in blocks))
 
 
 class Identity(Calibrator):

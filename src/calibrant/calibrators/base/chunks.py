@@ -51,6 +51,18 @@ def with_logits(chunk: Chunk, change: Callable[..., Tensor], *parameters: Tensor
     return replace(chunk, logits=change(chunk.logits, *parameters))
 
 
+def narrowed(answer: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return ``answer`` (N, K) in ``dtype``; where digits are lost, less each row's largest, which so stays alone at 0.
+
+    Rounding log-probabilities of thousands of classes would make ties, and with them other decisions. What lies below all numbers
+    of ``dtype`` becomes the least of them, since −inf would say that the class is excluded.
+    """
+    if answer.dtype == dtype:
+        return answer
+    centred = (answer - answer.amax(dim=1, keepdim=True)).clamp_min(torch.finfo(dtype).min)
+    return torch.where(torch.isneginf(answer), answer, centred).to(dtype)
+
+
 def not_narrow(logits: Tensor) -> Tensor:
     """Return logits in 32 bits at least, so that what one calibrator hands to the next is not rounded to 16."""
     return logits.float() if logits.dtype.itemsize < torch.float32.itemsize else logits

@@ -15,7 +15,7 @@ from calibrant._core.minimise import Loss, minimise
 from calibrant._core.numerics import row_chunks
 from calibrant.calibrators.affine.fit import LOWEST, keep_excluded
 from calibrant.calibrators.base.calibrator import ByFeatures, Certified
-from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
+from calibrant.calibrators.base.chunks import check_label_logits
 from calibrant.calibrators.features.columns import (
     KnownColumn,
     NamesOrNone,
@@ -482,12 +482,11 @@ class AdaptiveTemperatureScaling(Certified, ByFeatures):
         self._certify(found.gradient, rows.device)
 
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
-        wide = not_narrow(logits)
-        tops = tops_of(wide)
+        tops = tops_of(logits)
         values = self._known.values(tops.features, features)
         design = Hinges(self.owner, self.knot, self.highest, self.center, self.spread).design(values)
-        slope = torch.minimum(torch.maximum(design @ self.slopes, self.limits[0]), self.limits[1]).to(wide.dtype)
-        top = (slope * tops.margin + (design @ self.biases).to(wide.dtype)).clamp_min(_AHEAD)
+        slope = torch.minimum(torch.maximum(design @ self.slopes, self.limits[0]), self.limits[1]).to(logits.dtype)
+        top = (slope * tops.margin + (design @ self.biases).to(logits.dtype)).clamp_min(_AHEAD)
         answer = (tops.below * slope[:, None]).scatter(1, tops.at[:, None], top[:, None])
         return keep_excluded(answer, logits)
 

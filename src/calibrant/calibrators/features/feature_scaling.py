@@ -12,7 +12,7 @@ from calibrant._core.constraints import Positive
 from calibrant._core.minimise import Loss, Optimum, SecondOrder, minimise
 from calibrant.calibrators.affine.fit import centre_rows, keep_excluded, lift_excluded, logit_squares
 from calibrant.calibrators.base.calibrator import ByFeatures, Certified
-from calibrant.calibrators.base.chunks import check_all_labels, not_narrow
+from calibrant.calibrators.base.chunks import check_all_labels
 from calibrant.calibrators.features.columns import KnownColumn, Names, as_bytes, from_bytes, names_of
 from calibrant.data.record import Features
 from calibrant.rows import Chunk, RowSource
@@ -199,10 +199,9 @@ class FeatureScaling(Certified, ByFeatures):
 
     def _mapped(self, logits: Tensor, slope: Tensor, bias: Tensor) -> Tensor:
         """Return the map of slopes (n, 1) and biases (n,), or of one slope and one bias."""
-        wide = not_narrow(logits)
-        x = lift_excluded(wide) * slope.to(wide.dtype)
+        x = lift_excluded(logits) * slope.to(logits.dtype)
         if logits.shape[1] == 2:
-            x = torch.stack([x[:, 0], x[:, 1] + bias.to(wide.dtype)], dim=1)
+            x = torch.stack([x[:, 0], x[:, 1] + bias.to(logits.dtype)], dim=1)
         return keep_excluded(x, logits)
 
 

@@ -13,7 +13,7 @@ from calibrant._core.constraints import Integer, Positive
 from calibrant._core.minimise import Loss, minimise
 from calibrant.calibrators.affine.fit import AffineChunk, Ridge, fit_affine, keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import ByFeatures, Certified
-from calibrant.calibrators.base.chunks import check_all_labels, not_narrow
+from calibrant.calibrators.base.chunks import check_all_labels
 from calibrant.calibrators.base.folds import fold_by_scores
 from calibrant.calibrators.features.columns import (
     KnownColumn,
@@ -429,8 +429,7 @@ class GroupScaling(Certified, ByFeatures):
         return STRENGTHS[best] if gain > EVIDENCE * error else math.inf
 
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
-        wide = not_narrow(logits)
-        x = lift_excluded(wide) * self.slope.to(wide.dtype) + self.bias_.to(wide.dtype)  # of the fit for all rows
+        x = lift_excluded(logits) * self.slope.to(logits.dtype) + self.bias_.to(logits.dtype)  # of the fit for all rows
         if features is not None and self._known:
             groups = codes_of(self._known, features, len(x)).to(x.device)
             slopes = torch.cat([self.slopes, self.slopes.new_zeros(1)])[groups].sum(dim=1, keepdim=True)

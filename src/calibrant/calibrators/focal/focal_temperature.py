@@ -12,14 +12,13 @@ from calibrant._core.minimise import Loss, by_exponent, minimise
 from calibrant._objective.log_pairs import log_normalise
 from calibrant.binning import AnyBinning
 from calibrant.calibrators.base.calibrator import Calibrator, Tempered
-from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
+from calibrant.calibrators.base.chunks import check_label_logits, narrowed
 from calibrant.calibrators.focal.focal_search import PRESETS, Best, Grid, Search, resolve, search_of
 from calibrant.calibrators.focal.temperature import (
     T_HIGH,
     T_LOW,
     fit_log_temperature,
     fit_temperature,
-    narrowed,
 )
 from calibrant.errors import InputError
 from calibrant.rows import Chunk, RowSource
@@ -159,8 +158,7 @@ class FocalTemperatureScaling(Tempered):
         return self.gammas[0], self.gammas[-1]
 
     def _transform(self, logits: Tensor) -> Tensor:
-        tempered = self._tempered(not_narrow(logits))
-        return narrowed(focal_log_probs(tempered, self.exponent.to(tempered.dtype)), logits.dtype)
+        return focal_log_probs(self._tempered(logits), self.exponent.to(logits.dtype))
 
 
 # The mean log-loss of the focal map by (log T, log(1 + γ)), with its derivatives, and a minimum of it.

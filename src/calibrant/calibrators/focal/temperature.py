@@ -394,14 +394,6 @@ def fit_temperature(rows: RowSource, prior: float | None) -> float:
     return math.exp(fit_log_temperature(rows, prior=prior).x)
 
 
-def narrowed(log_p: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return ``log_p`` (N, K) in ``dtype``; where digits are lost, less each row's largest, which so stays alone at 0.
-
-    Rounding log-probabilities of thousands of classes would make ties, and with them other decisions.
-    """
-    return log_p if log_p.dtype == dtype else (log_p - log_p.amax(dim=1, keepdim=True)).to(dtype)
-
-
 def mix_with_uniform(log_p: Tensor, share: Tensor | float) -> Tensor:
     """Return log((1 − share) · p + share / K) of ``log_p`` (N, K), finite wherever share > 0."""
     share = torch.as_tensor(share, dtype=log_p.dtype, device=log_p.device)

@@ -10,9 +10,9 @@ from torch import Tensor
 from calibrant._core.constraints import Number, Positive
 from calibrant._core.minimise import Loss, by_exponent, minimise
 from calibrant.calibrators.base.calibrator import Tempered
-from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
+from calibrant.calibrators.base.chunks import check_label_logits, narrowed
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
-from calibrant.calibrators.focal.temperature import fit_temperature, mix_with_uniform, narrowed
+from calibrant.calibrators.focal.temperature import fit_temperature, mix_with_uniform
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["EnsembleTemperatureScaling", "TemperatureMixture"]
@@ -81,8 +81,7 @@ class TemperatureMixture(Tempered):
         self.share = torch.tensor(share, dtype=torch.float64, device=rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
-        log_p = torch.log_softmax(self._tempered(not_narrow(logits)), dim=1)
-        return narrowed(mix_with_uniform(log_p, self.share), logits.dtype)
+        return mix_with_uniform(torch.log_softmax(self._tempered(logits), dim=1), self.share)
 
 
 # The log-loss of (1 − ε) softmax(z / T) + ε / K with its derivatives by log T and log ε, and its minimum.

@@ -102,7 +102,10 @@ class OneVsRest(Calibrator):
         return in_row_chunks(self._transform_chunk, logits)
 
     def _transform_chunk(self, logits: Tensor) -> Tensor:
-        answer = self._calibrated_log_odds(log_odds(logits))
+        odds = log_odds(logits)
+        answer = self._calibrated_log_odds(odds).where(
+            ~torch.isnan(odds), torch.nan
+        )  # a search for NaN finds the last place
         if logits.shape[1] == 2:
             answer = torch.cat([-answer, answer], dim=1)
         answer = torch.nn.functional.logsigmoid(answer)
