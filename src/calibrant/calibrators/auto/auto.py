@@ -33,9 +33,9 @@ from calibrant.calibrators.affine.prior_shift import label_mass
 from calibrant.calibrators.affine.rank_scaling import RankScaling
 from calibrant.calibrators.auto.chain import Chain
 from calibrant.calibrators.auto.cross_fitting import Scores, Sums, cross_fitted, held_out, quietly
-from calibrant.calibrators.auto.projection import Keep, break_ties, project
+from calibrant.calibrators.auto.projection import Keep, project
 from calibrant.calibrators.base.calibrator import ByFeatures, Calibrator, Identity
-from calibrant.calibrators.base.chunks import narrowed, with_logits, wrong_mass
+from calibrant.calibrators.base.chunks import break_ties, narrowed, with_logits, wrong_mass
 from calibrant.calibrators.base.folds import sampled
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.calibrators.features.boosted_scaling import BoostedScaling

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.numerics import in_row_chunks, sort_down
+from calibrant.calibrators.base.chunks import tie_margin
 
 Keep = Literal["argmax", "order"]
 # (K, K) means a row: from here on SciPy's pooling of adjacent violators, row by row, is faster, but cannot be traced
@@ -33,24 +34,8 @@ def project(log_p: Tensor, logits: Tensor, keep: Keep) -> Tensor:
     ranked = in_row_chunks(_descending, log_p.gather(1, order))
     # Strictly, in float32 too: each rank gives way by more than float32 rounds its own logarithm by. The step grows with |log q|,
     # so that it never falls from one rank to the next.
-    steps = torch.arange(ranked.shape[1], dtype=ranked.dtype, device=ranked.device) * _margin(ranked)
+    steps = torch.arange(ranked.shape[1], dtype=ranked.dtype, device=ranked.device) * tie_margin(ranked)
     return torch.empty_like(ranked).scatter(1, order, torch.where(torch.isinf(ranked), ranked, ranked - steps))
-
-
-def break_ties(answer: Tensor, decided: Tensor) -> Tensor:
-    """Return ``answer`` (N, K) in which class ``decided`` (N, 1) is the largest by itself, in the answer's own precision.
-
-    The margin is twice what float32, or a narrower dtype of the answer, rounds by: an argmax of the logits finds it, and so does
-    one after softmax or after float64 answers were written as float32.
-    """
-    top = answer.gather(1, decided)
-    others = torch.minimum(answer, top - _margin(top))
-    return torch.where(torch.arange(answer.shape[1], device=answer.device) == decided, answer, others)
-
-
-def _margin(values: Tensor) -> Tensor:
-    eps = max(torch.finfo(values.dtype).eps, torch.finfo(torch.float32).eps)
-    return 2 * eps * torch.nan_to_num(values, neginf=0.0).abs().clamp_min(1.0)
 
 
 def _lead(log_p: Tensor, decided: Tensor) -> Tensor:

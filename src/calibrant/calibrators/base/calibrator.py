@@ -17,7 +17,7 @@ from calibrant._core.check import as_tensor, check_floating, check_linear, refus
 from calibrant._core.constraints import PublicCalls
 from calibrant._core.notebook import to_html
 from calibrant._kernels.cpu import one_thread_if_small
-from calibrant.calibrators.base.chunks import narrowed, not_narrow
+from calibrant.calibrators.base.chunks import break_ties, narrowed, not_narrow
 from calibrant.data.leakage import WHOLE, centred_marks, joined, part_of, sketch_of_hashes, sketch_of_part
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import Predictions
@@ -319,7 +319,11 @@ class Calibrator(Learned):
         answer = self._transform(wide) if features is None else self._transform_with(wide, features)
         if wide is logits:
             return answer
-        return logits if answer is wide else narrowed(answer, logits.dtype)
+        if answer is wide:
+            return logits
+        answer = narrowed(answer, logits.dtype)
+        # where 16 bits round two classes to one value
+        return break_ties(answer, logits.argmax(dim=1, keepdim=True)) if self.preserves_argmax else answer
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """Return (A, b) in float64, A of shape (K,) if it is diagonal, else (K, K): the calibrated logits are A·z + b.

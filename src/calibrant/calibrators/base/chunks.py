@@ -63,6 +63,23 @@ def narrowed(answer: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(torch.isneginf(answer), answer, centred).to(dtype)
 
 
+def break_ties(answer: Tensor, decided: Tensor) -> Tensor:
+    """Return ``answer`` (N, K) in which class ``decided`` (N, 1) is the largest by itself, in the answer's own precision.
+
+    The margin is twice what float32, or a narrower dtype of the answer, rounds by: an argmax of the logits finds it, and so does
+    one after softmax or after float64 answers were written as float32.
+    """
+    top = answer.gather(1, decided)
+    others = torch.minimum(answer, top - tie_margin(top))
+    return torch.where(torch.arange(answer.shape[1], device=answer.device) == decided, answer, others)
+
+
+def tie_margin(values: Tensor) -> Tensor:
+    """Return twice what float32, or a narrower dtype of ``values``, rounds each by."""
+    eps = max(torch.finfo(values.dtype).eps, torch.finfo(torch.float32).eps)
+    return 2 * eps * torch.nan_to_num(values, neginf=0.0).abs().clamp_min(1.0)
+
+
 def not_narrow(logits: Tensor) -> Tensor:
     """Return logits in 32 bits at least, so that what one calibrator hands to the next is not rounded to 16."""
     return logits.float() if logits.dtype.itemsize < torch.float32.itemsize else logits
