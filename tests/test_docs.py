@@ -3,7 +3,8 @@
 The Python blocks and the ``calibrant …`` lines of the bash blocks of one page run in order, Python in one namespace, in an
 empty folder that has nothing of a clone but ``tests/data``. A block that cannot run says why in a comment on
 the line before it: ``<!-- notest: needs a GPU -->``. A page that holds ``<!-- slow -->`` runs with the slow tests; one whose
-foreign package warns of things that are not ours says so: ``<!-- warns: Lightning advises on workers -->``.
+foreign package warns of things that are not ours says so: ``<!-- warns: Lightning advises on workers -->``; one that shows what
+an older version lacks names the first that has it: ``<!-- needs: scikit-learn 1.8 -->``.
 """
 
 import doctest
@@ -13,10 +14,12 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.version import Version
 from typer.testing import CliRunner
 
 from calibrant.cli import main
@@ -68,6 +71,9 @@ def marks_of(text: str) -> list[pytest.MarkDecorator]:
     if "<!-- warns: " in text:
         kinds = ("UserWarning", "DeprecationWarning", "FutureWarning")
         marks += [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in kinds]
+    for package, least in re.findall(r"<!-- needs: (\S+) (\S+) -->", text):
+        older = Version(version(package)) < Version(least)
+        marks.append(pytest.mark.skipif(older, reason=f"shows what {package} below {least} lacks"))
     return marks
 
 

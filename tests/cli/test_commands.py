@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.stability import commands
 from rich.console import Console
 from tests.cli.conftest import Run, some_logits
+from typer.core import TyperCommand
 
 import calibrant
 from calibrant.cli._io import print_table
@@ -254,18 +256,18 @@ def test_apply_leaves_nothing_stale_beside_what_it_wrote(tmp_path: Path, fitted:
             assert set(read_named(tmp_path / "after" / "a.parquet").arrays) == {"logits", "labels", "test_pred", *kept}
 
 
-def test_a_crash_of_ours_is_one_sentence_and_exit_code_70(
-    good: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def crash(*_: object, **__: object) -> None:
+@pytest.mark.parametrize("name", [name for name, _ in commands()])
+def test_a_crash_of_ours_is_one_sentence_and_exit_code_70(name: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object) -> None:
         raise ZeroDivisionError("by hand")
 
-    monkeypatch.setattr(sys.modules["calibrant.cli.evaluate"], "_measure_file", crash)
-    done = run("evaluate", good, code=70)  # not 1, which "check" and "watch" mean something by
+    monkeypatch.setattr(TyperCommand, "parse_args", lambda *_: [])
+    monkeypatch.setattr(TyperCommand, "invoke", crash)
+    done = run(*name.split(), code=70)  # not 1, which "check" and "watch" mean something by
     assert len(done.stderr.splitlines()) == 1
     assert "got ZeroDivisionError: by hand (test_commands.py, line " in done.stderr
     monkeypatch.setenv("CALIBRANT_TRACEBACK", "1")
-    assert "Traceback (most recent call last)" in run("evaluate", good).stderr
+    assert "Traceback (most recent call last)" in run(*name.split()).stderr
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def test_only_the_probabilities_of_the_fitting_rows_count(name: str, monkeypatch
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_rows_at_the_end_of_half_precision_and_nan_are_answered_as_what_they_are(name: str) -> None:
+def test_rows_are_answered_as_what_they_are_at_the_end_of_half_precision_under_autocast_and_with_nan(name: str) -> None:
     logits, labels = sample(seed=FAMILY.index(name))
     fitted = quiet_fit(make(name), logits / 8, labels)  # under-confident: T is below 1
     most, generator = torch.finfo(torch.float16).max, torch.Generator().manual_seed(FAMILY.index(name))
@@ -241,6 +241,8 @@ def test_rows_at_the_end_of_half_precision_and_nan_are_answered_as_what_they_are
     assert (
         float((answer - fitted(rows.double()).softmax(dim=1)).abs().max()) < 0.02
     )  # as check_calibrator asks of float16
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(fitted(logits.float()), fitted.float()(logits.float()))
     rows[:, 1] = math.nan
     assert bool(torch.isnan(fitted(rows.float()).softmax(dim=1)).all())
 

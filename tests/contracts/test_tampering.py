@@ -13,9 +13,10 @@ from safetensors.torch import load_file, save_file
 from tests.contracts.test_calibrators import FAMILY, make, quiet_fit, sample
 from torch import Tensor
 
-from calibrant import Predictions, load
+from calibrant import Predictions, calibrators, load, operate
 from calibrant.calibrators import Calibrator
 from calibrant.errors import CalibrantError, FileFormatError, LeakError
+from calibrant.operate import Deployed, Monitor
 
 FILES = 1000  # a class
 QUICK = 30
@@ -114,6 +115,37 @@ def test_an_altered_file_without_digest_is_refused_or_gives_normal_rows(name: st
             assert not bool(torch.isnan(answer).any() | (answer == math.inf).any()), what
             assert bool(((total - 1).abs() < 1e-6).all()), what
     assert tried > FILES / 2
+
+
+def save_state(name: str, path: Path) -> None:
+    data = Predictions.from_logits(*sample())
+    fitted = quiet_fit(calibrators.TemperatureScaling(), *sample(seed=1))
+    if name == "Monitor":
+        Monitor(data).save(path)
+    elif name in FAMILY:
+        quiet_fit(make(name), *sample()).save(path)
+    else:
+        rule = operate.thresholds([[0, 1, 1, 1], [9, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]])
+        Deployed(fitted, rule if name == "CostRule" else operate.abstain(data, error=0.5)).save(path)
+
+
+STATES = [*FAMILY, "Monitor", "CostRule", "Abstention"]
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_bit_that_changed_anywhere_in_a_state_is_noticed(name: str, tmp_path: Path) -> None:
+    path, rng = tmp_path / "state.safetensors", np.random.default_rng(STATES.index(name))
+    save_state(name, path)
+    read = Monitor.load if name == "Monitor" else load if name in FAMILY else Deployed.load
+    content = path.read_bytes()
+    header = int.from_bytes(content[:8], "little") + 8
+    places = [*rng.integers(8, header, 20), *rng.integers(0, len(content), 20)]  # its numbers stand in the header, too
+    for at in places:
+        broken = bytearray(content)
+        broken[at] ^= 1 << int(rng.integers(8))
+        path.write_bytes(broken)
+        with pytest.raises(CalibrantError):
+            read(path)
 
 
 MOVES: dict[str, Callable[[Calibrator], Calibrator]] = {

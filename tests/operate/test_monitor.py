@@ -26,7 +26,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
     VectorScaling,
 )
-from calibrant.errors import FileFormatError, InputError, NotFittedError
+from calibrant.errors import InputError, NotFittedError
 from calibrant.evaluate import cost_calibration
 from calibrant.operate import Monitor
 from calibrant.operate.evidence import gather
@@ -216,14 +216,6 @@ def test_a_state_is_what_it_was_after_saving(reference: Predictions, tmp_path: P
     assert path.stat().st_size < 20_000
     with pytest.raises(InputError, match="rows that this state has"):
         again.update(three(10, seed=5), ids=range(10), time=2e9)
-    content = bytearray(path.read_bytes())
-    for at in range(0, len(content), 61):
-        for flip in (0xFF, 1 << at % 8):
-            broken = bytearray(content)
-            broken[at] ^= flip
-            path.write_bytes(broken)
-            with pytest.raises(FileFormatError):
-                Monitor.load(path)
     with pytest.raises(InputError, match="state that ends in"):
         monitor.save(tmp_path / "state.json")
     with pytest.raises(InputError, match="at least 50 reference rows, got 20"):

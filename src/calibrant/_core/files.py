@@ -11,7 +11,7 @@ import json
 import os
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -118,11 +118,13 @@ def write_sealed(
     )
 
 
-def read_sealed(path: str | os.PathLike[str], *, format: str, what: str) -> tuple[dict[str, Array], dict[str, str]]:
+def read_sealed(
+    path: str | os.PathLike[str], *, format: str, what: str, former: Set[str]
+) -> tuple[dict[str, Array], dict[str, str]]:
     """Return arrays and metadata of a file of ``format`` that ``write_sealed`` wrote.
 
     Both come from one reading, so that a writer who replaces the file meanwhile is not seen half. A file of before version
-    1.0 has no seal; who reads it checks what it has instead.
+    1.0 has no seal and no more than the metadata ``former``; who reads it checks what it has instead.
 
     Raises:
         FileFormatError: If it is missing, of another format, or not as it was written.
@@ -140,7 +142,9 @@ def read_sealed(path: str | os.PathLike[str], *, format: str, what: str) -> tupl
         raise FileFormatError(what, f"another kind of file: {shown(place)}", "make it with save")
     try:
         arrays = _arrays_of(content)
-        if _SEAL in metadata and metadata.pop(_SEAL) != hash_arrays(json.dumps(dict(metadata), sort_keys=True), arrays):
+        seal = metadata.pop(_SEAL, None)
+        known = metadata.keys() <= {"format", *former}
+        if seal != hash_arrays(json.dumps(metadata, sort_keys=True), arrays) if seal else not known:
             raise ValueError("its content is not what was saved")
     except Exception as error:  # the library's own errors share no public base class
         raise FileFormatError(

@@ -107,7 +107,7 @@ class Deployed(nn.Module):
             else check_list_of(classes, type, name="classes", remedy="pass classes of calibrators")
         )
         place = as_path(path)
-        arrays, metadata = read_sealed(place, format=FORMAT, what="a saved Deployed")
+        arrays, metadata = read_sealed(place, format=FORMAT, what="a saved Deployed", former={"rule"})
         try:
             content, rule = arrays["calibrator"], _built(json.loads(metadata["rule"]))
             with tempfile.TemporaryDirectory() as folder:

@@ -189,7 +189,7 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
 
 def load_state(path: str | os.PathLike[str]) -> State:
     """Read a state that ``save_state`` wrote."""
-    arrays, metadata = read_sealed(path, format=FORMAT, what="a monitor's state")
+    arrays, metadata = read_sealed(path, format=FORMAT, what="a monitor's state", former={"numbers", "content"})
     try:
         numbers = json.loads(metadata["numbers"])
         names = ("reference", "blocks", "sums", "batches", "ids")

@@ -1,10 +1,10 @@
-"""What every calibrator answers: probabilities of arrays and lists, and the same logits under autocast."""
+"""What every calibrator answers: probabilities of arrays and lists."""
 
 import numpy as np
 import pytest
 import torch
 
-from calibrant.calibrators import DirichletCalibration, KernelScaling, MatrixScaling, TemperatureScaling
+from calibrant.calibrators import MatrixScaling, TemperatureScaling
 from calibrant.errors import InputError, NotFittedError
 
 
@@ -35,12 +35,3 @@ def test_predict_proba_refuses_what_are_no_logits() -> None:
     for wrong, message in ((["a"] * 4, "a numeric tensor"), ([0.0, 1.0], "shape"), ([0.0, np.nan, 1.0, 2.0], "NaN")):
         with pytest.raises(InputError, match=message):
             fitted.predict_proba(wrong)
-
-
-@pytest.mark.parametrize("method", [MatrixScaling, DirichletCalibration, KernelScaling])
-def test_autocast_changes_no_answer(method: type[MatrixScaling]) -> None:
-    z, y = data()
-    fitted = method().fit(z, y)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = fitted(z)
-    torch.testing.assert_close(found, fitted(z), rtol=0, atol=0)

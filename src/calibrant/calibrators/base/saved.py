@@ -51,7 +51,7 @@ def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
         "features": "optional" if getattr(calibrator, "features_optional", False) else "needed",
         "versions": json.dumps({"calibrant": _plain.own_version(), "torch": torch.__version__}, sort_keys=True),
     }
-    files.write_arrays(path, arrays, metadata={**metadata, "digest": _digest(metadata, arrays)})
+    files.write_arrays(path, arrays, metadata={**metadata, "digest": _digests(metadata, arrays)[0]})
 
 
 @checked
@@ -88,7 +88,8 @@ def load_calibrator(
     _check_kind(known.get(name) or getattr(family, name), kind, path)
     try:
         arrays = files.read_arrays(path)
-        if metadata["format"] != _FORMAT_0_1_0 and metadata["digest"] != _digest(metadata, arrays):
+        digest = metadata.pop("digest", "") if metadata["format"] == _FORMAT_0_1_0 else metadata.pop("digest")
+        if digest and digest not in _digests(metadata, arrays):
             raise ValueError("its content is not what was saved")
         table = _as_now({"type": name, **json.loads(metadata["config"])})
         calibrator: L = _plain.build(table, families=[family, binning], classes=list(known.values()))
@@ -133,9 +134,10 @@ def _check_classes(classes: Any) -> dict[str, type[Calibrator]]:
     return {cls.__name__: cls for cls in given}
 
 
-def _digest(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> str:
-    """Return a hash of class, configuration and every array: a byte that changes is noticed."""
-    return files.hash_arrays(json.dumps([metadata["type"], metadata["config"]]), arrays)
+def _digests(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> tuple[str, str]:
+    """Return hashes of every array with all that stands beside them, and with the class and configuration alone, as files had it."""
+    heads = json.dumps(dict(metadata), sort_keys=True), json.dumps([metadata["type"], metadata["config"]])
+    return files.hash_arrays(heads[0], arrays), files.hash_arrays(heads[1], arrays)
 
 
 def _as_now(table: Mapping[str, Any]) -> dict[str, Any]:
