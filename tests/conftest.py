@@ -1,5 +1,6 @@
 """What every test shares: real data, test vectors, thread pinning, and the list of skips that are allowed."""
 
+import gc
 import importlib
 import importlib.util
 import itertools
@@ -39,6 +40,8 @@ class late:  # noqa: N801 - called as a function is
         self.name = name
 
     def __getattr__(self, member: str) -> Any:
+        if member.startswith("_"):  # pytest asks every name of a module whether it is a test or a mock
+            raise AttributeError(member)
         return getattr(importlib.import_module(self.name), member)
 
 
@@ -107,6 +110,19 @@ class SkipPolicy:
             terminalreporter.section("skips that tests/skips.toml does not allow", red=True)
             for line in self.refused:
                 terminalreporter.line(line)
+
+
+def pytest_collection() -> None:
+    gc.disable()  # what is collected stays to the end
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # … so that no search for garbage goes through it again
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,6 +4,7 @@ import copy
 import json
 import tomllib
 from dataclasses import replace
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,14 @@ training = { lr = 0.5 }
 """
 
 
-def has_scale(name: str, scale: str) -> bool:
-    scales = tomllib.loads(files("calibrant.study").joinpath("presets", f"{name}.toml").read_text()).get("scales")
-    return scales is None or scale in scales
-
-
+@cache
 def scales() -> list[tuple[str, str]]:
     """Return every preset with every scale that it has."""
-    return [(name, scale) for name in presets() for scale in ("cpu", "gpu", "paper") if has_scale(name, scale)]
+    texts = {name: files("calibrant.study").joinpath("presets", f"{name}.toml").read_text() for name in presets()}
+    every = ("cpu", "gpu", "paper")
+    return [
+        (name, one) for name, text in texts.items() for one in tomllib.loads(text).get("scales", every) if one in every
+    ]
 
 
 def write(folder: Path, text: str) -> Path:
