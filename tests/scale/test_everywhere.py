@@ -1,7 +1,6 @@
 """Every calibrator on 60 random sets and six real ones: memory and a stream have one answer, processes and a local Ray its bits."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,17 +65,10 @@ def same_bits(one: Any, other: Any) -> bool:
 
 
 @pytest.fixture(scope="module")
-def others() -> Iterator[list[Executor]]:
-    ray = pytest.importorskip("ray", reason="optional package 'ray' is not installed")
-    paths = os.pathsep.join([str(Path(__file__).parents[2] / "src"), str(Path(__file__).parents[2])])
-    ray.init(
-        num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False, _node_ip_address="127.0.0.1",
-        runtime_env={"env_vars": {"PYTHONPATH": paths}},
-    )  # fmt: skip
+def others(ray: Any) -> Iterator[list[Executor]]:
     pool = processes(2)
     yield [pool, ray_cluster()]
     pool.close()
-    ray.shutdown()
 
 
 @pytest.fixture

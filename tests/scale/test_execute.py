@@ -31,6 +31,8 @@ from calibrant.scale import (
 from calibrant.scale.execute import Executor, in_turn
 from calibrant.scale.rows import ParquetRows, Shard
 
+pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ("Future", "Resource")]  # Ray's own
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
@@ -106,13 +108,6 @@ def test_a_streamed_fit_is_the_in_memory_fit(table: Path) -> None:
     assert near.fitted
 
 
-def test_a_fit_without_labels_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    calibrant.save_predictions(path, {"all": Predictions.from_logits(np.eye(3) * 2)})
-    with pytest.raises(InputError, match="a column label to fit on"):
-        fit_streamed(TemperatureScaling(), path)
-
-
 @pytest.mark.slow
 def test_several_processes_give_the_same_bits(table: Path) -> None:
     assert evaluate_streamed(table, executor=processes(2)) == evaluate_streamed(table)
@@ -161,20 +156,7 @@ def test_tensors_from_processes_hold_no_files_open() -> None:
     crew.close()
 
 
-@pytest.fixture(scope="module")
-def ray() -> Any:
-    module = pytest.importorskip("ray", reason="optional package 'ray' is not installed")
-    module.init(
-        num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False, _node_ip_address="127.0.0.1",
-        runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2] / "src"), str(Path(__file__).parent)])}},
-    )  # fmt: skip
-    yield module
-    module.shutdown()
-
-
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_ray_cluster_gives_the_same_bits_survives_a_killed_worker_and_reports_errors(
     ray: Any, table: Path, tmp_path: Path
 ) -> None:
@@ -205,8 +187,6 @@ def test_a_ray_cluster_gives_the_same_bits_survives_a_killed_worker_and_reports_
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_fit_on_ray_outlives_a_killed_worker_and_goes_on_after_four_deaths_of_a_shard(
     ray: Any, table: Path, tmp_path: Path
 ) -> None:
@@ -233,8 +213,6 @@ def test_a_fit_on_ray_outlives_a_killed_worker_and_goes_on_after_four_deaths_of_
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_fit_on_ray_that_was_stopped_goes_on_to_the_same_bits(ray: Any, table: Path, tmp_path: Path) -> None:
     journal, expected = tmp_path / "fit.json", fit_streamed(TemperatureScaling(), table)
 
@@ -258,8 +236,6 @@ def test_a_fit_on_ray_that_was_stopped_goes_on_to_the_same_bits(ray: Any, table:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_file_that_changes_during_a_fit_on_ray_is_refused_in_one_sentence(ray: Any, table: Path) -> None:
     content = table.read_bytes()
 

@@ -17,7 +17,10 @@ from calibrant.study.models import MLP
 from calibrant.study.recipe import Recipe
 from calibrant.study.run import run_study
 
-pytestmark = needs("lightning")
+pytestmark = [
+    *needs("lightning", "ray"),
+    *(pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ("Future", "Resource")),  # Ray's own
+]
 
 TEXT = """
 name = "small"
@@ -63,40 +66,7 @@ def lasting(store: Store, recipe: Recipe) -> dict[str, Any]:
     return {key: value for key, value in record.items() if key != "seconds"}
 
 
-@pytest.fixture(scope="module")
-def ray() -> Any:
-    module = pytest.importorskip("ray", reason="optional package 'ray' is not installed")
-    here = Path(__file__).parent
-    paths = os.pathsep.join([str(here.parents[1] / "src"), str(here)])
-    module.init(
-        num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False, _node_ip_address="127.0.0.1",
-        runtime_env={"env_vars": {"PYTHONPATH": paths}},
-    )  # fmt: skip
-    yield module
-    module.shutdown()
-
-
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_study_on_ray_gives_the_records_of_one_run_in_turn(ray: Any, tmp_path: Path) -> None:
-    study = study_of(tmp_path, TEXT)
-    alone, cluster = Store(tmp_path / "alone"), Store(tmp_path / "cluster")
-    list(run_study(study, alone, accelerator="cpu"))
-    news = list(run_study_on_ray(study, cluster, accelerator="cpu"))
-    assert [(step.done, step.total) for step in news] == [(n, 4) for n in (1, 2, 3, 4)]
-    for cell in study.cells():
-        first, second = alone.load(cell.recipe), cluster.load(cell.recipe)
-        assert torch.equal(first.test.logits, second.test.logits)
-        assert torch.equal(first.validation.logits, second.validation.logits)
-        assert alone.trajectory(cell.recipe) == cluster.trajectory(cell.recipe)
-        assert lasting(alone, cell.recipe) == lasting(cluster, cell.recipe)
-    assert list(run_study_on_ray(study, cluster, accelerator="cpu")) == []
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_24_runs_of_digits_give_the_records_of_24_in_turn(ray: Any, tmp_path: Path) -> None:
     text = TEXT.replace("seeds = [0, 1]", "seeds = [0, 1, 2, 3]").replace('"digits",', '"digits", folds = 3,')
     study = study_of(tmp_path, text.replace("epochs = 3", "epochs = 2"))
@@ -107,11 +77,13 @@ def test_24_runs_of_digits_give_the_records_of_24_in_turn(ray: Any, tmp_path: Pa
     for cell in study.cells():
         assert lasting(alone, cell.recipe) == lasting(cluster, cell.recipe)
         assert alone.trajectory(cell.recipe) == cluster.trajectory(cell.recipe)
-        assert torch.equal(alone.load(cell.recipe).test.logits, cluster.load(cell.recipe).test.logits)
+        first, second = alone.load(cell.recipe), cluster.load(cell.recipe)
+        assert torch.equal(first.test.logits, second.test.logits)
+        assert torch.equal(first.validation.logits, second.validation.logits)
+    assert list(run_study_on_ray(study, cluster, accelerator="cpu")) == []
 
 
 def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="optional package 'ray' is not installed")
     study = study_of(tmp_path, TEXT.replace("epochs = 3", "epochs = 3, devices = 2"))
     with pytest.raises(
         InputError, match="expected devices = 1 with several workers, got 2; run it with --executor local"
@@ -120,8 +92,6 @@ def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_killed_worker_is_a_training_tried_again_and_its_error_is_the_users(
     ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
