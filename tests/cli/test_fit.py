@@ -6,19 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.calibrators.auto.test_auto_features import sample
 from tests.cli.conftest import Run
 
 from calibrant import Predictions, load, load_predictions, save_predictions
 from calibrant.calibrators import AutoCalibrator, BoostedScaling
 from calibrant.metrics import NLL
-
-
-def sample(rows: int, *, seed: int = 0) -> Predictions:
-    """Return logits whose rows of site a have a higher rate than they say."""
-    rng = np.random.default_rng(seed)
-    z, site = rng.normal(size=rows) * 1.5, rng.choice(["a", "b", "c"], rows)
-    y = (rng.random(rows) < 1 / (1 + np.exp(-z - 1.0 * (site == "a") + 1.0 * (site == "b")))).astype(int)
-    return Predictions.from_binary_logits(z, y, features={"site": site, "noise": rng.integers(0, 2, rows)})
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
+from tests.draws import drawn
 from torch import Tensor
 
 from calibrant.calibrators import BiasScaling
@@ -14,9 +15,7 @@ from calibrant.rows import MemoryRows
 
 def rows(count: int = 300, classes: int = 4, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return logits that are twice too large, and expect class 0 too often."""
-    g = torch.Generator().manual_seed(seed)
-    z = 2 * torch.randn(count, classes, generator=g, dtype=torch.float64)
-    y = torch.multinomial(torch.softmax(z, 1), 1, generator=g)[:, 0]
+    z, y = drawn(count, classes, seed=seed, spread=2, sharp=1)
     z[:, 0] += 1
     return 2 * z, y
 
@@ -85,5 +84,3 @@ def test_equal_logits_and_a_single_class_have_an_answer() -> None:
     flat = BiasScaling().fit(torch.zeros(20, 3), torch.zeros(20, dtype=torch.int64))
     expected = torch.tensor([[20 + 5 / 3, 5 / 3, 5 / 3]]) / 25
     torch.testing.assert_close(torch.softmax(flat(torch.zeros(1, 3)), 1), expected, rtol=0, atol=1e-3)
-    with pytest.raises(InputError, match="prior_rows"):
-        BiasScaling(prior_rows=0)

@@ -1,0 +1,72 @@
+"""What every calibrator by features says of columns that are not those of its fit."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from tests.draws import drawn
+
+from calibrant import Predictions
+from calibrant.calibrators import (
+    AdaptiveTemperatureScaling,
+    AutoCalibrator,
+    BoostedScaling,
+    Calibrator,
+    FeatureScaling,
+    GroupScaling,
+    TemperatureScaling,
+)
+from calibrant.errors import InputError
+
+MAKE: dict[str, Any] = {
+    "groups": lambda columns=["site"]: GroupScaling(columns, strength=1.0),
+    "trees": lambda columns=["site", "age"]: BoostedScaling(columns, folds=2, most_trees=5),
+    "numbers": lambda columns=["age"]: FeatureScaling(columns),
+    "temperatures": lambda columns=["site", "age"]: AdaptiveTemperatureScaling(columns, knots=2),
+    "automatic": lambda columns=["site"]: AutoCalibrator(features=columns, folds=2, candidates=[TemperatureScaling()]),
+}
+
+
+@cache
+def fitting() -> Predictions:
+    """Return rows of which half are always right and half are right by chance, as either column says."""
+    z, _ = drawn(400, 3)
+    site = torch.arange(400) % 2
+    y = torch.where(site == 0, z.argmax(dim=1), torch.arange(400) % 3)
+    age = 5 * site + torch.arange(400) % 7 / 7
+    return Predictions.from_logits(z, y, features={"site": ["a", "b"] * 200, "age": age})
+
+
+@cache
+def fitted(name: str) -> Calibrator:
+    return MAKE[name]().fit(fitting())  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_other_columns_than_those_of_the_fit_are_refused(name: str) -> None:
+    one, z = fitted(name), torch.zeros(2, 3)
+    wrong: dict[str, Any] = {
+        "expected the feature '(site|age)', got 'other'; pass it by the name it had in fit": {"other": [1, 2]},
+        "expected features of 2 rows, got 1": {"site": ["a"], "age": [1.0]},
+        "expected features as a dict of name → column": ["a", "b"],
+        "give missing entries a name of their own": {"site": ["a", None], "age": ["x", None]},
+        f"expected the features that {type(one).__name__} was fitted on, got none": None,
+    }
+    if name != "numbers":
+        wrong["expected names in the feature 'site', got numbers"] = {"site": [1, 2], "age": [1.0, 2.0]}
+    if name not in ("groups", "automatic"):
+        wrong["expected numbers in the feature 'age', got names"] = {"site": ["a", "b"], "age": ["x", "y"]}
+    for words, features in wrong.items():
+        with pytest.raises(InputError, match=words):
+            one(z, features)
+    with pytest.raises(InputError, match="expected predictions with features for this calibrator, got none"):
+        Predictions.from_logits(z, [0, 1]).calibrated_by(one)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_columns_that_cannot_be_fitted_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match="expected the feature 'absent', got 'age', 'site'; pass"):
+        MAKE[name](["absent"]).fit(fitting())
+    with pytest.raises(InputError, match=r'as a list of names, got \'x\'; write \["region", "sex"\]'):
+        MAKE[name]("x")
