@@ -4,6 +4,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tests.contracts.test_metrics import FORMS
 from tests.contracts.test_metrics import sample as rows_of
+from tests.draws import drawn
 from torch import Tensor
 
 from calibrant import binning, calibrators, load
@@ -44,18 +46,16 @@ def make(name: str) -> Calibrator:
     return MAKE.get(name, getattr(calibrators, name))()
 
 
-def sample(rows: int = 240, classes: int = CLASSES, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return over-confident logits (float64) with labels drawn from softmax(logits / 2)."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = 3 * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial(torch.softmax(logits / 2, dim=1), 1, generator=generator)[:, 0]
-    return logits, labels
-
-
 def quiet_fit(calibrator: Calibrator, logits: Tensor, labels: Tensor, **extra: Tensor) -> Calibrator:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrantWarning)
         return calibrator.fit(logits, labels, **extra)
+
+
+@cache
+def fitted(name: str) -> Calibrator:
+    """Return one that was fitted on ``drawn(240)``, not to be changed."""
+    return quiet_fit(make(name), *drawn(240))
 
 
 class Shrinking(Calibrator):
@@ -213,7 +213,7 @@ def test_every_calibrator_keeps_the_contract(name: str) -> None:
 )
 def test_only_the_probabilities_of_the_fitting_rows_count(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = FAMILY.index(name)
-    labels, fresh = sample(seed=seed)[1], sample(50, seed=100)[0]
+    labels, fresh = drawn(240, seed=seed)[1], drawn(50, seed=100)[0]
     plain = quiet_fit(make(name), rows_of(240, seed=seed, form="float32").logits, labels)
     expected = plain(fresh).softmax(dim=1)
     for form in FORMS:  # and so the guard knows the rows again
@@ -233,7 +233,7 @@ def test_only_the_probabilities_of_the_fitting_rows_count(name: str, monkeypatch
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_rows_are_answered_as_what_they_are_at_the_end_of_half_precision_under_autocast_and_with_nan(name: str) -> None:
-    logits, labels = sample(seed=FAMILY.index(name))
+    logits, labels = drawn(240, seed=FAMILY.index(name))
     fitted = quiet_fit(make(name), logits / 8, labels)  # under-confident: T is below 1
     most, generator = torch.finfo(torch.float16).max, torch.Generator().manual_seed(FAMILY.index(name))
     rows = most * (2 * torch.rand(40, CLASSES, generator=generator) - 1).clamp(-0.5, 0.5).half() * 2
@@ -312,16 +312,15 @@ def test_what_is_no_calibrator_is_refused() -> None:
 def test_a_refusal_names_what_is_wrong(change: Callable[..., tuple[Tensor, Tensor]], message: str) -> None:
     calibrator = calibrators.TemperatureScaling()
     with pytest.raises(InputError, match=message):
-        calibrator.fit(*change(*sample()))
+        calibrator.fit(*change(*drawn(240)))
     assert not calibrator.fitted
 
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_the_configuration_is_plain_and_rebuilds_it(name: str) -> None:
-    fitted = quiet_fit(make(name), *sample())
-    table = json.loads(json.dumps({"type": name, **fitted.config()}))
-    again = build(table, families=[calibrators, binning])
-    assert again.config() == fitted.config()
+    config = fitted(name).config()
+    again = build(json.loads(json.dumps({"type": name, **config})), families=[calibrators, binning])
+    assert again.config() == config
     assert repr(again) == repr(make(name))
 
 
@@ -358,7 +357,7 @@ def hostile_files(path: Path) -> dict[str, Callable[[], object]]:
 @pytest.mark.parametrize("name", FAMILY)
 def test_hostile_files_are_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
-    quiet_fit(make(name), *sample()).save(path)
+    fitted(name).save(path)
     for what, spoil in hostile_files(path).items():
         spoil()
         try:
@@ -369,6 +368,6 @@ def test_hostile_files_are_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_a_bound_is_reported_as_a_warning_of_ours() -> None:
-    logits = sample()[0]
+    logits = drawn(240)[0]
     with pytest.warns(BoundWarning):
         calibrators.TemperatureScaling().fit(logits, logits.argmax(dim=1))

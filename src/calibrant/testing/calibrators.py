@@ -322,12 +322,12 @@ def _saturated_rows_give_numbers(fitted: Calibrator) -> None:
 def _copies(fitted: Calibrator) -> dict[str, Calibrator]:
     """Return what must answer as ``fitted`` does: copies, one with its state alone, and what its file gives."""
     # a state alone holds what was learned: nothing may lie in plain attributes
-    other = renewed(fitted)
-    other.load_state_dict(fitted.state_dict())
+    other, moved = renewed(fitted), copy.deepcopy(fitted)
+    torch.nn.Sequential(other).load_state_dict(torch.nn.Sequential(fitted).state_dict())
+    torch.nn.Sequential(moved).half().bfloat16().double()
     copies = {
-        "a copy": copy.deepcopy(fitted),
         "one with its state": other,
-        "one made half": copy.deepcopy(fitted).half(),
+        "a copy moved with its model through every dtype": moved,
     }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "c.safetensors")
