@@ -11,7 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import calibrant
+from calibrant import Predictions
 from calibrant.cli import main
+from calibrant.operate import Monitor, Sample, sample
 
 Run = Callable[..., Any]
 GROUP: Any = typer.main.get_command(main)
@@ -27,6 +30,28 @@ def some_logits(*, rows: int = 400, classes: int = 4, seed: int = 0) -> tuple[np
     p = np.exp(true) / np.exp(true).sum(1, keepdims=True)
     labels = (p.cumsum(1) < rng.random((rows, 1))).sum(1).clip(0, classes - 1)
     return (3 * true).astype(np.float32), labels.astype(np.int64)
+
+
+def write_good_files(place: Path) -> dict[str, Predictions]:
+    """Write two files of two splits of 60 rows, a calibrator, a state, and a labelled sample; return the splits."""
+    splits = {name: Predictions.from_logits(*some_logits(rows=60, seed=i)) for i, name in enumerate(("val", "test"))}
+    for name in ("a.npz", "b.npz"):
+        calibrant.save_predictions(place / name, splits)
+    calibrant.calibrators.TemperatureScaling().fit(*some_logits(rows=120, seed=9)).save(place / "c.safetensors")
+    Monitor(splits["val"]).save(place / "state.safetensors")
+    test = splits["test"]
+    drawn = sample(test, 20)
+    drawn = drawn.labelled(test.need_labels()[drawn.rows])
+    write_filled(place / "labelled.csv", drawn)
+    drawn.save(place / "labelled.sample.json")
+    return splits
+
+
+def write_filled(file: Path, drawn: Sample) -> None:
+    """Write the table of a labelled sample as a person hands it back."""
+    columns = (drawn.rows.tolist(), drawn.inclusion.tolist(), drawn.labels.tolist())
+    lines = ["row,inclusion,label", *(f"{row},{chance!r},{label}" for row, chance, label in zip(*columns, strict=True))]
+    file.write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture

@@ -10,13 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.conftest import Run, options_of, some_logits, unknown_advice
-from tests.cli.test_options import LINES, answer, commands, write_filled, write_judged
+from tests.cli.conftest import Run, options_of, unknown_advice, write_good_files
+from tests.cli.test_options import LINES, answer, commands, write_judged
 
-import calibrant
-from calibrant import Predictions
 from calibrant.cli._application import owners_of
-from calibrant.operate import Monitor, sample
 
 ONE_FILE = {
     "evaluate": ["FILE"],
@@ -40,17 +37,7 @@ ONE_FILE = {
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A good file, a saved calibrator and state, a log, and files that are of another kind than they seem."""
     place = tmp_path_factory.mktemp("advice")
-    splits = {
-        name: Predictions.from_logits(*some_logits(rows=60, seed=seed)) for seed, name in enumerate(("val", "test"))
-    }
-    for name in ("a.npz", "b.npz"):
-        calibrant.save_predictions(place / name, splits)
-    calibrant.calibrators.TemperatureScaling().fit(splits["val"]).save(place / "c.safetensors")
-    Monitor(splits["val"]).save(place / "state.safetensors")
-    drawn = sample(splits["test"], 20)
-    drawn = drawn.labelled(splits["test"].need_labels()[drawn.rows])
-    write_filled(place / "labelled.csv", drawn)
-    drawn.save(place / "labelled.sample.json")
+    write_good_files(place)
     (place / "log.jsonl").write_text("\n".join(map(answer, range(8))))
     write_judged(place)
     rng = np.random.default_rng(0)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tests.cli.conftest import Run
+from tests.draws import drawn
 
 import calibrant
 from calibrant.calibrators import TemperatureScaling
@@ -25,9 +26,7 @@ PROBS = torch.tensor([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8]], dtype=
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    generator = torch.Generator().manual_seed(3)
-    logits = torch.randn(400, 3, generator=generator, dtype=torch.float64) * 4
-    labels = torch.multinomial(torch.softmax(logits / 2, 1), 1, generator=generator)[:, 0]
+    logits, labels = drawn(400, 3, seed=3, spread=4)
     TemperatureScaling().fit(logits, labels).save("c.safetensors")
     Path("s.csv").write_text(TEXT)
     return tmp_path

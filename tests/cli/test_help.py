@@ -140,7 +140,7 @@ def test_the_lines_for_80_columns_are_of_every_command_but_those_that_people_wor
     assert set(Commands.names) - {line.split()[0] for line in LINES} == {"audit", "judge", "demo"}
 
 
-@pytest.mark.parametrize("width", [60, 70, 75, 77, 80, 100, 120])
+@pytest.mark.parametrize("width", [30, 60, 70, 75, 77, 80, 100, 120, 200])
 def test_a_table_has_every_word_whole_at_every_width(width: int) -> None:
     header = [
         "objective",
@@ -155,10 +155,11 @@ def test_a_table_has_every_word_whole_at_every_width(width: int) -> None:
     ]
     rows = [["Cross-entropy", "2.6", "0.09", "5.01", "0.07", "3.51", "0.80", "4.0", "5.92"]]
     screen = Console(width=width, file=io.StringIO())
-    print_table(screen, header, rows)
+    print_table(screen, header, rows, title="Some figures")
     shown = screen.file.getvalue()  # type: ignore[attr-defined]
     assert max(map(len, shown.splitlines())) <= width
-    assert {word for cell in (*header, *rows[0]) for word in cell.split()} <= set(re.split(r"[\s:]+", shown))
+    words = {word for cell in ("Some figures", *header, *rows[0]) for word in cell.split()}
+    assert words <= set(re.split(r"[\s:]+", shown))
 
 
 @pytest.mark.slow

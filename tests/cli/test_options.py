@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import typer
-from tests.cli.conftest import Run, some_logits
+from tests.cli.conftest import Run, some_logits, write_filled
 
 import calibrant
 from calibrant import Predictions
 from calibrant.cli import main
-from calibrant.operate import Monitor, Sample, sample
+from calibrant.operate import Monitor, sample
 
 GROUP: Any = typer.main.get_command(main)
 
@@ -316,13 +316,6 @@ def write_judged(place: Path) -> None:
     (place / "fewer.csv").write_text("\n".join(["id,label", *labels[:60]]) + "\n")
     about = [f"q{i},{'abc'[i % 3]}" for i in range(200)]
     (place / "about.csv").write_text("\n".join(["id,system", *about]) + "\n")
-
-
-def write_filled(file: Path, drawn: Sample) -> None:
-    """Write the table of a labelled sample as a person hands it back."""
-    columns = (drawn.rows.tolist(), drawn.inclusion.tolist(), drawn.labels.tolist())
-    lines = ["row,inclusion,label", *(f"{row},{chance!r},{label}" for row, chance, label in zip(*columns, strict=True))]
-    file.write_text("\n".join(lines) + "\n")
 
 
 def answer(number: int, tokens: int = 1) -> str:

@@ -10,13 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from tests.cli.conftest import Run, some_logits
+from tests.cli.conftest import Run, some_logits, write_good_files
 
-import calibrant
-from calibrant import Predictions
 from calibrant.cli import main
-from calibrant.operate import Monitor, sample
-from calibrant.operate.audit.table import write_table
 from calibrant.study.load import write_template
 
 GROUP = typer.main.get_command(main)
@@ -70,23 +66,23 @@ def trials() -> Iterator[tuple[str, str, str]]:
                     yield command, name, file
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of every kind that a command reads."""
+    place = tmp_path_factory.mktemp("outputs")
+    write_good_files(place)
+    shutil.copy(place / "state.safetensors", place / "other.safetensors")
+    (place / "names.txt").write_text("a\nb\nc\nd\n")
+    (place / "policy.toml").write_text("[maximum]\nece = 0.9\n[no_worse]\nnll = 0.5\n")
+    write_template(place / "mine.toml")
+    return place
+
+
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Files of every kind that a command reads, in the working directory."""
+def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory with those files."""
     monkeypatch.chdir(tmp_path)
-    splits = {name: Predictions.from_logits(*some_logits(rows=60, seed=i)) for i, name in enumerate(("val", "test"))}
-    for name in ("a.npz", "b.npz"):
-        calibrant.save_predictions(tmp_path / name, splits)
-    fresh = Predictions.from_logits(*some_logits(rows=120, seed=9))
-    calibrant.calibrators.TemperatureScaling().fit(fresh.logits, fresh.labels).save(tmp_path / "c.safetensors")
-    for name in ("state.safetensors", "other.safetensors"):
-        Monitor(splits["val"]).save(tmp_path / name)
-    drawn = sample(splits["test"], 20)
-    drawn.save(tmp_path / "labelled.sample.json")
-    write_table(tmp_path / "labelled.csv", drawn, {})
-    (tmp_path / "names.txt").write_text("a\nb\nc\nd\n")
-    (tmp_path / "policy.toml").write_text("[maximum]\nece = 0.9\n[no_worse]\nnll = 0.5\n")
-    write_template(tmp_path / "mine.toml")
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 

@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from tests.cli.conftest import Run, some_logits
+from tests.cli.conftest import Run, some_logits, write_good_files
 
-import calibrant
-from calibrant import Predictions
 from calibrant.cli import main
-from calibrant.operate import Monitor
 
 GROUP = typer.main.get_command(main)
 
@@ -88,13 +85,7 @@ def options() -> Iterator[tuple[str, str]]:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A good file, a second one, a calibrator and a state."""
     place = tmp_path_factory.mktemp("beside")
-    splits = {name: Predictions.from_logits(*some_logits(rows=60, seed=i)) for i, name in enumerate(("val", "test"))}
-    for name in ("a.npz", "b.npz"):
-        calibrant.save_predictions(place / name, splits)
-    fresh = Predictions.from_logits(*some_logits(rows=120, seed=9))
-    calibrant.calibrators.TemperatureScaling().fit(fresh.logits, fresh.labels).save(place / "c.safetensors")
-    Monitor(splits["val"]).save(place / "state.safetensors")
-    (place / "labelled.csv").write_text("row,label\n1,0\n")
+    write_good_files(place)
     np.save(place / "z.npy", some_logits(rows=60)[0])
     return place
 

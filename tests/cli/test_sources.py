@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -283,8 +284,10 @@ def test_the_page_lists_these_sources() -> None:
     assert len(listed) >= 25
 
 
-def first_screen(home: Path) -> None:
-    """Write the files that the refusals below are about."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the refusals below are about."""
+    home = tmp_path_factory.mktemp("made")
     csv(home / "s.csv", {"id": range(300)} | spread("p_", PROBS.clip(0.001), NAMES) | {"truth": TEXT}, digits=3)
     csv(home / "o.csv", {f"p{k}": PROBS[:, k] for k in (1, 3, 2)} | {"p0": PROBS[:, 0], "y": LABELS})
     csv(home / "gap.csv", spread("p", PROBS) | {"y": [""] * 300})
@@ -321,6 +324,14 @@ def first_screen(home: Path) -> None:
     (home / "mixed").mkdir()
     (home / "mixed" / "a.csv").write_text("a\n1\n")
     (home / "mixed" / "b.tsv").write_text("a\n1\n")
+    return home
+
+
+@pytest.fixture
+def screen(made: Path, home: Path) -> Path:
+    """The working directory with those files."""
+    shutil.copytree(made, home, dirs_exist_ok=True)
+    return home
 
 
 READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
@@ -408,18 +419,16 @@ READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
         ("plan --kind logits", "expected a FILE beside options on what it holds"),
     ],
 )
-def test_what_is_refused_is_said_with_what_would_work(command: str, said: str, home: Path, run: Run) -> None:
-    first_screen(home)
-    before = sorted(home.iterdir())
+def test_what_is_refused_is_said_with_what_would_work(command: str, said: str, screen: Path, run: Run) -> None:
+    before = sorted(screen.iterdir())
     done = run(*shlex.split(command), code=2)
     assert re.search(r"^error: .*expected .*, got .*; ", done.stderr, flags=re.MULTILINE)
     assert said in done.stderr
     assert "Traceback" not in done.stderr
-    assert sorted(home.iterdir()) == before
+    assert sorted(screen.iterdir()) == before
 
 
-def test_the_command_that_a_refusal_prints_works(home: Path, run: Run) -> None:
-    first_screen(home)
+def test_the_command_that_a_refusal_prints_works(screen: Path, run: Run) -> None:
     for refused in (
         "evaluate s.csv",
         "evaluate z.npy --labels y.npy",
@@ -432,21 +441,18 @@ def test_the_command_that_a_refusal_prints_works(home: Path, run: Run) -> None:
         assert run(*shlex.split(command), "--draws", "0").exit_code == 0, command
 
 
-def test_normalizing_is_said(home: Path, run: Run) -> None:
-    first_screen(home)
+def test_normalizing_is_said(screen: Path, run: Run) -> None:
     done = run("evaluate", *shlex.split(READ_S), "--draws", "0")
     assert re.search(r"note: s\.csv: normalized: sums of rows differed from 1 by up to 0\.00\d", done.stderr)
 
 
-def test_columns_go_by_their_numbers_and_not_by_the_order_of_the_file(home: Path) -> None:
-    first_screen(home)
+def test_columns_go_by_their_numbers_and_not_by_the_order_of_the_file(screen: Path) -> None:
     data = calibrant.read("o.csv", columns="p0,p1,p2,p3", label="y", kind="probs")
     np.testing.assert_allclose(data.probs, PROBS)
     np.testing.assert_allclose(calibrant.read("o.csv", columns="p*", label="y", kind="probs").probs, PROBS)
 
 
-def test_read_in_python(home: Path) -> None:
-    first_screen(home)
+def test_read_in_python(screen: Path) -> None:
     data = calibrant.read("s.csv", columns="p_*", label="truth", kind="probs", normalize=True)
     assert data.need_labels().tolist() == LABELS.tolist()
     assert torch.equal(calibrant.read(logits="z.npy", labels="y.npy").logits, torch.tensor(LOGITS))
@@ -495,20 +501,18 @@ def test_metrics_bins_and_groups(home: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     "command", ["fit {} -o c.safetensors", "report {} -m none -o r.json", "apply t.safetensors {} -o o.csv"]
 )
-def test_every_command_reads_a_table(command: str, home: Path, run: Run) -> None:
-    first_screen(home)
+def test_every_command_reads_a_table(command: str, screen: Path, run: Run) -> None:
     calibrant.calibrators.TemperatureScaling().fit(LOGITS, LABELS).save("t.safetensors")
     run(*shlex.split(command.format(READ_S)), *(["-m", "TemperatureScaling"] if "fit" in command else []), code=0)
     if "report" in command:
-        model = json.loads((home / "r.json").read_text())["models"][0]
+        model = json.loads((screen / "r.json").read_text())["models"][0]
         assert {part["name"] for part in model["classes"]} == set(NAMES)
     if "apply" in command:
         after = calibrant.read("o.csv", columns="p_*_calibrated", label="truth", kind="probs")
         assert after.need_labels().tolist() == LABELS.tolist()
 
 
-def test_two_tables_are_compared_and_one_is_checked(home: Path, run: Run) -> None:
-    first_screen(home)
+def test_two_tables_are_compared_and_one_is_checked(screen: Path, run: Run) -> None:
     options = shlex.split(READ_S)
     assert run("compare", "s.csv", "s.csv", *options[1:]).exit_code == 0
     assert run("check", *options, "--max", "error=.9").exit_code == 0
@@ -516,16 +520,17 @@ def test_two_tables_are_compared_and_one_is_checked(home: Path, run: Run) -> Non
 
 
 @pytest.mark.parametrize("name", ["s.csv", "z.npy", "rows.jsonl", "t.tsv", "dict.pt"])
-def test_stdin_is_read_by_its_first_bytes(name: str, home: Path, run: Run) -> None:
-    first_screen(home)
+def test_stdin_is_read_by_its_first_bytes(name: str, screen: Path, run: Run) -> None:
     for write in (jsonl, tsv, pt_dict):
-        write(home)
+        write(screen)
     options = {
         "s.csv": "--columns 'p_*' --label truth --kind probs --normalize",
         "z.npy": "--labels y.npy --kind logits",
         "t.tsv": "--columns 'z*' --label y --kind logits",
     }
-    run("evaluate", "-", *shlex.split(options.get(name, "")), "--draws", "0", input=(home / name).read_bytes(), code=0)
+    run(
+        "evaluate", "-", *shlex.split(options.get(name, "")), "--draws", "0", input=(screen / name).read_bytes(), code=0
+    )
 
 
 def test_splits_of_streamed_rows_are_files_called_so(home: Path, run: Run) -> None:
