@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.draws import drawn
 
 from benchmarks import auto
 
@@ -34,9 +35,7 @@ def test_harm_is_a_rise_beyond_one_per_cent_and_the_paired_interval(change: floa
 
 
 def test_the_standard_error_is_that_of_the_paired_difference() -> None:
-    g = torch.Generator().manual_seed(0)
-    z = 4 * torch.randn(300, 3, generator=g)
-    y = torch.softmax(z / 2, 1).multinomial(1, generator=g)[:, 0]
+    z, y = drawn(300, 3, spread=4, dtype=torch.float32)
     found, errors = auto.losses(["none", "TemperatureScaling"], z[:100], y[:100], z[100:], y[100:])
     assert errors["none"] == 0
     fitted = auto.TemperatureScaling().fit(z[:100], y[:100])

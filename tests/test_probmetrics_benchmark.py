@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.draws import drawn
 from torch import Tensor
 
 from benchmarks import beside_probmetrics as beside
@@ -54,9 +55,7 @@ class Sure(Refusing):
 
 
 def splits() -> dict[str, tuple[Tensor, Tensor]]:
-    g = torch.Generator().manual_seed(0)
-    z = 4 * torch.randn(400, 3, generator=g)
-    y = torch.softmax(z / 2, 1).multinomial(1, generator=g)[:, 0]
+    z, y = drawn(400, 3, spread=4, dtype=torch.float32)
     return {"val": (z[:200], y[:200]), "test": (z[200:], y[200:])}
 
 

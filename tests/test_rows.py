@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from tests.draws import drawn
 from torch import Tensor, distributed
 
 from calibrant.calibrators import AutoCalibrator, VectorScaling
@@ -20,12 +21,6 @@ def alone() -> Iterator[None]:
     distributed.destroy_process_group()
 
 
-def some_rows(rows: int = 300) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    logits = 3 * torch.randn(rows, 3, generator=generator)
-    return logits, torch.softmax(logits / 2, dim=1).multinomial(1, generator=generator)[:, 0]
-
-
 def row_count(chunk: Chunk) -> Tensor:
     return torch.tensor(len(chunk))
 
@@ -39,7 +34,7 @@ def failing(chunk: Chunk) -> Tensor:
 
 
 def test_a_rank_alone_fits_the_bits_of_memory(alone: None) -> None:
-    logits, labels = some_rows()
+    logits, labels = drawn(300, 3, dtype=torch.float32)
     memory = MemoryRows.of(logits, labels)
     rows = DistributedRows(memory)
     one, other = VectorScaling().fit_from(rows), VectorScaling().fit_from(memory)
@@ -53,7 +48,7 @@ def test_a_rank_alone_fits_the_bits_of_memory(alone: None) -> None:
 
 
 def test_what_is_selected_of_ranks_knows_its_number_of_rows(alone: None) -> None:
-    logits, labels = some_rows()
+    logits, labels = drawn(300, 3, dtype=torch.float32)
     rows = DistributedRows(MemoryRows.of(logits, labels))
     chosen = rows.where(of_class_1)
     assert chosen.count == int((labels == 1).sum()) == int(chosen.total(row_count))
@@ -66,7 +61,7 @@ def _same(chunk: Chunk) -> Chunk:
 
 
 def test_an_error_on_a_rank_is_raised_and_rows_are_needed(alone: None) -> None:
-    rows = DistributedRows(MemoryRows.of(*some_rows()))
+    rows = DistributedRows(MemoryRows.of(*drawn(300, 3, dtype=torch.float32)))
     for ask in (rows.total, rows.prepared):
         with pytest.raises(InputError, match="expected something else"):
             ask(failing)
@@ -87,4 +82,4 @@ def test_ranks_need_a_process_group_and_rows() -> None:
     with pytest.raises(InputError, match="expected a process group, got none; call"):
         DistributedRows(NOTHING)
     with pytest.raises(InputError, match="local"):
-        DistributedRows(some_rows())  # type: ignore[arg-type]
+        DistributedRows(drawn(300, 3, dtype=torch.float32))  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from tests.draws import drawn
 
 from calibrant import BinaryPairs, Events, Predictions
 from calibrant.binning import BinTable, EqualMass, EqualWidth
@@ -54,9 +55,7 @@ from calibrant.statistics.paired import holm, paired_bootstrap
 
 def model(temperature: float = 1.0, *, rows: int = 1000, seed: int = 0, groups: object = None) -> Predictions:
     """Return predictions that are calibrated at temperature 1."""
-    generator = torch.Generator().manual_seed(seed)
-    true = torch.randn(rows, 4, generator=generator, dtype=torch.float64) * 2
-    labels = torch.multinomial(true.softmax(dim=1), 1, generator=generator)[:, 0]
+    true, labels = drawn(rows, 4, seed=seed, spread=2, sharp=1)
     return Predictions.from_logits(true / temperature, labels, groups=groups)
 
 
@@ -394,9 +393,7 @@ def test_the_level_if_calibrated_of_grouped_rows_is_wider_and_known_for_bins_alo
 
 
 def test_the_classwise_interval_of_two_classes_counts_its_evidence_once() -> None:
-    generator = torch.Generator().manual_seed(3)
-    z = 2 * torch.randn(800, 2, generator=generator, dtype=torch.float64)
-    y = torch.multinomial(torch.softmax(z / 1.5, dim=1), 1, generator=generator)[:, 0]
+    z, y = drawn(800, 2, seed=3, spread=2, sharp=1.5)
     data = Predictions.from_logits(z, y)
     both, one = interval(ClasswiseECE(), data), interval(ECE(), data.one_vs_rest(1))
     assert both.estimate == pytest.approx(one.estimate, abs=1e-12)

@@ -4,17 +4,12 @@ import math
 
 import pytest
 import torch
+from tests.draws import drawn
 from torch import Tensor
 
 from calibrant import TopK
 from calibrant.calibrators import AutoCalibrator, TemperatureScaling
 from calibrant.errors import InputError
-
-
-def language_model(rows: int = 800, vocabulary: int = 500) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    logits = 2.5 * torch.randn(rows, vocabulary, generator=generator, dtype=torch.float64)
-    return logits, torch.multinomial((logits / 1.6).softmax(dim=1), 1, generator=generator)[:, 0]
 
 
 def truncated(logits: Tensor, labels: Tensor, k: int) -> tuple[TopK, Tensor]:
@@ -25,7 +20,7 @@ def truncated(logits: Tensor, labels: Tensor, k: int) -> tuple[TopK, Tensor]:
 
 @pytest.mark.parametrize("k", [5, 20, 100])
 def test_the_stated_error_holds_and_shrinks_with_k(k: int) -> None:
-    logits, labels = language_model()
+    logits, labels = drawn(800, 500, spread=2.5, sharp=1.6)
     rows, columns = truncated(logits, labels, k)
     found = rows.temperature(columns, vocabulary=500)
     tempered = (logits / found.temperature).log_softmax(dim=1)
@@ -42,7 +37,7 @@ def test_the_stated_error_holds_and_shrinks_with_k(k: int) -> None:
 
 
 def test_nearly_complete_rows_give_the_temperature_of_all_classes() -> None:
-    logits, labels = language_model()
+    logits, labels = drawn(800, 500, spread=2.5, sharp=1.6)
     rows, columns = truncated(logits, labels, 499)
     found = rows.temperature(columns, vocabulary=500)
     assert found.temperature == pytest.approx(TemperatureScaling().fit(logits, labels).temperature, rel=1e-4)
@@ -63,7 +58,7 @@ def test_a_tail_hidden_by_rounding_keeps_the_loss_finite(dtype: torch.dtype) -> 
 
 
 def test_every_calibrator_takes_the_events() -> None:
-    rows, columns = truncated(*language_model(), 10)
+    rows, columns = truncated(*drawn(800, 500, spread=2.5, sharp=1.6), 10)
     data = rows.predictions(columns)
     assert data.classes == 11
     torch.testing.assert_close(data.log_probs[:, -1].exp(), rows.tail)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor
+from tests.draws import drawn
 
 from calibrant import Predictions
 from calibrant.binning import EqualMass, EqualWidth
@@ -10,21 +10,15 @@ from calibrant.calibrators import HistogramBinning, TemperatureScaling
 from calibrant.metrics import ECE, Brier
 
 
-def sample(rows: int = 600, classes: int = 4) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    z = 3 * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
-    return z, torch.multinomial(torch.softmax(z / 2, dim=1), 1, generator=generator)[:, 0]
-
-
 def test_brier_range() -> None:
-    z, y = sample()
+    z, y = drawn(600, seed=3)
     assert 0 <= Brier()(Predictions.from_logits(z, y)) <= 2
     assert Brier()(Predictions.from_probs([[1.0, 0.0]], [1])) == 2
     assert Brier()(Predictions.from_probs([[1.0, 0.0]], [0])) == 0
 
 
 def test_ece_upper_bound_merge() -> None:
-    data = Predictions.from_logits(*sample())
+    data = Predictions.from_logits(*drawn(600, seed=3))
     whole = ECE(EqualWidth(1))(data)
     assert whole == pytest.approx(abs(float(data.confidence.mean() - data.correct.double().mean())), abs=1e-12)
     for bins in (3, 9, 27):
@@ -34,7 +28,7 @@ def test_ece_upper_bound_merge() -> None:
 
 
 def test_hb_ece_on_fit_data() -> None:
-    z, y = sample()
+    z, y = drawn(600, seed=3)
     for binning in (EqualWidth(15), EqualMass(15)):
         fitted = HistogramBinning(binning).fit(z, y)
         data = Predictions.from_logits(z, y).calibrated_by(fitted, allow_fit_rows=True)
@@ -42,7 +36,7 @@ def test_hb_ece_on_fit_data() -> None:
 
 
 def test_ts_invariants() -> None:
-    z, y = sample()
+    z, y = drawn(600, seed=3)
     fitted = TemperatureScaling().fit(z, y)
     assert TemperatureScaling().fit(2.5 * z, y).temperature == pytest.approx(2.5 * fitted.temperature, rel=1e-6)
     shifted = z + torch.linspace(-5, 5, len(z), dtype=torch.float64)[:, None]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from tests.conftest import late, needs
+from tests.draws import drawn
 
 from calibrant import Predictions
 from calibrant.errors import InputError
@@ -13,9 +14,7 @@ pytestmark = needs("mapie")
 
 
 def rows(count: int, *, seed: int) -> Predictions:
-    generator = torch.Generator().manual_seed(seed)
-    z = 2 * torch.randn(count, 4, generator=generator, dtype=torch.float64)
-    return Predictions.from_logits(z, torch.multinomial((z / 2).softmax(dim=1), 1, generator=generator)[:, 0])
+    return Predictions.from_logits(*drawn(count, 4, seed=seed, spread=2))
 
 
 @pytest.mark.parametrize("score", ["lac", "aps", "raps", "top_k"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.draws import drawn
 from torch import Tensor
 
 from calibrant import MultiLabelPredictions, Predictions, calibrators
@@ -25,9 +26,7 @@ def needs_onnx() -> None:
 
 
 def sample(rows: int = 300, classes: int = 4, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    logits = 3 * torch.randn(rows, classes, generator=generator)
-    return logits, torch.multinomial((logits / 2).softmax(dim=1), 1, generator=generator)[:, 0]
+    return drawn(rows, classes, seed=seed, dtype=torch.float32)
 
 
 def answer(path: Path, inputs: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from benchmarks.tables.cases import Case
 from benchmarks.tables.corpus import CORPUS
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.measure import outcome, run
+from tests.draws import drawn
 
 import calibrant
 from calibrant import Predictions
@@ -64,9 +65,7 @@ def assert_round_trip(words: list[str]) -> None:
         return
     data = calibrant.read(file or None, **options)
     assert isinstance(data, Predictions)
-    generator = torch.Generator().manual_seed(0)
-    logits = 3 * torch.randn(400, data.classes, generator=generator)
-    labels = torch.multinomial((logits / 2).softmax(1), 1, generator=generator)[:, 0]
+    logits, labels = drawn(400, data.classes, dtype=torch.float32)
     scaling = TemperatureScaling().fit(logits, labels)
     scaling.save("c.safetensors")
     after = data.calibrated_by(scaling)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.draws import drawn
 
 from calibrant import BinaryPairs, Predictions
 from calibrant.calibrators import Identity, TemperatureScaling
@@ -15,9 +16,7 @@ from calibrant.metrics import ECE, NLL, Accuracy, Brier
 
 
 def model(temperature: float = 1.0, *, rows: int = 2000, groups: object = None) -> Predictions:
-    generator = torch.Generator().manual_seed(0)
-    true = torch.randn(rows, 4, generator=generator, dtype=torch.float64) * 2
-    labels = torch.multinomial(true.softmax(dim=1), 1, generator=generator)[:, 0]
+    true, labels = drawn(rows, 4, spread=2, sharp=1)
     return Predictions.from_logits(true / temperature, labels, groups=groups)
 
 

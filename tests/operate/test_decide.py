@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.draws import drawn
 
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import FileFormatError, InputError
@@ -14,9 +15,7 @@ from calibrant.operate.decide import read_costs
 
 def rows(count: int = 4000, *, seed: int = 0) -> Predictions:
     """Return calibrated predictions of three classes."""
-    generator = torch.Generator().manual_seed(seed)
-    z = 2 * torch.randn(count, 3, generator=generator, dtype=torch.float64)
-    return Predictions.from_logits(z, torch.multinomial(z.softmax(dim=1), 1, generator=generator)[:, 0])
+    return Predictions.from_logits(*drawn(count, 3, seed=seed, spread=2, sharp=1))
 
 
 def test_the_threshold_is_elkans() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.isotonic import IsotonicRegression
+from tests.draws import drawn
 
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import InputError
@@ -14,9 +15,7 @@ from calibrant.plot.pictures import class_errors, path_of
 
 
 def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> Predictions:
-    generator = torch.Generator().manual_seed(seed)
-    z = torch.randn(rows, classes, generator=generator, dtype=torch.float64) * 2
-    return Predictions.from_logits(z, torch.multinomial(z.softmax(1), 1, generator=generator)[:, 0])
+    return Predictions.from_logits(*drawn(rows, classes, seed=seed, spread=2, sharp=1))
 
 
 def test_risk_by_coverage_by_hand_keeps_ties_together() -> None:

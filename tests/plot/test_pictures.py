@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from tests.draws import drawn
 
 from calibrant import BinaryPairs, Predictions, plot
 from calibrant.errors import InputError
@@ -20,9 +21,8 @@ from calibrant.plot.style import COLOURS, DASHES, MARKERS
 
 
 def data(*, classes: int = 3, rows: int = 300) -> Predictions:
-    generator = torch.Generator().manual_seed(classes)
-    z = torch.randn(rows, classes, generator=generator)
-    return Predictions.from_logits(2 * z, torch.multinomial(z.softmax(1), 1, generator=generator)[:, 0])
+    z, labels = drawn(rows, classes, seed=classes, spread=1, sharp=1, dtype=torch.float32)
+    return Predictions.from_logits(2 * z, labels)
 
 
 CALLS: dict[str, Callable[..., Picture]] = {

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tests.draws import drawn
 from torch import Tensor
 
 import calibrant
@@ -339,9 +340,7 @@ def test_bad_rows_and_missing_labels_have_their_sentence(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["CentredIsotonic", "SplineCalibration", "HistogramBinning"])
 def test_a_pass_whose_result_is_a_record_does_not_disturb_the_journal(name: str, tmp_path: Path) -> None:
-    generator = torch.Generator().manual_seed(0)
-    z = 3 * torch.randn(300, 3, generator=generator)
-    y = torch.multinomial(torch.softmax(z / 2, dim=1), 1, generator=generator)[:, 0]
+    z, y = drawn(300, 3, dtype=torch.float32)
     calibrant.save_predictions(tmp_path / "rows.parquet", {"all": Predictions.from_logits(z, y)})
     make, journal = getattr(calibrators, name), tmp_path / "journal.json"
     kept = fit_streamed(make(), tmp_path / "rows.parquet", checkpoint=journal)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.draws import drawn
 from torch import Tensor
 
 from calibrant import Predictions, load, save_predictions
@@ -34,10 +35,13 @@ from calibrant.theory import focal_map
 
 def sample(rows: int = 600, classes: int = 4, *, seed: int = 0, sharpness: float = 2.5) -> tuple[Tensor, Tensor]:
     """Return logits that are ``sharpness`` times too large."""
-    g = torch.Generator().manual_seed(seed)
-    true = 1.5 * torch.randn(rows, classes, generator=g, dtype=torch.float64)
-    y = torch.multinomial(torch.softmax(true, 1), 1, generator=g)[:, 0]
+    true, y = drawn(rows, classes, seed=seed, spread=1.5, sharp=1)
     return sharpness * true, y
+
+
+def quick() -> list[Calibrator]:
+    """Return two quick candidates, where the test is about what lies before or behind all of them."""
+    return [TemperatureMixture(prior=0.5), StructuredVectorScaling()]
 
 
 def loss(logits: Tensor, labels: Tensor) -> float:
@@ -327,19 +331,19 @@ def rounded(z: Tensor, low: float = 0.03) -> Tensor:
 
 def test_exact_zeros_get_the_probability_that_the_rows_show(tmp_path: Path) -> None:
     (z, y), (new, labels) = (sample(2000, seed=seed, sharpness=1.0) for seed in (0, 1))
-    fitted = AutoCalibrator().fit(rounded(z), y)
+    fitted = AutoCalibrator(candidates=quick()).fit(rounded(z), y)
     assert fitted.floor.exp().tolist()[1] == pytest.approx(0.03, abs=1e-3)  # just below the least probability above 0
     assert loss(fitted(rounded(new)), labels) < loss(new, labels) + 0.03  # nearly what was before rounding
     q = torch.softmax(fitted(rounded(z)), 1)  # the zeros together, in rows with several classes left
     zero = torch.isneginf(rounded(z)) & (torch.isfinite(rounded(z)).sum(1, keepdim=True) > 1)
     assert float(q[zero].sum()) == pytest.approx(float(zero[torch.arange(2000), y].sum()), rel=0.02)
-    kept = AutoCalibrator(keep="argmax").fit(rounded(z), y)
+    kept = AutoCalibrator(candidates=quick(), keep="argmax").fit(rounded(z), y)
     assert torch.equal(kept(rounded(new)).argmax(1), rounded(new).argmax(1))
     fitted.save(tmp_path / "auto.safetensors")
     assert torch.equal(load(tmp_path / "auto.safetensors")(rounded(new)), fitted(rounded(new)))
     # where an excluded class was never true, in rows that leave several, it stays excluded
     masked = torch.where((torch.arange(4) == (y[:, None] + 1) % 4) & (y[:, None] > 1), -torch.inf, z)
-    fitted = AutoCalibrator().fit(masked, y)
+    fitted = AutoCalibrator(candidates=quick()).fit(masked, y)
     assert fitted.floor[1] == -torch.inf
     assert torch.equal(torch.isneginf(fitted(masked)), torch.isneginf(masked))
 
@@ -354,18 +358,21 @@ def test_exact_ones_are_as_good_as_the_best_clipping_and_stay_above_all_others()
             torch.where(p.amax(1, keepdim=True) < 0.99, p, (p == p.amax(1, keepdim=True)).double()).clamp_min(low).log()
         )
 
-    fitted = AutoCalibrator().fit(ones(z, 0.0), y)
+    fitted = AutoCalibrator(candidates=quick()).fit(ones(z, 0.0), y)
     own = loss(fitted(ones(new, 0.0)), labels)
-    clipped = [loss(AutoCalibrator().fit(ones(z, low), y)(ones(new, low)), labels) for low in (1e-3, 1e-5, 1e-8)]
+    clipped = [
+        loss(AutoCalibrator(candidates=quick()).fit(ones(z, low), y)(ones(new, low)), labels)
+        for low in (1e-3, 1e-5, 1e-8)
+    ]
     assert own < min(clipped) * 1.005
     # a producer whose small probabilities are noise: beside exact ones they are blurred, as much as the rows say
     noisy, fresh = (
         ones(logits, 0.0) + 4 * torch.randn(3000, 4, generator=g) * (ones(logits, 0.0) < -4) for logits in (z, new)
     )
-    blurred = AutoCalibrator().fit(noisy, y)
+    blurred = AutoCalibrator(candidates=quick()).fit(noisy, y)
     assert float(blurred.floor[2]) > -torch.inf
     assert loss(blurred(fresh), labels) < loss(
-        AutoCalibrator().fit(noisy.clamp_min(-20), y)(fresh.clamp_min(-20)), labels
+        AutoCalibrator(candidates=quick()).fit(noisy.clamp_min(-20), y)(fresh.clamp_min(-20)), labels
     )
     confidence = torch.softmax(fitted(ones(new, 0.0)), 1).amax(1)
     certain = torch.isneginf(ones(new, 0.0)).sum(1) == 3
@@ -399,9 +406,11 @@ def test_classes_without_a_row_keep_their_odds_and_are_named() -> None:
 @pytest.mark.filterwarnings("ignore:expected a row of every class")
 def test_classes_without_a_row_go_with_all_settings(tmp_path: Path) -> None:
     (z, y), new = sample(1500, 6), sample(3000, 6, seed=1)[0]
-    kept = AutoCalibrator(keep="argmax", top_label=True, absent_classes="keep").fit(z[y < 4], y[y < 4])
+    kept = AutoCalibrator(candidates=quick(), keep="argmax", top_label=True, absent_classes="keep").fit(
+        z[y < 4], y[y < 4]
+    )
     assert torch.equal(kept(new).argmax(1), new.argmax(1))
-    one = AutoCalibrator(absent_classes="keep").fit(z[:100, :2], torch.zeros(100, dtype=torch.long))
+    one = AutoCalibrator(candidates=quick(), absent_classes="keep").fit(z[:100, :2], torch.zeros(100, dtype=torch.long))
     assert bool(torch.isfinite(one(new[:, :2])).all())
     # the focal map of rows in which a class is left out, in the float64 of a pool
     focal = AutoCalibrator(candidates=[FocalTemperatureScaling()]).fit(z[y < 4], y[y < 4])
@@ -473,9 +482,7 @@ def test_without_any_gain_the_verdict_says_so() -> None:
     """Calibrated rows: candidates close to doing nothing keep some weight, but nobody is told that they gained."""
     seen = set()
     for seed in range(20):
-        generator = torch.Generator().manual_seed(seed)
-        z = 2 * torch.randn(300, 3, generator=generator)
-        y = torch.multinomial(torch.softmax(z, dim=1), 1, generator=generator)[:, 0]
+        z, y = drawn(300, 3, seed=seed, spread=2, sharp=1, dtype=torch.float32)
         evidence = AutoCalibrator(candidates=[TemperatureScaling()]).fit(z, y).evidence
         gained = any(trial.gain > 0 for trial in evidence.trials if trial.weight > 0)
         words = ("calibrated",) if gained else ("hardly changed", "abstained")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.draws import drawn
 from torch import Tensor
 
 from calibrant import Predictions, load, save_predictions
@@ -27,13 +28,6 @@ from calibrant.metrics import ECE
 from calibrant.rows import Chunk, MemoryRows, RowSource
 from calibrant.scale import fit_streamed
 from calibrant.testing import check_calibrator
-
-
-def sample(rows: int = 240, classes: int = 6, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return logits that are twice too large."""
-    g = torch.Generator().manual_seed(seed)
-    true = 1.5 * torch.randn(rows, classes, generator=g, dtype=torch.float64)
-    return 2 * true, torch.multinomial(torch.softmax(true, 1), 1, generator=g)[:, 0]
 
 
 def small(**settings: Any) -> AutoCalibrator:
@@ -104,8 +98,8 @@ def test_pairs_keep_weights_and_groups() -> None:
 
 
 def test_what_the_pool_leaves_too_sure_is_corrected_and_the_decision_stays() -> None:
-    plain, top = (AutoCalibrator(candidates=[Nothing()], top_label=yes).fit(*sample()) for yes in (False, True))
-    new = Predictions.from_logits(*sample(4000, seed=1))
+    plain, top = (AutoCalibrator(candidates=[Nothing()], top_label=yes).fit(*drawn(240, 6)) for yes in (False, True))
+    new = Predictions.from_logits(*drawn(4000, 6, seed=1))
     before, after = new.calibrated_by(plain), new.calibrated_by(top)
     assert ECE()(before) > 0.1
     assert ECE()(after) < 0.06
@@ -114,7 +108,7 @@ def test_what_the_pool_leaves_too_sure_is_corrected_and_the_decision_stays() -> 
 
 
 def test_answers_are_those_of_members_that_were_not_fitted_on_the_row() -> None:
-    z, y = sample()
+    z, y = drawn(240, 6)
     answers = held_out([Memory()], torch.zeros(1).double(), MemoryRows.of(z, y), 5)
     pairs = pairs_of(answers).gathered()
     assert len(pairs) == len(y)
@@ -122,14 +116,14 @@ def test_answers_are_those_of_members_that_were_not_fitted_on_the_row() -> None:
 
 
 def test_with_few_wrong_rows_nothing_is_corrected() -> None:
-    z, _ = sample(100)
+    z, _ = drawn(100, 6)
     fitted = AutoCalibrator(top_label=True).fit(z, z.argmax(1))
     assert torch.equal(fitted(z), z)
     assert "bins" not in fitted.learned()
 
 
 def test_the_representation_names_it() -> None:
-    fitted = small(top_label=True).fit(*sample())
+    fitted = small(top_label=True).fit(*drawn(240, 6))
     assert "top_label=True" in repr(fitted)
     assert fitted.learned().endswith(f"top label in {CONSTANTS.bins} bins")
 
@@ -143,7 +137,7 @@ def test_it_keeps_the_contract_of_a_calibrator() -> None:
 
 
 def test_weights_count_as_rows_left_out_or_once() -> None:
-    z, y = sample()
+    z, y = drawn(240, 6)
     w = (torch.arange(len(y)) % 2).double()
     weighted, kept = small(top_label=True).fit(z, y, sample_weight=w), small(top_label=True).fit(z[1::2], y[1::2])
     assert torch.equal(weighted.top_values, kept.top_values)
@@ -153,7 +147,7 @@ def test_weights_count_as_rows_left_out_or_once() -> None:
 
 @pytest.mark.slow
 def test_streamed_rows_give_the_same(tmp_path: Path) -> None:
-    z, y = sample()
+    z, y = drawn(240, 6)
     save_predictions(tmp_path / "rows.parquet", {"all": Predictions.from_logits(z, y)})
     inside, streamed = small(top_label=True).fit(z, y), fit_streamed(small(top_label=True), tmp_path / "rows.parquet")
     torch.testing.assert_close(streamed(z), inside(z), rtol=0, atol=1e-9)
@@ -161,13 +155,13 @@ def test_streamed_rows_give_the_same(tmp_path: Path) -> None:
 
 def test_many_classes_at_once_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("calibrant.calibrators.auto.auto.CONSTANTS", replace(CONSTANTS, selected=100))
-    save_predictions(tmp_path / "rows.parquet", {"all": Predictions.from_logits(*sample())})
+    save_predictions(tmp_path / "rows.parquet", {"all": Predictions.from_logits(*drawn(240, 6))})
     with pytest.raises(InputError, match=r"at most 66 rows of 6 classes for AutoCalibrator\(top_label=True\)"):
         fit_streamed(small(top_label=True), tmp_path / "rows.parquet")
 
 
 def test_files_and_states_keep_it_and_files_without_it_load(tmp_path: Path) -> None:
-    z, y = sample()
+    z, y = drawn(240, 6)
     fitted = small(top_label=True).fit(z, y)
     fitted.save(tmp_path / "c.safetensors")
     loaded = load(tmp_path / "c.safetensors")
@@ -180,8 +174,8 @@ def test_files_and_states_keep_it_and_files_without_it_load(tmp_path: Path) -> N
 
 
 def test_in_a_chain_the_decision_is_its_own(tmp_path: Path) -> None:
-    chain = Chain(TemperatureScaling(), small(top_label=True)).fit(*sample())
-    new = Predictions.from_logits(*sample(300, seed=1)).calibrated_by(chain)
+    chain = Chain(TemperatureScaling(), small(top_label=True)).fit(*drawn(240, 6))
+    new = Predictions.from_logits(*drawn(300, 6, seed=1)).calibrated_by(chain)
     assert new.decision is None
     assert torch.equal(new.predicted, new.logits.argmax(dim=1))
     chain.save(tmp_path / "c.safetensors")
@@ -198,9 +192,9 @@ def test_onnx_answers_the_same(tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     from calibrant.adapters.onnx import export
 
-    fitted = small(top_label=True).fit(*sample())
+    fitted = small(top_label=True).fit(*drawn(240, 6))
     export(fitted, tmp_path / "c.onnx")
-    z = sample(50, seed=2)[0].float()
+    z = drawn(50, 6, seed=2)[0].float()
     session = runtime.InferenceSession(tmp_path / "c.onnx", providers=["CPUExecutionProvider"])
     [got] = session.run(None, {"input": z.numpy()})
     np.testing.assert_allclose(torch.softmax(torch.from_numpy(got), 1), torch.softmax(fitted(z), 1), atol=1e-6)

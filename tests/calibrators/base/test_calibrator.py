@@ -3,19 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from tests.draws import drawn
 
 from calibrant.calibrators import MatrixScaling, TemperatureScaling
 from calibrant.errors import InputError, NotFittedError
 
 
-def data() -> tuple[torch.Tensor, torch.Tensor]:
-    g = torch.Generator().manual_seed(0)
-    z = 2 * torch.randn(300, 4, generator=g)
-    return z, torch.multinomial(torch.softmax(z / 2, dim=1), 1, generator=g)[:, 0]
-
-
 def test_predict_proba_takes_arrays_lists_tensors_and_one_row() -> None:
-    z, y = data()
+    z, y = drawn(300, spread=2, dtype=torch.float32)
     fitted = MatrixScaling().fit(z, y)
     expected = torch.softmax(fitted(z.double()), dim=1).numpy()
     for given in (z, z.numpy(), z.tolist(), z.double().numpy()):
@@ -28,7 +23,7 @@ def test_predict_proba_takes_arrays_lists_tensors_and_one_row() -> None:
 
 
 def test_predict_proba_refuses_what_are_no_logits() -> None:
-    z, y = data()
+    z, y = drawn(300, spread=2, dtype=torch.float32)
     with pytest.raises(NotFittedError):
         TemperatureScaling().predict_proba(z)
     fitted = TemperatureScaling().fit(z, y)

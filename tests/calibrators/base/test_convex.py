@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
+from tests.draws import drawn
 from torch import Tensor
 
 import calibrant
@@ -45,12 +46,6 @@ class Tempered(ConvexCalibrator):
         return torch.ones(1)
 
 
-def sample(rows: int = 400, classes: int = 4, *, scale: float = 0.5) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    logits = 3 * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
-    return logits, torch.multinomial((logits * scale).softmax(dim=1), 1, generator=generator)[:, 0]
-
-
 def test_biases_of_equal_logits_are_the_log_frequencies() -> None:
     fitted = BiasCorrected().fit(torch.zeros(8, 2), [0, 0, 0, 0, 0, 0, 1, 1])
     torch.testing.assert_close(fitted(torch.zeros(1, 2)).softmax(dim=1), torch.tensor([[0.75, 0.25]]))
@@ -58,7 +53,7 @@ def test_biases_of_equal_logits_are_the_log_frequencies() -> None:
 
 
 def test_one_parameter_is_temperature_scaling() -> None:
-    logits, labels = sample()
+    logits, labels = drawn()
     fitted = Tempered().fit(logits, labels)
     assert float(1 / fitted.theta[0]) == pytest.approx(TemperatureScaling().fit(logits, labels).temperature, rel=1e-3)
     assert repr(fitted) == f"Tempered(theta=[{float(fitted.theta[0]):.4g}])"
@@ -66,7 +61,7 @@ def test_one_parameter_is_temperature_scaling() -> None:
 
 @pytest.mark.parametrize("classes", [4, 80])  # Newton's method, L-BFGS
 def test_it_is_the_minimum_that_another_solver_finds(classes: int) -> None:
-    logits, labels = sample(600, classes)
+    logits, labels = drawn(600, classes)
     fitted = BiasCorrected(ridge=2.0).fit(logits, labels)
 
     def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -84,7 +79,7 @@ def test_it_is_the_minimum_that_another_solver_finds(classes: int) -> None:
 
 @pytest.mark.parametrize("ridge", [0.0, 1.0])  # without one, a common part of all biases changes nothing
 def test_files_give_the_parameters_of_memory(ridge: float, tmp_path: Path) -> None:
-    logits, labels = sample()[0].float(), sample()[1]
+    logits, labels = drawn()[0].float(), drawn()[1]
     for name, rows in (("a", slice(0, 150)), ("b", slice(150, 400))):
         data = Predictions.from_logits(logits[rows], labels[rows])
         calibrant.save_predictions(tmp_path / f"{name}.parquet", {"all": data})
@@ -108,7 +103,7 @@ def test_the_contract_holds() -> None:
 
 
 def test_a_map_that_sharpens_stays_within_half_precision() -> None:
-    logits, labels = sample(scale=2.0)
+    logits, labels = drawn(sharp=0.5)
     fitted = Tempered().fit(logits, labels)
     assert float(fitted.theta[0]) > 1.5
     answer = fitted(torch.tensor([[6e4, 5e4, 0.0, 0.0]], dtype=torch.float16))
@@ -116,7 +111,7 @@ def test_a_map_that_sharpens_stays_within_half_precision() -> None:
 
 
 def test_an_excluded_class_stays_excluded() -> None:
-    logits, labels = sample()
+    logits, labels = drawn()
     answer = BiasCorrected(1.0).fit(logits, labels)(torch.tensor([[1.0, -torch.inf, 0.0, 0.0]]))
     assert answer[0, 1] == -torch.inf
     assert bool(torch.isfinite(answer[0, [0, 2, 3]]).all())
@@ -129,7 +124,7 @@ def test_an_optimum_at_infinity_ends_in_numbers() -> None:
 
 
 def test_a_false_start_is_refused() -> None:
-    logits, _ = sample()
+    logits, _ = drawn()
     for wrong in (torch.zeros(2, 2), torch.tensor([torch.nan]), [0.0], torch.zeros(0)):
         calibrator = Tempered()
         calibrator.start = lambda classes, wrong=wrong: wrong  # type: ignore[method-assign, misc, assignment]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.draws import drawn
 from torch import Tensor
 
 from calibrant import Predictions
@@ -22,31 +23,12 @@ from calibrant.theory import focal_map
 Vectors = dict[str, dict[str, Any]]
 
 
-def sample(rows: int = 600, classes: int = 5, *, seed: int = 0, scale: float = 2.0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    logits = 3 * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial(torch.softmax(logits / scale, dim=1), 1, generator=generator)[:, 0]
-    return logits, labels
-
-
 def with_state(gamma: float, temperature: float, classes: int) -> FocalTemperatureScaling:
     calibrator = FocalTemperatureScaling()
     values = {"log_temperature": math.log(temperature), "exponent": gamma, "reached": 0.0}
     state = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
     calibrator.load_state_dict({**state, "classes": torch.tensor(classes)})
     return calibrator
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["focal_map_q0.55_0.3_0.15_gamma0.5", "focal_map_q0.7_0.2_0.1_gamma-0.5", "focal_map_q0.4_0.3_0.2_0.1_gamma2"],
-)
-def test_the_focal_map_has_the_published_values(name: str, vectors: Vectors) -> None:
-    entry = vectors[name]
-    log_q = torch.tensor([entry["inputs"]["q"]], dtype=torch.float64).log()
-    calibrator = FocalCalibration(entry["inputs"]["gamma"]).fit(log_q, torch.tensor([0]))
-    expected = torch.tensor([entry["expected"]["p"]], dtype=torch.float64)
-    torch.testing.assert_close(calibrator(log_q).exp(), expected, rtol=0, atol=1e-9)
 
 
 def test_saturated_rows_stay_ordered_in_float32() -> None:
@@ -79,7 +61,7 @@ def test_the_defaults_are_the_published_grid_and_zero() -> None:
 @pytest.mark.parametrize("gamma", [-0.9, -0.5, 0.0, 0.37, 5.0])
 @pytest.mark.parametrize("temperature", [0.01, 0.4, 1.0, 6.0])
 def test_the_grid_has_the_figures_of_the_map(gamma: float, temperature: float, narrow: bool) -> None:
-    logits, labels = sample(200, 30)
+    logits, labels = drawn(200, 30)
     logits[::3] *= 20
     logits[5, 2:9] = -math.inf
     labels[5] = 0
@@ -99,7 +81,7 @@ def test_the_grid_has_the_figures_of_the_map(gamma: float, temperature: float, n
 )
 @pytest.mark.parametrize("temperature", [0.001, 0.05, 1.0])
 def test_the_quick_ece_is_the_metric_also_with_ties(binning: Binning, temperature: float) -> None:
-    logits, labels = sample(101, 4)
+    logits, labels = drawn(101, 4)
     logits[::4] = logits[0]
     grid = FocalGrid(MemoryRows.of(logits, labels), binning)
     p = grid.blocks.fold(confidences, None, ((0.5, temperature),))[1][0]
@@ -112,7 +94,7 @@ def test_the_quick_ece_is_the_metric_also_with_ties(binning: Binning, temperatur
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("binning", [None, EqualMass(15), EqualWidth(10)], ids=str)
 def test_the_pruned_search_finds_what_the_whole_grid_holds(seed: int, binning: Binning | None) -> None:
-    logits, labels = sample(150 + 50 * seed, 3 + 2 * seed, seed=seed, scale=[0.5, 1.0, 2.0, 4.0][seed])
+    logits, labels = drawn(150 + 50 * seed, 3 + 2 * seed, seed=seed, sharp=[0.5, 1.0, 2.0, 4.0][seed])
     rows = MemoryRows.of(logits, labels)
     grid = FocalGrid(rows, binning)
     gammas, temps = [-0.5, 0.0, 0.37, 5.0], [i / 50 for i in range(1, 250)]
@@ -130,7 +112,7 @@ def test_a_log_loss_of_two_valleys_falls_back_to_the_whole_grid() -> None:
 @pytest.mark.parametrize("gamma", [-0.7, 0.0, 0.8, 4.0])
 @pytest.mark.parametrize("scale", [0.5, 3.0, 30.0])
 def test_the_derivatives_of_the_log_loss_are_differences(gamma: float, scale: float) -> None:
-    logits, labels = sample(60, 6, scale=scale)
+    logits, labels = drawn(60, 6, sharp=scale)
     logits[3, 1:3] = -math.inf
     labels[3] = 0
     chunk = Chunk(logits, labels=labels)
@@ -152,7 +134,7 @@ def test_the_derivatives_of_the_log_loss_are_differences(gamma: float, scale: fl
 
 @pytest.mark.slow
 def test_full_search_is_never_worse_than_temperature_scaling_on_its_data() -> None:
-    logits, labels = sample(400, 6, seed=3)
+    logits, labels = drawn(400, 6, seed=3)
     data = Predictions.from_logits(logits, labels)
     for criterion, metric in (("nll", NLL()), ("ece", ECE(EqualMass(15)))):
         plain = TemperatureScaling(criterion, grid="komisarenko", binning=EqualMass(15)).fit(logits, labels)  # type: ignore[arg-type]
@@ -179,7 +161,7 @@ def test_a_prior_ends_where_an_independent_search_does_and_holds_back_few_rows()
     from scipy.optimize import minimize
 
     for rows, weighted in ((200, False), (30, True)):
-        logits, labels = sample(rows, 4, seed=5)
+        logits, labels = drawn(rows, 4, seed=5)
         weight = torch.arange(1.0, rows + 1, dtype=torch.float64) / 10 if weighted else None
         mass = torch.ones(rows, dtype=torch.float64) if weight is None else weight
 
@@ -192,7 +174,7 @@ def test_a_prior_ends_where_an_independent_search_does_and_holds_back_few_rows()
         oracle = minimize(summed, [0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10}).x
         assert math.log(found.temperature) == pytest.approx(oracle[0], abs=1e-4)
         assert math.log1p(found.gamma) == pytest.approx(oracle[1], abs=1e-4)
-    logits, _ = sample(50, 4)
+    logits, _ = drawn(50, 4)
     held = FocalTemperatureScaling(search="continuous", prior=0.5).fit(logits, logits.argmax(1))
     assert 0.2 < held.temperature < 1
 
@@ -204,7 +186,7 @@ def test_a_prior_needs_the_continuous_search_by_log_loss() -> None:
 
 
 def test_weights_count_as_repeated_rows_in_the_ece_of_fixed_bins() -> None:
-    logits, labels = sample(60, 4, seed=7)
+    logits, labels = drawn(60, 4, seed=7)
     times = torch.arange(60) % 3  # rows of weight 0, 1 and 2
     again = torch.repeat_interleave(torch.arange(60), times)
     for make in (
@@ -218,7 +200,7 @@ def test_weights_count_as_repeated_rows_in_the_ece_of_fixed_bins() -> None:
 
 
 def test_weights_are_refused_by_bins_of_equal_mass() -> None:
-    logits, labels = sample(50)
+    logits, labels = drawn(50, 5)
     for calibrator in (FocalTemperatureScaling("ece"), TemperatureScaling(grid="komisarenko")):
         with pytest.raises(InputError, match=r"no sample_weight with bins of equal mass.*EqualWidth\(15\)"):
             calibrator.fit(logits, labels, sample_weight=torch.ones(50))
@@ -226,7 +208,7 @@ def test_weights_are_refused_by_bins_of_equal_mass() -> None:
 
 def test_saturated_rows_do_not_score_a_false_zero() -> None:
     """With the papers' interpolated edges tied rows belong to no bin, so T = .01 scores 0 and wins."""
-    logits, labels = sample(500, 4, scale=3.0)
+    logits, labels = drawn(500, 4, sharp=3.0)
     rows = MemoryRows.of(logits * 100, labels)
     together = FocalGrid(rows, EqualMass(15)).at([(1.0, 0.01)])[0].error
     dropped = FocalGrid(rows, EqualMass(15, ties="interpolated")).at([(1.0, 0.01)])[0].error
@@ -248,7 +230,7 @@ def test_the_pruned_search_is_exact_on_real_logits(name: str, data: Path) -> Non
 
 
 def test_it_is_never_worse_than_temperature_scaling_also_where_the_grid_ends() -> None:
-    logits, labels = sample(400, 6, seed=3)
+    logits, labels = drawn(400, 6, seed=3)
     logits = logits * 8  # the best temperature is about 8 times larger: beyond the grid's 5
     focal = FocalTemperatureScaling().fit(logits, labels)
     plain = TemperatureScaling().fit(logits, labels)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
+from tests.draws import drawn
 from torch import Tensor
 
 from calibrant.calibrators import (
@@ -146,8 +147,6 @@ def test_logits_worse_than_chance_keep_their_decision(keep: Calibrator) -> None:
     "keep", [EnsembleTemperatureScaling(), TemperatureMixture(), FocalTemperatureScaling(grid=[1.0, 2.0, 4.0])]
 )
 def test_half_precision_of_many_classes_keeps_the_decision(keep: Calibrator, dtype: torch.dtype) -> None:
-    g = torch.Generator().manual_seed(0)
-    z = 2 * torch.randn(500, 1000, generator=g)
-    y = torch.multinomial(torch.softmax(z / 2, dim=1), 1, generator=g)[:, 0]
+    z, y = drawn(500, 1000, spread=2, dtype=torch.float32)
     z = z.to(dtype)
     assert torch.equal(keep.fit(z, y)(z).argmax(dim=1), z.argmax(dim=1))

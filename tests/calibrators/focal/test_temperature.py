@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.draws import drawn
 from torch import Tensor
 
 from calibrant.binning import EqualMass, EqualWidth
@@ -186,9 +187,7 @@ def test_the_presets_are_the_papers_grids(vectors: Vectors) -> None:
 def test_a_preset_takes_the_best_of_its_grid(preset: str) -> None:
     from calibrant.calibrators.focal.focal_search import PRESETS
 
-    generator = torch.Generator().manual_seed(2)
-    logits = 3 * torch.randn(300, 5, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial((logits / 1.6).softmax(dim=1), 1, generator=generator)[:, 0]
+    logits, labels = drawn(300, 5, seed=2, sharp=1.6)
     correct = (logits.argmax(dim=1) == labels).double()
 
     def error(t: float) -> float:

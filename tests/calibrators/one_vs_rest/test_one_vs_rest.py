@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
+from tests.draws import drawn
 from torch import Tensor
 
 from calibrant.calibrators import (
@@ -214,9 +215,7 @@ METHODS: list[Callable[[], Calibrator]] = [
 
 @pytest.mark.parametrize("method", METHODS)
 def test_more_classes_are_one_against_the_rest_then_normalised(method: Callable[[], Calibrator]) -> None:
-    g = torch.Generator().manual_seed(0)
-    z = 2 * torch.randn(300, 3, generator=g, dtype=F64)
-    y = torch.multinomial(torch.softmax(z / 2, 1), 1, generator=g)[:, 0]
+    z, y = drawn(300, 3, spread=2)
     odds = log_odds(z)
     each = []
     for c in range(3):
