@@ -140,7 +140,7 @@ def _other_inputs_are_refused(fitted: Calibrator) -> None:
         require_refusal(InputError, f"logits of {what}", fitted, wrong)
 
 
-def _rows_and_dtypes(fitted: Calibrator) -> None:
+def _rows_are_answered_alone(fitted: Calibrator) -> None:
     logits = _over_confident(60, seed=1)[0]
     whole = fitted(logits)
     CONTRACT.require(
@@ -149,6 +149,10 @@ def _rows_and_dtypes(fitted: Calibrator) -> None:
     # what is answered together must not depend on who else is in the batch, as a sort or a mean over rows would make it
     alone = torch.cat([fitted(row[None]) for row in logits])
     _near(alone, whole, 1e-9, "every row is answered by itself")
+
+
+def _dtypes_are_kept(fitted: Calibrator) -> None:
+    logits = _over_confident(60, seed=1)[0]
     for dtype, tolerance in _ROUNDING.items():
         answer = fitted(logits.to(dtype))
         CONTRACT.require(
@@ -432,9 +436,10 @@ def _degenerate_data(calibrator: Calibrator) -> None:
 
 CLAUSES: tuple[Callable[[Calibrator], None], ...] = (
     _other_inputs_are_refused,
-    _rows_and_dtypes,
+    _rows_are_answered_alone,
     _learned_tensors_are_declared,
-    _facts_hold,
+    _facts_hold,  # before the dtypes: a decision that must stay is put back where 16 bits lose it
+    _dtypes_are_kept,
     _saturated_rows_give_numbers,
     _copies_answer_the_same,
     _altered_files_are_refused_or_harmless,
