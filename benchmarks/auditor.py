@@ -2,7 +2,8 @@
 
     python -m benchmarks.auditor cells --data DIR… [--replicates 100] [--cells CELLS.jsonl]
     python -m benchmarks.auditor looks [--pools 10000] [--looks LOOKS.jsonl]
-    python -m benchmarks.auditor record --cells CELLS.jsonl --looks LOOKS.jsonl
+    python -m benchmarks.auditor joint [--pools 2000] [--joint JOINT.jsonl]
+    python -m benchmarks.auditor record --cells CELLS.jsonl --looks LOOKS.jsonl --joint JOINT.jsonl
 
 DIR holds prediction files: with a val and a test split of logits, or top-label confidences. The test split is the pool,
 calibrated by 300 rows of val with AutoCalibrator (of top-label rows: a temperature by 300 that then leave the pool); costs are
@@ -271,6 +272,35 @@ def looks(pools: int, into: Path, *, count: int = 6, batch: int = 100) -> None:
         _append(into, {"seed": seed, "scale": scale, "truth": truth, "wrong": wrong, "clear": clear})
 
 
+def joint(pools: int, into: Path, *, count: int = 6, batch: int = 100) -> None:
+    """Append, for each pool, whether any limit at the truth on three models' differences is decided wrongly at any look.
+
+    Two others see the same scores with less and with more noise. Of each difference the accuracy and the Brier score have a limit on
+    either side: eight tests, and an interval that leaves the truth out would decide a limit there wrongly.
+    """
+    rows, names = 2000, ("accuracy", "brier")
+    for seed in range(len(_lines(into)), pools):
+        rng = np.random.default_rng([SEED, 1, seed])
+        z = rng.normal(size=(rows, 3)) * (1, 2, 4, 8)[seed % 4]
+        labels = torch.from_numpy((z + rng.gumbel(size=z.shape)).argmax(1))
+        scale = (1.0, 2.5, 0.4)[seed // 4 % 3]
+        model, *others = (
+            Predictions.from_logits((z + rng.normal(size=z.shape) * noise) * scale) for noise in (0, 0.5, 2)
+        )
+        pool = Remembered(model, others={str(at): one for at, one in enumerate(others)})
+        truth = {name + after: float(one.values(name, np.arange(rows), labels.numpy()).mean())
+                 for after, one in pool.compared.items() for name in names}  # fmt: skip
+        limits = {name: dict.fromkeys(names, 0.0) for name in ("minimum", "maximum")}
+        drawn, wrong = sample(Remembered(model), batch, seed=seed), False
+        for look in range(1, count + 1):
+            at = labels[drawn.rows]
+            lines = audit(pool, drawn, at, **limits).lines
+            wrong |= any(not line.interval.low <= truth[line.figure] <= line.interval.high for line in lines)
+            if look < count:
+                drawn = drawn.extend(batch, labels=at)
+        _append(into, {"seed": seed, "scale": scale, "wrong": wrong})
+
+
 def fixed_plan(truth: float, *, away: float = 0.1, power: float = 0.9) -> int:
     """Return the simple random rows after which one look at an exact interval decides a limit ``away`` with probability ``power``."""
     from scipy.stats import norm
@@ -279,9 +309,9 @@ def fixed_plan(truth: float, *, away: float = 0.1, power: float = 0.9) -> int:
     return int(np.ceil(z**2 * truth * (1 - truth) / away**2))
 
 
-def record(cells_at: Path, looks_at: Path) -> dict[str, Any]:
-    """Return the record of both files."""
-    found = _lines(looks_at)
+def record(cells_at: Path, looks_at: Path, joint_at: Path) -> dict[str, Any]:
+    """Return the record of the files."""
+    found, several = _lines(looks_at), _lines(joint_at)
     return {
         "versions": versions(),
         "sequential": {
@@ -292,6 +322,7 @@ def record(cells_at: Path, looks_at: Path) -> dict[str, Any]:
             # what one look of simple random rows needs at a power of 90 %, if the truth were known beforehand
             "labels_oracle_mean": float(np.mean([fixed_plan(one["truth"]) for one in found])),
         },
+        "joint": {"pools": len(several), "looks": 6, "tests": 8, "wrong": float(np.mean([one["wrong"] for one in several]))},
         "cells": [{name: round(value, 5) if isinstance(value, float) else value for name, value in one.items()}
                   for one in _lines(cells_at)],
     }  # fmt: skip
@@ -349,23 +380,26 @@ def _append(path: Path, one: dict[str, Any]) -> None:
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("cells", "looks", "record"))
+    parser.add_argument("what", choices=("cells", "looks", "joint", "record"))
     parser.add_argument("--data", type=Path, nargs="*", default=[])
     parser.add_argument("--replicates", type=int, default=100)
     parser.add_argument("--pools", type=int, default=10_000)
     parser.add_argument("--cells", type=Path, default=Path("calibrant-runs/auditor-cells.jsonl"))
     parser.add_argument("--looks", type=Path, default=Path("calibrant-runs/auditor-looks.jsonl"))
+    parser.add_argument("--joint", type=Path, default=Path("calibrant-runs/auditor-joint.jsonl"))
     options = parser.parse_args()
     torch.set_num_threads(1)
     os.nice(5)
-    for path in (options.cells, options.looks):
+    for path in (options.cells, options.looks, options.joint):
         path.parent.mkdir(parents=True, exist_ok=True)
     if options.what == "cells":
         cells(sorted(one for place in options.data for one in place.glob("*.npz")), options.replicates, options.cells)
     elif options.what == "looks":
         looks(options.pools, options.looks)
+    elif options.what == "joint":
+        joint(options.pools, options.joint)
     else:
-        kept = record(options.cells, options.looks)
+        kept = record(options.cells, options.looks, options.joint)
         RECORD.write_text(json.dumps(kept, separators=(",", ":")) + "\n")
         print("\n".join(told(kept)))
 

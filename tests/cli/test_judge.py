@@ -73,7 +73,9 @@ def test_comparisons_of_a_log_in_both_orders(run: Run, tmp_path: Path, monkeypat
         (["--by", "place"], "expected a column of judged.csv (id, system, score, second, length), got 'place'"),
         (["--from", "openai", "--as", "choices"], "expected a judge's answers as yes-no"),
         (["--from", "openai", "--as", "yes-no", "--missing", "drop"], "write --missing bound"),
-        (["--scores", "length"], "add --ratings"),
+        (["--scores", "length"], "name the lowest and highest with --ratings"),
+        (["--ratings", "0-1", "--scores", "length"], "expected a rating from 0 to 1"),
+        (["--ratings", "nan-5"], "expected --ratings as LOW-HIGH"),
     ],
 )
 def test_a_mistake_is_one_sentence(
@@ -83,3 +85,22 @@ def test_a_mistake_is_one_sentence(
     write_judged(tmp_path)
     done = run("judge", "judged.csv", "--human", "human.csv", *more, code=2)
     assert message.casefold() in " ".join(done.stderr.split()).casefold()
+
+
+def test_labels_that_are_none_and_chances_that_are_missing_are_one_sentence(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_judged(tmp_path)
+    lines = [line.split(",")[:2] for line in Path("human.csv").read_text().splitlines()[1:]]
+    for label, chance, message in (
+        ("maybe", ".5", "got 'maybe'; correct it, or leave it out"),
+        ("4", ".5", "got '4'; name the lowest and highest with --ratings"),
+        *(
+            ("", chance, "put back what sample wrote, or take the column out")
+            for chance in ("", "0", "1.5", "nan", "x")
+        ),
+    ):
+        wrong = [[lines[0][0], label or lines[0][1], chance], *([*line, ".5"] for line in lines[1:])]
+        Path("wrong.csv").write_text("id,label,inclusion\n" + "\n".join(map(",".join, wrong)))
+        run("judge", "judged.csv", "--human", "wrong.csv", code=2, says=message)

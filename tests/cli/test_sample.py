@@ -85,22 +85,40 @@ def test_wrong_tables_are_one_sentence(pool: Path, run: Run) -> None:
         ([{**lines[0], "label": "0"}, {**lines[0], "label": "1"}], "expected one label a row, got 0 and 1"),
         ([{**lines[0], "label": "cat"}], "expected a label that is the number of a class"),
         ([{**lines[0], "label": "9"}, *lines[1:]], "expected labels from 0 to 3, or -1 for none, got 9"),
+        ([{**lines[0], "label": "1_0"}, *lines[1:]], "expected a label that is the number of a class"),
+        ([{**lines[0], "row": "x"}, *lines[1:]], "expected the number of a row in the column row"),
         ([{**line, "label": "-1"} for line in lines], "expected at least 10 labelled rows, got 0"),
     ):
         write(table, change)
         done = run("audit", pool, table, code=2)
         assert message in " ".join(done.stderr.split())
-    write(table, [*lines, lines[0]])  # two people gave the same label
-    assert json.loads(run("audit", pool, table, "--json").stdout)["labels"] == 40
-    changed = pool.with_name("changed.npz")
-    np.savez(changed, logits=np.load(pool)["logits"] * 1.01)
-    done = run("audit", changed, table, code=2)
-    assert "got others (their digests differ)" in " ".join(done.stderr.split())
+    write(table, lines)
+    told = run("audit", pool, table, "--json", code=0).stdout
+    text = table.read_text()
+    table.write_text(text.replace("label\n", "label,label\n"))
+    run("audit", pool, table, code=2, says="expected one column label, got several")
+    # as spreadsheets and data frames write it, and as two people gave the same label
+    changes = (text.replace(",", ";"), text.replace(",", "\t"), f"{text},,,,\n", text + text.splitlines()[1],
+               "\n".join(f"{line}.0" if at else line for at, line in enumerate(text.splitlines())))  # fmt: skip
+    for changed in changes:
+        table.write_text(changed)
+        assert run("audit", pool, table, "--json", code=0).stdout == told
+    changed, logits = pool.with_name("changed.npz"), np.load(pool)["logits"]
+    logits[7, 1] = np.nextafter(logits[7, 1], np.float32(9))
+    for scores in (logits, np.load(pool)["logits"][[1, 0, *range(2, 1200)]]):  # by one last digit, or two rows' order
+        np.savez(changed, logits=scores)
+        done = run("audit", changed, table, code=2)
+        assert "got others (their digests differ)" in " ".join(done.stderr.split())
+    state = table.with_suffix(".sample.json")
+    kept = state.read_text()
+    state.write_text(kept[:700])
+    run("audit", pool, table, code=2, says="move it away, and audit takes the draw from the table")
+    state.write_text(kept)
     write(table, [{name: value for name, value in line.items() if name != "inclusion"} for line in lines])
     assert run("audit", pool, table).exit_code == 0  # the state has them
     table.with_suffix(".sample.json").unlink()
     done = run("audit", pool, table, code=2)
-    assert "expected an inclusion probability" in " ".join(done.stderr.split())
+    assert "expected inclusion probabilities in (0, 1]" in " ".join(done.stderr.split())
 
 
 def test_names_of_classes_are_for_tables_with_words(pool: Path, run: Run) -> None:
@@ -139,7 +157,8 @@ def test_a_table_gives_its_names_of_classes_its_groups_and_a_second_model(pool: 
     assert "add --other with the second model's file" in " ".join(done.stderr.split())
     assert f"{one} minus {two}:" in run("audit", one, table, "--other", two, code=0).stdout
     run("sample", one, "--extend", table, "--other", two, "-o", pool.with_name("next.csv"), code=0)
-    run("audit", one, table, "--other", two, "--other", one, code=2, says="a sample of one model beside several")
+    both = run("audit", one, table, "--other", two, "--other", one, "--min", "accuracy=-1", code=0).stdout
+    assert both.count("decided: pass") == 2
     table.unlink()
     run("sample", one, "-o", table)
     fill(table, kept["labels"])
@@ -158,9 +177,29 @@ def test_a_next_batch_needs_the_state_and_rows_that_are_left(pool: Path, run: Ru
     ):
         done = run("sample", pool, "--extend", table, *more, code=2)
         assert message in " ".join(done.stderr.split())
+    lines = fill(table, np.load(pool)["labels"])
+    run("sample", pool, "--budget", 40, "--extend", table, "-o", following, code=0)
+    write(table, [{**lines[0], "label": ""}, *lines[1:]])  # a label that is taken back
+    assert json.loads(run("audit", pool, table, following, "--json", code=0).stdout)["labels"] == 39
+    following.with_suffix(".sample.json").unlink()
+    run("audit", pool, table, following, code=2, says="keep the .sample.json of each beside it")
+    following.unlink()
     table.with_suffix(".sample.json").unlink()
     run("sample", pool, "--extend", table, "-o", following, code=2, says="expected the state of the sample")
     assert not following.exists()
+
+
+def test_labels_that_were_sorted_away_from_their_rows_are_refused(tmp_path: Path, run: Run) -> None:
+    pool, table = tmp_path / "pool.csv", tmp_path / "to-label.csv"
+    logits, _ = some_logits(rows=300)
+    scores = [dict(zip([f"logit_{name}" for name in "abcd"], map(str, row), strict=True)) for row in logits]
+    write(pool, [{"id": f"{row:04}", **one} for row, one in enumerate(scores)])
+    run("sample", pool, "--budget", 40, "-o", table, code=0)
+    lines = fill(table, np.zeros(300, int))
+    write(table, [{**line, "id": line["id"].lstrip("0") or "0"} for line in lines])  # as spreadsheets do
+    run("audit", pool, table, code=0)
+    write(table, [{**line, "row": other["row"]} for line, other in zip(lines, lines[1:] + lines[:1], strict=True)])
+    run("audit", pool, table, code=2, says="sort all columns together")
 
 
 def test_labelled_rows_are_handed_to_other_commands_with_their_weights(pool: Path, run: Run) -> None:

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from calibrant._core.paths import check_suffix
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import check_outputs, console, print_json, readable, say, working
+from calibrant.cli._io import check_outputs, console, figures_table, print_json, readable, say, working
 from calibrant.cli._options import (
     LAYOUT,
     AsJson,
@@ -31,12 +29,13 @@ from calibrant.cli._options import (
 from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from calibrant import BinaryPairs, Predictions
     from calibrant.operate import Sample
-    from calibrant.operate.audit.design import Integers
-    from calibrant.operate.audit.verdict import Audit
     from calibrant.operate.plan import Plan
     from calibrant.scale.rows import ParquetRows
+    from calibrant.statistics.labelled import Integers
 
 
 Other = Annotated[
@@ -104,7 +103,8 @@ def sample(
     table = None if drawing.costs is None else costs_in(drawing.costs).table
     with readable(source.path) as path, working("drawing"):
         words = extend is not None and has_words(extend)
-        opened = Opened.of(context, inputs, source, path, split, names_used=words, by=drawing.by, other=drawing.other)
+        others = [] if drawing.other is None else [drawing.other]
+        opened = Opened.of(context, inputs, source, path, split, names_used=words, by=drawing.by, others=others)
         pool = opened.pool
         if extend is None:
             settings: dict[str, Any] = {"aim": drawing.aim, "seed": drawing.seed, "by": drawing.by}
@@ -131,18 +131,18 @@ class Opened:
         pool: The rows.
         names: Of the classes, in order, as the file calls them; empty where none are known.
         rows: Of a file that was read, with all its columns.
-        other: A second model's predictions of the same rows.
+        other: A second model's predictions of the same rows, or those of several by their files.
     """
 
     pool: Predictions | BinaryPairs | ParquetRows
     names: tuple[str, ...]
     rows: Rows | None = None
-    other: Predictions | BinaryPairs | None = None
+    other: Predictions | BinaryPairs | dict[str, Predictions | BinaryPairs] | None = None
 
     @classmethod
     def of(
         cls, context: typer.Context, inputs: Inputs, source: Source, path: str, split: str, *, names_used: bool,
-        by: str | None = None, other: str | None = None,
+        by: str | None = None, others: Sequence[str] = (),
     ) -> Opened:  # fmt: skip
         """Return the pool in a file or folder; a folder of Parquet files, or a large one, is streamed.
 
@@ -152,7 +152,8 @@ class Opened:
         from calibrant.scale.rows import ParquetRows, logits_bytes
 
         options = [name for name in LAYOUT if name != "class_names"]
-        second = None if other is None else inputs.read(inputs.sources(other)[0], split).data
+        each = {other: inputs.read(inputs.sources(other)[0], split).data for other in others}
+        second = each if len(each) > 1 else next(iter(each.values()), None)
         # A pool is read once or twice and never kept: a file is streamed that other commands still read whole.
         large = logits_bytes(path, spread=True) > LARGE and not typed(context, [*options, "ignore_index"])
         if inputs.logits is None and (large or is_streamed(path)):
@@ -174,40 +175,45 @@ class Opened:
         rows = self.rows.with_features([name])
         return replace(self, pool=rows.data, rows=rows)
 
-    def __len__(self) -> int:
-        return len(self.pool) if hasattr(self.pool, "__len__") else self.pool.rows
-
     def keys(self, rows: Integers) -> dict[str, list[object]]:
         """Return of some rows the columns by which a person finds them: those called id, and text."""
         import numpy as np
 
+        from calibrant.operate.audit.figures import pieces_of
         from calibrant.scale.rows import ParquetRows
 
+        found: dict[str, list[object]] = {}
         if isinstance(self.pool, ParquetRows):
-            return self._streamed_keys(self.pool, rows)
-        found = {}
+            for places, inside, batch, _ in pieces_of(self.pool, rows):
+                for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                    if _is_key(name, text=str(column.type) in ("string", "large_string")):
+                        values = found.setdefault(name.rpartition(":")[2], [None] * len(rows))
+                        for place, value in zip(places, column.take(inside).to_pylist(), strict=True):
+                            values[place] = value
+            return found
         for name, values in ({} if self.rows is None else self.rows.named.arrays).items():
             column = np.asarray(values)
-            if column.shape == (len(self),) and _is_key(name, text=column.dtype.kind in "UO"):
+            if column.shape == (len(self.pool),) and _is_key(name, text=column.dtype.kind in "UO"):
                 found[name.rpartition(":")[2]] = column[rows].tolist()
         return found
 
-    def _streamed_keys(self, pool: ParquetRows, rows: Integers) -> dict[str, list[object]]:
+    def need_ids(self, lines: list[dict[str, str]]) -> None:
+        """Refuse lines whose row is not that of their id, as where some columns were sorted without the others.
+
+        Raises:
+            FileFormatError: If there is one.
+        """
         import numpy as np
 
-        place = {int(row): at for at, row in enumerate(rows)}
-        found: dict[str, list[object]] = {}
-        first, ascending = 0, np.sort(rows)
-        for shard in pool.shards:
-            for batch, _ in pool.pieces(shard):
-                inside = ascending[(ascending >= first) & (ascending < first + batch.num_rows)]
-                for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                    if len(inside) and _is_key(name, text=str(column.type) in ("string", "large_string")):
-                        values = found.setdefault(name.rpartition(":")[2], [None] * len(rows))
-                        for row, value in zip(inside, column.take(inside - first).to_pylist(), strict=True):
-                            values[place[int(row)]] = value
-                first += batch.num_rows
-        return found
+        if not (names := [name for name in lines[0] if f"_{name}".endswith("_id")]):
+            return
+        known = self.keys(np.array([int(line["row"]) for line in lines]))
+        for name in known.keys() & names:
+            for line, one in zip(lines, known[name], strict=True):
+                given = line.get(name) or str(one)
+                if given.strip().lstrip("0") != str(one).strip().lstrip("0"):  # spreadsheets drop zeros
+                    expected = f"{name} {one} in row {line['row']} of the table, as in the pool"
+                    raise FileFormatError(expected, given, "sort all columns together, or fill in the table again")
 
 
 def _is_key(name: str, *, text: bool) -> bool:
@@ -255,6 +261,7 @@ def labelled_in(tables: list[str], opened: Opened, *, state: str | None = None) 
     import numpy as np
 
     from calibrant.operate import Sample
+    from calibrant.operate.audit.sample import need_pool
     from calibrant.operate.audit.table import read_tables, sample_of
 
     labels, lines = read_tables(tables, names=opened.names)
@@ -264,14 +271,17 @@ def labelled_in(tables: list[str], opened: Opened, *, state: str | None = None) 
             f"note: {state_of(tables[-1])} is not there: that the scores are those that the sample was drawn from is not checked",
             err=True,
         )
-        return sample_of(lines, len(opened), tables[-1]).labelled(labels)
+        opened.need_ids(lines)
+        return sample_of(lines, len(need_pool(opened.pool)), tables[-1]).labelled(labels)
     both = {} if opened.other is None else {"pool": opened.pool, "other": opened.other}
     samples = [Sample.load(one, **both) for one in states]
     whole = max(samples, key=lambda one: len(one.rows))  # each batch goes on with the rows before it
     for one, path in zip(samples, states, strict=True):
         if not np.array_equal(one.rows, whole.rows[: len(one.rows)]) or one.digest != whole.digest:
             raise InputError("tables of one draw", f"{path}, which is of another", "audit each draw by itself")
-    return whole.labelled(labels)
+    found = whole.labelled(labels)  # after which every line's row is one of the pool
+    opened.need_ids(lines)
+    return found
 
 
 CODES = {None: 0, "pass": 0, "fail": 1, "not enough evidence": 3}
@@ -341,8 +351,6 @@ def audit(
     source = inputs.sources(file)[0]
     refuse_labels(context, inputs)
     tables, others = tables_of(labelled), wanted.other or []
-    if len(others) > 1 and (wanted.maximum or wanted.minimum):
-        raise InputError("one --other beside limits", f"{len(others)}", "decide limits of one difference at a time")
     figures = wanted.metric or ["accuracy"]
     limits = {"maximum": read_limits(wanted.maximum or [], option="--max"),
               "minimum": read_limits(wanted.minimum or [], option="--min")}  # fmt: skip
@@ -353,28 +361,17 @@ def audit(
         check_suffix(wanted.output, (".npz", ".parquet", ".safetensors"), what="predictions")
         read = [file, *others, *tables, *(one for one in (state, *map(state_of, tables)) if one), *inputs.beside]
         check_outputs(Path(wanted.output), inputs=read)
-    found: list[Audit] = []
-    compared: list[str | None] = [*others] if others else [None]
     with readable(source.path) as path, working("estimating"):
         words = any(map(has_words, tables))
-        opened = Opened.of(context, inputs, source, path, split, names_used=words, by=wanted.by)
-        for other in compared:
-            pair = opened if other is None else replace(opened, other=inputs.read(inputs.sources(other)[0], split).data)
-            drawn = labelled_in(tables, pair, state=state)
-            if drawn.paired and len(others) > 1:
-                got, remedy = "one that was drawn for two", "draw without --other to compare several"
-                raise InputError("a sample of one model beside several --other", got, remedy)
-            found.append(estimate(pair.pool, drawn, figures=figures, by=wanted.by, costs=table, **limits))
+        opened = Opened.of(context, inputs, source, path, split, names_used=words, by=wanted.by, others=others)
+        drawn = labelled_in(tables, opened, state=state)
+        found = estimate(opened.pool, drawn, figures=figures, by=wanted.by, costs=table, **limits)
         if wanted.output is not None:
             save_predictions(wanted.output, {"all": drawn.predictions(opened.pool)})
-    if len(others) > 1:
-        parts = zip(others, found, strict=True)
-        each = {f"{name} minus {other}": one for other, audit in parts for name, one in audit.figures.items()}
-        found = [replace(found[0], figures=each)]
-    elif others and not as_json:
+    if len(others) == 1 and not as_json:
         typer.echo(f"{file} minus {others[0]}:")
-    say(found[0], as_json=as_json)
-    raise typer.Exit(CODES[found[0].verdict])
+    say(found, as_json=as_json)
+    raise typer.Exit(CODES[found.verdict])
 
 
 ACCURACY = 0.9  # assumed where neither a file nor the option says it
@@ -435,12 +432,23 @@ def plan(
         calibrant plan --pool pool.parquet --half-width .02 --price .5
     """
     from calibrant.operate import plan as plan_rows
+    from calibrant.operate import plan_audit
 
     if wanted.pool is not None:
         if file is not None:
             raise InputError("either FILE or --pool", "both", "leave one out")
         refuse_typed(context, OF_GATE, where="--pool")
-        _plan_labels(context, inputs, aim, wanted, split, as_json=as_json)
+        source = inputs.sources(wanted.pool)[0]
+        refuse_labels(context, inputs)
+        if wanted.figure.lower() != "cost":
+            refuse_typed(context, ["costs"], where="figures without the cost", remedy="add --aim cost")
+        table = None if wanted.costs is None else costs_in(wanted.costs).table
+        draws, others = aim.draws if typed(context, ["draws"]) else 20, [] if wanted.other is None else [wanted.other]
+        with readable(source.path) as path, working("simulating"):
+            opened = Opened.of(context, inputs, source, path, split, names_used=False, others=others)
+            asked: dict[str, Any] = {"half_width": wanted.half_width, "price": wanted.price, "costs": table}
+            told = plan_audit(opened.pool, other=opened.other, aim=wanted.figure, draws=draws, seed=aim.seed, **asked)
+        say(told, as_json=as_json)
         return
     refuse_typed(context, OF_LABELS, where="a gate", remedy="add --pool POOL")
     data = None
@@ -459,28 +467,8 @@ def plan(
     _print_plan(found, aim, assumed=data is None)
 
 
-def _plan_labels(
-    context: typer.Context, inputs: Inputs, aim: Aim, wanted: Labels, split: str, *, as_json: bool
-) -> None:
-    from calibrant.operate import plan_audit
-
-    source = inputs.sources(wanted.pool)[0]
-    refuse_labels(context, inputs)
-    if wanted.figure.lower() != "cost":
-        refuse_typed(context, ["costs"], where="figures without the cost", remedy="add --aim cost")
-    table = None if wanted.costs is None else costs_in(wanted.costs).table
-    draws = aim.draws if typed(context, ["draws"]) else 20
-    with readable(source.path) as path, working("simulating"):
-        opened = Opened.of(context, inputs, source, path, split, names_used=False, other=wanted.other)
-        asked: dict[str, Any] = {"half_width": wanted.half_width, "price": wanted.price, "costs": table}
-        found = plan_audit(opened.pool, other=opened.other, aim=wanted.figure, draws=draws, seed=aim.seed, **asked)
-    say(found, as_json=as_json)
-
-
 def _print_plan(found: Plan, aim: Aim, *, assumed: bool) -> None:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("rows", "pass", "fail", "not enough evidence"):
-        table.add_column(heading, justify="right")
+    table = figures_table("rows", "pass", "fail", "not enough evidence")
     for point in found.curve:
         table.add_row(f"{point.rows:,}", *(f"{100 * p:.1f} %" for p in (point.passes, point.fails, point.undecided)))
     screen = console()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -343,8 +344,7 @@ def _scale(text: str | None) -> tuple[float, float] | None:
     try:
         ends = float(low), float(high)
     except ValueError:
-        # no numbers: refused below, as ends in the wrong order are
         ends = 1.0, 0.0
-    if ends[0] >= ends[1]:
+    if not -math.inf < ends[0] < ends[1] < math.inf:
         raise InputError("--ratings as LOW-HIGH", repr(text), "write --ratings 1-5")
     return ends

@@ -1,16 +1,17 @@
 """Tables of a judge's scores, and of the labels that people gave to some of its rows."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._core.check import check_number, check_sequence, check_text, refuse, shown
-from calibrant._core.constraints import checked
+from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import IS_TEXT, Each, Number, checked
 from calibrant._core.paths import shown as place_shown
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
@@ -25,6 +26,7 @@ Columns = dict[str, list[Any]]
 _YES = {"1", "1.0", "true", "yes", "right", "correct", "c", "a", "first", "model_a", "win"}
 _NO = {"0", "0.0", "false", "no", "wrong", "incorrect", "i", "b", "second", "model_b", "loss"}
 _TIE = {"tie", "tie (bothbad)", "both", "draw", "p"}
+_OF_ONE = {"c", "i", "p"}  # correct, incorrect, partly: grades of one answer
 _KEYS = ("id", "system", "first", "second")
 
 
@@ -151,13 +153,14 @@ class Judged:
             row = place[key]
             # several people may have labelled one row: each is a column
             given.setdefault(row, []).append(value_of(text, self._sides(row), self.scale, place_shown(path)))
-            if "inclusion" in table and table["inclusion"][line] is not None:
-                chance[row] = float(table["inclusion"][line])
+            if "inclusion" in table:
+                value = table["inclusion"][line]
+                chance[row] = value if isinstance(value, int | float) else math.nan  # which the audit refuses
         # −1 where a row has fewer labels than another
         found = np.full((len(self.judge), max(map(len, given.values()), default=1)), -1.0)
         for row, values in given.items():
             found[row, : len(values)] = values
-        return found, chance if given and np.isfinite(chance[list(given)]).all() else None
+        return found, chance if given and "inclusion" in table else None
 
     def _sides(self, row: int) -> tuple[str, str] | None:
         sides = self.systems
@@ -166,7 +169,10 @@ class Judged:
 
 @checked
 def read_judged(
-    path: str | os.PathLike[str], *, scores: Sequence[str] = ("score",), scale: tuple[float, float] | None = None
+    path: str | os.PathLike[str],
+    *,
+    scores: Annotated[Sequence[str], Each(IS_TEXT, least=1)] = ("score",),
+    scale: Annotated[tuple[float, float], Each(Number())] | None = None,
 ) -> Judged:
     """Return the rows of a table of a judge's scores.
 
@@ -190,13 +196,8 @@ def read_judged(
         >>> found.judge[:, 0].tolist(), found.swapped[:, 0].tolist()  # the second verdict depends on the order
         ([1.0, 0.0], [1.0, 1.0])
     """
-    scores = [check_text(one, name="each of scores") for one in check_sequence(scores, name="scores")]
-    if not scores:
-        raise refuse("a column of scores", "none", "name one", argument="scores")
-    if scale is not None:
-        low, high = (check_number(one, name="scale") for one in _ends_of_scale(scale))
-        if low >= high:
-            raise refuse("scale as (lowest, highest)", f"({low:g}, {high:g})", "write (1, 5)", argument="scale")
+    if scale is not None and not (len(scale) == 2 and scale[0] < scale[1]):
+        raise refuse("scale as (lowest, highest)", shown(scale), "write (1, 5)", argument="scale")
     columns = columns_of(path)
     _need(columns, ("id", *scores), path)
     place = place_shown(path)
@@ -221,13 +222,6 @@ def read_judged(
     return Judged(columns, judge, swapped, scale, place).samples_merged()
 
 
-def _ends_of_scale(scale: Any) -> tuple[Any, ...]:
-    ends = check_sequence(scale, name="scale")
-    if len(ends) != 2:
-        raise refuse("scale as (lowest, highest)", shown(scale), "write (1, 5)", argument="scale")
-    return ends
-
-
 def value_of(
     value: Any, sides: tuple[str, str] | None, scale: tuple[float, float] | None, place: str
 ) -> float:  # fmt: skip
@@ -236,29 +230,26 @@ def value_of(
     Raises:
         InputError: If it is none.
     """
-    text = str(value).strip()
+    text = "" if value is None else str(value).strip()
+    plain = text.casefold()
     if sides is not None and text in sides:
         return float(text == sides[0])
-    if scale is not None:
-        low, high = scale
-        try:
-            number = (float(text) - low) / (high - low)
-        except ValueError:
-            number = -1.0
-        expected = f"a rating from {low:g} to {high:g}"
-    else:
-        plain = text.casefold()
-        number = 1.0 if plain in _YES else 0.0 if plain in _NO else 0.5 if plain in _TIE else -1.0
-        if number < 0:
-            try:
-                number = float(text)
-            except ValueError:
-                number = -1.0
-        expected = "a score or label in [0, 1], yes or no, A, B or tie"
+    low, high = scale or (0.0, 1.0)
+    try:
+        number = (float(text) - low) / (high - low)
+        remedy = Remedy("pass the lowest and highest as scale=", command="name the lowest and highest with --ratings")
+    except ValueError:
+        number, remedy = -1.0, Remedy("correct it, or leave it out" if text else "leave the row out")
+    # of two answers a C is a tie to some and a third to others
+    if scale is None and not (sides is not None and plain in _OF_ONE):
+        number = 1.0 if plain in _YES else 0.0 if plain in _NO else 0.5 if plain in _TIE else number
     if not 0 <= number <= 1:
-        raise InputError(
-            expected, repr(text), Remedy("pass scale= for ratings", command="add --ratings 1-5"), place=place
+        expected = (
+            "a score or label in [0, 1], yes or no, A, B or tie"
+            if scale is None
+            else f"a rating from {low:g} to {high:g}"
         )
+        raise InputError(expected, repr(text), remedy, place=place)
     return number
 
 

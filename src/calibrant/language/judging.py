@@ -21,15 +21,13 @@ from calibrant._core.check import as_array, as_tensor, check_mapping, refuse, sh
 from calibrant._core.constraints import checked
 from calibrant._core.minimise import Loss, minimise
 from calibrant.data.predictions import BinaryPairs
-from calibrant.errors import InputError
+from calibrant.errors import InputError, Remedy
 from calibrant.operate import Sample, audit
 from calibrant.statistics import Interval
-from calibrant.statistics.labelled import Drawn, Terms, interval_of, terms_of
+from calibrant.statistics.labelled import Drawn, Floats, Integers, Terms, interval_of, terms_of
 
 __all__ = ["JudgeAudit", "JudgeCalibration", "Ranking", "judge_audit"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Names = NDArray[Any]
 
 LEVEL = 0.95
@@ -211,7 +209,10 @@ def judge_audit(
         chance = as_tensor(inclusion, name="inclusion").detach().cpu().double().numpy()
         if chance.shape != seen.shape or not ((chance[seen] > 0) & (chance[seen] <= 1)).all():
             expected = "inclusion probabilities in (0, 1] of all labelled rows"
-            raise refuse(expected, "others", "pass those of operate.sample")
+            remedy = Remedy(
+                "pass those of operate.sample", command="put back what sample wrote, or take the column out"
+            )
+            raise refuse(expected, "others", remedy)
     raw = 1 / (1 + np.exp(-log_odds.mean(axis=1)))
     if other is None and scores.shape[1] == 1:
         raw = scores[:, 0]
@@ -231,12 +232,16 @@ def judge_audit(
         )
     bias = {}
     for column, values in check_mapping(by, name="by", example="by={'length': lengths}").items():
-        for level, members in _levels(_names_of_rows(values, f"by[{column!r}]", rows)).items():
-            name = f"{column}={level}"
-            if (count := int((seen & members).sum())) < FEWEST:
-                refused[name] = f"{count} labels, of {FEWEST} at least"
+        levels = _levels(_names_of_rows(values, f"by[{column!r}]", rows))
+        known = {level: int((seen & members).sum()) for level, members in levels.items()}
+        if max(known.values()) < FEWEST:
+            refused[column] = f"no value has {FEWEST} labels"
+            continue
+        for level, members in levels.items():
+            if known[level] < FEWEST:
+                refused[f"{column}={level}"] = f"{known[level]} labels, of {FEWEST} at least"
             else:
-                bias[name] = rounds.bias(members)
+                bias[f"{column}={level}"] = rounds.bias(members)
     if len(figures) > 1 and len(parts) == 1:
         bias |= {f"system={name}": rounds.bias(parts[0] == at) for at, name in enumerate(names) if name in figures}
     position, consistent = (None, None) if other is None else _position(scores.mean(axis=1), other.mean(axis=1))
@@ -508,7 +513,7 @@ def _judge_matrix(values: Any, name: str, *, missing: bool = False, rows: int | 
     """Return (N, J) float64 in [0, 1], or −1 where there is none."""
     found = as_tensor(values, name=name).detach().cpu().double().numpy()
     found = found[:, None] if found.ndim == 1 else found
-    if found.ndim != 2 or not len(found) or (rows is not None and len(found) != rows):
+    if found.ndim != 2 or not found.size or (rows is not None and len(found) != rows):
         expected = f"{name} with one row for each of judge's" if rows is not None else f"{name} (N,) or (N, J)"
         raise refuse(expected, shown(found.shape), "pass one value for each row, or one column for each of several")
     wrong = ~((found >= 0) & (found <= 1) | (missing & (found == -1)))

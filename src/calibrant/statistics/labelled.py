@@ -1,11 +1,13 @@
 """The regression estimate of a pool's mean from few labelled rows, and its interval.
 
 Batches 1 … K of labelled rows are drawn without replacement, batch k from the rows that are left, with inclusion probability
-π_i. With ω_k = n_k / n the weight of row i of batch k is
+π_i. With the weight ω_k of a batch that of row i of batch k is
 
     W_i = ω_k / π_i + Σ_{l > k} ω_l,
 
-as it is known for certain when later batches are drawn. Σ W_i f_i / N is unbiased whatever the design has learned from earlier
+as it is known for certain when later batches are drawn. Of N_k rows left an even draw of n_k has a variance in proportion to
+N_k (N_k − n_k) / n_k, and ω_k to its inverse: even batches so make up one even draw, and a batch of all that is left leaves no
+doubt. Σ W_i f_i / N is unbiased whatever the design has learned from earlier
 labels, since each batch is so given those before it. The estimate is that of the residuals from a regression on the expected
 values m, plus the regression's mean over the pool.
 """
@@ -16,12 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Drawn", "Terms", "interval_of", "terms_of"]
+__all__ = ["Drawn", "Floats", "Integers", "Terms", "interval_of", "terms_of"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _FEWEST = 10  # informative residuals below which the logarithm of the likelihood ratio is compared with that of one rare event
+_ROUNDING = 1e-12  # of its parts, within which a residual is 0
 _STEPS = 60  # of the search for a tilt, which takes about six: bisections alone would reach 2^-60 of the bracket
 
 
@@ -49,17 +52,20 @@ class Drawn:
 
     @property
     def mixing(self) -> Floats:
-        """ω of the batch of each row."""
-        sizes = np.bincount(self.batch)
-        return np.asarray(sizes[self.batch] / len(self.batch))
+        """(K,) ω of each batch."""
+        sizes = np.bincount(self.batch).astype(float)
+        drawn = sizes if self.answered is None else np.bincount(self.batch, 1 / self.answered)
+        left = np.maximum(self.pool - np.cumsum(drawn) + drawn, sizes)
+        spread = left * (left - sizes) / sizes
+        found = (spread == 0).astype(float) if (spread == 0).any() else 1 / spread
+        return np.asarray(found / found.sum())
 
     @property
     def weights(self) -> Floats:
         """(n,) W: how many rows of the pool each labelled row stands for."""
-        sizes = np.bincount(self.batch) / len(self.batch)
-        later = sizes.sum() - np.cumsum(sizes)
+        later = 1 - np.cumsum(self.mixing)
         known = later[self.batch] if self.answered is None else later[self.batch] / self.answered
-        return np.asarray(self.mixing / self.labelled + known)
+        return np.asarray(self.mixing[self.batch] / self.labelled + known)
 
     @property
     def factors(self) -> Floats:
@@ -70,7 +76,7 @@ class Drawn:
         part = self.labelled
         kept = np.where(part < 1, part, 0.5)
         return np.asarray(
-            np.where(part < 1, -kept / np.log1p(-kept), 0.0) * len(part) * self.mixing / (part * self.pool)
+            np.where(part < 1, -kept / np.log1p(-kept), 0.0) * len(part) * self.mixing[self.batch] / (part * self.pool)
         )
 
 
@@ -131,6 +137,8 @@ def terms_of(seen: Floats, expected: Floats, bounds: tuple[Floats, Floats], draw
         slope, lost = (float(weights @ (centred * seen)) + prior) / (square + prior), 2
     level = float(weights @ (seen - slope * expected)) / total
     residual = seen - slope * expected - level
+    # A residual of rounding would count as information on the variance, where no event was seen.
+    residual[np.abs(residual) <= _ROUNDING * (np.abs(seen) + np.abs(slope * expected) + abs(level))] = 0.0
     estimate = slope * mean + level
     factor = drawn.factors
     values = factor * residual

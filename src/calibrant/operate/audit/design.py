@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.operate.audit.figures import Outlook
+from calibrant.statistics.labelled import Floats, Integers
 
 __all__ = ["draw", "inclusion_probabilities", "order_of", "scores_of"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Scores = NDArray[np.float32] | Floats
 
 # Where the probabilities are right, no doubt would be best; where they are wrong, a row that was thought certain has at least

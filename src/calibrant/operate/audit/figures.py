@@ -6,10 +6,10 @@ is the control variate of the estimate, the second says where labels are worth m
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +21,11 @@ from calibrant._core.numerics import row_chunks
 from calibrant.data.checks import Data
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError
+from calibrant.scale.rows import ParquetRows
+from calibrant.statistics.labelled import Floats, Integers
 
-__all__ = ["AIMS", "FIGURES", "InShards", "Outlook", "Pool", "figure_of"]
+__all__ = ["AIMS", "FIGURES", "Outlook", "Pool", "figure_of", "pieces_of"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 FIGURES = ("accuracy", "error", "nll", "brier", "cost", "ece")
 AIMS = (*FIGURES, "worst group")
@@ -55,23 +55,22 @@ def figure_of(name: Any, *, argument: str, choices: Sequence[str] = FIGURES) -> 
     return check_choice(_SYNONYMS.get(name.lower(), name.lower()), name=argument, choices=choices)
 
 
-@runtime_checkable
-class InShards(Protocol):
-    """Rows larger than memory, such as ``calibrant.scale.rows.ParquetRows``; a test against a protocol is slow: ask for ``Data``."""
+def pieces_of(model: ParquetRows, rows: Integers) -> Iterator[tuple[Integers, Integers, Any, Predictions]]:
+    """Yield of each piece that holds some of ``rows``: their places among ``rows``, their numbers in it, its batch and predictions.
 
-    shards: Any
-    classes: int
-
-    @property
-    def rows(self) -> int:
-        """N."""
-
-    @property
-    def weight_kind(self) -> str | None:
-        """Kind of the weights, or None."""
-
-    def pieces(self, shard: Any, *, share: int = 1) -> Iterator[tuple[Any, Predictions]]:
-        """Yield the rows of a shard in order, in pieces that fit in memory."""
+    A shard that holds a row is read once, others are not.
+    """
+    order, first = np.argsort(rows, kind="stable"), 0
+    ascending = rows[order]
+    for shard in model.shards:
+        low, high = np.searchsorted(ascending, [first, first + shard.rows])
+        at = first
+        for batch, piece in model.pieces(shard) if low < high else ():
+            start, end = np.searchsorted(ascending, [at, at + len(piece)])
+            if start < end:
+                yield order[start:end], ascending[start:end] - at, batch, piece
+            at += len(piece)
+        first += shard.rows
 
 
 @dataclass(frozen=True)
@@ -99,14 +98,22 @@ class Pool:
         model: The rows, in memory or streamed from Parquet files; their labels, if any, are not read.
         other: The second model's predictions of the same rows, or None. A figure is then that of ``model`` minus its.
         costs: costs[label][action], for the figure "cost"; None makes each error cost 1.
+        others: Name → predictions of several models; an audit compares ``model`` with each.
     """
 
-    model: Data | InShards
+    model: Data | ParquetRows
     other: Data | None = None
     costs: Tensor | None = None
+    others: Mapping[str, Data] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.model.rows if not isinstance(self.model, Data) else len(self.model)
+
+    @property
+    def compared(self) -> dict[str, "Pool"]:
+        """The pool of each comparison, by what is put after a figure's name."""
+        each = {f" minus {name}": replace(self, other=one, others={}) for name, one in self.others.items()}
+        return each or {"": self}
 
     @property
     def classes(self) -> int | None:
@@ -139,6 +146,8 @@ class Pool:
                 flat[part] = pool._moments(figure, _FLATTER * temperature)[1]
             if decided is not None and (predicted := pool.held.predicted) is not None:
                 decided[part] = predicted.cpu().numpy()
+        if figure == "nll" and self.other is None and not whole.mean.any():  # what is certain of every row
+            raise _infinite(figure)
         return whole
 
     def bounds(self, figure: str, rows: Integers, *, temperature: float = 1.0) -> tuple[Floats, Floats]:
@@ -163,21 +172,9 @@ class Pool:
         chosen = torch.from_numpy(rows)
         if isinstance(self.model, Data):
             return replace(self, model=self.model[chosen], other=None if self.other is None else self.other[chosen])
-        # Ascending, so that each shard that holds a row is read once; the order of ``rows`` is put back at the end.
-        order, parts, first = np.argsort(rows, kind="stable"), [], 0
-        ascending = rows[order]
-        for shard in self.model.shards:
-            held = ascending[np.searchsorted(ascending, first) : np.searchsorted(ascending, first + shard.rows)] - first
-            at = 0
-            for _, piece in self.model.pieces(shard) if len(held) else ():
-                inside = held[(held >= at) & (held < at + len(piece))] - at
-                if len(inside):
-                    parts.append(piece[torch.from_numpy(inside)])
-                at += len(piece)
-            first += shard.rows
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return replace(self, model=Predictions.cat(parts)[torch.from_numpy(back)])
+        found = [(places, piece[torch.from_numpy(inside)]) for places, inside, _, piece in pieces_of(self.model, rows)]
+        back = np.argsort(np.concatenate([places for places, _ in found]))
+        return replace(self, model=Predictions.cat([part for _, part in found])[torch.from_numpy(back)])
 
     def feature(self, name: str) -> NDArray[Any] | None:
         """Return a feature of every row; None if the pool has none of that name."""
@@ -205,8 +202,7 @@ class Pool:
         It is one number from a grid of factors 1.05: it sharpens what is expected of the other rows, and no more is needed.
         """
         model = replace(self, other=None).select(rows)
-        at = torch.from_numpy(labels)[:, None]
-        at = model._hit(at) if isinstance(self.model, BinaryPairs) else at
+        at = model._places(labels)
 
         def loss(step: int) -> float:
             t = step * math.log(_FACTOR)
@@ -224,10 +220,7 @@ class Pool:
         found = self._values(chosen.held, figure)
         if chosen.other is not None:
             found = found - self._values(chosen.other, figure)
-        at = torch.from_numpy(labels)[:, None]
-        if isinstance(self.model, BinaryPairs):
-            at = chosen._hit(at)
-        if not torch.isfinite(picked := found.gather(1, at)[:, 0]).all():
+        if not torch.isfinite(picked := found.gather(1, chosen._places(labels))[:, 0]).all():
             raise _infinite(figure)
         return np.asarray(picked.numpy())
 
@@ -250,10 +243,11 @@ class Pool:
         for part in row_chunks(len(self), max(self._width, 2)):
             yield replace(self, model=self.model[part], other=None if self.other is None else self.other[part])
 
-    def _hit(self, labels: Tensor) -> Tensor:
-        """Return whether top-label pairs' decisions are the labels, or the outcomes themselves where there are no classes."""
-        predicted = self.held.predicted
-        return labels if predicted is None else (predicted.cpu()[:, None] == labels).long()
+    def _places(self, labels: Integers) -> Tensor:
+        """Return the columns (n, 1) of labels: of top-label pairs of classes, whether the decision is the label."""
+        found = torch.from_numpy(labels)[:, None]
+        predicted = self.held.predicted if isinstance(self.model, BinaryPairs) else None
+        return found if predicted is None else (predicted.cpu()[:, None] == found).long()
 
     def _moments(self, figure: str, temperature: float) -> tuple[Tensor, Tensor]:
         """Return m(x) and s(x) of rows in memory."""

@@ -8,10 +8,10 @@ import numpy as np
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Integer, NonNegative, Number, Seed, checked
-from calibrant.operate.audit.design import Floats, draw, inclusion_probabilities, order_of, scores_of
+from calibrant.operate.audit.design import draw, inclusion_probabilities, order_of, scores_of
 from calibrant.operate.audit.figures import FIGURES, Outlook, Pool, figure_of
 from calibrant.operate.audit.sample import need_pool
-from calibrant.statistics.labelled import Drawn, interval_of, terms_of
+from calibrant.statistics.labelled import Drawn, Floats, interval_of, terms_of
 
 __all__ = ["AuditPlan", "AuditPlanPoint", "plan_audit"]
 
@@ -64,13 +64,15 @@ class AuditPlan:
         return asdict(self)
 
     def __str__(self) -> str:
-        heads = ["labels", "half-width", "without the scores", *(["price"] if self.price is not None else [])]
-        lines = ["  ".join(f"{head:>10}" for head in heads)]
+        priced = ["price"] if self.price is not None else []
+        table = [["labels", "half-width", "without the scores", *priced]]
         for point in self.curve:
-            cells = [f"{point.labels:,}", f"± {point.half_width:.4g}", f"± {point.even:.4g}".rjust(len(heads[2]))]
-            lines.append(
-                "  ".join(f"{cell:>10}" for cell in [*cells, *([] if point.money is None else [f"{point.money:,.2f}"])])
-            )
+            money = [] if point.money is None else [f"{point.money:,.2f}"]
+            table.append([f"{point.labels:,}", f"± {point.half_width:.4g}", f"± {point.even:.4g}", *money])
+        lines = [
+            "  ".join(f"{cell:>{max(10, len(head))}}" for cell, head in zip(row, table[0], strict=True))
+            for row in table
+        ]
         lines.append(
             f"If the scores are calibrated: their prediction alone leaves {self.limit:.0%} of the half-width (√(1 − ρ²)); the rest is "
             "gained by the choice of rows."

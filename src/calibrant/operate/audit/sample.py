@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant._core.check import as_tensor, check_count, check_kind, check_text, refuse, shown
+from calibrant._core.config import json_data
 from calibrant._core.constraints import Count, PublicCalls, Seed, Text, checked
 from calibrant._core.files import read_text
 from calibrant._core.paths import atomic_write
@@ -18,14 +19,13 @@ from calibrant._core.paths import shown as place_shown
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.operate.audit.design import draw, inclusion_probabilities, order_of, scores_of
-from calibrant.operate.audit.figures import AIMS, InShards, Pool, figure_of
+from calibrant.operate.audit.figures import AIMS, Pool, figure_of
 from calibrant.operate.rows import need_window
-from calibrant.statistics.labelled import Drawn
+from calibrant.scale.rows import ParquetRows
+from calibrant.statistics.labelled import Drawn, Floats, Integers
 
 __all__ = ["Sample", "groups_of", "need_pool", "sample"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 UNLABELLED = -1
 LEARN = 30  # labels from which on the next batch is designed, and figures are expected, at a temperature fitted to them
@@ -96,10 +96,11 @@ class Sample(metaclass=PublicCalls):
         if isinstance(labels, Mapping):
             place = {row: at for at, row in enumerate(self.rows.tolist())}
             if lost := [row for row in labels if row not in place]:
-                remedy = "label the rows of the sample only, for others have no inclusion probability"
+                remedy = Remedy("label the rows of the sample only, for others have no inclusion probability",
+                                command="label rows of the tables only, and keep the .sample.json of each beside it")  # fmt: skip
                 raise InputError("labels of rows that were drawn", f"one of row {shown(lost[0])}", remedy)
             at, given = np.array([place[row] for row in labels], np.int64), list(labels.values())
-        found = as_tensor(given, name="labels").detach().cpu().double()
+        found = as_tensor(given, name="class indices").detach().cpu().double()
         if found.shape != known[at].shape:
             expected = f"labels ({len(self.rows)},), one for each row of the sample"
             raise refuse(expected, shown(tuple(found.shape)), "pass -1 for rows without a label, or a dict row → label")
@@ -152,13 +153,17 @@ class Sample(metaclass=PublicCalls):
         """Raise unless ``pool`` has the rows and scores that this sample was drawn from.
 
         Raises:
-            InputError: If it has others.
+            InputError: If it has others, or what is known of the draw does not belong together.
         """
+        if len(self.rows):  # none yet where the first batch is drawn
+            self.check()
         if len(pool) != self.pool_rows:
             raise InputError(
                 f"the pool of {self.pool_rows:,} rows that the sample was drawn from", f"{len(pool):,}", "pass that one"
             )
-        if self.paired and pool.other is None:
+        # a draw for one model tells of its difference to any other
+        pools = list(pool.compared.values()) if self.paired else [replace(pool, other=None)]
+        if self.paired and pools[0].other is None:
             raise InputError(
                 "the scores of both models that the sample was drawn from",
                 "those of one",
@@ -166,8 +171,7 @@ class Sample(metaclass=PublicCalls):
                     "load it with Sample.load(path, pool=, other=)", command="add --other with the second model's file"
                 ),
             )
-        # a draw for one model tells of its difference to any other
-        if self.digest and (pool if self.paired else replace(pool, other=None)).digest() != self.digest:
+        if self.digest and self.digest not in (one.digest() for one in pools):
             raise InputError(
                 "the scores that the sample was drawn from",
                 "others (their digests differ)",
@@ -196,11 +200,9 @@ class Sample(metaclass=PublicCalls):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sample and its labels as one JSON file, whole or not at all; the pool is not in it."""
-        names = ("aim", "seed", "by", "pool_rows", "digest", "costs", "paired")
-        columns = {name: getattr(self, name).tolist() for name in ("rows", "inclusion", "batch", "labels")}
-        content = {"format": _FORMAT, **{name: getattr(self, name) for name in names}, **columns}
+        known = {name: value for name, value in vars(self).items() if name != "pool"}
         with atomic_write(path) as file:
-            file.write(json.dumps(content).encode())
+            file.write(json.dumps({"format": _FORMAT, **json_data(known)}).encode())
 
     def pool_with(self, pool: Any, *, costs: Any = None) -> Pool:
         """Return ``pool`` with what the sample knows of the draw: the costs, and in memory the second model.
@@ -212,7 +214,7 @@ class Sample(metaclass=PublicCalls):
         Raises:
             InputError: If they are no predictions of the same rows.
         """
-        other = None if self.pool is None else self.pool.other
+        other = None if self.pool is None else self.pool.others or self.pool.other
         return need_pool(pool, other=other, costs=self.costs if costs is None else costs)
 
     @property
@@ -268,7 +270,7 @@ class Sample(metaclass=PublicCalls):
         Args:
             path: What ``save`` wrote.
             pool: As in ``sample``; None if it is passed later. A sample for two models needs it here.
-            other: As in ``sample``.
+            other: As in ``sample``; or name → predictions of several models, each of which an audit compares with.
 
         Raises:
             FileFormatError: If it is none.
@@ -276,21 +278,21 @@ class Sample(metaclass=PublicCalls):
         """
         if pool is None and other is not None:
             raise refuse("pool beside other, as in sample", "other alone", "pass both", argument="other")
+        text = read_text(path)
         try:
-            content = json.loads(read_text(path))
+            content = json.loads(text)
             if content.pop("format") != _FORMAT:
                 raise ValueError
-            whole = (np.asarray(content.pop(name), np.int64) for name in ("rows", "batch", "labels"))
-            inclusion = np.asarray(content.pop("inclusion"), np.float64)
-            rows, batch, labels = whole
-            made = cls(rows, inclusion, batch, labels, **content)
+            columns = {name: np.asarray(content.pop(name)) for name in ("rows", "inclusion", "batch", "labels")}
+            if any(one.dtype.kind not in ("iuf" if name == "inclusion" else "iu") for name, one in columns.items()):
+                raise ValueError
+            made = cls(**columns, digest=content.pop("digest"), **content)
             made.check()
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, InputError) as error:
-            if isinstance(error, FileFormatError):
-                raise
             raise FileFormatError(
-                "a saved sample", f"another file: {place_shown(path)}", "write it with Sample.save"
-            ) from error
+                "a saved sample", f"another file, or part of one: {place_shown(path)}",
+                Remedy("write it with Sample.save", command="move it away, and audit takes the draw from the table itself")
+            ) from error  # fmt: skip
         if pool is None:
             return made
         source = need_pool(pool, other=other, costs=made.costs)
@@ -313,6 +315,8 @@ class Sample(metaclass=PublicCalls):
             ),
             "batches from 0 on": lambda: sorted(set(self.batch.tolist())) == list(range(self.batches)),
             "paired as true or false": lambda: isinstance(self.paired, bool),
+            "a digest as text": lambda: isinstance(self.digest, str),
+            "a seed as a whole number from 0 on": lambda: type(self.seed) is int and self.seed >= 0,
             "costs as a list for each label": lambda: self.costs is None or np.ndim(self.costs) == 2,
         }
         for expected, holds in rules.items():
@@ -346,6 +350,10 @@ def sample(
     aim = figure_of(aim, argument="aim", choices=AIMS)
     source = need_pool(pool, other=other, costs=costs)
     check_count(budget, name="budget", high=len(source))
+    if source.others:
+        raise refuse(
+            "one second model to draw for", f"{len(source.others)}", "draw without, and compare all in the audit"
+        )
     if (by is None) == (aim == "worst group"):
         raise refuse(
             "by with the aim 'worst group' and only there",
@@ -370,22 +378,22 @@ def need_pool(pool: Any, *, other: Any = None, costs: Any = None) -> Pool:
     """
     if isinstance(pool, Pool):
         return pool
-    if isinstance(pool, InShards):
+    if isinstance(pool, ParquetRows):
         if other is not None or pool.weight_kind is not None:
             what = "a second model" if other is not None else f"{pool.weight_kind} weights"
             raise refuse("a streamed pool of one model, without weights", what, "read the rows into memory")
         return Pool(pool, None, None if costs is None else _costs(costs, pool.classes))
     need_window(pool, name="pool")
-    if other is not None:
-        need_window(other, name="other")
-        alike = type(other) is type(pool) and len(other) == len(pool)
-        if not alike or isinstance(pool, BinaryPairs) or other.classes != pool.classes:
+    several = dict(other) if isinstance(other, Mapping) else {}
+    for one in several.values() if several else () if other is None else (other,):
+        need_window(one, name="other")
+        alike = type(one) is type(pool) and len(one) == len(pool)
+        if not alike or isinstance(pool, BinaryPairs) or one.classes != pool.classes:
             raise refuse(
-                "a second model's predictions of the same rows and classes", shown(other), "pass both over all classes"
+                "a second model's predictions of the same rows and classes", shown(one), "pass both over all classes"
             )
-    return Pool(
-        pool, other, None if costs is None else _costs(costs, pool.classes if isinstance(pool, Predictions) else None)
-    )
+    table = None if costs is None else _costs(costs, pool.classes if isinstance(pool, Predictions) else None)
+    return Pool(pool, None if several else other, table, several)
 
 
 def groups_of(pool: Pool, by: str) -> tuple[list[str], Integers]:

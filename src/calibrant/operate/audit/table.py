@@ -2,8 +2,8 @@
 
 import csv
 import io
+import math
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 from calibrant._core.files import read_text
 from calibrant._core.paths import atomic_write, shown
 from calibrant.errors import FileFormatError, InputError
-from calibrant.operate.audit.sample import Integers, Sample
+from calibrant.operate.audit.sample import Sample
+from calibrant.statistics.labelled import Floats
 
 __all__ = ["has_words", "read_tables", "refuse_filled", "sample_of", "write_table"]
 
@@ -42,7 +43,7 @@ def write_table(path: str | os.PathLike[str], sample: Sample, keys: Mapping[str,
 
 
 def read_tables(paths: Sequence[str], *, names: Sequence[str] = ()) -> tuple[dict[int, int], list[Row]]:
-    """Return row → label of the rows that have one, and all lines of the tables.
+    """Return row → label, −1 for none, and all lines of the tables.
 
     A row may occur several times, as when two people label it; all its labels must agree.
 
@@ -55,6 +56,7 @@ def read_tables(paths: Sequence[str], *, names: Sequence[str] = ()) -> tuple[dic
         InputError: If a label is no class, or a row has two labels.
     """
     found: dict[int, int] = {}
+    empty: dict[int, int] = {}  # of a label that was taken back as well
     whole: list[Row] = []
     for path in paths:
         whole += (lines := _lines(path))
@@ -71,6 +73,7 @@ def read_tables(paths: Sequence[str], *, names: Sequence[str] = ()) -> tuple[dic
             raise FileFormatError(
                 "the number of a row in the column row", repr(line["row"]), "keep the column as it was written"
             ) from None
+        empty[row] = -1
         if not text:
             continue
         label = _label_index(text, names)
@@ -80,7 +83,7 @@ def read_tables(paths: Sequence[str], *, names: Sequence[str] = ()) -> tuple[dic
                 f"{found[row]} and {label} for row {row}",
                 "decide which is right, or leave both empty",
             )
-    return found, whole
+    return empty | found, whole
 
 
 def refuse_filled(path: str | os.PathLike[str]) -> None:
@@ -96,7 +99,7 @@ def refuse_filled(path: str | os.PathLike[str]) -> None:
 
 def has_words(path: str | os.PathLike[str]) -> bool:
     """Return whether a label of the table is the name of a class, not its number."""
-    texts = ((line.get("label") or "").strip() for line in _lines(path))
+    texts = ((line.get("label") or "").strip().removesuffix(".0") for line in _lines(path))
     return any(text and not text.removeprefix("-").isdecimal() for text in texts)
 
 
@@ -106,47 +109,56 @@ def sample_of(lines: Sequence[Row], pool_rows: int, path: str | os.PathLike[str]
     Raises:
         FileFormatError: If the probabilities, or rows of a batch, are missing.
     """
-    chances = {int(line["row"]): line.get("inclusion") or "" for line in lines}
-    batches = {int(line["row"]): (line.get("batch") or "1", line.get("batch_rows") or "") for line in lines}
-    there = Counter(batches.values())
-    for number in range(1, 1 + max((int(one) for one, _ in there if one.isdecimal()), default=1)):
-        drawn, known = next(((size, have) for (one, size), have in there.items() if one == str(number)), ("", 0))
-        if not known or drawn not in ("", str(known)):
+    unique = {int(line["row"]): line for line in lines}
+
+    def column(name: str, otherwise: float) -> Floats:
+        try:
+            return np.array([float(line.get(name) or otherwise) for line in unique.values()])
+        except ValueError:
             raise FileFormatError(
-                f"all rows of the sample's batch {number}",
-                f"{known:,} of {drawn or 'them'} in {shown(path)}",
+                f"numbers in the column {name}", f"others in {shown(path)}", "keep the column as it was written"
+            ) from None
+
+    batch, sizes = column("batch", 1) - 1, column("batch_rows", math.nan)
+    if not np.isin(batch, np.arange(len(batch))).all():
+        raise FileFormatError(
+            "batches from 1 on", f"others in {shown(path)}", "keep the column batch as it was written"
+        )
+    for number in range(int(batch.max()) + 1):
+        members = batch == number
+        known, drawn = int(members.sum()), sizes[members]
+        if not known or (drawn[~np.isnan(drawn)] != known).any():
+            raise FileFormatError(
+                f"all rows of the sample's batch {number + 1}",
+                f"{known:,} of {f'{drawn[0]:g}' if known else 'them'} in {shown(path)}",
                 "put the state of the sample beside the table again, or name the tables of all batches",
             )
-    try:
-        inclusion = np.array([float(one) for one in chances.values()])
-    except ValueError:
-        inclusion = np.zeros(1)
-    if not ((inclusion > 0) & (inclusion <= 1)).all():
-        raise FileFormatError(
-            "an inclusion probability in (0, 1] of every row",
-            f"none for some in {shown(path)}",
-            "keep the column inclusion, or name the state of the sample",
-        )
-    rows: Integers = np.array(list(chances), np.int64)
-    nothing = np.full(len(rows), -1)
-    try:
-        batch = np.array([int(one) - 1 for one, _ in batches.values()], np.int64)
-    except ValueError:
-        raise FileFormatError("batches by number", f"others in {shown(path)}", "keep the column batch") from None
-    made = Sample(rows, inclusion, batch, nothing, "accuracy", 0, pool_rows)
+    rows = np.array(list(unique), np.int64)
+    columns = column("inclusion", math.nan), batch.astype(np.int64), np.full(len(rows), -1)
+    made = Sample(rows, *columns, "accuracy", 0, pool_rows)
     made.check()
     return made
 
 
 def _lines(path: str | os.PathLike[str]) -> list[Row]:
-    return list(csv.DictReader(io.StringIO(read_text(path))))
+    text = read_text(path)
+    heading = text.partition("\n")[0]
+    # spreadsheets write semicolons where the comma is for decimals
+    table = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=heading.count))
+    names = table.fieldnames or []
+    if twice := [name for name in _OWN if list(names).count(name) > 1]:
+        raise FileFormatError(f"one column {twice[0]}", f"several in {shown(path)}", "keep the one that sample wrote")
+    return [line for line in table if any(map(line.get, names))]  # spreadsheets add lines of empty cells
 
 
 def _label_index(text: str, names: Sequence[str]) -> int:
-    if text in names:
-        return list(names).index(text)
+    whole = text.removesuffix(".0")  # as tables with empty cells are often written
+    if text in names or whole in names:
+        return list(names).index(text if text in names else whole)
     try:
-        return int(text)
+        if not -1 <= (number := int(whole)) < 1 << 31 or not whole.removeprefix("-").isdecimal():
+            raise ValueError
+        return number
     except ValueError:
         among = f"one of {', '.join(names)}" if names else "the number of a class, from 0"
         raise InputError(f"a label that is {among}", repr(text), "correct it, or leave it empty") from None

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._core.check import check_kind, check_mapping, check_number, check_sequence
+from calibrant._core.check import check_kind, check_mapping, check_number, check_sequence, refuse
 from calibrant._core.config import json_data
 from calibrant._core.constraints import checked
 from calibrant.binning import EqualWidth
@@ -18,12 +18,10 @@ from calibrant.operate.audit.figures import Pool, figure_of
 from calibrant.operate.audit.sample import LEARN, Sample, groups_of
 from calibrant.operate.check import verdict_of_all, verdict_of_bounds
 from calibrant.statistics import Interval
-from calibrant.statistics.labelled import Terms, interval_of, terms_of
+from calibrant.statistics.labelled import Floats, Integers, Terms, interval_of, terms_of
 
 __all__ = ["Audit", "AuditLine", "audit"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 LEVEL = 0.95
 FEWEST = 10  # labels below which no figure is offered
@@ -54,15 +52,11 @@ class AuditLine:
     more: int | None
 
     def __str__(self) -> str:
-        sign = "≤" if self.at_most else "≥"
+        told = f"({self.figure} {self.interval}, {'≤' if self.at_most else '≥'} {self.limit:g})"
         if self.verdict != "not enough evidence":
-            return f"decided: {self.verdict} ({self.figure} {self.interval}, {sign} {self.limit:g})"
-        told = f"{self.figure} {self.interval}, {sign} {self.limit:g}"
-        return (
-            f"label about {self.more:,} more ({told})"
-            if self.more is not None
-            else f"stop: no affordable number decides ({told})"
-        )
+            return f"decided: {self.verdict} {told}"
+        needed = "stop: no affordable number decides" if self.more is None else f"label about {self.more:,} more"
+        return f"{needed} {told}"
 
 
 @dataclass(frozen=True)
@@ -99,10 +93,7 @@ class Audit:
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON data."""
-        figures = {name: json_data(one) for name, one in self.figures.items()}
-        lines = [json_data(line) for line in self.lines]
-        counts = {name: getattr(self, name) for name in ("labels", "unlabelled", "looks", "verdict", "more")}
-        return {"figures": figures, "lines": lines, **counts}
+        return {**json_data(self), "verdict": self.verdict, "more": self.more}
 
     def __str__(self) -> str:
         width = max(map(len, self.figures), default=0)
@@ -134,7 +125,7 @@ def audit(
         figures: Any of "accuracy", "error", "nll", "brier", "cost", "ece".
         maximum: Figure → the largest value allowed.
         minimum: Figure → the smallest value allowed. After every batch a limit is decided wrongly with probability at most 2.5 %
-            over all batches together, whenever one stops.
+            over all batches together, whenever one stops; of several limits, groups or models any of them.
         by: A feature of the pool: every figure but the ECE by its groups, each of which has to keep the limits.
         costs: As in ``sample``; None takes those of the draw.
 
@@ -148,13 +139,29 @@ def audit(
     limits = [(figure_of(name, argument=kind), check_number(value, name=f"{kind}[{name!r}]"), kind == "maximum")
               for kind, given in (("maximum", maximum), ("minimum", minimum))
               for name, value in check_mapping(given, name=kind, example=f"{kind}={{'accuracy': 0.9}}").items()]  # fmt: skip
+    for name, value, at_most in limits:
+        least, most = _BOUNDS.get(name, (-math.inf, math.inf))
+        least = -most if source.other is not None or source.others else least
+        if not least <= value <= most:
+            expected = f"a limit of {name} from {least:g} to {most:g}"
+            raise refuse(expected, f"{value:g}", "write 90 % as 0.9", argument="maximum" if at_most else "minimum")
     wanted = [figure_of(name, argument="figures") for name in check_sequence(figures, name="figures")]
     names = list(dict.fromkeys([*wanted, *(name for name, _, _ in limits)]))
-    return _Evidence(source, known, by).audited(names, limits)
+    evidence = {after: _Evidence(one, known, by) for after, one in source.compared.items()}
+    terms = {full + after: (name, found, one) for after, found in evidence.items()
+             for name in names for full, one in found.terms(name).items()}  # fmt: skip
+    intervals = {full: found.interval(name, one, alpha=1 - LEVEL) for full, (name, found, one) in terms.items()}
+    tests = [(full, *limit) for limit in limits for full, (name, *_) in terms.items() if name == limit[0]]
+    # 1/2 + 1/6 + 1/12 + … = 1: however many batches there are, the errors of all looks, limits, groups and models together stay
+    # within the level.
+    alpha = (1 - LEVEL) / (known.batches * (known.batches + 1) * max(len(tests), 1))
+    lines = [terms[full][1].line(full, terms[full][2], limit, alpha=alpha) for full, *limit in tests]
+    count = int((known.labels >= 0).sum())
+    return Audit(intervals, tuple(lines), count, len(known.labels) - count, known.batches)
 
 
 class _Evidence:
-    """The labelled rows, and the terms of each figure."""
+    """The labelled rows, and the terms of each figure of one model, or of the difference of two."""
 
     def __init__(self, pool: Pool, sample: Sample, by: str | None) -> None:
         seen = sample.labels >= 0
@@ -167,23 +174,11 @@ class _Evidence:
         self.temperature = pool.fitted_temperature(self.rows, self.labels) if seen.sum() >= LEARN else 1.0
         self.groups: tuple[list[str], Integers] | None = None if by is None else groups_of(pool, by)
 
-    def audited(self, names: Sequence[str], limits: Sequence[tuple[str, float, bool]]) -> Audit:
-        """Return the figures ``names`` and the verdicts on ``limits``."""
-        terms = {full: (name, one) for name in names for full, one in self.terms(name).items()}
-        figures = {full: self.interval(name, one, alpha=1 - LEVEL) for full, (name, one) in terms.items()}
-        tests = [(full, one, *limit) for limit in limits for full, (name, one) in terms.items() if name == limit[0]]
-        looks = self.sample.batches
-        # 1/2 + 1/6 + 1/12 + … = 1: however many batches there are, the errors of all looks together stay within the level.
-        alpha = (1 - LEVEL) / (looks * (looks + 1) * max(len(tests), 1))
-        lines = [self.line(full, one, limit, alpha=alpha) for full, one, *limit in tests]
-        return Audit(figures, tuple(lines), len(self.rows), int((~self.seen).sum()), looks)
-
     def terms(self, name: str) -> dict[str, "Terms | _Binned"]:
         """Return the terms of a figure, by group if there are groups."""
         outlook = self.pool.outlook("accuracy" if name == "ece" else name, temperature=self.temperature)
         if name == "ece":
             return {name: self._binned(outlook.mean)}
-        seen = self.pool.values(name, self.rows, self.labels)
         parts: list[tuple[str, NDArray[np.bool_]]] = [(name, np.ones(len(self.pool), bool))]
         if self.groups is not None:
             parts = [(f"{name}[{one}]", self.groups[1] == at) for at, one in enumerate(self.groups[0])]
@@ -198,11 +193,16 @@ class _Evidence:
                         "draw with aim='worst group'", command="draw with calibrant sample --aim 'worst group' --by"
                     ),
                 )
-            rows = self.rows[chosen]
-            bounds = self.pool.bounds(name, rows, temperature=self.temperature)
-            drawn = self.sample.drawn(chosen, pool=int(members.sum()))
-            found[full] = terms_of(seen[chosen], outlook.mean[rows], bounds, drawn, float(outlook.mean[members].mean()))
+            found[full] = self._mean(name, outlook.mean, members)
         return found
+
+    def _mean(self, name: str, expected: Floats, members: NDArray[np.bool_]) -> Terms:
+        chosen = members[self.rows]
+        rows = self.rows[chosen]
+        seen = self.pool.values(name, rows, self.labels[chosen])
+        bounds = self.pool.bounds(name, rows, temperature=self.temperature)
+        drawn = self.sample.drawn(chosen, pool=int(members.sum()))
+        return terms_of(seen, expected[rows], bounds, drawn, float(expected[members].mean()))
 
     def _binned(self, expected: Floats) -> "_Binned":
         confidence = self.pool.outlook("accuracy").mean  # at temperature 1
@@ -217,7 +217,7 @@ class _Evidence:
         variance = np.maximum(np.bincount(at, square * seen**2, _BINS), np.bincount(at, square * chance, _BINS))
         mass = np.bincount(index, minlength=_BINS) / n
         variance = np.where(np.bincount(at, minlength=_BINS) > 0, variance, mass**2)
-        return _Binned(gap, variance, len(seen))
+        return _Binned(gap, variance, len(seen), self._mean("accuracy", expected, np.ones(n, bool)))
 
     def interval(self, name: str, terms: "Terms | _Binned", *, alpha: float) -> Interval:
         """Return the interval of a figure, within the values that it can have."""
@@ -251,11 +251,13 @@ class _Binned:
     """The gaps of bins, Σ (confidence − correctness) / N, and their variances.
 
     The sum of absolute estimates is at least the ECE on average; it is above it by at most the sum of the bins' absolute errors.
+    Errors of sure rows are rare events, of which no bin may have seen one: the reach is at least that of the mean over all bins.
     """
 
     gap: Floats
     variance: Floats
     labels: int
+    mean: Terms
 
     @property
     def centre(self) -> float:
@@ -268,5 +270,9 @@ class _Binned:
 
         z = float(stdtrit(max(self.labels / _BINS, 2.0), 1 - alpha / 2))
         total, error = float(np.abs(self.gap).sum()), math.sqrt(float(self.variance.sum()))
+        low, high = interval_of(self.mean, alpha=alpha)
+        down, up = self.mean.centre - low, high - self.mean.centre
+        # errors that no label has shown add to the gap of confidences that are too high, and take from that of too low ones
+        below = up if self.gap.sum() > 0 else down
         reach = _ABSOLUTE * float(np.sqrt(self.variance).sum()) + z * math.sqrt(_ABSOLUTE_VARIANCE) * error
-        return total - reach, total + z * error
+        return total - max(reach, below), total + max(z * error, down, up)
