@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,10 +21,9 @@ from calibrant._core.numerics import row_chunks
 from calibrant.data.checks import Data
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError
-from calibrant.scale.rows import ParquetRows
 from calibrant.statistics.labelled import Floats, Integers
 
-__all__ = ["AIMS", "FIGURES", "Outlook", "Pool", "figure_of", "pieces_of"]
+__all__ = ["AIMS", "FIGURES", "InShards", "Outlook", "Pool", "figure_of", "pieces_of"]
 
 
 FIGURES = ("accuracy", "error", "nll", "brier", "cost", "ece")
@@ -55,7 +54,26 @@ def figure_of(name: Any, *, argument: str, choices: Sequence[str] = FIGURES) -> 
     return check_choice(_SYNONYMS.get(name.lower(), name.lower()), name=argument, choices=choices)
 
 
-def pieces_of(model: ParquetRows, rows: Integers) -> Iterator[tuple[Integers, Integers, Any, Predictions]]:
+@runtime_checkable
+class InShards(Protocol):
+    """Rows larger than memory, such as ``calibrant.scale.rows.ParquetRows``; a test against a protocol is slow: ask for ``Data``."""
+
+    shards: Any
+    classes: int
+
+    @property
+    def rows(self) -> int:
+        """N."""
+
+    @property
+    def weight_kind(self) -> str | None:
+        """Kind of the weights, or None."""
+
+    def pieces(self, shard: Any, *, share: int = 1) -> Iterator[tuple[Any, Predictions]]:
+        """Yield the rows of a shard in order, in pieces that fit in memory."""
+
+
+def pieces_of(model: InShards, rows: Integers) -> Iterator[tuple[Integers, Integers, Any, Predictions]]:
     """Yield of each piece that holds some of ``rows``: their places among ``rows``, their numbers in it, its batch and predictions.
 
     A shard that holds a row is read once, others are not.
@@ -101,7 +119,7 @@ class Pool:
         others: Name → predictions of several models; an audit compares ``model`` with each.
     """
 
-    model: Data | ParquetRows
+    model: Data | InShards
     other: Data | None = None
     costs: Tensor | None = None
     others: Mapping[str, Data] = field(default_factory=dict)

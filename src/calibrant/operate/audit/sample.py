@@ -19,12 +19,11 @@ from calibrant._core.paths import shown as place_shown
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.operate.audit.design import draw, inclusion_probabilities, order_of, scores_of
-from calibrant.operate.audit.figures import AIMS, Pool, figure_of
+from calibrant.operate.audit.figures import AIMS, InShards, Pool, figure_of
 from calibrant.operate.rows import need_window
-from calibrant.scale.rows import ParquetRows
 from calibrant.statistics.labelled import Drawn, Floats, Integers
 
-__all__ = ["Sample", "groups_of", "need_pool", "sample"]
+__all__ = ["Sample", "contradiction", "groups_of", "need_pool", "sample"]
 
 
 UNLABELLED = -1
@@ -191,11 +190,7 @@ class Sample(metaclass=PublicCalls):
         both = (self.labels >= 0) & (other.labels >= 0)
         if (unequal := np.flatnonzero(both & (self.labels != other.labels))).size:
             at = int(unequal[0])
-            raise InputError(
-                "one label a row",
-                f"{self.labels[at]} and {other.labels[at]} for row {self.rows[at]}",
-                "decide which is right, or set both to -1",
-            )
+            raise contradiction(self.rows[at], self.labels[at], other.labels[at])
         return replace(self, labels=np.where(self.labels >= 0, self.labels, other.labels))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -378,7 +373,7 @@ def need_pool(pool: Any, *, other: Any = None, costs: Any = None) -> Pool:
     """
     if isinstance(pool, Pool):
         return pool
-    if isinstance(pool, ParquetRows):
+    if isinstance(pool, InShards):
         if other is not None or pool.weight_kind is not None:
             what = "a second model" if other is not None else f"{pool.weight_kind} weights"
             raise refuse("a streamed pool of one model, without weights", what, "read the rows into memory")
@@ -394,6 +389,12 @@ def need_pool(pool: Any, *, other: Any = None, costs: Any = None) -> Pool:
             )
     table = None if costs is None else _costs(costs, pool.classes if isinstance(pool, Predictions) else None)
     return Pool(pool, None if several else other, table, several)
+
+
+def contradiction(row: int, one: int, two: int) -> InputError:
+    """Return the error of two labels of one row."""
+    remedy = Remedy("decide which is right, or set both to -1", command="decide which is right, or leave both empty")
+    return InputError("one label a row", f"{one} and {two} for row {row}", remedy)
 
 
 def groups_of(pool: Pool, by: str) -> tuple[list[str], Integers]:

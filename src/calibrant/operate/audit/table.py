@@ -11,7 +11,7 @@ import numpy as np
 from calibrant._core.files import read_text
 from calibrant._core.paths import atomic_write, shown
 from calibrant.errors import FileFormatError, InputError
-from calibrant.operate.audit.sample import Sample
+from calibrant.operate.audit.sample import Sample, contradiction
 from calibrant.statistics.labelled import Floats
 
 __all__ = ["has_words", "read_tables", "refuse_filled", "sample_of", "write_table"]
@@ -61,28 +61,17 @@ def read_tables(paths: Sequence[str], *, names: Sequence[str] = ()) -> tuple[dic
     for path in paths:
         whole += (lines := _lines(path))
         if not lines or not {"row", "label"} <= set(lines[0]):
-            got = ", ".join(lines[0]) if lines else "no rows"
-            raise FileFormatError(
-                "the columns row and label", f"{got} in {shown(path)}", "fill in the table that sample wrote"
-            )
-    for line in whole:
-        text = (line["label"] or "").strip()
-        try:
-            row = int(line["row"] or "")
-        except ValueError:
-            raise FileFormatError(
-                "the number of a row in the column row", repr(line["row"]), "keep the column as it was written"
-            ) from None
-        empty[row] = -1
-        if not text:
-            continue
-        label = _label_index(text, names)
-        if found.setdefault(row, label) != label:
-            raise InputError(
-                "one label a row",
-                f"{found[row]} and {label} for row {row}",
-                "decide which is right, or leave both empty",
-            )
+            raise _changed(path, "the columns row and label", ", ".join(lines[0]) if lines else "no rows")
+        for line in lines:
+            text = (line["label"] or "").strip()
+            try:
+                row = int(line["row"] or "")
+            except ValueError:
+                raise _changed(path, "the number of a row in the column row", repr(line["row"])) from None
+            empty[row] = -1
+            label = _label_index(text, names) if text else -1
+            if text and found.setdefault(row, label) != label:
+                raise contradiction(row, found[row], label)
     return empty | found, whole
 
 
@@ -115,15 +104,11 @@ def sample_of(lines: Sequence[Row], pool_rows: int, path: str | os.PathLike[str]
         try:
             return np.array([float(line.get(name) or otherwise) for line in unique.values()])
         except ValueError:
-            raise FileFormatError(
-                f"numbers in the column {name}", f"others in {shown(path)}", "keep the column as it was written"
-            ) from None
+            raise _changed(path, f"numbers in the column {name}", "others") from None
 
     batch, sizes = column("batch", 1) - 1, column("batch_rows", math.nan)
     if not np.isin(batch, np.arange(len(batch))).all():
-        raise FileFormatError(
-            "batches from 1 on", f"others in {shown(path)}", "keep the column batch as it was written"
-        )
+        raise _changed(path, "batches from 1 on", "others")
     for number in range(int(batch.max()) + 1):
         members = batch == number
         known, drawn = int(members.sum()), sizes[members]
@@ -140,6 +125,10 @@ def sample_of(lines: Sequence[Row], pool_rows: int, path: str | os.PathLike[str]
     return made
 
 
+def _changed(path: str | os.PathLike[str], expected: str, got: str) -> FileFormatError:
+    return FileFormatError(expected, f"{got} in {shown(path)}", "fill in the table as sample wrote it")
+
+
 def _lines(path: str | os.PathLike[str]) -> list[Row]:
     text = read_text(path)
     heading = text.partition("\n")[0]
@@ -147,7 +136,7 @@ def _lines(path: str | os.PathLike[str]) -> list[Row]:
     table = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=heading.count))
     names = table.fieldnames or []
     if twice := [name for name in _OWN if list(names).count(name) > 1]:
-        raise FileFormatError(f"one column {twice[0]}", f"several in {shown(path)}", "keep the one that sample wrote")
+        raise _changed(path, f"one column {twice[0]}", "several")
     return [line for line in table if any(map(line.get, names))]  # spreadsheets add lines of empty cells
 
 
