@@ -187,9 +187,9 @@ class Opened:
             for places, inside, batch, _ in pieces_of(self.pool, rows):
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):
                     if _is_key(name, text=str(column.type) in ("string", "large_string")):
-                        values = found.setdefault(name.rpartition(":")[2], [None] * len(rows))
+                        known = found.setdefault(name.rpartition(":")[2], [None] * len(rows))
                         for place, value in zip(places, column.take(inside).to_pylist(), strict=True):
-                            values[place] = value
+                            known[place] = value
             return found
         for name, values in ({} if self.rows is None else self.rows.named.arrays).items():
             column = np.asarray(values)

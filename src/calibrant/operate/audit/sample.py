@@ -278,7 +278,9 @@ class Sample(metaclass=PublicCalls):
             content = json.loads(text)
             if content.pop("format") != _FORMAT:
                 raise ValueError
-            columns = {name: np.asarray(content.pop(name)) for name in ("rows", "inclusion", "batch", "labels")}
+            columns: dict[str, Any] = {
+                name: np.asarray(content.pop(name)) for name in ("rows", "inclusion", "batch", "labels")
+            }
             if any(one.dtype.kind not in ("iuf" if name == "inclusion" else "iu") for name, one in columns.items()):
                 raise ValueError
             made = cls(**columns, digest=content.pop("digest"), **content)
