@@ -1,4 +1,4 @@
-"""Broken and hostile files by the thousand (benchmarks/fuzz.py tries more of them)."""
+"""Broken files by the thousand, commands killed at random moments and full disks: benchmarks/ tries more of them."""
 
 import subprocess
 import sys
@@ -9,13 +9,20 @@ from benchmarks.fuzz import READERS, good_files
 
 
 @pytest.mark.slow
-def test_broken_files_are_refused_in_one_sentence_fast_and_without_a_trace() -> None:
-    root = Path(__file__).parent.parent
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.fuzz", "--cases", "20000"]
-    run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [  # thirteen kinds of file, as many of each
+        ("fuzz --cases 20000", ["20,007 inputs tried", " 0 faults"]),
+        ("robustness --kills 5 --full 3 --only apply --only fit", [" 0 faults", " 0 faults"]),
+    ],
+)
+def test_broken_files_killed_commands_and_full_disks_end_in_one_sentence_or_the_same_bytes(
+    command: str, said: list[str]
+) -> None:
+    words = [sys.executable, "-W", "ignore", "-m", *f"benchmarks.{command}".split()]
+    run = subprocess.run(words, cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stdout.startswith("20,007 inputs tried")  # thirteen kinds of file, as many of each
-    assert " 0 faults" in run.stdout
+    assert all(run.stdout.count(one) == said.count(one) for one in said), run.stdout
 
 
 def test_every_reader_has_good_files_to_injure() -> None:

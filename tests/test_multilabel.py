@@ -93,7 +93,6 @@ def test_a_model_is_run_over_a_loader() -> None:
     assert repr(data) == "MultiLabelPredictions(8 rows, 2 labels, labelled, 2 missing)"
 
 
-ONE_HOT = torch.eye(3)[[0, 1, 2, 0]]
 REFUSED = {
     "one class a row": (lambda: MultiLabelPredictions.from_logits(LOGITS, [0, 1, 2, 0]), "Predictions.from_logits"),
     "softmax": (lambda: MultiLabelPredictions.from_probs(torch.softmax(LOGITS, 1), LABELS), "Predictions.from_logits or from_probs"),

@@ -32,6 +32,15 @@ def some_logits(*, rows: int = 400, classes: int = 4, seed: int = 0) -> tuple[np
     return (3 * true).astype(np.float32), labels.astype(np.int64)
 
 
+def save_rows(path: Path, *, rows: int, seed: int, sharp: float = 1.0, classes: int = 3, **more: Any) -> Path:
+    """Write rows with labels, calibrated where ``sharp`` is 1, and other arrays beside them."""
+    rng = np.random.default_rng(seed)
+    true = rng.normal(size=(rows, classes)) * 2
+    labels = (true + rng.gumbel(size=true.shape)).argmax(1)
+    np.savez(path, **{"logits": (true * sharp).astype(np.float32), "labels": labels, **more})
+    return path
+
+
 def write_good_files(place: Path) -> dict[str, Predictions]:
     """Write two files of two splits of 60 rows, a calibrator, a state, and a labelled sample; return the splits."""
     splits = {name: Predictions.from_logits(*some_logits(rows=60, seed=i)) for i, name in enumerate(("val", "test"))}

@@ -16,6 +16,7 @@ import pyarrow.parquet
 import pytest
 import torch
 import typer
+from scipy.special import softmax
 from tests.cli.conftest import Run
 
 import calibrant
@@ -27,74 +28,47 @@ from calibrant.scale import evaluate_streamed
 Arrays = dict[str, np.ndarray]
 
 
-def truncated(path: Path, arrays: Arrays) -> None:
-    np.savez(path, **arrays)
-    path.write_bytes(path.read_bytes()[:3000])
+# What the arrays of a good file become.
+SPOILED: dict[str, Callable[[Arrays], Arrays]] = {
+    "truncated": lambda a: a,
+    "pickled": lambda a: a | {"extra": np.array([{"a": 1}], dtype=object)},
+    "nan": lambda a: a | {"val_logits": np.where(np.arange(400)[:, None] == 7, np.nan, a["val_logits"])},
+    "label_of_no_class": lambda a: (
+        a | {"val_logits": np.tile(a["val_logits"], 3)[:, :10], "val_labels": np.where(np.arange(400) == 3, 10, 1)}
+    ),
+    "empty": lambda a: a | {"val_logits": a["val_logits"][:0], "val_labels": a["val_labels"][:0]},
+    "one_class": lambda a: a | {"val_logits": a["val_logits"][:, :1], "val_labels": a["val_labels"] * 0},
+    "probs_as_logits": lambda a: a | {"val_logits": softmax(a["val_logits"], axis=1)},
+    "logits_as_probs": lambda a: {"val_probs": a["val_logits"], "val_labels": a["val_labels"]},
+    "unlabelled": lambda a: {name: values for name, values in a.items() if "labels" not in name},
+    "unknown_names": lambda a: {"scores": a["val_logits"]},
+}
 
 
-def pickled(path: Path, arrays: Arrays) -> None:
-    np.savez(path, **arrays, extra=np.array([{"a": 1}], dtype=object))
-
-
-def nan(path: Path, arrays: Arrays) -> None:
-    arrays["val_logits"][7, 2] = np.nan
-    np.savez(path, **arrays)
-
-
-def label_of_no_class(path: Path, arrays: Arrays) -> None:
-    arrays["val_logits"] = np.tile(arrays["val_logits"], (1, 3))[:, :10]
-    arrays["val_labels"][3] = 10
-    np.savez(path, **arrays)
-
-
-def empty(path: Path, arrays: Arrays) -> None:
-    np.savez(path, **arrays | {"val_logits": arrays["val_logits"][:0], "val_labels": arrays["val_labels"][:0]})
-
-
-def one_class(path: Path, arrays: Arrays) -> None:
-    np.savez(path, **arrays | {"val_logits": arrays["val_logits"][:, :1], "val_labels": arrays["val_labels"] * 0})
-
-
-def probs_as_logits(path: Path, arrays: Arrays) -> None:
-    e = np.exp(arrays["val_logits"] - arrays["val_logits"].max(1, keepdims=True))
-    np.savez(path, **arrays | {"val_logits": e / e.sum(1, keepdims=True)})
-
-
-def logits_as_probs(path: Path, arrays: Arrays) -> None:
-    np.savez(path, val_probs=arrays["val_logits"], val_labels=arrays["val_labels"], test_logits=arrays["test_logits"])
-
-
-def missing(path: Path, arrays: Arrays) -> None:
-    pass
-
-
-def unlabelled(path: Path, arrays: Arrays) -> None:
-    np.savez(path, val_logits=arrays["val_logits"], test_logits=arrays["test_logits"])
-
-
-def unknown_names(path: Path, arrays: Arrays) -> None:
-    np.savez(path, scores=arrays["val_logits"])
+def write_spoiled(path: Path, name: str, arrays: Arrays) -> None:
+    if name != "missing":
+        np.savez(path, **SPOILED[name](arrays))
+    if name == "truncated":
+        path.write_bytes(path.read_bytes()[:3000])
 
 
 BAD = {
-    missing: r"expected a file, got no such file: .*bad\.npz; check the path",
-    truncated: r"expected a readable \.npz file, got a broken or truncated one: .*; write it again",
-    pickled: r"expected plain numeric arrays, got pickled objects in 'extra\.npy'.*; save arrays of numbers",
-    nan: r"split 'val': expected finite logits .*, got NaN in row 7; ",
-    label_of_no_class: r"split 'val': expected labels in \[0, 10\), got 10 in row 3; ",
-    empty: r"split 'val': expected at least one row of logits, got an empty split; ",
-    one_class: r"split 'val': expected logits with K ≥ 2 classes, got K = 1; ",
-    probs_as_logits: r"split 'val': expected logits, got rows that .* are probabilities; .*name the array probs",
-    logits_as_probs: r"split 'val': expected probabilities in \[0, 1\], got .* in row 0; .*name the array logits",
-    unlabelled: r"expected labelled predictions, got unlabelled ones; .*add the array labels, name their column by --label",
-    unknown_names: r"expected arrays named logits, probs or conf .*, got \['scores'\]",
+    "missing": r"expected a file, got no such file: .*bad\.npz; check the path",
+    "truncated": r"expected a readable \.npz file, got a broken or truncated one: .*; write it again",
+    "pickled": r"expected plain numeric arrays, got pickled objects in 'extra\.npy'.*; save arrays of numbers",
+    "nan": r"split 'val': expected finite logits .*, got NaN in row 7; ",
+    "label_of_no_class": r"split 'val': expected labels in \[0, 10\), got 10 in row 3; ",
+    "empty": r"split 'val': expected at least one row of logits, got an empty split; ",
+    "one_class": r"split 'val': expected logits with K ≥ 2 classes, got K = 1; ",
+    "probs_as_logits": r"split 'val': expected logits, got rows that .* are probabilities; .*name the array probs",
+    "logits_as_probs": r"split 'val': expected probabilities in \[0, 1\], got .* in row 0; .*name the array logits",
+    "unlabelled": r"expected labelled predictions, got unlabelled ones; .*add the array labels, name their column by --label",
+    "unknown_names": r"expected arrays named logits, probs or conf .*, got \['scores'\]",
 }
 
 
 def assert_refused(done: Any, match: str) -> None:
     """Check code 2, an empty stdout, and one matching sentence on stderr without traceback."""
-    import re
-
     assert done.exit_code == 2, done.output
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
@@ -104,26 +78,22 @@ def assert_refused(done: Any, match: str) -> None:
     assert "; " in done.stderr
 
 
-@pytest.mark.parametrize("spoil", BAD, ids=lambda spoil: spoil.__name__)
+@pytest.mark.parametrize("fault", BAD)
 @pytest.mark.parametrize("command", ["evaluate", "fit", "report"])
-def test_bad_files_are_refused(
-    command: str, spoil: Callable[[Path, Arrays], None], tmp_path: Path, arrays: Arrays, run: Run
-) -> None:
+def test_bad_files_are_refused(command: str, fault: str, tmp_path: Path, arrays: Arrays, run: Run) -> None:
     path, output = tmp_path / "bad.npz", tmp_path / ("out.html" if command == "report" else "out.safetensors")
-    spoil(path, arrays)
+    write_spoiled(path, fault, arrays)
     before = sorted(tmp_path.iterdir())
-    assert_refused(run(command, path, *([] if command == "evaluate" else ["-o", output])), BAD[spoil])
+    assert_refused(run(command, path, *([] if command == "evaluate" else ["-o", output])), BAD[fault])
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("spoil", [s for s in BAD if s is not unlabelled], ids=lambda spoil: spoil.__name__)
-def test_apply_refuses_bad_files(
-    spoil: Callable[[Path, Arrays], None], tmp_path: Path, arrays: Arrays, fitted: Path, run: Run
-) -> None:
+@pytest.mark.parametrize("fault", [fault for fault in BAD if fault != "unlabelled"])
+def test_apply_refuses_bad_files(fault: str, tmp_path: Path, arrays: Arrays, fitted: Path, run: Run) -> None:
     path = tmp_path / "bad.npz"
-    spoil(path, arrays)
+    write_spoiled(path, fault, arrays)
     before = sorted(tmp_path.iterdir())
-    assert_refused(run("apply", fitted, path, "-o", tmp_path / "out.npz"), BAD[spoil])
+    assert_refused(run("apply", fitted, path, "-o", tmp_path / "out.npz"), BAD[fault])
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -229,18 +199,14 @@ def test_a_calibrator_of_a_class_of_ones_own_is_used_from_python(good: Path, tmp
 
 
 @pytest.mark.parametrize(
-    "spoil",
-    [missing, *(pytest.param(spoil, marks=pytest.mark.slow) for spoil in (nan, probs_as_logits))],
-    ids=lambda spoil: spoil.__name__,
+    "fault", ["missing", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("nan", "probs_as_logits"))]
 )
-def test_the_installed_command_says_the_same(
-    spoil: Callable[[Path, Arrays], None], tmp_path: Path, arrays: Arrays
-) -> None:
-    spoil(tmp_path / "bad.npz", arrays)
+def test_the_installed_command_says_the_same(fault: str, tmp_path: Path, arrays: Arrays) -> None:
+    write_spoiled(tmp_path / "bad.npz", fault, arrays)
     command = [sys.executable, "-m", "calibrant", "fit", "bad.npz", "-o", "c.safetensors"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ)
     done.exit_code = done.returncode  # type: ignore[attr-defined]
-    assert_refused(done, BAD[spoil])
+    assert_refused(done, BAD[fault])
     assert not (tmp_path / "c.safetensors").exists()
 
 

@@ -8,25 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, save_rows
 
 from calibrant import load_predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.operate import Deployed, abstain, estimate, thresholds
 
 
-def save(path: Path, *, rows: int, seed: int, classes: int = 3, labelled: bool = True) -> Path:
-    rng = np.random.default_rng(seed)
-    true = rng.normal(size=(rows, classes)) * 2
-    labels = (true + rng.gumbel(size=true.shape)).argmax(1)
-    np.savez(path, logits=(2 * true).astype(np.float32), **({"labels": labels} if labelled else {}))
-    return path
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    reference = save(tmp_path / "reference.npz", rows=1000, seed=0)
-    save(tmp_path / "new.npz", rows=400, seed=1, labelled=False)
+    reference = save_rows(tmp_path / "reference.npz", rows=1000, seed=0, sharp=2)
+    new = save_rows(tmp_path / "new.npz", rows=400, seed=1, sharp=2)
+    np.savez(new, logits=np.load(new)["logits"])
     data = load_predictions(reference)
     TemperatureScaling().fit(data.logits, data.labels).save(tmp_path / "c.safetensors")  # type: ignore[union-attr]
     return tmp_path
@@ -80,8 +73,14 @@ def test_a_stated_change_is_a_second_interval(folder: Path, run: Run) -> None:
         (lambda f: [], "expected a FILE"),
         (lambda f: [f / "new.npz", "--reference-split", "test"], "--reference-split for a call without --reference"),
         (lambda f: [f / "new.npz", "--reference", f / "new.npz"], "expected labelled predictions"),
-        (lambda f: [f / "new.npz", "--reference", save(f / "four.npz", rows=90, seed=2, classes=4)], "of 3 classes"),
-        (lambda f: [f / "new.npz", "--reference", save(f / "few.npz", rows=20, seed=2)], "at least 50 reference rows"),
+        (
+            lambda f: [f / "new.npz", "--reference", save_rows(f / "four.npz", rows=90, seed=2, classes=4)],
+            "of 3 classes",
+        ),
+        (
+            lambda f: [f / "new.npz", "--reference", save_rows(f / "few.npz", rows=20, seed=2)],
+            "at least 50 reference rows",
+        ),
         (lambda f: [f / "new.npz", "-c", f / "new.npz"], "expected"),
         (lambda f: [f / "new.npz", "--sensitivity", "1.5"], "sensitivity"),
         (lambda f: [f / "new.npz", "--sensitivity", "-0.1"], "sensitivity"),

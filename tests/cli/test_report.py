@@ -265,7 +265,10 @@ def test_rounded_probabilities_and_the_positive_label_are_said_on_the_first_scre
 KINDS = ("many classes", "two classes", "splits", "groups", "groups of a table", "example", "several labels")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+QUICK = ("many classes", "splits", "groups of a table")  # a page of each takes a second: the others are slow
+
+
+@pytest.mark.parametrize("kind", [k if k in QUICK else pytest.param(k, marks=pytest.mark.slow) for k in KINDS])
 def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the folder of the file, for a report that was made in another; two kinds of file have no splits."""
     monkeypatch.chdir(tmp_path)

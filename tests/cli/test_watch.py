@@ -9,19 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, save_rows
 
 from calibrant import load, load_predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.operate import Monitor
 
 
-def save(path: Path, *, rows: int, seed: int, sharp: float = 1.0, classes: int = 3) -> Path:
-    rng = np.random.default_rng(seed)
-    true = rng.normal(size=(rows, classes)) * 2
-    labels = (true + rng.gumbel(size=true.shape)).argmax(1)
-    np.savez(path, logits=(true * sharp).astype(np.float32), labels=labels, request=np.arange(rows) + 10_000 * seed)
-    return path
+def save(path: Path, *, rows: int, seed: int, **more: Any) -> Path:
+    return save_rows(path, rows=rows, seed=seed, request=np.arange(rows) + 10_000 * seed, **more)
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def sample(*shape: int, seed: int = 0, scale: float = 2.0) -> tuple[Tensor, Tens
     return logits, torch.randint(shape[1], (shape[0], *shape[2:]), generator=generator)
 
 
-def gradient(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+def gradient(loss: torch.nn.Module, logits: Tensor, labels: Tensor) -> Tensor:
     leaf = logits.detach().clone().requires_grad_()
     loss(leaf, labels).sum().backward()
     assert leaf.grad is not None

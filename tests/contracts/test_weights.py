@@ -130,8 +130,15 @@ def pairs_of(kind: str = "frequency", rows: int = 700) -> tuple[Predictions, Pre
     return data, Predictions.from_logits(logits[places], labels[places], groups=groups[places])
 
 
+def agree(one: Any, other: Any, *fields: str) -> None:
+    assert one.metric == other.metric
+    for field in fields:
+        ours, theirs = getattr(one, field), getattr(other, field)
+        assert ours is theirs is None or ours == pytest.approx(theirs, rel=1e-10, abs=1e-12), (one.metric, field)
+
+
 @pytest.mark.parametrize("grouped", [False, True])
-def test_uncertainty_of_counts_is_that_of_repeated_rows(grouped: bool) -> None:
+def test_intervals_and_comparisons_of_counts_are_those_of_repeated_rows(grouped: bool) -> None:
     data, rows = pairs_of()
     if not grouped:
         data, rows = replace(data, groups=None), replace(rows, groups=None)
@@ -145,29 +152,15 @@ def test_uncertainty_of_counts_is_that_of_repeated_rows(grouped: bool) -> None:
         TopLabelECE(EqualWidth(4)),
     ]
     metrics += [] if grouped else [DebiasedECE(), SmoothECE()]
-    for one, other in zip(
-        panel(data, metrics=metrics, draws=200), panel(rows, metrics=metrics, draws=200), strict=True
-    ):
-        for field in ("value", "low", "high", "null_high", "null_mean"):
-            ours, theirs = getattr(one, field), getattr(other, field)
-            assert ours is theirs is None or ours == pytest.approx(theirs, rel=1e-10, abs=1e-12), (one.metric, field)
+    for one, other in zip(*(panel(part, metrics=metrics, draws=200) for part in (data, rows)), strict=True):
+        agree(one, other, "value", "low", "high", "null_high", "null_mean")
         assert one.n == other.n
         assert one.effective is None
-    assert one.low is None or one.low <= one.value
-
-
-@pytest.mark.parametrize("grouped", [False, True])
-def test_comparisons_of_counted_rows_are_those_of_repeated_rows(grouped: bool) -> None:
-    data, rows = pairs_of()
-    if not grouped:
-        data, rows = replace(data, groups=None), replace(rows, groups=None)
-    blunt = [replace(d, logits=d.logits * 0.6) for d in (data, rows)]
-    first, second = compare(data, blunt[0]), compare(rows, blunt[1])
+        assert one.low is None or one.low <= one.value
+    first, second = (compare(part, replace(part, logits=part.logits * 0.6)) for part in (data, rows))
     assert first.n == second.n
     for one, other in zip(first.rows, second.rows, strict=True):
-        for field in ("a", "b", "difference", "low", "high", "p_value"):
-            ours, theirs = getattr(one, field), getattr(other, field)
-            assert ours is theirs is None or ours == pytest.approx(theirs, rel=1e-9, abs=1e-12), (one.metric, field)
+        agree(one, other, "a", "b", "difference", "low", "high", "p_value")
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_rows_of_one_cluster_are_not_independent() -> None:
         subgroups(Events(data.p, data.y, groups=torch.arange(600) % 5, features=data.features))
 
 
-@pytest.mark.parametrize("shift", [0.0, -3.5])
+@pytest.mark.parametrize("shift", [pytest.param(0.0, marks=pytest.mark.slow), -3.5])
 def test_no_more_false_alarms_than_promised(shift: float) -> None:
     rng, alarms, held = np.random.default_rng(5), 0, 0
     for _ in range(40):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.contracts.test_losses import gradient
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -41,13 +42,6 @@ def sample(rows: int = 12, columns: int = 3) -> tuple[Tensor, Tensor]:
     return 3 * torch.randn(rows, columns, generator=generator), torch.randint(
         0, 2, (rows, columns), generator=generator
     )
-
-
-def gradient(loss: torch.nn.Module, logits: Tensor, labels: Tensor) -> Tensor:
-    leaf = logits.detach().clone().requires_grad_()
-    loss(leaf, labels).sum().backward()
-    assert leaf.grad is not None
-    return leaf.grad
 
 
 def test_values_and_gradients_are_those_of_two_classes(pair: Pair) -> None:

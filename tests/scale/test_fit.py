@@ -144,7 +144,7 @@ def test_the_answer_is_that_of_memory(name: str, tmp_path: Path, monkeypatch: py
         assert max(passes) <= 12
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_random_sets_agree(seed: int, tmp_path: Path) -> None:
     data = random_set(tmp_path / "val", seed)
     for name, make in MAKE.items():

@@ -1,19 +1,17 @@
 """A study on a Ray cluster gives what it gives in turn; a killed worker is a training tried again."""
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests.conftest import needs
+from tests.study.test_run import TEXT as SMALL
 
 from calibrant.errors import InputError, MissingExtraError
 from calibrant.scale.studies import run_study_on_ray
 from calibrant.study import Store, Study, load_study
-from calibrant.study.models import MLP
 from calibrant.study.recipe import Recipe
 from calibrant.study.run import run_study
 
@@ -22,36 +20,7 @@ pytestmark = [
     *(pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ("Future", "Resource")),  # Ray's own
 ]
 
-TEXT = """
-name = "small"
-title = "t"
-about = "a"
-seeds = [0, 1]
-data = { name = "digits", train = 40, validation = 60 }
-model = { type = "MLP", hidden = [8] }
-training = { epochs = 3, batch = 20, lr = 0.05, checkpoint_every = 1 }
-[[objectives]]
-label = "CE"
-loss = { type = "CrossEntropyLoss" }
-[[objectives]]
-label = "Focal"
-loss = { type = "FocalLoss", gamma = 3.0 }
-"""
-
-
-class Mortal(MLP):
-    """A network that kills its process in the second epoch, once."""
-
-    def __init__(self, classes: int, inputs: int, marker: str) -> None:
-        super().__init__(classes, inputs, hidden=(8,))
-        self.marker, self.passes = Path(marker), 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.passes += self.training
-        if self.passes == 3 and not self.marker.exists():
-            self.marker.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().forward(x)
+TEXT = SMALL.replace("folds = 2, ", "").replace("epochs = 2,", "epochs = 3, checkpoint_every = 1,")
 
 
 def study_of(folder: Path, text: str) -> Study:
@@ -92,13 +61,10 @@ def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_a_training_tried_again_and_its_error_is_the_users(
-    ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+def test_a_killed_worker_is_a_training_tried_again_and_its_error_is_the_users(ray: Any, tmp_path: Path) -> None:
     marker, calm = tmp_path / "killed", tmp_path / "calm"
     calm.touch()
-    model = '{ type = "test_studies:Mortal", marker = "PLACE" }'
+    model = '{ type = "tests.study.test_run:Mortal", marker = "PLACE", store = "none" }'
     text = TEXT.replace("seeds = [0, 1]", "seeds = [0]").replace('{ type = "MLP", hidden = [8] }', model)
     study = study_of(tmp_path, text.replace("PLACE", str(marker)))
     undisturbed = study_of(tmp_path, text.replace("PLACE", str(calm)))

@@ -236,7 +236,9 @@ def test_the_page_on_losses_says_what_the_records_show() -> None:
             assert (f"{loss} leaves a lower raw ECE than cross-entropy", data) in shown
 
 
-@pytest.mark.parametrize("name", ["emotion", "cifar10-densenet190", "mnist"])
+@pytest.mark.parametrize(
+    "name", ["emotion", *(pytest.param(one, marks=pytest.mark.slow) for one in ("cifar10-densenet190", "mnist"))]
+)
 def test_figures_of_saved_logits_are_those_of_another_implementation(name: str, data: Path) -> None:
     """Raw ECE, T by log-loss and by ECE, and histogram binning once more, in NumPy, from the logits themselves."""
     record = json.loads((ROOT / "docs" / "results" / "posthoc.json").read_text(encoding="utf-8"))

@@ -238,7 +238,7 @@ def test_the_papers_names_for_depths_are_understood() -> None:
     ("name", "options", "size"),
     [
         ("ResNet", {"depth": 18}, 32),
-        ("ResNet", {"depth": 50, "pool": 2}, 64),
+        pytest.param("ResNet", {"depth": 50, "pool": 2}, 64, marks=pytest.mark.slow),
         ("ThinResNet", {"depth": 8}, 32),
         ("WideResNet", {"depth": 10, "widen": 1}, 32),
         ("WideResNet", {"depth": 10, "widen": 1, "norm": "before"}, 32),

@@ -99,7 +99,12 @@ def test_what_cannot_be_split_is_refused(home: Any, data: dict[str, Any], error:
 
 
 @pytest.mark.parametrize(
-    "data", ['files = "all.csv", label = "kind"', 'files = "all.npz"', 'module = "own_data_of_a_test:load"']
+    "data",
+    [
+        'files = "all.csv", label = "kind"',
+        pytest.param('files = "all.npz"', marks=pytest.mark.slow),
+        'module = "own_data_of_a_test:load"',
+    ],
 )
 def test_ten_lines_of_one_s_own_data_give_a_table_and_a_report(home: Any, data: str) -> None:
     pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
