@@ -1,6 +1,6 @@
 """Make from the committed records the page of results, the table of losses, and the figures that the package's index rests on.
 
-python -m benchmarks.results docs/results            # writes docs/results/index.md with two figures, and the two others
+python -m benchmarks.results docs/results            # writes docs/results/index.md with three figures, and the two others
 python -m benchmarks.results docs/results --check    # says whether they are what the records give
 """
 
@@ -33,6 +33,7 @@ from calibrant.study.claims import (
 from calibrant.study.measures import MEASURES
 
 Record = Mapping[str, Any]
+Numbered = Sequence[tuple[int, Sequence[ClaimLine]]]  # each claim's lines, with its number
 TARGET = Path(__file__).parents[1] / "src" / "calibrant" / "study" / "claims" / "records.json"
 ALWAYS = (
     "setting",
@@ -45,27 +46,31 @@ ALWAYS = (
 )  # what every comparison and its guard need
 GAMMA = 3.0  # whose gain the sentences are about
 BOUNDED = 20.0  # a temperature beyond which an interval is said to have no end
-FIGURE, CLAIMS_FIGURE = "figures/when-focal-helps.svg", "figures/claims.svg"
+FIGURE, CLAIMS_FIGURE, LEADING_FIGURE = (f"figures/{name}.svg" for name in ("when-focal-helps", "claims", "leading"))
 MARKS = {
-    "shows": ("o", "#009E73"),
-    "shows in part": ("D", "#56B4E9"),
+    "shows": ("o", "#00845E"),
+    "shows in part": ("D", "#7B5EA7"),
     "shows the opposite": ("X", "#D55E00"),
     "no effect above the margin": ("s", "#0072B2"),
-    "not told apart": ("_", "#888888"),
-    "not comparable": ("|", "#BBBBBB"),
-    "not run": (".", "#DDDDDD"),
+    "not told apart": ("_", "#767676"),
+    "not comparable": ("|", "#767676"),
+    "not run": (".", "#949494"),
 }
 DECIDED = tuple(MARKS)[:4]
 GAMMAS = {
     1.0: ("o", "#0072B2"),
-    2.0: ("s", "#E69F00"),
+    2.0: ("s", "#9A6A00"),
     3.0: ("D", "#D55E00"),
-    5.0: ("^", "#009E73"),
-    7.0: ("v", "#CC79A7"),
+    5.0: ("^", "#00845E"),
+    7.0: ("v", "#AA4480"),
 }
 LOSSES = "| objective | loss | CIFAR-10: error | ECE | T | ECE at T | digits: error | ECE | T | ECE at T |"  # of choose-a-loss.md
 CROSS = ("error", "ece", "temperature")  # of cross-entropy, shown of every record
-LEADING = 6
+LEADING = 10
+FOLD, FOLD_END = (
+    '<details markdown="1"><summary>{}</summary>',
+    "</details>",
+)  # around Markdown; the tables fold themselves
 CLAIM_HEAD = ["data", "verdict", "effect", "would be seen", "adjusted p", "units"]
 NOTE = (
     "A claim is followed by its place, measure and margin. Effects are first minus last: percentage points of errors, temperatures "
@@ -95,8 +100,11 @@ def main(arguments: Sequence[str]) -> int:
         return int(bool(stale))
     for path, text in made.items():
         path.write_text(text, encoding="utf-8")
+    numbered = _numbered(claim_index(records))
+    short = tomllib.loads((folder / "notes.toml").read_text(encoding="utf-8"))["short"]
     draw(focal_gains(records), folder / FIGURE)
-    draw_claims(by_paper(claim_index(records)), folder / CLAIMS_FIGURE)
+    draw_claims(numbered, short, folder / CLAIMS_FIGURE)
+    draw_claims(_leading(numbered), short, folder / LEADING_FIGURE, lead=True)
     return 0
 
 
@@ -137,41 +145,52 @@ def losses_table(records: Mapping[str, Record]) -> str:
 
 
 def page_of(folder: Path) -> str:
-    """Return the page as Markdown, its tables as HTML."""
+    """Return the page as Markdown, its tables as HTML: ten claims and their picture, and below each heading what is folded."""
     records = read_records(folder)
     said = tomllib.loads((folder / "notes.toml").read_text(encoding="utf-8"))
-    regime, faithful = _regime(focal_gains(records), said["regime"]), _faithful(faithfulness(records), said["faithful"])
-    made = _runs([note for note in said["sections"] if note["record"] in records], records)
-    short = said["short"]
-    picture = f"# Results of the studies\n\n![verdict, effect and power on each claim by data set]({CLAIMS_FIGURE})\n"
-    claims = _claims(by_paper(claim_index(records)), short)
-    return "\n".join([picture, said["intro"], claims, regime, faithful, said["verdicts"], said["runs"], *made, ""])
+    numbered = _numbered(claim_index(records))
+    lead = "\n".join(_said(number, mine) for number, mine in _leading(numbered))
+    picture = f"![verdict and effect on the leading claims by data set]({LEADING_FIGURE})"
+    parts = [
+        f"# Results of the studies\n\n{said['intro']}\n## Claims decided on most data sets\n\n{lead}\n\n{picture}",
+        _claims(numbered, said["short"]),
+        _regime(focal_gains(records), said["regime"]),
+        _faithful(faithfulness(records), said["faithful"]),
+        said["verdicts"].replace("\n\n", f"\n\n{FOLD.format('Tests, margins, guards')}\n\n", 1) + FOLD_END,
+        said["runs"],
+        *_runs([note for note in said["sections"] if note["record"] in records], records),
+    ]
+    return "\n".join([*parts, ""])
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[Sequence[str]]]) -> str:
-    """Return an HTML table of groups of rows, a line per group; cells are escaped, and end where the next begins."""
+def table(header: Sequence[str], rows: Sequence[Sequence[Sequence[str]]], *, summary: str = "") -> str:
+    """Return an HTML table, folded under its summary, of groups of rows, a line per group; cells end where the next begins."""
     head = "".join(f"<th>{html.escape(cell)}" for cell in header)
     lines = ["".join("<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in row) for row in group) for group in rows]
-    return "\n".join([f"<table><thead><tr>{head}</thead><tbody>", *filter(None, lines), "</tbody></table>\n"])
+    fold = f"<details><summary>{html.escape(summary)}</summary>"
+    return "\n".join(
+        [f"{fold}<table><thead><tr>{head}</thead><tbody>", *filter(None, lines), "</tbody></table></details>\n"]
+    )
 
 
-def by_paper(lines: Sequence[ClaimLine]) -> list[ClaimLine]:
-    """Return the lines with each paper's claims together, in which order the page and its picture number them."""
+def _numbered(lines: Sequence[ClaimLine]) -> Numbered:
+    """Return each claim's lines with its number on the page and in its pictures, each paper's claims together."""
     papers = list(dict.fromkeys(line.paper for line in lines))
-    return sorted(lines, key=lambda line: papers.index(line.paper))
+    found: dict[tuple[str, str, str], list[ClaimLine]] = {}
+    for line in sorted(lines, key=lambda line: papers.index(line.paper)):
+        found.setdefault((line.claim, line.paper, line.place), []).append(line)
+    return list(enumerate(found.values(), start=1))
 
 
-def _claims(lines: Sequence[ClaimLine], short: Mapping[str, str]) -> str:
-    """Return what was counted, the leading claims, the data with what was not run there, and each paper's claims, folded."""
-    claims = list(dict.fromkeys((line.claim, line.paper, line.place) for line in lines))
-    groups = [[line for line in lines if (line.claim, line.paper, line.place) == claim] for claim in claims]
+def _claims(numbered: Numbered, short: Mapping[str, str]) -> str:
+    """Return what was counted, the data with what was not run there, and each paper's claims, folded."""
+    lines = [line for _, mine in numbered for line in mine]
     counts = ", ".join(f"{name} {sum(line.verdict == name for line in lines)}" for name in MARKS)
     decided, decidable = _decided([line for line in lines if line.decidable])
     data = [
         [_data(place, [line for line in lines if line.data == place.name], short) for place in same]
         for _, same in groupby(places(), key=lambda place: place.command)
     ]
-    numbered = list(enumerate(groups, start=1))
     papers: list[str] = []
     run = [line for line in lines if line.verdict != "not run"]
     barred = {line.data: sum(one.data == line.data for one in run) for line in run}
@@ -188,20 +207,13 @@ def _claims(lines: Sequence[ClaimLine], short: Mapping[str, str]) -> str:
         papers += [f'<details class="claims"><summary>{html.escape(summary)}</summary><table><thead><tr>{head}</thead>']
         papers += [body for _, body in bodies] + ["</table></details>"]
     left = ", ".join(f"{short[one]} ({count} claims)" for one, count in barred.items())
-    barring = f"Not comparable by any claim, because of its errors, and left out below: {left}.\n"
-    total = f"{len(claims)} claims, {len(lines)} pairs of claim and data: {counts}. {decided} of {decidable} decidable are decided."
-    return "\n".join(
-        [
-            f"## Claims decided on most data sets\n\n{_leading(numbered)}\n",
-            f"## All claims\n\n{total}\n",
-            table(["short", "data", "decided/decidable", "not run", "command", "cost"], data),
-            barring,
-            NOTE,
-            FILTER,
-            *papers,
-            "",
-        ]
+    barring = f"Not comparable by any claim, because of its errors, and left out below: {left}."
+    total = f"{len(numbered)} claims, {len(lines)} pairs of claim and data: {counts}. {decided} of {decidable} decidable are decided."
+    every = f"[All in one picture]({CLAIMS_FIGURE})."
+    shares = table(
+        ["short", "data", "decided/decidable", "not run", "calibrant study run", "cost"], data, summary="By data set"
     )
+    return "\n".join([f"\n## All claims\n\n{total} {barring} {every}\n", shares, NOTE, FILTER, *papers, ""])
 
 
 def _decided(lines: Sequence[ClaimLine]) -> tuple[int, int]:
@@ -212,24 +224,33 @@ def _data(place: Place, mine: Sequence[ClaimLine], short: Mapping[str, str]) -> 
     """Return the cells of a data set: how many of its decidable claims are decided, how many were not run, and what runs them."""
     shares = "/".join(str(count) for count in _decided([line for line in mine if line.decidable]))
     missing = str(sum(line.verdict == "not run" for line in mine))
-    return [short[place.name], place.name, shares, missing, place.command, place.cost]
+    return [
+        short[place.name],
+        place.name,
+        shares,
+        missing,
+        place.command.removeprefix("calibrant study run "),
+        place.cost,
+    ]
 
 
-def _leading(numbered: Sequence[tuple[int, Sequence[ClaimLine]]]) -> str:
-    """Return the claims that are decided on most data sets, each comparison once, with how its data decide it."""
+def _leading(numbered: Numbered) -> Numbered:
+    """Return the claims that are decided on most data sets, each comparison once."""
     tested = [(number, mine) for number, mine in numbered if mine[0].data != "theory"]
-    order = sorted(tested, key=lambda each: -sum(line.verdict in DECIDED for line in each[1]))
-    chosen: dict[Any, str] = {}
-    for number, mine in order:
+    chosen: dict[Any, tuple[int, Sequence[ClaimLine]]] = {}
+    for number, mine in sorted(tested, key=lambda each: -sum(line.verdict in DECIDED for line in each[1])):
         same = frozenset(line.comparison for line in mine if line.verdict in DECIDED)
         if len(chosen) < LEADING and not any(same <= other or other <= same for other in chosen):
-            counts = [
-                (verdict, sum(line.verdict == verdict for line in mine)) for verdict in (*DECIDED, "not told apart")
-            ]
-            said = ", ".join(f"{verdict} on {count}" for verdict, count in counts if count)
-            claim = f"{mine[0].claim} ({_author(mine[0].paper)}, {mine[0].place})"
-            chosen[same] = f"- **{claim[0].upper()}{claim[1:]}**: {said}. [{number}]"
-    return "\n".join(chosen.values())
+            chosen[same] = number, mine
+    return list(chosen.values())
+
+
+def _said(number: int, mine: Sequence[ClaimLine]) -> str:
+    """Return a claim in a line, with how its data decide it."""
+    counts = [(verdict, sum(line.verdict == verdict for line in mine)) for verdict in (*DECIDED, "not told apart")]
+    said = ", ".join(f"{verdict} on {count}" for verdict, count in counts if count)
+    claim = f"{mine[0].claim} ({_author(mine[0].paper)}, {mine[0].place})"
+    return f"- **{claim[0].upper()}{claim[1:]}**: {said}. [{number}]"
 
 
 def _author(paper: str) -> str:
@@ -278,8 +299,8 @@ def _regime(gains: Sequence[Gain], text: str) -> str:
     said = (
         f"{_sentence(raw, gains, 'before calibration')} {_sentence(after, gains, 'after temperature scaling of both')}"
     )
-    picture = f"![gain of focal loss against cross-entropy's best temperature]({FIGURE})"
-    return f"{text}\n{said}\n\n{picture}\n\n{table(header, rows)}"
+    picture = f"[Every γ in a picture]({FIGURE})."
+    return f"{text}\n{said} {picture}\n\n{table(header, rows, summary='By data set')}"
 
 
 def _sentence(found: Threshold, gains: Sequence[Gain], when: str) -> str:
@@ -318,7 +339,7 @@ def _faithful(found: Sequence[Faithful], text: str) -> str:
         for f in found
     ]
     header = ["frozen features", "network", "objectives", "rank correlation of raw ECE", "of T", "faithful"]
-    return f"{text}\n{table(header, rows)}"
+    return f"{text}\n{table(header, rows, summary='Features and networks')}"
 
 
 def _runs(notes: Sequence[Mapping[str, Any]], records: Mapping[str, Record]) -> list[str]:
@@ -328,8 +349,8 @@ def _runs(notes: Sequence[Mapping[str, Any]], records: Mapping[str, Record]) -> 
         record = records[note["record"]]
         count, seeds = len(record["figures"]), len({row["seed"] for row in record["figures"]})
         each = record["provenance"]["seconds"]
-        held = [note["record"], note["command"].removeprefix("calibrant study run "), str(seeds), str(count)]
-        held.append(f"{each / count:,.0f}" if each else "")
+        command = note.get("command", note["record"])
+        held = [command, str(seeds), str(count), f"{each / count:,.0f}" if each else ""]
         plain = [row for row in record["figures"] if row["objective"] == "Cross-entropy"]
         settings = list(dict.fromkeys(row["setting"] for row in plain)) or [""]
         group = []
@@ -341,60 +362,58 @@ def _runs(notes: Sequence[Mapping[str, Any]], records: Mapping[str, Record]) -> 
         links = [f"[{n.removeprefix(note['record'] + '-')}](figures/{n}.svg)" for n in note.get("figures", ())]
         if note["note"] or links:
             said.append(f"- `{note['record']}`: {' '.join([note['note'], ', '.join(links)]).strip()}")
-    header = ["what", "record", "calibrant study run", "seeds", "rows", "seconds a row", "error, %", "ECE, %", "T"]
-    return [table(header, rows), *said]
+    header = ["what", "calibrant study run", "seeds", "rows", "seconds a row", "error, %", "ECE, %", "T"]
+    return [
+        table(header, rows, summary="Every record"),
+        FOLD.format("What to know of each, and its pictures"),
+        "",
+        *said,
+        FOLD_END,
+    ]
 
 
 def _mean(rows: Sequence[Record], place: str, measure: str) -> float:
     return float(np.mean([row[measure] for row in rows if row["setting"] == place]))
 
 
-def draw_claims(lines: Sequence[ClaimLine], path: Path) -> None:
-    """Draw the verdict on each claim (rows) by data set (columns), with the effect and the one that would have been seen."""
+def draw_claims(numbered: Numbered, short: Mapping[str, str], path: Path, *, lead: bool = False) -> None:
+    """Draw verdict and effect on each claim (rows) by data set (columns); the leading ones without the effect that would be seen."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    tested = [line for line in lines if line.data != "theory"]
-    claims = list(dict.fromkeys((line.claim, line.paper, line.place) for line in lines))
-    numbers = {claim: number for number, claim in enumerate(claims, start=1)}
-    shown = list(dict.fromkeys((line.claim, line.paper, line.place) for line in tested))
-    columns = [place.name for place in places()]
-    with mpl.rc_context(
-        {"svg.hashsalt": "calibrant", "svg.fonttype": "none", "font.size": 7}
-    ):  # 900 texts as paths weigh 1 MB
-        figure = Figure(figsize=(15, 1.5 + 0.17 * len(shown)), layout="constrained")
+    shown = [(number, mine) for number, mine in numbered if mine[0].data != "theory"]
+    data = {line.data for _, mine in shown for line in mine}
+    columns = [place.name for place in places() if place.name in data]
+    size, width, tall, away, below = (9, 9, 0.36, 0.0, 0.36) if lead else (7, 15, 0.17, 0.13, 0.0)
+    style = {"svg.hashsalt": "calibrant", "svg.fonttype": "none", "font.size": size}  # 900 texts as paths weigh 1 MB
+    with mpl.rc_context(style):
+        figure = Figure(figsize=(width, 1.5 + tall * len(shown)), layout="constrained")
         ax = figure.subplots()
         for verdict, (marker, colour) in MARKS.items():
-            mine = [line for line in tested if line.verdict == verdict]
-            x = [columns.index(line.data) for line in mine]
-            y = [shown.index((line.claim, line.paper, line.place)) for line in mine]
-            ax.scatter(x, y, marker=marker, color=colour, label=verdict, s=24)
-            for line, across, down in zip(mine, x, y, strict=True):
+            mine = [(row, line) for row, (_, lines) in enumerate(shown) for line in lines if line.verdict == verdict]
+            if not mine:
+                continue
+            x = [columns.index(line.data) for _, line in mine]
+            ax.scatter(x, [row for row, _ in mine], marker=marker, color=colour, label=verdict, s=24)
+            for across, (row, line) in zip(x, mine, strict=True):
                 if line.effect is not None:
                     scale = 100 if MEASURES[line.measure.split(" → ")[0]].percent else 1
-                    power = "" if line.detectable is None else f" | {scale * line.detectable:.2g}"
-                    ax.text(
-                        across + 0.13,
-                        down,
-                        f"{scale * line.effect:+.2g}{power}",
-                        va="center",
-                        fontsize=5,
-                        color="#444444",
-                    )
-        ax.set_xticks(range(len(columns)), columns, rotation=30, ha="left")
+                    power = "" if line.detectable is None or lead else f" | {scale * line.detectable:.2g}"
+                    text = f"{scale * line.effect:+.2g}{power}"
+                    at = {"va": "center", "ha": "center" if lead else "left", "fontsize": size - 2, "color": "#444444"}
+                    ax.text(across + away, row + below, text, **at)
+        ax.set_xticks(range(len(columns)), [short[name] for name in columns], rotation=30, ha="left")
         ax.xaxis.tick_top()
-        ax.set_yticks(
-            range(len(shown)),
-            [f"{text} · {_author(paper)} · {numbers[text, paper, at]}" for text, paper, at in shown],
-        )
-        ax.set_ylim(len(shown) - 0.5, -0.5)
+        ax.set_yticks(range(len(shown)), [f"{mine[0].claim} · {n}" for n, mine in shown])
+        ax.set_ylim(len(shown) - 0.4, -0.5)
         ax.set_xlim(-0.5, len(columns) - 0.2)
         ax.grid(color="#EEEEEE", linewidth=0.5)
         ax.set_axisbelow(True)
-        ax.set_xlabel(
-            "beside a mark: effect (points, or as it is) | the effect that would have been seen with probability .8"
+        power = "" if lead else " | the effect that would have been seen with probability .8"
+        ax.set_xlabel(f"{'below' if lead else 'beside'} a mark: effect (points, or as it is){power}")
+        figure.legend(
+            *ax.get_legend_handles_labels(), loc="outside lower center", ncols=4 if lead else 7, frameon=False
         )
-        figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=7, frameon=False)
         figure.savefig(path, metadata={"Date": None})
 
 

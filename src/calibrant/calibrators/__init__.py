@@ -19,11 +19,10 @@ from calibrant.calibrators.affine.rank_scaling import RankScaling
 from calibrant.calibrators.auto.auto import AutoCalibrator
 from calibrant.calibrators.auto.chain import Chain
 from calibrant.calibrators.base import saved
-from calibrant.calibrators.base.calibrator import (
-    Calibrator as Calibrator,  # the base class to write methods on; no method itself
-)
+from calibrant.calibrators.base.calibrator import ByFeatures as ByFeatures  # a base class to write methods on
+from calibrant.calibrators.base.calibrator import Calibrator as Calibrator  # likewise; no method itself
 from calibrant.calibrators.base.calibrator import Identity
-from calibrant.calibrators.base.convex import ConvexCalibrator as ConvexCalibrator  # likewise
+from calibrant.calibrators.base.convex import ConvexCalibrator as ConvexCalibrator
 from calibrant.calibrators.features.adaptive_temperature import AdaptiveTemperatureScaling
 from calibrant.calibrators.features.boosted_scaling import BoostedScaling
 from calibrant.calibrators.features.feature_scaling import FeatureScaling
