@@ -81,6 +81,14 @@ class Remedy:
             reading=tuple(arguments.items()),
         )
 
+    @property
+    def options(self) -> list[str]:
+        """The arguments of ``reading`` as options of the command line; one that is True has no value."""
+        typed = [("--" + name.replace("_", "-"), value) for name, value in self.reading]
+        return [name for name, value in typed if value is True] + [
+            part for name, value in typed if value is not True for part in (name, str(value))
+        ]
+
     def after(self, words: str) -> "Remedy":
         """Return the remedy with ``words`` before it, for another case.
 

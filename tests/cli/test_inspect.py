@@ -1,10 +1,14 @@
 """``inspect`` says how a file is read, and the command it prints works."""
 
 import json
+import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from tests.cli.conftest import Run
 
@@ -45,14 +49,43 @@ def test_a_reading_that_is_certain_is_followed_and_said(home: Path, run: Run) ->
     assert done.stdout == run("inspect", "s.csv", *READ).stdout.replace(" --columns 'p_*' --label y --kind probs", "")
 
 
-@pytest.mark.parametrize(
-    "table", [CSV.replace("p_", ""), "confidence,prediction,breed\n.9,cat,cat\n.8,dog,cat\n.7,cat,dog\n"]
-)
-def test_what_cannot_be_read_is_refused_with_the_command_that_reads_it(table: str, home: Path, run: Run) -> None:
-    Path("s.csv").write_text(table)
-    done = run("inspect", "s.csv", code=2)
-    command = done.stderr.strip().partition("run: calibrant ")[2]
-    assert run(*shlex.split(command)).exit_code == 0
+def several_labels() -> None:
+    rng = np.random.default_rng(0)
+    np.savez("s.npz", logits=rng.normal(size=(40, 3)), labels=rng.integers(0, 2, (40, 3)))
+
+
+def parquet_parts() -> None:
+    table = pa.table({"u": [0.9, 0.25, 0.3], "v": [0.1, 0.75, 0.7], "kind": ["cat", "dog", "cat"]})
+    Path("parts").mkdir()
+    for part in range(2):
+        pyarrow.parquet.write_table(table, f"parts/{part}.parquet")
+
+
+REFUSED = [  # what is read (text: of s.csv), and the commands whose refusal leads on by one command
+    (CSV.replace("p_", ""), "inspect convert evaluate"),
+    ("confidence,prediction,breed\n.9,cat,cat\n.8,dog,cat\n.7,cat,dog\n", "inspect convert evaluate"),
+    ("score,churned\n.9,yes\n.2,no\n.6,yes\n", "inspect convert evaluate"),
+    ("a,b,outcome\n.9,.1,cat\n.25,.75,dog\n.3,.7,cat\n", "inspect convert evaluate"),
+    (several_labels, "inspect convert check"),
+    (parquet_parts, "inspect evaluate"),
+]
+
+
+@pytest.mark.parametrize(("made", "command"), [(made, one) for made, names in REFUSED for one in names.split()])
+def test_what_is_refused_is_read_by_the_command_that_is_printed(
+    made: str | Callable[[], None], command: str, home: Path, run: Run
+) -> None:
+    Path("names.txt").write_text("cat\ndog\n")  # as the message asks for where no column is called as the labels are
+    file = {several_labels: "s.npz", parquet_parts: "parts"}.get(made, "s.csv")
+    Path(file).write_text(made) if isinstance(made, str) else made()
+    more = {"convert": ["new.npz"], "check": ["--max", "ece=.9"]}.get(command, [])
+    said = run(command, file, *more, code=2).stderr
+    assert ("into names.txt" in said) is ("--class-names" in said)
+    typed = re.findall(r"(?:run: |&& |`)calibrant ([^`&\n]*)", said)
+    for line in typed:
+        done = run(*shlex.split(line))
+        assert done.exit_code == 0, (line, done.stderr)
+    assert len(typed) == 1 + ("&&" in said)
 
 
 @pytest.mark.parametrize(

@@ -112,17 +112,18 @@ def _followed(remedy: Remedy) -> str:
     """Return what a person does at the command line: the typed command with more options, or words and the commands that have an option."""
     options = {"--" + name.replace("_", "-") for name, _ in remedy.reading}
     if options and (options <= OPTIONS.get() or not remedy.command):  # of a command without them the words say it
-        return remedy.before + _typed_with(dict(remedy.reading))
+        return remedy.before + _typed_with(remedy.options)
     if remedy.instead:
         old, new = remedy.instead
         taken = ["--labels"] if " --labels " in remedy.command else []  # by the first command
-        typed = [new if word == old else word for word in _without_options(ARGUMENTS.get(), taken)]
+        typed = [new if Path(word) == Path(old) else word for word in _without_options(ARGUMENTS.get(), taken)]
         return f"{remedy.command} && calibrant {shlex.join(typed)}" if new in typed else remedy.python
     words = remedy.command or remedy.python
     if remedy.option and OPTIONS.get() and remedy.option not in OPTIONS.get():
-        return words.replace(
-            f"add {remedy.option}", f"use a command with {remedy.option} ({', '.join(owners_of(remedy.option))})"
-        )
+        owners, files = owners_of(remedy.option), [word for word in ARGUMENTS.get()[1:] if Path(word).exists()]
+        one = shlex.join(["calibrant", owners[0], *files, remedy.option]) if len(files) == 1 and owners else ""
+        others = f"use a command with {remedy.option} ({', '.join(owners)})" + (f", `{one}`," if one else "")
+        return words.replace(f"add {remedy.option}", others).removesuffix(",")
     return words
 
 
@@ -134,11 +135,8 @@ def owners_of(option: str) -> list[str]:
     return [name for name, command in commands.items() if any(option in one.opts for one in command.params)]
 
 
-def _typed_with(arguments: Mapping[str, str | bool]) -> str:
-    """Return "run: calibrant evaluate scores.csv --columns 'p*' --kind probs" for the arguments that would read a file."""
-    options = ["--" + name.replace("_", "-") for name, value in arguments.items() if value is True]
-    for name, value in arguments.items():
-        options += [] if value is True else ["--" + name.replace("_", "-"), str(value)]
+def _typed_with(options: Sequence[str]) -> str:
+    """Return "run: calibrant evaluate scores.csv --columns 'p*' --kind probs" for the options that would read a file."""
     typed = _without_options(ARGUMENTS.get(), [word for word in options if word.startswith("--")])
     return f"run: calibrant {shlex.join([*typed, *options])}" if typed else f"add {shlex.join(options)}"
 

@@ -84,7 +84,27 @@ class Proposal:
             del said["normalize"]
         pairs = "if these are confidences of decisions, call their column confidence; else "
         decided = len(self.layout.columns) == 1 and any(map(is_decided, self.table.column_names))
-        return Remedy.read(**said).after(self.unsure or (pairs if decided else ""))
+        unsure = self.unsure or (pairs if decided else "")
+        texts, known = self._unmatched(), self.layout.columns
+        if not texts:
+            return Remedy.read(**said).after(unsure)
+        if len(known) > 1:
+            order = f"write {', '.join(texts[:4])}{' …' if texts[4:] else ''} in the order of the columns, one a line, into names.txt and "
+            found = Remedy.read(**said, class_names="names.txt").after(unsure + order)
+            return replace(found, python=found.python.replace("'names.txt'", repr(texts)))
+        said["positive"] = likely_positive(self.table.column(self.layout.label).to_numpy(), _values(self.table, known))
+        return Remedy.read(**said).after(f"{unsure}if {known[0]} speaks of {said['positive']!r}, ")
+
+    def _unmatched(self) -> list[str]:
+        """Return the labels that are text and that neither the columns' names nor the layout say the classes of."""
+        layout, table = self.layout, self.table
+        said = layout.positive or layout.class_names or layout.labels or not layout.columns
+        if said or layout.label not in table.column_names or not set(layout.columns) <= set(table.column_names):
+            return []
+        values = column_array(table.column(layout.label), layout.label, Path(), strict=False)
+        one = len(layout.columns) == 1 and _nested(table, layout.columns[0])
+        texts = sorted(set(values.tolist())) if is_text(values) and not one else []
+        return [] if len(texts) > max(len(layout.columns), 2) or Classes.of(layout.columns).spelling(texts) else texts
 
 
 def propose(table: Any, layout: Layout) -> Proposal | None:
