@@ -289,7 +289,8 @@ def decide(
     found: Any
     if costs is not None:
         rule = thresholds(costs.table, reject=action.reject)
-        found, qualifies = weigh(rule, costs.actions, calibrated), True
+        event = next(iter(rows.named.sides[1:2] or costs.classes[1:2]), "class 1")
+        found, qualifies = weigh(rule, costs.actions, calibrated, event=event), True
         outputs.draw(calibrated)
     else:
         with working("testing thresholds"):

@@ -176,7 +176,8 @@ class Decided:
         found: list[Claims | Table] = []
         if self.costs is not None:
             self.costs.check_classes(model.class_names or ())
-            found.extend(costs_of(model.name, data, rule=thresholds(self.costs.table), actions=self.costs.actions))
+            rule, event = thresholds(self.costs.table), model.class_name(1)
+            found.extend(costs_of(model.name, data, rule=rule, actions=self.costs.actions, event=event))
         if self.error is not None:
             found.extend(answers_of(model.name, data, error=self.error))
         return found

@@ -248,6 +248,7 @@ class CostReport:
         shares: Action → fraction of rows; "abstain" if that is an action.
         threshold: Probability of class 1 at and above which the second action is taken; None if the rule is not a threshold.
         calibration: Whether the difference of realised and foreseen cost is more than chance.
+        event: Name of class 1.
     """
 
     rows: int
@@ -258,6 +259,7 @@ class CostReport:
     shares: dict[str, float]
     threshold: float | None
     calibration: CostCalibration
+    event: str = "class 1"
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -272,17 +274,18 @@ class CostReport:
             f"actions              {shares}",
         ]
         if self.threshold is not None:
-            lines.append(f"threshold            from probability {self.threshold:.4f} of class 1 on")
+            lines.append(f"threshold            from probability {self.threshold:.4f} of {self.event} on")
         return "\n".join(lines)
 
 
-def weigh(rule: CostRule, actions: Sequence[str], predictions: Predictions) -> CostReport:
+def weigh(rule: CostRule, actions: Sequence[str], predictions: Predictions, *, event: str = "class 1") -> CostReport:
     """Evaluate ``rule`` on labelled, calibrated rows on which no calibrator was fitted.
 
     Args:
         rule: Made by ``thresholds``.
         actions: A names.
         predictions: Labelled, of independent rows.
+        event: Name of class 1.
 
     Raises:
         InputError: If the rows are not labelled and independent, or have another number of classes.
@@ -304,6 +307,7 @@ def weigh(rule: CostRule, actions: Sequence[str], predictions: Predictions) -> C
         shares={name: float((taken == action).double().mean()) for action, name in names.items()},
         threshold=rule.threshold if ordered else None,
         calibration=cost_calibration(predictions, rule.costs, reject=rule.reject),
+        event=event,
     )
 
 

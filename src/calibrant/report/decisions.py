@@ -14,7 +14,9 @@ __all__ = ["answers_of", "costs_of"]
 LEVEL, COVERAGE = 0.95, 0.8  # "answer 80 %"
 
 
-def costs_of(name: str, data: Predictions, *, rule: CostRule, actions: Sequence[str]) -> tuple[Claims, Table]:
+def costs_of(
+    name: str, data: Predictions, *, rule: CostRule, actions: Sequence[str], event: str
+) -> tuple[Claims, Table]:
     """Return what deciding by the probabilities costs, whether they foresaw it, and what to do, in sentences and as a table.
 
     Args:
@@ -22,8 +24,9 @@ def costs_of(name: str, data: Predictions, *, rule: CostRule, actions: Sequence[
         data: Labelled and calibrated, of independent rows that no calibrator was fitted on.
         rule: Made by ``operate.thresholds``.
         actions: A names.
+        event: Name of class 1.
     """
-    found = weigh(rule, actions, data)
+    found = weigh(rule, actions, data, event=event)
     # what decisions cost, and how much more than the probabilities foresaw
     cost, gap, p = found.expected_cost, found.calibration.difference, _least(found.calibration)
     chance = f"p {'< 0.0001' if p < 1e-4 else f'= {p:.2g}'} if calibrated"
@@ -49,7 +52,7 @@ def costs_of(name: str, data: Predictions, *, rule: CostRule, actions: Sequence[
         *([f"rows with action {action}", f"{100 * share:.1f} %", ""] for action, share in found.shares.items()),
     ]
     if found.threshold is not None:
-        rows.append([f"probability of class 1 from which on to {actions[1]}", f"{found.threshold:.4f}", ""])
+        rows.append([f"probability of {event} from which on to {actions[1]}", f"{found.threshold:.4f}", ""])
     note = f"{found.rows:,} rows. Bounds at 95 % that hold at every number of rows; each row gets the action of least expected cost."
     return Claims(f"Costs: {name}", lines), Table(
         f"Decisions at the least cost: {name}", ["figure", "value", "between"], rows, note
