@@ -104,6 +104,7 @@ def lab(light: np.ndarray) -> np.ndarray:
 # Machado, Oliveira & Fernandes 2009, deuteranopia and protanopia at full severity, in linear light
 SIMULATED = {
     "deuteranopia": np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]),
+    "tritanopia": np.array([[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]),
     "protanopia": np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),
 }
 

@@ -7,17 +7,12 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-
-from calibrant import MultiLabelPredictions, Predictions
-from calibrant.calibrators import TemperatureScaling
-from calibrant.report import Claims, Model, Table, write_report
-from calibrant.report.labels import LabelReport, write_label_report
+from tests.report.kinds import KINDS, write_page
 
 pytestmark = pytest.mark.slow
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -79,17 +74,7 @@ Browse = Callable[..., tuple[dict[str, Any], str]]
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A report on two models, with groups and long names, that probes itself."""
-    rng = np.random.default_rng(0)
-    true = rng.normal(size=(2, 900, 6))
-    labels = (true + rng.gumbel(size=true.shape)).argmax(-1)
-    fit = Predictions.from_logits(3 * true[0], labels[0])
-    judge = Predictions.from_logits(3 * true[1], labels[1], groups=np.arange(900) // 90)
-    calibrator = TemperatureScaling().fit(fit.logits, fit.labels)
-    names = [f"a class with quite a long name {k}" for k in range(6)]
-    name = "a-model-with-a-rather-long-name-of-its-own"
-    model = Model(name, judge, judge.calibrated_by(calibrator), calibrator, class_names=names)
-    path = tmp_path_factory.mktemp("page") / "r.html"
-    return write_report([model, Model("plain_" + 9 * "underscored_" + "name", judge)], path, draws=20).read_text()
+    return write_page("classes", tmp_path_factory.mktemp("page")).read_text()
 
 
 @pytest.fixture
@@ -150,65 +135,108 @@ def test_a_page_on_a_phone_is_no_wider_than_it(browse: Browse) -> None:
 
 WIDTHS = (360, 390, 480, 600, 768, 900, 1024, 1280, 1440, 1920)
 FRAMES = """
-const page = document.getElementById("page").textContent;
-const found = {};
-Promise.all(WIDTHS.map((width) => new Promise((done) => {
-  const frame = Object.assign(document.createElement("iframe"), {srcdoc: JSON.parse(page), width, height: 900});
+const pages = JSON.parse(document.getElementById("pages").textContent), found = {};
+const wanted = Object.entries(pages).flatMap(([name, page]) => WIDTHS.map((width) => [name, page, width]));
+Promise.all(wanted.map(([name, page, width]) => new Promise((done) => {
+  const frame = Object.assign(document.createElement("iframe"), {srcdoc: page, width, height: 900});
   frame.onload = () => {
-    const at = frame.contentDocument;
-    for (const one of at.querySelectorAll("details")) one.open = true;
-    const free = [...at.querySelectorAll("body *")].filter((e) => !e.closest(".scroll, .skip, svg"));
-    const wider = free.filter((e) => e.getBoundingClientRect().right > width + 1).map((e) => e.outerHTML.slice(0, 80));
-    const out = [...at.querySelectorAll("svg")].filter((s) => s.getBoundingClientRect().width > width).length;
-    found[width] = [at.documentElement.scrollWidth - frame.clientWidth, wider.slice(0, 3), out];
+    for (const one of frame.contentDocument.querySelectorAll("details")) one.open = true;
+    found[`${name} ${width}`] = look(frame.contentDocument, frame.contentWindow, width);
     done();
   };
   document.body.append(frame);
 }))).then(() => { document.body.dataset.probe = JSON.stringify(found); });
-""".replace("WIDTHS", json.dumps(WIDTHS))
-
-
-def kinds_of_pages(folder: Path) -> dict[str, str]:
-    """Return a page on an event with groups, on several labels, and one that opens with sentences and a wide table, as a study's does."""
-    rng = np.random.default_rng(0)
-    z, site = rng.normal(0, 1.5, 900), rng.choice(["a", "a site with a long name of its own"], 900)
-    y = (rng.random(900) < 1 / (1 + np.exp(-z - 1.5 * (site == "a")))).astype(int)
-    event = Model("event", Predictions.from_binary_logits(z, y, features={"site": site}))
-    several = MultiLabelPredictions.from_logits(rng.normal(size=(300, 4)), rng.integers(0, 2, (300, 4)))
-    labels = LabelReport("labels", several, None, None, "labels.npz", "all", "labels.npz", True, draws=20)
-    write_label_report(labels, folder / "labels.html", title="Labels", format=None)
-    wide = Table("All objectives", [f"a column {k}" for k in range(14)], [[f"{k}.00 ± 0.10" for k in range(14)]])
-    first = [Claims("In short", ["What is wrong: " + 40 * "words "]), wide]
-    made = {
-        "event": write_report([event], folder / "e.html", draws=20),
-        "study": write_report([event], folder / "s.html", tables=first, draws=20),
+"""
+WIDER = """
+const look = (at, own, width) => {
+  const free = [...at.querySelectorAll("body *")].filter((e) => !e.closest(".scroll, .skip, svg"));
+  const wider = free.filter((e) => e.getBoundingClientRect().right > width + 1).map((e) => e.outerHTML.slice(0, 80));
+  const out = [...at.querySelectorAll("svg")].filter((s) => s.getBoundingClientRect().width > width);
+  return at.documentElement.scrollWidth > width || wider.length + out.length ? [wider.slice(0, 3), out.length] : [];
+};
+"""
+# WCAG 2.2: 4.5 for text, 3 for large text and for marks. A mark counts by the stronger of fill and stroke. Left out are what only
+# decorates (grid), the grey of what is expected, whose outline is tested beside the pictures, and an image, which is white on its own.
+PALE = """
+const channels = (colour) => (colour.match(/[\\d.]+/g) ?? []).map(Number);
+const light = (c) => c.slice(0, 3).map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const ratio = (a, b) => (Math.max(light(a), light(b)) + 0.05) / (Math.min(light(a), light(b)) + 0.05);
+const look = (at, own) => {
+  const style = (e) => own.getComputedStyle(e), root = style(at.documentElement), pale = new Set(), seen = {text: 0, marks: 0};
+  const role = (name) => {
+    at.body.append(Object.assign(at.createElement("i"), {style: `color: var(--${name})`}));
+    return channels(style(at.body.lastChild).color).join();
+  };
+  const left = ["grid", "band", "paper"].map(role);
+  const ground = (e) => {
+    for (let one = e; one; one = one.parentElement) {
+      const found = channels(style(one).backgroundColor);
+      if (found.length && found[3] !== 0) return found;
     }
-    return {name: path.read_text() for name, path in made.items()} | {"labels": (folder / "labels.html").read_text()}
+    return channels(style(at.body).backgroundColor);
+  };
+  const walk = at.createTreeWalker(at.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const e = walk.currentNode.parentElement, own = style(e);
+    if (!walk.currentNode.data.trim() || e.closest("script, style, title, .skip") || !e.getClientRects().length) continue;
+    const colour = channels(e.closest("svg") ? own.fill : own.color), size = parseFloat(own.fontSize);
+    const large = size >= 24 || (size >= 18.66 && own.fontWeight >= 700);
+    seen.text += 1;
+    if (ratio(colour, ground(e)) < (large ? 3 : 4.5)) pale.add(`${walk.currentNode.data.trim().slice(0, 30)} ${colour}`);
+  }
+  for (const e of at.querySelectorAll("svg :is(path, use, circle, rect, line, polygon)")) {
+    if (e.closest("defs, clipPath")) continue;
+    const own = style(e), colours = [own.fill, own.stroke].filter((c) => c.startsWith("rgb") && channels(c)[3] !== 0).map(channels);
+    const drawn = colours.filter((c) => !left.includes(c.slice(0, 3).join()));
+    if (!drawn.length) continue;
+    seen.marks += 1;
+    if (Math.max(...drawn.map((c) => ratio(c, ground(e)))) < 3) pale.add(`${e.outerHTML.slice(0, 60)} ${drawn.join(" ")}`);
+  }
+  return [[...pale].slice(0, 5), seen.text, seen.marks];
+};
+"""
 
 
-def test_no_page_is_wider_than_its_screen(page: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The page of every kind of report."""
+    return {kind: write_page(kind, tmp_path_factory.mktemp(kind)).read_text() for kind in KINDS}
+
+
+def framed(pages: dict[str, str], look: str, widths: Sequence[int], folder: Path, *flags: str) -> dict[str, Any]:
+    """Return what ``look`` finds in each page at each width, everything unfolded."""
     if CHROMIUM is None:
         pytest.skip("no Chromium")
-    for name, text in (kinds_of_pages(tmp_path) | {"classes": page}).items():
-        path = tmp_path / f"frames-{name}.html"
-        held = json.dumps(text).replace("</", "<\\/")
-        path.write_text(
-            f'<body><script type="application/json" id="page">{held}</script><script>{FRAMES}</script></body>'
-        )
-        command = [
-            CHROMIUM,
-            *QUIET,
-            f"--user-data-dir={tmp_path / 'profile'}",
-            "--virtual-time-budget=20000",
-            "--dump-dom",
-            path.as_uri(),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        probe = re.search(r'data-probe="([^"]*)"', done.stdout)
-        assert probe, done.stderr[-2000:]
-        found = json.loads(html.unescape(probe[1]))
-        assert list(map(int, found)) == list(WIDTHS)
-        assert {width: seen for width, seen in found.items() if seen[0] > 0 or seen[1] or seen[2]} == {}, name
+    path, held = folder / "frames.html", json.dumps(pages).replace("</", "<\\/")
+    script = look + FRAMES.replace("WIDTHS", json.dumps(widths))
+    path.write_text(f'<body><script type="application/json" id="pages">{held}</script><script>{script}</script></body>')
+    wait = [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000", "--dump-dom"]
+    done = subprocess.run([CHROMIUM, *QUIET, *wait, *flags, path.as_uri()], capture_output=True, text=True, timeout=300)
+    probe = re.search(r'data-probe="([^"]*)"', done.stdout)
+    assert probe, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(html.unescape(probe[1]))
+    assert set(found) == {f"{name} {width}" for name in pages for width in widths}
+    return found
+
+
+def test_no_page_is_wider_than_its_screen(pages: dict[str, str], tmp_path: Path) -> None:
+    for name, text in pages.items():
+        found = framed({name: text}, WIDER, WIDTHS, tmp_path)
+        assert {place: seen for place, seen in found.items() if seen} == {}
+
+
+@pytest.mark.parametrize("flags", [[], ["--blink-settings=preferredColorScheme=0"]], ids=["light", "dark"])
+def test_text_and_marks_of_every_page_stand_out(flags: list[str], pages: dict[str, str], tmp_path: Path) -> None:
+    for place, (pale, text, marks) in framed(pages, PALE, [1280], tmp_path, *flags).items():
+        assert pale == [], place
+        assert text > 50
+        assert marks > 20
+    faulty = {
+        "pale": pages["event"].replace("--ink: #1b1f24", "--ink: #a3adb8").replace("--ink: #e6eaee", "--ink: #45515e")
+    }
+    ((pale, _, _),) = framed(faulty, PALE, [1280], tmp_path, *flags).values()
+    assert pale, "a page that is too pale is found"
 
 
 def test_a_page_on_a_dark_screen(browse: Browse) -> None:

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -13,12 +12,12 @@ import torch
 from tests.plot.test_pictures import SIMULATED, apart
 
 import calibrant
-from calibrant import BinaryPairs, Decisions, Predictions
+from calibrant import BinaryPairs, Decisions
 from calibrant.binning import EqualWidth
 from calibrant.plot import diagram_of
 from calibrant.plot.diagrams import Diagram, risk_curve
 from calibrant.plot.style import LIGHT
-from calibrant.report import Model, figures
+from calibrant.report import Model
 from calibrant.report.figures import before_after_figure, figures_of, inline_svg, reliability_figure, risk_figure
 from calibrant.report.section import diagnose
 
@@ -102,24 +101,3 @@ def test_text_and_marks_stand_out_from_what_is_below_them(place: int) -> None:
 def test_before_and_after_differ_on_every_page_for_the_colour_blind(kind: str) -> None:
     for colours in style_sheet():
         assert apart(colours["bad"], colours["good"], SIMULATED[kind]) > 25
-
-
-@pytest.mark.parametrize("classes", [2, 4])
-def test_no_picture_of_a_report_has_empty_axes(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Any] = []
-    svg_of = figures.inline_svg
-    monkeypatch.setattr(figures, "inline_svg", lambda figure, **more: drawn.append(figure) or svg_of(figure, **more))
-    z = torch.randn(300, classes, generator=torch.Generator().manual_seed(0))
-    data = Predictions.from_logits(z, torch.arange(300) % classes, groups=torch.arange(300) % 3)
-    figures.figures_of(diagnose(Model("m", data), draws=20), prefix="s")
-    axes = [ax for figure in drawn for ax in figure.axes]
-    assert len(axes) >= 6
-    for ax in axes:
-        (low, high), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-        lines = [xy for line in ax.get_lines() for xy in line.get_xydata()]
-        bars = [(bar.get_x(), bar.get_y() + bar.get_height()) for bar in ax.patches]
-        dots = [xy for part in ax.collections for xy in np.asarray(part.get_offsets())]
-        seen = {(x, y) for x, y in (*lines, *bars, *dots) if low <= x <= high and bottom <= y <= top}
-        assert len(seen) >= 3
-        assert ax.get_xlabel()
-        assert ax.get_ylabel()

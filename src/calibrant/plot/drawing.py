@@ -56,15 +56,20 @@ def draw_diagram(
     """
     start = lower_limit(diagram) if start is None else start
     _diagonal(ax, start, palette, words=words)
+    from matplotlib.patheffects import withStroke
+
+    outline = [
+        withStroke(linewidth=8.2, foreground=palette.faint)
+    ]  # the grey alone has too little contrast to be seen by all
     for b in diagram.bins:
-        ax.plot(
-            [b.confidence] * 2,
-            [b.expect_low, b.expect_high],
-            color=palette.band,
-            linewidth=7,
-            solid_capstyle="butt",
-            zorder=2,
-        )
+        expected = [b.expect_low, b.expect_high]
+        look: dict[str, Any] = {
+            "color": palette.band,
+            "linewidth": 7,
+            "solid_capstyle": "butt",
+            "path_effects": outline,
+        }
+        ax.plot([b.confidence] * 2, expected, zorder=2, **look)
     x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
     ax.plot(x, y, color=palette.ink, linewidth=0.8, zorder=3)
     draw_dots(diagram, ax, palette=palette)
@@ -136,9 +141,8 @@ def draw_isotonic(
         The figure of ``ax``.
     """
     what = event or "the event"
-    ax.fill_between(
-        diagram.band_p, diagram.band_low, diagram.band_high, color=palette.band, linewidth=0, zorder=1, step=None
-    )
+    look = {"facecolor": palette.band, "edgecolor": palette.faint, "linewidth": 0.6}
+    ax.fill_between(diagram.band_p, diagram.band_low, diagram.band_high, zorder=1, **look)
     _diagonal(ax, 0.0, palette, words=False)
     ax.plot(diagram.p, diagram.recalibrated, color=palette.good, linewidth=1.8, zorder=3)
     if words:

@@ -368,7 +368,15 @@ def draw_classes(errors: Sequence[ClassError], ax: "Axes", *, of: int, palette: 
         The figure of ``ax``.
     """
     places = list(range(len(errors)))
-    ax.barh(places, [one.limit for one in errors], height=0.62, color=palette.band, zorder=2)
+    ax.barh(
+        places,
+        [one.limit for one in errors],
+        height=0.62,
+        color=palette.band,
+        edgecolor=palette.faint,
+        linewidth=0.6,
+        zorder=2,
+    )
     for off, marker, colour in ((False, "o", palette.good), (True, "D", palette.bad)):
         dots = [(one.ece, place) for place, one in enumerate(errors) if (one.ece > one.limit) is off]
         if dots:

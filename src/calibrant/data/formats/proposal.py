@@ -97,11 +97,11 @@ class Proposal:
 
     def _unmatched(self) -> list[str]:
         """Return the labels that are text and that neither the columns' names nor the layout say the classes of."""
-        layout, table = self.layout, self.table
+        layout, table, label = self.layout, self.table, self.layout.label
         said = layout.positive or layout.class_names or layout.labels or not layout.columns
-        if said or layout.label not in table.column_names or not set(layout.columns) <= set(table.column_names):
+        if said or label is None or not {label, *layout.columns} <= set(table.column_names):
             return []
-        values = column_array(table.column(layout.label), layout.label, Path(), strict=False)
+        values = column_array(table.column(label), label, Path(), strict=False)
         one = len(layout.columns) == 1 and _nested(table, layout.columns[0])
         texts = sorted(set(values.tolist())) if is_text(values) and not one else []
         return [] if len(texts) > max(len(layout.columns), 2) or Classes.of(layout.columns).spelling(texts) else texts

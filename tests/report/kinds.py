@@ -1,0 +1,67 @@
+"""A page of every kind of report, on rows that are off, for what is asked of all of them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from calibrant import BinaryPairs, MultiLabelPredictions, Predictions
+from calibrant.calibrators import TemperatureScaling
+from calibrant.report import Claims, Model, Table, write_report
+from calibrant.report.labels import LabelReport, write_label_report
+from calibrant.report.study_figures import study_pictures
+from calibrant.study.figures import Bars, Drawing, Line, Plot, Reliability
+
+KINDS = ("event", "classes", "tokens", "detection", "groups", "labels", "study")
+
+
+def write_page(kind: str, folder: Path) -> Path:
+    """Write the page of a kind into ``folder``."""
+    rng, path = np.random.default_rng(0), folder / f"{kind}.html"
+    if kind == "labels":
+        several = MultiLabelPredictions.from_logits(3 * rng.normal(size=(300, 4)), rng.integers(0, 2, (300, 4)))
+        report = LabelReport("labels", several, None, None, "labels.npz", "all", "labels.npz", True, draws=20)
+        write_label_report(report, path, title="Labels", format=None)
+        return path
+    z, site = rng.normal(0, 1.5, (2, 900)), rng.choice(["a", "a site with quite a long name of its own"], (2, 900))
+    y = (rng.random(z.shape) < 1 / (1 + np.exp(-z + 1.5 * (site == "a")))).astype(int)
+    if kind == "detection":
+        score = 1 / (1 + np.exp(-z[0]))
+        return write_report([Model("detector", BinaryPairs.from_probs(score, y[0]))], path, draws=20)
+    if kind in ("event", "groups", "study"):
+        features = {"site": site[1]} if kind == "groups" else None
+        fit, test = (
+            Predictions.from_binary_logits(z[0], y[0]),
+            Predictions.from_binary_logits(z[1], y[1], features=features),
+        )
+        calibrator = TemperatureScaling().fit(fit)
+        model = Model(kind, test, test.calibrated_by(calibrator), calibrator)
+        if kind != "study":
+            return write_report([model], path, draws=20)
+        x, rise = (1.0, 2.0, 3.0), (0.1, 0.2, 0.4)
+        lines = [
+            Line(f"objective {k}", x, tuple(k + 1 - v for v in rise), (k + 0.2,) * 3, (k + 1.2,) * 3) for k in range(9)
+        ]
+        bars = Bars(
+            "Cross-entropy", "largest logit", "samples", (0.0, 1.0, 2.0), (("early", (3.0, 1.0)), ("late", (1.0, 2.0)))
+        )
+        panels = (Plot("test", "epoch", "T", tuple(lines)), bars, Reliability("before", test))
+        wide = Table("All objectives", [f"a column {k}" for k in range(14)], [[f"{k}.00 ± 0.10" for k in range(14)]])
+        first = [Claims("In short", ["What is wrong: " + 40 * "words "]), wide]
+        drawn = study_pictures([Drawing("name", "A title", "What it is.", panels, 3)])
+        return write_report([model], path, tables=[*first, *drawn], draws=20)
+    classes = 6 if kind == "classes" else 1000
+    true = rng.normal(size=(2, 900, classes))
+    labels = (true + rng.gumbel(size=true.shape)).argmax(-1)
+    fit = Predictions.from_logits(3 * true[0], labels[0])
+    test = Predictions.from_logits(3 * true[1], labels[1], groups=np.arange(900) // 90)
+    calibrator = TemperatureScaling().fit(fit)
+    names = [f"a class with quite a long name {k}" for k in range(classes)]
+    model = Model(
+        "a-model-with-a-rather-long-name-of-its-own",
+        test,
+        test.calibrated_by(calibrator),
+        calibrator,
+        class_names=names,
+    )
+    more = [Model("plain_" + 9 * "underscored_" + "name", test)] if kind == "classes" else []
+    return write_report([model, *more], path, draws=20)

@@ -1,0 +1,106 @@
+"""Every picture of every kind of report: nothing empty, ticks that are read, one scale before and after, series told apart."""
+
+from collections.abc import Iterator
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from tests.plot.test_pictures import CALLS, SIMULATED, apart
+from tests.report.kinds import KINDS, write_page
+
+from calibrant.plot.style import LIGHT
+from calibrant.report.figures import PLACEHOLDERS
+
+pytestmark = pytest.mark.slow
+PICTURES = [*KINDS, "gallery"]
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Figure]]:
+    """The figures of each kind of report, as they are when they are saved."""
+    found: dict[str, list[Figure]] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        save = Figure.savefig
+        for kind in KINDS:
+            figures = found.setdefault(kind, [])
+            patch.setattr(Figure, "savefig", lambda own, *a, to=figures, **k: to.append(own) or save(own, *a, **k))
+            write_page(kind, tmp_path_factory.mktemp(kind))
+    found["gallery"] = [call().figure for call in CALLS.values()]
+    return found
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_no_axes_are_empty_and_ticks_can_be_read(kind: str, drawn: dict[str, list[Figure]]) -> None:
+    axes = [ax for figure in drawn[kind] for ax in figure.axes]
+    assert len(axes) >= 2
+    for ax in axes:
+        (low, high), (bottom, top) = sorted(ax.get_xlim()), sorted(ax.get_ylim())
+        lines = [xy for line in ax.get_lines() for xy in line.get_xydata()]
+        bars = [(bar.get_x() + bar.get_width(), bar.get_y() + bar.get_height()) for bar in ax.patches]
+        dots = [xy for part in ax.collections for xy in np.asarray(part.get_offsets())]
+        seen = {(x, y) for x, y in (*lines, *bars, *dots) if low <= x <= high and bottom <= y <= top}
+        assert len(seen) >= 3
+        assert ax.get_xlabel() or ax.get_ylabel()
+        canvas = FigureCanvasAgg(ax.figure)
+        canvas.draw()
+        for axis, place in ((ax.xaxis, 0), (ax.yaxis, 1)):
+            shown = [one for one in axis.get_ticklabels() if one.get_text() and one.get_visible()]
+            assert 2 <= len(shown) <= 40, "one a group or a claim, else a handful"
+            assert min(one.get_fontsize() for one in shown) >= 7
+            boxes = sorted(
+                (one.get_window_extent(canvas.get_renderer()) for one in shown), key=lambda box: box.min[place]
+            )
+            assert all(left.max[place] <= right.min[place] + 1 for left, right in pairwise(boxes)), [
+                one.get_text() for one in shown
+            ]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("study", "classes")])
+def test_pictures_of_one_thing_have_the_same_axes(kind: str, drawn: dict[str, list[Figure]]) -> None:
+    limits: dict[Any, set[Any]] = {}
+    for ax in (ax for figure in drawn[kind] for ax in figure.axes if not ax.patches):
+        what = (ax.get_xlabel(), ax.get_ylabel(), tuple(ax.figure.get_size_inches()))
+        limits.setdefault(what, set()).add((ax.get_xlim(), ax.get_ylim()))
+    assert {what: found for what, found in limits.items() if len(found) > 1} == {}
+
+
+def series_of(ax: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield colour, dash and marker of what a legend names, and colour and hatch of bars."""
+    handles, _ = ax.get_legend_handles_labels()
+    for one in (handle.lines[0] if isinstance(handle, ErrorbarContainer) else handle for handle in handles):
+        if hasattr(one, "get_linestyle") and hasattr(one, "get_marker"):
+            yield to_hex(one.get_color()), str(one._unscaled_dash_pattern), one.get_marker()
+        else:
+            first = one.patches[0] if hasattr(one, "patches") else one
+            yield to_hex(np.atleast_2d(first.get_facecolor())[0]), first.get_hatch(), ""
+
+
+@pytest.mark.parametrize("blind", SIMULATED)
+def test_series_of_a_picture_are_told_apart_by_the_colour_blind(blind: str, drawn: dict[str, list[Figure]]) -> None:
+    """Colours differ by 10 (CIE 1976; about 2 is just seen), or dash or marker differ as well."""
+    pairs = 0
+    for ax in (ax for figures in drawn.values() for figure in figures for ax in figure.axes):
+        for (one, *look), (other, *its) in combinations(series_of(ax), 2):
+            assert look != its or apart(one, other, SIMULATED[blind]) > 10, (one, other, ax.get_title())
+            pairs += 1
+    assert pairs > 30
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_what_is_expected_if_calibrated_has_an_outline_that_is_seen(kind: str, drawn: dict[str, list[Figure]]) -> None:
+    """The grey alone has a contrast of 1.5 to the paper; dots must stand out from it by 3."""
+    for palette in (LIGHT, PLACEHOLDERS):
+        for ax in (ax for figure in drawn[kind] for ax in figure.axes):
+            grey = [one for one in ax.get_lines() if one.get_color() == palette.band]
+            assert all(one.get_path_effects() for one in grey)
+            filled = [
+                one
+                for one in (*ax.patches, *ax.collections)
+                if palette.band in map(to_hex, np.atleast_2d(one.get_facecolor()))
+            ]
+            assert all(to_hex(np.atleast_2d(one.get_edgecolor())[0]) == palette.faint for one in filled)
