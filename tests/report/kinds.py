@@ -50,7 +50,7 @@ def write_page(kind: str, folder: Path) -> Path:
         drawn = study_pictures([Drawing("name", "A title", "What it is.", panels, 3)])
         return write_report([model], path, tables=[*first, *drawn], draws=20)
     classes = 6 if kind == "classes" else 1000
-    true = rng.normal(size=(2, 900, classes))
+    true = (1 if kind == "classes" else 3) * rng.normal(size=(2, 900, classes))
     labels = (true + rng.gumbel(size=true.shape)).argmax(-1)
     fit = Predictions.from_logits(3 * true[0], labels[0])
     test = Predictions.from_logits(3 * true[1], labels[1], groups=np.arange(900) // 90)

@@ -6,6 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import torch
 from scipy import stats
 from scipy.optimize import minimize_scalar
+from tests.plot.test_pictures import SIMULATED, apart
 from typer.testing import CliRunner
 
 from benchmarks import results
@@ -155,6 +157,25 @@ def test_the_page_of_results_is_what_the_records_give() -> None:
     tops = re.findall(r"^- \*\*.*\[(\d+)\]$", page, re.M)
     assert len(set(tops)) == results.LEADING
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_lines_of_the_published_pictures_have_points_and_are_told_apart_by_the_colour_blind() -> None:
+    several = 0
+    for path in sorted((ROOT / "docs" / "results" / "figures").glob("*.svg")):
+        line = r'<path d="([^"]*)"[^>]*style="(fill: none;[^"]*stroke-width: 1.5\b[^"]*)"'
+        lines = re.findall(line, path.read_text(encoding="utf-8"))
+        assert all("L" in drawn for drawn, _ in lines), path.name
+        looks = {
+            (re.findall(r"stroke: (#\w+)", look)[0], *re.findall(r"dasharray: ([\d.,]+)", look)) for _, look in lines
+        }
+        for (one, *dash), (other, *its) in combinations(looks, 2):
+            assert dash != its or min(apart(one, other, seen) for seen in SIMULATED.values()) > 10, (
+                path.name,
+                one,
+                other,
+            )
+            several += 1
+    assert several > 100
 
 
 def test_the_package_has_the_figures_of_the_published_records() -> None:

@@ -141,7 +141,7 @@ def draw_isotonic(
         The figure of ``ax``.
     """
     what = event or "the event"
-    look = {"facecolor": palette.band, "edgecolor": palette.faint, "linewidth": 0.6}
+    look: dict[str, Any] = {"facecolor": palette.band, "edgecolor": palette.faint, "linewidth": 0.6}
     ax.fill_between(diagram.band_p, diagram.band_low, diagram.band_high, zorder=1, **look)
     _diagonal(ax, 0.0, palette, words=False)
     ax.plot(diagram.p, diagram.recalibrated, color=palette.good, linewidth=1.8, zorder=3)

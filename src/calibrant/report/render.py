@@ -157,10 +157,10 @@ def _in_groups(blocks: Sequence[Block]) -> list[tuple[str, list[Block]]]:
 
 
 def _soft(name: Any) -> Any:
-    """Return a name as HTML that may break behind an underscore or a slash, and not within a word."""
+    """Return a name, or a word of a command, as HTML that may break behind an underscore, slash or bracket, and not within a word."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"([_/]+)", r"\1<wbr>", str(escape(name))))
+    return Markup(re.sub(r"([_/(]+|\)\.)", r"\1<wbr>", str(escape(name))))
 
 
 def _html(context: dict[str, Any]) -> str:

@@ -175,7 +175,8 @@ def _legends(panels: Sequence[Panel], axes: Sequence["Axes"], figure: "Figure") 
         return
     for ax, found in zip(axes, entries, strict=True):
         if found:
-            ax.legend(**LEGEND)  # type: ignore[arg-type]
+            # below, where no line is
+            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, **LEGEND)  # type: ignore[arg-type]
 
 
 LEGEND = {"frameon": False, "fontsize": 8, "labelcolor": LIGHT.ink, "handlelength": 2.2, "labelspacing": 0.35}

@@ -525,7 +525,11 @@ def drawings(study: AnyStudy, measured: Sequence[AnyMeasured], store: AnyStore) 
         settings = [None] if spec.kind == "best" else [p for p in places if spec.setting in ("", p)]
         for place in settings:
             items = [item for item in drawn if place is None or item.setting == place]
-            panels = tuple(KINDS[spec.kind](spec, items, store)) if items else ()
+            made = KINDS[spec.kind](spec, items, store) if items else ()
+            # one point along the axis shows nothing: what has finished so far is in the tables
+            panels = tuple(
+                one for one in made if not isinstance(one, Plot) or max(len(line.x) for line in one.lines) > 1
+            )
             if panels:
                 found.append(_drawing(spec, items, panels, place if len(settings) > 1 else None))
     return found
