@@ -15,7 +15,7 @@ from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE
 from calibrant.report import Model, Table, write_report
 
-VOID = {"meta", "link", "br", "path", "use", "rect"}
+VOID = {"meta", "link", "br", "wbr", "path", "use", "rect"}
 
 
 def over_confident(*, rows: int = 600, classes: int = 3, seed: int = 0, groups: bool = False) -> Predictions:
