@@ -474,6 +474,7 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "integer matrix": lambda: torch.zeros(ROWS, CLASSES, dtype=torch.int64),
     "float8": _float8,
     "float16": lambda: torch.zeros(ROWS, CLASSES, dtype=torch.float16),
+    "nested": lambda: torch.nested.nested_tensor([torch.randn(2, CLASSES), torch.randn(3, CLASSES)]),
     "sparse": lambda: torch.eye(ROWS, CLASSES).to_sparse(),
     "meta": lambda: torch.empty(ROWS, CLASSES, device="meta"),
     "meta labels": lambda: torch.empty(ROWS, dtype=torch.int64, device="meta"),

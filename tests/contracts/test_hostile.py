@@ -3,10 +3,10 @@
 import pytest
 from tests.contracts import hostile
 
-# In `make test` each argument is given every third of these eleven values in turn, so that each value meets every third argument;
+# In `make test` each argument is given every third of these values in turn, so that each value meets every third argument;
 # the slow test gives all of HOSTILE to all.
 QUICK = [
-    "None", "str", "-1", "nan", "[]", "Predictions", "float matrix", "3-d", "complex matrix", "labels K", "missing path",
+    "None", "str", "-1", "nan", "[]", "Predictions", "float matrix", "3-d", "complex matrix", "labels K", "missing path", "nested",
 ]  # fmt: skip
 
 

@@ -178,6 +178,9 @@ def test_every_number_of_a_sum_merges_however_the_data_were_cut(metric: SumMetri
     whole = metric.state(data)
     for ours, theirs in zip(numbers(functools.reduce(operator.add, parts)), numbers(whole), strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-13)
+    for wrong in (None, 3, data, Predictions):
+        with pytest.raises(InputError, match="expected another"):
+            _ = whole + wrong
     again = metric.state(data)
     assert all(torch.equal(a, b) for a, b in zip(numbers(again), numbers(whole), strict=True))  # bitwise
 

@@ -53,7 +53,11 @@ def brief(text: str, *, most: int = 120) -> str:
 def shown(value: Any, *, most: int = 60) -> str:
     """Return ``value`` for a message: its repr if that has at most ``most`` characters, else what it is."""
     if isinstance(value, Tensor | np.ndarray):
-        return f"a {type(value).__name__} of shape {tuple(value.shape)}"
+        return (
+            kind_of(value)
+            if getattr(value, "is_nested", False)
+            else f"a {type(value).__name__} of shape {tuple(value.shape)}"
+        )
     try:
         text = repr(value)
     except Exception:  # of an integer of thousands of digits, or of a class of the user's own
@@ -127,8 +131,8 @@ def check_dense(value: Any, *, name: str) -> Tensor:
 
 def _dense(tensor: Tensor, *, name: str) -> Tensor:
     """Return ``tensor`` if its values can be read where it is; floats of one byte become float32."""
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise refuse(f"{name} as a dense tensor", f"{tensor.layout} {tensor.dtype}", "convert it with .to_dense()")
+    if not is_dense(tensor):
+        raise refuse(f"{name} as a dense tensor", kind_of(tensor), "convert it with .to_dense()")
     if tensor.is_complex():
         raise refuse(f"{name} as a numeric tensor or array", f"dtype {tensor.dtype}", "pass real numbers")
     if tensor.device.type == "meta":
@@ -150,8 +154,21 @@ def kind_of(value: object) -> str:
     """Return the type of ``value`` for a message; for a tensor its layout, dtype and shape."""
     if not isinstance(value, Tensor):
         return type(value).__name__
+    if value.is_nested:
+        return "a nested tensor"  # which has no shape
     layout = "" if value.layout == torch.strided else f"{str(value.layout).removeprefix('torch.')} "
     return f"{layout}{value.dtype} {tuple(value.shape)}"
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Return whether ``tensor`` has a number at each place of a shape, as it is."""
+    return tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
+
+
+def check_same_kind(one: object, other: object) -> None:
+    """Refuse to add ``other`` to sums of another kind."""
+    if not isinstance(other, type(one)):
+        raise refuse(f"another {type(one).__name__}", shown(other), "add states of one metric")
 
 
 def check_floating(
@@ -168,7 +185,7 @@ def check_floating(
     """
     if not isinstance(values, Tensor):
         raise refuse(f"{name} as a tensor", kind_of(values), remedy)
-    if values.layout != torch.strided or values.is_quantized:
+    if not is_dense(values):
         raise refuse(f"{name} as a dense tensor", kind_of(values), f"convert with {name}.to_dense()")
     if values.dtype not in FLOATING:
         remedy = f"pass real numbers, such as {name}.real" if values.is_complex() else f"convert with {name}.float()"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant._core.check import FLOATING, PROBABILITY_TOLERANCE, check_floating, kind_of, refuse
+from calibrant._core.check import FLOATING, PROBABILITY_TOLERANCE, check_floating, is_dense, kind_of, refuse
 from calibrant._core.constraints import Fits, Integer
 from calibrant._core.numerics import row_chunks
 from calibrant._objective import true_class
@@ -180,7 +180,7 @@ def check_tensors(inputs: Any, labels: Any, *, name: str = "logits") -> None:
     if not (isinstance(inputs, Tensor) and isinstance(labels, Tensor)):
         kinds = f"{type(inputs).__name__} and {type(labels).__name__}"
         raise refuse(f"{name} and labels as tensors", kinds, "convert with torch.as_tensor")
-    if labels.layout != torch.strided or labels.is_quantized:
+    if not is_dense(labels):
         raise refuse("labels as a dense tensor", kind_of(labels), "convert with labels.to_dense()")
     if labels.device != inputs.device:
         got = f"{name} on {inputs.device} and labels on {labels.device}"
@@ -312,7 +312,7 @@ def check_weights(
         per: What each number is of.
     """
     expected = f"{name} as a floating tensor{'' if shape is None else f' of shape {shape}'}, one weight a {per}"
-    if not isinstance(weight, Tensor) or weight.layout != torch.strided or weight.dtype not in FLOATING:
+    if not isinstance(weight, Tensor) or not is_dense(weight) or weight.dtype not in FLOATING:
         raise refuse(expected, kind_of(weight), "convert with torch.as_tensor(…).float()")
     fits = weight.dim() in ((0, 1) if scalar else (1,)) if shape is None else tuple(weight.shape) == shape
     if not fits:

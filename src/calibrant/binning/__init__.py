@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import refuse, shown
+from calibrant._core.check import check_same_kind, refuse, shown
 from calibrant._core.constraints import Bins, Fits, PublicCalls
 from calibrant._kernels import cpu, cuda
 from calibrant.binning.table import BinTable
@@ -286,6 +286,7 @@ class MassSketch(metaclass=PublicCalls):
         return cls(binning, largest, counts, sum_p, sum_y, squares[0] if squares else None, rows)
 
     def __add__(self, other: "MassSketch") -> "MassSketch":
+        check_same_kind(self, other)
         if self.binning != other.binning:
             raise InputError(f"sketches for {self.binning}", f"{other.binning}", "merge those of one metric only")
         if (self.squares is None) != (other.squares is None):

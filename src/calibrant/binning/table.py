@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from calibrant._core.check import refuse
+from calibrant._core.check import check_same_kind, refuse
 from calibrant._core.constraints import PublicCalls
 from calibrant._core.numerics import add_records, row_chunks
 from calibrant.errors import InputError
@@ -73,6 +73,7 @@ class BinTable(metaclass=PublicCalls):
         return cls(count, *sums, total=total, squares=summed(wide.square()))
 
     def __add__(self, other: "BinTable") -> "BinTable":
+        check_same_kind(self, other)
         if (self.squares is None) != (other.squares is None):
             raise InputError(
                 "tables of one kind of weights", "sampling weights in one only", "measure all parts with weights"

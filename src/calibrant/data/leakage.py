@@ -145,25 +145,6 @@ def rows_of(sketch: Tensor) -> int:
     return int(sketch[1]) if _is_marked(sketch) else len(sketch)
 
 
-def smallest_leak(sketch: Tensor, *, probability: float = 0.95) -> int:
-    """Return how many consecutive fitting rows are found with at least ``probability``: 32, unless the sketch is a sample.
-
-    A sample of G of the about 2 N / 18 winnowed stretches misses a run that holds s of them with probability (1 − G / s_N)^s.
-
-    Args:
-        sketch: As ``Calibrator.fit_rows``.
-        probability: In (0, 1).
-    """
-    if not _is_marked(sketch) or int(sketch[2]) < _GRAMS:
-        return RUN
-    stretches = 2 / (RUN - _GRAM + 2)
-    kept = int(sketch[2]) / (stretches * rows_of(sketch))
-    if kept >= 1:
-        return RUN
-    # a run of RUN + r rows holds about 2 r / 18 stretches more: solve (1 − kept)^s = 1 − probability for r
-    return max(RUN, RUN + math.ceil(math.log1p(-probability) / math.log1p(-kept) / stretches))
-
-
 def check_not_fitted_on(
     logits: Tensor,
     sketch: Tensor,

@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from calibrant._core.check import refuse, shown
+from calibrant._core.check import check_same_kind, refuse, shown
 from calibrant._core.constraints import PublicCalls
 from calibrant.binning import EqualMass, MassSketch
 from calibrant.data.checks import Data, Rows
@@ -138,8 +138,7 @@ class MeanState:
         return cls(float((rows.double() * weight).sum()), weight.sum().item())
 
     def __add__(self, other: "MeanState") -> "MeanState":
-        if not isinstance(other, MeanState):
-            raise refuse("another MeanState", shown(other), "add states of one metric")
+        check_same_kind(self, other)
         return MeanState(self.total + other.total, self.count + other.count)
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from calibrant._core.check import check_same_kind
 from calibrant._core.constraints import Draws, Level, Seed
 from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch, split_starts
 from calibrant.binning.row_sums import confidence_for
@@ -215,6 +216,7 @@ class TopLabelTable:
     table: BinTable
 
     def __add__(self, other: "TopLabelTable") -> "TopLabelTable":
+        check_same_kind(self, other)
         size = max(self.table.count.shape[0], other.table.count.shape[0])
 
         def pad(values: Tensor) -> Tensor:

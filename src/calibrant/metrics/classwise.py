@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from calibrant._core.check import check_same_kind
 from calibrant._core.constraints import Draws, Kind, Level, Seed
 from calibrant._core.numerics import row_chunks
 from calibrant._kernels import cpu, reference
@@ -38,6 +39,7 @@ class ClassTables:
     sketches: tuple[MassSketch, ...] = ()
 
     def __add__(self, other: "ClassTables") -> "ClassTables":
+        check_same_kind(self, other)
         table = self.table + other.table if self.table is not None and other.table is not None else None
         merged = tuple(a + b for a, b in zip(self.sketches, other.sketches, strict=True))
         return ClassTables(self.classes, table, merged)

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant._core.check import check_same_kind
 from calibrant._core.constraints import Integer
 from calibrant.data.checks import Rows
 from calibrant.metrics._base import SumMetric
@@ -31,6 +32,7 @@ class LatticeState:
     count: float
 
     def __add__(self, other: "LatticeState") -> "LatticeState":
+        check_same_kind(self, other)
         return LatticeState(self.residual + other.residual, self.count + other.count)
 
 

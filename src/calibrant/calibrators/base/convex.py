@@ -102,9 +102,7 @@ class ConvexCalibrator(Certified):
         self._certify(found.gradient, rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
-        answer = type(self).mapped(lift_excluded(logits.double()), self.theta)
-        # half precision ends at 65,504: a maximum of 0 keeps a map that sharpens within it, and softmax is the same
-        return keep_excluded(answer - answer.amax(dim=1, keepdim=True), logits)
+        return keep_excluded(type(self).mapped(lift_excluded(logits.double()), self.theta), logits)
 
 
 Map = Callable[[Tensor, Tensor], Tensor]
