@@ -18,7 +18,7 @@ from calibrant._kernels import cpu
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators.one_vs_rest.maps import FeatureChunk, line, logistic_sums
-from calibrant.data.leakage import _odd_numbers, _winnow
+from calibrant.data.leakage import _chosen, _odd_numbers
 from calibrant.errors import BoundWarning
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, TopLabelECE
 
@@ -129,7 +129,7 @@ def test_the_loops_choose_the_stretches_that_pytorch_does(outputs: int) -> None:
         hashes = torch.randint(-(1 << 62), 1 << 62, (min(outputs, rows),), generator=generator)
         hashes = hashes[torch.randint(len(hashes), (rows,), generator=generator)]
         hashes[rows // 2 :] = hashes[rows // 2 :].sort().values  # a part in which equal rows follow each other
-        assert torch.equal(winnowed(hashes), _winnow(hashes))
+        assert torch.equal(winnowed(hashes), _chosen(hashes))
 
 
 def winnowed(hashes: Tensor) -> Tensor:
