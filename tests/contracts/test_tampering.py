@@ -14,12 +14,10 @@ from tests.draws import drawn
 from torch import Tensor
 
 from calibrant import Predictions, calibrators, load, operate
-from calibrant.calibrators import Calibrator
-from calibrant.errors import CalibrantError, FileFormatError
+from calibrant.errors import CalibrantError
 from calibrant.operate import Deployed, Monitor
 
 FILES = 1000  # a class, whose own checks are tried
-QUICK = 30  # a class, where the digest alone refuses
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -1.0, 1.0, 1e308, -1e308, 1e-308, 1e30, 2.0**63)
 WHOLE_NUMBERS = (0, -1, 1, 2, 3, 5, 1 << 26, 1 << 40, -(1 << 62), (1 << 63) - 1)
 
@@ -60,26 +58,18 @@ def same(one: Tensor, other: Tensor) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and one.numpy().tobytes() == other.numpy().tobytes()
 
 
-def altered_files(name: str, path: Path, *, digest: bool, count: int) -> Iterator[str]:
-    """Write up to ``count`` files of class ``name`` at ``path``, each with one buffer altered, and yield what was altered."""
+def altered_files(name: str, path: Path) -> Iterator[str]:
+    """Write ``FILES`` files of class ``name`` without a digest, each with one buffer altered, and yield what was altered."""
     arrays, metadata = saved(name, path)
-    if not digest:
-        metadata = {key: value for key, value in metadata.items() if key != "digest"}
-        metadata["format"] = "calibrant-calibrator-1"
+    metadata = {key: value for key, value in metadata.items() if key != "digest"}
+    metadata["format"] = "calibrant-calibrator-1"
     rng, keys = np.random.default_rng(0), sorted(arrays)
-    for trial in range(count):
+    for trial in range(FILES):
         key = keys[trial % len(keys)]
         change = altered(arrays[key], rng)
         if not same(change, arrays[key]):
             save_file({**arrays, key: change.contiguous()}, path, metadata=metadata)
             yield f"{key} of {name}, trial {trial}"
-
-
-def loaded_or_none(path: Path, refusal: type[CalibrantError]) -> Calibrator | None:
-    try:
-        return load(path)
-    except refusal:
-        return None
 
 
 def probes() -> Tensor:
@@ -88,26 +78,19 @@ def probes() -> Tensor:
     return torch.cat([rows * scale for scale in (0.01, 1.0, 10.0, 300.0)])
 
 
-@pytest.mark.parametrize("name", FAMILY)
-def test_an_altered_file_is_refused(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "c.safetensors"
-    files = altered_files(name, path, digest=True, count=QUICK)
-    refused = {what: loaded_or_none(path, FileFormatError) is None for what in files}
-    assert len(refused) > QUICK / 2
-    assert all(refused.values()), refused
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of PyTorch, about shapes that no fit gives
 @pytest.mark.parametrize("name", FAMILY)
 def test_an_altered_file_without_digest_is_refused_or_gives_normal_rows(name: str, tmp_path: Path) -> None:
     path, tried = tmp_path / "c.safetensors", 0
-    for what in altered_files(name, path, digest=False, count=FILES):
+    for what in altered_files(name, path):
         tried += 1
-        loaded = loaded_or_none(path, CalibrantError)
-        for rows in (probes(), probes().float()):
-            if loaded is None or int(loaded.classes) != rows.shape[1]:
-                continue  # an answer for another model: it refuses ours
+        try:
+            loaded = load(path)
+        except CalibrantError:
+            continue
+        # with another number of classes it answers another model, and refuses our rows
+        for rows in (probes(), probes().float()) if int(loaded.classes) == 4 else ():
             answer = loaded(rows)
             total = torch.softmax(answer.double(), dim=1).sum(dim=1)
             assert answer.shape == rows.shape, what
@@ -118,13 +101,13 @@ def test_an_altered_file_without_digest_is_refused_or_gives_normal_rows(name: st
 
 def save_state(name: str, path: Path) -> None:
     data = Predictions.from_logits(*drawn(240))
-    scaling = calibrators.TemperatureScaling().fit(*drawn(240, seed=1))
     if name == "Monitor":
         Monitor(data).save(path)
     elif name in FAMILY:
         fitted(name).save(path)
     else:
         rule = operate.thresholds([[0, 1, 1, 1], [9, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]])
+        scaling = calibrators.TemperatureScaling().fit(*drawn(240, seed=1))
         Deployed(scaling, rule if name == "CostRule" else operate.abstain(data, error=0.5)).save(path)
 
 
