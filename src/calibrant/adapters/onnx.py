@@ -154,7 +154,7 @@ def _write_program(path: str | os.PathLike[str], program: Any) -> None:
 
 def _translate(module: nn.Module, example: Tensor, *, inputs: list[str], outputs: list[str]) -> Any:
     try:
-        import onnx  # noqa: F401
+        import onnx
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(error.name or "onnx", extra="onnx") from error
@@ -177,4 +177,9 @@ def _translate(module: nn.Module, example: Tensor, *, inputs: list[str], outputs
         module.train(training)
         logging.disable(silenced)
     assert program is not None
-    return program.model_proto
+    found = program.model_proto
+    for value, name in zip(found.graph.input, inputs, strict=True):
+        if value.name != name:  # an input that is the output as well: PyTorch 2.7 gives it the output's name alone
+            found.graph.node.insert(0, onnx.helper.make_node("Identity", [name], [value.name]))
+            value.name = name
+    return found
