@@ -343,14 +343,9 @@ def _systems(
     turned = replace(rows, raw=1 - rows.raw, fitted=1 - rows.fitted, value=1 - rows.value)
     doubled = rows
     if len(parts) > 1:
-        doubled = replace(
-            rows,
-            raw=np.r_[rows.raw, turned.raw],
-            fitted=np.r_[rows.fitted, turned.fitted],
-            value=np.r_[rows.value, turned.value],
-            seen=np.r_[rows.seen, rows.seen],
-            chance=None if rows.chance is None else np.r_[rows.chance, rows.chance],
-        )
+        columns = ("raw", "fitted", "value", "seen", *(["chance"] if rows.chance is not None else []))
+        both: dict[str, Any] = {name: np.r_[getattr(rows, name), getattr(turned, name)] for name in columns}
+        doubled = replace(rows, **both)
         unit = np.r_[unit, unit]
     of = np.concatenate(parts)
     figures, refused = {}, {}
@@ -442,12 +437,10 @@ def _calibration(rows: _Rows, slope: float, labels: Floats, given: NDArray[np.bo
         chosen = np.flatnonzero(rows.seen)
         # The mean judge as it is, not recalibrated: its own error is asked for.
         drawn = np.full(len(chosen), len(chosen) / len(rows.raw)) if rows.chance is None else rows.chance[chosen]
-        pairs = BinaryPairs.from_probs(
-            torch.from_numpy(rows.raw), torch.zeros(len(rows.raw), dtype=torch.int64)
-        )  # its outcomes are not read
-        sample = Sample(
-            chosen, drawn, np.zeros(len(chosen), np.int64), rows.value[chosen].astype(np.int64), "ece", 0, len(pairs)
-        )
+        outcomes = torch.zeros(len(rows.raw), dtype=torch.int64)  # are not read
+        pairs = BinaryPairs.from_probs(torch.from_numpy(rows.raw), outcomes)
+        columns = chosen, drawn, np.zeros(len(chosen), np.int64), rows.value[chosen].astype(np.int64)
+        sample = Sample(*columns, "ece", 0, len(pairs))
         ece = audit(pairs, sample, figures=["ece"]).figures["ece"]
     count = given.sum(axis=1)
     several = count >= 2
