@@ -32,22 +32,16 @@ seeds = [0, 1]
 data = { name = "digits", folds = 2, train = 60, validation = 80, ood = ["gaussian-noise"] }
 model = { type = "MLP", hidden = [8] }
 training = { epochs = 4, batch = 20, lr = 0.05, measure_every = 2 }
-[[objectives]]
-label = "CE"
-loss = { type = "CrossEntropyLoss" }
-[[objectives]]
-label = "Smooth"
-loss = { type = "LabelSmoothingLoss", smoothing = 0.1 }
-[[objectives]]
-label = "Focal"
-loss = { type = "FocalLoss", gamma = 3.0 }
-[[objectives]]
-label = "Inverse"
-loss = { type = "InverseFocalLoss", gamma = 1.0 }
-[[objectives]]
-label = "Ada"
-loss = { type = "AdaFocalLoss" }
 """
+LOSSES = {
+    "CE": '"CrossEntropyLoss"',
+    "Smooth": '"LabelSmoothingLoss", smoothing = 0.1',
+    "Focal": '"FocalLoss", gamma = 3.0',
+    "Inverse": '"InverseFocalLoss", gamma = 1.0',
+    "Ada": '"AdaFocalLoss"',
+}
+for _label, _loss in LOSSES.items():
+    TEXT += f'[[objectives]]\nlabel = "{_label}"\nloss = {{ type = {_loss} }}\n'
 
 
 @pytest.fixture(scope="module")

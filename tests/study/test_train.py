@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import needs
 from torch import Tensor, nn
 
 from calibrant.data.predictions import Predictions
@@ -23,12 +24,7 @@ DATA = {"name": "digits", "train": 60, "validation": 60}
 PLAN = Training(epochs=3, batch=20, lr=0.05, momentum=0.9, checkpoint_every=1)
 RECIPE = Recipe(DATA, {"type": "MLP", "hidden": [8]}, {"type": "CrossEntropyLoss"}, PLAN)
 
-pytestmark = pytest.mark.usefixtures("quiet")
-
-
-@pytest.fixture
-def quiet() -> None:
-    pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+pytestmark = needs("lightning")
 
 
 def finish(recipe: Recipe, *, checkpoint: Path | None = None) -> Outcome:
