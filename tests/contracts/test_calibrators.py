@@ -324,6 +324,22 @@ def test_the_configuration_is_plain_and_rebuilds_it(name: str) -> None:
     assert repr(again) == repr(make(name))
 
 
+def test_affine_maps_fold_into_the_last_layer_which_stays_as_it_is() -> None:
+    folded, x = set(), torch.randn(7, 5, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    for name in FAMILY:
+        try:
+            fitted(name).affine()
+        except InputError:
+            continue
+        for bias in (True, False):
+            layer = torch.nn.Linear(5, CLASSES, bias=bias, dtype=torch.float64)
+            before = layer(x)
+            torch.testing.assert_close(fitted(name).fold_into(layer)(x), fitted(name)(before), rtol=0, atol=1e-9)
+            assert torch.equal(layer(x), before)
+        folded.add(name)
+    assert folded >= {"BiasScaling", "Chain", "Identity", "MatrixScaling", "TemperatureScaling", "VectorScaling"}
+
+
 def hostile_files(path: Path) -> dict[str, Callable[[], object]]:
     """Return ways to spoil the saved calibrator at ``path``, each of which writes the file anew."""
     with safe_open(path, framework="pt") as file:

@@ -210,12 +210,3 @@ def test_excluded_classes_stay_excluded() -> None:
     for calibrator in (VectorScaling(), MatrixScaling(), StructuredMatrixScaling()):
         answer = calibrator.fit(z, y)(z)
         assert torch.equal(torch.isneginf(answer), torch.isneginf(z))
-
-
-@pytest.mark.parametrize("method", [VectorScaling, MatrixScaling])
-def test_it_folds_into_the_last_layer(method: Callable[[], VectorScaling]) -> None:
-    z, y = sample()
-    fitted = method().fit(z, y)
-    layer = torch.nn.Linear(5, 3, dtype=F64)
-    x = torch.randn(7, 5, dtype=F64, generator=torch.Generator().manual_seed(4))
-    torch.testing.assert_close(fitted.fold_into(layer)(x), fitted(layer(x)), rtol=0, atol=1e-12)

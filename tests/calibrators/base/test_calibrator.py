@@ -5,7 +5,7 @@ import pytest
 import torch
 from tests.draws import drawn
 
-from calibrant.calibrators import MatrixScaling, TemperatureScaling
+from calibrant.calibrators import Identity, MatrixScaling, TemperatureScaling
 from calibrant.errors import InputError, NotFittedError
 
 
@@ -30,3 +30,11 @@ def test_predict_proba_refuses_what_are_no_logits() -> None:
     for wrong, message in ((["a"] * 4, "a numeric tensor"), ([0.0, 1.0], "shape"), ([0.0, np.nan, 1.0, 2.0], "NaN")):
         with pytest.raises(InputError, match=message):
             fitted.predict_proba(wrong)
+
+
+def test_what_cannot_be_folded_is_refused() -> None:
+    with pytest.raises(NotFittedError):
+        TemperatureScaling().fold_into(torch.nn.Linear(8, 3))
+    fitted = Identity().fit(torch.randn(20, 3), torch.zeros(20, dtype=torch.int64))
+    with pytest.raises(InputError, match="3 outputs as in fit, got 4"):
+        fitted.fold_into(torch.nn.Linear(8, 4))
