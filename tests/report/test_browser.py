@@ -220,6 +220,16 @@ def framed(pages: dict[str, str], look: str, widths: Sequence[int], folder: Path
     return found
 
 
+def test_a_page_is_small_and_asks_for_nothing(pages: dict[str, str]) -> None:
+    for text in pages.values():
+        assert len(text.encode()) <= 600_000
+        assert (
+            5_000 < sum(len(code.encode()) for code in re.findall(r"<script>(.*?)</script>", text, re.DOTALL)) <= 15_000
+        )
+        assert set(re.findall(r"""(?:src|href)=["'](\w+):""", text)) <= {"data"}
+        assert "default-src 'none'" in text
+
+
 def test_no_page_is_wider_than_its_screen(pages: dict[str, str], tmp_path: Path) -> None:
     for name, text in pages.items():
         found = framed({name: text}, WIDER, WIDTHS, tmp_path)
