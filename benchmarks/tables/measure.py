@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.tables.cases import Case, Truth
 from benchmarks.tables.corpus import CORPUS
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
+from benchmarks.tables.producers import PRODUCERS
 
 SETS = {
     "corpus": CORPUS,
@@ -26,6 +27,7 @@ SETS = {
     "last look": LAST_LOOK,
     "refused": REFUSED,
     "fresh": FRESH,
+    "producers": PRODUCERS,
 }
 
 
@@ -116,12 +118,12 @@ def outcome(case: Case, truth: Truth) -> tuple[str, str, list[str]]:
     return "refused", err, words
 
 
-def read(folder: Path, verbose: bool) -> list[dict[str, Any]]:
-    """Return and print the outcome of every case that was made."""
+def read(folder: Path, only: str, verbose: bool) -> list[dict[str, Any]]:
+    """Return and print the outcome of every case that was made, or those of one set ``only``."""
     records = []
     home = os.getcwd()
     for name, corpus in SETS.items():
-        for at, case in enumerate(corpus):
+        for at, case in enumerate(corpus if only in ("", name) else []):
             place = folder / name.replace(" ", "-") / f"{at:02d}"
             if not (place / "truth.npz").exists():
                 continue
@@ -149,13 +151,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["make", "read"])
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="", choices=list(SETS), help="read one set")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--json", type=Path, help="where to keep the outcomes")
     options = parser.parse_args()
     if options.what == "make":
         make(options.folder)
         return
-    records = read(options.folder.resolve(), options.verbose)
+    records = read(options.folder.resolve(), options.only, options.verbose)
     if options.json:
         options.json.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n")
 
