@@ -134,6 +134,8 @@ def test_a_number_out_of_range_is_refused_by_its_options_name(
             bare = re.search(r"expected (\w+) (?:as an? |in [\[(]|or )", done.stderr)
             assert bare is None or f"--{bare[1]}" not in options_of(name), (value, done.stderr)
     assert any(re.search(rf"{option}\b", one) for one in said), said
+    for new in home.glob("new.*"):
+        new.unlink()
 
 
 @pytest.mark.parametrize("by", [["region,region"], ["region", "region"], ["region, age,region"]])

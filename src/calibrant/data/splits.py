@@ -17,6 +17,7 @@ from calibrant._core.paths import as_path, shown
 from calibrant.data.formats import TABLES, Layout, read_named, two_columns, write_named
 from calibrant.data.formats.columns import column_array, match_columns
 from calibrant.data.formats.layout import Reading, stem_and_name
+from calibrant.data.formats.proposal import several_labels
 from calibrant.data.formats.reading import ROW
 from calibrant.data.formats.tables import batches_of, read_table, table_files
 from calibrant.data.formats.tensors import read_tensors
@@ -296,7 +297,7 @@ class LabelColumns:
         """Return scores and labels (N, L) of an Arrow table, and what lies beside them, under the names that say what they are."""
         names = list(table.column_names)
         refuse_ambiguous(names, "", place)
-        layout = self if self.columns is not None else self._found(names, place)
+        layout = self if self.columns is not None else self._found(table, place)
         kind = str(layout.kind)
         listed = kind in names  # one column of lists
         chosen, parts = ([kind], ("",)) if listed else match_columns([str(layout.columns)], names, place)
@@ -312,6 +313,8 @@ class LabelColumns:
             arrays["labels"] = column_array(table.column(lists), lists, place)
         elif layout.label is not None:
             held, own = match_columns([layout.label], names, place)
+            if layout.label == "*":  # of labels that stand under their own names
+                held = own = tuple(name for name in held if name in parts)
             if sorted(own) != sorted(parts) or len(held) != len(chosen):
                 got = f"{', '.join(parts[:6])} and {', '.join(own[:6])} in {shown(place)}"
                 raise InputError("a column of labels for each of scores", got, "rename the columns")
@@ -322,8 +325,9 @@ class LabelColumns:
         return arrays if listed else arrays | {LABEL_NAMES: np.array(parts)}
 
     @staticmethod
-    def _found(names: list[str], place: Path) -> "LabelColumns":
+    def _found(table: Any, place: Path) -> "LabelColumns":
         """Return the columns that are called as ``save_multilabel`` calls them."""
+        names = list(table.column_names)
         for kind in ("logits", "probs"):
             if any(name == kind or name.startswith(kind + ":") for name in names):
                 label = "labels:*" if any(name.startswith("labels:") for name in names) else None
@@ -332,6 +336,8 @@ class LabelColumns:
             "pass columns, label and kind: columns='p_*', label='y_*', kind='probs'",
             command="add --columns 'p_*' --label 'y_*' --kind probs",
         )
+        if (said := several_labels(table)) is not None:
+            remedy = Remedy.read(**said)
         got = ", ".join(map(str, names[:8]))
         raise FileFormatError(f"columns such as logits:cat and labels:cat in {shown(place)}", got, remedy)
 

@@ -5,7 +5,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,11 @@ from calibrant.data.formats.layout import LABELS, SCORES, Layout, stem_and_name,
 from calibrant.errors import FileFormatError, InputError, Remedy
 
 _ROLES = re.compile("|".join([*SCORES, *LABELS, "label_ids|groups?|pred|decision|confidence|predictions?"]))
-_CLASS_FIELDS = ("label", "class", "category", "name")  # of lists of {label, score}
-_SCORE_FIELDS = ("score", "prob", "probability", "confidence")
 _SPREAD = re.compile(r"((?:[^_]+_)*?)(logits?|probs?)_(\d+)")
 _UNTITLED = re.compile(r"column[A-Z]+")  # as columns of a file without a title are called, which name no classes
 _REPEATED = re.compile(r"(.*) \(\d+\)")  # as the second of two columns of one name is called
+ORDER_OF_NAMES = {b"calibrant.order": b"names"}  # of a table whose class columns were made of rows or lists
 _HEADERS = {".csv": 1, ".tsv": 1, ".jsonl": 0}  # lines above the first row
-_NUMBER = re.compile(r"(.*?)(\d+)(\D*)")  # also P(1): what stands behind the number is part of the name
 
 
 @dataclass(frozen=True)
@@ -36,10 +34,12 @@ class Classes:
         spellings: The classes as labels may call them: the part under a pattern's ``*``, the columns' names, and these
             without what they have in common: ("big_cat", "big_dog"), ("cat", "dog"); or nothing.
         numbers: Their numbers; or nothing.
+        ordered: Whether the file has them in an order; not where a row's cells name them, in an order of its own.
     """
 
     spellings: tuple[tuple[str, ...], ...] = ()
     numbers: tuple[int, ...] = ()
+    ordered: bool = True
 
     @classmethod
     def of(cls, columns: Sequence[str], *parts: tuple[str, ...]) -> "Classes":
@@ -54,6 +54,9 @@ class Classes:
         One that has them exactly goes before one that has them in another case, or with other spaces around them.
         """
         known, wanted = [one for one in (given, *self.spellings) if one], set(labels)
+        if self.spellings:  # P_targetCAT, where no sign stands before the class
+            longest = max(self.spellings, key=lambda one: len(one[0]))
+            known.append(tuple(name[len(shared(longest)) :] for name in longest))
         alike = [one for one in known if len(set(map(folded, one))) == len(one)]
         exact = next((one for one in known if wanted <= set(one)), ())
         return exact or next((one for one in alike if set(map(folded, wanted)) <= set(map(folded, one))), ())
@@ -66,7 +69,7 @@ def folded(name: str) -> str:
 
 def _spellings(columns: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the columns' names without ever more of the words that all begin with, and without what all end in."""
-    before, after = _shared(columns), _shared([name[::-1] for name in columns])[::-1]
+    before, after = shared(columns), shared([name[::-1] for name in columns])[::-1]
     cuts = [0, *(one.end() for one in re.finditer(r"[_.\s:(\[=-]+", before))]
     ends = [0, *(len(after) - one.start() for one in re.finditer(r"[_.\s:)\]-]+", after))]
     # the most cut off first: labels say "cat" where columns say "p_big_cat", and seldom "big_cat"
@@ -74,7 +77,7 @@ def _spellings(columns: Sequence[str]) -> list[tuple[str, ...]]:
     return [one for one in found if all(one) and len(set(one)) == len(columns)]
 
 
-def _shared(names: Sequence[str]) -> str:
+def shared(names: Sequence[str]) -> str:
     """Return what all names begin with."""
     alike = takewhile(lambda signs: len(set(signs)) == 1, zip(*names, strict=False))
     return "".join(signs[0] for signs in alike)
@@ -125,6 +128,8 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
             )
         arrays[kind], own = _scores(table, group, path, first)
         classes = own if own.spellings else classes
+    if ORDER_OF_NAMES.items() <= (table.schema.metadata or {}).items():
+        classes = replace(classes, ordered=False)
     for name in names:
         if name in used or name in arrays:
             continue
@@ -224,14 +229,15 @@ def _scores(table: Any, group: Sequence[str], path: Path, first: int) -> tuple[A
 
     if len(group) == 1:
         column = table.column(group[0])
-        if is_list(column.type) and pa.types.is_struct(column.type.value_type):
-            return _labelled_scores(column, group[0], path)
+        if is_list(column.type) and pa.types.is_struct(column.type.value_type):  # those that became no records
+            expected = f"a score for each class in every row of the column {group[0]!r} of {shown(path)}"
+            raise InputError(expected, "some classes only", "write all of them (top_k=None in a pipeline)")
         if pa.types.is_struct(column.type):
             column = _whole(column)
             names = tuple(field.name for field in column.type)
             refuse_empty(column, group[0], path, first=first)
             inner = pa.table(list(column.flatten()), names=list(names))
-            return _scores(inner, names, path, first)[0], Classes.of(names)
+            return _scores(inner, names, path, first)[0], replace(Classes.of(names), ordered=False)
         values = column_array(column, group[0], path, first=first)
         return (_parsed(values, group[0], path) if values.dtype == object else values), Classes()
     columns = [column_array(table.column(name), name, path, first=first) for name in group]
@@ -240,35 +246,6 @@ def _scores(table: Any, group: Sequence[str], path: Path, first: int) -> tuple[A
             _refuse_text(table.column(name), name, path, first=first)
     stacked = np.stack(columns, axis=1)
     return (stacked if stacked.dtype.kind == "f" else stacked.astype(np.float64)), Classes()
-
-
-def _labelled_scores(column: Any, name: str, path: Path) -> tuple[Array, Classes]:
-    """Return scores (N, K) of rows such as [{"label": "LABEL_1", "score": 0.9}, …], sorted within a row as they may be."""
-    rows = column.to_pylist()
-    fields = [field.name for field in column.type.value_type]
-    label, score = (next((one for one in fields if one in known), None) for known in (_CLASS_FIELDS, _SCORE_FIELDS))
-    if label is None or score is None or any(row is None for row in rows):
-        raise InputError(
-            f"lists of {{label, score}} in the column {name!r} of {shown(path)}", f"{sorted(fields)}", "write these two"
-        )
-    found = {one[label] for row in rows for one in row}
-    numbered = all(isinstance(one, str) and re.fullmatch(r"LABEL_\d+", one) for one in found)
-    # LABEL_10 comes after LABEL_9, not after LABEL_1
-    names = sorted(found, key=(lambda one: int(one[6:])) if numbered else str)
-    index = {one: place for place, one in enumerate(names)}
-    scores = np.full((len(rows), len(names)), np.nan)
-    for place, row in enumerate(rows):
-        for one in row:
-            scores[place, index[one[label]]] = one[score]
-    if np.isnan(scores).any():
-        place = int(np.isnan(scores).any(axis=1).argmax())
-        raise InputError(
-            f"a score for each of the {len(names)} classes in every row",
-            f"{len(rows[place])} in row {place} of {shown(path)}",
-            "write all of them (top_k=None in a pipeline)",
-        )
-    numbers = tuple(int(one[6:]) for one in names) if numbered else ()
-    return scores, Classes((tuple(str(one) for one in names),), numbers)
 
 
 def spread_columns(names: Sequence[str]) -> dict[str, list[str]]:
@@ -288,11 +265,13 @@ def by_number(names: Sequence[str]) -> list[str]:
 
 
 def numbers_of(names: Sequence[str]) -> tuple[int, ...]:
-    """Return the last number in each name, or nothing unless they are one name with different numbers."""
-    found = [matched for name in names if (matched := _NUMBER.fullmatch(name))]
-    numbers = tuple(int(one[2]) for one in found)
-    alike = len({(one[1], one[3]) for one in found}) == 1
-    return numbers if alike and len(set(numbers)) == len(names) > 1 else ()
+    """Return the number by which these names differ, or nothing unless they are one name with different numbers there."""
+    parts = [re.split(r"(\d+)", name) for name in names]
+    if len(parts) < 2 or len({(len(one), *one[::2]) for one in parts}) > 1:
+        return ()
+    varied = [at for at in range(1, len(parts[0]), 2) if len({one[at] for one in parts}) > 1]
+    numbers = tuple(int(one[varied[0]]) for one in parts) if len(varied) == 1 else ()
+    return numbers if len(set(numbers)) == len(names) else ()
 
 
 def _under_star(pattern: str, name: str) -> str:

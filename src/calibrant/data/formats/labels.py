@@ -21,6 +21,10 @@ _DECIDED = re.compile(
     r"(?P<whose>.*_)?(predict(ed|ion|ions)?|pred)|guess|y_hat|_into_|"
     r"(predict(ed|ion)?|pred|top_?1)_?(class|label|labels|name|pred(iction)?)"
 )
+_SUBJECT = re.compile(
+    r"(?:predict(?:ed|ions?)?|pred|most_likely|scored|forecast|estimated)_(?P<of>.+)|(?P<that>.+)_(?:predict(?:ed|ion)|pred)"
+)
+_SCORE = re.compile(r".*_(scores?|prob|probability|confidence|logits?|classes|labels)")
 _RIGHT = re.compile(r"acc|correct|is_correct|right|hit", re.IGNORECASE)
 # Share of rows that must agree. Decisions among three classes or more are the largest score but for ties; of two classes they
 # may be taken at any threshold, so only a reversed reading is told from them.
@@ -37,8 +41,16 @@ def plain_name(name: str) -> str:
 
 def is_decided(name: str, *, own: bool = False) -> bool:
     """Say whether a column is called as decisions are; with ``own`` as those of the model of the file, and not as ``svm_pred``."""
-    found = _DECIDED.fullmatch(plain_name(name).removeprefix("_") if name[:1] == "." else plain_name(name))
-    return found is not None and not (own and found["whose"])
+    plain = plain_name(name).removeprefix("_") if name[:1] == "." else plain_name(name)
+    found, head = _DECIDED.fullmatch(plain), name.partition(".")[0]
+    inner = 0 < len(head) < len(name) and _DECIDED.fullmatch(plain_name(head)) is not None
+    return (found is not None and not (own and found["whose"])) or (inner and not _SCORE.fullmatch(plain))
+
+
+def subject_of(name: str) -> str:
+    """Return the plain name of what a column is called a decision on: "species" for ``predicted_species``; else nothing."""
+    found = _SUBJECT.fullmatch(plain_name(name))
+    return "" if found is None else found["of"] or found["that"]
 
 
 def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path) -> Array:
@@ -68,7 +80,33 @@ def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path) -
                 return _by_number(labels, signed, path)
     if classes.numbers and classes.numbers != tuple(range(len(classes.numbers))) and labels.dtype.kind in "iu":
         return _by_number(labels, classes.numbers, path)
+    if not classes.ordered and not classes.numbers and classes.spellings and labels.dtype.kind in "iu":
+        return _by_order(labels, layout, classes, path)
     return labels
+
+
+def _by_order(labels: Array, layout: Layout, classes: Classes, path: Path) -> Array:
+    """Return the places of classes that the labels number, where the file has the classes in no order but that of their names.
+
+    Raises:
+        InputError: If they are not two opposites, and no class names say what the numbers mean.
+    """
+    own = classes.spelling(layout.class_names) if layout.class_names else ()
+    low = sorted(classes.spellings[-1], key=lambda name: (name.casefold() not in _OPPOSITES, name))
+    if [_OPPOSITES.get(low[0].casefold())] == [name.casefold() for name in low[1:]]:
+        own, names = classes.spellings[-1], tuple(low)
+    else:
+        names = layout.class_names
+    if len(own) == len(names) > int(labels.max(initial=0)) and labels.min(initial=0) >= 0:
+        return np.array([own.index(name) for name in names])[labels]
+    raise InputError(
+        f"labels that are names, as the classes {', '.join(classes.spellings[0][:8])} are",
+        f"numbers in {shown(path)}, whose order is not in the file",
+        Remedy(
+            "pass class_names, in the order in which the labels count them",
+            command="write them to names.txt, one a line in the order in which the labels count them, and add --class-names names.txt",
+        ),
+    )
 
 
 def _is_one_hot(labels: Array) -> bool:

@@ -5,10 +5,9 @@ and said. Values alone only decide which command a refusal prints.
 """
 
 import fnmatch
-import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -18,10 +17,20 @@ import numpy as np
 
 from calibrant._core.files import Array
 from calibrant._core.paths import shown
-from calibrant.data.formats.columns import Classes, by_number, column_array, is_list, is_text, spread_columns
+from calibrant.data.formats.cells import SCORED
+from calibrant.data.formats.columns import (
+    ORDER_OF_NAMES,
+    Classes,
+    by_number,
+    column_array,
+    is_list,
+    is_text,
+    shared,
+    spread_columns,
+)
 from calibrant.data.formats.join import is_key
 from calibrant.data.formats.kinds import agree, kind_of_values, needs_no_rest, needs_sums, of_one_event, within
-from calibrant.data.formats.labels import can_label, is_decided, is_single, likely_positive, plain_name
+from calibrant.data.formats.labels import can_label, is_decided, is_single, likely_positive, plain_name, subject_of
 from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, TOLERANCE, Layout, stem_and_name
 from calibrant.errors import FileFormatError, Remedy
 
@@ -35,7 +44,7 @@ _MARKED = re.compile(
 _ALONE = re.compile(r"(?:.*[_.\s])?(?:prob|proba|probability|probs|probabilities|softmax)|p", re.I)
 # The names below are those of ``plain_name``.
 _RANKED = re.compile(r"top_?\d+_.*")  # of the first few classes, which are no true ones
-_CONFIDENCE = re.compile(r"conf(idence)?|(max|top_?1|top|pred(icted)?)_?(prob(ability)?|conf(idence)?|score)")
+_CONFIDENCE = re.compile(r"conf(idence)?|(max|top_?1|top|pred(icted|ictions?)?)_?(prob(ability)?|conf(idence)?|score)")
 _LISTED = (  # lists of classes beside lists of their scores
     re.compile(r"(top(_?k|_?\d+)?_)?(classes|labels|names|indices|ids)"),
     re.compile(rf"(top(_?k|_?\d+)?_)?(probs|probabilities|scores|confidences|{_LOGITS})", re.I),
@@ -170,62 +179,6 @@ def _answers(found: Any) -> Iterator[str]:
         yield from _answers(one)
 
 
-def plain_cells(table: Any) -> Any:
-    """Return a table with text such as "87 %", "[0.1 0.9]" and "{'cat': 0.1}" as numbers, lists and records.
-
-    A record of several things, such as a decision beside its probabilities or Spark's vectors, becomes a column of each.
-    """
-    import pyarrow as pa
-
-    for at, name in enumerate(table.column_names):
-        column = table.column(name)
-        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or not len(column):
-            continue
-        first = (column.slice(0, 64).drop_null()[0].as_py() if len(column.slice(0, 64).drop_null()) else "").strip()
-        if first.endswith("%") or (first[:1] in ("[", "{") and first[-1:] in ("]", "}")):
-            made = [_cell(text) for text in column.to_pylist()]
-            if any(value is not None for value in made) and not any(isinstance(value, str) for value in made):
-                try:
-                    table = table.set_column(at, name, pa.array(made))
-                except (pa.ArrowInvalid, pa.ArrowTypeError):
-                    continue  # cells of several kinds stay text
-    for at, field in enumerate(table.schema):
-        if pa.types.is_map(field.type):  # DuckDB's and Spark's: the class and its probability
-            rows = [None if row is None else dict(row) for row in table.column(at).to_pylist()]
-            keys = sorted({str(key) for row in rows if row is not None for key in row})
-            cells = [None if row is None else {str(key): value for key, value in row.items()} for row in rows]
-            kind = pa.struct([(key, field.type.item_type) for key in keys])
-            table = table.set_column(at, field.name, pa.array(cells, kind)) if keys else table
-    mixed = [
-        f.name for f in table.schema if pa.types.is_struct(f.type) and not all(_is_number(one.type) for one in f.type)
-    ]
-    for name in mixed:
-        parts = table.select([name]).flatten()
-        table = table.drop_columns([name])
-        for part in parts.column_names:
-            table = table.append_column(part, parts.column(part))
-    return table
-
-
-def _cell(text: str | None) -> Any:
-    """Return what a cell of text writes, or the text where it writes nothing of that kind."""
-    if text is None or not text.strip():
-        return None
-    text = text.strip()
-    try:
-        if text.endswith("%"):
-            return float(text[:-1].strip().replace(",", ".")) / 100
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError:  # as Python and NumPy print dicts and arrays
-            if text[0] == "{" and ":" not in text:  # Postgres' arrays
-                text = f"[{text[1:-1]}]"
-            text = re.sub(r"np\.float\d+\(([^()]*)\)", r"\1", text).replace("'", '"')
-            return json.loads(re.sub(r"(?<=[\d.])\s+(?=[-\d.])", ",", re.sub(r"(?<=\d)\.(?=[\s,\]])", ".0", text)))
-    except (ValueError, RecursionError):
-        return text
-
-
 def for_arrays(arrays: Mapping[str, Array]) -> Remedy | None:
     """Return the remedy to read kind='logits' where one array can hold the scores, or None."""
     found = candidates(arrays)
@@ -255,7 +208,7 @@ def _is_truth(name: str) -> bool:
 
 def label_among(names: Sequence[str], others: Sequence[str]) -> str | None:
     """Return the column that seems to hold the true classes: by its name, else the only one among ``others``."""
-    free = [name for name in names if not is_decided(name) and not _RANKED.fullmatch(plain_name(name))]
+    free = [name for name in names if not _is_decision(name) and not _RANKED.fullmatch(plain_name(name))]
     if any(stem_and_name(name)[1] in LABELS and not _is_truth(name) for name in free):
         return None  # it is called as Calibrant calls it
     plain = {plain_name(name): name for name in reversed(free)}
@@ -311,7 +264,12 @@ def _explained(values: Array, scores: Array) -> float:
 
 def _is_other(name: str) -> bool:
     """Say whether a column is called as keys, decisions, folds or weights are, and not as true classes."""
-    return is_decided(name) or is_key(name) or any(mark.fullmatch(plain_name(name)) for mark in (_NO_LABEL, _RANKED))
+    return _is_decision(name) or is_key(name) or any(mark.fullmatch(plain_name(name)) for mark in (_NO_LABEL, _RANKED))
+
+
+def _is_decision(name: str) -> bool:
+    """Say whether a column is called as decisions are, on something of its own name too: ``predicted_species``."""
+    return is_decided(name) or bool(subject_of(name))
 
 
 def _few_values(values: Array, most: int) -> bool:
@@ -323,15 +281,13 @@ def _few_values(values: Array, most: int) -> bool:
 
 def _floats(table: Any, layout: Layout) -> list[str]:
     """Return the columns of decimal numbers that are not called as labels are."""
-    import pyarrow as pa
-
     no = {layout.label, *LABELS}
     free = [
         one
         for one in table.schema
         if one.name not in no and not _is_truth(one.name) and not is_key(plain_name(one.name))
     ]
-    floats = [one.name for one in free if pa.types.is_floating(one.type) or pa.types.is_decimal(one.type)]
+    floats = [one.name for one in free if _is_float(table, one.name)]
     return floats or [one.name for one in free if _is_number(one.type) and _PERCENT.search(one.name)]
 
 
@@ -440,6 +396,13 @@ def _by_labels(table: Any, layout: Layout, floats: Sequence[str]) -> list[list[s
     return [one for one in found if needs_no_rest(_values(table, one))] or found[: len(found) == 1]
 
 
+def _is_float(table: Any, name: str) -> bool:
+    import pyarrow as pa
+
+    kind = table.schema.field(name).type
+    return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
 def _nested(table: Any, name: str) -> bool:
     import pyarrow as pa
 
@@ -447,25 +410,19 @@ def _nested(table: Any, name: str) -> bool:
 
 
 def _records(table: Any, name: str) -> bool:
-    """Say whether a column holds a record of its classes in each row, or lists of {label, score}."""
+    """Say whether a column holds a record of its classes in each row."""
     import pyarrow as pa
 
-    return bool(pa.types.is_struct(table.schema.field(name).type)) or _labelled(table, name)
+    return bool(pa.types.is_struct(table.schema.field(name).type))
 
 
 def _labelled(table: Any, name: str) -> bool:
-    """Say whether a column holds lists of {label, score}, as pipelines of transformers and BigQuery write them."""
-    import pyarrow as pa
-
-    kind = table.schema.field(name).type
-    if not is_list(kind) or not pa.types.is_struct(kind.value_type):
-        return False
-    fields = {field.name for field in kind.value_type}
-    return bool({"label", "class"} & fields) and bool({"score", "prob"} & fields)
+    """Say whether a column held lists of {label, score}, as pipelines of transformers and BigQuery write them."""
+    return SCORED.items() <= (table.schema.field(name).metadata or {}).items()
 
 
 def _inner(table: Any, name: str) -> Array:
-    """Return the values (N, K) of a column of lists or of records; of lists of {label, score} a row's scores."""
+    """Return the values (N, K) of a column of lists or of records."""
     import pyarrow as pa
 
     column = table.column(name)
@@ -474,10 +431,6 @@ def _inner(table: Any, name: str) -> Array:
         flat = table.select([name]).flatten()
         numbers = all(_is_number(one.type) for one in flat.schema)
         return _values(flat, flat.column_names) if numbers else np.empty((0, 0))
-    if _labelled(table, name):
-        field = "score" if "score" in {one.name for one in kind.value_type} else "prob"
-        rows = [[one[field] for one in row] for row in column.drop_null().to_pylist()]
-        return np.array(rows) if len({len(row) for row in rows}) == 1 else np.empty((0, 0))
     if not is_list(kind) or not _is_number(kind.value_type):
         return np.empty((0, 0))
     values = column_array(column, name, Path(), strict=False)
@@ -573,6 +526,7 @@ def _wide(table: Any, layout: Layout, name: str, classes: Sequence[str], values:
     chosen = [f"{name}_{one}" for one in classes]
     for at, column in enumerate(chosen):
         table = table.append_column(column, pa.array(values[:, at]))
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **ORDER_OF_NAMES})
     return Proposal(replace(layout, columns=tuple(chosen), kind=kind), table)
 
 
@@ -587,7 +541,7 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
         if _is_number(table.schema.field(name).type) and _CONFIDENCE.fullmatch(plain_name(name))
     ]
     pred = [name for name in columns if is_decided(name) and name not in conf]
-    truth = layout.label or label_among(columns, ())
+    truth = layout.label or label_among(columns, ()) or _mirrored(table, columns, layout)
     if not conf and truth in columns:
         # one number beside decisions among three classes or more is the decision's confidence, whatever it is called
         several = pyarrow.compute.count_distinct(table.column(truth)).as_py() > 2
@@ -652,6 +606,8 @@ def _unsaid(table: Any, layout: Layout) -> Proposal | None:
     import pyarrow as pa
 
     nested = [field.name for field in table.schema if pa.types.is_nested(field.type)]
+    sums = [name for name in nested if len(nested) > 1 and needs_no_rest(_inner(table, name))]
+    nested = sums or nested
     # A column with one value in all rows, such as a threshold, holds no scores.
     floats = [name for name in _floats(table, layout) if len(table.column(name).unique()) > 1 or len(table) == 1]
     if families := _by_labels(table, layout, floats):
@@ -673,15 +629,146 @@ def _with_label(found: Proposal) -> Proposal:
     names = [name for name in found.table.column_names if name not in layout.columns and not _is_measure(found, name)]
     others: list[str] = []
     if not found.certain:
-        flat = [name for name in names if not _nested(found.table, name) and not is_decided(name)]
+        flat = [name for name in names if not _nested(found.table, name) and not _is_other(name)]
         held = {name: column_array(found.table.column(name), name, Path(), strict=False) for name in flat}
         others = [name for name, values in held.items() if _few_values(values, max(len(layout.columns), 2))]
-    label = label_among(names, others)
+    label = label_among(names, others) or _mirrored(found.table, names, layout)
+    if label is None and others:  # a guess, which the refusal says
+        label, *more = sorted(others, key=lambda name: -_told(found, name))
+        found = replace(found, unsure=f"{found.unsure}if {label} and not {' or '.join(more[:3])} holds the labels, ")
+    label = _named(found, label, names) or label
+    truth = label or next((name for name in names if stem_and_name(name)[1] in LABELS), None)
+    if not found.certain and truth is not None:
+        found = _with_event(found, truth)
+        layout = found.layout
     if label is not None or not layout.columns:
         return replace(found, layout=replace(layout, label=label))
     if (one_hot := _one_hot(found)) is None:
         return found
     return replace(found, table=one_hot, layout=replace(layout, label=ONE_HOT))
+
+
+def _with_event(found: Proposal, label: str) -> Proposal:
+    """Return a proposal with the event that one score, or the last of two probabilities, is of where labels of text name no column."""
+    layout = found.layout
+    values = column_array(found.table.column(label), label, Path(), strict=False)
+    two = is_text(values) and len(set(values.tolist())) == 2 and layout.positive is None
+    if not two or len(layout.columns) > 2 or Classes.of(layout.columns).spelling(set(values.tolist())):
+        return found
+    scores = column_array(found.table.column(layout.columns[-1]), label, Path(), strict=False)
+    if not is_single(scores) or scores.dtype.kind not in "fiu" or (len(layout.columns) == 2 and layout.kind != "probs"):
+        return found
+    positive = likely_positive(values, scores)
+    unsure = f"{found.unsure}if {layout.columns[-1]} is of {positive!r}, "
+    return replace(found, layout=replace(layout, columns=layout.columns[-1:], positive=positive), unsure=unsure)
+
+
+def _told(found: Proposal, name: str) -> float:
+    """Return the share of the scores' variance that a column tells, which is large for labels; of decisions, which tell more, 0."""
+    scores = _values(found.table, found.layout.columns)
+    values = np.asarray([str(one) for one in found.table.column(name).to_pylist()])
+    if len(scores) != len(values) or scores.ndim != 2:
+        return 0.0
+    _, code = np.unique(values, return_inverse=True)
+    best = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0.5).astype(int)
+    pairs = len(set(zip(best.tolist(), code.tolist(), strict=True)))
+    if pairs == len(set(best.tolist())):  # each largest score has one value: what was decided
+        return 0.0
+    means = np.stack([np.bincount(code, column) for column in scores.T]) / np.bincount(code)
+    spread = np.var(scores, axis=0).sum()
+    return float(np.var(means[:, code], axis=1).sum() / spread) if spread else 0.0
+
+
+def several_labels(table: Any) -> dict[str, str] | None:
+    """Return the arguments that read columns of scores and of 1, 0 and -1 as several labels a row; None where names do not pair them."""
+    floats = [name for name in table.column_names if _is_float(table, name)]
+    numbers = [
+        name
+        for name in table.column_names
+        if _is_number(table.schema.field(name).type)
+        and name not in floats
+        and set(table.column(name).unique().to_pylist()) <= {-1, 0, 1}
+    ]
+    if len(floats) < 2 or len(floats) != len(numbers):
+        return None
+    patterns = []
+    for group in (floats, numbers):
+        first, last = (re.match(r"(.*[_.:\s-])?", shared(some))[0] for some in (group, [name[::-1] for name in group]))  # type: ignore[index]
+        patterns.append(
+            (first, last[::-1], sorted(name.removeprefix(first).removesuffix(last[::-1]) for name in group))
+        )
+    if patterns[0][2] != patterns[1][2]:
+        return None
+    kind = "probs" if within(_values(table, floats)) else "logits"
+    columns, label = (f"{first}*{last}" for first, last, _ in patterns)
+    return {"columns": columns, "label": label, "kind": kind}
+
+
+def _mirrored(table: Any, names: Sequence[str], layout: Layout) -> str | None:
+    """Return the one column of few values that another is called a decision on: ``species`` beside ``predicted_species``."""
+    subjects = {subject_of(name) for name in table.column_names} - {""}
+    if any(stem_and_name(name)[1] in LABELS for name in names):
+        return None
+    likely = []
+    for name in names:
+        plain = plain_name(name)
+        if (
+            (plain in subjects or plain.partition("_")[2] in subjects)
+            and not _is_other(name)
+            and not _nested(table, name)
+        ):
+            values = column_array(table.column(name), name, Path(), strict=False)
+            likely += [name] if _few_values(values, max(len(layout.columns), 20)) else []
+    return likely[0] if len(likely) == 1 else None
+
+
+def _named(found: Proposal, label: str | None, names: Sequence[str]) -> str | None:
+    """Return the column of text that names the classes which the labels number; None where the file has the classes in an order."""
+    import pyarrow as pa
+
+    table, chosen = found.table, found.layout.columns
+    label = label or next((name for name in names if stem_and_name(name)[1] in LABELS), None)
+    records = len(chosen) == 1 and chosen[0] in table.column_names and _records(table, chosen[0])
+    unordered = records or ORDER_OF_NAMES.items() <= (table.schema.metadata or {}).items()
+    if label is None or not unordered or not pa.types.is_integer(table.schema.field(label).type):
+        return None
+    classes = Classes.of([one.name for one in table.schema.field(chosen[0]).type] if records else chosen)
+    numbers = table.column(label).to_pylist()
+    for name in names:
+        if not pa.types.is_string(table.schema.field(name).type) or _is_other(name):
+            continue
+        text = table.column(name).to_pylist()
+        paired = set(zip(numbers, text, strict=True))
+        if None not in text and classes.spelling(text) and len(paired) == len(set(text)) == len(set(numbers)):
+            return name
+    return None
+
+
+def shortened(table: Any, said: Set[str | None]) -> Any:
+    """Return a table with the fields of records under their own names, where what holds them says nothing of what they are.
+
+    Args:
+        table: With ``instance.label`` for the field of a record.
+        said: Columns that keep their names: those of the file, and of the user's words.
+    """
+    names = list(table.column_names)
+    ends = [name.rpartition(".")[2] for name in names]
+    # the class of a record that holds scores as well is a decision
+    scored = {name.rpartition(".")[0] for name in names if _nested(table, name) or _is_float(table, name)}
+
+    def own(name: str, end: str) -> bool:
+        if name.rpartition(".")[0] in scored and (plain_name(end) in _PERHAPS or _is_truth(end)):
+            return False
+        heads = [plain_name(one) for one in name.split(".")[:-1]]
+        kept = any(
+            _ALONE.fullmatch(one) or _TRUE.fullmatch(one) or one in _PERHAPS or re.fullmatch(_LOGITS, one)
+            for one in heads
+        )
+        scores = any(mark.fullmatch(plain_name(end)) for mark in _LISTED) or _ALONE.fullmatch(end)
+        alone = ends.count(end) == 1 and heads and "" not in heads and name not in said
+        return bool(alone and not kept and (scores or not any(map(is_decided, heads))))
+
+    return table.rename_columns([end if own(name, end) else name for name, end in zip(names, ends, strict=True)])
 
 
 def _one_hot(found: Proposal) -> Any:

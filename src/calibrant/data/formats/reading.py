@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from calibrant._core.files import Array, read_metadata, read_text
 from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats import proposal
+from calibrant.data.formats.cells import plain_cells
 from calibrant.data.formats.columns import Classes, arrays_of_table, folded, is_text, numbers_of, score_columns
 from calibrant.data.formats.join import Labels, align, is_key
 from calibrant.data.formats.kinds import are_percentages, of_one_event, refuse_other_kinds, within
@@ -39,7 +41,7 @@ from calibrant.data.formats.layout import (
     stem_and_name,
     suffix_of,
 )
-from calibrant.data.formats.tables import read_table
+from calibrant.data.formats.tables import FASTTEXT, read_table
 from calibrant.data.formats.tensors import read_npy, read_tensors
 from calibrant.data.frames import Frame, arrow_of
 from calibrant.errors import FileFormatError, InputError, Remedy
@@ -205,7 +207,7 @@ def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, st
     """
     # first of all: a log's columns of numbers would be proposed as scores
     proposal.refuse_log(table, layout, place)
-    table = proposal.plain_cells(table)
+    table = proposal.shortened(plain_cells(table), {layout.label, *layout.columns, *table.column_names})
     found = proposal.propose(table, layout)
     if found is None:
         return table, layout, ""
@@ -214,10 +216,16 @@ def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, st
         return found.table, found.layout, said
     what = ", ".join(table.column_names[:12])
     if found.layout.one_vs_rest:
+        several = proposal.several_labels(table)
+        words = "add --multilabel if a row may have several labels; else "
+        if several is not None:
+            options = shlex.join(word for name, value in several.items() for word in (f"--{name}", value))
+            file = shlex.quote(shown(place))
+            words = f"if a row may have several labels: calibrant evaluate {file} --multilabel {options}; else "
         raise FileFormatError(
             "logits, or probabilities that sum to 1 in a row",
             f"scores between 0 and 1 with other sums in {shown(place)}, as one-vs-rest classifiers have them",
-            found.remedy.after("add --multilabel if a row may have several labels; else "),
+            found.remedy.after(words),
         )
     raise FileFormatError(
         "columns that say what they hold (logits, probs, probs_0 …)", f"{what} in {shown(place)}", found.remedy
@@ -428,6 +436,8 @@ def _read_labels(place: Path, layout: Layout) -> Labels:
         return Labels(read_npy(check_source(place)), {}, place)
     if bare:
         lines = [line.strip() for line in read_text(place).split("\n") if line.strip()]
+        if all(line.startswith(FASTTEXT) for line in lines):  # before the text of each row
+            lines = [line.split()[0].removeprefix(FASTTEXT) for line in lines]
         numbers = all(line.isascii() and line.isdigit() and len(line) <= 18 for line in lines)  # 18 digits fit in int64
         return Labels(np.array(lines, dtype=np.int64 if numbers else None), {}, place)
     place = _checked(place)

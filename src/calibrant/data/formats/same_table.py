@@ -18,10 +18,9 @@ from calibrant.data.formats.tables import (
     batches_of,
     content_of,
     dialect_of,
-    distinct,
-    headings,
     need_openpyxl,
     read_table,
+    sheet_table,
     table_sheet,
 )
 from calibrant.data.formats.writing import compressed, without_formula, write_table
@@ -184,15 +183,15 @@ def _write_sheet(path: Path, table: Any, target: Path, columns: Columns, gone: s
     """Write the workbook with new cells in the sheet that was read; what else is in it stays, formulas as they are."""
     book = need_openpyxl().load_workbook(path)
     sheet = table_sheet(book)
-    rows = [row for row in sheet.iter_rows() if any(cell.value is not None for cell in row)]
-    rows = rows[headings([[cell.value for cell in row] for row in rows[:200]]) :]
-    header = distinct(["" if cell.value is None else str(cell.value) for cell in rows[0]])
-    if len(rows) - 1 != table.num_rows or header != table.column_names:
-        raise InputError(f"{table.num_rows:,} rows in {shown(path)}", f"{len(rows) - 1:,}", "write .csv")
+    filled = [row for row in sheet.iter_rows() if any(cell.value is not None for cell in row)]
+    header, rows = sheet_table(filled, lambda cell: cell.value)
+    if len(rows) != table.num_rows or header != table.column_names:
+        raise InputError(f"{table.num_rows:,} rows in {shown(path)}", f"{len(rows):,}", "write .csv")
+    title = filled[len(filled) - len(rows) - 1]
     places = {name: at + 1 for at, name in enumerate(header)}
     for name, values in columns.items():
         at = places.setdefault(name, max(places.values()) + 1)
-        for row, value in zip(rows, [name, *values], strict=True):
+        for row, value in zip([title, *rows], [name, *values], strict=True):
             cell = sheet.cell(row[0].row, at)
             cell.value = json.dumps(value) if isinstance(value, list) else value
             if isinstance(value, str):

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ _BLOCK = 64 << 20  # a line, which may hold a list of many classes, lies within 
 _PIECE = 8 << 20  # the block of a table that is read in pieces
 _HEAD = 1 << 18  # bytes from which the dialect is found: some hundred rows
 _OBJECTS = 12  # bytes of Python objects per byte of JSON, as measured on rows of ten numbers
+FASTTEXT = "__label__"  # before each label in its files
 _NO_DATA = ("state", "dataset_info")  # what the Hugging Face library writes beside its .arrow files
 
 
@@ -96,7 +97,26 @@ def read_table(path: Path) -> Any:
     whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     if whole.num_rows == 0:
         raise FileFormatError("at least one row", f"none in {shown(path)}", "save one row a prediction")
+    _refuse_glued(whole, path)
     return whole
+
+
+def _refuse_glued(table: Any, path: Path) -> None:
+    """Refuse text files one after another in one file, whose title among the rows makes every column text."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    if suffix_of(path) not in (".csv", ".tsv") or not all(map(pa.types.is_string, table.schema.types)):
+        return
+    row = pyarrow.compute.index(table.column(0), table.column_names[0]).as_py()
+    if row < 0 or list(table.slice(row, 1).to_pylist()[0].values()) != table.column_names:
+        return
+    new = str(path.with_name(path.name.partition(".")[0] + "-whole" + suffix_of(path)))
+    cat = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".zst": "zstd -dc"}.get(path.suffix.lower(), "cat")
+    awk = "awk 'NR == 1 {title = $0} NR == 1 || $0 != title'"
+    command = f"{cat} {shlex.quote(str(path))} | {awk} > {shlex.quote(new)}"
+    remedy = Remedy(f"run: {command}, and name {new}", command=f"run: {command}", instead=(shown(path), new))
+    raise FileFormatError("one line of names", f"it again at row {row:,} of {shown(path)}", remedy)
 
 
 def batches_of(path: Path) -> Iterator[Any]:
@@ -137,7 +157,11 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
     import pyarrow as pa
 
     suffix = suffix_of(path)
-    if suffix in (".csv", ".tsv"):
+    if suffix in (".csv", ".tsv") and (lines := _fasttext(path)):
+        pairs = [zip(line[::2], map(float, line[1::2]), strict=True) for line in lines]
+        scored = [[{"label": name.removeprefix(FASTTEXT), "score": score} for name, score in one] for one in pairs]
+        yield from table_of_columns({"output": scored}).to_batches()
+    elif suffix in (".csv", ".tsv"):
         with _csv_reader(path, block=_BLOCK if whole else _PIECE) as reader:
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)  # the columns of a table without rows
             yield from reader
@@ -165,6 +189,14 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
         yield from pyarrow.dataset.dataset(path, format="json").to_batches(use_threads=False)
     else:
         yield from _read_json(path).to_batches()
+
+
+def _fasttext(path: Path) -> list[list[str]]:
+    """Return the words of each line of what fastText's predict-prob prints, labels and probabilities; nothing of other files."""
+    with opened(path) as file:
+        if file.read(len(FASTTEXT)) != FASTTEXT.encode():
+            return []
+    return [line.split() for line in content_of(path, growth=_OBJECTS).decode().splitlines() if line.strip()]
 
 
 def opened(path: Path) -> Any:
@@ -221,11 +253,9 @@ def dialect_of(path: Path) -> Dialect:
     # comes first and wins ties
     best = max(cuts, key=lambda one: (one.width > 1, -one.dropped, one.width), default=_Cut(usual, [], 0, 0))
     rows = best.rows
-    titles = _titles(rows) if rows else 1
-    if rows and titles:
-        names = distinct(["_".join(filter(None, parts)) for parts in zip(*rows[:titles], strict=True)])
-    else:  # as a spreadsheet calls them, since numbers would be taken for those of classes
-        names = [f"column{_letters(at)}" for at in range(len(rows[0]) if rows else 0)]
+    names, titles = titles_of(rows) if rows else ([], 1)
+    if not titles:  # as a spreadsheet calls them, since numbers would be taken for those of classes
+        names = [f"column{_letters(at)}" for at in range(len(rows[0]))]
     rows = [names, *rows[titles:]] if rows else rows
     cells = [cell for row in rows[1:] for cell in row]
     # "0,9" is a number only where commas do not part the columns, and no cell has a point for it
@@ -308,7 +338,30 @@ def _csv_reader(path: Path, *, block: int) -> Any:
     )
 
 
-_NUMBER = re.compile(r"[-+]?\d*[.,]?\d*(e[-+]?\d+)?", re.IGNORECASE)
+_NUMBER = re.compile(r"\*?[-+]?\d*[.,]?\d*(e[-+]?\d+)?", re.IGNORECASE)  # a star: Weka's mark of the decision
+
+
+def titles_of(rows: Sequence[Sequence[str]]) -> tuple[list[str], int]:
+    """Return the names that the first lines hold, made distinct, and how many lines these are.
+
+    Two levels of columns are one name each, and so is what stands in a merged cell with what is below it. A title above columns of
+    numbers without one is theirs, too: ``distribution_1, distribution_2`` ….
+    """
+    titles = _titles(rows)
+    if titles < 2:
+        first = [word.strip() for word in rows[0]]
+        below = rows[1] if len(rows) > 1 else [""] * len(first)
+        for at in range(len(first) - 1, 0, -1):
+            end = next((k for k in range(at, len(first)) if first[k]), len(first))
+            numbers = all(cell.strip() and _NUMBER.fullmatch(cell.strip()) for cell in below[at - 1 : end])
+            if first[at - 1] and not first[at] and numbers:
+                first[at - 1 : end] = [f"{first[at - 1]}_{k + 1}" for k in range(end - at + 1)]
+        return distinct([new if new != old.strip() else old for old, new in zip(rows[0], first, strict=True)]), titles
+    upper = list(rows[0])
+    for at in range(1, len(upper)):  # what is merged stands in its first cell
+        upper[at] = upper[at] or (upper[at - 1] if rows[1][at] else "")
+    names = ["_".join(filter(None, parts)) for parts in zip(upper, *rows[1:titles], strict=True)]
+    return distinct(names), titles
 
 
 def _titles(rows: Sequence[Sequence[str]]) -> int:
@@ -319,15 +372,19 @@ def _titles(rows: Sequence[Sequence[str]]) -> int:
             word.replace(",", ".").rstrip("0").rstrip(".") if "." in word or "," in word else word for word in words
         }
         return int(len(values) == len(words) and sum("." in word or "," in word for word in words) < 2)
-    # names of classes, one a line, without a title: text that stands below again
+    # names of classes, one a line, without a title: text that stands below again; not the title of a file glued to this one
+    if rows[0] in rows[1:] and len(words) > 1:
+        return 1
     if all(word in {row[at].strip() for row in rows[1:]} or _NUMBER.fullmatch(word) for at, word in enumerate(words)):
         return 0
     if len(rows) < 3 or len({*words}) == len(words):
         return 1
-    under = [(second.strip(), third.strip()) for second, third in zip(rows[1], rows[2], strict=True)]
+    # pandas writes the name of an index in a line of its own, with nothing beside it
+    named = 2 + (len(rows) > 3 and len(words) > 2 and bool(rows[2][0].strip()) and not any(rows[2][1:]))
+    under = [(second.strip(), third.strip()) for second, third in zip(rows[1], rows[named], strict=True)]
     text = not any(second and _NUMBER.fullmatch(second) for second, _ in under)
     numbers = sum(bool(second and third and _NUMBER.fullmatch(third)) for second, third in under)
-    return 2 if text and numbers > 1 else 1
+    return named if text and numbers > 1 else 1
 
 
 def _letters(at: int) -> str:
@@ -492,12 +549,24 @@ def _sheet(path: Path) -> Any:
         rows = [list(row) for row in table_sheet(book).iter_rows(values_only=True)]
     finally:
         book.close()
-    rows = [row for row in rows if any(cell is not None for cell in row)]
-    rows = rows[headings(rows[:200]) :]
-    if len(rows) < 2:
+    names, rows = sheet_table([row for row in rows if any(cell is not None for cell in row)])
+    if not rows:
         raise FileFormatError("at least one row", f"none in {shown(path)}", "save one row a prediction")
-    names = distinct(["" if cell is None else str(cell) for cell in rows[0]])
-    return table_of_columns({name: [row[at] for row in rows[1:]] for at, name in enumerate(names)})
+    return table_of_columns({name: [row[at] for row in rows] for at, name in enumerate(names)})
+
+
+def sheet_table(rows: list[Any], value: Callable[[Any], Any] = lambda cell: cell) -> tuple[list[str], list[Any]]:
+    """Return the names of a sheet's columns, and its rows below them.
+
+    Args:
+        rows: Those with something in them; each a list of cells.
+        value: Of a cell.
+    """
+    rows = rows[headings([list(map(value, row)) for row in rows[:200]]) :]
+    if not rows:
+        return [], []
+    names, lines = titles_of([["" if value(cell) is None else str(value(cell)) for cell in row] for row in rows[:5]])
+    return names, rows[max(lines, 1) :]
 
 
 def table_sheet(book: Any) -> Any:
@@ -506,7 +575,7 @@ def table_sheet(book: Any) -> Any:
     def numbers(sheet: Any) -> int:
         filled = (row for row in sheet.iter_rows(values_only=True) if any(cell is not None for cell in row))
         rows = list(itertools.islice(filled, 200))
-        title, first, *_ = [*rows[headings(rows) :], (), ()]
+        title, first = (*rows[headings(rows) :], ())[0], next(iter(sheet_table(rows)[1]), ())
         titled = sum(isinstance(one, str) for one in title) > 1
         return -1 if not titled or not first else min(sum(isinstance(cell, float | int) for cell in first), 2)
 

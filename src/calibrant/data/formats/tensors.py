@@ -101,6 +101,7 @@ def _named(found: Any, path: Path) -> dict[str, Array]:
     """Return what ``torch.save`` kept: a dict by its names, a pair as scores and labels, one tensor by the file's name."""
     import torch
 
+    found = _whole(found)
     if isinstance(found, torch.Tensor):
         return {name_of(path): _array(found)}
     if isinstance(found, list | tuple) and len(found) == 2 and all(isinstance(one, torch.Tensor) for one in found):
@@ -122,6 +123,24 @@ def _named(found: Any, path: Path) -> dict[str, Array]:
         f"{type(found).__name__}",
         "save a dict: torch.save({'logits': logits, 'labels': labels}, path)",
     )
+
+
+def _whole(found: Any) -> Any:
+    """Return a list of batches, each a dict or a pair of tensors, as one such dict or pair."""
+    import torch
+
+    if not isinstance(found, list) or not found or any(type(one) is not type(found[0]) for one in found):
+        return found
+    parts = [
+        one if isinstance(one, Mapping) else dict(enumerate(one)) if isinstance(one, list | tuple) else {}
+        for one in found
+    ]
+    names = parts[0].keys()
+    tensors = all(isinstance(one, torch.Tensor) and one.dim() for part in parts for one in part.values())
+    if not names or not tensors or any(part.keys() != names for part in parts):
+        return found
+    whole = {name: torch.cat([part[name] for part in parts]) for name in names}
+    return whole if isinstance(found[0], Mapping) else list(whole.values())
 
 
 def _array(tensor: Any) -> Array:

@@ -1,0 +1,159 @@
+"""Cells as numbers, lists and records: what text and nested values of a table write, before its names are looked at."""
+
+import json
+import re
+from typing import Any
+
+from calibrant.data.formats.columns import is_list
+from calibrant.data.formats.labels import plain_name
+
+SCORED = {b"calibrant": b"scores by class"}  # of a column that was lists of {label, score}
+# the names of fields, "tagName" and "class_probability" too; of two the first of these
+CLASS_FIELDS = ("label", "class", "name", "category", "value")
+SCORE_FIELDS = ("probability", "prob", "score", "confidence")
+_NUMBER = re.compile(r"\*?[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\*?", re.I)  # Weka marks the decision by a star
+_NUMBERED = re.compile(r"(\d+):(.+)")
+
+
+def plain_cells(table: Any) -> Any:
+    """Return a table with text such as "87 %", "[0.1 0.9]" and "{'cat': 0.1}" as numbers, lists and records.
+
+    A record of several things, such as a decision beside its probabilities or Spark's vectors, becomes a column of each; lists of
+    {label, score} become records of a score by class.
+    """
+    import pyarrow as pa
+
+    for at, name in enumerate(table.column_names):
+        column = table.column(name)
+        if (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) and len(column):
+            table = table.set_column(at, name, _of_text(column))
+    for at, field in enumerate(table.schema):
+        if pa.types.is_map(field.type):  # DuckDB's and Spark's: the class and its probability
+            rows = [None if row is None else dict(row) for row in table.column(at).to_pylist()]
+            keys = sorted({str(key) for row in rows if row is not None for key in row})
+            cells = [None if row is None else {str(key): value for key, value in row.items()} for row in rows]
+            kind = pa.struct([(key, field.type.item_type) for key in keys])
+            table = table.set_column(at, field.name, pa.array(cells, kind)) if keys else table
+    return _flat(table)
+
+
+def _of_text(column: Any) -> Any:
+    """Return a column of text as the numbers, lists, records or classes that all of its cells write, else as it is."""
+    import pyarrow as pa
+
+    known = column.slice(0, 64).drop_null()
+    first = (known[0].as_py() if len(known) else "").strip()
+    made: list[Any] = []
+    if first.endswith("%") or (first[:1] in ("[", "{") and first[-1:] in ("]", "}")):
+        made = [_cell(text) for text in column.to_pylist()]
+    elif _NUMBER.fullmatch(first):  # a column that JSON keeps as text; whole numbers alone are ids or labels
+        found = column.to_pylist()
+        if all(text is None or _NUMBER.fullmatch(text.strip()) for text in found) and any(
+            "." in (text or "") for text in found
+        ):
+            made = [None if text is None else float(text.strip().strip("*")) for text in found]
+    elif _NUMBERED.fullmatch(first):  # "2:dog", where each number has one name
+        pairs = [_NUMBERED.fullmatch(text or "") for text in column.to_pylist()]
+        names = {(one[1], one[2]) for one in pairs if one}
+        if all(pairs) and 1 < len({one for one, _ in names}) == len({one for _, one in names}) == len(names):
+            made = [int(one[1]) for one in pairs if one]
+    if all(value is None for value in made) or any(isinstance(value, str) for value in made):
+        return column
+    try:
+        return pa.chunked_array([pa.array(made)])
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return column  # cells of several kinds stay text
+
+
+def _cell(text: str | None) -> Any:
+    """Return what a cell of text writes, or the text where it writes nothing of that kind."""
+    if text is None or not text.strip():
+        return None
+    text = text.strip()
+    try:
+        if text.endswith("%"):
+            return float(text[:-1].strip().replace(",", ".")) / 100
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError:  # as Python and NumPy print dicts and arrays
+            if text[0] == "{" and ":" not in text:  # Postgres' arrays
+                text = f"[{text[1:-1]}]"
+            text = re.sub(r"np\.float\d+\(([^()]*)\)", r"\1", text).replace("'", '"')
+            return json.loads(re.sub(r"(?<=[\d.])\s+(?=[-\d.])", ",", re.sub(r"(?<=\d)\.(?=[\s,\]])", ".0", text)))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _flat(table: Any) -> Any:
+    """Return a table with the fields of records as columns, but for records of numbers, which are those of classes."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    fields: list[Any] = []
+    columns: list[Any] = []
+
+    def add(name: str, column: Any, *, inner: bool = False) -> None:
+        kind, metadata = column.type, None
+        if is_list(kind) and (pa.types.is_struct(kind.value_type) or pa.types.is_string(kind.value_type)):
+            if _is_single(column):
+                column = pa.compute.list_flatten(column)
+            elif pa.types.is_struct(kind.value_type) and (made := _by_class(column)) is not None:
+                column, metadata = pa.chunked_array([made]), SCORED
+        if pa.types.is_struct(column.type) and not all(_is_number(one.type) for one in column.type):
+            for field, part in zip(column.type, column.flatten(), strict=True):
+                add(f"{name}.{field.name}", part, inner=True)
+        # of the parts of records only those that differ say something of the rows
+        elif not (inner and pa.types.is_string(column.type) and len(column) > 1 and len(column.unique()) == 1):
+            fields.append(pa.field(name, column.type, metadata=metadata))
+            columns.append(column)
+
+    for name in table.column_names:
+        add(name, table.column(name))
+    return pa.table(columns, schema=pa.schema(fields, metadata=table.schema.metadata))
+
+
+def _is_single(column: Any) -> bool:
+    """Say whether each row is a list of one."""
+    import pyarrow.compute
+
+    lengths = pyarrow.compute.list_value_length(column)
+    return bool(
+        len(column) and not column.null_count and pyarrow.compute.all(pyarrow.compute.equal(lengths, 1)).as_py()
+    )
+
+
+def _by_class(column: Any) -> Any:
+    """Return lists of {label, score} as records of a score by class, in the order of the classes' numbers or else of their names.
+
+    None where they are no such lists, or some row has not all classes.
+    """
+    import pyarrow as pa
+
+    names = {one.name: plain_name(one.name).rpartition("_")[2] for one in column.type.value_type}
+    label, score = (
+        next((name for end in ends for name, last in names.items() if last == end), None)
+        for ends in (CLASS_FIELDS, SCORE_FIELDS)
+    )
+    rows = column.to_pylist()
+    if label is None or score is None or not rows or any(not row for row in rows):
+        return None
+    known = {one[label] for row in rows for one in row}
+    if None in known or any(len(row) != len(known) or {one[label] for one in row} != known for row in rows):
+        return None
+    try:
+        found = [{str(one[label]): float(one[score]) for one in row} for row in rows]
+    except (TypeError, ValueError):
+        return None
+    return pa.array(found, pa.struct([(str(one), pa.float64()) for one in sorted(known, key=_order(known))]))
+
+
+def _order(known: set[Any]) -> Any:
+    """Return by what classes are sorted: LABEL_10 comes after LABEL_9, not after LABEL_1."""
+    numbered = all(isinstance(one, str) and re.fullmatch(r"LABEL_\d+", one) for one in known)
+    return (lambda one: int(one[6:])) if numbered else str
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
