@@ -115,6 +115,7 @@ class Case:
         several = isinstance(content, dict) and all(Path(str(name)).suffix for name in content)
         named = content if several else {next(one for one in self.words.split() if one[0] != "-"): content}
         for name, one in named.items():
+            (folder / name).parent.mkdir(exist_ok=True)
             put(folder / name, one, **self.options)
         if self.pairs:
             return Truth(rows.probs.max(1), rows.decided == rows.labels)
@@ -155,6 +156,8 @@ def put(path: Path, content: Any, **options: Any) -> None:
 def _tensors(content: Any) -> Any:
     import torch
 
+    if isinstance(content, dict) and all(isinstance(one, str) for one in content.values()):
+        return content
     if isinstance(content, dict):
         return {name: _tensors(one) for name, one in content.items()}
     return tuple(map(torch.tensor, content)) if isinstance(content, tuple) else torch.tensor(content)

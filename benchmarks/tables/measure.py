@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.tables.cases import Case, Truth
 from benchmarks.tables.corpus import CORPUS
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
-from benchmarks.tables.producers import PRODUCERS
+from benchmarks.tables.producers import FURTHER, PRODUCERS
 
 SETS = {
     "corpus": CORPUS,
@@ -28,6 +28,7 @@ SETS = {
     "refused": REFUSED,
     "fresh": FRESH,
     "producers": PRODUCERS,
+    "further": FURTHER,
 }
 
 

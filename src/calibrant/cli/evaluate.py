@@ -58,7 +58,13 @@ MOST_GROUPS = 200
 SMALL_VALUES = 0.01  # below, a row is printed with five decimals
 
 
-complete_metric = among(lambda: _concrete())
+def metric_names() -> list[str]:
+    """Return the names of the metrics, which are classes and no bases of some, without loading PyTorch."""
+    curves = ("RiskCoverage", "RocCurve")
+    return [one for one in listed("metrics") if one[0].isupper() and not one.endswith("Metric") and one not in curves]
+
+
+complete_metric = among(metric_names)
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ def evaluate(
     if multilabel:
         refuse_for_several(context, "metric", "bins", "by")
     for text in what.metric or []:
-        choose(text.partition(":")[0], listed("metrics"), option="--metric", listing="calibrant methods metrics")
+        choose(text.partition(":")[0], metric_names(), option="--metric", listing="calibrant methods metrics")
     sources = given.sources(inputs)
 
     from calibrant.cli._calibrators import describe, load_fitted
@@ -178,7 +184,7 @@ def _measure_file(
 
     chosen = inputs.parts(source, several=several) if what.split is None else {}
     if what.split is not None:
-        chosen[what.split] = inputs.read(source, what.split, several=several)
+        chosen[what.split] = inputs.read(source, what.split, several=several, only=True)
     for name, rows in chosen.items():
         if calibrator is not None and not several:
             rows = rows.with_features(feature_names(calibrator))

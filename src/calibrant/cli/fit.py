@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 
 
-ADVICE = "evaluate it on others, with `calibrant evaluate FILE --calibrator C --split test`."
+ADVICE = "evaluate it on others, with `calibrant evaluate FILE --calibrator C{}`."
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,9 @@ def fit(
     with writable(output, suffix=".safetensors", inputs=[source.path, *chosen.beside(inputs)]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
             made = chosen.make(method, rows.named.sides)
+            if chosen.features not in (None, "all"):  # says which columns there are
+                known = data.features or {}
+                rows.beside([one.strip() for one in chosen.features.split(",") if one.strip() not in known])
             if not multilabel:
                 data = rows.with_features(feature_names(made)).data
             if chosen.features is not None or made.needs_features:
@@ -157,7 +160,7 @@ def fit(
             one_for_all = MultiLabelCalibrator(made) if multilabel else made
             calibrator, found = _fit_and_measure(data, one_for_all, file=source.shown, split=split)
         calibrator.save(path)
-    _say_what_was_fitted(calibrator, found, output=output, split=split, as_json=as_json)
+    _say_what_was_fitted(calibrator, found, output=output, split=split, own=rows.split, as_json=as_json)
 
 
 def _fit_streamed(
@@ -171,7 +174,7 @@ def _fit_streamed(
         made = chosen.make(chosen.method or AUTO)
         fitted = execution.fit(place, made)
         fitted.save(path)
-    _say_what_was_fitted(fitted, Findings(), output=output, split=part, as_json=as_json)
+    _say_what_was_fitted(fitted, Findings(), output=output, split=part, own=part, as_json=as_json)
 
 
 def _fit_and_measure(data: Any, made: Any, *, file: str, split: str) -> tuple[Any, Findings]:
@@ -189,9 +192,15 @@ def _fit_and_measure(data: Any, made: Any, *, file: str, split: str) -> tuple[An
 
 
 def _say_what_was_fitted(
-    calibrator: Calibrator | MultiLabelCalibrator, found: Findings, *, output: str, split: str, as_json: bool
+    calibrator: Calibrator | MultiLabelCalibrator,
+    found: Findings,
+    *,
+    output: str,
+    split: str,
+    own: str,
+    as_json: bool,
 ) -> None:
-    """Say what was fitted; to stderr where stdout takes the calibrator itself."""
+    """Say what was fitted on a split, the file's ``own``; to stderr where stdout takes the calibrator itself."""
     from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.cli._calibrators import describe, evidence_of, in_words
 
@@ -203,5 +212,6 @@ def _say_what_was_fitted(
         say_evidence(evidence, err=output == STREAM)
     notes = [f"{in_words(calibrator)}, fitted on {split}, saved to {output}"]
     if found.rows:
-        notes.append(f"These are the {found.rows[0].n:,} rows it was fitted on: {ADVICE}")
+        advice = ADVICE.format(" --split test" if own != "all" else "")
+        notes.append(f"These are the {found.rows[0].n:,} rows it was fitted on: {advice}")
     say_rows(found.rows, err=output == STREAM, notes=notes)

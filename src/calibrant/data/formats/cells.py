@@ -94,7 +94,7 @@ def _flat(table: Any) -> Any:
 
     def add(name: str, column: Any, *, inner: bool = False) -> None:
         kind, metadata = column.type, None
-        if is_list(kind) and (pa.types.is_struct(kind.value_type) or pa.types.is_string(kind.value_type)):
+        if is_list(kind) and not pa.types.is_floating(kind.value_type):
             if _is_single(column):
                 column = pa.compute.list_flatten(column)
             elif pa.types.is_struct(kind.value_type) and (made := _by_class(column)) is not None:
@@ -129,22 +129,37 @@ def _by_class(column: Any) -> Any:
     """
     import pyarrow as pa
 
-    names = {one.name: plain_name(one.name).rpartition("_")[2] for one in column.type.value_type}
+    leaves = [
+        f"{one.name}.{part.name}" if pa.types.is_struct(one.type) else one.name
+        for one in column.type.value_type
+        for part in (one.type if pa.types.is_struct(one.type) else [one])
+    ]
+    names = {name: plain_name(name).rpartition("_")[2] for name in leaves}
     label, score = (
         next((name for end in ends for name, last in names.items() if last == end), None)
         for ends in (CLASS_FIELDS, SCORE_FIELDS)
     )
-    rows = column.to_pylist()
-    if label is None or score is None or not rows or any(not row for row in rows):
+    if label is None or score is None or not len(column) or column.null_count:
         return None
+    rows = [[{name: _leaf(one, name) for name in (label, score)} for one in row] for row in column.to_pylist()]
     known = {one[label] for row in rows for one in row}
-    if None in known or any(len(row) != len(known) or {one[label] for one in row} != known for row in rows):
+    if (
+        None in known
+        or len(known) < 2
+        or any(len(row) != len(known) or {one[label] for one in row} != known for row in rows)
+    ):
         return None
     try:
         found = [{str(one[label]): float(one[score]) for one in row} for row in rows]
     except (TypeError, ValueError):
         return None
     return pa.array(found, pa.struct([(str(one), pa.float64()) for one in sorted(known, key=_order(known))]))
+
+
+def _leaf(found: dict[str, Any], name: str) -> Any:
+    """Return a field of an object, or of one in it."""
+    head, dot, tail = name.partition(".")
+    return found.get(name) if name in found or not dot else (found.get(head) or {}).get(tail)
 
 
 def _order(known: set[Any]) -> Any:

@@ -49,7 +49,7 @@ def is_decided(name: str, *, own: bool = False) -> bool:
 
 def subject_of(name: str) -> str:
     """Return the plain name of what a column is called a decision on: "species" for ``predicted_species``; else nothing."""
-    found = _SUBJECT.fullmatch(plain_name(name))
+    found = _SUBJECT.fullmatch(plain_name(name)) or _SUBJECT.fullmatch(plain_name(name.partition(".")[0]))
     return "" if found is None else found["of"] or found["that"]
 
 

@@ -56,7 +56,7 @@ _MELTED = ("variable", "value")  # the names that pandas and Polars give where n
 # What the true class is called, and names that are also given to other things, in the order of how often that is so.
 _TRUE = re.compile(
     r"y_(true|test)|truth|ground_truth|gold|actual|observed|obs|_from_|"
-    r"(true|actual|observed|gold|real|ground_truth|expected|reference)_(y|labels?|class(es)?|category|target)"
+    r"(true|actual|observed|gold|gt|real|ground_truth|expected|reference)_(y|labels?|class(es)?|category|target)"
 )
 _NO_LABEL = re.compile(r"(.*_)?(fold|split|cluster|groups?|decision|seed|weights?)|feature:.*")
 _SUMMARIES = {"max", "min", "margin", "gap", "entropy", "mean", "std", "sum", "top", "top1"}
@@ -538,7 +538,8 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
     conf = [
         name
         for name in columns
-        if _is_number(table.schema.field(name).type) and _CONFIDENCE.fullmatch(plain_name(name))
+        if _is_number(table.schema.field(name).type)
+        and any(_CONFIDENCE.fullmatch(plain_name(one)) for one in (name, name.rpartition(".")[2]))
     ]
     pred = [name for name in columns if is_decided(name) and name not in conf]
     truth = layout.label or label_among(columns, ()) or _mirrored(table, columns, layout)
@@ -572,6 +573,9 @@ def _long(table: Any, layout: Layout) -> Proposal | None:
     text = [field.name for field in table.schema if pa.types.is_string(field.type) and field.name not in held]
     keys = [name for name in table.column_names if is_key(name) and name not in held]
     keys = keys or (text if len(text) == 1 else [])
+    if len(probs) == 1 and not held and keys:  # a column that has every class once for each key
+        pairs = {name: len(table.group_by([keys[0], name]).aggregate([])) for name in text if name != keys[0]}
+        held = [name for name, count in pairs.items() if count == len(table) and not _is_decision(name)]
     if not probs and not held and set(_MELTED) <= names.keys():  # prob_cat, prob_dog … in rows
         said = [_MARKED.fullmatch(str(one)) for one in table.column(names[_MELTED[0]]).unique().to_pylist()]
         if all(one is not None and not one["logits"] for one in said):
