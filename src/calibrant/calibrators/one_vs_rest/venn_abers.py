@@ -64,9 +64,11 @@ class VennAbers(OneVsRest):
 
     def _bounds(self, log_odds: Tensor) -> tuple[Tensor, Tensor]:
         s = log_odds.T.contiguous()
-        # a row between two places has the p₀ of the lower and the p₁ of the upper one
-        low = self.lower.gather(1, rank_in(self.places, s, right=True))
-        high = self.upper.gather(1, rank_in(self.places, s))
+        # a row between two places has the p₀ of the lower and the p₁ of the upper one; a row of the fit is at its place whatever
+        # library computes its log-odds in float64
+        near = 1e-10 * (1 + s.abs().clamp(max=1e6))
+        low = self.lower.gather(1, rank_in(self.places, s + near, right=True))
+        high = self.upper.gather(1, rank_in(self.places, s - near))
         return low.T, high.T
 
     def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
