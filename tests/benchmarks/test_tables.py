@@ -13,6 +13,7 @@ from benchmarks.tables.cases import Case
 from benchmarks.tables.corpus import CORPUS
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.measure import outcome, run
+from benchmarks.tables.producers import FURTHER, PRODUCERS
 from tests.draws import drawn
 
 import calibrant
@@ -20,11 +21,14 @@ from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling  # type: ignore[attr-defined]
 from calibrant.data.formats.tables import read_table
 
-READ = [*CORPUS, *FRESH, *REFUSED]
-EVERY = itertools.chain(READ, HELD_OUT, LATER, STRANGERS, LAST_LOOK)
+READ = [*CORPUS, *FRESH, *REFUSED, *PRODUCERS]
+FAST = [*CORPUS, *REFUSED, *PRODUCERS]
+EVERY = itertools.chain(READ, HELD_OUT, LATER, STRANGERS, LAST_LOOK, FURTHER)
 
 
-@pytest.mark.parametrize("case", [pytest.param(one, id=one.name) for one in EVERY])
+@pytest.mark.parametrize(
+    "case", [pytest.param(one, id=one.name, marks=() if one in FAST else pytest.mark.slow) for one in EVERY]
+)
 def test_outcome(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     try:

@@ -11,7 +11,7 @@ HEAD = "p_cat,p_dog,truth\n"
 
 def test_what_a_small_file_unpacks_to_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("calibrant.data.formats.tensors.memory_limit", lambda: 8 << 20)
+    monkeypatch.setattr("calibrant._core.files.memory_limit", lambda: 8 << 20)
     Path("t.csv.gz").write_bytes(gzip.compress(HEAD.encode() + b".9,.1,cat\n" * 200_000))
     assert Path("t.csv.gz").stat().st_size < 1 << 16
     assert "half of the memory" in run("evaluate", "t.csv.gz", code=2).stderr

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -163,6 +164,44 @@ def test_the_command_names_the_column_that_can_hold_the_labels(
     run("evaluate", "t.csv", code=2, says=f"{doubt}")
     (one,) = json.loads(run("inspect", "t.csv", "--json", code=0).stdout)["files"]
     assert one["command"] == f"calibrant {command}"
+
+
+NEWS = (("Sports", "Business", "World"), ((0.2, 0.7, 0.1), (0.1, 0.2, 0.7), (0.6, 0.3, 0.1)), (1, 2, 0))
+
+
+def test_numbers_do_not_count_classes_that_each_row_names_in_an_order_of_its_own(home: Path, run: Run) -> None:
+    names, probs, labels = NEWS
+    rows = [
+        {"label": y, "out": [{"label": n, "score": p} for n, p in sorted(zip(names, row, strict=True))]}
+        for row, y in zip(probs, labels, strict=True)
+    ]
+    Path("r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("names.txt").write_text("\n".join(names))
+    run("inspect", "r.jsonl", code=2, says="whose order is not in the file; write them to names.txt")
+    score = ("--metric", "Accuracy", "--draws", "0", "--json")
+    done = run("evaluate", "r.jsonl", "--class-names", "names.txt", *score, code=0)
+    assert json.loads(done.stdout)["rows"][0]["value"] == 1.0
+    text = [row | {"name": names[row["label"]]} for row in rows]
+    Path("t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in text))
+    assert json.loads(run("evaluate", "t.jsonl", *score, code=0).stdout)["rows"][0]["value"] == 1.0
+
+
+def test_a_title_among_the_rows_and_a_split_that_is_none_are_refused(home: Path, run: Run) -> None:
+    Path("glued.csv").write_text(CSV + CSV)
+    done = run(
+        "inspect", "glued.csv", code=2, says="expected one line of names, got it again at row 2 of glued.csv; run: "
+    )
+    command = done.stderr.partition("run: ")[2].partition(" && ")[0]
+    subprocess.run(["sh", "-c", command], check=True)
+    assert Path("glued-whole.csv").read_text() == CSV + CSV.partition("\n")[2]
+    run(
+        "evaluate",
+        "s.csv",
+        "--split",
+        "test",
+        code=2,
+        says="a file with splits beside --split, got one without in s.csv",
+    )
 
 
 def test_of_splits_that_are_not_all_labelled_one_that_is(home: Path, run: Run) -> None:

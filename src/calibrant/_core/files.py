@@ -218,20 +218,31 @@ def _with_sorted_header(content: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + content[8 + length :]
 
 
-def _refuse_beyond_memory(size: int, path: Path) -> None:
-    limit = memory_limit() // 2
-    if size > limit:
+def refuse_beyond_memory(size: int, path: Path) -> None:
+    """Refuse a file of more bytes than half of the memory, or that a small file unpacks to: no scores are so alike.
+
+    Args:
+        size: Bytes of memory that its content takes.
+        path: The file, or folder.
+
+    Raises:
+        FileFormatError: Naming both sizes.
+    """
+    most, whose = memory_limit() // 2, "half of the memory this process may use"
+    unpacked = max(1 << 30, 1000 * path.stat().st_size) if path.is_file() else most
+    most, whose = min((most, whose), (unpacked, "1,000 times the file"))
+    if size > most:
         raise FileFormatError(
-            f"arrays of at most {limit >> 20} MiB (half of the memory this process may use)",
-            f"{size >> 20} MiB in {shown(path)}",
-            "save them as .parquet, which is streamed",
+            f"data of at most {most >> 20:,} MiB ({whose})",
+            f"{size >> 20:,} MiB in {shown(path)}",
+            "convert tables to a folder of .parquet files, which is streamed: calibrant convert IN OUT.parquet",
         )
 
 
 def _read_npz(path: Path) -> dict[str, Array]:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
-        _refuse_beyond_memory(sum(member.file_size for member in members), path)
+        refuse_beyond_memory(sum(member.file_size for member in members), path)
         names = [member.filename for member in members]
         if len(set(names)) != len(names):
             raise FileFormatError("distinct names", f"a repeated one in {shown(path)}", "write the file again")
@@ -269,7 +280,7 @@ def _check_npy_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: P
 
 
 def _bytes_of(path: Path) -> bytes:
-    _refuse_beyond_memory(path.stat().st_size, path)
+    refuse_beyond_memory(path.stat().st_size, path)
     return path.read_bytes()
 
 

@@ -314,7 +314,8 @@ class LabelColumns:
         elif layout.label is not None:
             held, own = match_columns([layout.label], names, place)
             if layout.label == "*":  # of labels that stand under their own names
-                held = own = tuple(name for name in held if name in parts)
+                held = [name for name in held if name in parts]
+                own = tuple(held)
             if sorted(own) != sorted(parts) or len(held) != len(chosen):
                 got = f"{', '.join(parts[:6])} and {', '.join(own[:6])} in {shown(place)}"
                 raise InputError("a column of labels for each of scores", got, "rename the columns")

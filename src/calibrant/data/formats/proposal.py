@@ -739,7 +739,7 @@ def _named(found: Proposal, label: str | None, names: Sequence[str]) -> str | No
     classes = Classes.of([one.name for one in table.schema.field(chosen[0]).type] if records else chosen)
     numbers = table.column(label).to_pylist()
     for name in names:
-        if not pa.types.is_string(table.schema.field(name).type) or _is_other(name):
+        if not pa.types.is_string(table.schema.field(name).type) or _is_decision(name):
             continue
         text = table.column(name).to_pylist()
         paired = set(zip(numbers, text, strict=True))

@@ -82,7 +82,7 @@ class Named:
         arrays: Name → array; in a file of several splits ``val_logits``, ``test_labels`` and so on.
         off: How far the sums of rows were from 1 at most before ``normalize`` divided by them; None without it.
         class_names: The names of the classes, where the file or the layout gives them.
-        matched: Whether labels were text, matched to names.
+        matched: Whether labels were matched to names, by their text or by the order that names gave.
         respelled: Which labels name a class in another case or with other spaces, in words; or nothing.
         receipt: How labels were matched to names and to another file's rows, now or when the file was written.
         joined: Whether another file's labels were laid beside the rows just now.
@@ -266,7 +266,7 @@ def named_of(
         _by_split(arrays),
         off,
         names or matched,
-        bool(text),
+        bool(text) or bool(names and not classes.ordered),
         respelled=respelled,
         receipt=receipt,
         joined=bool(joined),

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant._core.files import broken
-from calibrant._core.memory import memory_limit
+from calibrant._core.files import broken, refuse_beyond_memory
 from calibrant._core.paths import check_source, shown
 from calibrant.data.formats.layout import CLASS_NAMES, COMPRESSED, TABLES, suffix_of
-from calibrant.data.formats.tensors import refuse_beyond_memory
 from calibrant.errors import CalibrantError, FileFormatError, MissingExtraError, Remedy
 
 _BLOCK = 64 << 20  # a line, which may hold a list of many classes, lies within one block
@@ -174,7 +172,9 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
                 yield from file.iter_batches(batch_size=1 << 14, use_threads=False)
                 return
             groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-            refuse_beyond_memory(sum(group.total_byte_size for group in groups), path)
+            # as arrays, whatever a page of one value repeated takes there
+            columns = (group.column(at) for group in groups for at in range(group.num_columns))
+            refuse_beyond_memory(sum(max(8 * one.num_values, one.total_uncompressed_size) for one in columns), path)
             table = file.read()
             yield pa.RecordBatch.from_pylist([], schema=table.schema)
             yield from table.to_batches()
@@ -540,10 +540,7 @@ def _sheet(path: Path) -> Any:
     # sizes as the archive states them, before anything is unpacked: a few kB may claim gigabytes
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(one.file_size for one in archive.infolist())
-    if unpacked > min(memory_limit() // _OBJECTS, 1000 * max(path.stat().st_size, 1 << 20)):
-        raise FileFormatError(
-            "a workbook that fits in memory", f"{unpacked:,} bytes unpacked in {shown(path)}", "split it"
-        )
+    refuse_beyond_memory(unpacked * _OBJECTS, path)
     book = openpyxl.load_workbook(path, read_only=True, data_only=True)
     try:
         rows = [list(row) for row in table_sheet(book).iter_rows(values_only=True)]

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._core.files import Array, read_arrays, reason_of
-from calibrant._core.memory import memory_limit
+from calibrant._core.files import Array, read_arrays, reason_of, refuse_beyond_memory
 from calibrant._core.paths import check_source, shown
 from calibrant.data.formats.layout import CLASS_NAMES, SCORES, stem_and_name
 from calibrant.errors import FileFormatError
@@ -28,9 +27,9 @@ def read_tensors(path: Path) -> dict[str, Array]:
     if suffix in (".npz", ".safetensors"):
         return read_arrays(path)
     check_source(path)
-    refuse_beyond_memory(path.stat().st_size, path)
     if suffix == ".npy":
         return {name_of(path): read_npy(path)}
+    refuse_beyond_memory(path.stat().st_size, path)
     return _read_torch(path)
 
 
@@ -43,10 +42,9 @@ def read_npy_folder(path: Path) -> dict[str, Array]:
 
 def read_npy(path: Path) -> Array:
     """Return the array of a ``.npy`` file; objects are never unpickled."""
+    refuse_beyond_memory(path.stat().st_size, path)
     try:
         found: Array = np.lib.format.read_array(io.BytesIO(path.read_bytes()), allow_pickle=False)
-    except MemoryError as error:
-        raise _too_large(path) from error
     except Exception as error:  # whatever the parser raises means that the file is broken
         raise FileFormatError(
             "a readable .npy file of numbers",
@@ -60,20 +58,6 @@ def name_of(path: Path) -> str:
     """Return "logits" for ``run7_logits.npy`` (a name that says what it holds), else the file's own stem."""
     kind = stem_and_name(path.stem)[1]
     return kind if kind in SCORES else path.stem
-
-
-def refuse_beyond_memory(size: int, path: Path) -> None:
-    """Refuse files of more bytes than half of the memory this process may use."""
-    if size > memory_limit() // 2:
-        raise _too_large(path)
-
-
-def _too_large(path: Path) -> FileFormatError:
-    return FileFormatError(
-        "data of at most half of the memory this process may use",
-        f"more in {shown(path)}",
-        ("convert tables to a folder of .parquet files, which is streamed: calibrant convert IN OUT.parquet"),
-    )
 
 
 def _read_torch(path: Path) -> dict[str, Array]:
