@@ -49,9 +49,17 @@ found = {}
 for path in sorted(folder.glob("*.onnx")):
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     data = numpy.load(path.with_suffix(".npz"))
-    probs, *actions = session.run(None, {session.get_inputs()[0].name: data["logits"]})
+    name = session.get_inputs()[0].name
+    probs, *actions = session.run(None, {name: data["logits"]})
+    of_fit = session.run(None, {name: data["of_fit"]})[0]
+    try:
+        none = len(session.run(None, {name: data["logits"][:0]})[0])
+    except Exception as error:
+        none = str(error)[:80]
     found[path.stem] = {
         "difference": float(abs(probs - data["probs"]).max()),
+        "difference_of_fit": float(abs(of_fit - data["probs_of_fit"]).max()),
+        "rows_of_none": none,
         "actions_equal": bool((actions[0] == data["actions"]).all()) if actions else None,
         "kilobytes": round(path.stat().st_size / 1000, 1),
         "ms_1_row": milliseconds(session, data["logits"][:1]),
@@ -118,6 +126,7 @@ def main() -> None:
     torch.manual_seed(0)
     warnings.simplefilter("ignore", CalibrantWarning)
     new, refused = sample(NEW, seed=1)[0], {}
+    of_fit = sample(FIT, seed=0)[0][:NEW]  # rows at which steps were learned
     with tempfile.TemporaryDirectory() as folder:
         for name, module in fitted().items():
             try:
@@ -127,9 +136,10 @@ def main() -> None:
                 refused[name] = str(error)
                 continue
             rule = isinstance(module, operate.Deployed)
-            probs = (module.calibrator if rule else module).predict_proba(new)
+            calibrator = module.calibrator if rule else module
+            probs = {"probs": calibrator.predict_proba(new), "probs_of_fit": calibrator.predict_proba(of_fit)}
             beside = {"actions": module(new).numpy()} if rule else {}
-            np.savez(Path(folder, f"{name}.npz"), logits=new.numpy(), probs=probs, **beside)
+            np.savez(Path(folder, f"{name}.npz"), logits=new.numpy(), of_fit=of_fit.numpy(), **probs, **beside)
         command = [chosen.python, "-I", "-c", SERVICE, folder, str(CALLS)]
         found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     found["refused"] = refused | {

@@ -18,6 +18,7 @@ from calibrant.data.formats.tables import (
     batches_of,
     content_of,
     dialect_of,
+    fasttext,
     need_openpyxl,
     read_table,
     sheet_table,
@@ -77,7 +78,7 @@ def write_same_table(
         ".json": _write_json,
         ".xlsx": _write_sheet,
     }
-    if old == new and old in same:
+    if old == new and old in same and not (old == ".csv" and fasttext(path)):
         same[old](path, given.table, target, columns, gone)
         return
     import pyarrow as pa
@@ -191,7 +192,8 @@ def _write_sheet(path: Path, table: Any, target: Path, columns: Columns, gone: s
     places = {name: at + 1 for at, name in enumerate(header)}
     for name, values in columns.items():
         at = places.setdefault(name, max(places.values()) + 1)
-        for row, value in zip([title, *rows], [name, *values], strict=True):
+        title_and = [] if name in header else [(title, name)]  # one of two lines stays as it is
+        for row, value in [*title_and, *zip(rows, values, strict=True)]:
             cell = sheet.cell(row[0].row, at)
             cell.value = json.dumps(value) if isinstance(value, list) else value
             if isinstance(value, str):

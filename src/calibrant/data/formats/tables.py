@@ -155,10 +155,11 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
     import pyarrow as pa
 
     suffix = suffix_of(path)
-    if suffix in (".csv", ".tsv") and (lines := _fasttext(path)):
-        pairs = [zip(line[::2], map(float, line[1::2]), strict=True) for line in lines]
-        scored = [[{"label": name.removeprefix(FASTTEXT), "score": score} for name, score in one] for one in pairs]
-        yield from table_of_columns({"output": scored}).to_batches()
+    if suffix in (".csv", ".tsv") and (lines := fasttext(path)):
+        rows = [dict(zip(line[::2], map(float, line[1::2]), strict=True)) for line in lines]
+        names = sorted({name for row in rows for name in row})
+        wide = {f"prob_{name.removeprefix(FASTTEXT)}": [row.get(name) for row in rows] for name in names}
+        yield from table_of_columns(wide).to_batches()
     elif suffix in (".csv", ".tsv"):
         with _csv_reader(path, block=_BLOCK if whole else _PIECE) as reader:
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)  # the columns of a table without rows
@@ -191,7 +192,7 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
         yield from _read_json(path).to_batches()
 
 
-def _fasttext(path: Path) -> list[list[str]]:
+def fasttext(path: Path) -> list[list[str]]:
     """Return the words of each line of what fastText's predict-prob prints, labels and probabilities; nothing of other files."""
     with opened(path) as file:
         if file.read(len(FASTTEXT)) != FASTTEXT.encode():
@@ -359,7 +360,7 @@ def titles_of(rows: Sequence[Sequence[str]]) -> tuple[list[str], int]:
         return distinct([new if new != old.strip() else old for old, new in zip(rows[0], first, strict=True)]), titles
     upper = list(rows[0])
     for at in range(1, len(upper)):  # what is merged stands in its first cell
-        upper[at] = upper[at] or (upper[at - 1] if rows[1][at] else "")
+        upper[at] = upper[at] or (upper[at - 1] if rows[1][at] and rows[1][at - 1] else "")
     names = ["_".join(filter(None, parts)) for parts in zip(upper, *rows[1:titles], strict=True)]
     return distinct(names), titles
 
