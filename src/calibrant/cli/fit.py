@@ -150,9 +150,8 @@ def fit(
     with writable(output, suffix=".safetensors", inputs=[source.path, *chosen.beside(inputs)]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
             made = chosen.make(method, rows.named.sides)
-            if chosen.features not in (None, "all"):  # says which columns there are
-                known = data.features or {}
-                rows.beside([one.strip() for one in chosen.features.split(",") if one.strip() not in known])
+            if not multilabel and not data.features and chosen.features not in (None, "all"):
+                rows.beside([one.strip() for one in chosen.features.split(",")])  # says which columns there are
             if not multilabel:
                 data = rows.with_features(feature_names(made)).data
             if chosen.features is not None or made.needs_features:

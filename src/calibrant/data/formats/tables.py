@@ -346,7 +346,7 @@ def titles_of(rows: Sequence[Sequence[str]]) -> tuple[list[str], int]:
     """Return the names that the first lines hold, made distinct, and how many lines these are.
 
     Two levels of columns are one name each, and so is what stands in a merged cell with what is below it. A title above columns of
-    numbers without one is theirs, too: ``distribution_1, distribution_2`` ….
+    numbers without one is theirs, too: ``1#distribution, 2#distribution`` …, which say no kind.
     """
     titles = _titles(rows)
     if titles < 2:
@@ -356,7 +356,7 @@ def titles_of(rows: Sequence[Sequence[str]]) -> tuple[list[str], int]:
             end = next((k for k in range(at, len(first)) if first[k]), len(first))
             numbers = all(cell.strip() and _NUMBER.fullmatch(cell.strip()) for cell in below[at - 1 : end])
             if first[at - 1] and not first[at] and numbers:
-                first[at - 1 : end] = [f"{first[at - 1]}_{k + 1}" for k in range(end - at + 1)]
+                first[at - 1 : end] = [f"{k + 1}#{first[at - 1]}" for k in range(end - at + 1)]
         return distinct([new if new != old.strip() else old for old, new in zip(rows[0], first, strict=True)]), titles
     upper = list(rows[0])
     for at in range(1, len(upper)):  # what is merged stands in its first cell
