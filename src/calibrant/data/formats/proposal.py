@@ -253,13 +253,17 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
 
 
 def _explained(values: Array, scores: Array) -> float:
-    """Return the part of the variance of one score a row that lies between the values of a column; 0 of several scores."""
-    if not is_single(scores):
+    """Return the part of the scores' variance that lies between the values of a column; 0 of a decision, or if rows were left out."""
+    if len(values) != len(scores):
         return 0.0
-    flat = scores.reshape(-1).astype(np.float64)
+    table = scores.reshape(len(scores), -1).astype(np.float64)
+    table = table - table.mean(axis=0)
     _, code, count = np.unique(values.astype(str), return_inverse=True, return_counts=True)
-    gaps = np.bincount(code, flat - flat.mean()) / count
-    return float((count * gaps**2).sum() / max(float(((flat - flat.mean()) ** 2).sum()), 1e-300))
+    best = scores.reshape(len(scores), -1).argmax(axis=1)
+    if len(np.unique(best)) > 1 and len({*zip(best.tolist(), code.tolist(), strict=True)}) == len(np.unique(best)):
+        return 0.0
+    gaps = np.stack([np.bincount(code, column) for column in table.T]) / count
+    return float((count * gaps**2).sum() / max(float((table**2).sum()), 1e-300))
 
 
 def _is_other(name: str) -> bool:
@@ -638,49 +642,15 @@ def _with_label(found: Proposal) -> Proposal:
         others = [name for name, values in held.items() if _few_values(values, max(len(layout.columns), 2))]
     label = label_among(names, others) or _mirrored(found.table, names, layout)
     if label is None and others:  # a guess, which the refusal says
-        label, *more = sorted(others, key=lambda name: -_told(found, name))
+        scores = _values(found.table, layout.columns)
+        label, *more = sorted(others, key=lambda name: -_explained(held[name], scores))
         found = replace(found, unsure=f"{found.unsure}if {label} and not {' or '.join(more[:3])} holds the labels, ")
     label = _named(found, label, names) or label
-    truth = label or next((name for name in names if stem_and_name(name)[1] in LABELS), None)
-    if not found.certain and truth is not None:
-        found = _with_event(found, truth)
-        layout = found.layout
     if label is not None or not layout.columns:
         return replace(found, layout=replace(layout, label=label))
     if (one_hot := _one_hot(found)) is None:
         return found
     return replace(found, table=one_hot, layout=replace(layout, label=ONE_HOT))
-
-
-def _with_event(found: Proposal, label: str) -> Proposal:
-    """Return a proposal with the event that one score, or the last of two probabilities, is of where labels of text name no column."""
-    layout = found.layout
-    values = column_array(found.table.column(label), label, Path(), strict=False)
-    two = is_text(values) and len(set(values.tolist())) == 2 and layout.positive is None
-    if not two or len(layout.columns) > 2 or Classes.of(layout.columns).spelling(set(values.tolist())):
-        return found
-    scores = column_array(found.table.column(layout.columns[-1]), label, Path(), strict=False)
-    if not is_single(scores) or scores.dtype.kind not in "fiu" or (len(layout.columns) == 2 and layout.kind != "probs"):
-        return found
-    positive = likely_positive(values, scores)
-    unsure = f"{found.unsure}if {layout.columns[-1]} is of {positive!r}, "
-    return replace(found, layout=replace(layout, columns=layout.columns[-1:], positive=positive), unsure=unsure)
-
-
-def _told(found: Proposal, name: str) -> float:
-    """Return the share of the scores' variance that a column tells, which is large for labels; of decisions, which tell more, 0."""
-    scores = _values(found.table, found.layout.columns)
-    values = np.asarray([str(one) for one in found.table.column(name).to_pylist()])
-    if len(scores) != len(values) or scores.ndim != 2:
-        return 0.0
-    _, code = np.unique(values, return_inverse=True)
-    best = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0.5).astype(int)
-    pairs = len(set(zip(best.tolist(), code.tolist(), strict=True)))
-    if pairs == len(set(best.tolist())):  # each largest score has one value: what was decided
-        return 0.0
-    means = np.stack([np.bincount(code, column) for column in scores.T]) / np.bincount(code)
-    spread = np.var(scores, axis=0).sum()
-    return float(np.var(means[:, code], axis=1).sum() / spread) if spread else 0.0
 
 
 def several_labels(table: Any) -> dict[str, str] | None:
