@@ -118,6 +118,10 @@ def test_a_service_answers_the_same_without_torch(kind: str, rule: str | None, t
         "abstain": lambda: Deployed(calibrator, abstain(Predictions.from_logits(*sample(400, seed=2)), error=0.3)),
     }[rule]()
     export_served(made, tmp_path / "c.onnx", kind=kind, class_names=["ant", "bee", "cow", "dog"])
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(tmp_path / "c.onnx", providers=["CPUExecutionProvider"])
+    assert session.run(None, {session.get_inputs()[0].name: new[:0].numpy()})[0].shape == (0, 4)
     given = new if kind == "logits" else new.softmax(dim=1)
     done = subprocess.run(
         [sys.executable, "-c", SERVICE, str(tmp_path / "c.onnx"), json.dumps(given.tolist())],

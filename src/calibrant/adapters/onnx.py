@@ -129,12 +129,14 @@ class _Served(nn.Module):
 
     def forward(self, scores: Tensor) -> Any:
         """Return probabilities (N, K), and actions (N,) if there is a rule."""
+        # a row more, since some operators of the runtime refuse a table of none
+        scores = torch.cat([scores, scores.new_full((1, scores.shape[1]), 1 / scores.shape[1])])
         if self.kind == "probs":  # as Predictions.from_probs: log p, for several labels the log-odds
             wide = scores.double()
             scores = torch.log(wide) - torch.log1p(-wide) if self.several else torch.log(wide)
         logits = self.calibrator(scores)
         probs = (torch.sigmoid(logits.double()) if self.several else torch.softmax(logits.double(), dim=1)).float()
-        return probs if self.rule is None else (probs, self.rule(logits))
+        return probs[:-1] if self.rule is None else (probs[:-1], self.rule(logits)[:-1])
 
 
 def _check_path(path: str | os.PathLike[str]) -> None:
