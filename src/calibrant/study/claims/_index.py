@@ -49,6 +49,7 @@ class Place:
         cost: What that takes.
         two_cores: Whether a training fits two cores of a CPU.
         exact: Whether the units are clusters of sets (exact sign-change test) instead of seeds (t-test).
+        looks: How often a number of seeds was fixed: more were trained after verdicts had been read, so p-values count as often.
         like: Names of the places with whole networks on the same data, of frozen features.
     """
 
@@ -61,6 +62,7 @@ class Place:
     cost: str = ""
     two_cores: bool = True
     exact: bool = False
+    looks: int = 1
     like: tuple[str, ...] = ()
 
 
@@ -117,7 +119,8 @@ class ClaimLine:
             opposite"``, ``"no effect above the margin"``, ``"not told apart"``, ``"not comparable"`` or ``"not run"``.
         p: Two-sided p-value of first against last: over seeds by the paired t-test, over clusters of sets by exact sign
             changes. 1 for a single seed and where nothing was tested; None for theory.
-        p_adjusted: After Benjamini and Hochberg, over the distinct comparisons of the index; None where nothing was tested.
+        p_adjusted: p times the place's looks (Bonferroni), after Benjamini and Hochberg over the distinct comparisons of the
+            index; None where nothing was tested.
         effect: Mean of first minus last, a fraction.
         detectable: The effect that as many units would have shown with probability .8; None for fewer than two.
         decidable: Whether two cores could decide it in eight hours; over sets, whether they allow an adjusted p below .05.
@@ -351,10 +354,11 @@ def _with_verdicts(lines: list[ClaimLine], compared: Mapping[int, _Compared]) ->
         p_values[index] = test(item.differences)
         if item.claim.margin:
             within[index] = equivalence_p(item.differences, margin=item.claim.margin, exact=item.place.exact)
-    adjusted = _adjusted({lines[index].comparison: p for index, p in p_values.items()})
+    looks = {index: item.place.looks for index, item in compared.items()}
+    adjusted = _adjusted({lines[index].comparison: min(1.0, looks[index] * p) for index, p in p_values.items()})
     # The margin belongs to the comparison's test: two claims with other margins on the same numbers are two tests.
     keys = {index: f"{lines[index].comparison} | {compared[index].claim.margin}" for index in within}
-    equivalent = _adjusted({keys[index]: p for index, p in within.items()})
+    equivalent = _adjusted({keys[index]: min(1.0, looks[index] * p) for index, p in within.items()})
     attainable = list({lines[index].comparison: p for index, p in p_values.items()}.values())
     decided = list(lines)
     for index, item in compared.items():
