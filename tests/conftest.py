@@ -118,7 +118,6 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # … so that no search for garbage goes through it again
-    gc.set_threshold(50_000)  # of the small objects that tests make; searching after each 700 takes a tenth of the time
     gc.enable()
 
 

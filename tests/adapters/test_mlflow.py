@@ -20,12 +20,13 @@ pytestmark = [
 
 def test_a_run_keeps_the_panel_the_report_and_the_calibrator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow.set_tracking_uri(tmp_path.as_uri())
-    mlflow.set_experiment("calibration")
+    monkeypatch.setenv(
+        "MLFLOW_TRACKING_URI", tmp_path.as_uri()
+    )  # the folder goes with the test: others must not log there
     report = tmp_path / "report.html"
     report.write_text("<html></html>")
     z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 1])
-    with mlflow.start_run() as run:
+    with mlflow.start_run(experiment_id=mlflow.create_experiment("calibration")) as run:
         adapter.log_panel({repr(metrics.ECE()): 0.125}, prefix="test", step=3, report=report)
         adapter.log_calibrator(TemperatureScaling().fit(z, y))
     client = mlflow.MlflowClient()

@@ -135,7 +135,9 @@ def test_names_of_classes_are_for_tables_with_words(pool: Path, run: Run) -> Non
 
 
 def test_a_table_gives_its_names_of_classes_its_groups_and_a_second_model(pool: Path, run: Run) -> None:
-    kept, names = np.load(pool), ("ant", "bee", "cat", "dog")
+    names = ("ant", "bee", "cat", "dog")
+    with np.load(pool) as file:
+        kept = dict(file)
     region = np.where(np.arange(1200) % 4 == 0, "north", "south")
     tables = [pool.with_name(f"{name}.csv") for name in ("one", "two", "to-label")]
     for path, noise in zip(tables[:2], (0, 1), strict=True):

@@ -20,7 +20,7 @@ from calibrant.study.load import presets
 
 pytestmark = needs("lightning")
 
-TEXT = SMALL.replace('title = "t"', 'title = "A small study"').replace("epochs = 2", "epochs = 2, measure_every = 2")
+TEXT = SMALL.replace('title = "t"', 'title = "A small study"')
 
 TEXT += """
 [[claims]]

@@ -6,7 +6,7 @@ import ast
 import difflib
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -300,15 +300,11 @@ class Inputs:
             splits: Any = self.several(here) if several else self.splits_of(named, source)
         return {name: Rows(data, named, name, name, source, self) for name, data in splits.items()}
 
-    def read(
-        self, source: Source, split: str, *, several: bool = False, names_used: bool = False, only: bool = False
-    ) -> Rows:
-        """Return one split of a file, or of stdin, or its one unnamed split; that too is refused where ``only`` some are meant."""
+    def read(self, source: Source, split: str, *, several: bool = False, names_used: bool = False) -> Rows:
+        """Return one split of a file, or of stdin, or its one unnamed split."""
         from calibrant.data.splits import pick_name
 
         found = self.parts(source, several=several, names_used=names_used)
-        if only:
-            refuse_unsplit(found, source)
         return replace(found[pick_name(found, split, source.shown)], typed=split)
 
     def several(self, source: Source) -> dict[str, MultiLabelPredictions]:
@@ -566,12 +562,6 @@ def refuse_typed(context: typer.Context, names: Sequence[str], *, where: str, re
     if found := typed(context, names):
         remedy = remedy or ("leave it out" if len(found) == 1 else "leave them out")
         raise InputError("only options that have an effect", f"{' and '.join(found)} for {where}", remedy)
-
-
-def refuse_unsplit(splits: Iterable[str], source: Source) -> None:
-    """Refuse --split for a file without splits, whose rows it would not choose from."""
-    if list(splits) == ["all"]:
-        raise InputError("a file with splits beside --split", f"one without in {source.shown}", "leave it out")
 
 
 def refuse_for_several(context: typer.Context, *names: str) -> None:

@@ -10,7 +10,7 @@ import typer
 from calibrant._core.paths import check_folder, check_suffix, check_target, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import STREAM, bar, console, readable, working, writable
-from calibrant.cli._options import FILES, Example, Inputs, OneFile, Source, at_path, refuse_unsplit
+from calibrant.cli._options import FILES, Example, Inputs, OneFile, Source, at_path
 from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -97,7 +97,6 @@ def _arrays_to_write(
         arrays = _without_text(arrays, source, suffix)
     if split is None:
         return arrays, ", ".join(f"{name} {len(data):,} rows" for name, data in splits.items()), named.receipt
-    refuse_unsplit(splits, source)
     found = find_split(splits, split)
     if found is None:
         raise FileFormatError(f"the split {split!r}", f"only {sorted(splits)} in {source.shown}", "name one of these")

@@ -184,7 +184,7 @@ def _measure_file(
 
     chosen = inputs.parts(source, several=several) if what.split is None else {}
     if what.split is not None:
-        chosen[what.split] = inputs.read(source, what.split, several=several, only=True)
+        chosen[what.split] = inputs.read(source, what.split, several=several)
     for name, rows in chosen.items():
         if calibrator is not None and not several:
             rows = rows.with_features(feature_names(calibrator))
