@@ -427,6 +427,12 @@ def _masked() -> Any:
     return np.ma.masked_array(np.zeros((ROWS, CLASSES)), mask=np.eye(ROWS, CLASSES))
 
 
+def _nested() -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the first of a process says that they are a prototype
+        return torch.nested.nested_tensor([torch.randn(2, CLASSES), torch.randn(3, CLASSES)])
+
+
 def _float8() -> torch.Tensor:
     return torch.zeros(ROWS, CLASSES).to(torch.float8_e4m3fn)
 
@@ -474,7 +480,7 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "integer matrix": lambda: torch.zeros(ROWS, CLASSES, dtype=torch.int64),
     "float8": _float8,
     "float16": lambda: torch.zeros(ROWS, CLASSES, dtype=torch.float16),
-    "nested": lambda: torch.nested.nested_tensor([torch.randn(2, CLASSES), torch.randn(3, CLASSES)]),
+    "nested": _nested,
     "sparse": lambda: torch.eye(ROWS, CLASSES).to_sparse(),
     "meta": lambda: torch.empty(ROWS, CLASSES, device="meta"),
     "meta labels": lambda: torch.empty(ROWS, dtype=torch.int64, device="meta"),

@@ -36,10 +36,13 @@ for row in range(0, rows, 2):
     labels[row] = logits[row].argmax()
 
 def extra(work):
-    open("/proc/self/clear_refs", "w").write("5")  # the high-water mark starts anew
-    before = resident("VmRSS")
-    work()
-    return resident("VmHWM") - before
+    found = []
+    for _ in range(2):  # the least: a machine that takes pages back gives them again while something is measured
+        open("/proc/self/clear_refs", "w").write("5")  # the high-water mark starts anew
+        before = resident("VmRSS")
+        work()
+        found.append(resident("VmHWM") - before)
+    return min(found)
 
 print("from_logits", extra(lambda: Predictions.from_logits(logits, labels)))
 for metric in default_metrics(few):

@@ -10,7 +10,7 @@ import functools
 import inspect
 import types
 from abc import ABC, ABCMeta, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nan
 from typing import Annotated, Any, ForwardRef, Literal, ParamSpec, TypeVar, Union, Unpack, get_args, get_origin
@@ -402,10 +402,19 @@ def planned(
             if misfit is None:
                 raise
             raise misfit from error
+        except RuntimeError as error:
+            refuse_nested((*arguments, *named.values()), error)
+            raise
 
     call.plan = plan  # type: ignore[attr-defined]  # the contract tests read it
     call.__signature__ = readable(signature)  # type: ignore[attr-defined]
     return call
+
+
+def refuse_nested(values: Iterable[Any], error: RuntimeError) -> None:
+    """Refuse a nested tensor among ``values``: it has no shape, which PyTorch's ``error`` calls an internal one."""
+    if any(getattr(one, "is_nested", False) for one in values):
+        raise refuse("tensors of one shape", "a nested tensor", "pad its parts, or pass them one by one") from error
 
 
 def misfit_of(
@@ -528,6 +537,9 @@ class PublicCalls(ABCMeta):
             if misfit is None:
                 raise
             raise misfit from error
+        except RuntimeError as error:
+            refuse_nested((*arguments, *named.values()), error)
+            raise
 
 
 def _expanded(cls: type, parameters: list[inspect.Parameter]) -> Iterator[inspect.Parameter]:
@@ -565,5 +577,8 @@ def _misfits_stated(function: Callable[..., Any]) -> Callable[..., Any]:
             if misfit is None:
                 raise
             raise misfit from error
+        except RuntimeError as error:
+            refuse_nested((*arguments, *named.values()), error)
+            raise
 
     return call

@@ -116,7 +116,13 @@ def in_row_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
         return function(rows)
     if 8 * rows.numel() <= CHUNK_BYTES:
         return function(rows)
-    return torch.cat([function(rows[some]) for some in row_chunks(*rows.shape)])
+    first, *others = row_chunks(*rows.shape)
+    answer = function(rows[first])
+    found = answer.new_empty((len(rows), *answer.shape[1:]))  # filled in place: joined parts would be held twice
+    found[first] = answer
+    for some in others:
+        found[some] = function(rows[some])
+    return found
 
 
 @dataclass(frozen=True)

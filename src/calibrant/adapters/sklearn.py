@@ -149,7 +149,12 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """
         with _in_one_sentence():
             X, y = self._checked(X, y)
-            weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
+            given = (
+                as_array(sample_weight, name="sample_weight")
+                if isinstance(sample_weight, torch.Tensor)
+                else sample_weight
+            )
+            weight = None if given is None else _check_sample_weight(given, X, dtype=np.float64)
         if weight is not None and not np.isfinite(weight).all():
             raise InputError("finite sample_weight", "NaN or infinity", "drop those rows")
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -255,7 +260,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if isinstance(self.estimator, str):
             X, y = validate_data(self, X, y, dtype="numeric", ensure_min_samples=2)
         else:
-            X, y = indexable(as_array(X, name="X") if isinstance(X, torch.Tensor) else X, _check_y(y))
+            X, y = indexable(
+                as_array(X, name="X") if isinstance(X, torch.Tensor) else X,
+                _check_y(as_array(y, name="y") if isinstance(y, torch.Tensor) else y),
+            )
             if not len(y):
                 raise InputError("at least 2 rows", "0 (0 samples in y)", "pass data to fit on")
         check_classification_targets(y)

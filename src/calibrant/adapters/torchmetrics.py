@@ -74,8 +74,9 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         Raises:
             InputError: If they are not tensors of these shapes.
         """
-        if isinstance(logits, Tensor):
-            check_dense(logits, name="logits")
+        for name, tensor in (("logits", logits), ("labels", labels)):
+            if isinstance(tensor, Tensor):
+                check_dense(tensor, name=name)
         if not isinstance(logits, Tensor) or logits.dim() < 2:
             raise refuse("logits as a tensor (N, K, …)", shown(logits), "pass the model's output")
         if not isinstance(labels, Tensor) or labels.shape != logits.movedim(1, -1).shape[:-1]:

@@ -24,6 +24,7 @@ from calibrant._core.check import (
     ADD_LABELS,
     as_array,
     as_tensor,
+    check_dense,
     check_groups,
     check_row_tensor,
     refuse,
@@ -577,6 +578,8 @@ def check_selection(rows: Any, *, count: int) -> Any:
     if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
         remedy = f"pass [{rows}:{rows + 1 or ''}] for one row" if -count <= rows < count else "pass one of these"
         raise refuse(expected, f"the single number {shown(rows)}", remedy)
+    if isinstance(rows, Tensor):
+        check_dense(rows, name="the rows")
     if not isinstance(rows, list | range | np.ndarray | Tensor) or getattr(rows, "ndim", 1) == 0:
         raise refuse(expected, shown(rows), "pass one of these")
     # an empty list would become floats, which are no row numbers

@@ -256,7 +256,7 @@ def _proposed(parquet: Any, file: Path) -> Remedy:
     """Return the remedy that reads a table whose names do not say all, by its first rows; none where they cannot tell."""
     import pyarrow as pa
 
-    head = list(islice(parquet.iter_batches(256), 1))
+    head = list(islice(_readable_batches(parquet.iter_batches(256), file), 1))
     try:
         understand(pa.Table.from_batches(head, parquet.schema_arrow), Layout(), file)
     except FileFormatError as error:

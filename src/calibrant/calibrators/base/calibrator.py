@@ -5,7 +5,7 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from calibrant._core import config as _plain
 from calibrant._core.check import as_tensor, check_floating, check_linear, refuse
 from calibrant._core.constraints import PublicCalls
 from calibrant._core.notebook import to_html
+from calibrant._core.numerics import in_row_chunks
 from calibrant._kernels.cpu import one_thread_if_small
 from calibrant.calibrators.base.chunks import break_ties, narrowed, not_narrow
 from calibrant.data.leakage import WHOLE, centred_marks, joined, part_of, sketch_of_hashes, sketch_of_part
@@ -291,7 +292,8 @@ class Calibrator(Learned):
             NotFittedError: Before ``fit``.
             InputError: If K differs from the data of ``fit``.
         """
-        if features is None and isinstance(logits, Tensor) and logits.dim() > 2 and logits.shape[1] == self._columns:
+        inner = isinstance(logits, Tensor) and not logits.is_nested and logits.dim() > 2
+        if features is None and inner and logits.shape[1] == self._columns:
             if logits.dim() == 3 and logits.shape[2] == self._columns:
                 remedy = "pass rows (N, K): logits.flatten(0, 1) if classes come last, else logits.mT.flatten(0, 1)"
                 raise refuse("logits whose class axis is plain", f"{tuple(logits.shape)}", remedy)
@@ -315,6 +317,11 @@ class Calibrator(Learned):
         return self._answered(logits, features)
 
     def _answered(self, logits: Tensor, features: Features | None) -> Tensor:
+        if features is None and logits.dtype.itemsize < torch.float32.itemsize:  # widened in parts, not all at once
+            return in_row_chunks(partial(self._answered_rows, features=None), logits)
+        return self._answered_rows(logits, features)
+
+    def _answered_rows(self, logits: Tensor, features: Features | None) -> Tensor:
         wide = not_narrow(logits)
         answer = self._transform(wide) if features is None else self._transform_with(wide, features)
         if wide is logits:
