@@ -297,8 +297,8 @@ def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | Non
         prefix: Prefix of all ids.
         titles: Tooltips by the artists' ids.
 
-    matplotlib gives clip paths random ids and repeats ids from one figure to the next; here every id becomes ``prefix``
-    and a number.
+    matplotlib gives clip paths random ids and repeats ids from one figure to the next; here every id that is referred to
+    becomes ``prefix`` and a number.
     """
     import matplotlib as mpl
 
@@ -316,11 +316,11 @@ def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | Non
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     for name, text in (titles or {}).items():
         svg = svg.replace(f'<g id="{name}">', f'<g id="{name}"><title>{text}</title>', 1)
-    # the same drawing gets the same ids, so that equal input gives equal bytes
-    names = {
-        name: f"{prefix}-{number}" for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', svg)))
-    }
-    svg = re.sub(r'\bid="([^"]+)"', lambda match: f'id="{names[match[1]]}"', svg)
+    # the same drawing gets the same ids, so that equal input gives equal bytes; what nothing refers to needs none
+    linked = dict.fromkeys(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+    names = {name: f"{prefix}-{number}" for number, name in enumerate(linked)}
+    svg = re.sub(r' id="([^"]+)"', lambda match: f' id="{names[match[1]]}"' if match[1] in names else "", svg)
+    svg = re.sub(r' transform="rotate\(-0 [^)]*\)"', "", svg)  # a turn by nothing, which each text has
     svg = re.sub(r'(href="#|url\(#)([^")]+)', lambda match: match[1] + names.get(match[2], match[2]), svg)
     for role in _ROLES:
         svg = svg.replace(getattr(PLACEHOLDERS, role), f"var(--{role})")
