@@ -7,7 +7,7 @@ from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.metrics import ECE
 from calibrant.plot.diagrams import Bin, Diagram
-from calibrant.report.advice import verdict_of
+from calibrant.report.advice import commands_of, verdict_of
 from calibrant.report.model import Model
 from calibrant.report.section import Section, diagnose
 from calibrant.report.tables import Row
@@ -133,3 +133,11 @@ def test_one_bin_in_words() -> None:
         "1,200 rows with confidence 80 – 90 %: mean confidence 85.0 %, accuracy 70.0 %, over-confident by 15.0 points "
         "(83.0 – 87.0 % expected if calibrated)."
     )
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "made"), [("TemperatureScaling", "TemperatureScaling"), (None, "AutoCalibrator")]
+)
+def test_the_command_fits_the_calibrator_of_the_headline(calibrator: str | None, made: str) -> None:
+    model = Model("m", scaled(2.0, seed=0, rows=10), calibrator=calibrator)
+    assert commands_of(model, margin=0.02)[0][1].startswith(f"calibrant.calibrators.{made}().fit(")

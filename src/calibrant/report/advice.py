@@ -10,7 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant.calibrators import AutoCalibrator, Calibrator
+from calibrant import calibrators
+from calibrant.calibrators import Calibrator
 from calibrant.data.checks import Data, need_rows
 from calibrant.data.formats import WRITABLE
 from calibrant.data.predictions import BinaryPairs, Predictions
@@ -305,13 +306,9 @@ def commands_of(
         features: Columns that the method takes.
     """
     calibrator = model.calibrator
-    name = method or (
-        "auto"
-        if isinstance(calibrator, AutoCalibrator)
-        else type(calibrator).__name__
-        if isinstance(calibrator, Calibrator)
-        else "auto"
-    )
+    # a study gives its name alone
+    said = type(calibrator).__name__ if isinstance(calibrator, Calibrator) else calibrator
+    name = method or ("auto" if said not in calibrators.__all__ or said == "AutoCalibrator" else str(said))
     if not model.source:
         made = f"calibrant.calibrators.{'AutoCalibrator' if name == 'auto' else name}({list(features) or ''})"
         fit, ship = (
