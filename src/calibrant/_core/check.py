@@ -53,11 +53,8 @@ def brief(text: str, *, most: int = 120) -> str:
 def shown(value: Any, *, most: int = 60) -> str:
     """Return ``value`` for a message: its repr if that has at most ``most`` characters, else what it is."""
     if isinstance(value, Tensor | np.ndarray):
-        return (
-            kind_of(value)
-            if getattr(value, "is_nested", False)
-            else f"a {type(value).__name__} of shape {tuple(value.shape)}"
-        )
+        nested = isinstance(value, Tensor) and value.is_nested
+        return kind_of(value) if nested else f"a {type(value).__name__} of shape {tuple(value.shape)}"
     try:
         text = repr(value)
     except Exception:  # of an integer of thousands of digits, or of a class of the user's own

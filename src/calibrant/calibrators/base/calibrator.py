@@ -5,7 +5,7 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -318,10 +318,10 @@ class Calibrator(Learned):
 
     def _answered(self, logits: Tensor, features: Features | None) -> Tensor:
         if features is None and logits.dtype.itemsize < torch.float32.itemsize:  # widened in parts, not all at once
-            return in_row_chunks(partial(self._answered_rows, features=None), logits)
+            return in_row_chunks(self._answered_rows, logits)
         return self._answered_rows(logits, features)
 
-    def _answered_rows(self, logits: Tensor, features: Features | None) -> Tensor:
+    def _answered_rows(self, logits: Tensor, features: Features | None = None) -> Tensor:
         wide = not_narrow(logits)
         answer = self._transform(wide) if features is None else self._transform_with(wide, features)
         if wide is logits:

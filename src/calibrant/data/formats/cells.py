@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from calibrant.data.formats.columns import is_list
+from calibrant.data.formats.columns import is_list, is_number
 from calibrant.data.formats.labels import plain_name
 
 SCORED = {b"calibrant": b"scores by class"}  # of a column that was lists of {label, score}
@@ -99,7 +99,7 @@ def _flat(table: Any) -> Any:
                 column = pa.compute.list_flatten(column)
             elif pa.types.is_struct(kind.value_type) and (made := _by_class(column)) is not None:
                 column, metadata = pa.chunked_array([made]), SCORED
-        if pa.types.is_struct(column.type) and not all(_is_number(one.type) for one in column.type):
+        if pa.types.is_struct(column.type) and not all(is_number(one.type) for one in column.type):
             for field, part in zip(column.type, column.flatten(), strict=True):
                 add(f"{name}.{field.name}", part, inner=True)
         # of the parts of records only those that differ say something of the rows
@@ -166,9 +166,3 @@ def _order(known: set[Any]) -> Any:
     """Return by what classes are sorted: LABEL_10 comes after LABEL_9, not after LABEL_1."""
     numbered = all(isinstance(one, str) and re.fullmatch(r"LABEL_\d+", one) for one in known)
     return (lambda one: int(one[6:])) if numbered else str
-
-
-def _is_number(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))

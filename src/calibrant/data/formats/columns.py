@@ -280,6 +280,13 @@ def _under_star(pattern: str, name: str) -> str:
     return name.removeprefix(before).removesuffix(after) if simple else name
 
 
+def is_number(kind: Any) -> bool:
+    """Say whether an Arrow type is one of numbers."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
 def is_list(kind: Any) -> bool:
     import pyarrow as pa
 

@@ -24,6 +24,7 @@ from calibrant.data.formats.columns import (
     by_number,
     column_array,
     is_list,
+    is_number,
     is_text,
     shared,
     spread_columns,
@@ -292,7 +293,7 @@ def _floats(table: Any, layout: Layout) -> list[str]:
         if one.name not in no and not _is_truth(one.name) and not is_key(plain_name(one.name))
     ]
     floats = [one.name for one in free if _is_float(table, one.name)]
-    return floats or [one.name for one in free if _is_number(one.type) and _PERCENT.search(one.name)]
+    return floats or [one.name for one in free if is_number(one.type) and _PERCENT.search(one.name)]
 
 
 def _values(table: Any, names: Sequence[str]) -> Array:
@@ -433,18 +434,12 @@ def _inner(table: Any, name: str) -> Array:
     kind = column.type
     if pa.types.is_struct(kind):
         flat = table.select([name]).flatten()
-        numbers = all(_is_number(one.type) for one in flat.schema)
+        numbers = all(is_number(one.type) for one in flat.schema)
         return _values(flat, flat.column_names) if numbers else np.empty((0, 0))
-    if not is_list(kind) or not _is_number(kind.value_type):
+    if not is_list(kind) or not is_number(kind.value_type):
         return np.empty((0, 0))
     values = column_array(column, name, Path(), strict=False)
     return values if values.ndim == 2 else np.empty((0, 0))
-
-
-def _is_number(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
 def _event(table: Any, layout: Layout) -> Proposal | None:
@@ -542,7 +537,7 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
     conf = [
         name
         for name in columns
-        if _is_number(table.schema.field(name).type)
+        if is_number(table.schema.field(name).type)
         and any(_CONFIDENCE.fullmatch(plain_name(one)) for one in (name, name.rpartition(".")[2]))
     ]
     pred = [name for name in columns if is_decided(name) and name not in conf]
@@ -659,7 +654,7 @@ def several_labels(table: Any) -> dict[str, str] | None:
     numbers = [
         name
         for name in table.column_names
-        if _is_number(table.schema.field(name).type)
+        if is_number(table.schema.field(name).type)
         and name not in floats
         and set(table.column(name).unique().to_pylist()) <= {-1, 0, 1}
     ]
