@@ -414,6 +414,8 @@ def pool_ties(log_odds: Tensor, hit: Tensor, weight: Tensor) -> Scores:
     order = ascending(x)
     x, y, w = x[order], y[order], w[order]
     first = np.flatnonzero(np.concatenate([[True], x[1:] != x[:-1]]))
+    if len(first) == len(x):  # no ties, so nothing to pool: sums would take a quarter of an isotonic fit
+        return Scores(x, y, w)
     mass = np.add.reduceat(w, first)
     return Scores(x[first], np.add.reduceat(w * y, first) / mass, mass)
 
