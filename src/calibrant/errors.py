@@ -21,6 +21,8 @@ An error is data: what was ``expected``, what was ``got``, the ``remedy``, and t
 in one sentence; other interfaces make their own sentence of the same parts, and never of the message.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -218,3 +220,12 @@ class DuplicateRowsWarning(CalibrantWarning):
 
 class UsageWarning(CalibrantWarning):
     """Legal, but hardly ever what is meant."""
+
+
+@contextmanager
+def optional(package: str, *, extra: str) -> Iterator[None]:
+    """Raise ``MissingExtraError`` where the block cannot import ``package``."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(package, extra=extra) from error

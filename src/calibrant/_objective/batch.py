@@ -16,6 +16,7 @@ from calibrant._core.check import FLOATING, PROBABILITY_TOLERANCE, check_floatin
 from calibrant._core.constraints import Fits, Integer
 from calibrant._core.numerics import row_chunks
 from calibrant._objective import true_class
+from calibrant._objective.statistics import SMALL
 from calibrant.errors import InputError
 from calibrant.scores import log_probs_from_nll
 
@@ -146,7 +147,7 @@ def true_class_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor
     if logits.dtype == torch.float64:
         return true_class.exact_log_probs(logits, labels)
     # few logits: one operation of torch costs less than the blocks do
-    few = logits.numel() < true_class.SMALL and logits.device.type == "cpu"
+    few = logits.numel() < SMALL and logits.device.type == "cpu"
     nll = F.cross_entropy(logits.float(), labels, reduction="none") if few else true_class.row_nll(logits, labels)
     return log_probs_from_nll(nll)
 

@@ -9,9 +9,7 @@ from torch.nn import functional as F
 
 from calibrant._core.numerics import row_chunks
 from calibrant._kernels import cuda
-from calibrant._objective.statistics import SMALL, CrossEntropy, promoted
-
-__all__ = ["SMALL", "argmax", "confidence_with_logits", "exact_log_probs", "nll_with_logits", "row_nll", "soft_pair"]
+from calibrant._objective.statistics import CrossEntropy, promoted
 
 _BLOCK = 16
 _LARGEST_LOG_ODDS = math.log(1e300)  # its exponential is still finite in float64

@@ -10,14 +10,12 @@ from calibrant._core.constraints import checked
 from calibrant._objective.reminder import never_updated, number_of_updates
 from calibrant.adapters._monitoring import figures_of, metrics_or_default
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError, MissingExtraError
+from calibrant.errors import InputError, optional
 from calibrant.losses.loss import Adaptive
 from calibrant.metrics import Metric
 
-try:
+with optional("lightning", extra="lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
-except ImportError as error:
-    raise MissingExtraError("lightning", extra="lightning") from error
 
 __all__ = ["AdaFocalCallback", "CalibrationMonitor"]
 

@@ -11,12 +11,10 @@ from calibrant._core.check import refuse
 from calibrant._core.constraints import Kind, Level, Seed, checked
 from calibrant.data.checks import need_unweighted
 from calibrant.data.predictions import Predictions
-from calibrant.errors import MissingExtraError
+from calibrant.errors import optional
 
-try:
+with optional("mapie", extra="mapie"):
     from mapie.classification import SplitConformalClassifier
-except ImportError as error:
-    raise MissingExtraError("mapie", extra="mapie") from error
 
 __all__ = ["PredictionSets"]
 

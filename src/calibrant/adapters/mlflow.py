@@ -10,12 +10,10 @@ from calibrant._core.check import check_number, refuse, shown
 from calibrant._core.constraints import Kind, Natural, Text, checked
 from calibrant._core.paths import check_source
 from calibrant.calibrators import Calibrator
-from calibrant.errors import MissingExtraError
+from calibrant.errors import optional
 
-try:
+with optional("mlflow", extra="mlflow"):
     import mlflow
-except ImportError as error:
-    raise MissingExtraError("mlflow", extra="mlflow") from error
 
 __all__ = ["log_calibrator", "log_panel"]
 

@@ -15,7 +15,7 @@ from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Kind, Text, checked
 from calibrant._core.paths import as_path, atomic_write
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
-from calibrant.errors import FitError, InputError, MissingExtraError
+from calibrant.errors import FitError, InputError, optional
 from calibrant.operate import Deployed
 
 __all__ = ["export", "export_served"]
@@ -155,11 +155,10 @@ def _write_program(path: str | os.PathLike[str], program: Any) -> None:
 
 
 def _translate(module: nn.Module, example: Tensor, *, inputs: list[str], outputs: list[str]) -> Any:
-    try:
+    with optional("onnx", extra="onnx"):
         import onnx
+    with optional("onnxscript", extra="onnx"):
         import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(error.name or "onnx", extra="onnx") from error
     # dropout and batch statistics must be those of serving while it is traced
     training, silenced = module.training, logging.root.manager.disable
     module.eval()

@@ -15,9 +15,9 @@ from calibrant import calibrators, errors
 from calibrant._core.check import as_array, check_choice, check_groups
 from calibrant._core.constraints import checked
 from calibrant.calibrators import SHORT_NAMES, AutoCalibrator, Calibrator, TemperatureMixture
-from calibrant.errors import InputError, MissingExtraError
+from calibrant.errors import InputError, optional
 
-try:
+with optional("scikit-learn", extra="sklearn"):
     from sklearn import get_config
     from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
     from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier
@@ -39,8 +39,6 @@ try:
         has_fit_parameter,
         validate_data,
     )
-except ImportError as error:
-    raise MissingExtraError("scikit-learn", extra="sklearn") from error
 
 __all__ = ["CalibratedClassifier"]
 

@@ -8,15 +8,13 @@ from torch import Tensor
 from calibrant._core.check import check_count, check_dense, refuse, shown
 from calibrant._core.constraints import checked
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError, MissingExtraError
+from calibrant.errors import InputError, optional
 from calibrant.metrics import Metric
 from calibrant.plot.pictures import draw_values
 
-try:
+with optional("torchmetrics", extra="torchmetrics"):
     from torchmetrics import Metric as TorchMetric
     from torchmetrics.utilities import dim_zero_cat
-except ImportError as error:
-    raise MissingExtraError("torchmetrics", extra="torchmetrics") from error
 
 __all__ = ["StreamedMetric"]
 

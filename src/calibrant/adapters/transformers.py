@@ -13,14 +13,12 @@ from calibrant._core.constraints import checked
 from calibrant._objective.reminder import never_updated, number_of_updates
 from calibrant.adapters._monitoring import figures_of, metrics_or_default
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError, MissingExtraError
+from calibrant.errors import InputError, optional
 from calibrant.losses import Loss
 from calibrant.metrics import Metric
 
-try:
+with optional("transformers", extra="transformers"):
     from transformers import TrainerCallback
-except ImportError as error:
-    raise MissingExtraError("transformers", extra="transformers") from error
 
 __all__ = ["CalibrationCallback", "compute_loss_with", "compute_metrics_with"]
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from calibrant._core.files import Array
-from calibrant.errors import InputError, MissingExtraError, Remedy
+from calibrant.errors import InputError, Remedy, optional
 
 What: TypeAlias = Literal["probs", "logits", "label", "top"]
 
@@ -109,10 +109,8 @@ def need_narwhals() -> Any:
     Raises:
         MissingExtraError: If it is not installed.
     """
-    try:
+    with optional("narwhals", extra="dataframes"):
         import narwhals
-    except ImportError as error:
-        raise MissingExtraError("narwhals", extra="dataframes") from error
     return narwhals
 
 

@@ -13,10 +13,8 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.panel import Metrics, default_metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric, SquaredGaps
-from calibrant.statistics.means import FEWEST_COMPARED, FEWEST_OF_ROWS, paired_test, scarce_errors
-from calibrant.statistics.paired import PairedTest, holm
-
-__all__ = ["Comparison", "ComparisonRow", "compare"]
+from calibrant.statistics.means import FEWEST_COMPARED, FEWEST_OF_ROWS, PairedTest, paired_test, scarce_errors
+from calibrant.statistics.paired import holm
 
 _OF_SQUARES = "the test is of Σ (w gap)² over bins, not of the ECE: with few bins far off it is larger at equal ECE"
 SMALL = 1e-3  # differences below are told in two significant digits

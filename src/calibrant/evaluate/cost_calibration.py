@@ -11,10 +11,7 @@ from calibrant._core.check import refuse
 from calibrant._core.constraints import Count, Level, Real, Seed, checked
 from calibrant.data.checks import check_costs, need_predictions
 from calibrant.data.predictions import Predictions
-from calibrant.statistics.interval import Interval
-from calibrant.statistics.means import contributions, mean_interval
-
-__all__ = ["CostCalibration", "UtilityCalibration", "cost_calibration", "utility_calibration"]
+from calibrant.statistics.means import Interval, contributions, mean_interval
 
 _ROUNDING = 1e-13  # of the largest cost, by which Σ_k p_k c may miss c
 _TERMS = 60  # of the alternating series of the range's tail; the last is below rounding from a range of 0.2 on

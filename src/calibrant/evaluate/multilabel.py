@@ -26,7 +26,6 @@ from calibrant.metrics import ECE
 from calibrant.statistics import interval
 from calibrant.statistics.means import mean_interval, need_groups
 
-__all__ = ["LabelRow", "LabelSums", "LabelTable", "MultiLabelRow", "label_table", "multilabel_panel", "panel_of_sums"]
 Average = Literal["pooled", "macro"]
 
 BINS = 15

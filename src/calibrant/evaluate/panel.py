@@ -15,8 +15,6 @@ from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SmoothECE
 from calibrant.statistics import interval, null_draws
 
-__all__ = ["PanelRow", "default_metrics", "panel", "panel_by"]
-
 Metrics = Sequence[Annotated[Metric, Kind(Metric, "pass a list such as [ECE(), NLL()]")]]
 
 

@@ -30,8 +30,6 @@ from calibrant.statistics.binned import chance_decides, corrected_error, interva
 from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import need_groups, skewed_ends
 
-__all__ = ["Subgroup", "Subgroups", "subgroups"]
-
 # Largest skewness times quantile that the interval of a gap is corrected for: Hall's transformation of a larger one makes the
 # interval much longer than coverage needs.
 _MOST_SKEW = 0.6

@@ -14,8 +14,6 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, Remedy, UsageWarning
 from calibrant.language.log import Answers, Log, Response, Token, features_of, groups_of, option_numbers
 
-__all__ = ["choices"]
-
 _LEAST = 1e-7  # remaining probability assumed if those returned, rounded to float32, sum to 1
 _WHOLE = 1.01  # largest accepted sum: servers round log-probabilities, some to two digits
 

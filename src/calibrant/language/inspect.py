@@ -11,8 +11,6 @@ from calibrant.language._json import name_of, need, parsed, read_text, refuse_fi
 from calibrant.language.log import Log, Response, Token
 from calibrant.language.openai import tokens_of
 
-__all__ = ["read_inspect"]
-
 _VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}  # correct, partly correct, incorrect, no answer
 
 

@@ -18,8 +18,6 @@ from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.language._json import columns_of
 from calibrant.language.log import Log
 
-__all__ = ["Judged", "read_judged"]
-
 Floats = NDArray[np.float64]
 Columns = dict[str, list[Any]]
 

@@ -11,8 +11,6 @@ from calibrant.data.predictions import Predictions
 from calibrant.language.choices import Missing, check_options, choices
 from calibrant.language.log import Answers, Log, need_log, outcomes
 
-__all__ = ["pairwise", "rating", "yes_no"]
-
 _YES, _NO = ("yes", "Yes", "YES"), ("no", "No", "NO")
 
 

@@ -26,8 +26,6 @@ from calibrant.operate import Sample, audit
 from calibrant.statistics import Interval
 from calibrant.statistics.labelled import Drawn, Floats, Integers, Terms, interval_of, terms_of
 
-__all__ = ["JudgeAudit", "JudgeCalibration", "Ranking", "judge_audit"]
-
 Names = NDArray[Any]
 
 LEVEL = 0.95

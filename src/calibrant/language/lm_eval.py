@@ -11,8 +11,6 @@ from calibrant.errors import Remedy
 from calibrant.language._json import lines_of, name_of, need, need_log_prob, refuse_file
 from calibrant.language.log import Log, Option, Response
 
-__all__ = ["read_lm_eval"]
-
 _WHAT = "samples of lm-evaluation-harness"
 _RIGHT = ("exact_match", "acc")  # per-sample metrics that are 0 or 1
 _NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+$")

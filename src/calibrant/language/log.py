@@ -19,8 +19,6 @@ from calibrant.data.record import check_selection
 from calibrant.errors import Remedy
 from calibrant.language._json import lines_of, need, parsed, read_text, refuse_file
 
-__all__ = ["Log", "Option", "Response", "Token", "read_labels"]
-
 
 @dataclass(frozen=True)
 class Token:

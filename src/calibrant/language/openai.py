@@ -10,8 +10,6 @@ from calibrant.errors import Remedy
 from calibrant.language._json import lines_of, name_of, need, need_log_prob, refuse_file
 from calibrant.language.log import Log, Response, Token
 
-__all__ = ["read_openai"]
-
 _WHAT = "responses of chat/completions or completions"
 _SKIP = Remedy("pass skip_failed=True to leave such lines out", command="add --skip-failed to leave such lines out")
 

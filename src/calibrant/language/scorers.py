@@ -18,8 +18,6 @@ from calibrant.errors import InputError, Remedy
 from calibrant.language._json import columns_of, lines_of, name_of, need, parsed, read_text, refuse_file
 from calibrant.language.log import Answers, Log, Response, features_of, groups_of, outcomes
 
-__all__ = ["read_lm_polygraph", "read_uqlm", "sampled", "scored"]
-
 _TEXTS = ("prompt", "response", "sampled_responses", "raw_sampled_responses", "raw_response", "id")
 
 

@@ -10,8 +10,6 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.language.log import Answers, Response, features_of, groups_of, outcomes
 
-__all__ = ["sequences"]
-
 _CERTAIN = 1e-9  # log-probabilities closer to 0 are rounding errors: servers send about seven digits
 
 

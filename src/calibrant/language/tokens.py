@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from calibrant._core.check import as_tensor, refuse, shown
 from calibrant._core.constraints import checked
 
-__all__ = ["token_classes"]
-
 _SPACES = re.compile(r"^[Ġ▁ ]+")
 _CONTROL = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]")
 

@@ -11,8 +11,6 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, Remedy
 from calibrant.language.log import Answers, features_of, groups_of, outcomes
 
-__all__ = ["parse_confidence", "verbalized"]
-
 _ROUNDING = 0.005  # models state whole percents, so a stated 100 % means 99.5 % or more
 _NUMBER = r"(?P<number>\d+(?:\.\d+)?|\.\d+)\s*(?:(?P<percent>%|percent)|(?:/|out of)\s*(?P<whole>\d+))?"
 _ALONE = re.compile(_NUMBER + r"\.?", re.IGNORECASE)

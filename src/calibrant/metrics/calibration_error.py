@@ -19,8 +19,7 @@ from calibrant.metrics._binned import BinnedMetric, null_tables
 from calibrant.statistics import error_interval
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.clusters import cluster_error, cluster_sums, group_degrees
-from calibrant.statistics.interval import Interval
-from calibrant.statistics.means import need_groups
+from calibrant.statistics.means import Interval, need_groups
 
 __all__ = ["ACE", "ECE", "MCE", "SweepECE", "TopLabelECE"]
 

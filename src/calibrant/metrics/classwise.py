@@ -19,8 +19,7 @@ from calibrant.metrics._base import SumMetric
 from calibrant.metrics.calibration_error import ECE
 from calibrant.statistics import error_interval
 from calibrant.statistics.clusters import centred_sums, clustered_gaps, group_degrees
-from calibrant.statistics.interval import Interval
-from calibrant.statistics.means import mean_error, need_groups
+from calibrant.statistics.means import Interval, mean_error, need_groups
 
 __all__ = ["ClasswiseECE"]
 

@@ -12,9 +12,8 @@ from calibrant.errors import NoIntervalError
 from calibrant.metrics._binned import BinnedMetric
 from calibrant.statistics import paired_square_test
 from calibrant.statistics.binned import left_over, squared_error, squared_gaps
-from calibrant.statistics.interval import Interval, normal_quantile
-from calibrant.statistics.means import need_errors, need_independent
-from calibrant.statistics.paired import PairedTest
+from calibrant.statistics.interval import normal_quantile
+from calibrant.statistics.means import Interval, PairedTest, need_errors, need_independent
 
 __all__ = ["DebiasedECE", "SquaredECE", "SquaredGaps"]
 

@@ -24,14 +24,13 @@ from torch import Tensor, nn
 from calibrant._core.check import as_array, refuse, shown
 from calibrant._core.config import json_data
 from calibrant._core.constraints import Each, Kind, Level, checked
+from calibrant.data.checks import Data
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError, Remedy
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.decide import ABSTAIN
-from calibrant.operate.rows import Data, confidence_of, need_independent, need_logits
-from calibrant.statistics.interval import Interval
-
-__all__ = ["Abstention", "Accepted", "abstain"]
+from calibrant.operate.rows import confidence_of, need_independent, need_logits
+from calibrant.statistics.means import Interval
 
 Floats = NDArray[np.float64]
 By = Literal["class", "group"]

@@ -35,8 +35,6 @@ from numpy.typing import NDArray
 
 from calibrant._core.numerics import add_records
 
-__all__ = ["Moments", "alternating_low", "calibration_ends", "fails_limit", "mean_ends", "share_ends"]
-
 Floats = NDArray[np.float64]
 
 _DEVIATIONS = np.array([0.6, 0.45, 0.33, 0.24, 0.17, 0.12, 0.08, 0.05, 0.0])  # SDs of y, a bet for each; 0: the largest

@@ -39,7 +39,6 @@ from calibrant.operate.rows import need_classes, need_independent
 from calibrant.rows import RowSource
 from calibrant.statistics.means import FEWEST_COMPARED, paired_test, scarce_errors
 
-__all__ = ["Check", "Line", "Policy", "check"]
 Verdict = Literal["pass", "fail", "not enough evidence"]
 Kind = Literal["maximum", "minimum", "no_worse"]
 

@@ -19,9 +19,8 @@ from calibrant.errors import FileFormatError
 from calibrant.evaluate.cost_calibration import CostCalibration, cost_calibration
 from calibrant.operate.bounds import Moments, mean_ends
 from calibrant.operate.rows import need_classes, need_independent, need_logits, need_window
-from calibrant.statistics.interval import Interval
+from calibrant.statistics.means import Interval
 
-__all__ = ["CostReport", "CostRule", "Costs", "NetBenefit", "net_benefit", "read_costs", "thresholds", "weigh"]
 _ALPHA = 0.025  # error probability of each bound
 ABSTAIN = -1
 Cost = Annotated[float, Number(-LARGEST_COST, LARGEST_COST)]

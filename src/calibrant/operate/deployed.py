@@ -21,8 +21,6 @@ from calibrant.operate.abstain import Abstention, Accepted
 from calibrant.operate.decide import CostRule
 from calibrant.operate.rows import need_classes
 
-__all__ = ["Deployed"]
-
 FORMAT = "calibrant-deployed-1"
 Rule = CostRule | Abstention
 

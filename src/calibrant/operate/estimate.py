@@ -37,9 +37,7 @@ from calibrant.operate.rows import (
     need_window,
     out_of_fold,
 )
-from calibrant.statistics.interval import Interval
-
-__all__ = ["Changed", "Estimate", "Moved", "estimate"]
+from calibrant.statistics.means import Interval
 
 Floats = NDArray[np.float64]
 

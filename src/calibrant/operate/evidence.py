@@ -27,18 +27,6 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import Remedy
 from calibrant.operate.rows import edges_of
 
-__all__ = [
-    "NODES",
-    "Curve",
-    "Evidence",
-    "Group",
-    "confidence_terms",
-    "gather",
-    "group_codes",
-    "groups_in",
-    "names_of",
-    "since_change",
-]
 Group = tuple[str, str]  # column and value
 MOST = 100  # largest number of groups
 

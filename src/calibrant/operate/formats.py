@@ -11,7 +11,6 @@ from calibrant.operate.check import Check
 from calibrant.operate.monitor import LEVEL, Monitor
 from calibrant.operate.watched import Block, show_time
 
-__all__ = ["annotations", "to_html", "to_junit", "to_markdown", "to_prometheus"]
 Found = Annotated[Check, Kind(Check, "make it with calibrant.operate.check")]
 Watching = Annotated[Monitor, Kind(Monitor, "make it with calibrant.operate.Monitor(reference)")]
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 200, 80, 24  # _LEFT holds labels such as -9.99e-05

@@ -23,8 +23,6 @@ from calibrant.operate.evidence import Curve, Evidence, gather, groups_in, since
 from calibrant.operate.rows import even_rows, need_classes, need_independent, need_source, out_of_fold
 from calibrant.operate.watched import Block, State, Status, appended, in_order, load_state, marks, save_state, show_time
 
-__all__ = ["Monitor", "Status"]
-
 Floats = NDArray[np.float64]
 
 FALSE_ALARMS = 0.05  # probability of ever raising a false alarm

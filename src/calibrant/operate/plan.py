@@ -17,8 +17,6 @@ from calibrant.operate.bounds import Moments, fails_limit, log_below
 from calibrant.operate.check import DIRECTION
 from calibrant.operate.rows import need_window
 
-__all__ = ["Plan", "PlanPoint", "plan"]
-
 Floats = NDArray[np.float64]
 _BINS = 15
 _ATOMS = 100  # quantiles that represent the distribution of the confidence

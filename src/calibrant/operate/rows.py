@@ -15,19 +15,6 @@ from calibrant.data.checks import Data, need_unweighted
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError
 
-__all__ = [
-    "Data",
-    "confidence_of",
-    "edges_of",
-    "even_rows",
-    "need_classes",
-    "need_independent",
-    "need_logits",
-    "need_source",
-    "need_window",
-    "out_of_fold",
-]
-
 Floats = NDArray[np.float64]
 FOLDS = 5  # of rows that a calibrator was fitted on
 

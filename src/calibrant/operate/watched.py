@@ -20,12 +20,10 @@ from calibrant._core.files import read_sealed, reason_of, write_sealed
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import add_records
 from calibrant._core.paths import shown
+from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError
 from calibrant.operate.evidence import NO_CURVE, NODES, Curve, Group, names_of
-from calibrant.operate.rows import Data
-
-__all__ = ["Block", "State", "Status", "appended", "in_order", "load_state", "marks", "save_state", "show_time"]
 
 Floats = NDArray[np.float64]
 FORMAT = "calibrant-monitor-1"

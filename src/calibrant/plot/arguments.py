@@ -11,8 +11,6 @@ from calibrant.data.predictions import Predictions
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["AnyAxes", "ClassRows", "Label", "PlainClassRows", "PlainRows", "Rows", "check_names"]
-
 
 def check_axes(ax: Any, *, name: str) -> Any:
     """Return ``ax`` if it has what is drawn with: matplotlib itself is imported only to draw.

@@ -14,21 +14,6 @@ from calibrant.data.predictions import BinaryPairs, Events, Predictions
 from calibrant.plot.arguments import PlainRows, Rows
 from calibrant.statistics import consistency_bars
 
-__all__ = [
-    "Bin",
-    "Curve",
-    "Data",
-    "Diagram",
-    "IsotonicDiagram",
-    "diagram_from",
-    "diagram_of",
-    "event_pairs",
-    "is_event",
-    "isotonic_diagram",
-    "isotonic_of_cells",
-    "risk_curve",
-]
-
 BINS = 15
 LEVEL = 0.95
 

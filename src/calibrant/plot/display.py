@@ -7,10 +7,11 @@ import numpy as np
 from calibrant._core.check import as_array, refuse, shown
 from calibrant._core.constraints import Count, PublicCalls, takes
 from calibrant.binning import Binning, EqualWidth
+from calibrant.data.checks import Data
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import CalibrantError, InputError
 from calibrant.plot.arguments import AnyAxes, Label, PlainRows
-from calibrant.plot.diagrams import Data, Diagram, IsotonicDiagram
+from calibrant.plot.diagrams import Diagram, IsotonicDiagram
 from calibrant.plot.pictures import Kind, reliability, reliability_numbers
 from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-
-__all__ = ["CalibrationDisplay"]
 
 BINS = 15
 Strategy = Literal["quantile", "uniform"]

@@ -12,16 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "draw_diagram",
-    "draw_diagrams",
-    "draw_dots",
-    "draw_histogram",
-    "draw_isotonic",
-    "draw_risk",
-    "lower_limit",
-]
-
 _LARGEST = 110.0  # area in points² of the dot of the bin with the most rows
 _SMALLEST = 9.0  # least area in points²
 

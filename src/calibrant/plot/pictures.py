@@ -11,7 +11,7 @@ from calibrant._core.constraints import Count, Positive, Seed, checked
 from calibrant._core.numerics import row_chunks
 from calibrant.binning import AnyBinning, Binning, BinTable, EqualMass, EqualWidth
 from calibrant.calibrators import TemperatureScaling
-from calibrant.data.checks import repeated
+from calibrant.data.checks import Data, repeated
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.operate import net_benefit
@@ -29,7 +29,6 @@ from calibrant.plot.diagrams import (
     BINS,
     LEVEL,
     Curve,
-    Data,
     Diagram,
     IsotonicDiagram,
     diagram_of,
@@ -44,20 +43,6 @@ from calibrant.statistics import null_outcomes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = [
-    "DecisionCurve",
-    "Picture",
-    "classwise",
-    "compare",
-    "confidence_histogram",
-    "decision_curve",
-    "draw_decisions",
-    "draw_values",
-    "reliability",
-    "risk_coverage",
-    "temperature_path",
-]
 
 Kind = Literal["bins", "isotonic"]
 

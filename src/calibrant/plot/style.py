@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "DASHES", "LIGHT", "MARKERS", "Palette", "axes_of", "finish", "new_figure", "percent"]
-
 
 @dataclass(frozen=True)
 class Palette:

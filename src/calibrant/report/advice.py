@@ -22,23 +22,6 @@ from calibrant.report.tables import Row
 from calibrant.statistics.means import paired_test, scarce_errors
 from calibrant.statistics.paired import paired_bootstrap
 
-__all__ = [
-    "MARGIN",
-    "NOTHING",
-    "TEMPERATURE",
-    "Advice",
-    "Gain",
-    "State",
-    "Verdict",
-    "advice_of",
-    "commands_of",
-    "find_row",
-    "gain_of",
-    "gains_of",
-    "loss_rows",
-    "points",
-    "verdict_of",
-]
 MARGIN = 0.02  # default ECE below which a miscalibration is called small
 State = Literal["calibrated", "small", "large", "perhaps large", "unclear", "not tested"]
 

@@ -9,8 +9,6 @@ from calibrant.operate.abstain import Abstention
 from calibrant.operate.decide import CostRule, weigh
 from calibrant.report.model import Claims, Table
 
-__all__ = ["answers_of", "costs_of"]
-
 LEVEL, COVERAGE = 0.95, 0.8  # "answer 80 %"
 
 

@@ -24,10 +24,9 @@ from calibrant.plot.diagrams import Diagram, IsotonicDiagram, diagram_from, even
 from calibrant.report.advice import points
 from calibrant.report.model import Table
 from calibrant.report.tables import Row
-from calibrant.statistics.interval import Interval, normal_quantile, wilson
+from calibrant.statistics.interval import normal_quantile, wilson
+from calibrant.statistics.means import Interval
 from calibrant.statistics.null import CELLS
-
-__all__ = ["Cells", "EventFigures", "EventSection", "mass_table"]
 
 BINS = 15
 PERCENT = 100  # cells of equal width, at whose edges rates and histograms are exact

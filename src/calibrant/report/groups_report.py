@@ -14,8 +14,6 @@ from calibrant.evaluate.subgroups import Subgroup, Subgroups
 from calibrant.report.advice import MARGIN, Advice, Verdict, commands_of, points
 from calibrant.report.model import Model, Subject
 
-__all__ = ["PROMISE", "Audit", "audit", "audit_of", "unread"]
-
 FIRST = 8  # groups shown at once; the others are folded
 MOST = 100  # groups in the page; JSON has all
 MINIMUM = 100  # fewest rows of a group

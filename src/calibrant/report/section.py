@@ -70,7 +70,6 @@ from calibrant.scale.stream import Moments, Progress, metric_passes, one_pass, s
 from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import FEWEST_COMPARED
 
-__all__ = ["diagnose_streamed"]
 BINS = 15
 MOST_ROWS = 20  # most rows of a table of classes or groups; its caption states the total
 PANELS = 6

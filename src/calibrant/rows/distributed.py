@@ -14,8 +14,6 @@ from calibrant._core.constraints import checked
 from calibrant.errors import CalibrantError, InputError, WorkerError
 from calibrant.rows.source import RowSource, reduced
 
-__all__ = ["DistributedRows"]
-
 
 @dataclass(frozen=True)
 class _Answer:

@@ -23,8 +23,6 @@ from calibrant._core.numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES
 from calibrant.data.record import Columns, Features, check_features
 from calibrant.errors import InputError
 
-__all__ = ["Chunk", "LazyRows", "MemoryRows", "RowSource", "added", "chunks_of", "reduced"]
-
 Classes = Annotated[int, Integer(2)]
 Device = Annotated[torch.device, Kind(torch.device, "pass logits.device")]
 Work = Callable[..., Any]

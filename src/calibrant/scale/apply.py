@@ -20,8 +20,6 @@ from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import SomeCalibrator, calibrator_identity
 from calibrant.scale.rows import ParquetRows, Shard, file_identity, open_parquet
 
-__all__ = ["apply_streamed"]
-
 # pieces are this many times smaller: the calibrated copy and the writer's buffers are held in memory, too
 _PIECE_SHARE = 4
 _MARK = b"calibrant.apply"  # footer key of a hash of the inputs, by which a repeated call recognises finished files

@@ -15,9 +15,7 @@ from torch import nn
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Count, checked
 from calibrant._core.files import reason_of
-from calibrant.errors import CalibrantError, InputError, MissingExtraError, WorkerError
-
-__all__ = ["Executor", "Processes", "RayCluster", "in_turn", "processes", "ray_cluster"]
+from calibrant.errors import CalibrantError, InputError, WorkerError, optional
 
 _FINISH = (
     "expected every worker process to finish, got one that was killed; check memory, use fewer workers, and run it again: "
@@ -204,10 +202,8 @@ def need_ray() -> Any:
     Raises:
         MissingExtraError: If it is not installed.
     """
-    try:
+    with optional("ray", extra="ray"):
         import ray
-    except ImportError as error:
-        raise MissingExtraError("ray", extra="ray") from error
     return ray
 
 

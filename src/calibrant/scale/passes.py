@@ -28,23 +28,6 @@ from calibrant.rows.source import reduced
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.rows import ParquetRows, Shard, file_identity
 
-__all__ = [
-    "LabelledChunks",
-    "ParquetSource",
-    "PassProgress",
-    "Passes",
-    "Pieces",
-    "SomeCalibrator",
-    "calibrator_identity",
-    "fit_streamed",
-    "has_fields",
-    "is_plain",
-    "read_checkpoint",
-    "shard_result",
-    "state_from_plain",
-    "state_to_plain",
-]
-
 SomeCalibrator = Annotated[
     Calibrator, Kind(Calibrator, "fit one of calibrant.calibrators or load one", "a fitted calibrator")
 ]

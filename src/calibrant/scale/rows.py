@@ -22,8 +22,6 @@ from calibrant.data.record import WEIGHT_NAMES, is_beside
 from calibrant.data.splits import refuse_ambiguous, rows_in
 from calibrant.errors import FileFormatError, InputError, Remedy
 
-__all__ = ["ParquetRows", "Shard", "file_identity", "logits_bytes", "open_parquet"]
-
 PIECE_BYTES = 16 << 20  # of logits in memory at a time; float64 computations on a piece take a few MiB more
 READ_BYTES = 1 << 20  # without a read buffer Arrow loads whole column chunks: 587 MiB for 128k rows of 1,000 classes
 _ONE_A_ROW = ("label", "labels", "group", "groups", "decision")

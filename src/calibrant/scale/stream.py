@@ -36,17 +36,6 @@ from calibrant.statistics import error_interval
 from calibrant.statistics.interval import MeanSums
 from calibrant.statistics.null import BinSums, HasCells
 
-__all__ = [
-    "StreamedFigure",
-    "evaluate_multilabel_streamed",
-    "evaluate_streamed",
-    "metric_passes",
-    "one_pass",
-    "shard_states",
-    "sum_metrics",
-    "sums_of",
-]
-
 Progress = Callable[[int, int], None]
 States = dict[SumMetric[Any], Any]
 _KEPT = 1 << 30  # bytes of states that a checkpoint keeps: bins of every class of a large vocabulary

@@ -13,8 +13,6 @@ from calibrant.study.preflight import check_folders, check_study
 from calibrant.study.recipe import Cell, Recipe
 from calibrant.study.run import Step, most_informative_first, refuse_several_devices, run_whole
 
-__all__ = ["run_study_on_ray"]
-
 
 def run_study_on_ray(
     study: Study, store: Store, *, address: str | None = None, workers: int = 1, accelerator: str = "auto"

@@ -5,7 +5,8 @@ metric.
 """
 
 from calibrant.statistics.binned import consistency_bars, error_interval
-from calibrant.statistics.interval import Interval, bootstrap, interval
+from calibrant.statistics.interval import bootstrap, interval
+from calibrant.statistics.means import Interval
 from calibrant.statistics.null import null_band, null_draws, null_outcomes, redraw
 from calibrant.statistics.paired import paired_square_test
 

@@ -41,20 +41,6 @@ from calibrant.statistics._resampling import quantiles
 from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import Interval, student_quantile
 
-__all__ = [
-    "BinnedEstimate",
-    "BinnedRows",
-    "chance_decides",
-    "consistency_bars",
-    "corrected_error",
-    "error_interval",
-    "interval_ends",
-    "left_over",
-    "squared_error",
-    "squared_gaps",
-    "table_error",
-]
-
 LIFT = 0.15
 # Largest slope of the lower end beyond the gate. With a jump there, a model that is off by little would be missed as often as its
 # plug-in exceeds the gate; with slope 1 the end would be valid by the triangle inequality alone, and low where a model is far off.

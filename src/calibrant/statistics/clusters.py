@@ -15,8 +15,6 @@ from calibrant.statistics.binned import BinnedRows, table_error
 from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import Clusters, student_quantile
 
-__all__ = ["centred_sums", "cluster_error", "cluster_sums", "clustered_gaps", "group_degrees"]
-
 # The signs are estimated from the same rows, so that a group's effects partly cancel in the signed sum: in simulation its
 # standard error is too small by about this factor where effects are large (7.8 to 8.2 % of intervals missed).
 SIGNS = 1.05

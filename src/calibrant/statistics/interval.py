@@ -40,20 +40,6 @@ from calibrant.statistics.means import (
     student_quantile,
 )
 
-__all__ = [
-    "Excess",
-    "HasExcess",
-    "HasInterval",
-    "HasRows",
-    "Interval",
-    "MeanSums",
-    "bootstrap",
-    "interval",
-    "normal_quantile",
-    "share_interval",
-    "wilson",
-]
-
 # Effective number of events from which Student's t holds for a mean loss; with fewer it is bounded by its range.
 ENOUGH = 20
 

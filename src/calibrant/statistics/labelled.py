@@ -18,8 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Drawn", "Floats", "Integers", "Terms", "interval_of", "terms_of"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

@@ -26,20 +26,6 @@ from calibrant.data.checks import need_rows
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError, NoIntervalError
 
-__all__ = [
-    "Interval",
-    "PairedTest",
-    "mean_error",
-    "mean_interval",
-    "mean_of",
-    "need_errors",
-    "need_groups",
-    "need_independent",
-    "paired_test",
-    "skewed_ends",
-    "transformed",
-]
-
 FEWEST = 10  # wrong (and correct) decisions, and groups, below which no interval of a mean or binned error is offered
 # Wrong decisions of both models below which a mean loss is not tested: one error among few decides the variance, so that the
 # over-confident of two equally good models was preferred in up to 73 % of samples.

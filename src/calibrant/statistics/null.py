@@ -24,8 +24,6 @@ from calibrant.statistics._resampling import quantiles
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.means import Interval, need_independent
 
-__all__ = ["HasNull", "null_band", "null_draws", "null_outcomes", "redraw"]
-
 Floats = NDArray[np.float64]
 
 # Rows of one bin whose probabilities agree to 1/1024 share a cell, and are drawn as if all had the cell's mean: that adds

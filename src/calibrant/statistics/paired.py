@@ -19,7 +19,6 @@ from calibrant.statistics.clusters import cluster_sums
 from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import PairedTest, check_rows, need_groups
 
-__all__ = ["PairedTest", "holm", "paired_bootstrap", "paired_square_test", "two_sample_test"]
 Floats: TypeAlias = NDArray[np.float64]
 Binned = Annotated[BinnedRows, Kind(BinnedRows, "pass the rows in their bins, metric.cells(data)")]
 

@@ -18,8 +18,6 @@ from calibrant.study.recipe import AnyStudy, Cell, Study, Training
 from calibrant.study.resolve import make_model
 from calibrant.study.train import rate_factor
 
-__all__ = ["Choice", "describe"]
-
 IMAGES = {  # for training and for tests
     "cifar10": (50_000, 10_000), "cifar100": (50_000, 10_000), "svhn": (73_257, 26_032), "tiny-imagenet": (100_000, 10_000),
     "imagenet": (1_281_167, 50_000),

@@ -18,8 +18,6 @@ from calibrant.study._checks import check_once, from_table
 from calibrant.study.measures import COLUMNS, MEASURES
 from calibrant.study.recipe import FIGURE_KINDS, Published, Study
 
-__all__ = ["load_study", "presets", "write_template"]
-
 Plain = Mapping[str, Any]
 SCALES = ("cpu", "gpu", "paper")
 

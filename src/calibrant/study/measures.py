@@ -18,8 +18,6 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning, DuplicateRowsWarning
 from calibrant.metrics import ECE, NLL, ClasswiseECE, Error, Metric
 
-__all__ = ["COLUMNS", "MEASURES", "Fits", "Measure", "quietly"]
-
 
 @dataclass(frozen=True)
 class Measure:

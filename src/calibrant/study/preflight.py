@@ -20,8 +20,6 @@ from calibrant.study.recipe import AnyStudy, Cell
 from calibrant.study.resolve import find_model, make_loss, make_model
 from calibrant.study.train import make_optimizers
 
-__all__ = ["check_folders", "check_study", "missing_folders"]
-
 ROWS, CLASSES = 4, 10  # shape of the batch on which every loss is called
 
 

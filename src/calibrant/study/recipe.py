@@ -26,8 +26,6 @@ from calibrant._core.constraints import (
 from calibrant.errors import InputError
 from calibrant.study._checks import check_file_name, check_once, from_table
 
-__all__ = ["Cell", "Claim", "FigureSpec", "Objective", "Published", "Recipe", "Setting", "Study", "Training"]
-
 Plain = Mapping[str, Any]
 Table = Annotated[Plain, Kind(Mapping, "write {'type': …} and its arguments", "a table")]
 FileName = Annotated[str, Fits(check_file_name, "a file name", ("", ".a", "a/b", 3))]

@@ -11,8 +11,6 @@ from calibrant._core.config import build, find_class
 from calibrant.errors import InputError
 from calibrant.study import models
 
-__all__ = ["make_loss", "make_model"]
-
 
 def make_loss(table: Mapping[str, Any], *, reduction: str = "mean") -> nn.Module:
     """Return the loss that ``{"type": name, argument: value …}`` describes.

@@ -22,8 +22,6 @@ from calibrant.study.recipe import AnyRecipe, AnyStudy, Cell, Recipe, Study
 from calibrant.study.store import AnyStore, Store
 from calibrant.study.train import training
 
-__all__ = ["Step", "execute", "run_study"]
-
 HALVING = 2  # divisor of the number of concurrent trainings each time their device runs out of memory
 QUIET_END = (signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a worker without a traceback: what it finished is on disk
 ATTEMPTS = 3  # number of times a training's process may die before the study raises

@@ -19,8 +19,6 @@ from calibrant.errors import FileFormatError
 from calibrant.study.recipe import AnyRecipe, Recipe
 from calibrant.study.train import Outcome
 
-__all__ = ["Run", "Store"]
-
 AnyOutcome = Annotated[Outcome, Kind(Outcome, "pass what study.training returned")]
 
 

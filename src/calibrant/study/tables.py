@@ -24,22 +24,6 @@ from calibrant.study.measures import COLUMNS, MEASURES, Fits
 from calibrant.study.recipe import AnyStudy, Claim, Recipe
 from calibrant.study.store import AnyStore, Store
 
-__all__ = [
-    "Agreement",
-    "Measured",
-    "Summary",
-    "Verdict",
-    "agreements",
-    "collect",
-    "measures_needed",
-    "printed_beside",
-    "record_of",
-    "rows",
-    "summarise",
-    "verdict_of",
-    "verdicts_on",
-]
-
 NULL_DRAWS = 100
 SIGNIFICANCE = 0.05  # differences with a smaller p-value are significant
 

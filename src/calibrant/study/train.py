@@ -19,14 +19,12 @@ from torch import Tensor, nn
 from calibrant._core.constraints import checked
 from calibrant._core.paths import atomic_write
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FileFormatError, FitError, InputError, MissingExtraError
+from calibrant.errors import FileFormatError, FitError, InputError, optional
 from calibrant.losses.loss import Adaptive
 from calibrant.study.data import Fold, Split, load_fold
 from calibrant.study.recipe import AnyRecipe, Recipe, Training
 from calibrant.study.resolve import make_loss, make_model
 from calibrant.study.trajectory import LearnedEpochs, fit_temperature, measure
-
-__all__ = ["Outcome", "training"]
 
 EVALUATION_BATCH = 512
 COPIES = 2  # of a checkpoint: the new one is written before the old one is deleted
@@ -235,10 +233,8 @@ def _megabytes(count: int) -> str:
 
 def make_fabric(plan: Training, accelerator: str) -> Any:
     """Return Lightning Fabric for the devices and the precision of ``plan``."""
-    try:
+    with optional("lightning", extra="study"):
         from lightning.fabric import Fabric
-    except ImportError as error:
-        raise MissingExtraError("lightning", extra="study") from error
     if accelerator == "cuda" and not torch.cuda.is_available():
         raise InputError("a CUDA device for accelerator 'cuda'", "none", "choose 'auto' or 'cpu'")
     strategy = "ddp" if plan.devices > 1 else "auto"

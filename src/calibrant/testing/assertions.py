@@ -10,11 +10,9 @@ from torch import Tensor
 from calibrant._core.check import check_mapping
 from calibrant._core.constraints import checked
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.errors import CalibrantError, MissingExtraError
+from calibrant.errors import CalibrantError, optional
 from calibrant.operate import check
 from calibrant.operate.check import Check
-
-__all__ = ["assert_calibrated"]
 
 
 @checked
@@ -57,10 +55,8 @@ def assert_calibrated(
     if found.verdict == "fail":
         raise AssertionError(str(found))
     if found.verdict == "not enough evidence":
-        try:
+        with optional("pytest", extra="dev"):
             import pytest
-        except ImportError:
-            raise MissingExtraError("pytest", extra="dev") from None
         pytest.skip(str(found))
     return found
 

@@ -24,8 +24,6 @@ from calibrant.errors import CalibrantError, CalibrantWarning, FileFormatError, 
 from calibrant.rows import Chunk, RowSource
 from calibrant.testing.assertions import Contract, require_refusal
 
-__all__ = ["check_calibrator"]
-
 CONTRACT = Contract("the docstring of calibrant.calibrators.Calibrator")
 CLASSES = 4
 _EXACT = 2e-4  # in a probability: fits end within their certificate, which is a gradient and not a parameter

@@ -14,8 +14,6 @@ from calibrant.errors import InputError
 from calibrant.losses import Loss, RowLoss, RowPenalty
 from calibrant.testing.assertions import Contract, normal_sample, require_refusal
 
-__all__ = ["check_loss"]
-
 CONTRACT = Contract("the contract of calibrant.losses.Loss")
 CLASSES = 5
 MARGINS = (0.0, 1e-3, 1.0, 6.0, 9.0, 17.0, 40.0, 88.0, 104.0, 700.0, 1e3, 1e4)

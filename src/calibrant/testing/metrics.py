@@ -16,8 +16,6 @@ from calibrant.errors import CalibrantError, InputError, ZeroProbabilityWarning
 from calibrant.metrics import Metric, SumMetric
 from calibrant.testing.assertions import Contract, normal_sample, require_refusal
 
-__all__ = ["check_metric"]
-
 CONTRACT = Contract("the docstring of calibrant.metrics.Metric")
 _CUTS = ((100, 200), (1,), (7, 8, 9, 250))
 

@@ -16,8 +16,6 @@ from calibrant.errors import InputError
 from calibrant.losses import Loss, RowLoss, RowPenalty, Weighted
 from calibrant.vocabulary.linear import check_linear, linear_chunks, linear_logits, product_dtype
 
-__all__ = ["FusedLinearLoss"]
-
 
 class FusedLinearLoss(nn.Module):
     """loss(hidden · weightᵀ + bias, labels) without holding the N × K logits in memory.

@@ -15,8 +15,6 @@ from calibrant.data.record import check_features, taken
 from calibrant.metrics import SumMetrics
 from calibrant.rows import Chunk, LazyRows
 
-__all__ = ["LinearLogits"]
-
 CHUNK_BYTES = 1 << 26  # of float32 logits: 128 rows of 128k classes, enough for a matrix product to run at full speed
 DEVICE_CHUNK_BYTES = 1 << 28
 

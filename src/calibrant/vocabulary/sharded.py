@@ -19,8 +19,6 @@ from calibrant.errors import InputError
 from calibrant.losses import CrossEntropyLoss, Loss, WeightedNLL
 from calibrant.vocabulary.fused import called
 
-__all__ = ["ShardedLogits"]
-
 T = TypeVar("T")
 
 

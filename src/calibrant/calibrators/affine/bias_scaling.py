@@ -13,8 +13,6 @@ from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits
 from calibrant.rows import Chunk, RowSource
 
-__all__ = ["BiasScaling"]
-
 _NEWTON_CLASSES = 250  # beyond this many a Hessian costs more than the passes that L-BFGS takes
 _SETTLES = 1e-6  # rows of ridge: biases that all rise by the same change nothing, nor does the slope of equal logits
 

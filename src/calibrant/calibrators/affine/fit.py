@@ -16,14 +16,6 @@ from calibrant.calibrators.base.chunks import check_label_logits
 from calibrant.calibrators.focal.temperature import fit_temperature, mix_with_uniform
 from calibrant.rows import Chunk, RowSource
 
-__all__ = [
-    "DirichletCalibration",
-    "MatrixScaling",
-    "StructuredMatrixScaling",
-    "StructuredVectorScaling",
-    "VectorScaling",
-]
-
 _BLOCK_CLASSES = 300
 _NEAR_CLASSES = 128  # up to here each class has second moments of its own rows: 17 MB of them
 _NEAR = 0.01  # of p (1 − p), above which a row belongs to a class's own

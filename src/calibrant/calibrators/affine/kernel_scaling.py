@@ -13,8 +13,6 @@ from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits
 from calibrant.rows import Chunk, RowSource
 
-__all__ = ["KernelScaling"]
-
 _LOWEST = -12.0  # log-probabilities below this (6e-6) are alike to the kernel: how small a nothing is tells little
 _EQUAL = 1e-12  # variance of x below which rows are equal but for rounding
 _TOLERANCE = 1e-9  # of a gradient entry of the mean log-loss: small, as a weak ridge leaves the point uncertain by it over the ridge

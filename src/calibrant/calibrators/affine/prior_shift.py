@@ -18,9 +18,7 @@ from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning, InputError, NoIntervalError, NotFittedError
 from calibrant.rows import Chunk, LazyRows, RowSource
-from calibrant.statistics.interval import Interval
-
-__all__ = ["PriorShift"]
+from calibrant.statistics.means import Interval
 
 # Class priors of unlabelled rows: by maximum likelihood from calibrated probabilities, and by a confusion matrix.
 

@@ -15,8 +15,6 @@ from calibrant.calibrators.base.chunks import check_label_logits
 from calibrant.calibrators.focal.temperature import fit_temperature
 from calibrant.rows import Chunk, RowSource
 
-__all__ = ["RankScaling"]
-
 _RANKS = 8  # gaps with parameters of their own; further ones share the last, for few labels lie beyond
 _FLATTEST = 1e-3  # least slope, as of the temperatures: two logits that differ never become equal
 

@@ -57,8 +57,6 @@ from calibrant.data.record import Features
 from calibrant.errors import FitError, InputError, Remedy, UsageWarning
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
-__all__ = ["AutoCalibrator"]
-
 
 @dataclass(frozen=True)
 class Constants:

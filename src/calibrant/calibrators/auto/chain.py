@@ -14,8 +14,6 @@ from calibrant.data.record import Features
 from calibrant.errors import InputError
 from calibrant.rows import RowSource
 
-__all__ = ["Chain"]
-
 
 class Chain(ByFeatures):
     """Fit and apply calibrators in order, each on what the one before returns.

@@ -26,8 +26,6 @@ from calibrant.data.record import Features, fitting_weights, need_positive
 from calibrant.errors import InputError, NotFittedError
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
-__all__ = ["Identity"]
-
 # What everything that is fitted on validation data shares: configuration, learned state in buffers, one-file saving.
 
 

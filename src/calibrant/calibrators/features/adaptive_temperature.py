@@ -32,8 +32,6 @@ from calibrant.calibrators.focal.temperature import TemperatureScaling
 from calibrant.data.record import Features, join_columns
 from calibrant.rows import Chunk, RowSource
 
-__all__ = ["AdaptiveTemperatureScaling"]
-
 # Rows as functions of a slope: after one pass over the logits, a fit of slopes and of the top class's bias needs no logits.
 #
 # L(s) = log Σ_{k ≠ top} exp(s (z_k − z_second)) is smooth and convex in the slope s. Its value and two derivatives at a few

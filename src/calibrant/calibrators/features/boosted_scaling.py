@@ -29,8 +29,6 @@ from calibrant.calibrators.features.group_scaling import EVIDENCE, fit_everyone
 from calibrant.data.record import Features
 from calibrant.rows import Chunk, RowSource
 
-__all__ = ["BoostedScaling"]
-
 # Regression trees as plain arrays, applied in PyTorch: nothing is pickled.
 _PLACES_AT_ONCE = 1 << 17  # places in trees that rows hold at once: what stays in the cache
 _WORDS = 8  # of 32 bits: a bit for each of 256 categories

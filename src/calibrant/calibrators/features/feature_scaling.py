@@ -17,8 +17,6 @@ from calibrant.calibrators.features.columns import KnownColumn, Names, as_bytes,
 from calibrant.data.record import Features
 from calibrant.rows import Chunk, RowSource
 
-__all__ = ["FeatureScaling"]
-
 _MOST_COLUMNS = 100
 _TOLERANCE = 1e-10  # of a gradient entry of the mean log-loss, in nats per standard deviation of a feature
 # rows of prior on the slope and the bias of the mean row, as in PlattScaling: it keeps separable data finite

@@ -30,8 +30,6 @@ from calibrant.calibrators.focal.temperature import fit_temperature
 from calibrant.data.record import Features
 from calibrant.rows import Chunk, RowSource
 
-__all__ = ["GroupScaling"]
-
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 _MOST_BIASES = 50  # classes, up to which a group has biases unless it is said otherwise
 _MOST_PARAMETERS = 1024  # a Hessian of this side takes 8 MiB, and one a fold is held

@@ -25,8 +25,6 @@ from calibrant.rows import Chunk, RowSource
 from calibrant.scores import FOCAL_GAMMA, FocalGamma
 from calibrant.theory.focal_map import FocalTerms
 
-__all__ = ["FocalCalibration", "FocalTemperatureScaling"]
-
 PUBLISHED_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
 
 

@@ -24,8 +24,6 @@ from calibrant.calibrators.focal.focal_search import PRESETS, Best, Grid, search
 from calibrant.errors import BoundWarning, FitError
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
-__all__ = ["TemperatureScaling"]
-
 T_LOW, T_HIGH = 1e-3, 1e3
 _TOLERANCE = 1e-7  # of log T at the last float64 step; convergence is quadratic, and 1e-4 is documented
 _ROUGH = 1e-3  # of log T; at this distance float32 sums still have the derivative's sign right

@@ -15,8 +15,6 @@ from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.calibrators.focal.temperature import fit_temperature, mix_with_uniform
 from calibrant.rows import Chunk, RowSource
 
-__all__ = ["EnsembleTemperatureScaling", "TemperatureMixture"]
-
 
 class TemperatureMixture(Tempered):
     """(1 − ε) · softmax(z / T) + ε / K: temperature scaling with probabilities bounded away from 0 and 1.

@@ -14,8 +14,6 @@ from calibrant.calibrators.base.calibrator import Calibrator
 from calibrant.calibrators.focal.focal_search import check_weights_count
 from calibrant.rows import Chunk, RowSource
 
-__all__ = ["HistogramBinning"]
-
 # Edges of bins of equal mass: from all confidences at once where they are few, exactly by counting passes beyond.
 
 HELD = 1 << 22  # confidences that are held at once

@@ -21,8 +21,6 @@ from calibrant.calibrators.one_vs_rest.maps import (
 )
 from calibrant.rows import RowSource
 
-__all__ = ["CentredIsotonic", "IsotonicCalibration", "ScalingBinning"]
-
 
 def padded(learned: Iterable[tuple[Any, ...]], device: torch.device) -> Iterator[Tensor]:
     """Yield each part of what the classes learned as one matrix (C, longest), short rows continued by their last entry."""

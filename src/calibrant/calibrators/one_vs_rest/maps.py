@@ -19,8 +19,6 @@ from calibrant.calibrators.base.calibrator import Calibrator
 from calibrant.rows import Chunk, MemoryRows, RowSource
 from calibrant.rows.source import itself
 
-__all__ = ["BetaCalibration", "PlattScaling", "QuadraticScaling", "SplineCalibration"]
-
 _TOLERANCE = 1e-10  # of a gradient entry of the mean log-loss, features at most 1
 _HELD = 1 << 24  # features that are held in memory: 128 MiB
 _SAMPLE, _NEAR = 8192, 1e-3  # rows of a sample that gives the starting point, and the tolerance there

@@ -22,8 +22,6 @@ from calibrant.data.record import fitting_weights, need_positive
 from calibrant.errors import Remedy
 from calibrant.rows import MemoryRows
 
-__all__ = ["MultiLabelCalibrator"]
-
 _MOST_LABELS = 1 << 22
 _LONGEST_PRIOR = (
     1e4  # imagined rows for each real one: beyond it the fit's certificate, a mean over rows, would lose its digits

@@ -9,8 +9,6 @@ from calibrant.calibrators.one_vs_rest.isotonic import padded
 from calibrant.calibrators.one_vs_rest.maps import LogOddsChunk, OneVsRest, Scores, log_odds, pool_ties
 from calibrant.rows import RowSource
 
-__all__ = ["VennAbers"]
-
 _MOST_SCORES = 1 << 24  # of a stream: the maps hold every distinct score, three numbers each
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from calibrant._core.files import broken, refuse_beyond_memory
 from calibrant._core.paths import check_source, shown
 from calibrant.data.formats.layout import CLASS_NAMES, COMPRESSED, TABLES, suffix_of
-from calibrant.errors import CalibrantError, FileFormatError, MissingExtraError, Remedy
+from calibrant.errors import CalibrantError, FileFormatError, Remedy, optional
 
 _BLOCK = 64 << 20  # a line, which may hold a list of many classes, lies within one block
 _PIECE = 8 << 20  # the block of a table that is read in pieces
@@ -586,10 +586,8 @@ def need_openpyxl() -> Any:
     Raises:
         MissingExtraError: If it is not installed.
     """
-    try:
+    with optional("openpyxl", extra="tables"):
         import openpyxl
-    except ImportError as error:
-        raise MissingExtraError("openpyxl", extra="tables") from error
     return openpyxl
 
 

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from calibrant.operate.audit.figures import Outlook
 from calibrant.statistics.labelled import Floats, Integers
 
-__all__ = ["draw", "inclusion_probabilities", "order_of", "scores_of"]
-
 Scores = NDArray[np.float32] | Floats
 
 # Where the probabilities are right, no doubt would be best; where they are wrong, a row that was thought certain has at least

@@ -23,9 +23,6 @@ from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError
 from calibrant.statistics.labelled import Floats, Integers
 
-__all__ = ["AIMS", "FIGURES", "InShards", "Outlook", "Pool", "figure_of", "pieces_of"]
-
-
 FIGURES = ("accuracy", "error", "nll", "brier", "cost", "ece")
 AIMS = (*FIGURES, "worst group")
 _SYNONYMS = {

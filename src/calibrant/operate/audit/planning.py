@@ -13,8 +13,6 @@ from calibrant.operate.audit.figures import FIGURES, Outlook, Pool, figure_of
 from calibrant.operate.audit.sample import need_pool
 from calibrant.statistics.labelled import Drawn, Floats, interval_of, terms_of
 
-__all__ = ["AuditPlan", "AuditPlanPoint", "plan_audit"]
-
 _LEVEL = 0.95
 _FEWEST, _MOST = 50, 20_000  # labels on the curve
 

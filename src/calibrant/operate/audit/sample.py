@@ -23,9 +23,6 @@ from calibrant.operate.audit.figures import AIMS, InShards, Pool, figure_of
 from calibrant.operate.rows import need_window
 from calibrant.statistics.labelled import Drawn, Floats, Integers
 
-__all__ = ["Sample", "contradiction", "groups_of", "need_pool", "sample"]
-
-
 UNLABELLED = -1
 LEARN = 30  # labels from which on the next batch is designed, and figures are expected, at a temperature fitted to them
 _FORMAT = "calibrant sample 1"

@@ -14,8 +14,6 @@ from calibrant.errors import FileFormatError, InputError
 from calibrant.operate.audit.sample import Sample, contradiction
 from calibrant.statistics.labelled import Floats
 
-__all__ = ["has_words", "read_tables", "refuse_filled", "sample_of", "write_table"]
-
 Row = dict[str, str]
 _OWN = ("row", "inclusion", "batch", "batch_rows", "label")
 

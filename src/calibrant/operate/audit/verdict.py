@@ -20,9 +20,6 @@ from calibrant.operate.check import verdict_of_all, verdict_of_bounds
 from calibrant.statistics import Interval
 from calibrant.statistics.labelled import Floats, Integers, Terms, interval_of, terms_of
 
-__all__ = ["Audit", "AuditLine", "audit"]
-
-
 LEVEL = 0.95
 FEWEST = 10  # labels below which no figure is offered
 _BINS = 15

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from calibrant._core.constraints import Integer, NonNegative
-from calibrant.errors import InputError, MissingExtraError
+from calibrant.errors import InputError, optional
 from calibrant.study._checks import Size
 from calibrant.study.data._split import DataSet, Fold, TensorSplit
 
@@ -47,10 +47,8 @@ class Digits(DataSet):
         Raises:
             MissingExtraError: If scikit-learn is not installed.
         """
-        try:
+        with optional("scikit-learn", extra="study"):
             from sklearn.datasets import load_digits
-        except ImportError as error:
-            raise MissingExtraError("scikit-learn", extra="study") from error
         found = load_digits()
         pixels = found.data / 16 + np.random.default_rng(NOISE_SEED).normal(0, self.noise, found.data.shape)
         labels = torch.from_numpy(found.target.astype(np.int64))

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from calibrant._core.check import refuse
 from calibrant._core.files import read_arrays, write_arrays
 from calibrant._core.paths import shown
-from calibrant.errors import FileFormatError, MissingExtraError
+from calibrant.errors import FileFormatError, optional
 from calibrant.study._checks import Size
 from calibrant.study.data._split import DataSet, Fold, Place, TensorSplit, data_folder, need_rows
 from calibrant.study.data.images import SOURCES, read_images
@@ -239,11 +239,9 @@ def _quadrant_responses(images: torch.Tensor, kernels: torch.Tensor) -> torch.Te
 
 
 def _text_vectors(texts: list[str], *, size: int, kind: str) -> Array:
-    try:
+    with optional("scikit-learn", extra="study"):
         from sklearn.decomposition import TruncatedSVD
         from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
-    except ImportError as error:
-        raise MissingExtraError("scikit-learn", extra="study") from error
     if kind == "hashed":
         found = HashingVectorizer(n_features=size, ngram_range=(1, 2)).transform(texts).toarray()
     else:

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._core.files import read_arrays, reason_of
-from calibrant.errors import FileFormatError, InputError, MissingExtraError
+from calibrant.errors import FileFormatError, InputError, optional
 from calibrant.study._checks import Size
 from calibrant.study.data._split import (
     DataSet,
@@ -117,10 +117,8 @@ def raw_split(source: Source, split: str, folder: str | None) -> RawSplit:
     Raises:
         FileFormatError: If there are no such folder, split or columns, or labels are out of range.
     """
-    try:
+    with optional("datasets", extra="study"):
         import datasets
-    except ImportError as error:
-        raise MissingExtraError("datasets", extra="study") from error
     path, config = _path_and_config(source, folder)
     names_of_split = OTHER_NAMES[source.test if split == "test" else split]
     where = f"{folder or f'{source.hub} on the hub'}"

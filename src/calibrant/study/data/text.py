@@ -15,7 +15,7 @@ from torch import Tensor
 
 from calibrant._core.constraints import Integer, Text
 from calibrant._core.files import reason_of
-from calibrant.errors import FileFormatError, InputError, MissingExtraError
+from calibrant.errors import FileFormatError, InputError, optional
 from calibrant.study._checks import MOST, Size
 from calibrant.study.data._split import DataSet, Fold, Indices, Place, TensorSplit, data_folder, split_rows
 
@@ -489,10 +489,8 @@ def tokenised(
         FileFormatError: If there is no such tokenizer.
         MissingExtraError: If ``transformers`` is not installed.
     """
-    try:
+    with optional("transformers", extra="transformers"):
         from transformers import AutoTokenizer
-    except ImportError as error:
-        raise MissingExtraError("transformers", extra="transformers") from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # no folder, no network, broken files: the library raises many kinds

@@ -13,8 +13,6 @@ from calibrant._core.constraints import checked
 from calibrant.errors import InputError
 from calibrant.study._checks import Size, Three
 
-__all__ = ["MLP", "VGG", "DenseNet", "ResNet", "SmallCNN", "ThinResNet", "WideResNet"]
-
 
 class Classifier(nn.Module):
     """A network whose last layer, ``classifier``, takes what ``features`` returns; a subclass makes both."""

@@ -11,12 +11,10 @@ from torch import Tensor, nn
 from calibrant._core.check import check_mapping, check_row_tensor, refuse, shown
 from calibrant._core.constraints import Natural, NonNegative, Number, Share, checked
 from calibrant._core.files import reason_of
-from calibrant.errors import FileFormatError, InputError, MissingExtraError
+from calibrant.errors import FileFormatError, InputError, optional
 from calibrant.study._checks import Odd, Six, Size
 from calibrant.study.data.text import TreeBatch
 from calibrant.study.models.convnets import Classifier
-
-__all__ = ["BertClassifier", "DeepTextCNN", "PooledTextCNN", "TreeLSTM"]
 
 
 class WordClassifier(Classifier):
@@ -224,10 +222,8 @@ class BertClassifier(nn.Module):
         dropout: Share = 0.1,
     ) -> None:
         super().__init__()
-        try:
+        with optional("transformers", extra="transformers"):
             from transformers import BertConfig, BertModel
-        except ImportError as error:
-            raise MissingExtraError("transformers", extra="transformers") from error
         fields = check_mapping(config, name="config", example="{'hidden_size': 128}")
         if weights is not None and not (isinstance(weights, str) and weights):
             raise refuse("weights as the name or folder of a BERT", shown(weights), "pass a string")
