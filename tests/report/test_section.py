@@ -96,5 +96,6 @@ def test_panels_show_the_worst_after_calibration() -> None:
     assert [diagram.ece for _, diagram in shown] == pytest.approx([part.error_after for part in found.classes])
     assert [name for name, _ in groups] == [part.name for part in found.groups[:6]]
     assert [sum(b.count for b in diagram.bins) for _, diagram in groups] == [50] * 6
+    assert any("in 10 groups" in sentence for sentence in found.words)
     assert diagnose(Model("m", data), draws=0).panels["group"] == []
     assert diagnose(Model("m", data.top_label()), draws=0).panels["class"] == []

@@ -324,6 +324,8 @@ def section_of(
         event = None
         verdicts = [verdict_of(state.rows, state.diagram, margin=margin) for state in states]
     facts = summary(model, first.rows, after, first.diagram) if event is None else event.facts
+    if groups:
+        facts.append(f"The rows lie in {len(groups):,} groups (sequences, images, users …): intervals count those.")
     return Section(
         model=model,
         before=first.rows,
