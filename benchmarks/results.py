@@ -129,12 +129,17 @@ def copied(folder: Path) -> str:
 
 
 def losses_table(records: Mapping[str, Record]) -> str:
-    """Return the Markdown table of ``choose-a-loss.md``: every objective on frozen features of CIFAR-10 and on digits."""
+    """Return the Markdown table of ``choose-a-loss.md``: every objective on frozen features of CIFAR-10 and on digits.
+
+    Over the seeds that all objectives have, so that a difference between two rows is not one between their seeds.
+    """
     lines = [LOSSES, "| --- |" + " --- |" * 9]
+    seeds = {name: _shared_seeds(records[name]) for name in ("features-cifar10", "digits-all")}
     for objective in records["features-cifar10"]["objectives"]:
         cells = []
-        for name in ("features-cifar10", "digits-all"):
-            rows = [row for row in records[name]["figures"] if row["objective"] == objective["label"]]
+        for name in seeds:
+            figures = records[name]["figures"]
+            rows = [row for row in figures if row["objective"] == objective["label"] and row["seed"] in seeds[name]]
             for measure in ("error", "ece", "temperature", "ece_at_t"):
                 found = [(1 if measure == "temperature" else 100) * row[measure] for row in rows]
                 spread = f" ± {np.std(found, ddof=1):.2f}" if measure.startswith("ece") and rows else ""
@@ -142,6 +147,13 @@ def losses_table(records: Mapping[str, Record]) -> str:
         arguments = ", ".join(f"{key}={value!r}" for key, value in objective["loss"].items() if key != "type")
         lines.append(f"| {objective['label']} | `{objective['loss']['type']}({arguments})` | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _shared_seeds(record: Record) -> set[int]:
+    by_objective: dict[str, set[int]] = {}
+    for row in record["figures"]:
+        by_objective.setdefault(row["objective"], set()).add(row["seed"])
+    return set.intersection(*by_objective.values())
 
 
 def page_of(folder: Path) -> str:

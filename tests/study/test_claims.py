@@ -247,7 +247,7 @@ def test_the_page_on_losses_says_what_the_records_show() -> None:
     records = read_records(ROOT / "docs" / "results")
     page = (ROOT / "docs" / "choose-a-loss.md").read_text(encoding="utf-8")
     assert results.losses_table(records) in page, "python -m benchmarks.results docs/results"
-    rows = records["features-cifar10"]["figures"]
+    rows = [row for row in records["features-cifar10"]["figures"] if row["seed"] <= 20]  # the seeds of the table
     errors = {name: np.mean([row["error"] for row in rows if row["objective"] == name]) for name in (CE, "Focal 3")}
     assert f"(by {100 * (errors['Focal 3'] - errors[CE]):.2f}\n  points on CIFAR-10)" in page
     shown = {(line.claim, line.data) for line in claim_index(records) if line.verdict == "shows"}
