@@ -227,7 +227,7 @@ def test_a_saved_sample_keeps_its_costs(tmp_path: Path) -> None:
     assert found["cost"].estimate > audit(pool, loaded, figures=["error"]).figures["error"].estimate
     assert loaded.extend(20, pool=pool).rows.tolist() == drawn.extend(20).rows.tolist()
     old = json.loads((tmp_path / "costs.json").read_text())
-    for name in ("costs", "paired"):  # as the first version wrote it
+    for name in ("costs", "paired", "seal"):  # as the first version wrote it
         del old[name]
     (tmp_path / "old.json").write_text(json.dumps(old))
     assert Sample.load(tmp_path / "old.json").costs is None
@@ -268,6 +268,16 @@ def test_a_sample_is_saved_loaded_and_merged(tmp_path: Path) -> None:
         drawn.labelled(half).merge(drawn.labelled(wrong))
 
 
+def test_a_saved_sample_whose_rows_were_moved_by_hand_is_refused(tmp_path: Path) -> None:
+    pool, _ = pool_of()
+    sample(pool, 40).save(tmp_path / "s.json")
+    content = json.loads((tmp_path / "s.json").read_text())
+    content["rows"] = content["rows"][::-1]  # inclusion probabilities now belong to other rows
+    (tmp_path / "s.json").write_text(json.dumps(content))
+    with pytest.raises(FileFormatError, match="expected a saved sample"):
+        Sample.load(tmp_path / "s.json", pool=pool)
+
+
 def test_withdrawn_labels_count_as_left_out_by_chance() -> None:
     pool, labels = pool_of(3000)
     drawn = sample(pool, 300)
@@ -303,7 +313,8 @@ WRONG: list[tuple[Call, str]] = [
     (lambda pool, drawn, told: audit(pool, drawn, told + 1), "expected labels from 0 to 2"),
     (lambda pool, drawn, told: audit(pool, drawn), "expected at least 10 labelled rows, got 0"),
     (lambda pool, drawn, told: audit(pool, drawn, -torch.ones(40)), "expected at least 10 labelled rows, got 0"),
-    (lambda pool, drawn, told: audit(pool, replace(drawn, inclusion=np.zeros(40)), told), "expected inclusion probabilities in (0, 1]"),
+    (lambda pool, drawn, told: audit(pool, replace(drawn, inclusion=np.zeros(40)), told), "probabilities from 1e-12 to 1"),
+    (lambda pool, drawn, told: audit(pool, replace(drawn, inclusion=np.full(40, 1e-300)), told), "probabilities from 1e-12 to 1"),
     (lambda pool, drawn, told: audit(pool, replace(drawn, rows=drawn.rows[[0, *range(39)]]), told), "each row of the pool at most once"),
     (lambda pool, drawn, told: drawn.labelled(told).merge(drawn.labelled(told).labelled((told + 1) % 3)), "one label a row"),
     (lambda pool, drawn, told: audit(pool, drawn, ["a"] * 40), "expected class indices as a numeric tensor"),

@@ -1,5 +1,6 @@
 """Draw rows to be labelled, in one batch or several, and keep what an audit has to know of the draw."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from calibrant.statistics.labelled import Drawn, Floats, Integers
 UNLABELLED = -1
 LEARN = 30  # labels from which on the next batch is designed, and figures are expected, at a temperature fitted to them
 _FORMAT = "calibrant sample 1"
+_LEAST = 1e-12  # inclusion probability: the floor draws every one of 10¹⁰ rows with more, and 1 / p² must not overflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,8 +195,9 @@ class Sample(metaclass=PublicCalls):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sample and its labels as one JSON file, whole or not at all; the pool is not in it."""
         known = {name: value for name, value in vars(self).items() if name != "pool"}
+        content = {"format": _FORMAT, **json_data(known)}
         with atomic_write(path) as file:
-            file.write(json.dumps({"format": _FORMAT, **json_data(known)}).encode())
+            file.write(json.dumps({**content, "seal": _seal_of(content)}).encode())
 
     def pool_with(self, pool: Any, *, costs: Any = None) -> Pool:
         """Return ``pool`` with what the sample knows of the draw: the costs, and in memory the second model.
@@ -273,8 +276,10 @@ class Sample(metaclass=PublicCalls):
         text = read_text(path)
         try:
             content = json.loads(text)
-            if content.pop("format") != _FORMAT:
+            seal = content.pop("seal", None)  # files of before version 1.0 have none
+            if content["format"] != _FORMAT or seal not in (None, _seal_of(content)):
                 raise ValueError
+            del content["format"]
             columns: dict[str, Any] = {
                 name: np.asarray(content.pop(name)) for name in ("rows", "inclusion", "batch", "labels")
             }
@@ -303,7 +308,9 @@ class Sample(metaclass=PublicCalls):
         columns = (self.rows, self.inclusion, self.batch, self.labels)
         rules = {
             "columns of equal length": lambda: count > 0 and all(one.shape == (count,) for one in columns),
-            "inclusion probabilities in (0, 1]": lambda: bool(((self.inclusion > 0) & (self.inclusion <= 1)).all()),
+            f"inclusion probabilities from {_LEAST:g} to 1": lambda: bool(
+                ((self.inclusion >= _LEAST) & (self.inclusion <= 1)).all()
+            ),
             "each row of the pool at most once": lambda: (
                 0 <= self.rows.min() <= self.rows.max() < self.pool_rows and len(np.unique(self.rows)) == count
             ),
@@ -317,6 +324,10 @@ class Sample(metaclass=PublicCalls):
             if not holds():
                 raise refuse(expected, "others", "keep the columns as they were written, or draw the sample again")
         figure_of(self.aim, argument="aim", choices=AIMS)
+
+
+def _seal_of(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @checked
