@@ -743,10 +743,16 @@ def _fault_of_message(text: str) -> str | None:
     return None if SENTENCE.match(text) or "expected" in text else f"no 'expected …, got …' in {text[:120]!r}"
 
 
-def _surroundings(scratch: Path) -> contextlib.AbstractContextManager[Any]:
-    """Return what makes MLflow write into ``scratch``."""
+@contextlib.contextmanager
+def _surroundings(scratch: Path) -> Iterator[None]:
+    """Make MLflow write into ``scratch``, and end its run there, which would be the next one's, too."""
     names = {"TRACKING_URI": scratch.as_uri(), "ALLOW_FILE_STORE": "true", "EXPERIMENT_NAME": "hostile"}
-    return mock.patch.dict(os.environ, {f"MLFLOW_{name}": value for name, value in names.items()})
+    with mock.patch.dict(os.environ, {f"MLFLOW_{name}": value for name, value in names.items()}):
+        try:
+            yield
+        finally:
+            if "mlflow" in sys.modules:
+                sys.modules["mlflow"].end_run()
 
 
 def faults(family: str, *, values: Iterable[str] = tuple(HOSTILE), step: int = 1) -> Iterator[tuple[Case, str]]:
