@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.draws import drawn
 
 from calibrant import BinaryPairs, Predictions
 from calibrant._core.config import renewed
@@ -82,6 +83,16 @@ def test_a_class_that_becomes_frequent_is_named(reference: Predictions) -> None:
     status = monitor.update(three(3000, seed=1, bias=1.5))
     assert status.verdict == "alarm"
     assert status.classes[0] == 2
+
+
+def test_of_two_classes_the_event_alone_is_named() -> None:
+    two = drawn(6000, 2, seed=1)
+    monitor = Monitor(Predictions.from_logits(*(part[:3000] for part in two)))
+    moved = Predictions.from_logits(two[0][3000:] + torch.tensor([0.0, 2.0]), two[1][3000:])
+    status = monitor.update(moved)
+    assert (status.verdict, status.classes) == ("alarm", (1,))
+    assert ", most in class churned:" in status.sentence(("stayed", "churned"))
+    assert status.sentence() == str(status)
 
 
 def test_costs_are_monitored_in_place_of_the_log_loss_and_stay_with_the_state(tmp_path: Path) -> None:

@@ -355,8 +355,8 @@ class NewRows(Through):
         str | None, typer.Option(help="Time of the rows: seconds since 1970, or as 2026-01-31T12:00:00+00:00.")
     ] = None
 
-    def added(self, monitor: Monitor, inputs: Inputs) -> Iterator[Predictions | BinaryPairs]:
-        """Add the rows of every new file to the monitor and yield them."""
+    def added(self, monitor: Monitor, inputs: Inputs) -> Iterator[tuple[Predictions | BinaryPairs, tuple[str, ...]]]:
+        """Add the rows of every new file to the monitor and yield them, with the names of their classes."""
         when = None if self.time is None else _moment(self.time)
         for file in self.files or []:
             rows = inputs.read(Source(file, file), self.split).with_features(monitor.by)
@@ -367,7 +367,7 @@ class NewRows(Through):
             if data.weight_kind == "sampling":
                 told = f"{kept:,} of {len(data):,} rows are watched, as many as have equal weight"
                 typer.echo(f"note: {file}: {told}", err=True)
-            yield data
+            yield data, rows.named.sides
 
 
 @dataclass(frozen=True)
@@ -473,13 +473,14 @@ def watch(
         for other in merge or []:
             monitor.merge(Monitor.load(other))
         monitor.save(state)
-    note = None if outputs.refit is None else _refit(monitor, added, outputs.refit, after=new.calibrator)
+    rows, names = [data for data, _ in added], next((sides for _, sides in added if sides), ())
+    note = None if outputs.refit is None else _refit(monitor, rows, outputs.refit, after=new.calibrator)
     prometheus, page = to_prometheus(monitor, model=state.stem), to_html(monitor, title=state.stem)
     _write({outputs.prometheus: prometheus, outputs.html: page})
     if outputs.as_json:
         print_json({**monitor.status.plain(), "refit": note})
     else:
-        console().print("\n".join(filter(None, (str(monitor.status), note))))
+        console().print("\n".join(filter(None, (monitor.status.sentence(names), note))))
     raise typer.Exit(int(monitor.alarm))
 
 

@@ -319,6 +319,7 @@ class Monitor:
         logs = found.logs if found is not None else {}
         own = sorted((name for name, log in logs.items() if log >= LEVEL), key=lambda name: -logs[name])
         classes = tuple(int(name.removeprefix("class ")) for name in own if name.startswith("class "))
+        classes = (1,) if classes and state.classes == 2 else classes
         groups = tuple(name.removeprefix("group ") for name in own if name.startswith("group "))
         # beyond the gap that the reference had
         gap = (mean - accuracy) - (state.confidence - state.accuracy)

@@ -277,7 +277,7 @@ class Status:
         accuracy_low: Lower 97.5 % bound of the accuracy.
         accuracy_high: Upper 97.5 % bound of the accuracy.
         direction: "overconfident", "underconfident" or "as confident as before" since then, relative to the reference.
-        classes: Classes whose own evidence exceeds the threshold.
+        classes: Classes whose own evidence exceeds the threshold; class 1 alone of two, whose probabilities say the same.
         groups: Groups whose own evidence exceeds the threshold, with their direction: "region = north (overconfident)".
         advice: What to do: nothing, re-fit the bias, re-fit by group, re-fit all, or retrain.
         cost_gap: Mean realised less foreseen cost of the decisions since then, if costs are monitored; else None.
@@ -306,10 +306,19 @@ class Status:
         return asdict(self)
 
     def __str__(self) -> str:
+        return self.sentence()
+
+    def sentence(self, names: Sequence[str] = ()) -> str:
+        """Return the status in words.
+
+        Args:
+            names: Those of the classes; without them, classes are called by their numbers.
+        """
         if self.verdict == "quiet":
             return f"quiet: {self.rows:,} labels, evidence of a change {self.peak:.3g} at most, an alarm from 20.4 on"
         when = "" if self.since is None else f" since {show_time(self.since)}"
-        which = f", most in class {', '.join(map(str, self.classes))}" if self.classes else ""
+        which = ", ".join(names[one] if names else str(one) for one in self.classes)
+        which = f", most in class {which}" if which else ""
         which += f", by group {', '.join(self.groups)}" if self.groups else ""
         return (
             f"alarm: {self.direction}{when}{which}: mean confidence {self.confidence:.3f}, accuracy {self.accuracy:.3f} "
