@@ -89,6 +89,22 @@ def test_labels_of_any_integer_type_become_int64() -> None:
     assert check.check_labels(torch.tensor([0, 1], dtype=torch.uint8), rows=2, classes=2).dtype == torch.int64
 
 
+@pytest.mark.parametrize("layout", ["nested", "quantized", "sparse", "csr"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_remedy_of_a_layout_works(layout: str) -> None:
+    rows = torch.randn(5, 3)
+    logits = {
+        "nested": lambda: torch.nested.nested_tensor([rows[:2], rows[2:]]),
+        "quantized": lambda: torch.quantize_per_tensor(rows, 0.1, 0, torch.qint8),
+        "sparse": rows.to_sparse,
+        "csr": rows.to_sparse_csr,
+    }[layout]()
+    with pytest.raises(InputError, match="expected logits as a dense tensor") as refused:
+        check.check_floating(logits, name="logits")
+    expression = str(refused.value).rpartition(" with ")[2]
+    assert check.check_floating(eval(expression, {"torch": torch, "logits": logits}), name="logits").shape == rows.shape
+
+
 def test_numbers_counts_and_choices() -> None:
     assert check.check_number(np.float32(0.5), name="x", low=0, high=1) == 0.5
     with pytest.raises(InputError, match=r"gamma in \(-1, inf\), got -1"):

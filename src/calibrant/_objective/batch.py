@@ -12,7 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant._core.check import FLOATING, PROBABILITY_TOLERANCE, check_floating, is_dense, kind_of, refuse
+from calibrant._core.check import (
+    FLOATING,
+    PROBABILITY_TOLERANCE,
+    check_floating,
+    is_dense,
+    kind_of,
+    refuse,
+    remedy_of_layout,
+)
 from calibrant._core.constraints import Fits, Integer
 from calibrant._core.numerics import row_chunks
 from calibrant._objective import true_class
@@ -182,7 +190,7 @@ def check_tensors(inputs: Any, labels: Any, *, name: str = "logits") -> None:
         kinds = f"{type(inputs).__name__} and {type(labels).__name__}"
         raise refuse(f"{name} and labels as tensors", kinds, "convert with torch.as_tensor")
     if not is_dense(labels):
-        raise refuse("labels as a dense tensor", kind_of(labels), "convert with labels.to_dense()")
+        raise refuse("labels as a dense tensor", kind_of(labels), remedy_of_layout(labels, name="labels"))
     if labels.device != inputs.device:
         got = f"{name} on {inputs.device} and labels on {labels.device}"
         raise refuse(f"{name} and labels on one device", got, f"move the labels with labels.to({name}.device)")

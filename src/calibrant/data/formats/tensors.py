@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._core.check import is_dense, kind_of, remedy_of_layout
 from calibrant._core.files import Array, read_arrays, reason_of, refuse_beyond_memory
 from calibrant._core.paths import check_source, shown
 from calibrant.data.formats.layout import CLASS_NAMES, SCORES, stem_and_name
@@ -129,8 +130,8 @@ def _whole(found: Any) -> Any:
 
 def _array(tensor: Any) -> Array:
     tensor = tensor.detach()
-    if tensor.is_sparse or tensor.is_quantized:
-        raise FileFormatError("dense tensors", "a sparse or quantized one", "save tensor.to_dense()")
+    if not is_dense(tensor):
+        raise FileFormatError("dense tensors", kind_of(tensor), remedy_of_layout(tensor, name="tensor"))
     # NumPy has neither bfloat16 nor eight-bit floats; float32 holds every value of both
     if str(tensor.dtype) == "torch.bfloat16" or (tensor.is_floating_point() and tensor.itemsize < 2):
         tensor = tensor.float()
