@@ -109,6 +109,20 @@ def test_a_table_of_a_row_for_each_class_is_refused_with_the_command_that_turns_
     assert run("apply", "c.safetensors", "wide.csv", "-o", "o.csv").exit_code == 0
 
 
+def test_scores_in_parts_of_cells_keep_their_rows(home: Path, run: Run) -> None:
+    names = ["cat", "dog", "eel"]
+    rows = [
+        {"instance": {"id": n}, "prediction": {"classes": names, "scores": row}} for n, row in enumerate(PROBS.tolist())
+    ]
+    Path("v.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run("apply", "c.safetensors", "v.jsonl", "-o", "o.jsonl", code=0)
+    found = [json.loads(line) for line in Path("o.jsonl").read_text().splitlines()]
+    new = [[row.pop(f"scores_{name}_calibrated") for name in names] for row in found]
+    np.testing.assert_allclose(new, expected(), atol=1e-12)
+    assert found == rows
+    run("apply", "c.safetensors", "v.jsonl", "--replace", "-o", "r.jsonl", code=2, says="leave --replace out")
+
+
 def test_columns_instead_labels_and_the_top(home: Path, run: Run) -> None:
     read = ["apply", "c.safetensors", "s.csv", "--columns", "p_*", "--kind", "probs"]
     assert run(*read, "--replace", "-o", "o.csv").exit_code == 0

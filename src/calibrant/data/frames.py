@@ -19,10 +19,11 @@ class Frame:
     Args:
         table: As it was given: a frame of pandas, Polars or Arrow, or the Arrow table of a file.
         kind: "logits" or "probs".
-        columns: The columns of the scores: one a class, or one alone.
+        columns: The columns of the scores: one a class, or one alone; or as they are called that stand in the parts of cells.
         single: Whether a row has one number, of class 1 of two.
         names: The classes as the columns call them; their numbers where they have no names.
         rows: (N,) the numbers of the table's rows that are meant; None is all.
+        keys: What a cell of records calls the classes, in the order of the scores; the new cells are records, too.
     """
 
     table: Any
@@ -31,6 +32,7 @@ class Frame:
     single: bool
     names: tuple[str, ...]
     rows: Array | None = None
+    keys: tuple[str, ...] = ()
 
     def taken(self, rows: Any) -> "Frame":
         """Return some of these rows: a slice, a mask or their places (N,)."""
@@ -61,9 +63,12 @@ class Frame:
             instead: Whether they take the place, and the names, of the scores.
 
         Raises:
-            InputError: If a new name is taken.
+            InputError: If a new name is taken, or if parts of cells are to be replaced.
         """
         taken = getattr(self.table, "column_names", None) or list(self.table.columns)  # Arrow's columns are no names
+        if instead and not {*self.columns} <= {*taken}:
+            remedy = Remedy("leave instead out", command="leave --replace out")
+            raise InputError("scores in columns of their own to replace", "scores in parts of cells", remedy)
         decided = what in ("label", "top")  # their names are Calibrant's, and may be those of other columns
         ending = "" if instead and not (decided and {"predicted", "confidence"} & set(taken)) else suffix
         if decided:
@@ -74,8 +79,11 @@ class Frame:
             if self.single:  # as the table has it: p of class 1, or the log-odds
                 values = probs[:, 1:] if what == "probs" else logits[:, 1:] - logits[:, :1]
             names = [f"{name}{ending}" for name in self.columns]
-            lists = len(names) == 1 and not self.single
-            found = {names[0]: values.tolist()} if lists else dict(zip(names, values.T.tolist(), strict=True))
+            if len(names) == 1 and not self.single:
+                cells = values.tolist()
+                found = {names[0]: [dict(zip(self.keys, row, strict=True)) for row in cells] if self.keys else cells}
+            else:
+                found = dict(zip(names, values.T.tolist(), strict=True))
         gone = self.columns if instead else ()
         if known := [name for name in found if name in taken and name not in gone]:
             remedy = Remedy("name another ending by suffix", command="name another ending by --suffix")

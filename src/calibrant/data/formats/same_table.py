@@ -11,15 +11,16 @@ from typing import Any
 
 from calibrant._core.files import Array
 from calibrant._core.paths import atomic_write, shown
-from calibrant.data.formats.columns import arrays_of_table, score_columns
+from calibrant.data.formats.cells import plain_cells
+from calibrant.data.formats.columns import arrays_of_table, is_list, score_columns
 from calibrant.data.formats.layout import LABELS, TABLES, Layout, stem_and_name, suffix_of
 from calibrant.data.formats.reading import SPLIT, frame_of, named_of, understand
 from calibrant.data.formats.tables import (
     batches_of,
     content_of,
     dialect_of,
-    fasttext,
     need_openpyxl,
+    printed_by_tools,
     read_table,
     sheet_table,
     table_sheet,
@@ -44,22 +45,29 @@ def read_score_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[str, Ar
         return None
     layout = replace(layout, label=None, labels=None, on=None, positive=None, missing=None)
     whole = read_table(path)
-    kept = [
-        name for name in whole.column_names if name != SPLIT and stem_and_name(name)[1] not in (*LABELS, "label_ids")
-    ]
+    labels = {name for name in whole.column_names if stem_and_name(name)[1] in (*LABELS, "label_ids")}
+    kept = [name for name in whole.column_names if name not in {SPLIT, *labels} or _names_classes(whole, name)]
     table, layout, _ = understand(whole.select(kept), layout, path)
     layout = replace(layout, label=None, positive=None)
     columns = score_columns(table.column_names, layout, path)
-    if columns is not None and not set(columns) <= set(kept):
+    if columns is not None and len(table) != len(whole):
         raise InputError(
-            f"one row a prediction in {shown(path)}, with its scores in columns of their own",
-            "scores in rows, or in parts of a cell",
+            f"one row a prediction in {shown(path)}",
+            f"{len(whole):,} rows of {len(table):,} predictions",
             f"run: calibrant convert {shlex.quote(shown(path))} wide.csv, and name wide.csv",
         )
     opened, classes = arrays_of_table(table, layout, path)
     arrays = named_of(path, opened, classes, layout).arrays
     frame = frame_of(whole, arrays, classes, layout, columns)
     return None if frame is None else (frame, arrays)
+
+
+def _names_classes(table: Any, name: str) -> bool:
+    """Say whether the cells of a column are lists of text: of each row's classes, and no labels."""
+    import pyarrow as pa
+
+    kind = plain_cells(table.select([name])).schema.field(0).type
+    return is_list(kind) and bool(pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type))
 
 
 def write_same_table(
@@ -78,7 +86,7 @@ def write_same_table(
         ".json": _write_json,
         ".xlsx": _write_sheet,
     }
-    if old == new and old in same and not (old == ".csv" and fasttext(path)):
+    if old == new and old in same and not (old in (".csv", ".tsv") and printed_by_tools(path)):
         same[old](path, given.table, target, columns, gone)
         return
     import pyarrow as pa
@@ -126,7 +134,7 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
         value = columns[name][place]
         if isinstance(value, float):  # −inf, the logit of p = 0, is a number too
             return str(value).replace(".", dialect.decimal)
-        return json.dumps(value) if isinstance(value, list) else without_formula(str(value))
+        return json.dumps(value) if isinstance(value, list | dict) else without_formula(str(value))
 
     with atomic_write(target) as file, compressed(file, target) as packed:
         out = io.StringIO()
@@ -195,7 +203,7 @@ def _write_sheet(path: Path, table: Any, target: Path, columns: Columns, gone: s
         title_and = [] if name in header else [(title, name)]  # one of two lines stays as it is
         for row, value in [*title_and, *zip(rows, values, strict=True)]:
             cell = sheet.cell(row[0].row, at)
-            cell.value = json.dumps(value) if isinstance(value, list) else value
+            cell.value = json.dumps(value) if isinstance(value, list | dict) else value
             if isinstance(value, str):
                 cell.data_type = "s"  # a name that begins with = is no formula
     for name in sorted((gone - set(columns)) & places.keys(), key=places.__getitem__, reverse=True):
