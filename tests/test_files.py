@@ -16,6 +16,7 @@ import pytest
 import calibrant
 from calibrant._core import files as _files
 from calibrant._core import paths as _places
+from calibrant.data.formats import tables
 from calibrant.errors import FileFormatError
 
 ARRAYS = {"logits": np.array([[1.5, -2.0], [0.0, 3.0]], dtype=np.float32), "labels": np.array([0, 1])}
@@ -88,6 +89,11 @@ def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
+def test_one_pickled_object_beside_arrays_stays_unread(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **ARRAYS, metrics=np.array({"loss": 0.5}, dtype=object))
+    assert _files.read_arrays(tmp_path / "a.npz").keys() == ARRAYS.keys()
+
+
 def test_a_header_that_claims_more_than_the_file_holds_is_refused(tmp_path: Path) -> None:
     header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 1000), }"
     path = write_zip(tmp_path / "claim.npz", {"logits.npy": npy_bytes(header, b"\0" * 64)})
@@ -102,6 +108,30 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(_files, "memory_limit", lambda: 4_000_000)
     with pytest.raises(FileFormatError, match="half of the memory this process may use"):
         _files.read_arrays(path)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_compressed_batch_is_refused_before_it_is_unpacked(
+    codec: str, stream: bool, whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow as pa
+
+    table = pa.table({"probs_0": np.zeros(500_000), "kind": pa.array(["x", "y"] * 250_000).dictionary_encode()})
+    path, options = tmp_path / "a.arrow", pa.ipc.IpcWriteOptions(compression=codec)
+    new = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with pa.OSFile(str(path), "w") as file, new(file, table.schema, options=options) as writer:
+        writer.write(table)
+
+    def read() -> list[int]:
+        return [tables.read_table(path).num_rows] if whole else [one.num_rows for one in tables.batches_of(path)]
+
+    assert sum(read()) == 500_000
+    monkeypatch.setattr(_files, "memory_limit", lambda: 4_000_000)
+    monkeypatch.setattr(tables, "_ipc_batches", lambda *_: pytest.fail("it was unpacked"))
+    with pytest.raises(FileFormatError, match="half of the memory this process may use"):
+        read()
 
 
 def test_repeated_names_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ python -m benchmarks.tables.measure read FOLDER     # prints a line a case, and 
 import argparse
 import json
 import os
+import re
 import shlex
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from benchmarks.tables.cases import Case, Truth
 from benchmarks.tables.corpus import CORPUS
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.producers import FURTHER, PRODUCERS
+from benchmarks.tables.tools import TOOLS
 
 SETS = {
     "corpus": CORPUS,
@@ -29,6 +32,7 @@ SETS = {
     "fresh": FRESH,
     "producers": PRODUCERS,
     "further": FURTHER,
+    "tools": TOOLS,
 }
 
 
@@ -80,11 +84,16 @@ def measured(words: list[str], *, pairs: bool) -> tuple[tuple[float, float] | No
 
 
 def printed_words(err: str) -> list[str] | None:
-    """Return the words of the command that a refusal prints, after "calibrant"; None without one."""
-    text = " ".join(err.split())
-    if "run: calibrant " not in text:
+    """Return the words of the command that a refusal prints, after "calibrant"; None without one.
+
+    What makes a file for it, "cp scores.out scores.out.txt &&", is run.
+    """
+    found = re.search(r"run: (?:((?:cp|seq|iconv|cat) .*?) && )?calibrant (.*)", " ".join(err.split()))
+    if found is None:
         return None
-    return shlex.split(text.partition("run: calibrant ")[2])
+    if found[1]:
+        subprocess.run(found[1], shell=True, check=True)
+    return shlex.split(found[2])
 
 
 def _without_metrics(words: list[str]) -> list[str]:

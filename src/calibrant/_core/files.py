@@ -221,6 +221,8 @@ def _with_sorted_header(content: bytes) -> bytes:
 def refuse_beyond_memory(size: int, path: Path) -> None:
     """Refuse a file of more bytes than half of the memory, or that a small file unpacks to: no scores are so alike.
 
+    A GiB is always read. Compressed text of scores takes some ten times its size in memory, as JSON a hundred times.
+
     Args:
         size: Bytes of memory that its content takes.
         path: The file, or folder.
@@ -229,8 +231,9 @@ def refuse_beyond_memory(size: int, path: Path) -> None:
         FileFormatError: Naming both sizes.
     """
     most, whose = memory_limit() // 2, "half of the memory this process may use"
-    unpacked = max(1 << 30, 1000 * path.stat().st_size) if path.is_file() else most
-    most, whose = min((most, whose), (unpacked, "1,000 times the file"))
+    times = 250 if path.suffix.lower() in _COMPRESSED else 1000
+    if path.is_file() and max(1 << 30, times * path.stat().st_size) < most:
+        most, whose = max(1 << 30, times * path.stat().st_size), f"1 GiB, or {times:,} times the file"
     if size > most:
         raise FileFormatError(
             f"data of at most {most >> 20:,} MiB ({whose})",
@@ -246,23 +249,25 @@ def _read_npz(path: Path) -> dict[str, Array]:
         names = [member.filename for member in members]
         if len(set(names)) != len(names):
             raise FileFormatError("distinct names", f"a repeated one in {shown(path)}", "write the file again")
-        for member in members:
-            _check_npy_header(archive, member, path)
         return {
             member.filename.removesuffix(".npy"): np.lib.format.read_array(
                 io.BytesIO(archive.read(member)), allow_pickle=False
             )
             for member in members
+            if _holds_numbers(archive, member, path)
         }
 
 
-def _check_npy_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> None:
+def _holds_numbers(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> bool:
+    """Return whether a member is an array as its header says, or one pickled object, such as a dict of settings, which stays unread."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
         if read is None:
             raise FileFormatError("npy version 1 or 2", f"{version} in {shown(path)}", "write it with numpy.savez")
         shape, _, dtype = read(file)
+        if dtype.hasobject and not shape:
+            return False
         if dtype.hasobject:
             raise FileFormatError(
                 "plain numeric arrays",
@@ -277,6 +282,7 @@ def _check_npy_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: P
                 f"{there} in {member.filename!r} of {shown(path)}",
                 "write it again",
             )
+    return True
 
 
 def _bytes_of(path: Path) -> bytes:

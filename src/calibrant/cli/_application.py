@@ -112,7 +112,10 @@ def _followed(remedy: Remedy) -> str:
     """Return what a person does at the command line: the typed command with more options, or words and the commands that have an option."""
     options = {"--" + name.replace("_", "-") for name, _ in remedy.reading}
     if options and (options <= OPTIONS.get() or not remedy.command):  # of a command without them the words say it
-        return remedy.before + _typed_with(remedy.options)
+        then = _typed_with(remedy.options)
+        if remedy.command.startswith("run: "):  # it makes a file that an option names
+            then = f"{remedy.command} && {then.removeprefix('run: ')}"
+        return remedy.before + then
     if remedy.instead:
         old, new = remedy.instead
         taken = ["--labels"] if " --labels " in remedy.command else []  # by the first command

@@ -12,14 +12,15 @@ SCORED = {b"calibrant": b"scores by class"}  # of a column that was lists of {la
 CLASS_FIELDS = ("label", "class", "name", "category", "value")
 SCORE_FIELDS = ("probability", "prob", "score", "confidence")
 _NUMBER = re.compile(r"\*?[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\*?", re.I)  # Weka marks the decision by a star
+_VECTOR = {"type", "size", "indices", "values"}  # of Spark; indices are those of a sparse one
 _NUMBERED = re.compile(r"(\d+):(.+)")
 
 
 def plain_cells(table: Any) -> Any:
     """Return a table with text such as "87 %", "[0.1 0.9]" and "{'cat': 0.1}" as numbers, lists and records.
 
-    A record of several things, such as a decision beside its probabilities or Spark's vectors, becomes a column of each; lists of
-    {label, score} become records of a score by class.
+    A record of several things, such as a decision beside its probabilities, becomes a column of each, Spark's vectors become lists,
+    lists of {label, score} records of a score by class, and of two records of the same classes one with a single 1 becomes its class.
     """
     import pyarrow as pa
 
@@ -34,7 +35,24 @@ def plain_cells(table: Any) -> Any:
             cells = [None if row is None else {str(key): value for key, value in row.items()} for row in rows]
             kind = pa.struct([(key, field.type.item_type) for key in keys])
             table = table.set_column(at, field.name, pa.array(cells, kind)) if keys else table
-    return _flat(table)
+    return _with_true_classes(_flat(table))
+
+
+def _with_true_classes(table: Any) -> Any:
+    """Return a table with the class of the 1 instead of records of zeros and a single 1, beside scores of the same classes."""
+    import pyarrow as pa
+
+    keys = {one.name: {part.name for part in one.type} for one in table.schema if pa.types.is_struct(one.type)}
+    made = {}
+    for name, own in keys.items():
+        if len(own) > 1 and list(keys.values()).count(own) == 2:
+            rows = table.column(name).to_pylist()
+            if all(row is not None and sorted(row.values(), key=str) == [0] * (len(own) - 1) + [1] for row in rows):
+                made[name] = [max(row, key=row.__getitem__) for row in rows]
+    if len(made) == 1:
+        for name, classes in made.items():
+            table = table.set_column(table.column_names.index(name), name, pa.array(classes))
+    return table
 
 
 def _of_text(column: Any) -> Any:
@@ -59,10 +77,19 @@ def _of_text(column: Any) -> Any:
             made = [int(one[1]) for one in pairs if one]
     if all(value is None for value in made) or any(isinstance(value, str) for value in made):
         return column
+    made = [_scored(value) for value in made]
     try:
         return pa.chunked_array([pa.array(made)])
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return column  # cells of several kinds stay text
+
+
+def _scored(cell: Any) -> Any:
+    """Return a list of pairs, [["cat", 0.9], ["dog", 0.1]], as one of {label, score}, and any other cell as it is."""
+    listed = cell if isinstance(cell, list) else []
+    pairs = [one for one in listed if isinstance(one, list) and len(one) == 2 and isinstance(one[0], str)]
+    scored = bool(pairs) and len(pairs) == len(listed) and all(isinstance(one[1], float | int) for one in pairs)
+    return [{"label": label, "score": float(score)} for label, score in pairs] if scored else cell
 
 
 def _cell(text: str | None) -> Any:
@@ -78,7 +105,9 @@ def _cell(text: str | None) -> Any:
         except json.JSONDecodeError:  # as Python and NumPy print dicts and arrays
             if text[0] == "{" and ":" not in text:  # Postgres' arrays
                 text = f"[{text[1:-1]}]"
-            text = re.sub(r"np\.float\d+\(([^()]*)\)", r"\1", text).replace("'", '"')
+            text = re.sub(r"np\.float\d+\(([^()]*)\)", r"\1", text)
+            text = re.sub(r"(?<=[\d.])\)(?=\s*[,\]])", "]", re.sub(r"(?<=[\[,\s])\((?=['\"])", "[", text))  # tuples
+            text = text.replace("'", '"')
             return json.loads(re.sub(r"(?<=[\d.])\s+(?=[-\d.])", ",", re.sub(r"(?<=\d)\.(?=[\s,\]])", ".0", text)))
     except (ValueError, RecursionError):
         return text
@@ -99,7 +128,15 @@ def _flat(table: Any) -> Any:
                 column = pa.compute.list_flatten(column)
             elif pa.types.is_struct(kind.value_type) and (made := _by_class(column)) is not None:
                 column, metadata = pa.chunked_array([made]), SCORED
-        if pa.types.is_struct(column.type) and not all(is_number(one.type) for one in column.type):
+        if pa.types.is_struct(column.type) and {one.name for one in column.type} == _VECTOR:
+            parts = dict(zip((one.name for one in column.type), column.flatten(), strict=True))
+            column = column if len(parts["indices"].drop_null()) else parts["values"]
+        of_classes = (
+            pa.types.is_struct(column.type)
+            and column.type.num_fields
+            and all(is_number(one.type) for one in column.type)
+        )
+        if pa.types.is_struct(column.type) and not of_classes:  # of a record without fields nothing is left
             for field, part in zip(column.type, column.flatten(), strict=True):
                 add(f"{name}.{field.name}", part, inner=True)
         # of the parts of records only those that differ say something of the rows

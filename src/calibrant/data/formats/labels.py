@@ -5,6 +5,7 @@ What a file says twice, as decisions or whether they were right, is checked agai
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +75,9 @@ def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path) -
     ):  # what a table with gaps makes of integers
         labels = labels.astype(np.int64)
     # classes called "-1" and "1", or "10" and "2": such labels name a column and do not count the columns
-    if not classes.numbers and labels.dtype.kind in "iu":
-        for names in (layout.class_names, *classes.spellings):
-            if names and (signed := _integers(names)):
+    if labels.dtype.kind in "iu":
+        for names in (layout.class_names, *(() if classes.numbers else classes.spellings)):
+            if names and (signed := integers(names)) and (not classes.numbers or set(np.unique(labels)) <= {*signed}):
                 return _by_number(labels, signed, path)
     if classes.numbers and classes.numbers != tuple(range(len(classes.numbers))) and labels.dtype.kind in "iu":
         return _by_number(labels, classes.numbers, path)
@@ -183,7 +184,7 @@ def can_label(values: Array, scores: Array, pred: Array | None, layout: Layout, 
             return len(names) == 2 and "" not in names and layout.positive in (None, *names)
         return bool(classes.spelling(names, given=layout.class_names))
     # of one value alone anything could be said: a constant column of 0 is no sign of labels
-    signed = next(filter(None, map(_integers, (layout.class_names, *classes.spellings))), ())
+    signed = next(filter(None, map(integers, (layout.class_names, *classes.spellings))), ())
     known = classes.numbers or signed or range(width)
     return len(found) > 1 and (values.dtype.kind == "b" or found <= set(known))
 
@@ -231,15 +232,27 @@ def _by_number(labels: Array, numbers: Sequence[int], path: Path) -> Array:
     """Return the place of each label among the columns' numbers: with p1 … p10 the label 10 is the last class."""
     strange = np.setdiff1d(labels, np.array(numbers))
     if strange.size:
-        raise InputError(
-            f"labels among the numbers of the columns, {numbers[0]} … {numbers[-1]}",
-            f"{int(strange[0])} in {shown(path)}",
-            "rename the columns to count from 0 if the labels do",
-        )
+        remedy = from_zero(labels, numbers) or "rename the columns to count from 0 if the labels do"
+        expected = f"labels among the numbers of the columns, {numbers[0]} … {numbers[-1]}"
+        raise InputError(expected, f"{int(strange[0])} in {shown(path)}", remedy)
     return _coded(labels, {number: place for place, number in enumerate(numbers)})
 
 
-def _integers(names: Sequence[str]) -> tuple[int, ...]:
+def from_zero(labels: Array, numbers: Sequence[int], **said: str | bool) -> Remedy | None:
+    """Return the remedy, with the arguments ``said``, for labels that can only count numbered columns from 0: V1, V2 and a label 0.
+
+    None for any others.
+    """
+    whole = labels.dtype.kind in "iuf" and labels.size and np.array_equal(labels, np.trunc(labels))
+    if not whole or labels.min() < 0 or labels.max() >= len(numbers) or np.isin(labels, numbers).all():
+        return None
+    last = len(numbers) - 1
+    found = Remedy.read(**said, class_names="names.txt").after("if the labels count the columns from 0, ")
+    python = found.python.replace("'names.txt'", f"[str(k) for k in range({last + 1})]")
+    return replace(found, python=python, command=f"run: seq 0 {last} > names.txt")
+
+
+def integers(names: Sequence[str]) -> tuple[int, ...]:
     """Return names such as "-1", "1" or "10", "2" as numbers, or nothing if one is none."""
     numbers = tuple(int(name) for name in names if _INTEGER.fullmatch(name))
     return numbers if len(set(numbers)) == len(names) else ()

@@ -17,7 +17,7 @@ import numpy as np
 
 from calibrant._core.files import Array
 from calibrant._core.paths import shown
-from calibrant.data.formats.cells import SCORED
+from calibrant.data.formats.cells import CLASS_FIELDS, SCORE_FIELDS, SCORED
 from calibrant.data.formats.columns import (
     ORDER_OF_NAMES,
     Classes,
@@ -26,12 +26,19 @@ from calibrant.data.formats.columns import (
     is_list,
     is_number,
     is_text,
-    shared,
     spread_columns,
 )
 from calibrant.data.formats.join import is_key
 from calibrant.data.formats.kinds import agree, kind_of_values, needs_no_rest, needs_sums, of_one_event, within
-from calibrant.data.formats.labels import can_label, is_decided, is_single, likely_positive, plain_name, subject_of
+from calibrant.data.formats.labels import (
+    can_label,
+    from_zero,
+    is_decided,
+    is_single,
+    likely_positive,
+    plain_name,
+    subject_of,
+)
 from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, TOLERANCE, Layout, stem_and_name
 from calibrant.errors import FileFormatError, Remedy
 
@@ -96,6 +103,10 @@ class Proposal:
         decided = len(self.layout.columns) == 1 and any(map(is_decided, self.table.column_names))
         unsure = self.unsure or (pairs if decided else "")
         texts, known = self._unmatched(), self.layout.columns
+        if self.layout.label in self.table.column_names and len(known) > 1:
+            label = column_array(self.table.column(self.layout.label), "", Path(), strict=False)
+            if numbered := from_zero(label, Classes.of(known).numbers, **said):
+                return numbered.after(unsure + numbered.before)
         if not texts:
             return Remedy.read(**said).after(unsure)
         if len(known) > 1:
@@ -386,10 +397,12 @@ def _by_labels(table: Any, layout: Layout, floats: Sequence[str]) -> list[list[s
     """
     label = layout.label or label_among([name for name in table.column_names if name not in floats], ())
     label = label or next((name for name in LABELS if name in table.column_names), None)
-    if label is None or label not in table.column_names or _nested(table, label):
-        return []
-    values = [str(one) for one in table.column(label).unique().drop_null().to_pylist()]
-    if not 1 < len(values) <= len(floats):
+    text = [name for name in table.column_names if _is_string(table, name)] if label is None else []
+    values = [str(one) for one in _known(table, label, len(floats))]
+    for name in text:  # not said which: the first that the columns are called after
+        known = _known(table, name, len(floats))
+        values = values or (known if all(any(one in column for column in floats) for one in known) else [])
+    if len(values) < 2:
         return []
     groups: dict[tuple[str, str], dict[str, str]] = {}
     for name in floats:
@@ -399,6 +412,21 @@ def _by_labels(table: Any, layout: Layout, floats: Sequence[str]) -> list[list[s
     found = [[name for name in floats if name in one.values()] for one in groups.values() if len(one) == len(values)]
     found = [one for one in found if len(one) == len(values) < len(floats)]
     return [one for one in found if needs_no_rest(_values(table, one))] or found[: len(found) == 1]
+
+
+def _known(table: Any, name: str | None, most: int) -> list[Any]:
+    """Return the distinct values of a column, if they are two to ``most``; else nothing."""
+    if name is None or name not in table.column_names or _nested(table, name):
+        return []
+    values = table.column(name).unique().drop_null().to_pylist()
+    return values if 1 < len(values) <= most else []
+
+
+def _is_string(table: Any, name: str) -> bool:
+    import pyarrow as pa
+
+    kind = table.schema.field(name).type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _is_float(table: Any, name: str) -> bool:
@@ -540,7 +568,10 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
         if is_number(table.schema.field(name).type)
         and any(_CONFIDENCE.fullmatch(plain_name(one)) for one in (name, name.rpartition(".")[2]))
     ]
-    pred = [name for name in columns if is_decided(name) and name not in conf]
+    pred = [name for name in columns if is_decided(name) and name not in conf and not is_key(plain_name(name))]
+    if not conf and not pred:
+        decided = {name: score for name in columns if (score := _scored_class(table, name))}
+        pred, conf = list(decided), list(decided.values())
     truth = layout.label or label_among(columns, ()) or _mirrored(table, columns, layout)
     if not conf and truth in columns:
         # one number beside decisions among three classes or more is the decision's confidence, whatever it is called
@@ -559,6 +590,20 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
     table = table.select([name for name in columns if name in names or name not in names.values()])
     renamed = table.rename_columns([names.get(name, name) for name in table.column_names])
     return Proposal(replace(layout, label=None, kind=None), renamed)
+
+
+def _scored_class(table: Any, name: str) -> str:
+    """Return the score of a class: ``answer.score`` of ``answer.label``, or of ``answer`` beside it; else nothing.
+
+    Not of one of two values beside it, as ``churn.prob`` may be the probability of an event that ``churn`` says.
+    """
+    head, dot, end = name.rpartition(".")
+    inner = dot and plain_name(end) in CLASS_FIELDS
+    if not inner and (not _is_string(table, name) or len(table.column(name).unique()) < 3):
+        return ""
+    return next(
+        (one for part in SCORE_FIELDS if (one := f"{head if inner else name}.{part}") in table.column_names), ""
+    )
 
 
 def _long(table: Any, layout: Layout) -> Proposal | None:
@@ -639,7 +684,8 @@ def _with_label(found: Proposal) -> Proposal:
     if label is None and others:  # a guess, which the refusal says
         scores = _values(found.table, layout.columns)
         label, *more = sorted(others, key=lambda name: -_explained(held[name], scores))
-        found = replace(found, unsure=f"{found.unsure}if {label} and not {' or '.join(more[:3])} holds the labels, ")
+        others_said = f" and not {' or '.join(more[:3])}" if more else ""
+        found = replace(found, unsure=f"{found.unsure}if {label}{others_said} holds the labels, ")
     label = _named(found, label, names) or label
     if label is not None or not layout.columns:
         return replace(found, layout=replace(layout, label=label))
@@ -650,27 +696,28 @@ def _with_label(found: Proposal) -> Proposal:
 
 def several_labels(table: Any) -> dict[str, str] | None:
     """Return the arguments that read columns of scores and of 1, 0 and -1 as several labels a row; None where names do not pair them."""
+    import pyarrow as pa
+
     floats = [name for name in table.column_names if _is_float(table, name)]
-    numbers = [
-        name
-        for name in table.column_names
-        if is_number(table.schema.field(name).type)
-        and name not in floats
-        and set(table.column(name).unique().to_pylist()) <= {-1, 0, 1}
-    ]
-    if len(floats) < 2 or len(floats) != len(numbers):
+    whole = [one.name for one in table.schema if pa.types.is_integer(one.type) or pa.types.is_boolean(one.type)]
+    groups: dict[tuple[str, str], dict[str, str]] = {}  # the patterns of both → label's own part → column of scores
+    for name in whole:
+        if set(table.column(name).unique().to_pylist()) <= {-1, 0, 1}:
+            words = re.findall(r"[^_.\s:-]+|[_.\s:-]+", name)  # toxic, or y_toxic, or toxic_true
+            parts = [("*", name), ("".join([*words[:2], "*"]), "".join(words[2:]))]
+            for label, own in [*parts, ("".join(["*", *words[-2:]]), "".join(words[:-2]))]:
+                for one in floats if own else ():
+                    if found := re.fullmatch(rf"(|.*[_.\s:-]){re.escape(own)}(|[_.\s:-].*)", one):
+                        groups.setdefault((f"{found[1]}*{found[2]}", label), {})[own] = one
+    most = max(map(len, groups.values()), default=0)
+    likely = [patterns for patterns, pairs in groups.items() if len(pairs) == most > 1]
+    if not likely:
         return None
-    patterns = []
-    for group in (floats, numbers):
-        first, last = (re.match(r"(.*[_.:\s-])?", shared(some))[0] for some in (group, [name[::-1] for name in group]))  # type: ignore[index]
-        patterns.append(
-            (first, last[::-1], sorted(name.removeprefix(first).removesuffix(last[::-1]) for name in group))
-        )
-    if patterns[0][2] != patterns[1][2]:
+    columns, label = likely[0]
+    chosen = list(groups[columns, label].values())
+    if sorted(fnmatch.filter(table.column_names, columns)) != sorted(chosen):
         return None
-    kind = "probs" if within(_values(table, floats)) else "logits"
-    columns, label = (f"{first}*{last}" for first, last, _ in patterns)
-    return {"columns": columns, "label": label, "kind": kind}
+    return {"columns": columns, "label": label, "kind": "probs" if within(_values(table, chosen)) else "logits"}
 
 
 def _mirrored(table: Any, names: Sequence[str], layout: Layout) -> str | None:
@@ -726,7 +773,10 @@ def shortened(table: Any, said: Set[str | None]) -> Any:
     scored = {name.rpartition(".")[0] for name in names if _nested(table, name) or _is_float(table, name)}
 
     def own(name: str, end: str) -> bool:
-        if name.rpartition(".")[0] in scored and (plain_name(end) in _PERHAPS or _is_truth(end)):
+        head = name.rpartition(".")[0]
+        if head in scored and (plain_name(end) in _PERHAPS or _is_truth(end)):
+            return False
+        if end in SCORE_FIELDS and any(f"{head}.{one}" in names for one in CLASS_FIELDS):
             return False
         heads = [plain_name(one) for one in name.split(".")[:-1]]
         kept = any(

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from calibrant.data.formats.labels import (
     encode_labels,
     encode_pair,
     encode_positive,
+    integers,
     is_single,
     refuse_contradictions,
     refuse_strangers,
@@ -41,7 +43,7 @@ from calibrant.data.formats.layout import (
     stem_and_name,
     suffix_of,
 )
-from calibrant.data.formats.tables import FASTTEXT, read_table
+from calibrant.data.formats.tables import FASTTEXT, other_suffix, read_table
 from calibrant.data.formats.tensors import read_npy, read_tensors
 from calibrant.data.frames import Frame, arrow_of
 from calibrant.errors import FileFormatError, InputError, Remedy
@@ -165,7 +167,7 @@ def _of_table(whole: Any, layout: Layout, place: Path, given: Any, numbered: boo
     opened, classes = arrays_of_table(table, understood, place)
     columns = score_columns(table.column_names, understood, place)
     # a table that was reshaped on the way (a row for each class) cannot take calibrated columns back
-    same = columns is not None and set(columns) <= set(whole.column_names) and len(table) == len(whole)
+    same = columns is not None and len(table) == len(whole)
     if same and numbered:
         opened[FEATURE + ROW] = np.arange(len(whole), dtype=np.int64)
     found = named_of(
@@ -196,7 +198,8 @@ def frame_of(
     numbers = tuple(map(str, classes.numbers or (numbers_of(columns) if len(columns) == width else ())))
     known = (layout.class_names, next(iter(classes.spellings), ()), numbers, tuple(map(str, range(width))))
     names = next(one for one in known if len(one) == width)
-    return Frame(table, kind, columns, values.ndim == 1, names)
+    keys = classes.spellings[-1] if len(columns) == 1 and not classes.ordered else ()
+    return Frame(table, kind, columns, values.ndim == 1, names, keys=keys)
 
 
 def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, str]:
@@ -266,7 +269,7 @@ def named_of(
         _by_split(arrays),
         off,
         names or matched,
-        bool(text) or bool(names and not classes.ordered),
+        bool(text) or bool(names and (not classes.ordered or integers(names))),
         respelled=respelled,
         receipt=receipt,
         joined=bool(joined),
@@ -332,11 +335,7 @@ def _checked(place: Path) -> Path:
     if place.is_dir():
         return place
     if suffix_of(place) not in READABLE and (place.suffix or place.exists()):  # else a mistyped folder, said below
-        raise FileFormatError(
-            f"a file named {', '.join('*' + suffix for suffix in READABLE)}",
-            f"{shown(place.name)!r}",
-            "convert it to one of them",
-        )
+        raise other_suffix(place, READABLE)
     return check_source(place)
 
 
@@ -436,9 +435,10 @@ def _read_labels(place: Path, layout: Layout) -> Labels:
         return Labels(read_npy(check_source(place)), {}, place)
     if bare:
         lines = [line.strip() for line in read_text(place).split("\n") if line.strip()]
-        if all(line.startswith(FASTTEXT) for line in lines):  # before the text of each row
-            lines = [line.split()[0].removeprefix(FASTTEXT) for line in lines]
-        numbers = all(line.isascii() and line.isdigit() and len(line) <= 18 for line in lines)  # 18 digits fit in int64
+        # before the text of each row in fastText's files, before the features in LIBSVM's
+        if all(line.startswith(FASTTEXT) or re.match(r"\S+ +\d+:\S", line) for line in lines):
+            lines = [line.split()[0].removeprefix(FASTTEXT).removeprefix("+") for line in lines]
+        numbers = all(re.fullmatch(r"-?[0-9]{1,18}", line) for line in lines)  # 18 digits fit in int64
         return Labels(np.array(lines, dtype=np.int64 if numbers else None), {}, place)
     place = _checked(place)
     held = place.suffix.lower() in ARRAYS
@@ -513,8 +513,11 @@ def _class_names(arrays: dict[str, Array], layout: Layout, classes: Classes) -> 
     """Return the names of the classes: the layout's, the file's own list, or none."""
     if layout.class_names:
         return layout.class_names
-    held = (arrays[name] for name in arrays if name.rstrip("_") in CLASS_NAMES)
-    return next((tuple(one.astype(str).tolist()) for one in held if one.ndim == 1 and is_text(one)), ())
+    held = [(name, arrays[name]) for name in arrays if name.rstrip("_") in CLASS_NAMES]
+    names = (
+        one for name, one in held if one.ndim == 1 and (is_text(one) or (name[-1] == "_" and one.dtype.kind in "iu"))
+    )
+    return next((tuple(one.astype(str).tolist()) for one in names), ())
 
 
 def _check_count(names: tuple[str, ...], arrays: dict[str, Array], place: Path) -> None:

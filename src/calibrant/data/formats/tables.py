@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import shlex
+import struct
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ _PIECE = 8 << 20  # the block of a table that is read in pieces
 _HEAD = 1 << 18  # bytes from which the dialect is found: some hundred rows
 _OBJECTS = 12  # bytes of Python objects per byte of JSON, as measured on rows of ten numbers
 FASTTEXT = "__label__"  # before each label in its files
+_LIBSVM = "labels "
 _NO_DATA = ("state", "dataset_info")  # what the Hugging Face library writes beside its .arrow files
 
 
@@ -63,12 +65,22 @@ def table_files(path: Path) -> list[Path]:
 
 def _check_table_suffix(path: Path) -> Path:
     if suffix_of(path) not in TABLES:
-        raise FileFormatError(
-            f"a file named {', '.join('*' + one for one in TABLES)}",
-            f"{shown(path.name)!r}",
-            "convert it to one of them",
-        )
+        raise other_suffix(path, TABLES)
     return check_source(path)
+
+
+def other_suffix(path: Path, suffixes: Sequence[str]) -> FileFormatError:
+    """Return the error of a file whose name ends in none of ``suffixes``: of text with the command that names it so."""
+    head = b"\0"
+    if path.is_file():
+        with path.open("rb") as file:
+            head = file.read(1 << 12)
+    new = str(path) + (".json" if head.lstrip()[:1] in (b"{", b"[") else ".txt")
+    command = f"cp {shlex.quote(str(path))} {shlex.quote(new)}"
+    remedy = Remedy(f"run: {command}, and name {new}", command=f"run: {command}", instead=(shown(path), new))
+    text = bool(head) and b"\0" not in head
+    named = f"a file named {', '.join('*' + one for one in suffixes)}"
+    return FileFormatError(named, f"{shown(path.name)!r}", remedy if text else "convert it to one of them")
 
 
 def read_table(path: Path) -> Any:
@@ -133,13 +145,18 @@ def _names_of(table: Any, path: Path) -> list[str]:
 
 
 def _guarded(path: Path, *, whole: bool) -> Iterator[Any]:
+    import pyarrow as pa
+
     held = 0
     try:
         for batch in _batches(path, whole=whole):
             # what a small compressed file unpacks to is known on the way; arrays of as many bytes are made of it
             # older versions of Arrow know no nbytes of views of text, which stand in files of batches with buffers of their own
             of_batch = suffix_of(path) in (".arrow", ".feather")
-            held += 2 * (batch.get_total_buffer_size() if of_batch else batch.nbytes) if whole else 0
+            empty = (
+                8 * batch.num_rows * sum(map(pa.types.is_null, batch.schema.types))
+            )  # takes nothing before it is an array
+            held += 2 * (empty + (batch.get_total_buffer_size() if of_batch else batch.nbytes)) if whole else 0
             refuse_beyond_memory(held, path)
             yield batch
     except CalibrantError:
@@ -155,10 +172,7 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
     import pyarrow as pa
 
     suffix = suffix_of(path)
-    if suffix in (".csv", ".tsv") and (lines := fasttext(path)):
-        rows = [dict(zip(line[::2], map(float, line[1::2]), strict=True)) for line in lines]
-        names = sorted({name for row in rows for name in row})
-        wide = {f"prob_{name.removeprefix(FASTTEXT)}": [row.get(name) for row in rows] for name in names}
+    if suffix in (".csv", ".tsv") and (wide := printed_by_tools(path)):
         yield from table_of_columns(wide).to_batches()
     elif suffix in (".csv", ".tsv"):
         with _csv_reader(path, block=_BLOCK if whole else _PIECE) as reader:
@@ -180,6 +194,8 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
             yield pa.RecordBatch.from_pylist([], schema=table.schema)
             yield from table.to_batches()
     elif suffix in (".arrow", ".feather"):
+        sizes = list(_unpacked_sizes(path))
+        refuse_beyond_memory(2 * sum(sizes) if whole else max(sizes, default=0), path)
         with pa.OSFile(str(path)) if whole else pa.memory_map(str(path)) as source:
             yield from _ipc_batches(source)
     elif suffix == ".xlsx":
@@ -192,12 +208,28 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
         yield from _read_json(path).to_batches()
 
 
-def fasttext(path: Path) -> list[list[str]]:
-    """Return the words of each line of what fastText's predict-prob prints, labels and probabilities; nothing of other files."""
+def printed_by_tools(path: Path) -> dict[str, list[Any]]:
+    """Return the columns of lines without a delimiter whose first word says the tool; nothing of other files.
+
+    fastText's predict-prob prints each label before its probability; LIBSVM's svm-predict -b 1 the line "labels 2 1 3", then the
+    decision and the probabilities in that order.
+    """
     with opened(path) as file:
-        if file.read(len(FASTTEXT)) != FASTTEXT.encode():
-            return []
-    return [line.split() for line in content_of(path, growth=_OBJECTS).decode().splitlines() if line.strip()]
+        head = file.read(len(FASTTEXT)).decode("latin-1")
+    if not head.startswith((FASTTEXT, _LIBSVM)):
+        return {}
+    lines = [line.split() for line in content_of(path, growth=_OBJECTS).decode().splitlines() if line.strip()]
+    if head == FASTTEXT:
+        rows = [dict(zip(line[::2], map(float, line[1::2]), strict=True)) for line in lines]
+        names = sorted({name for row in rows for name in row})
+        return {f"prob_{name.removeprefix(FASTTEXT)}": [row.get(name) for row in rows] for name in names}
+    try:  # a line "labels 2 1 3" may also be the title of a table, of other rows
+        cells = [list(map(float, line)) for line in lines[1:]]
+        pred = [int(row[0]) for row in cells]
+    except ValueError:
+        return {}
+    named = {f"prob_{name}": [row[at] for row in cells] for at, name in enumerate(lines[0][1:], 1) if cells[0][at:]}
+    return {"pred": pred, **named} if {len(row) for row in cells} == {len(lines[0])} else {}
 
 
 def opened(path: Path) -> Any:
@@ -339,6 +371,8 @@ def _csv_reader(path: Path, *, block: int) -> Any:
     )
 
 
+_ROLES = {"", "class", "meta", "ignore", "weight", "c", "m", "i", "w"}
+_TYPE = re.compile(r"|continuous|discrete|string|time|[cdst]|\S+( \S+)+")
 _NUMBER = re.compile(r"\*?[-+]?\d*[.,]?\d*(e[-+]?\d+)?", re.IGNORECASE)  # a star: Weka's mark of the decision
 
 
@@ -349,6 +383,8 @@ def titles_of(rows: Sequence[Sequence[str]]) -> tuple[list[str], int]:
     numbers without one is theirs, too: ``1#distribution, 2#distribution`` …, which say no kind.
     """
     titles = _titles(rows)
+    if titles == 3 and {*rows[2]} <= _ROLES:
+        return distinct(rows[0]), titles
     if titles < 2:
         first = [word.strip() for word in rows[0]]
         below = rows[1] if len(rows) > 1 else [""] * len(first)
@@ -368,6 +404,8 @@ def titles_of(rows: Sequence[Sequence[str]]) -> tuple[list[str], int]:
 def _titles(rows: Sequence[Sequence[str]]) -> int:
     """Return how many first lines hold names: none where the first holds numbers with decimals, or one number twice."""
     words = [word.strip() for word in rows[0]]
+    if len(rows) > 3 and any(rows[2]) and {*rows[2]} <= _ROLES and all(map(_TYPE.fullmatch, rows[1])):
+        return 3  # Orange's: the type of each column, or its values, and what it is for
     if all(map(_NUMBER.fullmatch, words)) and any(words):  # 0, 1, 2 are names
         values = {
             word.replace(",", ".").rstrip("0").rstrip(".") if "." in word or "," in word else word for word in words
@@ -393,6 +431,62 @@ def _letters(at: int) -> str:
     return (_letters(at // 26 - 1) if at >= 26 else "") + chr(ord("A") + at % 26)
 
 
+def _field(head: bytes, table: int, number: int) -> int:
+    """Return where a field of a table of FlatBuffers lies, or 0 if the table has no such field."""
+    fields = table - int.from_bytes(head[table : table + 4], "little", signed=True)
+    at, size = fields + 4 + 2 * number, int.from_bytes(head[fields : fields + 2], "little")
+    place = int.from_bytes(head[at : at + 2], "little") if at < fields + size else 0
+    return table + place if place else 0
+
+
+def _target(head: bytes, at: int) -> int:
+    return at + int.from_bytes(head[at : at + 4], "little")
+
+
+def _vector(head: bytes, at: int, form: str) -> list[tuple[int, ...]]:
+    """Return the structs of a vector of FlatBuffers."""
+    start, size = _target(head, at), struct.calcsize(form)
+    count = int.from_bytes(head[start : start + 4], "little")
+    return list(struct.iter_unpack(form, head[start + 4 : start + 4 + size * count]))
+
+
+def _messages(source: Any) -> Iterator[Any]:
+    """Yield the batches of an Arrow file, dictionaries among them, as its footer lists them (File.fbs); or of a stream."""
+    import pyarrow as pa
+
+    size = source.size()
+    if source.read(6) == b"ARROW1":
+        source.seek(size - 10)
+        length = int.from_bytes(source.read(4), "little")
+        source.seek(size - 10 - length)
+        footer = source.read(length)
+        listed = [_field(footer, _target(footer, 0), number) for number in (2, 3)]
+        for offset, *_ in (block for at in listed if at for block in _vector(footer, at, "<qi4xq")):
+            source.seek(offset)
+            yield pa.ipc.read_message(source)
+        return
+    source.seek(0)
+    yield from (one for one in pa.ipc.MessageReader.open_stream(source) if one.type in ("record batch", "dictionary"))
+
+
+def _unpacked_sizes(path: Path) -> Iterator[int]:
+    """Yield the bytes that each batch of an Arrow file or stream is unpacked to, 0 where it is not compressed.
+
+    Each buffer of a compressed batch begins with its own size, which Arrow allocates on trust; where the buffers lie says the
+    batch's header (Message.fbs).
+    """
+    import pyarrow as pa
+
+    with pa.memory_map(str(path)) as source:
+        for message in _messages(source):
+            head, body = message.metadata.to_pybytes(), memoryview(message.body)
+            batch = _target(head, _field(head, _target(head, 0), 2))
+            batch = _target(head, _field(head, batch, 1)) if message.type == "dictionary" else batch
+            buffers = _vector(head, _field(head, batch, 2), "<qq") if _field(head, batch, 3) else []
+            sizes = (int.from_bytes(body[at : at + 8], "little", signed=True) for at, length in buffers if length)
+            yield sum(max(size, 0) for size in sizes)
+
+
 def _ipc_batches(source: Any) -> Iterator[Any]:
     """Yield the batches of an Arrow file, or of a stream as the Hugging Face library keeps it."""
     import pyarrow as pa
@@ -414,7 +508,7 @@ def _read_json(path: Path) -> Any:
     import pyarrow.json
 
     if suffix_of(path) == ".jsonl":
-        content = content_of(path)
+        content = content_of(path, growth=2)  # and the table of it
         # Arrow refuses a row that reaches over two blocks, so that the file is one; it counts a block in int32
         options = pyarrow.json.ReadOptions(block_size=max(1 << 20, min(len(content), 1 << 30)))
         try:
@@ -592,7 +686,7 @@ def need_openpyxl() -> Any:
 
 
 def _broken(path: Path, error: Exception) -> CalibrantError:
-    if "straddling object" in str(error) and path.stat().st_size > _BLOCK:
+    if "straddling object" in str(error) and (path.stat().st_size > _BLOCK or path.suffix.lower() in COMPRESSED):
         remedy = "check that its rows end in line breaks and its quotes are closed"
         return FileFormatError(f"rows of at most {_BLOCK >> 20} MiB", f"a longer one in {shown(path)}", remedy)
     if isinstance(error, UnicodeEncodeError):  # Arrow takes names of files in UTF-8 alone
