@@ -199,25 +199,29 @@ def check_floating(
     return values
 
 
-def check_matrix(values: Tensor, *, name: str) -> Tensor:
-    """Return ``values`` if it is a floating (N, K) matrix with N ≥ 1 and K ≥ 2."""
+def check_scores(values: Tensor, *, name: str, shape: str, remedy: str | Remedy) -> Tensor:
+    """Return ``values`` if it is floating, has the axes of ``shape``, and one row or more; ``remedy`` is for other axes."""
     if not values.is_floating_point():
         raise refuse(f"{name} of a floating dtype", str(values.dtype), f"convert with {name}.float()")
-    if values.dim() != 2:
-        remedy = (
-            Remedy(
-                "flatten it with Predictions.from_logits or from_probs, whose class_dim=1 is the class axis",
-                command="name the class axis with --class-dim",
-            )
-            if values.dim() > 2
-            else Remedy(
-                "pass one row a sample, one column a class; for one score a row use from_binary_logits or from_binary_probs",
-                command="pass one row a sample, one column a class",
-            )
-        )
-        raise refuse(f"{name} of shape (N, K)", f"shape {tuple(values.shape)}", remedy)
+    if values.dim() != len(shape.split(", ")):
+        raise refuse(f"{name} of shape {shape}", f"shape {tuple(values.shape)}", remedy)
     if values.shape[0] == 0:
         raise refuse(f"at least one row of {name}", "an empty split", "check how the data were selected")
+    return values
+
+
+def check_matrix(values: Tensor, *, name: str) -> Tensor:
+    """Return ``values`` if it is a floating (N, K) matrix with N ≥ 1 and K ≥ 2."""
+    remedy = Remedy(
+        "pass one row a sample, one column a class; for one score a row use from_binary_logits or from_binary_probs",
+        command="pass one row a sample, one column a class",
+    )
+    if values.dim() > 2:
+        remedy = Remedy(
+            "flatten it with Predictions.from_logits or from_probs, whose class_dim=1 is the class axis",
+            command="name the class axis with --class-dim",
+        )
+    check_scores(values, name=name, shape="(N, K)", remedy=remedy)
     if values.shape[1] < 2:
         raise refuse(
             f"{name} with K ≥ 2 classes",
@@ -347,13 +351,7 @@ def _one_a_row(labels: Tensor, rows: int) -> str | Remedy:
 
 def check_unit_interval(values: Tensor, *, name: str) -> Tensor:
     """Return ``values`` (N,), floating and in [0, 1], as float64."""
-    if not values.is_floating_point():
-        raise refuse(f"{name} of a floating dtype", str(values.dtype), f"convert with {name}.float()")
-    if values.dim() != 1:
-        raise refuse(f"{name} of shape (N,)", f"shape {tuple(values.shape)}", "pass one number a row")
-    if values.shape[0] == 0:
-        raise refuse(f"at least one {name}", "an empty split", "check how the data were selected")
-    values = values.to(torch.float64)
+    values = check_scores(values, name=name, shape="(N,)", remedy="pass one number a row").to(torch.float64)
     if not all(0 <= float(end) <= 1 for end in values.aminmax()):  # NaN is its own smallest and largest
         row = int(torch.nonzero(~((values >= 0) & (values <= 1)))[0])
         raise refuse(f"{name} in [0, 1]", f"{values[row].item():.6g} in row {row}", "pass probabilities, not logits")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 CHUNK_BYTES = 1 << 20  # a block of this size stays in the second-level cache of one core
 _VECTOR = 16  # float32 numbers in the widest register of a processor
@@ -93,11 +93,14 @@ def softmax_into(out: Tensor, logits: Tensor) -> Tensor:
 
 
 def row_chunks(rows: int, columns: int, *, itemsize: int = 8, device: torch.device | None = None) -> Iterator[slice]:
-    """Yield slices over ``rows`` whose blocks of ``columns`` items take about 1 MiB each."""
+    """Return slices over ``rows`` whose blocks of ``columns`` items take about 1 MiB each."""
     block = CHUNK_BYTES if device is None or device.type == "cpu" else DEVICE_CHUNK_BYTES
-    step = max(1, block // max(1, columns * itemsize))
-    for start in range(0, rows, step):
-        yield slice(start, min(start + step, rows))
+    return slices(rows, max(1, block // max(1, columns * itemsize)))
+
+
+def slices(rows: int, step: int) -> Iterator[slice]:
+    """Return slices of ``step`` rows each, the last of those that are left."""
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def in_row_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
@@ -175,6 +178,21 @@ def increasing_root(
         stalled = evaluations > 40 and math.isfinite(bracket[1] - bracket[0])
         x = (bracket[0] + bracket[1]) / 2 if outside or stalled else target
     raise ArithmeticError("a bracketed search ends within 1000 evaluations")
+
+
+def apply_in_precision(module: nn.Module, apply: Callable[[], Any], *, but: str = "") -> None:
+    """Call ``apply``, as half() and the like do, and give buffers back the dtype that it took from them, where they now are.
+
+    Args:
+        module: Whose buffers keep what was learned; that called ``but`` is for the model around it.
+        apply: Moves and converts the module.
+    """
+    kept = {name: buffer for name, buffer in module._buffers.items() if buffer is not None and name != but}
+    apply()
+    for name, before in kept.items():
+        after = module._buffers[name]
+        if after is not None and after.dtype != before.dtype:
+            module._buffers[name] = before.to(after.device)
 
 
 def scale_logits(logits: Tensor, inverse: float | Tensor) -> Tensor:

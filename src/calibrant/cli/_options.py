@@ -702,7 +702,7 @@ def parts_of(file: str, split: str | None, context: typer.Context, *, option: st
         InputError: If a split is named and a folder has none, or it has both files and folders of them.
         FileFormatError: If there is no such split.
     """
-    from calibrant.data.splits import canonical_split, find_split
+    from calibrant.data.splits import canonical_split, pick_name
 
     home = Path(file)
     if not home.is_dir():
@@ -719,10 +719,7 @@ def parts_of(file: str, split: str | None, context: typer.Context, *, option: st
         raise InputError(f"one folder a split in {shown(file)}", f"{sorted(folders)}", "keep one spelling of each")
     if split is None:
         return folders
-    found = find_split(folders, split)
-    if found is None:
-        raise FileFormatError(f"the split {split!r}", f"only {sorted(folders)} in {shown(file)}", "name one of these")
-    return {split: folders[found]}
+    return {split: folders[pick_name(folders, split, file)]}
 
 
 def split_places(home: Path) -> dict[str, Path]:

@@ -11,7 +11,7 @@ from calibrant._core.paths import check_folder, check_suffix, check_target, show
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import STREAM, bar, console, readable, working, writable
 from calibrant.cli._options import FILES, Example, Inputs, OneFile, Source, at_path
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant._core.files import Array
@@ -86,7 +86,7 @@ def _arrays_to_write(
     import numpy as np
 
     from calibrant.data.formats import TABLES
-    from calibrant.data.splits import find_split, split_prefixes
+    from calibrant.data.splits import pick_name, split_prefixes
 
     named = inputs.named(source, names_used=suffix not in TABLES)  # whose columns hold no names of classes
     splits = inputs.splits_of(named, source)  # checks all that is in it
@@ -97,9 +97,7 @@ def _arrays_to_write(
         arrays = _without_text(arrays, source, suffix)
     if split is None:
         return arrays, ", ".join(f"{name} {len(data):,} rows" for name, data in splits.items()), named.receipt
-    found = find_split(splits, split)
-    if found is None:
-        raise FileFormatError(f"the split {split!r}", f"only {sorted(splits)} in {source.shown}", "name one of these")
+    found = pick_name(splits, split, source.shown)
     prefixes = split_prefixes(arrays, source.shown)
     own = prefixes[found]
     # of "test_" and "test_b_" the longer takes what begins with both

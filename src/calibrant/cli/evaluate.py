@@ -273,7 +273,6 @@ def parse_metric(text: str) -> Metric:
     from calibrant.binning import EqualMass, EqualWidth
 
     name, _, rest = text.partition(":")
-    choose(name, _concrete(), option="--metric", listing="calibrant methods metrics")
     options = dict(_option_of(part, name) for part in rest.split(",") if part.strip())
     known = {field.name for field in dataclasses.fields(getattr(metrics, name))}
     if "binning" in known and options.keys() & {"bins", "binning"}:
@@ -312,15 +311,6 @@ def _option_of(part: str, name: str) -> tuple[str, Any]:
         return key.strip(), json.loads(value)
     except (ValueError, RecursionError):  # no JSON, or a number of thousands of digits: text
         return key.strip(), value.strip()
-
-
-def _concrete() -> list[str]:
-    from calibrant import metrics
-    from calibrant.metrics import Metric
-
-    classes = ((name, getattr(metrics, name)) for name in metrics.__all__)
-    metric = [(name, one) for name, one in classes if isinstance(one, type) and issubclass(one, Metric)]
-    return [name for name, one in metric if not getattr(one, "__abstractmethods__", None)]
 
 
 def _binned(metric: Metric) -> bool:

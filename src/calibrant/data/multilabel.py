@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import PROBABILITY_TOLERANCE, as_array, as_tensor, refuse, shown
+from calibrant._core.check import PROBABILITY_TOLERANCE, as_array, as_tensor, check_scores, refuse, shown
 from calibrant._core.constraints import checked, takes
 from calibrant.data.collect import outputs_of
 from calibrant.data.leakage import check_not_fitted_on
@@ -325,14 +325,10 @@ def check_label_scores(values: Any, *, name: str) -> Tensor:
     Raises:
         InputError: If they have another shape or dtype.
     """
-    scores = as_tensor(values, name=name)
-    if not scores.is_floating_point():
-        raise refuse(f"{name} of a floating dtype", str(scores.dtype), f"convert with {name}.float()")
-    if scores.dim() != 2 or scores.shape[1] < 1:
-        remedy = "pass one row a sample, one column a label"
-        raise refuse(f"{name} of shape (N, L)", f"shape {tuple(scores.shape)}", remedy)
-    if scores.shape[0] == 0:
-        raise refuse(f"at least one row of {name}", "an empty split", "check how the data were selected")
+    remedy = "pass one row a sample, one column a label"
+    scores = check_scores(as_tensor(values, name=name), name=name, shape="(N, L)", remedy=remedy)
+    if scores.shape[1] < 1:
+        raise refuse(f"at least one column of {name}", f"shape {tuple(scores.shape)}", remedy)
     return scores
 
 

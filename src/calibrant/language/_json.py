@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
+from calibrant._core import files
 from calibrant._core.check import brief
 from calibrant._core.memory import memory_limit
 from calibrant._core.paths import check_source, shown
@@ -29,10 +30,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     place = check_source(path)
     if (size := place.stat().st_size) > memory_limit() // 4:
         raise refuse_file(shown(place), "a log that fits in memory", f"{size >> 20} MiB", "split it into several files")
-    try:
-        return place.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise refuse_file(shown(place), "text in UTF-8", str(error.reason), "convert the file") from error
+    return files.read_text(place)
 
 
 def lines_of(path: str | os.PathLike[str], *, what: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -1,12 +1,14 @@
 """AdaFocal: focal loss with one γ per bin of confidence, adapted to the bin's calibration error on validation data."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Self, Unpack
 
 import torch
 from torch import Tensor, distributed
 
 from calibrant._core.constraints import Bins, Count, Kind, NonNegative, Number, Positive, Real
+from calibrant._core.numerics import apply_in_precision
 from calibrant._objective.reminder import UpdateReminder
 from calibrant.binning import EqualMass
 from calibrant.data.predictions import BinaryPairs, Predictions
@@ -88,12 +90,7 @@ class AdaFocalLoss(WeightedNLL):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # model.half() must not round γ: Eq. 8 multiplies it by factors within 1 % of 1, which half precision loses
-        kept = {name: buffer for name, buffer in self._buffers.items() if buffer is not None and name != "weight"}
-        super()._apply(fn, recurse)
-        for name, buffer in kept.items():
-            moved = self._buffers[name]
-            if moved is not None and moved.dtype != buffer.dtype:
-                self._buffers[name] = buffer.to(moved.device)
+        apply_in_precision(self, partial(super()._apply, fn, recurse), but="weight")
         return self
 
     @torch.no_grad()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Number, Positive
+from calibrant._core.numerics import slices
 from calibrant._core.warn import warn_user
 from calibrant.data.checks import Data, need_predictions
 from calibrant.data.predictions import Predictions
@@ -161,9 +162,7 @@ def _log_kernels(p: Tensor, width: float, weight: Tensor | None = None) -> Itera
 
 
 def _tiles(rows: int, columns: int) -> Iterator[slice]:
-    step = max(1, TILE // columns)
-    for start in range(0, rows, step):
-        yield slice(start, min(start + step, rows))
+    return slices(rows, max(1, TILE // columns))
 
 
 def _vectors(predictions: Predictions, *, metric: Metric) -> tuple[Tensor, Tensor]:

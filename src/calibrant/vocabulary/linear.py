@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._core.check import as_tensor, check_floating, check_kind, check_labels, refuse
+from calibrant._core.check import as_tensor, check_floating, check_kind, check_labels, check_scores, refuse
 from calibrant._core.constraints import Count, checked
+from calibrant._core.numerics import slices
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.data.checks import calibrated, states_of
 from calibrant.data.predictions import Decisions, Predictions
@@ -63,11 +64,9 @@ def linear_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
 
 
 def linear_chunks(rows: int, classes: int, chunk: int | None, device: torch.device) -> Iterator[slice]:
-    """Yield slices of ``chunk`` rows each; None is as many as have 64 MiB of float32 logits (256 MiB on an accelerator)."""
+    """Return slices of ``chunk`` rows each; None is as many as have 64 MiB of float32 logits (256 MiB on an accelerator)."""
     block = CHUNK_BYTES if device.type == "cpu" else DEVICE_CHUNK_BYTES
-    step = max(1, block // (4 * classes)) if chunk is None else chunk
-    for start in range(0, rows, step):
-        yield slice(start, min(start + step, rows))
+    return slices(rows, max(1, block // (4 * classes)) if chunk is None else chunk)
 
 
 class LinearLogits:
@@ -98,10 +97,7 @@ class LinearLogits:
         self, hidden: Tensor, weight: Tensor, bias: Tensor | None = None, *, chunk: Count | None = None
     ) -> None:
         check_linear(hidden, weight, bias)
-        if hidden.dim() != 2:
-            raise refuse("hidden of shape (N, H)", f"shape {tuple(hidden.shape)}", "flatten it and the labels")
-        if hidden.shape[0] == 0:
-            raise refuse("at least one row of hidden", "an empty split", "check how the data were selected")
+        check_scores(hidden, name="hidden", shape="(N, H)", remedy="flatten it and the labels")
         self.hidden, self.weight = hidden.detach(), weight.detach()
         self.bias = None if bias is None else bias.detach()
         self.chunk = chunk

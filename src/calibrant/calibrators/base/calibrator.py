@@ -5,7 +5,7 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from calibrant._core import config as _plain
 from calibrant._core.check import as_tensor, check_floating, check_linear, refuse
 from calibrant._core.constraints import PublicCalls
 from calibrant._core.notebook import to_html
-from calibrant._core.numerics import in_row_chunks
+from calibrant._core.numerics import apply_in_precision, in_row_chunks
 from calibrant._kernels.cpu import one_thread_if_small
 from calibrant.calibrators.base.chunks import break_ties, narrowed, not_narrow
 from calibrant.data.leakage import WHOLE, centred_marks, joined, part_of, sketch_of_hashes, sketch_of_part
@@ -158,12 +158,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         # half() and the like are for the model around it: what was learned keeps its precision, and moves with the device
-        learned = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
-        super()._apply(fn, recurse)
-        for name, before in learned.items():
-            after = self._buffers[name]
-            if after is not None and after.dtype != before.dtype:
-                self._buffers[name] = before.to(after.device)
+        apply_in_precision(self, partial(super()._apply, fn, recurse))
         return self
 
 
