@@ -165,7 +165,8 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         for fact in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, fact):
                 setattr(self, fact, getattr(self.estimator_, fact))
-        blueprint = self._chosen_calibrator()
+        usual = TemperatureMixture(0.0, prior=PRIOR) if _votes(self.estimator_) else AutoCalibrator()
+        blueprint = usual if self.calibrator is None else calibrator_of(self.calibrator)
         self.calibrator_ = copy.deepcopy(blueprint).fit(
             logits, torch.from_numpy(codes.astype(np.int64)), sample_weight=weight, groups=codes_of_groups
         )
@@ -210,11 +211,6 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             mapping = MethodMapping().add(caller="fit", callee="fit")
             router = router.add(estimator=inner, method_mapping=mapping)
         return router
-
-    def _chosen_calibrator(self) -> Calibrator:
-        if self.calibrator is None:
-            return TemperatureMixture(0.0, prior=PRIOR) if _votes(self.estimator_) else AutoCalibrator()
-        return calibrator_of(self.calibrator)
 
     def _framed(self, values: Array, X: Any) -> Any:
         chosen = getattr(self, "_sklearn_output_config", {}).get("transform", "default")

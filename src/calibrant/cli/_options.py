@@ -48,15 +48,11 @@ def among(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
     return complete
 
 
-def _method_names() -> list[str]:
-    return ["auto", *listed("calibrators")]
-
-
 def _example_names() -> list[str]:
     return sorted(path.stem for path in _EXAMPLES.glob("*.npz"))
 
 
-complete_method = among(_method_names)
+complete_method = among(lambda: ["auto", *listed("calibrators")])
 complete_example = among(_example_names)
 
 

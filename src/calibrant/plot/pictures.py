@@ -115,7 +115,8 @@ def reliability(
     numbers = reliability_numbers(predictions, kind=kind, bins=bins)
     chosen = axes_of(ax)
     if isinstance(numbers, IsotonicDiagram):
-        figure = draw_isotonic(numbers, chosen, event=event or _event_name(predictions))
+        named = "class 1" if isinstance(predictions, Predictions) and predictions.classes == 2 else ""
+        figure = draw_isotonic(numbers, chosen, event=event or named)
     else:
         figure = draw_diagram(numbers, chosen)
     return Picture(figure, chosen, numbers)
@@ -454,10 +455,6 @@ def _drawable_models(models: Mapping[str, Data]) -> Mapping[str, Data]:
     for data in models.values():
         check_data(data, weighted=True)
     return models
-
-
-def _event_name(data: Data) -> str:
-    return "class 1" if isinstance(data, Predictions) and data.classes == 2 else ""
 
 
 @checked

@@ -38,7 +38,8 @@ class Calibrated(metaclass=PublicCalls):
     @property
     def calibrated_in_short(self) -> str:
         """The calibrator's repr, or its class name if the repr is long."""
-        return in_short(self.calibrator)
+        name = as_text(self.calibrator) or "calibration"
+        return name if len(name) <= LONGEST_NAME else name.split("(")[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,12 +205,6 @@ def _same_weights(one: Data, other: Data) -> bool:
 def as_text(calibrator: Calibrator | MultiLabelCalibrator | str | None) -> str | None:
     """Return the repr of a calibrator in one line, or the name passed instead of one."""
     return calibrator if calibrator is None or isinstance(calibrator, str) else in_one_line(calibrator)
-
-
-def in_short(calibrator: Calibrator | str | None) -> str:
-    """Return the repr of a calibrator, or its class name if the repr is long."""
-    name = as_text(calibrator) or "calibration"
-    return name if len(name) <= LONGEST_NAME else name.split("(")[0]
 
 
 def in_one_line(calibrator: Calibrator | MultiLabelCalibrator) -> str:

@@ -104,14 +104,12 @@ def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
         if item.default is MISSING and item.default_factory is MISSING and name not in table
     ]
     if missing:
-        raise InputError(f"{', '.join(missing)} in {where}", "a table without", f"add {_these(missing)}")
+        raise InputError(
+            f"{', '.join(missing)} in {where}", "a table without", "add it" if len(missing) == 1 else "add them"
+        )
     hints = typing.get_type_hints(cls)
     values = {key: _typed(value, hints[key], where=f"{key} of {where}") for key, value in table.items()}
     return cls(**values)
-
-
-def _these(names: list[str]) -> str:
-    return "it" if len(names) == 1 else "them"
 
 
 def _typed(value: Any, hint: Any, *, where: str) -> Any:

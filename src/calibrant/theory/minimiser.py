@@ -104,7 +104,8 @@ class RowSearch:
 
     def __init__(self, score: TrueClassScore, *, decreasing: bool) -> None:
         self.score, self.decreasing = score, decreasing
-        table = self._steepness(_FINE)
+        # asinh(−φ′) at p = σ(s): increasing in −φ′, signed, and finite over its 600 decades
+        table = _from_log(*self._log_steepness(_FINE))
         falls = table.diff() < -1e-13 * table[:-1].abs()
         concave = (table.diff() > 1e-13 * table[:-1].abs()).nonzero()
         end = int(concave[0, 0]) if len(concave) else len(table) - 1
@@ -210,10 +211,6 @@ class RowSearch:
         at_one = self.score.value(*log_pairs(torch.tensor([-_LOWEST, 0.0], dtype=torch.float64)))[0]
         eta = torch.exp(log_eta)
         return float(eta[top] * at_one + (1 - eta[top]) * at_zero[0])
-
-    def _steepness(self, s: Tensor) -> Tensor:
-        """Return asinh(−φ′) at p = σ(s): an increasing, signed function of −φ′ that stays finite over its 600 decades."""
-        return _from_log(*self._log_steepness(s))
 
     def _log_steepness(self, s: Tensor) -> tuple[Tensor, Tensor]:
         """Return the sign of −φ′ and log|φ′|."""

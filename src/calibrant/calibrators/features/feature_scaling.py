@@ -139,7 +139,10 @@ class FeatureScaling(Certified, ByFeatures):
         self.bias = bias
 
     def _learned_columns(self) -> tuple[str, ...]:
-        return _names_in_buffer(self.names)
+        names = from_bytes(self.names)  # which may come from a file
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("a list of names was expected")
+        return tuple(names)
 
     def _update_facts(self) -> None:
         super()._update_facts()
@@ -265,15 +268,3 @@ def _feature_sums(chunk: Chunk, names: Sequence[str]) -> Tensor:
 
 def _feature_squares(chunk: Chunk, names: Sequence[str], center: Tensor) -> Tensor:
     return chunk.weights @ (_features_of(chunk, names) - center).square()
-
-
-def _names_in_buffer(buffer: Tensor) -> tuple[str, ...]:
-    """Return the names of the buffer, which may come from a file.
-
-    Raises:
-        ValueError: If it holds none.
-    """
-    names = from_bytes(buffer)
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("a list of names was expected")
-    return tuple(names)

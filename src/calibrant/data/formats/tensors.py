@@ -23,7 +23,9 @@ def read_tensors(path: Path) -> dict[str, Array]:
         FileFormatError: If it is broken, larger than the memory, or holds anything but arrays.
     """
     if path.is_dir():
-        return read_npy_folder(path)
+        files = sorted(path.glob("*.npy"))
+        refuse_beyond_memory(sum(file.stat().st_size for file in files), path)
+        return {file.stem: read_npy(check_source(file)) for file in files}  # val_logits.npy is called val_logits
     suffix = path.suffix.lower()
     if suffix in (".npz", ".safetensors"):
         return read_arrays(path)
@@ -32,13 +34,6 @@ def read_tensors(path: Path) -> dict[str, Array]:
         return {name_of(path): read_npy(path)}
     refuse_beyond_memory(path.stat().st_size, path)
     return _read_torch(path)
-
-
-def read_npy_folder(path: Path) -> dict[str, Array]:
-    """Return the arrays of a folder's ``.npy`` files, each called as its file is: ``val_logits.npy`` is ``val_logits``."""
-    files = sorted(path.glob("*.npy"))
-    refuse_beyond_memory(sum(file.stat().st_size for file in files), path)
-    return {file.stem: read_npy(check_source(file)) for file in files}
 
 
 def read_npy(path: Path) -> Array:
