@@ -1,7 +1,6 @@
 """Calls every public callable with wrong arguments, one at a time; each call must end in a value or in one sentence of ours.
 
-Run ``python -m tests.contracts.hostile FAMILY …`` to see what a family does not refuse well; ``test_hostile.py`` holds
-every family to it. Whatever a family's ``__all__`` lists is found by itself: a new parameter name only needs a
+``test_hostile.py`` holds every family to it. Whatever a family's ``__all__`` lists is found by itself: a new parameter name only needs a
 valid value in ``VALID``.
 """
 
@@ -16,7 +15,6 @@ import math
 import os
 import re
 import signal
-import sys
 import tempfile
 import types
 import warnings
@@ -776,26 +774,3 @@ def faults(family: str, *, values: Iterable[str] = tuple(HOSTILE), step: int = 1
                     yield case, wrong
         finally:
             os.chdir(here)
-
-
-def main(families: list[str]) -> int:
-    """Print the faults of ``families`` and how many cases were tried."""
-    total = 0
-    for family in families:
-        tried = sum(1 for _ in cases(family))
-        found = 0
-        shown: dict[tuple[str, str, str], list[str]] = {}
-        for case, wrong in faults(family):
-            found += 1
-            shown.setdefault((case.where, case.parameter, wrong[:60]), [wrong]).append(case.value)
-        for (where, parameter, _), (wrong, *values) in shown.items():
-            sys.stdout.write(f"{where}({parameter}=…): {wrong}\n    for {', '.join(values)}\n")
-        total += found
-        callables = len(list(members(family)))
-        sys.stdout.write(f"{family}: {found} faults in {tried} cases of {callables} callables\n")
-        sys.stdout.flush()
-    return min(total, 1)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or list(FAMILIES)))

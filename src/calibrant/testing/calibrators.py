@@ -269,8 +269,9 @@ def _same_rows_same_fit(calibrator: Calibrator, fitted: Calibrator, tolerance: f
 
 
 def _second_fits_forget(calibrator: Calibrator, fitted: Calibrator) -> None:
-    # of another number of classes first: no learned shape may survive
-    again = renewed(calibrator).fit(*_over_confident(300, 3, seed=8)).fit(*_over_confident())
+    # of another number of classes first: no learned shape may survive; then of other rows, from where a search may start
+    again = renewed(calibrator).fit(*_over_confident(300, 3, seed=8)).fit(*_over_confident(seed=11))
+    again.fit(*_over_confident())
     probes = _over_confident(50, seed=6)[0]
     remedy = "learn everything in _fit from the rows; a value of before may only be where a search starts"
     _near(again(probes), fitted(probes), 1e-4, "a second fit forgets the first", remedy)

@@ -58,19 +58,6 @@ def test_it_finds_what_no_affine_map_can() -> None:
     torch.testing.assert_close(torch.softmax(none(new), 1), torch.softmax(new, 1), rtol=0, atol=1e-6)
 
 
-def test_the_order_of_rows_does_not_matter() -> None:
-    z, y = kinds()
-    order = torch.randperm(600, generator=torch.Generator().manual_seed(2))
-    there, back = KernelScaling().fit(z, y)(z), KernelScaling().fit(z[order], y[order])(z)
-    torch.testing.assert_close(there, back, rtol=0, atol=1e-8)
-
-
-def test_a_fit_from_an_earlier_one_ends_at_the_same_place() -> None:
-    z, y = kinds(300)
-    fitted = KernelScaling().fit(*kinds(300, seed=3)).fit(z, y)
-    torch.testing.assert_close(fitted(z), KernelScaling().fit(z, y)(z), rtol=0, atol=1e-6)
-
-
 def test_equal_rows_and_bad_settings() -> None:
     y = torch.tensor([0] * 30 + [1] * 10)
     fitted = KernelScaling(ridge=1e-3).fit(torch.zeros(40, 2), y)

@@ -9,7 +9,7 @@ import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from calibrant import Predictions, load
-from calibrant.calibrators import BoostedScaling, Chain, TemperatureScaling
+from calibrant.calibrators import BoostedScaling, TemperatureScaling
 from calibrant.calibrators.features import boosted_scaling
 from calibrant.calibrators.features.boosted_scaling import CodedColumn, Grower, coded, edges_of
 from calibrant.calibrators.features.group_scaling import fit_everyone
@@ -166,14 +166,6 @@ def test_broken_trees_are_refused(fitted: BoostedScaling) -> None:
         state[f"tree_{name}"][1] = entry
         with pytest.raises(ValueError, match="tree"):
             BoostedScaling(folds=2).load_state_dict(state)
-
-
-def test_in_a_chain_it_gets_the_features() -> None:
-    chain = Chain(TemperatureScaling(), BoostedScaling(folds=2, most_trees=20)).fit(sample(1500))
-    last = chain.parts()[1]
-    assert isinstance(last, BoostedScaling)
-    assert last.trees > 0
-    assert chain.needs_features
 
 
 def test_the_scale_of_weights_does_not_matter_and_counts_are_near_repetitions() -> None:
