@@ -10,7 +10,7 @@ import functools
 import inspect
 import types
 from abc import ABC, ABCMeta, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nan
 from typing import Annotated, Any, ForwardRef, Literal, ParamSpec, TypeVar, Union, Unpack, get_args, get_origin
@@ -393,17 +393,12 @@ def planned(
             if not open_ended and not by_name.keys() <= names:
                 raise TypeError(f"{function.__name__}() got an unexpected keyword argument")
             return function(*positional, **by_name)
-        except (TypeError, InputError) as error:
-            # Only now, since to bind each call's arguments takes longer than many functions do.
+        except _OF_CALLS as error:
             usage = (caller if isinstance(caller, type) else type(caller)) if method else None
             own = "" if function.__name__ == "__init__" else f".{function.__name__}"
             name = function.__name__ if usage is None else usage.__name__ + own
-            misfit = misfit_of(name, signature, arguments, named, error, usage=usage) if stated else None
-            if misfit is None:
-                raise
-            raise misfit from error
-        except RuntimeError as error:
-            refuse_nested((*arguments, *named.values()), error)
+            if stated or isinstance(error, RuntimeError):
+                refuse_call(error, name, signature, arguments, named, usage=usage)
             raise
 
     call.plan = plan  # type: ignore[attr-defined]  # the contract tests read it
@@ -411,9 +406,27 @@ def planned(
     return call
 
 
-def refuse_nested(values: Iterable[Any], error: RuntimeError) -> None:
-    """Refuse a nested tensor among ``values``: it has no shape, which PyTorch's ``error`` calls an internal one."""
-    if any(getattr(one, "is_nested", False) for one in values):
+# What a call that does not fit its signature raises, and one with a nested tensor, which has no shape: PyTorch calls that internal.
+_OF_CALLS = (TypeError, InputError, RuntimeError)
+
+
+def refuse_call(
+    error: Exception,
+    name: str,
+    signature: inspect.Signature,
+    arguments: tuple[Any, ...],
+    named: Mapping[str, Any],
+    *,
+    usage: Any = None,
+) -> None:
+    """Raise what a call that ended in ``error`` is told: the signature that it does not fit, or that a tensor is nested.
+
+    Only after the call, since to bind its arguments takes longer than many functions do. Arguments are those of ``misfit_of``.
+    """
+    if not isinstance(error, RuntimeError):
+        if (misfit := misfit_of(name, signature, arguments, named, error, usage=usage)) is not None:
+            raise misfit from error
+    elif any(getattr(one, "is_nested", False) for one in (*arguments, *named.values())):
         raise refuse("tensors of one shape", "a nested tensor", "pad its parts, or pass them one by one") from error
 
 
@@ -531,14 +544,8 @@ class PublicCalls(ABCMeta):
         try:
             fitted, by_name = cls.plan.fitted(arguments, named, cls)
             return super().__call__(*fitted, **by_name)
-        except (TypeError, InputError) as error:
-            # Only now, since to bind each call's arguments takes longer than most constructors do.
-            misfit = misfit_of(cls.__name__, cls.__signature__, arguments, named, error)
-            if misfit is None:
-                raise
-            raise misfit from error
-        except RuntimeError as error:
-            refuse_nested((*arguments, *named.values()), error)
+        except _OF_CALLS as error:
+            refuse_call(error, cls.__name__, cls.__signature__, arguments, named)
             raise
 
 
@@ -568,17 +575,12 @@ def _misfits_stated(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
         try:
             return function(self, *arguments, **named)
-        except TypeError as error:
+        except (TypeError, RuntimeError) as error:
             cls = type(self)
             # a module's own __call__ takes anything, and passes it to ``forward``
             target = getattr(cls, "forward", function) if function.__name__ != "fit" else function
             shown = cls.__name__ + ("().fit" if function.__name__ == "fit" else "()")
-            misfit = misfit_of(shown, inspect.signature(target), (self, *arguments), named, error, usage=cls)
-            if misfit is None:
-                raise
-            raise misfit from error
-        except RuntimeError as error:
-            refuse_nested((*arguments, *named.values()), error)
+            refuse_call(error, shown, inspect.signature(target), (self, *arguments), named, usage=cls)
             raise
 
     return call

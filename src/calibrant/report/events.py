@@ -195,10 +195,9 @@ class EventFigures:
     @cached_property
     def gap(self) -> Interval:
         """Calibration in the large: mean probability − frequency; its interval is normal and has both variances."""
-        (p, count, hits), mean = self.filled, self.mean - self.rate
-        squares = float((count * p**2 - 2 * p * hits + hits).sum()) / self.rows  # Σ (p − y)² / N
+        mean = self.mean - self.rate
         # Var (p − y) has both parts: that of p over rows, and that of the outcomes
-        half = normal_quantile((1 + LEVEL) / 2) * float(np.sqrt(max(squares - mean**2, 0.0) / self.rows))
+        half = normal_quantile((1 + LEVEL) / 2) * float(np.sqrt(max(self.brier - mean**2, 0.0) / self.rows))
         return Interval(mean, mean - half, mean + half, LEVEL, "normal")
 
     @cached_property

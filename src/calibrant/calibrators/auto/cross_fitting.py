@@ -229,7 +229,7 @@ class _Stages:
     """Fits on the rows of all folds but one, and their losses on that one; equal first stages of chains are fitted once."""
 
     def __init__(self, rest: RowSource | None, held: RowSource) -> None:
-        self._sources = {"": (rest, held.prepared(with_logits, Tensor.double))}
+        self._sources = {"": (rest, held.prepared(with_logits, _as_float64))}
         self._fitted: dict[str, Calibrator | None] = {}
 
     def answered(self, member: Calibrator, work: Callable[..., Tensor], *parameters: Tensor) -> Tensor | None:
@@ -268,6 +268,10 @@ def quietly(member: Calibrator, rows: RowSource) -> bool:
         except CalibrantError:
             return False
     return True
+
+
+def _as_float64(logits: Tensor) -> Tensor:
+    return logits.double()
 
 
 def _raw_scores(chunk: Chunk, costs: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,7 +1,6 @@
 """Histogram binning of the top label: a bin's confidence becomes the accuracy seen in it."""
 
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Annotated, Literal
 
 import torch
@@ -62,7 +61,7 @@ def edges_of(binning: Binning, tops: RowSource) -> Tensor:
     if not isinstance(binning, EqualMass):
         return binning.edges(torch.zeros(1, dtype=torch.float64, device=tops.device))
     if tops.count <= HELD:
-        return binning.edges(torch.cat(tops.collected(attrgetter("confidence"))))
+        return binning.edges(torch.cat(tops.collected(_top_confidences)))
     if binning.ties == "interpolated":
         at = torch.linspace(0, tops.count, binning.bins + 1, dtype=torch.float64)
         below = at.floor().long().clamp_max(tops.count - 1)
@@ -90,6 +89,10 @@ def order_statistics(tops: RowSource, ranks: Tensor) -> Tensor:
         before = torch.where(digit > 0, below.gather(1, (digit - 1).clamp_min(0)), 0)
         prefix, left = (prefix << _DIGIT) | digit[:, 0], left - before[:, 0]
     return prefix.view(torch.float64)
+
+
+def _top_confidences(chunk: TopChunk) -> Tensor:
+    return chunk.confidence
 
 
 class HistogramBinning(Calibrator):
