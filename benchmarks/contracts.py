@@ -42,7 +42,7 @@ CLASSES = (
     ("a dtype changes a figure", "contracts/test_metrics.py",
      "test_every_dtype_gives_the_figure_of_its_values", "metrics"),
     ("a raw error of a public callable", "contracts/test_hostile.py", "test_wrong_arguments_get_one_sentence", "modules"),
-    ("frequency weights are no repetitions", "contracts/test_weights.py", "test_counts_are_repeated_rows", "metrics"),
+    ("frequency weights are no repetitions", "contracts/test_metrics.py", "test_it_keeps_what_every_metric_keeps", "metrics"),
     ("no rows give a figure", "contracts/test_empty.py", "test_every_metric_refuses_no_rows", "metrics"),
     ("an option is accepted and ignored", "cli/test_options.py",
      "test_every_option_has_an_effect_or_is_refused_everywhere", "commands"),

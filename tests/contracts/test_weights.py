@@ -1,4 +1,4 @@
-"""What weights keep, in every metric: counts are repeated rows, a weight of 0 is a row left out, scale is nothing."""
+"""What weights keep beside the contract of a metric (check_metric): counts are repeated rows, scale is nothing."""
 
 import math
 from dataclasses import replace
@@ -23,7 +23,6 @@ from calibrant.metrics import (
     DebiasedECE,
     Metric,
     SmoothECE,
-    SumMetric,
     TopLabelECE,
 )
 from calibrant.statistics import interval
@@ -32,16 +31,10 @@ METRICS = [*ALL, *EXTRA]
 INTERPOLATED = [metric for metric in METRICS if "interpolated" in repr(metric)]
 
 
-def sample(rows: int = 120, classes: int = 3, *, ties: bool = False) -> Predictions:
+def sample(rows: int = 120, classes: int = 3) -> Predictions:
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(rows, classes, generator=generator, dtype=torch.float64) * 2
-    return Predictions.from_logits(
-        (logits * 2).round() / 2 if ties else logits, torch.randint(classes, (rows,), generator=generator)
-    )
-
-
-def counts(rows: int = 120) -> torch.Tensor:
-    return torch.randint(0, 5, (rows,), generator=torch.Generator().manual_seed(4))
+    return Predictions.from_logits(logits, torch.randint(classes, (rows,), generator=generator))
 
 
 def shares(rows: int = 120) -> torch.Tensor:
@@ -53,49 +46,12 @@ def weighted(data: Predictions, weights: Any, kind: Any) -> Predictions:
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=repr)
-def test_counts_are_repeated_rows(metric: Metric) -> None:
-    data, times = sample(ties=True), counts()  # without ties: check_metric
-    repeated = data[torch.repeat_interleave(torch.arange(len(data)), times)]
-    assert metric(weighted(data, times, "frequency")) == pytest.approx(metric(repeated), rel=1e-12, abs=1e-13)
-
-
-@pytest.mark.parametrize("metric", [m for m in METRICS if m not in INTERPOLATED], ids=repr)
-def test_a_sampling_weight_of_0_is_a_row_left_out_and_scale_is_nothing(metric: Metric) -> None:
-    weights = shares() * (counts() > 0)
-    some = weighted(sample(), weights, "sampling")
-    one = metric(some[weights > 0])
-    assert metric(some) == pytest.approx(one, rel=1e-12, abs=1e-13)
-    for scale in (1e-6, 1e9):
-        assert metric(weighted(sample(), weights * scale, "sampling")) == pytest.approx(one, rel=1e-10, abs=1e-12)
-
-
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("metric", [m for m in METRICS if m not in INTERPOLATED], ids=repr)
-def test_equal_sampling_weights_are_none(metric: Metric, ties: bool) -> None:
-    data = sample(ties=ties)
-    found = metric(weighted(data, torch.full((len(data),), 0.7), "sampling"))
-    assert found == pytest.approx(metric(data), rel=1e-12, abs=1e-13)
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=repr)
 def test_weights_count(metric: Metric) -> None:
     if metric in INTERPOLATED:
         with pytest.raises(InputError, match="use EqualMass\\(ties='together'\\)"):
             metric(weighted(sample(), shares(), "sampling"))
     else:
         assert metric(weighted(sample(), shares(), "sampling")) != pytest.approx(metric(sample()), rel=1e-3)
-
-
-@pytest.mark.parametrize("kind", ["frequency", "sampling"])
-@pytest.mark.parametrize("metric", [m for m in METRICS if isinstance(m, SumMetric) and m not in INTERPOLATED], ids=repr)
-def test_states_of_weighted_rows_add(metric: SumMetric[Any], kind: str) -> None:
-    data = weighted(sample(), counts() if kind == "frequency" else shares(), kind)
-    if isinstance(metric, TopLabelECE) and isinstance(metric.binning, EqualMass):
-        with pytest.raises(InputError, match="equal-width"):
-            metric.state(data)
-        return
-    total = metric.state(data[:50]) + metric.state(data[50:])
-    assert metric.value(total) == pytest.approx(metric(data), rel=1e-12, abs=1e-13)
 
 
 def test_states_of_rows_with_and_without_sampling_weights_do_not_add() -> None:

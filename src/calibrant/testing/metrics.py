@@ -29,8 +29,8 @@ def check_metric(metric: AnyMetric, *, exact: NonNegative = 1e-12) -> None:
 
     It is a frozen dataclass whose declared facts hold; values are Python floats, never NaN, within the bounds; neither the
     order of rows nor, for a ``SumMetric``, how they are cut into parts matters; a frequency weight of 3 counts as three rows,
-    and the scale of sampling weights has no effect; the wrong kind of data, no rows and no labels are refused by Calibrant's
-    errors. A metric may refuse weights by an ``InputError``.
+    and neither the scale of sampling weights nor a row of weight 0 has an effect; the wrong kind of data, no rows and no
+    labels are refused by Calibrant's errors. A metric may refuse weights by an ``InputError``.
 
     Args:
         metric: The metric, an object.
@@ -53,9 +53,10 @@ def check_metric(metric: AnyMetric, *, exact: NonNegative = 1e-12) -> None:
             math.isclose(metric(rows[order]), metric(rows), rel_tol=exact, abs_tol=1e-12),
             f"{metric!r} does not depend on the order of rows",
         )
+        _weights_enter(metric, rows, exact)
     if isinstance(metric, SumMetric):
-        _states_add_up(metric, data)
-    _weights_enter(metric, data, exact)
+        for rows in (data, _weighted(data, 1 + order % 4, "frequency"), _weighted(data, 1.0 + order, "sampling")):
+            _states_add_up(metric, rows)
     _other_data_are_refused(metric, data)
 
 
@@ -119,14 +120,29 @@ def _weights_enter(metric: Metric, data: Predictions, exact: float) -> None:
         f"a row of frequency weight w counts as w rows in {metric!r}",
         f"weight the rows by data.weights (got {found}, for repeated rows {metric(repeated)}), or refuse weights by InputError",
     )
-    # sampling weights say how often rows stand for the population, up to a factor
-    weights = torch.rand(len(data), generator=generator, dtype=torch.float64) + 0.1
+    # sampling weights say how often rows stand for the population, up to a factor; one of weight 0 stands for none
+    kept = counts > 0
+    weights = (torch.rand(len(data), generator=generator, dtype=torch.float64) + 0.1) * kept
     one, other = (_value_of_weighted(metric, data, weights * scale, "sampling") for scale in (1.0, 1e3))
+    if one is None and other is None:
+        return
     CONTRACT.require(
-        one is other is None or (one is not None and other is not None and math.isclose(one, other, rel_tol=1e-9)),
+        one is not None and other is not None and math.isclose(one, other, rel_tol=1e-9),
         f"the scale of sampling weights has no effect on {metric!r}",
         f"divide by their sum (got {one}, for weights 1,000 times as large {other})",
     )
+    left = _value_of_weighted(metric, data[kept], weights[kept], "sampling")
+    alike = _value_of_weighted(metric, data, torch.full((len(data),), 0.7), "sampling")
+    for found, right, clause in (
+        (one, left, "a row of sampling weight 0 is left out of"),
+        (alike, metric(data), "equal sampling weights have no effect on"),
+    ):
+        same = found is not None and right is not None and math.isclose(found, right, rel_tol=exact, abs_tol=1e-12)
+        CONTRACT.require(same, f"{clause} {metric!r}", f"weight the rows by data.weights (got {found} and {right})")
+
+
+def _weighted(data: Predictions, weights: Tensor, kind: Literal["frequency", "sampling"]) -> Predictions:
+    return Predictions.from_logits(data.logits, data.labels, weights=weights, weight_kind=kind)
 
 
 def _value_of_weighted(
@@ -134,7 +150,7 @@ def _value_of_weighted(
 ) -> float | None:
     """Return the value for weighted rows, or None if ``metric`` refuses them."""
     try:
-        return metric(Predictions.from_logits(data.logits, data.labels, weights=weights, weight_kind=kind))
+        return metric(_weighted(data, weights, kind))
     except InputError:
         return None
 
