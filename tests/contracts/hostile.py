@@ -15,6 +15,7 @@ import math
 import os
 import re
 import signal
+import sys
 import tempfile
 import types
 import warnings

@@ -120,6 +120,7 @@ def test_columns_add_up_and_no_slope_is_negative() -> None:
 def test_in_a_chain_it_gets_the_features() -> None:
     data, fresh = sample(), sample(seed=1)
     chain = Chain(TemperatureScaling(), GroupScaling(strength=1.0)).fit(data)
+    assert chain.needs_features
     alone = GroupScaling(strength=1.0).fit(data)
     assert NLL()(fresh.calibrated_by(chain)) == pytest.approx(NLL()(fresh.calibrated_by(alone)), abs=1e-4)
 
