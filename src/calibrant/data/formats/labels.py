@@ -275,6 +275,22 @@ def _coded(labels: Array, index: Mapping[Any, int]) -> Array:
     return np.array(coded, dtype=np.int64).reshape(labels.shape)
 
 
+def names_of_decisions(arrays: Mapping[str, Array]) -> tuple[str, ...]:
+    """Return the names of classes that nothing else names, where decisions in text say them: one and the same for each largest score.
+
+    Nothing unless every class is decided in some row.
+    """
+    for scores in (arrays[kind] for kind in KINDS if kind in arrays and arrays[kind].ndim == 2):
+        best = scores.argmax(axis=1)
+        for name, values in arrays.items():
+            if values.shape == best.shape and is_decided(name, own=True) and is_text(values):
+                pairs = dict(zip(best.tolist(), values.tolist(), strict=True))
+                distinct = len(pairs) == len(set(pairs.values())) == scores.shape[1] > 1
+                if distinct and all(pairs[at] == one for at, one in zip(best.tolist(), values.tolist(), strict=True)):
+                    return tuple(pairs[at] for at in range(len(pairs)))
+    return ()
+
+
 def refuse_contradictions(arrays: Mapping[str, Array], classes: Classes, names: tuple[str, ...], path: Path) -> None:
     """Refuse a reading that the decisions, or their being right, in the same file contradict.
 

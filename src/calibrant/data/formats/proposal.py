@@ -69,7 +69,7 @@ _TRUE = re.compile(
 _NO_LABEL = re.compile(r"(.*_)?(fold|split|cluster|groups?|decision|seed|weights?)|feature:.*")
 _SUMMARIES = {"max", "min", "margin", "gap", "entropy", "mean", "std", "sum", "top", "top1"}
 ONE_HOT = "the column of 1"  # of the true classes, a column each: what a reading says of them
-_PERHAPS = ("target", "targets", "true", "y", "label_id", "answer", "class", *LABELS)
+_PERHAPS = ("target", "targets", "true", "y", "label_id", "answer", "class", "y_train", "y_val", *LABELS)
 
 
 @dataclass(frozen=True)
@@ -544,12 +544,19 @@ def _ranks(table: Any, layout: Layout) -> list[list[str]]:
 
 
 def _wide(table: Any, layout: Layout, name: str, classes: Sequence[str], values: Array) -> Proposal | None:
-    """Return a table with scores (N, K) as a column each of the classes, or None where they are not what their name says."""
+    """Return a table with scores (N, K) as a column each of the classes, or None where they are not what their name says.
+
+    Rounded probabilities are such where the user says ``normalize``, which is proposed.
+    """
     import pyarrow as pa
 
     kind = "logits" if re.fullmatch(f"(?:.*_)?(?:{_LOGITS})", name, re.I) else "probs"
     if not agree(kind, values):
-        return None
+        if kind == "logits" or not needs_no_rest(values):
+            return None
+        if not layout.normalize:
+            own = None if layout.label == ONE_HOT else layout.label  # which is found again
+            return Proposal(replace(layout, normalize=True, label=own), table, certain=False)
     chosen = [f"{name}_{one}" for one in classes]
     for at, column in enumerate(chosen):
         table = table.append_column(column, pa.array(values[:, at]))
@@ -672,7 +679,7 @@ def _unsaid(table: Any, layout: Layout) -> Proposal | None:
 def _with_label(found: Proposal) -> Proposal:
     """Return a proposal with the column of the true classes, by its name, or for a suggestion by its values."""
     layout = found.layout
-    if layout.label is not None or layout.labels is not None:
+    if layout.label is not None or layout.labels is not None or not (found.certain or layout.columns):
         return found
     names = [name for name in found.table.column_names if name not in layout.columns and not _is_measure(found, name)]
     others: list[str] = []

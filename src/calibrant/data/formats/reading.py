@@ -25,6 +25,7 @@ from calibrant.data.formats.labels import (
     encode_positive,
     integers,
     is_single,
+    names_of_decisions,
     refuse_contradictions,
     refuse_strangers,
     refuse_unnamed_positive,
@@ -247,6 +248,7 @@ def named_of(
     # them, which ``normalize`` would make look right; and text is matched while it still is text.
     names = _class_names(arrays, layout, classes)
     arrays = _with_scores(arrays, layout, place)
+    names = names or (() if classes.spellings or classes.numbers else names_of_decisions(arrays))
     refuse_other_kinds(arrays, layout, place)
     arrays, joined = _with_labels(arrays, layout, place)
     text = [arrays[name] for name in _labels_of(arrays) if is_text(arrays[name])] if layout.positive is None else []
@@ -449,7 +451,8 @@ def _read_labels(place: Path, layout: Layout) -> Labels:
         named = [truth]
     if not named and not layout.label:
         named = [name for name in arrays if name != layout.on and not is_key(name)] or list(arrays)
-    if len(named) > 1 and not layout.label and (true := proposal.one_hot({name: arrays[name] for name in named})):
+    columns = {name: arrays[name] for name in named if arrays[name].dtype.kind in "biuf" and arrays[name].ndim == 1}
+    if len(columns) > 1 and not layout.label and (true := proposal.one_hot(columns)):
         return Labels(np.array(true, dtype=object), arrays, place)
     if len(named) != 1:
         raise InputError("one column of labels", f"{', '.join(sorted(arrays))} in {shown(place)}", "name it label")
