@@ -60,7 +60,6 @@ EXTRA: list[Metric] = [
 SUMS = [
     m for m in [*METRICS, *EXTRA] if isinstance(m, SumMetric) and m != TopLabelECE(EqualMass(5))
 ]  # which has no sums
-PAIRS = [metric for metric in METRICS if not metric.needs_classes]
 NEED_TWO = (CanonicalError, KernelECE, SKCE)
 
 
@@ -226,12 +225,6 @@ def test_an_interval_is_of_the_figure(metric: Any) -> None:
 def test_a_true_class_of_probability_0_has_an_infinite_loss() -> None:
     with pytest.warns(ZeroProbabilityWarning):
         assert NLL()(Predictions.from_probs([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]], [1, 1, 0])) == math.inf
-
-
-@pytest.mark.parametrize("metric", PAIRS, ids=repr)
-def test_top_label_pairs_give_the_same(metric: Metric) -> None:
-    data = sample(200)
-    assert metric(data.top_label()) == pytest.approx(metric(data), abs=1e-15)
 
 
 def test_what_is_refused_is_named() -> None:

@@ -61,13 +61,6 @@ def test_states_of_rows_with_and_without_sampling_weights_do_not_add() -> None:
             ECE(binning).state(data) + ECE(binning).state(weighted(data, shares(), "sampling"))
 
 
-@pytest.mark.parametrize("metric", [m for m in METRICS if not m.needs_classes], ids=repr)
-def test_pairs_carry_weights(metric: Metric) -> None:
-    data = weighted(sample(), shares(), "sampling")
-    if metric not in INTERPOLATED:
-        assert metric(data.top_label()) == pytest.approx(metric(data), rel=1e-12, abs=1e-13)
-
-
 def test_counts_beyond_what_could_be_repeated() -> None:
     pairs = BinaryPairs.from_decisions([0.9, 0.6], [1, 0], weights=[10**9, 3 * 10**9], weight_kind="frequency")
     assert family.Accuracy()(pairs) == 0.25

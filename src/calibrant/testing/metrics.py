@@ -157,8 +157,11 @@ def _value_unless_refused(metric: Metric, weighted: Predictions) -> float | None
 
 
 def _pairs_are_accepted(metric: Metric, data: Predictions) -> None:
+    weighted = _weighted(data, torch.arange(1.0, 1 + len(data), dtype=torch.float64), "sampling")
     try:
-        metric(data.top_label())
+        for rows in (data, weighted) if _value_unless_refused(metric, weighted) is not None else (data,):
+            same = math.isclose(metric(rows.top_label()), metric(rows), rel_tol=1e-12, abs_tol=1e-13)
+            CONTRACT.require(same, f"top-label pairs give {metric!r} of the rows that they are of")
     except CalibrantError as error:
         raise AssertionError(
             f"expected that {metric!r} accepts top-label pairs, since needs_classes is False, got an error ({error}); set "
