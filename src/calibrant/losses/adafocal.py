@@ -15,8 +15,6 @@ from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.losses.loss import LossOptions, WeightedNLL
 from calibrant.scores import power_of_rest
 
-__all__ = ["AdaFocalLoss"]
-
 Labelled = Annotated[
     Predictions | BinaryPairs, Kind((Predictions, BinaryPairs), "pass Predictions.from_logits(logits, labels)")
 ]

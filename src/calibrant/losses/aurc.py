@@ -12,8 +12,6 @@ from calibrant.binning import EqualWidth
 from calibrant.losses.adafocal import Labelled, gathered
 from calibrant.losses.loss import LossOptions, RowLoss
 
-__all__ = ["AURCLoss"]
-
 
 class AURCLoss(RowLoss):
     """−log(1 − min(G(c), τ)) · (−log p_y), c the confidence and G the distribution function of all confidences.

@@ -14,8 +14,6 @@ from calibrant._objective.batch import Reduction, check_tensors, check_weights, 
 from calibrant.losses.cross_entropy import uniform_part
 from calibrant.scores import FocalScore, weighted_nll
 
-__all__ = ["BinaryCrossEntropyLoss", "BinaryFocalLoss", "BinaryLabelSmoothingLoss", "BinaryLoss"]
-
 MISSING = -1
 
 

@@ -9,8 +9,6 @@ from calibrant._objective.statistics import Distance, positive_power, with_bound
 from calibrant._objective.true_class import row_nll
 from calibrant.losses.loss import LossOptions, RowLoss
 
-__all__ = ["BSCELoss"]
-
 
 class BSCELoss(RowLoss):
     """‖p − e_y‖_β^γ · (−log p_y), with the weight constant in the gradient: larger errors have a larger weight.

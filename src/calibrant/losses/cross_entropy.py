@@ -12,8 +12,6 @@ from calibrant._objective.true_class import row_nll, soft_pair
 from calibrant.errors import UsageWarning
 from calibrant.losses.loss import LossOptions, RowLoss
 
-__all__ = ["BrierLoss", "CrossEntropyLoss", "LabelSmoothingLoss"]
-
 
 class CrossEntropyLoss(RowLoss):
     """−log p_y: ``torch.nn.CrossEntropyLoss`` with the interface of ``calibrant.losses``.

@@ -15,8 +15,6 @@ from calibrant._objective.true_class import argmax, nll_with_logits
 from calibrant.losses.loss import LossOptions, RowLoss
 from calibrant.scores import power_of_rest, weighted_nll
 
-__all__ = ["DualFocalLoss"]
-
 
 class DualFocalLoss(RowLoss):
     """(1 − p_y + p_j)^γ · (−log p_y), p_j the largest probability strictly below p_y, or 0 if there is none.

@@ -15,8 +15,6 @@ from calibrant.errors import UsageWarning
 from calibrant.losses.loss import LossOptions, RowLoss, ScoreLoss, WeightedNLL, steps
 from calibrant.scores import INVERSE_FOCAL_LIMIT, FocalScore, InverseFocalScore, power_of_rest
 
-__all__ = ["FocalCalibrationLoss", "FocalLoss", "InverseFocalLoss", "SampleDependentFocalLoss", "ScheduledFocalLoss"]
-
 
 class FocalLoss(ScoreLoss):
     """Focal loss: cross-entropy with a smaller weight on samples whose true class already has a high probability.

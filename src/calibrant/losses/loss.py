@@ -35,8 +35,6 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.scores import FocalScore, InverseFocalScore, log_probs_from_nll, weighted_nll
 
-__all__ = ["Loss", "RowLoss", "Weighted", "WeightedNLL"]
-
 T = TypeVar("T", int, float)
 
 

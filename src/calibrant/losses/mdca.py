@@ -10,8 +10,6 @@ from calibrant._core.numerics import row_chunks
 from calibrant._objective.statistics import gradient_in_blocks, in_blocks, promoted
 from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
-__all__ = ["MDCALoss"]
-
 
 class MDCALoss(BatchPenalty):
     """base + λ (1/K) Σ_k |mean p_k − frequency of label k|: each class's mean probability should equal its batch frequency.

@@ -9,8 +9,6 @@ from calibrant._core.constraints import NonNegative, Number
 from calibrant._objective.true_class import confidence_with_logits
 from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
-__all__ = ["MMCELoss"]
-
 _SMALLEST = 1e-24  # MMCE² below this is taken as 0: the rounding error of the float64 sums stays below it
 
 

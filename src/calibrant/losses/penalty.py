@@ -23,16 +23,6 @@ from calibrant.errors import InputError, UsageWarning
 from calibrant.losses.cross_entropy import CrossEntropyLoss
 from calibrant.losses.loss import Loss, RowLoss
 
-__all__ = [
-    "ACLSLoss",
-    "BatchPenalty",
-    "EntropyRegularizedLoss",
-    "LpNormLoss",
-    "MarginLabelSmoothingLoss",
-    "Penalty",
-    "RowPenalty",
-]
-
 AnyLoss = Annotated[Loss, Kind(Loss, "pass one, or None", "a loss of calibrant.losses")]
 
 

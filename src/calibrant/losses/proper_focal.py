@@ -13,8 +13,6 @@ from calibrant.losses.loss import LossOptions, RowLoss
 from calibrant.scores import FocalScore
 from calibrant.theory import inverse_calibration_map
 
-__all__ = ["ProperFocalLoss"]
-
 
 class ProperFocalLoss(RowLoss):
     """L*(p, y) = φ(q_y), φ the focal score and q the minimiser of the expected focal loss under class probabilities p.

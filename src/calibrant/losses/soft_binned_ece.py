@@ -9,8 +9,6 @@ from calibrant._core.constraints import Bins, NonNegative, Number, Positive
 from calibrant._objective.true_class import confidence_with_logits
 from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
-__all__ = ["SoftBinnedECELoss"]
-
 
 class SoftBinnedECELoss(BatchPenalty):
     """base + λ (Σ_b (S_b/N) |A_b − C_b|^p)^(1/p), where each sample belongs to every bin with a membership weight.

@@ -12,9 +12,6 @@ from calibrant._core.constraints import PublicCalls
 from calibrant.binning import EqualMass, MassSketch
 from calibrant.data.checks import Data, Rows
 
-__all__ = ["MeanMetric", "MeanState", "Metric", "Sum", "SumMetric"]
-
-
 # Notions of calibration: of the confidence alone; of the confidence within each predicted class (Gupta & Ramdas 2022); of
 # every class's probability; of the whole probability vector. Canonical implies all others, and top-label implies confidence;
 # classwise implies neither of these two.

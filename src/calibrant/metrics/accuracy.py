@@ -9,8 +9,6 @@ from calibrant.binning.row_sums import plain, table_for
 from calibrant.data.checks import Rows
 from calibrant.metrics._base import MeanMetric, MeanState
 
-__all__ = ["Accuracy", "Error"]
-
 
 class _DecisionMean(MeanMetric):
     """A mean of right or of wrong decisions."""

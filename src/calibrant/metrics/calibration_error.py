@@ -21,8 +21,6 @@ from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.clusters import cluster_error, cluster_sums, group_degrees
 from calibrant.statistics.means import Interval, need_groups
 
-__all__ = ["ACE", "ECE", "MCE", "SweepECE", "TopLabelECE"]
-
 
 @dataclass(frozen=True)
 class SweepECE(SketchMetric):

@@ -15,8 +15,6 @@ from calibrant.errors import InputError
 from calibrant.metrics._base import Metric, Norm
 from calibrant.statistics.interval import normal_quantile
 
-__all__ = ["CanonicalError"]
-
 _ENDS = (0.1, 0.2, 0.35, 0.55, 0.75)  # of the blocks, as shares of the rows
 _SLOPE = 1.0  # rows of ridge on the common slope, the one parameter that nearly all models need
 

@@ -21,8 +21,6 @@ from calibrant.statistics import error_interval
 from calibrant.statistics.clusters import centred_sums, clustered_gaps, group_degrees
 from calibrant.statistics.means import Interval, mean_error, need_groups
 
-__all__ = ["ClasswiseECE"]
-
 _MOST_COPIED = 1 << 22
 _MOST_BINS = 1000  # per class in the compiled loop
 _MOST_CLUSTER_SUMS = 1 << 26  # half a gigabyte

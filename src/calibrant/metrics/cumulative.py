@@ -10,8 +10,6 @@ from calibrant.binning import MassSketch
 from calibrant.data.checks import Rows
 from calibrant.metrics._base import Metric, SketchMetric
 
-__all__ = ["KSError", "KuiperError", "SpiegelhalterZ", "TwoBinError"]
-
 
 def cumulated(sketch: MassSketch) -> Tensor:
     """Return Σ_{p_i ≤ v} (p_i − y_i) / N (M + 1,): 0, then the value at each distinct confidence v in ascending order."""

@@ -16,8 +16,6 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, UsageWarning
 from calibrant.metrics._base import Metric
 
-__all__ = ["SKCE", "KernelECE"]
-
 _FEW_CLASSES = 3
 TILE = 1 << 19  # float64 entries of a tile of the N × N kernel matrix: 4 MiB
 SMALLEST = 1e-300  # replaces a probability of 0 under a logarithm

@@ -17,8 +17,6 @@ from calibrant.data.predictions import BinaryPairs
 from calibrant.data.record import Column
 from calibrant.metrics._base import Metric
 
-__all__ = ["MulticalibrationError"]
-
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 _FEW = 1 << 16  # codes below this fit uint16, for which numpy's stable sort is a radix sort

@@ -11,8 +11,6 @@ from calibrant.data.checks import MeasuredRows
 from calibrant.data.predictions import Predictions
 from calibrant.metrics.proper import entropy_rows
 
-__all__ = ["RocCurve", "ood_auroc", "ood_roc"]
-
 Score = Literal["entropy", "confidence"]
 Scored = Annotated[Predictions, MeasuredRows("an ROC curve", weighted=False)]
 ROUNDING = 1e-13  # relative: the entropy of the same probabilities in another order differs by less

@@ -21,8 +21,6 @@ from calibrant.metrics._base import MeanMetric, MeanState, SumMetric
 from calibrant.metrics._binned import BinnedMetric
 from calibrant.statistics.interval import Excess
 
-__all__ = ["NLL", "Brier", "CalibrationLoss", "Entropy", "RefinementLoss", "SplitNLL", "entropy_rows"]
-
 _COLUMNS = 8  # numbers of a row that are at hand at once
 
 

@@ -11,8 +11,6 @@ from calibrant.binning import EqualMass, MassSketch
 from calibrant.data.checks import Data, MeasuredRows
 from calibrant.metrics._base import SketchMetric
 
-__all__ = ["AURC", "RiskCoverage", "risk_coverage"]
-
 _MOST_RISKS = 1 << 24  # up to this many rows the risk is computed at every k; beyond, by harmonic numbers
 
 

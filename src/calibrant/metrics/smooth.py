@@ -16,8 +16,6 @@ from calibrant.metrics._base import SumMetric
 from calibrant.statistics import null_outcomes
 from calibrant.statistics.means import need_independent
 
-__all__ = ["SmoothECE"]
-
 Floats = NDArray[np.float64]
 BLOCK = 1 << 15  # rows whose temporaries stay in the cache
 WIDTH_TOLERANCE = 1e-7  # of the kernel width: at its solution error and width agree to this
