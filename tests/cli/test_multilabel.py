@@ -86,6 +86,26 @@ def test_tables_of_one_class_a_row_say_so(run: Run, tmp_path: Path) -> None:
         assert "leave --multilabel out for one class a row" in " ".join(done.stderr.split())
 
 
+@pytest.mark.parametrize(("score", "label"), [("p_{}", "{}"), ("{}_prob", "y_{}"), ("pred_{}", "{}_true")])
+@pytest.mark.parametrize("asked", [["--multilabel"], []])
+def test_one_command_reads_labels_that_names_pair_with_scores(
+    score: str, label: str, asked: list[str], run: Run, tmp_path: Path
+) -> None:
+    data, names = made(200, 4), ["toxic", "severe_toxic", "threat"]
+    path = tmp_path / "s.csv"
+    columns = [[f"{k / 200}" for k in range(200)], ["0", "1"] * 100]  # neither a score nor a label
+    columns += [[str(p) for p in column] for column in torch.sigmoid(data.logits).T.tolist()]
+    columns += [[str(y) for y in column] for column in data.labels.clamp(0).T.tolist()]  # type: ignore[union-attr]
+    head = ["share", "is_reply", *map(score.format, names), *map(label.format, names)]
+    path.write_text("\n".join(",".join(row) for row in [head, *zip(*columns, strict=True)]))
+    said = " ".join(run("evaluate", path, *asked, "--draws", 0, code=2).output.split())
+    options = said.partition("--multilabel --columns" if not asked else "--columns")[2].split("--kind")[0]
+    found = [part.strip("'") for part in options.replace("--label", "").split()]
+    assert found == [score.format("*"), label.format("*")]
+    command = ["evaluate", path, "--multilabel", "--columns", found[0], "--label", found[1], "--kind", "probs"]
+    run(*command, "--draws", 0, code=0)
+
+
 def test_a_csv_file_with_columns(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "scores.csv"
     data = made(200, 3)
