@@ -74,7 +74,7 @@ FOLD, FOLD_END = (
 CLAIM_HEAD = ["data", "verdict", "effect", "would be seen", "adjusted p", "units"]
 NOTE = (
     "A claim is followed by its place, measure and margin. Effects are first minus last: percentage points of errors, temperatures "
-    "and log-losses as they are.\n"
+    "and log-losses as they are. \\*: features that rank objectives otherwise than a network.\n"
 )
 FILTER = (  # a row stays with its claim's line, and a paper opens while something is sought
     "<input placeholder='Filter: shows, digits, Table 2 …' aria-label='filter the claims' oninput=\""
@@ -141,7 +141,7 @@ def losses_table(records: Mapping[str, Record]) -> str:
             figures = records[name]["figures"]
             rows = [row for row in figures if row["objective"] == objective["label"] and row["seed"] in seeds[name]]
             for measure in ("error", "ece", "temperature", "ece_at_t"):
-                found = [(1 if measure == "temperature" else 100) * row[measure] for row in rows]
+                found = [(100 if MEASURES[measure].percent else 1) * row[measure] for row in rows]
                 spread = f" ± {np.std(found, ddof=1):.2f}" if measure.startswith("ece") and rows else ""
                 cells.append(f"{np.mean(found):.2f}{spread}" if rows else "–")
         arguments = ", ".join(f"{key}={value!r}" for key, value in objective["loss"].items() if key != "type")
@@ -287,7 +287,8 @@ def _row(line: ClaimLine, short: Mapping[str, str]) -> list[str]:
     spread = guard.replace(", ", ", ±") if line.note.startswith("test errors") else guard
     p = "" if line.p_adjusted is None else f"{line.p_adjusted:.1g}"
     effect, power = _effect(line, line.effect), _effect(line, line.detectable)
-    return [short[line.data], line.verdict + spread, effect, power, p, str(line.seeds or "")]
+    mark = "*" if line.note.startswith("no faithful") else ""
+    return [short[line.data] + mark, line.verdict + spread, effect, power, p, str(line.seeds or "")]
 
 
 def _effect(line: ClaimLine, value: float | None) -> str:
@@ -316,7 +317,8 @@ def _regime(gains: Sequence[Gain], text: str) -> str:
 
 
 def _sentence(found: Threshold, gains: Sequence[Gain], when: str) -> str:
-    seen = sorted(gain.temperature for gain in gains if gain.gamma == GAMMA)
+    name = "raw" if when == "before calibration" else "after"
+    seen = sorted(gain.temperature for gain in gains if gain.gamma == GAMMA and not math.isnan(getattr(gain, name)[0]))
     if not seen:
         return f"For γ = {GAMMA:g}, {when}, nothing was run."
     line = f"For γ = {GAMMA:g}, {when}, the least-squares line over {found.sets} data sets (T from {seen[0]:.2f} to {seen[-1]:.2f})"
@@ -336,12 +338,15 @@ def _against(found: Threshold, gains: Sequence[Gain], when: str) -> str:
         f"{gain.data} (T {gain.temperature:.2f}, gain {100 * getattr(gain, name)[0]:+.2f})"
         for gain in gains
         if gain.gamma == GAMMA and (gain.temperature > found.temperature) != (getattr(gain, name)[0] > 0)
+        if not math.isnan(getattr(gain, name)[0])
     ]
     return f"; against it: {', '.join(against)}" if against else ""
 
 
 def _points(value: tuple[float, float, float]) -> str:
     mean, low, high = (100 * number for number in value)
+    if math.isnan(mean):
+        return "–"
     return f"{mean:+.2f}" if math.isnan(low) else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 

@@ -85,6 +85,7 @@ def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path
 def test_part_of_a_study_may_be_run(run: Run, small: Path, tmp_path: Path) -> None:
     options = ("--store", tmp_path / "runs", "--dry-run")
     assert "2 trainings" in run("study", "run", small, "--seeds", 1, "--only", "Focal", *options).stdout
+    assert "20 trainings" in run("study", "run", small, "--seeds", 5, *options).stdout  # 2 objectives, 2 folds
     run("study", "run", small, "--only", "Brier", *options, code=2, says="expected objectives of")
 
 

@@ -447,7 +447,7 @@ class Requested:
     ] = False
     scale: Scale = "cpu"
     data: Data = None
-    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None
+    seeds: Annotated[int | None, typer.Option(min=1, help="So many: its first, then the numbers that follow.")] = None
     only: Annotated[
         list[str] | None,
         typer.Option(autocompletion=_complete_objectives, help="Only this objective; may be repeated."),
@@ -643,6 +643,14 @@ def show(
     _show(chosen, Store(store), outputs)
 
 
+def _with_seeds(found: Study, count: int | None) -> Study:
+    """Return the study with so many seeds: its first ones and, beyond its own, the numbers that follow; None leaves it."""
+    if count is None:
+        return found
+    further = range(max(found.seeds) + 1, max(found.seeds) + 1 + count)
+    return replace(found, seeds=(*found.seeds, *further)[:count])
+
+
 def _all(scale: str, data: Path | None, *, seeds: int | None) -> list[Study]:
     """Return every study that has the scale, with its data from a folder where they are in it."""
     from calibrant.study import presets
@@ -654,8 +662,7 @@ def _all(scale: str, data: Path | None, *, seeds: int | None) -> list[Study]:
         if scales and scale not in scales:
             typer.echo(f"{name} has no scale {scale!r}: left out", err=True)
             continue
-        one = load_study(name, scale=scale)
-        one = one.restricted(seeds=None if seeds is None else one.seeds[:seeds])
+        one = _with_seeds(load_study(name, scale=scale), seeds)
         found.append(one if data is None else one.with_data_from(data))
     return found
 
@@ -751,7 +758,7 @@ def _load_study_and_store(
     for label in only or ():
         if label not in known:
             raise InputError(f"objectives of {name} ({', '.join(known)})", f"{label!r}", "correct the name")
-    found = found.restricted(objectives=only or None, seeds=None if seeds is None else found.seeds[:seeds])
+    found = _with_seeds(found, seeds).restricted(objectives=only or None)
     if data is None:
         return found
     placed = found.with_data_from(data)

@@ -32,7 +32,7 @@ CORES, HOURS = 2, 8.0  # what "decidable" allows
 LARGEST_MARGIN = 0.01
 THEORY = "theory"
 NO_EFFECT = "no effect above the margin"
-UNFAITHFUL = "no faithful regime: these features rank the objectives as no network on the same data does"
+UNFAITHFUL = "no faithful regime: these features rank the objectives otherwise than"  # the networks that follow
 
 
 @dataclass(frozen=True)
@@ -230,10 +230,13 @@ def claim_index(records: Mapping[str, Record] | None = None) -> list[ClaimLine]:
             lines.append(line)
             if found is not None:
                 differences[len(lines) - 1] = found
-    compared = faithfulness(kept)
-    unfaithful = {one.features for one in compared} - {one.features for one in compared if one.holds}
+    notes: dict[str, str] = {}
+    for one in faithfulness(kept):
+        if not one.holds:
+            before = notes.get(one.features)
+            notes[one.features] = f"{before}; {one.network}" if before else f"{UNFAITHFUL} {one.network}"
     decided = _with_verdicts(lines, differences)
-    return [replace(line, note=line.note or UNFAITHFUL) if line.data in unfaithful else line for line in decided]
+    return [replace(line, note=line.note or notes.get(line.data, "")) for line in decided]
 
 
 def _concerns(claim: PaperClaim, place: Place) -> bool:
@@ -382,8 +385,9 @@ def _adjusted(p_values: Mapping[str, float]) -> dict[str, float]:
 def _verdict_of_line(line: ClaimLine, item: _Compared) -> str:
     differs = line.p_adjusted is not None and line.p_adjusted < LEVEL
     within = line.p_equivalence is not None and line.p_equivalence < LEVEL
-    if item.claim.same:
-        return "shows" if within else "shows the opposite" if differs else "not told apart"
+    if item.claim.same:  # a difference inside the margin is none that the claim denies
+        beyond = differs and line.effect is not None and abs(line.effect) > line.margin
+        return "shows" if within else "shows the opposite" if beyond else "not told apart"
     if differs:
         if line.effect is not None and line.effect <= 0:
             return "shows the opposite"
@@ -418,7 +422,7 @@ def read_records(folder: Path) -> dict[str, Record]:
         folder: Where ``calibrant study show STUDY --record FILE`` wrote them.
 
     Raises:
-        FileFormatError: If a file is not JSON.
+        FileFormatError: If a file is not JSON, a record has no figures, or the folder has no record.
     """
     found: dict[str, Record] = {}
     for path in sorted(folder.glob("*.json")):
@@ -427,7 +431,12 @@ def read_records(folder: Path) -> dict[str, Record]:
         except ValueError as error:
             raise FileFormatError(f"JSON in {path}", f"something else ({error})", "write the record again") from error
         if isinstance(record, dict) and ("objectives" in record or "sets" in record):
+            if not {"figures", "sets"} & record.keys():
+                raise FileFormatError(f"figures in {path}", "a record without them", "write the record again")
             found[path.stem] = record
+    if not found:
+        remedy = "write some there with calibrant study show STUDY --record FILE"
+        raise FileFormatError(f"records of studies (*.json) in {folder}", "none", remedy)
     return found
 
 
@@ -437,6 +446,10 @@ def packaged_records() -> dict[str, Record]:
     return found
 
 
+RAW, AFTER = (
+    "ece",
+    "ece_by_ece",
+)  # measures of a gain; after scaling as the papers do, by the T of least ECE on validation rows
 DRAWS = 2000  # resampled data sets behind the interval of the threshold
 FAITHFUL = 0.8  # the least rank correlation of a faithful regime
 
@@ -452,7 +465,7 @@ class Gain:
         temperature: Temperature fitted to cross-entropy, geometric mean over seeds.
         raw: ECE of cross-entropy minus that of the focal loss, before calibration: mean, low, high; the 95 % t-interval of
             the mean over seeds, NaN for one seed.
-        after: The same after temperature scaling of both.
+        after: The same after temperature scaling of both by ECE; NaN where no seed has it.
     """
 
     data: str
@@ -464,7 +477,7 @@ class Gain:
 
 
 def focal_gains(records: Mapping[str, Record]) -> list[Gain]:
-    """Return the gain of every focal loss on every data set that has a record with cross-entropy.
+    """Return the gain of every focal loss on every data set that has a record with cross-entropy, comparable by its test error.
 
     Args:
         records: As for ``claim_index``.
@@ -474,18 +487,20 @@ def focal_gains(records: Mapping[str, Record]) -> list[Gain]:
         record = records.get(place.record)
         if record is None or "objectives" not in record:
             continue
+        errors = figures_of(record, place, "Cross-entropy", "error")
+        if not errors or float(np.mean([*errors.values()])) > PaperClaim.most_error:
+            continue
         for objective in record["objectives"]:
             loss = objective["loss"]
             if loss["type"] != "FocalLoss":
                 continue
             pairs = {
-                measure: _gains_over_seeds(record, place, str(objective["label"]), measure)
-                for measure in ("ece", "ece_at_t")
+                measure: _gains_over_seeds(record, place, str(objective["label"]), measure) for measure in (RAW, AFTER)
             }
             temperatures = figures_of(record, place, "Cross-entropy", "temperature")
-            if pairs["ece"] and temperatures:
+            if pairs[RAW] and temperatures:
                 mean = geometric_mean([*temperatures.values()])
-                intervals = [_t_interval(pairs[measure]) for measure in ("ece", "ece_at_t")]
+                intervals = [_t_interval(pairs[measure]) for measure in (RAW, AFTER)]
                 found.append(Gain(place.name, float(loss["gamma"]), len(pairs["ece"]), mean, *intervals))
     return found
 
@@ -552,7 +567,8 @@ def _t_interval(differences: Sequence[float]) -> tuple[float, float, float]:
     """Return mean, low and high of the 95 % t-interval; NaN ends for a single difference."""
     from scipy.stats import t
 
-    mean, n = float(np.mean(differences)), len(differences)
+    n = len(differences)
+    mean = float(np.mean(differences)) if n else math.nan
     if n < 2:
         return mean, math.nan, math.nan
     half = float(t.ppf(0.975, n - 1)) * float(np.std(differences, ddof=1)) / math.sqrt(n)
@@ -587,7 +603,7 @@ def focal_threshold(gains: Sequence[Gain], *, gamma: float = 3.0, after: bool = 
         after: Whether to use the gain after temperature scaling.
         seed: Seed of the resampling.
     """
-    chosen = [gain for gain in gains if gain.gamma == gamma]
+    chosen = [gain for gain in gains if gain.gamma == gamma and not (after and math.isnan(gain.after[0]))]
     x = np.log([gain.temperature for gain in chosen])
     y = np.array([(gain.after if after else gain.raw)[0] for gain in chosen])
     if len(chosen) < 3:
