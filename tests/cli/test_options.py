@@ -299,6 +299,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sample(test, 40, seed=1).save(place / "another.sample.json")
     (place / "costs.csv").write_text("class,act,wait\n" + "".join(f"{k},{k},{3 - k}\n" for k in range(4)))
     (place / "records").mkdir()
+    (place / "records" / "digits-all.json").write_text('{"objectives": [], "figures": []}')
     write_judged(place)
     return place
 

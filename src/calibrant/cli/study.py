@@ -447,7 +447,9 @@ class Requested:
     ] = False
     scale: Scale = "cpu"
     data: Data = None
-    seeds: Annotated[int | None, typer.Option(min=1, help="So many: its first, then the numbers that follow.")] = None
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="So many: its first, then the numbers that follow.")
+    ] = None
     only: Annotated[
         list[str] | None,
         typer.Option(autocompletion=_complete_objectives, help="Only this objective; may be repeated."),
