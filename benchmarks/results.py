@@ -309,38 +309,36 @@ def _regime(gains: Sequence[Gain], text: str) -> str:
         for gamma in [GAMMA]  # the picture has the others
     ]
     header = ["data", "γ", "seeds", "T of cross-entropy", "gain in raw ECE, points", "gain in ECE at T, points"]
+    of_raw, of_after = (
+        [(g, (g.after if after else g.raw)[0]) for g in gains if g.gamma == GAMMA] for after in (False, True)
+    )
     said = (
-        f"{_sentence(raw, gains, 'before calibration')} {_sentence(after, gains, 'after temperature scaling of both')}"
+        f"{_sentence(raw, of_raw, 'before calibration')} "
+        f"{_sentence(after, of_after, 'after temperature scaling of both')}"
     )
     picture = f"[Every γ in a picture]({FIGURE})."
     return f"{text}\n{said} {picture}\n\n{table(header, rows, summary='By data set')}"
 
 
-def _sentence(found: Threshold, gains: Sequence[Gain], when: str) -> str:
-    name = "raw" if when == "before calibration" else "after"
-    seen = sorted(gain.temperature for gain in gains if gain.gamma == GAMMA and not math.isnan(getattr(gain, name)[0]))
-    if not seen:
+def _sentence(found: Threshold, gains: Sequence[tuple[Gain, float]], when: str) -> str:
+    """Return what the line says, and the data sets whose gain has another sign than it says; a gain of NaN is not known."""
+    known = [(one, gain) for one, gain in gains if not math.isnan(gain)]
+    if not known:
         return f"For γ = {GAMMA:g}, {when}, nothing was run."
-    line = f"For γ = {GAMMA:g}, {when}, the least-squares line over {found.sets} data sets (T from {seen[0]:.2f} to {seen[-1]:.2f})"
-    if not seen[0] <= found.temperature <= seen[-1]:
+    least, most = (end(one.temperature for one, _ in known) for end in (min, max))
+    line = f"For γ = {GAMMA:g}, {when}, the least-squares line over {found.sets} data sets (T from {least:.2f} to {most:.2f})"
+    if not least <= found.temperature <= most:
         return f"{line} does not cross zero within these temperatures: there is no T above which focal loss helps."
     high = f"to {found.high:.2f}" if found.high < BOUNDED else "without an upper end"
+    against = ", ".join(
+        f"{one.data} (T {one.temperature:.2f}, gain {100 * gain:+.2f})"
+        for one, gain in known
+        if (one.temperature > found.temperature) != (gain > 0)
+    )
     return (
         f"{line} crosses zero at T = {found.temperature:.2f} (95 % interval over resampled data sets: from {found.low:.2f} "
-        f"{high}). This is a tendency over few data sets, not a rule{_against(found, gains, when)}."
+        f"{high}). This is a tendency over few data sets, not a rule{against and f'; against it: {against}'}."
     )
-
-
-def _against(found: Threshold, gains: Sequence[Gain], when: str) -> str:
-    """Return the data sets whose gain has another sign than the line says."""
-    name = "raw" if when == "before calibration" else "after"
-    against = [
-        f"{gain.data} (T {gain.temperature:.2f}, gain {100 * getattr(gain, name)[0]:+.2f})"
-        for gain in gains
-        if gain.gamma == GAMMA and (gain.temperature > found.temperature) != (getattr(gain, name)[0] > 0)
-        if not math.isnan(getattr(gain, name)[0])
-    ]
-    return f"; against it: {', '.join(against)}" if against else ""
 
 
 def _points(value: tuple[float, float, float]) -> str:

@@ -153,9 +153,8 @@ def _guarded(path: Path, *, whole: bool) -> Iterator[Any]:
             # what a small compressed file unpacks to is known on the way; arrays of as many bytes are made of it
             # older versions of Arrow know no nbytes of views of text, which stand in files of batches with buffers of their own
             of_batch = suffix_of(path) in (".arrow", ".feather")
-            empty = (
-                8 * batch.num_rows * sum(map(pa.types.is_null, batch.schema.types))
-            )  # takes nothing before it is an array
+            # a column of nulls takes nothing before it is an array
+            empty = 8 * batch.num_rows * sum(map(pa.types.is_null, batch.schema.types))
             held += 2 * (empty + (batch.get_total_buffer_size() if of_batch else batch.nbytes)) if whole else 0
             refuse_beyond_memory(held, path)
             yield batch

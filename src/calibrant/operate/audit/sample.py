@@ -1,6 +1,5 @@
 """Draw rows to be labelled, in one batch or several, and keep what an audit has to know of the draw."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from calibrant._core.check import as_tensor, check_count, check_kind, check_text, refuse, shown
 from calibrant._core.config import json_data
 from calibrant._core.constraints import Count, PublicCalls, Seed, Text, checked
-from calibrant._core.files import read_text
+from calibrant._core.files import hash_arrays, read_text
 from calibrant._core.paths import atomic_write
 from calibrant._core.paths import shown as place_shown
 from calibrant.data.predictions import BinaryPairs, Predictions
@@ -327,7 +326,7 @@ class Sample(metaclass=PublicCalls):
 
 
 def _seal_of(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return hash_arrays(json.dumps(content, sort_keys=True), {})
 
 
 @checked

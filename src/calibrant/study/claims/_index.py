@@ -82,7 +82,7 @@ class PaperClaim:
             where nothing is printed. Fixed before the runs on frozen features; earlier records were known.
         data: Names of the places; empty for all trainings.
         but: Names of places where the paper itself shows another order.
-        same: Whether the paper claims that there is no difference.
+        same: Whether the paper claims that there is no difference: the opposite is one beyond the margin.
         most_error: Networks with a larger test error are not comparable with the papers' (up to .53).
         error_apart: Nor are pairs whose test errors differ by more than this.
         verdict: Of a mathematical statement, which has no runs.
@@ -128,7 +128,7 @@ class ClaimLine:
         margin: See ``PaperClaim``.
         p_equivalence: Adjusted p-value of the tests that the effect lies within the margin.
         values: (objective, mean) in the claimed order.
-        note: Why a line is not comparable, that its features rank objectives as no network does, or what a mathematical
+        note: Why a line is not comparable, than which networks its features rank otherwise, or what a mathematical
             statement rests on.
         command: What runs what is missing.
         comparison: Equal for lines that rest on the same numbers, which count as one test.
@@ -230,11 +230,11 @@ def claim_index(records: Mapping[str, Record] | None = None) -> list[ClaimLine]:
             lines.append(line)
             if found is not None:
                 differences[len(lines) - 1] = found
-    notes: dict[str, str] = {}
+    otherwise: dict[str, list[str]] = {}
     for one in faithfulness(kept):
         if not one.holds:
-            before = notes.get(one.features)
-            notes[one.features] = f"{before}; {one.network}" if before else f"{UNFAITHFUL} {one.network}"
+            otherwise.setdefault(one.features, []).append(one.network)
+    notes = {features: f"{UNFAITHFUL} {'; '.join(networks)}" for features, networks in otherwise.items()}
     decided = _with_verdicts(lines, differences)
     return [replace(line, note=line.note or notes.get(line.data, "")) for line in decided]
 
@@ -446,10 +446,8 @@ def packaged_records() -> dict[str, Record]:
     return found
 
 
-RAW, AFTER = (
-    "ece",
-    "ece_by_ece",
-)  # measures of a gain; after scaling as the papers do, by the T of least ECE on validation rows
+# Measures of a gain; after scaling as the papers do, by the T of least ECE on validation rows.
+RAW, AFTER = "ece", "ece_by_ece"
 DRAWS = 2000  # resampled data sets behind the interval of the threshold
 FAITHFUL = 0.8  # the least rank correlation of a faithful regime
 
@@ -501,7 +499,7 @@ def focal_gains(records: Mapping[str, Record]) -> list[Gain]:
             if pairs[RAW] and temperatures:
                 mean = geometric_mean([*temperatures.values()])
                 intervals = [_t_interval(pairs[measure]) for measure in (RAW, AFTER)]
-                found.append(Gain(place.name, float(loss["gamma"]), len(pairs["ece"]), mean, *intervals))
+                found.append(Gain(place.name, float(loss["gamma"]), len(pairs[RAW]), mean, *intervals))
     return found
 
 
