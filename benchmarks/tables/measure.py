@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tables.cases import Case, Truth
+from benchmarks.tables.colleagues import COLLEAGUES
 from benchmarks.tables.corpus import CORPUS
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.producers import FURTHER, PRODUCERS
@@ -33,6 +34,7 @@ SETS = {
     "producers": PRODUCERS,
     "further": FURTHER,
     "tools": TOOLS,
+    "colleagues": COLLEAGUES,
 }
 
 
