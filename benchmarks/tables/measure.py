@@ -90,7 +90,9 @@ def printed_words(err: str) -> list[str] | None:
 
     What makes a file for it, "cp scores.out scores.out.txt &&", is run.
     """
-    found = re.search(r"run: (?:((?:cp|seq|iconv|cat) .*?) && )?calibrant (.*)", " ".join(err.split()))
+    found = re.search(
+        r"run: (?:((?:cp|seq|iconv|cat|cut|printf|python) .*?) && )?calibrant (.*)", " ".join(err.split())
+    )
     if found is None:
         return None
     if found[1]:

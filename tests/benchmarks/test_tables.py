@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.tables.cases import Case
+from benchmarks.tables.colleagues import COLLEAGUES
 from benchmarks.tables.corpus import CORPUS
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.measure import outcome, run
@@ -22,7 +23,7 @@ from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling  # type: ignore[attr-defined]
 from calibrant.data.formats.tables import read_table
 
-READ = [*CORPUS, *FRESH, *REFUSED, *PRODUCERS, *FURTHER, *TOOLS]
+READ = [*CORPUS, *FRESH, *REFUSED, *PRODUCERS, *FURTHER, *TOOLS, *COLLEAGUES]
 FAST = [*CORPUS, *REFUSED, *PRODUCERS, *TOOLS]
 EVERY = itertools.chain(READ, HELD_OUT, LATER, STRANGERS, LAST_LOOK)
 

@@ -316,7 +316,10 @@ READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
         ("evaluate log.npz", "got val_log_probs in log.npz; name it val_logits: log-probabilities are logits"),
         ("evaluate hot.npz", "got shape (300, 4); add --multilabel"),
         ("evaluate log.jsonl", "run: calibrant ingest log.jsonl log.npz --from lm-eval && calibrant evaluate log.npz"),
-        ("evaluate words.npz", "write them to names.txt, one a line in the order of the scores, and add --class-names"),
+        (
+            "evaluate words.npz",
+            "if the scores are of cat, dog, eel, fox in this order, run: printf '%s\\n' cat dog eel fox > names.txt && calibrant",
+        ),
         ("evaluate hole.csv", "an empty cell in the column 'p_2' at row 7 (line 9) of hole.csv and 1 more"),
         (
             "evaluate word.csv --columns 'p_*' --label truth --kind probs",

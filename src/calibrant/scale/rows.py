@@ -243,7 +243,10 @@ def _scores_column(parquet: Any, file: Path, folder: Path) -> str:
     new = f"{folder}-converted"
     said = _proposed(parquet, file)
     command = shlex.join(["calibrant", "convert", str(folder), new, *said.options])
-    remedy = Remedy(python, command=f"{said.before}run: {command}", instead=(str(folder), new))
+    first = (
+        f"{said.command} && " if said.command.startswith("run: ") else "run: "
+    )  # it makes a file that an option names
+    remedy = Remedy(python, command=f"{said.before}{first}{command}", instead=(str(folder), new))
     if any(name.startswith("labels:") for name in schema.names):  # as save_multilabel writes them
         remedy = _SEVERAL_LABELS
     got = f"{schema.names[:8]} in {file}"

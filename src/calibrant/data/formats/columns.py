@@ -22,6 +22,7 @@ _ROLES = re.compile("|".join([*SCORES, *LABELS, "label_ids|groups?|pred|decision
 _SPREAD = re.compile(r"((?:[^_]+_)*?)(logits?|probs?)_(\d+)")
 _UNTITLED = re.compile(r"column[A-Z]+")  # as columns of a file without a title are called, which name no classes
 _REPEATED = re.compile(r"(.*) \(\d+\)")  # as the second of two columns of one name is called
+_NULLS = ("NULL", "NA", "N/A", "NaN", "nan", "<NA>", "None", "\\N")  # as databases, R and pandas write no value
 ORDER_OF_NAMES = {b"calibrant.order": b"names"}  # of a table whose class columns were made of rows or lists
 _HEADERS = {".csv": 1, ".tsv": 1, ".jsonl": 0}  # lines above the first row
 
@@ -137,7 +138,7 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
         role = _ROLES.fullmatch(stem_and_name(name)[1]) is not None or name == layout.label
         column = table.column(name)
         if stem_and_name(name)[1] in LABELS or name == layout.label:
-            column = _without_blanks(column)
+            column = _without_blanks(column, classes)
             role = role and layout.missing is None
             if role and column.null_count < len(column):
                 drop = Remedy.read(missing="drop").after("fill in the values, or leave these rows out: ")
@@ -146,14 +147,17 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
     return arrays, classes
 
 
-def _without_blanks(column: Any) -> Any:
-    """Return a column of text with its empty cells, which a CSV file keeps as "", null as those of numbers are."""
+def _without_blanks(column: Any, classes: Classes) -> Any:
+    """Return a column of text with its empty cells null as those of numbers are: "", and NULL or NA where no class is called so."""
     import pyarrow as pa
     import pyarrow.compute
 
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return column
-    return pa.compute.if_else(pa.compute.equal(column, ""), pa.scalar(None, column.type), column)
+    named = {folded(name) for one in classes.spellings for name in one}
+    blank = ["", *(_NULLS if named and named.isdisjoint(map(folded, _NULLS)) else ())]
+    empty = pa.compute.is_in(column, value_set=pa.array(blank, column.type))
+    return pa.compute.if_else(empty, pa.scalar(None, column.type), column)
 
 
 def score_columns(names: Sequence[str], layout: Layout, path: Path) -> tuple[str, ...] | None:
@@ -173,10 +177,7 @@ def match_columns(patterns: Sequence[str], names: Sequence[str], path: Path) -> 
     chosen: list[str] = []
     parts: list[str] = []
     for pattern in patterns:
-        if pattern in names:
-            found = [pattern]
-        else:
-            found = by_number([name for name in names if fnmatch.fnmatchcase(name, pattern)])
+        found = [pattern] if pattern in names else by_number(fnmatch.filter(names, pattern))
         if not found:
             raise InputError(f"the columns {pattern!r} in {shown(path)}", f"{_some(names)}", "name some of these")
         chosen += [name for name in found if name not in chosen]

@@ -4,6 +4,7 @@ What a file says twice, as decisions or whether they were right, is checked agai
 """
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ _SUBJECT = re.compile(
     r"(?:predict(?:ed|ions?)?|pred|most_likely|scored|forecast|estimated)_(?P<of>.+)|(?P<that>.+)_(?:predict(?:ed|ion)|pred)"
 )
 _SCORE = re.compile(r".*_(scores?|prob|probability|confidence|logits?|classes|labels)")
-_RIGHT = re.compile(r"acc|correct|is_correct|right|hit", re.IGNORECASE)
+RIGHT = re.compile(r"acc|correct|is_correct|right|hit|tp|is_tp|true_positive|matched", re.IGNORECASE)
 # Share of rows that must agree. Decisions among three classes or more are the largest score but for ties; of two classes they
 # may be taken at any threshold, so only a reversed reading is told from them.
 _AGREE = {True: 0.5, False: 0.95}
@@ -36,7 +37,8 @@ _OPPOSITES = {"false": "true", "0": "1", "no": "yes", "f": "t", "n": "y", "neg":
 
 def plain_name(name: str) -> str:
     """Return a name in small letters with one sign between its words: "TrueLabel" and "true label" are "true_label"."""
-    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
+    name = name.strip("()', ") if name[:2] == "('" else name.strip()  # of pandas' two levels
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return re.sub(r"[\s.()\[\]-]+", "_", parted).rstrip("_" if not parted.startswith("_") else "").casefold()
 
 
@@ -54,8 +56,10 @@ def subject_of(name: str) -> str:
     return "" if found is None else found["of"] or found["that"]
 
 
-def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path) -> Array:
+def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path, *, scores: Array | None = None) -> Array:
     """Return labels as integers: text by the names of the classes, numbers by the columns' where those do not count from 0.
+
+    Text without such names is refused with the order that ``scores`` (N, K) suggest.
 
     Raises:
         InputError: For text that names no class, or text without names to match it to.
@@ -66,7 +70,7 @@ def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path) -
         texts = labels.astype(str)
         found = texts.reshape(-1).tolist()
         if layout.class_names or classes.spelling(found) or not all(map(_INTEGER.fullmatch, found)):
-            return _by_name(texts, layout, classes, path)
+            return _by_name(texts, layout, classes, path, scores)
         labels = texts.astype(np.int64)  # "0" and "2", or "001" beside prob_001: numbers that a file keeps as text
     if labels.dtype == bool:
         return _of_booleans(labels, layout, classes)
@@ -204,16 +208,18 @@ def _of_booleans(labels: Array, layout: Layout, classes: Classes) -> Array:
     return labels.astype(np.int64)
 
 
-def _by_name(labels: Array, layout: Layout, classes: Classes, path: Path) -> Array:
+def _by_name(labels: Array, layout: Layout, classes: Classes, path: Path, scores: Array | None) -> Array:
     if names := classes.spelling(labels.reshape(-1).tolist(), given=layout.class_names):
         return _coded(labels, {name: place for place, name in enumerate(names)})
     known = layout.class_names or next(iter(classes.spellings), ())
     strange = sorted(set(labels.reshape(-1).tolist()) - set(known))[:3]
     if not known:
+        remedy = None if scores is None or labels.ndim > 1 else in_order(labels, scores)
         raise InputError(
             "names of the classes beside labels that are text",
             f"none for {', '.join(map(repr, strange))} in {shown(path)}",
-            Remedy(
+            remedy
+            or Remedy(
                 "pass class_names, one name a class in the order of the scores",
                 command="write them to names.txt, one a line in the order of the scores, and add --class-names names.txt",
             ),
@@ -250,6 +256,25 @@ def from_zero(labels: Array, numbers: Sequence[int], **said: str | bool) -> Reme
     found = Remedy.read(**said, class_names="names.txt").after("if the labels count the columns from 0, ")
     python = found.python.replace("'names.txt'", f"[str(k) for k in range({last + 1})]")
     return replace(found, python=python, command=f"run: seq 0 {last} > names.txt")
+
+
+def in_order(labels: Array, scores: Array, **said: str | bool) -> Remedy | None:
+    """Return the remedy, with the arguments ``said``, that names the classes of scores (N, K) as labels that are text suggest.
+
+    Each label is the class whose score exceeds its mean most in the label's rows; None where two labels are the same.
+    """
+    texts = sorted(set(labels.tolist()))
+    if scores.shape != (len(labels), len(texts)) or not 1 < len(texts) <= 100:
+        return None
+    over = scores - scores.mean(axis=0)
+    best = {one: int(over[labels == one].mean(axis=0).argmax()) for one in texts}
+    if len({*best.values()}) < len(texts):
+        return None
+    names = sorted(texts, key=best.__getitem__)
+    few = ", ".join(names if len(names) < 7 else [*names[:3], "…", names[-1]])
+    found = Remedy.read(**said, class_names="names.txt").after(f"if the scores are of {few} in this order, ")
+    python = found.python.replace("'names.txt'", repr(names))
+    return replace(found, python=python, command=f"run: printf '%s\\n' {shlex.join(names)} > names.txt")
 
 
 def integers(names: Sequence[str]) -> tuple[int, ...]:
@@ -317,7 +342,7 @@ def refuse_contradictions(arrays: Mapping[str, Array], classes: Classes, names: 
                 and (coded := _decisions_as_indices(values, classes, names, scores.shape[1])) is not None
             ):
                 agreed, what = scores[np.arange(len(best)), coded] >= top, "the class of the largest score"
-            elif _RIGHT.fullmatch(name) and label is not None and label.shape == best.shape:
+            elif RIGHT.fullmatch(name) and label is not None and label.shape == best.shape:
                 if values.dtype.kind in "biuf" and set(np.unique(values).tolist()) <= {0, 1}:
                     agreed, what = (best == label) == values.astype(bool), "whether the largest score is the label"
             if agreed is not None and (share := float(agreed.mean())) < _AGREE[scores.shape[1] == 2]:

@@ -5,6 +5,7 @@ and said. Values alone only decide which command a refusal prints.
 """
 
 import fnmatch
+import glob
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -31,8 +32,10 @@ from calibrant.data.formats.columns import (
 from calibrant.data.formats.join import is_key
 from calibrant.data.formats.kinds import agree, kind_of_values, needs_no_rest, needs_sums, of_one_event, within
 from calibrant.data.formats.labels import (
+    RIGHT,
     can_label,
     from_zero,
+    in_order,
     is_decided,
     is_single,
     likely_positive,
@@ -46,7 +49,7 @@ _LOGITS = "logits?|raw_?formula_?val|log_?proba?|log_?probabilit(?:y|ies)"  # th
 _PROBS = r"p|pr|probs?|proba|probabilit(?:y|ies)|posterior|conf(?:idence)?|softmax|\.pred"  # the last is tidymodels'
 # "prob_cat", "P(1)", "pred_proba_cat", "Probability:Class=cat", "p0": words before, the mark of the kind, and the class
 _MARKED = re.compile(
-    rf"(?P<head>(?:.*[_.\s:-])??(?:(?P<logits>{_LOGITS})|(?:{_PROBS})))(?:[_.\s:(\[=]+|-(?!\d)|(?=\d))(?P<part>.+)",
+    rf"(?P<head>(?:(?:.*[_.\s:-])??|\(')(?:(?P<logits>{_LOGITS})|(?:{_PROBS})))(?:[_.\s:(\[=]+|', '|-(?!\d)|(?=\d))(?P<part>.+)",
     re.I,
 )
 _ALONE = re.compile(r"(?:.*[_.\s])?(?:prob|proba|probability|probs|probabilities|softmax)|p", re.I)
@@ -80,10 +83,13 @@ class Proposal:
     table: Any
     certain: bool = True
     unsure: str = ""  # what a person decides before the command is run
+    decided: str = ""  # what is said of decisions and their confidences, which have no columns of scores
 
     @property
     def words(self) -> str:
-        """What a proposal that is followed says."""
+        """What a proposal that is followed says; nothing of columns that are called as Calibrant's own."""
+        if not self.layout.columns:
+            return self.decided
         chosen, what = self.layout.columns, {"logits": "logits", "probs": "probabilities"}[self.layout.kind or "probs"]
         names = ", ".join(chosen if len(chosen) < 7 else [*chosen[:3], "…", chosen[-1]])
         label = f", {self.layout.label} as the label" if self.layout.label and not self.layout.labels else ""
@@ -110,6 +116,9 @@ class Proposal:
         if not texts:
             return Remedy.read(**said).after(unsure)
         if len(known) > 1:
+            held = column_array(self.table.column(self.layout.label), "", Path(), strict=False)
+            if likely := in_order(held, _values(self.table, known), **said):
+                return likely.after(unsure + likely.before)
             order = f"write {', '.join(texts[:4])}{' …' if texts[4:] else ''} in the order of the columns, one a line, into names.txt and "
             found = Remedy.read(**said, class_names="names.txt").after(unsure + order)
             return replace(found, python=found.python.replace("'names.txt'", repr(texts)))
@@ -248,7 +257,9 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
             own = column.removeprefix(stem)
             if not column.startswith(stem) or _is_other(own):
                 continue
-            if can_label(values, scores, arrays.get(f"{stem}pred"), layout, classes):
+            unnamed = kind in KINDS and is_text(values) and (classes.numbers or not classes.spellings)
+            matches = can_label(values, scores, arrays.get(f"{stem}pred"), layout, classes)
+            if matches or (unnamed and in_order(values, scores) is not None):
                 found.setdefault(own, (kind, values, scores))
     named = label_among(list(found), ())
     text = [name for name, (_, values, _) in found.items() if is_text(values)]
@@ -258,6 +269,12 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
     kind, values, scores = found[likely[0]]
     others = f" and not {' or '.join(likely[1:4])}" if likely[1:] else ""
     said, unsure = {"label": likely[0]}, f"if {likely[0]}{others} holds the labels"
+    if (
+        named_by := None
+        if is_single(scores) or not is_text(values) or classes.spelling({*values.tolist()}, given=layout.class_names)
+        else in_order(values, scores, **said)
+    ):
+        return named_by.after(f"{unsure} and {named_by.before.removeprefix('if ')}")
     if kind in KINDS and is_text(values) and is_single(scores) and layout.positive is None:
         said["positive"] = likely_positive(values, scores)
         unsure += f" and the score is the probability of {said['positive']!r}"
@@ -288,9 +305,14 @@ def _is_decision(name: str) -> bool:
     return is_decided(name) or bool(subject_of(name))
 
 
+def _is_whole(values: Array) -> bool:
+    """Say whether decimals are whole numbers: counts, or labels of a table with gaps."""
+    return values.dtype.kind == "f" and bool(np.array_equal(values, np.trunc(values)))
+
+
 def _few_values(values: Array, most: int) -> bool:
     """Say whether a column can hold classes: text, whole numbers or booleans of two to ``most`` values."""
-    if values.dtype.kind not in "iubOUS":
+    if values.dtype.kind not in "iubOUS" and not _is_whole(values):
         return False
     return len({str(one) for one in values.tolist() if one is not None}) in range(2, most + 1)
 
@@ -565,7 +587,11 @@ def _wide(table: Any, layout: Layout, name: str, classes: Sequence[str], values:
 
 
 def _pairs(table: Any, layout: Layout) -> Proposal | None:
-    """Return decisions with their confidences, of the first class of several too, as conf, pred and label; or None."""
+    """Return decisions with their confidences, of the first class of several too, as conf, pred and label; or None.
+
+    Where they are said to be right or not, that is the label of the decision 1.
+    """
+    import pyarrow as pa
     import pyarrow.compute
 
     columns = list(table.column_names)
@@ -576,6 +602,26 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
         and any(_CONFIDENCE.fullmatch(plain_name(one)) for one in (name, name.rpartition(".")[2]))
     ]
     pred = [name for name in columns if is_decided(name) and name not in conf and not is_key(plain_name(name))]
+    right = [name for name in columns if RIGHT.fullmatch(plain_name(name)) and set(_known(table, name, 2)) == {0, 1}]
+    if (
+        len(conf) == len(right) == 1 and not pred and within(_values(table, conf))
+    ):  # 1 decided, 1 or 0 true: whether it is right
+        flags = (
+            pa.array([int(one) for one in table.column(right[0]).to_pylist()])
+            if not table.column(right[0]).null_count
+            else None
+        )
+        made = table.drop_columns(
+            [name for name in columns if name in ("conf", "pred", "label", "labels", conf[0], right[0])]
+        )
+        for name, cells in (
+            ("conf", table.column(conf[0])),
+            ("pred", pa.array(np.ones(len(table), dtype=np.int64))),
+            ("label", flags),
+        ):
+            made = made if cells is None else made.append_column(name, cells)
+        said = f"read {conf[0]} as the confidence of decisions, {right[0]} as whether they are right"
+        return Proposal(replace(layout, label=None, kind=None), made, decided=said) if flags is not None else None
     if not conf and not pred:
         decided = {name: score for name in columns if (score := _scored_class(table, name))}
         pred, conf = list(decided), list(decided.values())
@@ -585,7 +631,7 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
         several = pyarrow.compute.count_distinct(table.column(truth)).as_py() > 2
         conf = _floats(table, layout) if several else []
     known = layout.label or next((name for name in LABELS if name in columns), truth)
-    if len(conf) != 1 or len(pred) != 1 or not within(_values(table, conf)):
+    if len(conf) != 1 or len(pred) != 1 or not within(_values(table, conf)) or _side(table, conf[0], pred[0], known):
         return None
     if known is None and layout.labels is None:
         held = {name: column_array(table.column(name), name, Path(), strict=False) for name in columns}
@@ -596,7 +642,25 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
     names = {conf[0]: "conf", pred[0]: "pred", **({} if known is None else {known: "label"})}
     table = table.select([name for name in columns if name in names or name not in names.values()])
     renamed = table.rename_columns([names.get(name, name) for name in table.column_names])
-    return Proposal(replace(layout, label=None, kind=None), renamed)
+    foreign = [
+        old for old, new in names.items() if old not in (new, new + "s", "confidence", "predicted", "prediction")
+    ]
+    said = f"read {conf[0]} as the confidence of {pred[0]}{'' if known is None else f', {known} as the label'}"
+    return Proposal(replace(layout, label=None, kind=None), renamed, decided=said if foreign else "")
+
+
+def _side(table: Any, score: str, pred: str, truth: str | None) -> str:
+    """Return the one of two decisions that a score speaks of, where its rows have the larger scores and the others' lie below a half.
+
+    Of a decision's own confidence neither is so: that of two classes is a half at least, whichever is decided.
+    """
+    held, values = table.column(pred).to_pylist(), _values(table, [score])
+    known = {*held} | set(table.column(truth).unique().to_pylist() if truth in table.column_names else ())
+    if len(values) != len(held) or not len({*held}) == len(known) == 2 or values.min() >= 0.5 - TOLERANCE:
+        return ""
+    sides = sorted((values[[one == side for one in held]].min(), str(side)) for side in {*held})
+    low = values[[str(one) != sides[1][1] for one in held]]
+    return sides[1][1] if low.max() <= sides[1][0] else ""
 
 
 def _scored_class(table: Any, name: str) -> str:
@@ -627,9 +691,15 @@ def _long(table: Any, layout: Layout) -> Proposal | None:
     if len(probs) == 1 and not held and keys:  # a column that has every class once for each key
         pairs = {name: len(table.group_by([keys[0], name]).aggregate([])) for name in text if name != keys[0]}
         held = [name for name, count in pairs.items() if count == len(table) and not _is_decision(name)]
-    if not probs and not held and set(_MELTED) <= names.keys():  # prob_cat, prob_dog … in rows
-        said = [_MARKED.fullmatch(str(one)) for one in table.column(names[_MELTED[0]]).unique().to_pylist()]
-        if all(one is not None and not one["logits"] for one in said):
+    if (
+        not probs and not held and set(_MELTED) <= names.keys()
+    ):  # prob_cat, prob_dog … in rows, or the classes of a column of truths
+        parts = [str(one) for one in table.column(names[_MELTED[0]]).unique().to_pylist()]
+        said = [_MARKED.fullmatch(one) for one in parts]
+        true = layout.label or label_among(table.column_names, ())
+        if all(one is not None and not one["logits"] for one in said) or set(_known(table, true, len(parts))) == {
+            *parts
+        }:
             held, probs = [names[_MELTED[0]]], [names[_MELTED[1]]]
     if len(probs) != 1 or len(held) != 1 or not keys:
         return None
@@ -665,6 +735,7 @@ def _unsaid(table: Any, layout: Layout) -> Proposal | None:
     nested = sums or nested
     # A column with one value in all rows, such as a threshold, holds no scores.
     floats = [name for name in _floats(table, layout) if len(table.column(name).unique()) > 1 or len(table) == 1]
+    floats = [name for name in floats if not _is_whole(_values(table, [name]))] or floats
     if families := _by_labels(table, layout, floats):
         return _suggested(table, layout, families[0], _values(table, families[0]), others=families[1:])
     chosen = _alike(floats) or (nested if len(nested) == 1 else [])
@@ -848,7 +919,10 @@ def _pattern_of(chosen: Sequence[str], names: Sequence[str]) -> str:
     first, last = min(chosen), max(chosen)
     alike = next((place for place, sign in enumerate(first) if last[place : place + 1] != sign), len(first))
     prefix = first[:alike].rstrip("0123456789")
+    prefix = "" if prefix.strip() != prefix or "," in prefix else prefix
     pattern = prefix + "*"
     if len(chosen) > 1 and prefix and by_number([n for n in names if fnmatch.fnmatchcase(n, pattern)]) == list(chosen):
         return pattern
-    return ",".join(chosen)
+    # what parts the names in a list, and what is cut from their ends, is any sign
+    odd = [re.sub(r"^\s|,|\s$", "?", glob.escape(name)) if re.search(r"^\s|,|\s$", name) else name for name in chosen]
+    return ",".join(odd)

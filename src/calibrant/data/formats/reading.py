@@ -24,6 +24,7 @@ from calibrant.data.formats.labels import (
     encode_pair,
     encode_positive,
     integers,
+    is_decided,
     is_single,
     names_of_decisions,
     refuse_contradictions,
@@ -152,9 +153,10 @@ def read_named(path: Any, layout: Layout | None = None, *, numbered: bool = Fals
             got = f"{shown(place)}, which holds arrays"
             raise InputError("a table for columns", got, Remedy(remedy.format(""), command=remedy.format("--")))
         arrays = read_tensors(place)
-        if layout.label is None and layout.labels is None and _stems(arrays):
-            label = proposal.label_among(list(arrays), ())
-            layout = replace(layout, label=label)
+        arrays = arrays if _stems(arrays) else _splits_first(arrays)
+        if layout.label is None and layout.labels is None and (stems := _stems(arrays)):
+            own = [name.removeprefix(stem) for stem in stems[-1:] for name in arrays if name.startswith(stem)]
+            layout = replace(layout, label=proposal.label_among(own, ()))
         stored = arrays.pop(RECEIPT, None)
         kept = Receipt.of(str(stored) if stored is not None else _kept_in(place))
         return named_of(place, arrays, Classes(), layout, kept)
@@ -216,8 +218,7 @@ def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, st
     if found is None:
         return table, layout, ""
     if found.certain:
-        said = found.words if found.layout.columns and not layout.columns else ""
-        return found.table, found.layout, said
+        return found.table, found.layout, "" if layout.columns else found.words
     what = ", ".join(table.column_names[:12])
     if found.layout.one_vs_rest:
         several = proposal.several_labels(table)
@@ -323,6 +324,13 @@ def _joined(parts: dict[str, Named]) -> Named:
     return replace(first, arrays=arrays, off=off, matched=matched, proposed="", frame=None)
 
 
+def _splits_first(arrays: dict[str, Array]) -> dict[str, Array]:
+    """Return ``arrays`` with the names of splits before the others, test_probs and test_y, where scores have them behind: probs_test."""
+    ends = {name.rpartition("_")[2] for name in arrays if name.rpartition("_")[0] in SCORES} & SPLITS
+    parts = {name: name.rpartition("_") for name in arrays}
+    return {f"{end}_{own}" if end in ends and own else name: arrays[name] for name, (own, _, end) in parts.items()}
+
+
 def is_array_folder(path: str | os.PathLike[str]) -> bool:
     """Say whether ``path`` is a folder that is read whole: of ``.npy`` files, of tables other than Parquet, or of splits."""
     place = Path(path)
@@ -395,7 +403,7 @@ def _with_labels(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple
         }
         arrays = _renamed(kept, {stem + layout.label: stem + "labels" for stem in stems})
     if layout.labels is not None:
-        there = [name for name in arrays if stem_and_name(name)[1] in (*LABELS, "label_ids")]
+        there = [name for name in arrays if stem_and_name(name)[1] in (*LABELS, "label_ids") and not is_decided(name)]
         if there or len(_stems(arrays)) > 1:
             got = f"{', '.join(there)} in {shown(place)} too" if there else f"several splits in {shown(place)}"
             raise InputError("one place of the labels", f"{got}", "leave one out")
@@ -437,6 +445,18 @@ def _read_labels(place: Path, layout: Layout) -> Labels:
         return Labels(read_npy(check_source(place)), {}, place)
     if bare:
         lines = [line.strip() for line in read_text(place).split("\n") if line.strip()]
+        sign = next(
+            (one for one in "\t,; " if all(one in line and re.match(rf"\d+{one}+[-+\d]", line) for line in lines)), ""
+        )
+        if (
+            sign and len({line.count(sign) for line in lines}) == 1 and ":" not in lines[0]
+        ):  # as LightGBM and XGBoost train on
+            new = str(place.with_name(place.stem + "-labels.txt"))
+            delimiter = "" if sign == "\t" else f" -d {shlex.quote(sign)}"
+            command = f"cut{delimiter} -f 1 {shlex.quote(str(place))} > {shlex.quote(new)}"
+            words = f"if the first holds the labels, run: {command}"
+            remedy = Remedy(f"{words}, and name {new}", command=words, instead=(shown(place), new))
+            raise FileFormatError("a label a line", f"{lines[0].count(sign) + 1} columns in {shown(place)}", remedy)
         # before the text of each row in fastText's files, before the features in LIBSVM's
         if all(line.startswith(FASTTEXT) or re.match(r"\S+ +\d+:\S", line) for line in lines):
             lines = [line.split()[0].removeprefix(FASTTEXT).removeprefix("+") for line in lines]
@@ -455,7 +475,14 @@ def _read_labels(place: Path, layout: Layout) -> Labels:
     if len(columns) > 1 and not layout.label and (true := proposal.one_hot(columns)):
         return Labels(np.array(true, dtype=object), arrays, place)
     if len(named) != 1:
-        raise InputError("one column of labels", f"{', '.join(sorted(arrays))} in {shown(place)}", "name it label")
+        counts = {
+            name: len(set(arrays[name].tolist()))
+            for name in named
+            if arrays[name].dtype.kind in "biUO" and arrays[name].ndim == 1
+        }
+        few = [name for name, count in counts.items() if 1 < count <= len(arrays[name]) // 2]
+        remedy = Remedy.read(label=few[0]).after(f"if {few[0]} holds them, ") if few else Remedy("name it label")
+        raise InputError("one column of labels", f"{', '.join(sorted(arrays))} in {shown(place)}", remedy)
     return Labels(arrays[named[0]], {name: one for name, one in arrays.items() if name != named[0]}, place)
 
 
@@ -477,7 +504,11 @@ def _encoded(arrays: dict[str, Array], layout: Layout, classes: Classes, place: 
         elif stem + "conf" not in arrays:
             two = scores is not None and (is_single(scores) or classes.numbers == (0, 1))
             signed = two and values.dtype.kind in "if" and set(np.unique(values).tolist()) == {-1, 1}
-            found[name] = (values > 0).astype(np.int64) if signed else encode_labels(values, layout, classes, place)
+            found[name] = (
+                (values > 0).astype(np.int64)
+                if signed
+                else encode_labels(values, layout, classes, place, scores=scores)
+            )
     # one sigmoid a row, (N, 1) as Keras has it, is what (N,) is, and labels likewise
     one = [name for name in _labels_of(arrays) if found[name].shape[1:] == (1,)]
     scored = [name for name in found if stem_and_name(name)[1] in KINDS]

@@ -140,7 +140,8 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
         out = io.StringIO()
         writer = csv.writer(out, delimiter=dialect.delimiter, lineterminator="\n")
         for at, title in enumerate(rows[: dialect.titles]):  # each name as it stands there, one that occurs twice too
-            kept = [cell for name, cell in zip(header, title, strict=True) if _stays(name)]
+            whole = title if len(title) == len(header) else header  # a title without a name for each column gets them
+            kept = [cell for name, cell in zip(header, whole, strict=True) if _stays(name)]
             writer.writerow([*kept, *("" if at else name for name in columns if name not in header)])
         packed.write((mark + above + out.getvalue()).encode(dialect.encoding))
         for place, row in enumerate(body):

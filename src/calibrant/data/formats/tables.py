@@ -24,6 +24,7 @@ _HEAD = 1 << 18  # bytes from which the dialect is found: some hundred rows
 _OBJECTS = 12  # bytes of Python objects per byte of JSON, as measured on rows of ten numbers
 FASTTEXT = "__label__"  # before each label in its files
 _LIBSVM = "labels "
+_RULE = re.compile(r"(?=.*--)[\s|+:=-]+")  # drawn below the names of a table
 _NO_DATA = ("state", "dataset_info")  # what the Hugging Face library writes beside its .arrow files
 
 
@@ -77,10 +78,28 @@ def other_suffix(path: Path, suffixes: Sequence[str]) -> FileFormatError:
             head = file.read(1 << 12)
     new = str(path) + (".json" if head.lstrip()[:1] in (b"{", b"[") else ".txt")
     command = f"cp {shlex.quote(str(path))} {shlex.quote(new)}"
+    if path.suffix.lower() == ".zip" and (inside := _only_member(path, suffixes)):
+        new = str(path.parent / inside)
+        command = f"python -m zipfile -e {shlex.quote(str(path))} {shlex.quote(str(path.parent))}"
+        head = b"text"
     remedy = Remedy(f"run: {command}, and name {new}", command=f"run: {command}", instead=(shown(path), new))
     text = bool(head) and b"\0" not in head
     named = f"a file named {', '.join('*' + one for one in suffixes)}"
     return FileFormatError(named, f"{shown(path.name)!r}", remedy if text else "convert it to one of them")
+
+
+def _only_member(path: Path, suffixes: Sequence[str]) -> str:
+    """Return the one file of an archive that is named as one of ``suffixes``, or nothing."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [
+                one
+                for one in archive.namelist()
+                if suffix_of(Path(one)) in suffixes and not one.startswith((".", "/", "__"))
+            ]
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        return ""
+    return names[0] if len(names) == 1 and ".." not in names[0] and names[0].isprintable() else ""
 
 
 def read_table(path: Path) -> Any:
@@ -171,9 +190,7 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
     import pyarrow as pa
 
     suffix = suffix_of(path)
-    if suffix in (".csv", ".tsv") and (wide := printed_by_tools(path)):
-        yield from table_of_columns(wide).to_batches()
-    elif suffix in (".csv", ".tsv"):
+    if suffix in (".csv", ".tsv"):
         with _csv_reader(path, block=_BLOCK if whole else _PIECE) as reader:
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)  # the columns of a table without rows
             yield from reader
@@ -207,32 +224,58 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
         yield from _read_json(path).to_batches()
 
 
-def printed_by_tools(path: Path) -> dict[str, list[Any]]:
-    """Return the columns of lines without a delimiter whose first word says the tool; nothing of other files.
+def printed_by_tools(path: Path) -> bytes:
+    """Return what a tool printed as text with commas: fastText's and LIBSVM's lines, drawn and aligned tables; nothing of other files.
 
     fastText's predict-prob prints each label before its probability; LIBSVM's svm-predict -b 1 the line "labels 2 1 3", then the
-    decision and the probabilities in that order.
+    decision and the probabilities in that order. A table of psql, of MySQL or in Markdown has a line drawn below its names.
     """
-    with opened(path) as file:
-        head = file.read(len(FASTTEXT)).decode("latin-1")
-    if not head.startswith((FASTTEXT, _LIBSVM)):
-        return {}
-    lines = [line.split() for line in content_of(path, growth=_OBJECTS).decode().splitlines() if line.strip()]
-    if head == FASTTEXT:
-        rows = [dict(zip(line[::2], map(float, line[1::2]), strict=True)) for line in lines]
-        names = sorted({name for row in rows for name in row})
-        return {f"prob_{name.removeprefix(FASTTEXT)}": [row.get(name) for row in rows] for name in names}
-    try:  # a line "labels 2 1 3" may also be the title of a table, of other rows
-        cells = [list(map(float, line)) for line in lines[1:]]
-        pred = [int(row[0]) for row in cells]
-    except ValueError:
-        return {}
-    named = {f"prob_{name}": [row[at] for row in cells] for at, name in enumerate(lines[0][1:], 1) if cells[0][at:]}
-    return {"pred": pred, **named} if {len(row) for row in cells} == {len(lines[0])} else {}
+    if suffix_of(path) not in (".csv", ".tsv"):
+        return b""
+    with _unpacked(path) as file:
+        head = file.read(1 << 12).decode("latin-1")
+    first = head.splitlines()[:3]
+    drawn = any(map(_RULE.fullmatch, first))
+    aligned = bool(first) and all(re.search(r"\S {2,}\S", one) and not re.search("[,;\t|]", one) for one in first)
+    if not (head.startswith((FASTTEXT, _LIBSVM)) or drawn or aligned):
+        return b""
+    lines = [line for line in content_of(path, growth=_OBJECTS).decode(errors="replace").splitlines() if line.strip()]
+    rows = [re.findall(r'"[^"]*"|\S+', line) for line in lines]
+    if head.startswith(FASTTEXT):
+        cells = [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
+        names = sorted({name for row in cells for name in row})
+        rows = [[f"prob_{name.removeprefix(FASTTEXT)}" for name in names]] + [
+            [row.get(n, "") for n in names] for row in cells
+        ]
+    elif drawn:
+        kept = [
+            line.strip() for line in lines if not _RULE.fullmatch(line) and not re.fullmatch(r"\(?\d+ rows?.*", line)
+        ]
+        bars = any("|" in line for line in kept[:1])
+        inner = [line[1:-1] if line[0] == line[-1] == "|" else line for line in kept]
+        rows = [[cell.strip() for cell in one.split("|")] if bars else re.findall(r'"[^"]*"|\S+', one) for one in inner]
+    elif head.startswith(_LIBSVM) and all(re.fullmatch("-?[0-9]+", row[0]) for row in rows[1:]):
+        rows = [
+            ["pred", *(f"prob_{name}" for name in rows[0][1:])],
+            *rows[1:],
+        ]  # else the title of a table of other rows
+    width = len(rows[-1]) if rows else 0
+    if width < 2 or len(rows[0]) not in (width, width - 1) or any(len(row) != width for row in rows[1:]):
+        return b""
+    out = io.StringIO()
+    csv.writer(out).writerows([[cell.strip('"') for cell in row] for row in rows])
+    return out.getvalue().encode()
 
 
 def opened(path: Path) -> Any:
-    """Return a file as Arrow's stream of bytes, decompressed as its name says."""
+    """Return a file as Arrow's stream of bytes, decompressed as its name says; what a tool printed as text with commas."""
+    import pyarrow as pa
+
+    printed = printed_by_tools(path)
+    return pa.BufferReader(printed) if printed else _unpacked(path)
+
+
+def _unpacked(path: Path) -> Any:
     import pyarrow as pa
 
     file = pa.OSFile(str(path))
@@ -251,7 +294,7 @@ def content_of(path: Path, *, growth: int = 1) -> bytes:
         FileFormatError: If that is more than half of the memory.
     """
     parts, size = [], 0
-    with opened(path) as file:
+    with _unpacked(path) as file:
         while part := file.read(16 << 20):
             parts.append(part)
             size += len(part)
@@ -281,6 +324,10 @@ def dialect_of(path: Path) -> Dialect:
         raise FileFormatError("text in UTF-8", f"another encoding in {shown(path)}", remedy) from error
     usual = "\t" if suffix_of(path) == ".tsv" else ","
     cuts = [one for sign in dict.fromkeys((usual, ",", ";", "\t", "|")) if (one := _Cut.of(text, sign)).even]
+    if (
+        not any(one.width > 1 for one in cuts) and (words := _Cut.of(text, " ")).even
+    ):  # numpy.savetxt's, R's write.table
+        cuts += [words] if all(any(map(_DECIMAL.fullmatch, row)) for row in words.rows[1:]) else []
     # the sign that cuts every row into equally many cells, below the fewest lines of heading, and into the most; the usual one
     # comes first and wins ties
     best = max(cuts, key=lambda one: (one.width > 1, -one.dropped, one.width), default=_Cut(usual, [], 0, 0))
@@ -313,7 +360,7 @@ class _Cut:
         numbered = list(itertools.islice(((row, reader.line_num) for row in reader if row), 200))
         rows = [row for row, _ in numbered]
         dropped = headings(rows)
-        return cls(sign, rows[dropped:], dropped, numbered[dropped][1] - 1 if dropped else 0)
+        return cls(sign, _whole_title(rows[dropped:]), dropped, numbered[dropped][1] - 1 if dropped else 0)
 
     @property
     def width(self) -> int:
@@ -322,6 +369,18 @@ class _Cut:
     @property
     def even(self) -> bool:
         return len({len(row) for row in self.rows}) == 1
+
+
+def _whole_title(rows: list[list[str]]) -> list[list[str]]:
+    """Return rows with a name for each column: R leaves that of the rows' names out, Weka those of a distribution after the first."""
+    width = len(rows[-1]) if len(rows) > 1 else 0
+    gap = width - len(rows[0]) if rows and len(rows[0]) > 1 and all(len(row) == width for row in rows[1:]) else 0
+    if gap < 1:
+        return rows
+    end = [cell for row in rows[1:] for cell in row[-gap - 1 :]]
+    if any(cell.startswith("*") for cell in end) or not any(row[-1] for row in rows[1:]):
+        return [rows[0] + [""] * gap, *rows[1:]]
+    return [["", *rows[0]], *rows[1:]] if gap == 1 else rows
 
 
 def headings(rows: Sequence[Sequence[Any]]) -> int:
@@ -373,6 +432,7 @@ def _csv_reader(path: Path, *, block: int) -> Any:
 _ROLES = {"", "class", "meta", "ignore", "weight", "c", "m", "i", "w"}
 _TYPE = re.compile(r"|continuous|discrete|string|time|[cdst]|\S+( \S+)+")
 _NUMBER = re.compile(r"\*?[-+]?\d*[.,]?\d*(e[-+]?\d+)?", re.IGNORECASE)  # a star: Weka's mark of the decision
+_DECIMAL = re.compile(r"[-+]?\d+\.\d*(e[-+]?\d+)?", re.IGNORECASE)
 
 
 def titles_of(rows: Sequence[Sequence[str]]) -> tuple[list[str], int]:
@@ -409,7 +469,8 @@ def _titles(rows: Sequence[Sequence[str]]) -> int:
         values = {
             word.replace(",", ".").rstrip("0").rstrip(".") if "." in word or "," in word else word for word in words
         }
-        return int(len(values) == len(words) and sum("." in word or "," in word for word in words) < 2)
+        decimals = sum("." in word or "," in word for word in words)
+        return int(len(values) == len(words) and decimals < min(2, len(words)))
     # names of classes, one a line, without a title: text that stands below again; not the title of a file glued to this one
     if rows[0] in rows[1:] and len(words) > 1:
         return 1
