@@ -167,7 +167,7 @@ def test_tables_leave_out_what_lies_at_an_edge(rows: int, classes: int, bins: in
         y, edges = labels_of(z), EqualWidth(bins).edges(z)
         e, best = exact(z)
         p = torch.from_numpy(1 / e.sum(axis=1))
-        count, sum_p, sum_y, near = cpu.top_bins(z, y, edges, margin=1e-4)
+        count, sum_p, sum_y, near = cpu.top_bins(z, y, len(edges) - 1, margin=1e-4)
         wanted = ((p[:, None] - edges[1:-1]).abs() <= 1e-4 * p[:, None]).any(dim=1)
         assert torch.equal(near, torch.nonzero(wanted)[:, 0])
         hit = torch.from_numpy(best) == y
@@ -208,7 +208,7 @@ def test_sums_of_scores_keep_the_digits_of_nearly_certain_rows() -> None:
 def test_rows_without_probabilities_enter_no_bin(classes: int) -> None:
     z, y, edges = torch.randn(300, classes), torch.zeros(300, dtype=torch.int64), EqualWidth(15).edges(torch.zeros(1))
     z[100, 1], z[299] = math.nan, -math.inf
-    count, sum_p, _, near = cpu.top_bins(z, y, edges, margin=1e-6)
+    count, sum_p, _, near = cpu.top_bins(z, y, len(edges) - 1, margin=1e-6)
     assert {100, 299} <= set(near.tolist())
     assert int(count.sum()) == 300 - len(near)
     assert bool(sum_p.isfinite().all())
@@ -325,7 +325,7 @@ def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     def everything() -> list[Tensor]:
         rows = cpu.row_statistics(z, y, dtype=torch.float64)
         edges = torch.arange(16, dtype=torch.float64) / 15
-        bins = [*cpu.class_bins(z, y, edges), *cpu.top_bins(z, y, edges, margin=1e-6)]
+        bins = [*cpu.class_bins(z, y, edges), *cpu.top_bins(z, y, len(edges) - 1, margin=1e-6)]
         scores = torch.tensor(cpu.score_sums(z, y), dtype=torch.float64)
         moments = torch.tensor(cpu.temperature_moments(z, None, None, 0.7, torch.float64))
         return [rows.top, rows.best, rows.others, *bins, scores, moments]
@@ -342,7 +342,7 @@ def test_segments_of_any_length_count_every_row_once(classes: int, monkeypatch: 
     top = z.amax(dim=1) if cpu.wide(z) else None
 
     def everything() -> list[Tensor]:
-        bins = [*cpu.class_bins(z, y, edges), *cpu.top_bins(z, y, edges, margin=1e-6)]
+        bins = [*cpu.class_bins(z, y, edges), *cpu.top_bins(z, y, len(edges) - 1, margin=1e-6)]
         numbers = [*cpu.score_sums(z, y), *cpu.temperature_moments(z, top, None, 0.7, torch.float64)]
         if top is None:
             numbers.append(cpu.margin_sum(z, y, None))

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from calibrant._core.numerics import surely_finite
 from calibrant.errors import InputError, Remedy
 
 T = TypeVar("T")
@@ -237,7 +238,7 @@ def check_matrix(values: Tensor, *, name: str) -> Tensor:
 def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
     """Return valid ``logits`` (N, K); −inf is allowed, NaN, +inf and all-−inf rows are not."""
     check_matrix(logits, name="logits")
-    if not all(math.isfinite(float(end)) for end in logits.aminmax()):  # NaN is its own smallest and largest
+    if not surely_finite(logits):
         largest = logits.amax(dim=1)
         if not bool(torch.isfinite(largest).all()):
             row = int(torch.nonzero(~torch.isfinite(largest))[0])

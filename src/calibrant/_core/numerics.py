@@ -92,6 +92,16 @@ def softmax_into(out: Tensor, logits: Tensor) -> Tensor:
     return out.div_(out.sum(dim=1, keepdim=True))
 
 
+def surely_finite(values: Tensor) -> bool:
+    """Return True only if all of floating ``values`` are finite, by one fast pass without an array of their size.
+
+    A sum that overflows says False of finite values too, as one with ±∞ or NaN does: look closer then. In 16 bits it would, and
+    in more it would copy, so that there the ends decide, of which NaN is both.
+    """
+    narrow = values.dtype.itemsize < torch.float32.itemsize
+    return all(math.isfinite(float(end)) for end in (values.aminmax() if narrow else (values.sum(),)))
+
+
 def row_chunks(rows: int, columns: int, *, itemsize: int = 8, device: torch.device | None = None) -> Iterator[slice]:
     """Return slices over ``rows`` whose blocks of ``columns`` items take about 1 MiB each."""
     block = CHUNK_BYTES if device is None or device.type == "cpu" else DEVICE_CHUNK_BYTES

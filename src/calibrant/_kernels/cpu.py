@@ -229,7 +229,7 @@ def pair_bins(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tens
     return _bins_of(parts.sum(dim=0))
 
 
-def top_bins(logits: Tensor, labels: Tensor, edges: Tensor, *, margin: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def top_bins(logits: Tensor, labels: Tensor, bins: int, *, margin: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return what ``pair_bins`` does, of each row's confidence and whether the decision is the label, in one pass over the logits.
 
     Rows whose confidence lies within ``margin`` · p of an edge inside (0, 1), or that have none, are left out and returned
@@ -238,12 +238,12 @@ def top_bins(logits: Tensor, labels: Tensor, edges: Tensor, *, margin: float) ->
     Args:
         logits: (N, K) which ``serves`` has accepted.
         labels: (N,) int64 in [0, K).
-        edges: (B + 1,) float64, evenly spaced on [0, 1].
+        bins: B, of equal width on [0, 1].
         margin: Relative.
     """
-    (rows, classes), bins = logits.shape, edges.shape[0] - 1
+    rows, classes = logits.shape
     segment = max(1, min(_PAIR_SEGMENT, _BLOCK // classes))  # of many classes fewer, which may have to be copied
-    near, constants = torch.zeros(rows, dtype=torch.uint8), [_laid_out(logits), edges.double().numpy(), margin, segment]
+    near, constants = torch.zeros(rows, dtype=torch.uint8), [_laid_out(logits), bins, margin, segment]
     sums = _summed(_loop("top_bins"), logits, [labels], constants, 3 * bins, segment, near)
     return *_bins_of(sums), _marked_rows(near)
 

@@ -46,9 +46,9 @@ def compiled(function: Callable[..., Any]) -> Any:
     """Return ``function`` compiled on its first call without the interpreter's lock, from the cache folder where one is writable."""
     try:  # the cache holds code, which is run when it is read: not from a folder of somebody else, unless the user names it
         cache = "NUMBA_CACHE_DIR" in os.environ or owned(Path(__file__).parent)
-        return njit(function, nogil=True, cache=cache, fastmath=_FAST)
+        return njit(function, nogil=True, cache=cache, fastmath=_FAST, error_model="numpy")
     except RuntimeError:  # "no locator available": neither this folder nor the user's cache folder can be written
-        return njit(function, nogil=True, fastmath=_FAST)
+        return njit(function, nogil=True, fastmath=_FAST, error_model="numpy")
 
 
 def exponential(x: float) -> float:
@@ -56,7 +56,7 @@ def exponential(x: float) -> float:
     raise NotImplementedError("compiled code has its own")
 
 
-@overload(exponential, jit_options={"fastmath": _FAST})
+@overload(exponential, jit_options={"fastmath": _FAST, "error_model": "numpy"})
 def _exponential(x):  # type: ignore[no-untyped-def]
     return _exp32 if x == types.float32 else _exp64
 
@@ -187,7 +187,7 @@ def _add_exponentials(lines, part, out):  # type: ignore[no-untyped-def]
     raise NotImplementedError("compiled code has its own")
 
 
-@overload(_add_exponentials, jit_options={"fastmath": _FAST})
+@overload(_add_exponentials, jit_options={"fastmath": _FAST, "error_model": "numpy"})
 def _choose_exponentials(lines, part, out):  # type: ignore[no-untyped-def]
     return _add_exponentials32 if part.dtype == types.float32 else _add_exponentials64
 
@@ -238,16 +238,16 @@ def sum_rows(logits, labels, first, here, work, lanes, part, out):  # type: igno
     for j in range(here):
         lanes[AT, j] = flat[place + np.uintp(labels[first + j])]
         place += np.uintp(classes)
-    several = 0.0
+    several = 0
     for j in range(LANES):
         out[GAP, j] = f64(lanes[TOP, j]) - f64(lanes[AT, j])
         out[HIT, j] = 1.0 if lanes[TOP, j] == lanes[AT, j] else 0.0
     for j in range(LANES):
-        several += out[TIED, j]
+        several += 1 if out[TIED, j] > 1.0 else 0  # whole numbers may be added in any order, hence in lanes
     for j in range(LANES):
         out[OTHERS, j] += out[TIED, j] - 1.0
         out[SQUARE, j] += out[TIED, j] - 1.0
-    if several > LANES:
+    if several:
         for j in range(here):
             if out[HIT, j] == 1.0 and out[TIED, j] > 1.0:
                 for k in range(labels[first + j]):
@@ -262,7 +262,7 @@ def _sum_block(flat, first, here, classes, work, lanes, part, out):  # type: ign
     raise NotImplementedError("compiled code has its own")
 
 
-@overload(_sum_block, jit_options={"fastmath": _FAST})
+@overload(_sum_block, jit_options={"fastmath": _FAST, "error_model": "numpy"})
 def _choose_block(flat, first, here, classes, work, lanes, part, out):  # type: ignore[no-untyped-def]
     return _sum_narrow if work.ndim == 2 else _sum_wide
 
@@ -307,10 +307,7 @@ def total_of(lanes):  # type: ignore[no-untyped-def]
         for j in range(half):
             lanes[j] += lanes[half + j]
         half //= 2
-    total = 0.0
-    for j in range(8):
-        total += lanes[j]
-    return total
+    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]))
 
 
 @compiled
@@ -347,7 +344,7 @@ def _find_tops(work, block, largest, spare, index):  # type: ignore[no-untyped-d
     raise NotImplementedError("compiled code has its own")
 
 
-@overload(_find_tops, jit_options={"fastmath": _FAST})
+@overload(_find_tops, jit_options={"fastmath": _FAST, "error_model": "numpy"})
 def _choose_tops(work, block, largest, spare, index):  # type: ignore[no-untyped-def]
     return _tops_by_class if work.ndim == 2 else _tops_by_row
 
@@ -451,11 +448,7 @@ def wide_moments(logits, top, weight, beta, zero, segment, out):  # type: ignore
             for k in range(0, full + LANES, LANES):
                 columns = row[k : k + LANES] if k < full else tail
                 _add_columns(columns, largest, scale, norm, mean, square)
-            total, average, spread = 0.0, 0.0, 0.0
-            for j in range(LANES):
-                total += norm[j]
-                average += mean[j]
-                spread += square[j]
+            total, average, spread = f64(total_of(norm)), f64(total_of(mean)), f64(total_of(square))
             average /= total
             by = weight[i] if weight.shape[0] else 1.0
             first_sum += by * average
@@ -553,13 +546,14 @@ def pair_bins(p, y, edges, segment, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def top_bins(logits, labels, like, edges, margin, segment, out, near):  # type: ignore[no-untyped-def]
-    """Write what ``pair_bins`` does, of each row's confidence and whether the decision is the label, into ``out`` (segments, 3 · B).
+def top_bins(logits, labels, like, bins, margin, segment, out, near):  # type: ignore[no-untyped-def]
+    """Write what ``pair_bins`` does, of each row's confidence and whether the decision is the label, into ``out`` (segments, 3 · B):
+    B = ``bins`` of equal width.
 
     ``like`` is ``sum_rows``'s ``work``; exponentials have the logits' dtype. Rows with a confidence p within ``margin`` · p of an
     edge inside (0, 1), or with none, are left out, and get 1 in ``near`` (N,) uint8, which holds 0 before.
     """
-    bins, rows = edges.shape[0] - 1, logits.shape[0]
+    rows = logits.shape[0]
     work, lanes = np.empty_like(like), np.zeros((4, LANES), dtype=logits.dtype)
     part, found = np.zeros((3, LANES), dtype=logits.dtype), np.zeros((5, LANES))
     sums, index = np.empty(_COPIES * 3 * bins), np.empty(LANES, dtype=np.int32)
@@ -569,10 +563,9 @@ def top_bins(logits, labels, like, edges, margin, segment, out, near):  # type: 
         for first in range(s * segment, min(rows, (s + 1) * segment), LANES):
             here = min(LANES, rows - first, (s + 1) * segment - first)
             sum_rows(logits, labels, first, here, work, lanes, part, found)
-            if _confidences(found, bins, margin, p, kept) < LANES:
+            if _place(found, bins, margin, p, kept, index):
                 for j in range(here):
                     near[first + j] = np.uint8(1) if kept[j] == 0.0 else np.uint8(0)
-            find_bins(p, edges, bins, index)
             for j in range(here):
                 # unsigned: compiled code then does not look for negative indices
                 cell = np.uintp(3) * (np.uintp(j % _COPIES) * np.uintp(bins) + np.uintp(index[j]))
@@ -583,12 +576,12 @@ def top_bins(logits, labels, like, edges, margin, segment, out, near):  # type: 
 
 
 @compiled
-def _confidences(found, bins, margin, p, kept):  # type: ignore[no-untyped-def]
-    """Write 1 / (1 + others), or 1 for NaN, into ``p``, and 0 into ``kept`` where it lies near an edge or is NaN, else 1.
-
-    Returns how many are kept.
+def _place(found, bins, margin, p, kept, index):  # type: ignore[no-untyped-def]
+    """Write 1 / (1 + others), or 1 for NaN, into ``p``, and its bin into ``index``; 0 into ``kept`` where it lies near an edge or is
+    NaN, else 1. Returns how many are left out: away from edges the product decides the bin.
     """
-    count = 0.0
+    left_out = 0
+    last = f64(bins - 1)
     for j in range(LANES):
         c = 1.0 / (1.0 + found[OTHERS, j])
         scaled = c * bins
@@ -596,9 +589,9 @@ def _confidences(found, bins, margin, p, kept):  # type: ignore[no-untyped-def]
         away = (abs(scaled - edge) > margin * scaled) | (edge == 0.0) | (edge >= bins)
         kept[j] = 1.0 if away else 0.0
         p[j] = c if c == c else 1.0
-    for j in range(LANES):
-        count += kept[j]
-    return count
+        index[j] = i32(min(np.floor(p[j] * bins), last))
+        left_out += 0 if away else 1
+    return left_out
 
 
 @compiled

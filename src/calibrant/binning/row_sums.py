@@ -24,9 +24,9 @@ def table_for(binning: Binning, data: Data) -> BinTable:
     return table
 
 
-def _plain_table(binning: Binning, data: Predictions) -> BinTable:
+def _plain_table(binning: EqualWidth, data: Predictions) -> BinTable:
     labels = data.need_labels()
-    count, sum_p, sum_y, near = cpu.top_bins(data.logits, labels, binning.edges(data.logits), margin=_MARGIN)
+    count, sum_p, sum_y, near = cpu.top_bins(data.logits, labels, binning.bins, margin=_MARGIN)
     if near.shape[0] == 0:
         return BinTable(count, sum_p, sum_y, total=len(data))
     logits = data.logits[near]
