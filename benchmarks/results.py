@@ -1,6 +1,6 @@
-"""Make from the committed records the page of results, the table of losses, and the figures that the package's index rests on.
+"""Make from the committed records the page of results, the table of all claims, and the figures that the package's index rests on.
 
-python -m benchmarks.results docs/results            # writes docs/results/index.md with three figures, and the two others
+python -m benchmarks.results docs/results            # writes index.md, claims.html and three figures there, and the figures
 python -m benchmarks.results docs/results --check    # says whether they are what the records give
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.study.claims import (
+    DECIDED,
     ClaimLine,
     Faithful,
     Gain,
@@ -56,7 +57,6 @@ MARKS = {
     "not comparable": ("|", "#767676"),
     "not run": (".", "#949494"),
 }
-DECIDED = tuple(MARKS)[:4]
 GAMMAS = {
     1.0: ("o", "#0072B2"),
     2.0: ("s", "#9A6A00"),
@@ -64,34 +64,35 @@ GAMMAS = {
     5.0: ("^", "#00845E"),
     7.0: ("v", "#AA4480"),
 }
-LOSSES = "| objective | loss | CIFAR-10: error | ECE | T | ECE at T | digits: error | ECE | T | ECE at T |"  # of choose-a-loss.md
 CROSS = ("error", "ece", "temperature")  # of cross-entropy, shown of every record
 LEADING = 10
 FOLD, FOLD_END = (
     '<details markdown="1"><summary>{}</summary>',
     "</details>",
 )  # around Markdown; the tables fold themselves
-CLAIM_HEAD = ["data", "verdict", "effect", "would be seen", "adjusted p", "units"]
-NOTE = (
-    "A claim is followed by its place, measure and margin. Effects are first minus last: percentage points of errors, temperatures "
-    "and log-losses as they are. \\*: features that rank objectives otherwise than a network.\n"
-)
-FILTER = (  # a row stays with its claim's line, and a paper opens while something is sought
-    "<input placeholder='Filter: shows, digits, Table 2 …' aria-label='filter the claims' oninput=\""
-    "const q=this.value.toLowerCase(),has=e=>e.textContent.toLowerCase().includes(q);"
-    "for(const d of document.querySelectorAll('details.claims')){d.open=!!q;for(const b of d.querySelectorAll('tbody')){"
-    'const [h,...r]=b.rows,all=has(h);r.forEach(e=>e.hidden=!all&&!has(e));h.hidden=!all&&r.every(e=>e.hidden)}}">'
-)
+CLAIMS = "claims.html"
+CLAIM_HEAD = ["data", "verdict", "effect", "would be seen", "adjusted p", "units", "note"]
+# A row stays with its claim's line; what is after "#" in the address is sought at once.
+CLAIMS_TOP = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Claims of the papers</title><style>
+body{font:15px/1.4 system-ui,sans-serif;margin:1rem auto;max-width:75rem;padding:0 1rem}input{font:inherit;width:100%;padding:.4rem}
+table{border-collapse:collapse;width:100%}td{padding:.1rem .6rem;border-top:1px solid #8883;vertical-align:top}
+tbody th{text-align:left;padding:.8rem .6rem .2rem}thead th{text-align:left;padding:0 .6rem;position:sticky;top:0;background:Canvas}
+</style><h1>Claims of the papers</h1><p><a href="index.html">Results of the studies</a>: how verdicts are reached. A claim is followed
+by its place, measure and margin. Effects are first minus last: percentage points of errors, temperatures and log-losses as they are.</p>
+<input placeholder="Filter: shows the opposite, digits, Table 2, Wang …" aria-label="filter the claims"><script>
+addEventListener("DOMContentLoaded",()=>{const i=document.querySelector("input"),f=()=>{const q=i.value.toLowerCase(),
+has=e=>e.textContent.toLowerCase().includes(q);for(const b of document.querySelectorAll("tbody")){const [h,...r]=b.rows,all=has(h);
+r.forEach(e=>e.hidden=!all&&!has(e));h.hidden=!all&&r.every(e=>e.hidden)}};
+i.oninput=f;i.value=decodeURIComponent(location.hash.slice(1));f()})</script>
+"""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the texts and figures, or compare the texts."""
     folder = Path(arguments[0])
     records = read_records(folder)
-    page = folder.parent / "choose-a-loss.md"
-    before, _, rest = page.read_text(encoding="utf-8").partition(LOSSES)
-    choice = before + losses_table(records) + "\n\n" + rest.partition("\n\n")[2]
-    made = {folder / "index.md": page_of(folder), page: choice, TARGET: copied(folder)}
+    made = {folder / "index.md": page_of(folder), folder / CLAIMS: claims_page(folder), TARGET: copied(folder)}
     if "--check" in arguments:
         stale = [path.name for path, text in made.items() if path.read_text(encoding="utf-8") != text]
         print(
@@ -129,24 +130,26 @@ def copied(folder: Path) -> str:
 
 
 def losses_table(records: Mapping[str, Record]) -> str:
-    """Return the Markdown table of ``choose-a-loss.md``: every objective on frozen features of CIFAR-10 and on digits.
+    """Return the table of every objective on frozen features of CIFAR-10 and on digits.
 
     Over the seeds that all objectives have, so that a difference between two rows is not one between their seeds.
     """
-    lines = [LOSSES, "| --- |" + " --- |" * 9]
+    header, rows = ["objective", "loss"], []
     seeds = {name: _shared_seeds(records[name]) for name in ("features-cifar10", "digits-all")}
+    for place in ("CIFAR-10", "digits"):
+        header += [f"{place}: error", "ECE", "T", "ECE at T"]
     for objective in records["features-cifar10"]["objectives"]:
         cells = []
         for name in seeds:
             figures = records[name]["figures"]
-            rows = [row for row in figures if row["objective"] == objective["label"] and row["seed"] in seeds[name]]
+            found = [row for row in figures if row["objective"] == objective["label"] and row["seed"] in seeds[name]]
             for measure in ("error", "ece", "temperature", "ece_at_t"):
-                found = [(100 if MEASURES[measure].percent else 1) * row[measure] for row in rows]
-                spread = f" ± {np.std(found, ddof=1):.2f}" if measure.startswith("ece") and rows else ""
-                cells.append(f"{np.mean(found):.2f}{spread}" if rows else "–")
+                values = [(100 if MEASURES[measure].percent else 1) * row[measure] for row in found]
+                spread = f"±{np.std(values, ddof=1):.2f}" if measure.startswith("ece") and values else ""
+                cells.append(f"{np.mean(values):.2f}{spread}" if values else "–")
         arguments = ", ".join(f"{key}={value!r}" for key, value in objective["loss"].items() if key != "type")
-        lines.append(f"| {objective['label']} | `{objective['loss']['type']}({arguments})` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([[objective["label"], f"{objective['loss']['type']}({arguments})", *cells]])
+    return table(header, rows, summary="Error, ECE, T and ECE at T of every objective")
 
 
 def _shared_seeds(record: Record) -> set[int]:
@@ -165,13 +168,24 @@ def page_of(folder: Path) -> str:
     picture = f"![verdict and effect on the leading claims by data set]({LEADING_FIGURE})"
     parts = [
         f"# Results of the studies\n\n{said['intro']}\n## Claims decided on most data sets\n\n{lead}\n\n{picture}",
-        _claims(numbered, said["short"]),
+        _claims(numbered),
+        f"{said['losses']}\n{losses_table(records)}",
         _regime(focal_gains(records), said["regime"]),
         _faithful(faithfulness(records), said["faithful"]),
         said["verdicts"].replace("\n\n", f"\n\n{FOLD.format('Tests, margins, guards')}\n\n", 1) + FOLD_END,
         said["runs"],
         *_runs([note for note in said["sections"] if note["record"] in records], records),
     ]
+    return "\n".join([*parts, ""])
+
+
+def claims_page(folder: Path) -> str:
+    """Return the page of all claims, which a word filters: a line per claim, and a row per data set."""
+    parts = [CLAIMS_TOP]
+    for paper, mine in groupby(_numbered(claim_index(read_records(folder))), key=lambda each: each[1][0].paper):
+        head = "".join(f"<th>{cell}" for cell in CLAIM_HEAD)
+        parts.append(f"<h2>{html.escape(paper[0].upper() + paper[1:])}</h2><table><thead><tr>{head}</thead>")
+        parts += [_body(number, lines) for number, lines in mine] + ["</table>"]
     return "\n".join([*parts, ""])
 
 
@@ -194,53 +208,34 @@ def _numbered(lines: Sequence[ClaimLine]) -> Numbered:
     return list(enumerate(found.values(), start=1))
 
 
-def _claims(numbered: Numbered, short: Mapping[str, str]) -> str:
-    """Return what was counted, the data with what was not run there, and each paper's claims, folded."""
+def _claims(numbered: Numbered) -> str:
+    """Return what was counted, and the data with what is decided and what was not run there."""
     lines = [line for _, mine in numbered for line in mine]
     counts = ", ".join(f"{name} {sum(line.verdict == name for line in lines)}" for name in MARKS)
     decided, decidable = _decided([line for line in lines if line.decidable])
     data = [
-        [_data(place, [line for line in lines if line.data == place.name], short) for place in same]
+        [_data(place, [line for line in lines if line.data == place.name]) for place in same]
         for _, same in groupby(places(), key=lambda place: place.command)
     ]
-    papers: list[str] = []
-    run = [line for line in lines if line.verdict != "not run"]
-    barred = {line.data: sum(one.data == line.data for one in run) for line in run}
-    for line in run:
-        if line.verdict != "not comparable":
-            barred.pop(line.data, None)  # some claim of this data was tested
-    for paper, mine in groupby(numbered, key=lambda each: each[1][0].paper):
-        bodies = [
-            (number, _body(number, [one for one in group if one.data not in barred] or group, short))
-            for number, group in mine
-        ]
-        summary = f"{paper[0].upper()}{paper[1:]}: claims {bodies[0][0]} to {bodies[-1][0]}"
-        head = "".join(f"<th>{cell}" for cell in CLAIM_HEAD)
-        papers += [f'<details class="claims"><summary>{html.escape(summary)}</summary><table><thead><tr>{head}</thead>']
-        papers += [body for _, body in bodies] + ["</table></details>"]
-    left = ", ".join(f"{short[one]} ({count} claims)" for one, count in barred.items())
-    barring = f"Not comparable by any claim, because of its errors, and left out below: {left}."
     total = f"{len(numbered)} claims, {len(lines)} pairs of claim and data: {counts}. {decided} of {decidable} decidable are decided."
-    every = f"[All in one picture]({CLAIMS_FIGURE})."
-    shares = table(
-        ["short", "data", "decided/decidable", "not run", "calibrant study run", "cost"], data, summary="By data set"
-    )
-    return "\n".join([f"\n## All claims\n\n{total} {barring} {every}\n", shares, NOTE, FILTER, *papers, ""])
+    every = f"[Each with effect, power and p, to be filtered]({CLAIMS}); [all in one picture]({CLAIMS_FIGURE})."
+    header = ["data", "decided/decidable", "not run", "of", "calibrant study run", "cost"]
+    return f"\n## All claims\n\n{total} {every}\n\n{table(header, data, summary='By data set')}"
 
 
 def _decided(lines: Sequence[ClaimLine]) -> tuple[int, int]:
     return sum(line.verdict in DECIDED for line in lines), len(lines)
 
 
-def _data(place: Place, mine: Sequence[ClaimLine], short: Mapping[str, str]) -> list[str]:
+def _data(place: Place, mine: Sequence[ClaimLine]) -> list[str]:
     """Return the cells of a data set: how many of its decidable claims are decided, how many were not run, and what runs them."""
     shares = "/".join(str(count) for count in _decided([line for line in mine if line.decidable]))
     missing = str(sum(line.verdict == "not run" for line in mine))
     return [
-        short[place.name],
         place.name,
         shares,
         missing,
+        str(len(mine)),
         place.command.removeprefix("calibrant study run "),
         place.cost,
     ]
@@ -270,25 +265,23 @@ def _author(paper: str) -> str:
     return paper.removeprefix("the ").split()[0]
 
 
-def _body(number: int, lines: Sequence[ClaimLine], short: Mapping[str, str]) -> str:
-    """Return a claim's line with place, measure and margin, and a row per data set on which it was tested."""
+def _body(number: int, lines: Sequence[ClaimLine]) -> str:
+    """Return a claim's line with place, measure and margin, and a row per data set."""
     first = lines[0]
     theory = first.data == "theory"
     source = first.place if theory else f"{first.place}; {first.measure} ±{_effect(first, first.margin)}"
     text = f"{number}. {first.claim} ({source})" + (f": {first.verdict}; {first.note}" if theory else "")
-    rows = [] if theory else [_row(line, short) for line in lines if line.verdict != "not run"]
+    rows = [] if theory else [_row(line) for line in lines]
     cells = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in row) for row in rows)
     return f"<tbody><tr><th colspan={len(CLAIM_HEAD)}>{html.escape(text)}{cells}</tbody>"
 
 
-def _row(line: ClaimLine, short: Mapping[str, str]) -> list[str]:
-    """Return the cells of a claim on one data set, with the test error, or spread of errors, that bars a comparison."""
-    guard = f", {line.note.split()[2].removesuffix(',')}" if line.verdict == "not comparable" else ""
-    spread = guard.replace(", ", ", ±") if line.note.startswith("test errors") else guard
+def _row(line: ClaimLine) -> list[str]:
+    """Return the cells of a claim on one data set."""
     p = "" if line.p_adjusted is None else f"{line.p_adjusted:.1g}"
     effect, power = _effect(line, line.effect), _effect(line, line.detectable)
-    mark = "*" if line.note.startswith("no faithful") else ""
-    return [short[line.data] + mark, line.verdict + spread, effect, power, p, str(line.seeds or "")]
+    note = f"{line.command}: {line.cost}" if line.verdict == "not run" else line.note
+    return [line.data, line.verdict, effect, power, p, str(line.seeds) if line.seeds else "", note]
 
 
 def _effect(line: ClaimLine, value: float | None) -> str:

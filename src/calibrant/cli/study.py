@@ -289,11 +289,9 @@ def choices_tables(study: Study, choices: Sequence[Choice]) -> list[Table]:
 
 
 def claim_sentences(lines: Sequence[ClaimLine]) -> list[str]:
-    """Return a line per claim and data set that was tested: verdict, effect, what could have been seen; then how many of each."""
+    """Return a sentence per line of the index: verdict, effect, and what could have been seen, or what would run it."""
     said = []
     for line in lines:
-        if line.verdict == "not run":
-            continue
         parts = [f"{line.verdict}: {line.claim} ({line.paper}, {line.place}) [{line.data}]"]
         if line.effect is not None:
             parts.append(f"effect {line.effect:+.4f}")
@@ -302,9 +300,43 @@ def claim_sentences(lines: Sequence[ClaimLine]) -> list[str]:
             parts.append(f"adjusted p = {line.p_adjusted:.2g} over {line.seeds} {unit}")
         if line.verdict == "not told apart" and line.detectable is not None:
             parts.append(f"an effect of {line.detectable:.4f} would have been seen")
+        if line.verdict == "not run":
+            parts.append(f"run {line.command} ({line.cost})")
         said.append("; ".join([*parts, line.note] if line.note else parts))
-    counts = ", ".join(f"{name} {count}" for name, count in sorted(Counter(line.verdict for line in lines).items()))
-    return [*said, f"{len(lines)} lines: {counts}. {CLAIMS_NOTE}"]
+    return said
+
+
+def claim_tables(lines: Sequence[ClaimLine]) -> list[Table]:
+    """Return how many lines of the index have each verdict, by paper and by data."""
+    from calibrant.report.model import Table
+    from calibrant.study.claims import DECIDED
+
+    decidable = [line.verdict in DECIDED for line in lines if line.decidable]
+    claims = len({(line.claim, line.paper, line.place) for line in lines})
+    title = f"{claims} claims on {len(lines)} lines; {sum(decidable)} of {len(decidable)} decidable lines are decided"
+    tables: list[Table] = []
+    for field in ("paper", "data"):
+        rows = []
+        for name in dict.fromkeys(getattr(line, field) for line in lines):
+            of = Counter(line.verdict for line in lines if getattr(line, field) == name)
+            known = [*(of[verdict] for verdict in DECIDED), of["not run"]]
+            rows.append([name, *map(str, (of.total(), *known, of.total() - sum(known)))])
+        header = [field, "lines", "shows", "in part", "opposite", "no effect", "not run", "undecided"]
+        tables.append(Table(f"By {field}" if tables else title, header, rows, CLAIMS_NOTE if tables else ""))
+    return tables
+
+
+def _selected(lines: Sequence[ClaimLine], option: str, parts: Sequence[str]) -> list[ClaimLine]:
+    """Return the lines of which a field is one of ``parts``, or contains one that is no whole name."""
+    known = list(dict.fromkeys(str(getattr(line, option)) for line in lines))
+    chosen = set(() if parts else known)
+    for part in parts:
+        low = part.lower().strip()
+        found = [n for n in known if n.lower() == low] or [n for n in known if low and low in n.lower()]
+        if not found:
+            raise InputError(f"--{option} with a part of {'; '.join(known)}", f"{part!r}", "correct it or leave it out")
+        chosen.update(found)
+    return [line for line in lines if getattr(line, option) in chosen]
 
 
 def study_in_short(lines: Sequence[Summary]) -> list[str]:
@@ -417,6 +449,7 @@ Name = Annotated[str, NAMED]
 Scales = Literal["cpu", "gpu", "paper"]
 Scale = Annotated[Scales, typer.Option(help="How large the study is.")]
 Folder = Annotated[Path, typer.Option(help="Folder that keeps the runs.")]
+Seeds = Annotated[int | None, typer.Option(min=1, max=10_000, help="So many: its first, then the numbers that follow.")]
 Data = Annotated[Path | None, typer.Option(help="Folder that holds the data sets, one folder each; else the hub.")]
 
 
@@ -447,13 +480,12 @@ class Requested:
     ] = False
     scale: Scale = "cpu"
     data: Data = None
-    seeds: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="So many: its first, then the numbers that follow.")
-    ] = None
+    seeds: Seeds = None
     only: Annotated[
         list[str] | None,
         typer.Option(autocompletion=_complete_objectives, help="Only this objective; may be repeated."),
     ] = None
+    setting: Annotated[list[str] | None, typer.Option(help="Only this setting; may be repeated.")] = None
 
 
 @study.command()
@@ -484,7 +516,7 @@ def run(
     how.check()
     kept, scale = Store(store), requested.scale
     if requested.everything:
-        refuse_typed(context, ["name", "only"], where="a run of --all studies")
+        refuse_typed(context, ["name", "only", "setting"], where="a run of --all studies")
         chosen_studies = _all(scale, requested.data, seeds=requested.seeds)
         if dry_run:
             for one in chosen_studies:
@@ -496,7 +528,8 @@ def run(
     if requested.name is None:
         raise InputError("the name of a study, or --all", "neither", "see calibrant study list")
     _refuse_scale(context, requested.name)
-    chosen = _load_study_and_store(requested.name, scale, requested.data, seeds=requested.seeds, only=requested.only)
+    chosen = _load_study_and_store(requested.name, scale, requested.data, seeds=requested.seeds)
+    chosen = _restricted(chosen, requested)
     _check(chosen, requested.name)
     if dry_run:
         _say_what_would_run(chosen, kept, scale, how)
@@ -513,26 +546,33 @@ def claims(
         Path | None,
         typer.Option(help="Folder of records that `study show --record` wrote; else the package's own figures."),
     ] = None,
+    paper: Annotated[list[str] | None, typer.Option(help="A paper, or a part of its name; may be repeated.")] = None,
+    data: Annotated[list[str] | None, typer.Option(help="Data, or a part of their name; may be repeated.")] = None,
+    verdict: Annotated[list[str] | None, typer.Option(help="A verdict, or a part of it; may be repeated.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the verdict on every claim of the papers, by the paper's own measure, corrected for the number of tests.
+    """Count the verdicts on the papers' claims, each by the paper's own measure and corrected for the number of tests.
+
+    A choice of papers, data or verdicts also prints the claims themselves; their p-values stay those of the whole index.
 
     Examples:
 
         calibrant study claims
 
+        calibrant study claims --paper mukhoti --data digits --verdict "shows the opposite"
+
         calibrant study claims --json
     """
     from calibrant.study.claims import claim_index, read_records
 
-    if records is not None and not records.is_dir():
-        raise InputError("a folder of records for --records", f"{str(records)!r}", "correct it or leave it out")
     lines = claim_index(None if records is None else read_records(records))
+    for option, parts in (("paper", paper), ("data", data), ("verdict", verdict)):
+        lines = _selected(lines, option, parts or ())
     if as_json:
         found = {"claims": [line.plain() for line in lines], "verdicts": dict(Counter(line.verdict for line in lines))}
         print_json(found)
     else:
-        say_study([], claim_sentences(lines))
+        say_study(claim_tables(lines), claim_sentences(lines) if paper or data or verdict else [])
 
 
 @study.command("describe")
@@ -617,6 +657,7 @@ def show(
     scale: Scale = "cpu",
     store: Folder = Path("calibrant-runs"),
     data: Data = None,
+    seeds: Seeds = None,
     columns: Annotated[
         list[str] | None, typer.Option(help="Which tables: main, calibrators, errors or all; may be repeated.")
     ] = None,
@@ -637,7 +678,7 @@ def show(
 
     outputs.check(inputs=[name])
     _refuse_scale(context, name)
-    chosen = _load_study_and_store(name, scale, data)
+    chosen = _load_study_and_store(name, scale, data, seeds=seeds)
     for column in columns or ():
         check_choice(column, name="columns", choices=(*COLUMNS, "all"))
     if columns:
@@ -671,6 +712,7 @@ def _all(scale: str, data: Path | None, *, seeds: int | None) -> list[Study]:
 
 def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner, *, timed: bool = True) -> None:
     """Print the trainings of a study, its data and, ``timed`` on a few batches, its minutes on this machine."""
+    from calibrant.study.claims import places
     from calibrant.study.preflight import missing_folders
     from calibrant.study.train import outlook
 
@@ -685,6 +727,9 @@ def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner, *, 
     for folder, setting in missing:
         typer.echo(f"data missing: {folder} (of setting {setting!r}); put them there or give --data", err=True)
     typer.echo(f"data: {_data_sets(cells)}")
+    for place in places():  # of which a record says, or an estimate, what it takes
+        if (place.study, place.scale) == (chosen.name, scale) and any(c.setting == place.setting for c in cells):
+            typer.echo(f"{place.setting}: {place.cost}")
     if not timed:
         return
     # what is missing, or would be downloaded, is not timed: a dry run fetches nothing
@@ -750,17 +795,20 @@ def _largest_scale(name: str) -> str:
     return next((scale for scale in reversed(SCALES) if scale in scales), SCALES[-1])
 
 
-def _load_study_and_store(
-    name: str, scale: str, data: Path | None, *, seeds: int | None = None, only: list[str] | None = None
-) -> Study:
+def _restricted(chosen: Study, requested: Requested) -> Study:
+    """Return the study with the objectives and settings that are requested."""
+    for family, labels in (("objectives", requested.only), ("settings", requested.setting)):
+        known = [part.label for part in getattr(chosen, family)]
+        for label in labels or ():
+            if label not in known:
+                raise InputError(f"{family} of {chosen.name} ({', '.join(known)})", f"{label!r}", "correct the name")
+    return chosen.restricted(objectives=requested.only or None, settings=requested.setting or None)
+
+
+def _load_study_and_store(name: str, scale: str, data: Path | None, *, seeds: int | None = None) -> Study:
     if data is not None and not data.is_dir():
         raise InputError("a folder of data sets for --data", f"{str(data)!r}", "correct it or leave it out")
-    found = load_study(name, scale=scale)
-    known = [objective.label for objective in found.objectives]
-    for label in only or ():
-        if label not in known:
-            raise InputError(f"objectives of {name} ({', '.join(known)})", f"{label!r}", "correct the name")
-    found = _with_seeds(found, seeds).restricted(objectives=only or None)
+    found = _with_seeds(load_study(name, scale=scale), seeds)
     if data is None:
         return found
     placed = found.with_data_from(data)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from calibrant.binning import EqualMass
 from calibrant.calibrators import Calibrator, FocalTemperatureScaling, HistogramBinning, TemperatureScaling
 from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning, DuplicateRowsWarning
-from calibrant.metrics import ECE, NLL, ClasswiseECE, Error, Metric
+from calibrant.metrics import ECE, NLL, ClasswiseECE, Error, Metric, ood_auroc
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,13 @@ CURVES: Mapping[str, Measure] = {
     "entropy_wrong": Measure("entropy of wrong samples", percent=False),
     "nll_rise_wrong": Measure("rise of NLL by wrong samples", percent=False),
     "nll_rise_correct": Measure("rise of NLL by correct samples", percent=False),
+    **{
+        f"entropy_{kind}_{when}": Measure(f"entropy of {kind} samples, {when}", percent=False)
+        for kind, when in product(("correct", "wrong"), ("early", "late"))
+    },
+    "ece_at_least_nll": Measure("ECE at the least NLL"),
+    "ece_late": Measure("ECE, late"),
+    "ood_auroc": Measure("AUROC of out-of-distribution sets"),
     "classifier_norm": Measure("norm of the last layer", percent=False),
     "classifier_norm_early": Measure("norm of the last layer, early", percent=False),
     "ece_optimal_early": Measure("ECE optimal (oracle), early"),
@@ -141,6 +149,7 @@ class Fits:
         test: Test predictions of each fold.
         trajectories: The trajectory of each fold.
         learned: Reads the learned epochs and the largest logits of the training samples of each fold.
+        ood: Predictions of out-of-distribution sets of each fold, by name.
 
     Examples:
         >>> import math
@@ -157,8 +166,10 @@ class Fits:
         test: Sequence[Predictions],
         trajectories: Sequence[Sequence[Mapping[str, Any]]] = (),
         learned: Callable[[], Sequence[tuple[Tensor, Tensor]]] = tuple,
+        ood: Sequence[Mapping[str, Predictions]] = (),
     ) -> None:
         self.validation, self.test, self.trajectories, self.learned = validation, test, trajectories, learned
+        self.ood = ood
         self._calibrators: dict[str, list[Any]] = {}
         self._after: dict[str, Predictions] = {}
         self._values: dict[str, float] = {}
@@ -229,6 +240,9 @@ class Fits:
             log_p = self.before.log_probs[rows]
             values = self.before.nll[rows] if what == "nll" else torch.special.entr(log_p.exp()).sum(dim=1)
             return float(values.mean()) if len(values) else math.nan
+        if measure == "ood_auroc":
+            folds = zip(self.test, self.ood, strict=False)
+            return _mean_of([ood_auroc(rows, outside) for rows, sets in folds for outside in sets.values()])
         if what == "gap":
             pairs = self.before.top_label()
             gaps = EqualMass(15).table(pairs.p, pairs.y).gap.abs()
@@ -254,10 +268,16 @@ class Fits:
 
 
 def _along(entries: Sequence[Mapping[str, Any]], measure: str) -> float:
-    """Return a measure of a trajectory: "early" is its first entry for norms, and the one at a third of it for optimal ECE."""
+    """Return a measure of a trajectory: "early" is its first entry, and for optimal ECE the one at a third of it."""
+    least, last = min(entries, key=lambda entry: entry["test"]["nll"])["test"], entries[-1]["test"]
+    name, _, which = measure.rpartition("_")
+    if measure in ("ece_at_least_nll", "ece_late"):
+        return float((last if measure == "ece_late" else least)["ece"])
+    if measure.startswith("entropy"):
+        found = (last if which == "late" else entries[0]["test"])[name]
+        return math.nan if found is None else float(found)  # None: there are no such samples
     if measure.startswith("nll_rise"):
         # since the least NLL; the shares of wrong and correct samples add up to the whole
-        least, last = min(entries, key=lambda entry: entry["test"]["nll"])["test"], entries[-1]["test"]
         kind = measure.removeprefix("nll_rise_")
         return _share_of_nll(last, kind) - _share_of_nll(least, kind)
     if measure.startswith("classifier_norm"):

@@ -349,10 +349,17 @@ class Study(metaclass=PublicCalls):
             settings.append(replace(setting, data=found))
         return replace(self, settings=tuple(settings))
 
-    def restricted(self, *, objectives: Sequence[str] | None = None, seeds: Sequence[int] | None = None) -> "Study":
-        """Return the study with the given objectives and seeds only."""
+    def restricted(
+        self,
+        *,
+        objectives: Sequence[str] | None = None,
+        seeds: Sequence[int] | None = None,
+        settings: Sequence[str] | None = None,
+    ) -> "Study":
+        """Return the study with the given objectives, seeds and settings only."""
         kept = tuple(o for o in self.objectives if objectives is None or o.label in objectives)
-        return replace(self, objectives=kept, seeds=self.seeds if seeds is None else tuple(seeds))
+        where = tuple(s for s in self.settings if settings is None or s.label in settings)
+        return replace(self, objectives=kept, settings=where, seeds=self.seeds if seeds is None else tuple(seeds))
 
 
 AnyStudy = Annotated[Study, Kind(Study, "load one with load_study")]

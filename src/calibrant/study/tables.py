@@ -192,6 +192,7 @@ def _pooled(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store
             [run.test for run in runs],
             [store.trajectory(recipe) for recipe in recipes],
             lambda: [(store.learned_epochs(recipe), store.max_logits(recipe)) for recipe in recipes],
+            [run.ood for run in runs],
         ),
         seconds=sum(run.record["seconds"] for run in runs),
         validation_uses=uses,

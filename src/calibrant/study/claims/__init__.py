@@ -1,6 +1,7 @@
 """The papers' claims as data, and the verdict of committed figures on each, corrected for the number of tests."""
 
 from calibrant.study.claims._index import (
+    DECIDED,
     ClaimLine,
     Faithful,
     Gain,
@@ -18,6 +19,7 @@ from calibrant.study.claims._index import (
 from calibrant.study.claims._inference import benjamini_hochberg, detectable, equivalence_p, paired_p, sign_change_p
 
 __all__ = [
+    "DECIDED",
     "ClaimLine",
     "Faithful",
     "Gain",

@@ -32,6 +32,7 @@ CORES, HOURS = 2, 8.0  # what "decidable" allows
 LARGEST_MARGIN = 0.01
 THEORY = "theory"
 NO_EFFECT = "no effect above the margin"
+DECIDED = ("shows", "shows in part", "shows the opposite", NO_EFFECT)
 UNFAITHFUL = "no faithful regime: these features rank the objectives otherwise than"  # the networks that follow
 
 
@@ -51,6 +52,7 @@ class Place:
         exact: Whether the units are clusters of sets (exact sign-change test) instead of seeds (t-test).
         looks: How often a number of seeds was fixed: more were trained after verdicts had been read, so p-values count as often.
         like: Names of the places with whole networks on the same data, of frozen features.
+        by_name: Whether only claims that name it are tested there: others are tested on more seeds of the same data.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Place:
     exact: bool = False
     looks: int = 1
     like: tuple[str, ...] = ()
+    by_name: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,8 @@ class PaperClaim:
         printed: The effects that the paper prints, first minus last, in per cent; temperatures as they are.
         margin: Differences within ± this count as none: half of the middle one of ``printed``, at most .01 of a fraction; stated
             where nothing is printed. Fixed before the runs on frozen features; earlier records were known.
-        data: Names of the places; empty for all trainings.
+        data: Names of the places, in the file also of groups of them; empty for all trainings.
+        also: Names of further places.
         but: Names of places where the paper itself shows another order.
         same: Whether the paper claims that there is no difference: the opposite is one beyond the margin.
         most_error: Networks with a larger test error are not comparable with the papers' (up to .53).
@@ -97,6 +101,7 @@ class PaperClaim:
     printed: tuple[float, ...] = ()
     margin: float = 0.0
     data: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     but: tuple[str, ...] = ()
     same: bool = False
     most_error: float = 0.65
@@ -131,6 +136,7 @@ class ClaimLine:
         note: Why a line is not comparable, than which networks its features rank otherwise, or what a mathematical
             statement rests on.
         command: What runs what is missing.
+        cost: What that takes.
         comparison: Equal for lines that rest on the same numbers, which count as one test.
     """
 
@@ -151,6 +157,7 @@ class ClaimLine:
     values: tuple[tuple[str, float], ...] = ()
     note: str = ""
     command: str = ""
+    cost: str = ""
     comparison: str = ""
 
     def plain(self) -> dict[str, Any]:
@@ -168,6 +175,7 @@ def paper_claims() -> list[PaperClaim]:
             key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
         }
         options["falls"] = tuple(tuple(labels) for labels in entry.get("falls", ()))
+        options |= {key: _place_names(options[key]) for key in ("data", "also", "but") if key in options}
         measure = options.pop("measure", None)
         if measure is not None:
             options["measures"] = (measure,) * len(options["falls"])
@@ -175,6 +183,13 @@ def paper_claims() -> list[PaperClaim]:
             options["margin"] = margin_of(options["printed"], measure=options["measures"][0])
         found.append(PaperClaim(**options))
     return found
+
+
+def _place_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names of places, those of a group in its place."""
+    groups = _claims_file()["groups"]
+    parts = [_place_names(groups[name]) if name in groups else (name,) for name in names]
+    return tuple(name for part in parts for name in part)
 
 
 def margin_of(printed: Sequence[float], *, measure: str) -> float:
@@ -240,8 +255,8 @@ def claim_index(records: Mapping[str, Record] | None = None) -> list[ClaimLine]:
 
 
 def _concerns(claim: PaperClaim, place: Place) -> bool:
-    named = place.name in claim.data if claim.data else not place.exact
-    if not named or place.name in claim.but:
+    named = place.name in claim.data if claim.data else not (place.exact or place.by_name)
+    if not (named or place.name in claim.also) or place.name in claim.but:
         return False
     known = frozenset() if place.exact else _objectives_of_study(place.study, place.scale)
     return place.exact or all(known.intersection(labels) for labels in claim.falls)
@@ -267,7 +282,7 @@ def _untested(claim: PaperClaim, place: Place, record: Record | None) -> tuple[C
     measure = " → ".join(dict.fromkeys((claim.measures[0], claim.measures[-1])))
     line = ClaimLine(
         claim.text, claim.paper, claim.place, place.name, measure, "not run", p=1.0,
-        decidable=place.two_cores, margin=claim.margin, command=place.command,
+        decidable=place.two_cores, margin=claim.margin, command=place.command, cost=place.cost,
     )  # fmt: skip
     labels, figures = _chosen(claim, place, record)
     if not all(figures):
@@ -483,7 +498,7 @@ def focal_gains(records: Mapping[str, Record]) -> list[Gain]:
     found = []
     for place in places():
         record = records.get(place.record)
-        if record is None or "objectives" not in record:
+        if record is None or place.by_name or "objectives" not in record:
             continue
         errors = figures_of(record, place, "Cross-entropy", "error")
         if not errors or float(np.mean([*errors.values()])) > PaperClaim.most_error:
