@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -280,7 +281,9 @@ PRINTED = {"sst", "wang-20news", "report-figure1"}  # no code was at hand, or a 
 @pytest.mark.parametrize("preset", sorted({entry["preset"] for entry in LOOPS}))
 def test_presets_train_as_the_authors_loops_do(preset: str) -> None:
     pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
-    for entry in (entry for entry in LOOPS if entry["preset"] == preset):
+    entries = [entry for entry in LOOPS if entry["preset"] == preset]
+    worst = 0.0
+    for entry in entries:
         recipe = cell(preset, entry["setting"], entry["objective"]).recipe
         falls: dict[str, Any] = {"milestones": (3, 4)} if recipe.training.milestones else {}
         plan = replace(recipe.training, epochs=4, measure_every=4, checkpoint_every=0, **falls)
@@ -288,7 +291,13 @@ def test_presets_train_as_the_authors_loops_do(preset: str) -> None:
         small = replace(recipe, data=data, model={"type": "MLP", "hidden": [32]}, training=plan, seed=0)
         logits = finish(small).test.logits
         found = [*logits[0, :4].tolist(), float(logits.norm())]
-        assert found == pytest.approx(entry["logits"], rel=1e-5, abs=1e-4), entry
+        # the authors' figures are kept to five decimals: half a unit of the last is 5e-6
+        assert found == pytest.approx(entry["logits"], rel=1e-5, abs=1e-5), entry
+        worst = max(worst, *(abs(a - b) / max(1, abs(b)) for a, b in zip(found, entry["logits"], strict=True)))
+    page = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| `{preset}` \| (\d+) \| (\S+) \|$", page, re.M)
+    assert int(row[0]) == len(entries)
+    assert worst <= float(row[1]) <= 10 * max(worst, 1e-6)
 
 
 def printed(loss: Mapping[str, Any], z: Tensor, y: Tensor) -> Tensor:
