@@ -72,26 +72,38 @@ class MeasuredRows(Constraint):
         what: What they are for, named in the message; else the object whose method is called.
         weighted: Whether rows may have weights.
         labelled: Whether predictions need labels.
+        classes: Whether the probabilities of all classes are needed, which pairs do not have.
+        independent: Whether each group may have one row only.
     """
 
     what: str = ""
     weighted: bool = True
     labelled: bool = False
+    classes: bool = False
+    independent: bool = False
 
     refused = (None, 3, "abc", torch.ones(2, 2))
 
     def __repr__(self) -> str:
         return "of at least one row" if self.weighted else "of at least one row, without weights"
 
-    def check(self, value: Any, name: str, caller: object) -> Data:
+    def check(self, value: Any, name: str, caller: object) -> Any:
         what = self.what or caller
         rows = need_rows(value, what=what, argument=name)
+        if self.classes:
+            rows = _over_classes(rows, what=what, argument=name)
         if self.labelled and isinstance(rows, Predictions):
             rows.need_labels()
-        return rows if self.weighted else need_unweighted(rows, what=what)
+        if not self.weighted:
+            need_unweighted(rows, what=what)
+        if self.independent and rows.groups is not None and (groups := len(rows.groups.unique())) < len(rows):
+            got = f"{len(rows):,} rows of {groups:,} groups"
+            raise InputError(f"independent rows in {name}", got, "keep one row of each group", argument=name)
+        return rows
 
 
 Rows = Annotated[Data, MeasuredRows()]
+ClassRows = Annotated[Any, MeasuredRows(classes=True)]  # of metrics whose base takes pairs, too
 
 
 def need_unweighted(data: Data, *, what: object) -> Data:
@@ -131,11 +143,18 @@ def need_predictions(data: Data, *, metric: object) -> Predictions:
         >>> need_predictions(Predictions.from_logits([[2.0, 0.0]]), metric="my metric").classes
         2
     """
-    checked = need_rows(data, what=metric)
-    if isinstance(checked, Predictions):
-        return checked
-    got = "events with probabilities" if isinstance(checked, Events) else "top-label pairs"
-    raise InputError(f"predictions over all classes for {metric}", got, "use a metric of pairs such as ECE()")
+    return _over_classes(need_rows(data, what=metric), what=metric)
+
+
+def _over_classes(rows: Data, *, what: object, argument: str = "") -> Predictions:
+    if isinstance(rows, Predictions):
+        return rows
+    got = "events with probabilities" if isinstance(rows, Events) else "top-label pairs"
+    # a text names what is no metric
+    remedy = (
+        "make them with Predictions.from_logits" if isinstance(what, str) else "use a metric of pairs such as ECE()"
+    )
+    raise InputError(f"predictions over all classes for {what}", got, remedy, argument=argument)
 
 
 def repeated(data: Data, *, what: object) -> Data:

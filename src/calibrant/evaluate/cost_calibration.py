@@ -2,17 +2,18 @@
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Count, Level, Real, Seed, checked
-from calibrant.data.checks import check_costs, need_predictions
+from calibrant.data.checks import MeasuredRows, check_costs
 from calibrant.data.predictions import Predictions
 from calibrant.statistics.means import Interval, contributions, mean_interval
 
+CostRows = Annotated[Predictions, MeasuredRows("the calibration of costs", classes=True)]
 _ROUNDING = 1e-13  # of the largest cost, by which Σ_k p_k c may miss c
 _TERMS = 60  # of the alternating series of the range's tail; the last is below rounding from a range of 0.2 on
 _THRESHOLDS = tuple(one / 10 for one in range(1, 10))
@@ -73,7 +74,7 @@ class UtilityCalibration:
 
 @checked
 def cost_calibration(
-    predictions: Predictions, costs: Any, *, reject: Real | None = None, level: Level = 0.95
+    predictions: CostRows, costs: Any, *, reject: Real | None = None, level: Level = 0.95
 ) -> CostCalibration:
     """Compare the cost foreseen by the probabilities with the realised cost of the decisions of least expected cost.
 
@@ -102,8 +103,7 @@ def cost_calibration(
     References:
         Zhao et al. 2021, Calibrating predictions to decisions; arXiv 2510.25458 (utility calibration); Feller 1951.
     """
-    data = need_predictions(predictions, metric="the calibration of costs")
-    return _compared(data, *decided_costs(data, costs, reject=reject), level)
+    return _compared(predictions, *decided_costs(predictions, costs, reject=reject), level)
 
 
 @checked
@@ -132,7 +132,7 @@ def decided_costs(data: Predictions, costs: Any, *, reject: Real | None = None) 
 
 @checked
 def utility_calibration(
-    predictions: Predictions,
+    predictions: CostRows,
     *,
     family: Literal["top-k", "thresholds", "random"] = "random",
     members: Count = 20,
@@ -156,27 +156,26 @@ def utility_calibration(
         >>> found.worst, found.p < 0.01
         ('class 1 from 0.1', True)
     """
-    data = need_predictions(predictions, metric="the calibration of costs")
-    p, classes = data.float64_probs(), data.classes
+    p, classes = predictions.float64_probs(), predictions.classes
     found: list[tuple[str, CostCalibration]] = []
     if family == "top-k":
         # the rank of every class, 0 for the likeliest
         ranks = p.argsort(dim=1, descending=True).argsort(dim=1)
         for k in range(1, min(_MOST_K, classes - 1) + 1):
             own = (ranks >= k).double()
-            found.append((f"top {k}", _compared(data, p, own, (p * own).sum(dim=1), level)))
+            found.append((f"top {k}", _compared(predictions, p, own, (p * own).sum(dim=1), level)))
     elif family == "thresholds":
         for event in range(1 if classes == 2 else 0, classes):
             for t in _THRESHOLDS:
                 # not acting on the event costs 1 − t, acting without it t: to act is cheaper from probability t on
                 costs = torch.zeros(classes, 2, dtype=torch.float64)
                 costs[:, 1], costs[event] = t, torch.tensor([1 - t, 0.0], dtype=torch.float64)
-                found.append((f"class {event} from {t:g}", cost_calibration(data, costs, level=level)))
+                found.append((f"class {event} from {t:g}", cost_calibration(predictions, costs, level=level)))
     else:
         generator = torch.Generator().manual_seed(seed)
         for number in range(members):
             costs = torch.rand(classes, classes, generator=generator, dtype=torch.float64).fill_diagonal_(0.0)
-            found.append((f"random {number}", cost_calibration(data, costs, level=level)))
+            found.append((f"random {number}", cost_calibration(predictions, costs, level=level)))
     least = [one.p if one.kuiper_p is None else one.kuiper_p for _, one in found]
     worst = min(range(len(found)), key=least.__getitem__)
     return UtilityCalibration(family, tuple(found), found[worst][0], min(1.0, least[worst] * len(found)))

@@ -9,12 +9,13 @@ import torch
 
 from calibrant._core.constraints import MOST_DRAWS, Integer, Kind, Level, Seed, checked
 from calibrant.binning import EqualMass
-from calibrant.data.checks import Data, need_rows
+from calibrant.data.checks import Data, MeasuredRows
 from calibrant.data.predictions import BinaryPairs, Events
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SmoothECE
 from calibrant.statistics import interval, null_draws
 
+PanelRows = Annotated[Data, MeasuredRows("the panel")]
 Metrics = Sequence[Annotated[Metric, Kind(Metric, "pass a list such as [ECE(), NLL()]")]]
 
 
@@ -45,7 +46,7 @@ class PanelRow:
 
 
 @checked
-def default_metrics(predictions: Data) -> list[Metric]:
+def default_metrics(predictions: PanelRows) -> list[Metric]:
     """Return the panel's metrics that apply to ``predictions``.
 
     Args:
@@ -56,7 +57,6 @@ def default_metrics(predictions: Data) -> list[Metric]:
         >>> default_metrics(BinaryPairs.from_decisions([0.9, 0.6], [1, 0]))[0]
         Accuracy()
     """
-    need_rows(predictions, what="the panel")
     scores: list[Metric] = [Accuracy(), NLL(), Brier()]
     errors: list[Metric] = [ECE(), ECE(EqualMass()), MCE(), ClasswiseECE(), DebiasedECE(), SmoothECE()]
     metrics = [*scores, *errors, AURC()]
@@ -66,7 +66,7 @@ def default_metrics(predictions: Data) -> list[Metric]:
 
 @checked
 def panel(
-    predictions: Data,
+    predictions: PanelRows,
     *,
     metrics: Metrics | None = None,
     uncertainty: bool = True,
@@ -93,14 +93,13 @@ def panel(
         >>> [row.value for row in panel(data, uncertainty=False)][0]
         0.8
     """
-    need_rows(predictions, what="the panel")
     chosen = default_metrics(predictions) if metrics is None else metrics
     return [_panel_row(metric, predictions, uncertainty, draws=draws, seed=seed, level=level) for metric in chosen]
 
 
 @checked
 def panel_by(
-    predictions: Data,
+    predictions: PanelRows,
     by: Literal["groups", "labels", "predicted"],
     *,
     metrics: Metrics | None = None,
@@ -133,7 +132,6 @@ def panel_by(
         >>> [rows[0].value for rows in panel_by(data, "groups", uncertainty=False).values()]
         [1.0, 0.0]
     """
-    need_rows(predictions, what="the panel")
     column = getattr(predictions, by)
     if column is None:
         raise InputError(f"predictions with {by}", "none", "pass them when making the predictions")

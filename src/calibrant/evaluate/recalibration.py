@@ -14,7 +14,7 @@ from calibrant._core.constraints import Integer, Level, Positive, Seed, checked
 from calibrant._core.minimise import Loss, minimise
 from calibrant.binning import Binning, EqualWidth
 from calibrant.calibrators import Calibrator, TemperatureScaling
-from calibrant.data.checks import Data, need_predictions, need_rows
+from calibrant.data.checks import Data, MeasuredRows
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import fitting_weights
 from calibrant.errors import FitError, InputError
@@ -50,7 +50,7 @@ class OptimalECE:
 
 @checked
 def optimal_ece(
-    predictions: Predictions,
+    predictions: Annotated[Predictions, MeasuredRows("the optimal ECE", labelled=True, classes=True)],
     *,
     binning: Binning | None = None,
     low: Positive = 0.05,
@@ -82,7 +82,6 @@ def optimal_ece(
     if not low < high:
         raise InputError("0 < low < high", f"{low} and {high}", "choose a range of temperatures")
     metric = ECE(EqualWidth(15) if binning is None else binning)
-    need_predictions(predictions, metric="the optimal ECE").need_labels()
 
     def error(log_temperature: float) -> float:
         logits = predictions.logits.double() / math.exp(log_temperature)
@@ -119,7 +118,7 @@ class Refinement:
 
 @checked
 def refinement(
-    predictions: Predictions,
+    predictions: Annotated[Predictions, MeasuredRows("a refinement", classes=True)],
     *,
     score: Literal["log", "brier"] | RowLoss = "log",
     calibrator: Callable[[], Calibrator] | Literal["canonical"] = TemperatureScaling,
@@ -153,7 +152,6 @@ def refinement(
     References:
         Bröcker 2009; Berta et al. 2025 (cross-fitted refinement); Berta et al. 2026, arXiv 2602.24230.
     """
-    predictions = need_predictions(predictions, metric="a refinement")
     rows_of = _row_scores(score)
     scarce = scarce_errors(predictions, predictions)
     if isinstance(calibrator, str) and calibrator == "canonical":
@@ -260,7 +258,9 @@ class CalibrationLine:
 
 
 @checked
-def calibration_line(data: Data, *, level: Level = 0.95) -> CalibrationLine:
+def calibration_line(
+    data: Annotated[Data, MeasuredRows("a calibration line")], *, level: Level = 0.95
+) -> CalibrationLine:
     """Fit the calibration slope and intercept of the confidence, with Wald intervals.
 
     Args:
@@ -280,7 +280,6 @@ def calibration_line(data: Data, *, level: Level = 0.95) -> CalibrationLine:
     References:
         Cox 1958; Van Calster et al. 2019.
     """
-    data = need_rows(data, what="a calibration line")
     score = torch.logit(data.confidence.double().cpu(), eps=1e-12)
     y = data.correct.double().cpu()
     ones = torch.ones_like(score)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant._core.constraints import Level
 from calibrant._core.minimise import Loss, minimise
-from calibrant.data.checks import Data, need_predictions
+from calibrant.data.checks import ClassRows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.metrics._base import Metric, Norm
@@ -54,36 +54,35 @@ class CanonicalError(Metric):
     cite = "Berta et al. 2026"
     needs_classes = True
 
-    def __call__(self, data: Data) -> float:
+    def __call__(self, data: ClassRows) -> float:
         """Return the value on ``data``, a Python float."""
-        weight = need_predictions(data, metric=self).row_weights
-        return float(self.rows(data) @ weight / weight.sum())
+        return float(self.rows(data) @ data.row_weights / data.row_weights.sum())
 
-    def rows(self, data: Data) -> Tensor:
+    def rows(self, data: ClassRows) -> Tensor:
         """Return ⟨v, y − p⟩ of each row (N,), whose mean is the value.
 
         Args:
             data: Labelled, with all classes.
         """
-        predictions = need_predictions(data, metric=self)
-        each = predictions.repeated
+        each = data.repeated
         p, direction = self._directions(each)
         at_label = direction.gather(1, each.need_labels()[:, None])[:, 0]
         found: Tensor = at_label - (direction * p).sum(dim=1)
-        if predictions.weights is None or each is predictions:
+        if data.weights is None or each is data:
             return found
         # the copies of a row may lie in several blocks: its value is their mean, and 0 where it has none
-        row = torch.repeat_interleave(torch.arange(len(predictions), device=found.device), predictions.weights)
-        return found.new_zeros(len(predictions)).index_add(0, row, found) / predictions.weights.clamp_min(1)
+        row = torch.repeat_interleave(torch.arange(len(data), device=found.device), data.weights)
+        mean: Tensor = found.new_zeros(len(data)).index_add(0, row, found) / data.weights.clamp_min(1)
+        return mean
 
-    def limit(self, data: Data, *, level: Level = 0.95) -> float:
+    def limit(self, data: ClassRows, *, level: Level = 0.95) -> float:
         """Return the upper end of the central ``level`` of values of a calibrated model: of a mean with the variance that p states.
 
         Args:
             data: Labelled, with all classes.
             level: In (0, 1).
         """
-        predictions = need_predictions(data, metric=self).repeated
+        predictions = data.repeated
         p, direction = self._directions(predictions)
         # given v, the variance of ⟨v, y⟩ under p
         spread = (p * direction.square()).sum(dim=1) - (p * direction).sum(dim=1).square()

@@ -12,7 +12,7 @@ from calibrant._core.constraints import Draws, Kind, Level, Seed
 from calibrant._core.numerics import row_chunks
 from calibrant._kernels import cpu, reference
 from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch
-from calibrant.data.checks import Data, need_predictions, repeated
+from calibrant.data.checks import ClassRows, need_predictions, repeated
 from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import SumMetric
@@ -67,30 +67,28 @@ class ClasswiseECE(SumMetric[ClassTables]):
     cite = "Kull et al. 2019"
     needs_classes = True
 
-    def state(self, data: Data) -> ClassTables:
+    def state(self, data: ClassRows) -> ClassTables:
         """Return the bins of all classes; for equal-mass bins, whose edges depend on all data, sketches that can be merged."""
-        predictions = need_predictions(data, metric=self)
         if isinstance(self.binning, EqualMass):
-            pairs = (predictions.one_vs_rest(k) for k in range(predictions.classes))
+            pairs = (data.one_vs_rest(k) for k in range(data.classes))
             sketches = tuple(self.binning.sketch(one.p, one.y, weight=one.weights) for one in pairs)
-            return ClassTables(predictions.classes, sketches=sketches)
-        return ClassTables(predictions.classes, self._table(predictions))
+            return ClassTables(data.classes, sketches=sketches)
+        return ClassTables(data.classes, self._table(data))
 
     def value(self, state: Annotated[ClassTables, Kind(ClassTables, "make it with state(data)")]) -> float:
         """Return the mean over classes of the binned error."""
         tables = [state.table] if state.table is not None else [sketch.table() for sketch in state.sketches]
         return sum(table.error() for table in tables) / state.classes
 
-    def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
+    def null_draws(self, data: ClassRows, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) of labels drawn from the probabilities."""
-        predictions = need_predictions(data, metric=self)
-        need_groups(predictions.groups, what=self)
-        if predictions.groups is not None:
-            degrees = group_degrees(predictions.groups, predictions.weights)
-            sums = self._cluster_sums(predictions, predictions.groups)
-            gaps = clustered_gaps(sums, draws=draws, seed=seed, degrees=degrees)
-            return gaps.abs().sum(dim=1) / predictions.classes
-        predictions = need_predictions(repeated(predictions, what=self), metric=self)
+        need_groups(data.groups, what=self)
+        if data.groups is not None:
+            degrees = group_degrees(data.groups, data.weights)
+            gaps = clustered_gaps(self._cluster_sums(data, data.groups), draws=draws, seed=seed, degrees=degrees)
+            means: Tensor = gaps.abs().sum(dim=1) / data.classes
+            return means
+        predictions = need_predictions(repeated(data, what=self), metric=self)
         table = self._table(predictions)
         weight, cells = predictions.weights, table.count.shape[0]
         drawn = self._drawn_cells(predictions, draws=draws, seed=seed)
@@ -118,22 +116,21 @@ class ClasswiseECE(SumMetric[ClassTables]):
                 yield slice(whole.start + rows.start, whole.start + rows.stop), cell.gather(1, drawn)
 
     def interval(
-        self, data: Data, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0, null: Tensor | None = None
+        self, data: ClassRows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0, null: Tensor | None = None
     ) -> Interval:
         """Return the interval of the error in these bins; if there are groups, they are the independent units.
 
         Raises:
             NoIntervalError: For fewer than ten groups.
         """
-        predictions = need_predictions(data, metric=self)
-        need_groups(predictions.groups, what=self)
-        if predictions.classes == 2:  # both classes have the same error: counted twice it would look more certain
-            one = ECE(self.binning).interval(predictions.one_vs_rest(1), level=level, draws=draws, seed=seed, null=null)
-            return replace(one, estimate=self(predictions))
-        table = self._table(predictions)
-        error = mean_error(self._signed(predictions, table), groups=predictions.groups, weight=predictions.weights)
+        need_groups(data.groups, what=self)
+        if data.classes == 2:  # both classes have the same error: counted twice it would look more certain
+            one = ECE(self.binning).interval(data.one_vs_rest(1), level=level, draws=draws, seed=seed, null=null)
+            return replace(one, estimate=self(data))
+        table = self._table(data)
+        error = mean_error(self._signed(data, table), groups=data.groups, weight=data.weights)
         null = self.null_draws(data, draws=draws, seed=seed) if null is None else null
-        return error_interval(table, null, level=level, error=error, scale=1 / predictions.classes)
+        return error_interval(table, null, level=level, error=error, scale=1 / data.classes)
 
     def _cluster_sums(self, predictions: Predictions, groups: Tensor) -> Tensor:
         """Return Σ (p − y) / N by group and cell (G, K · B), centred over groups."""

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
 from calibrant.binning import BinTable
 from calibrant.binning.row_sums import plain_scores
-from calibrant.data.checks import Data, need_predictions
+from calibrant.data.checks import ClassRows, MeasuredRows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.metrics._base import MeanMetric, MeanState, SumMetric
@@ -39,17 +39,16 @@ class NLL(MeanMetric):
     cite = "Good 1952"
     needs_classes = True
 
-    def state(self, data: Data) -> MeanState:
+    def state(self, data: ClassRows) -> MeanState:
         """Return sum and count of the rows."""
-        predictions = need_predictions(data, metric=self)
-        scores = plain_scores(predictions)
+        scores = plain_scores(data)
         if scores is None or not isfinite(scores.nll):
-            return super().state(predictions)
-        return MeanState(scores.nll, len(predictions))
+            return super().state(data)
+        return MeanState(scores.nll, len(data))
 
-    def rows(self, data: Data) -> Tensor:
+    def rows(self, data: ClassRows) -> Tensor:
         """Return −log p of the label (N,)."""
-        rows = need_predictions(data, metric=self).nll
+        rows: Tensor = data.nll
         # one pass over the rows in the usual case: the sum is finite only if every row is
         infinite = 0 if isfinite(float(rows.sum())) else int(torch.isinf(rows).sum())
         if infinite:
@@ -60,9 +59,9 @@ class NLL(MeanMetric):
             )
         return rows
 
-    def excess(self, data: Data) -> Excess:
+    def excess(self, data: ClassRows) -> Excess:
         """Return what the rows can be: −log p_j for the label j."""
-        return _excess(need_predictions(data, metric=self), lambda logs: -logs, lambda logs: -logs.amax(dim=1))
+        return _excess(data, lambda logs: -logs, lambda logs: -logs.amax(dim=1))
 
 
 @dataclass(frozen=True)
@@ -80,23 +79,22 @@ class Brier(MeanMetric):
     cite = "Brier 1950"
     needs_classes = True
 
-    def state(self, data: Data) -> MeanState:
+    def state(self, data: ClassRows) -> MeanState:
         """Return sum and count of the rows."""
-        predictions = need_predictions(data, metric=self)
-        scores = plain_scores(predictions)
-        return super().state(predictions) if scores is None else MeanState(scores.brier, len(predictions))
+        scores = plain_scores(data)
+        return super().state(data) if scores is None else MeanState(scores.brier, len(data))
 
-    def rows(self, data: Data) -> Tensor:
+    def rows(self, data: ClassRows) -> Tensor:
         """Return Σ_k (p_k − y_k)² (N,)."""
-        return brier_rows(need_predictions(data, metric=self))
+        return brier_rows(data)
 
-    def excess(self, data: Data) -> Excess:
+    def excess(self, data: ClassRows) -> Excess:
         """Return what the rows can be: Σ_k p_k² + 1 − 2 p_j for the label j."""
 
         def least(logs: Tensor) -> Tensor:
             return (2 * logs).exp().sum(dim=1) + 1 - 2 * logs.amax(dim=1).exp()
 
-        return _excess(need_predictions(data, metric=self), lambda logs: -2 * logs.exp(), least)
+        return _excess(data, lambda logs: -2 * logs.exp(), least)
 
 
 def _excess(predictions: Predictions, loss: Callable[[Tensor], Tensor], least: Callable[[Tensor], Tensor]) -> Excess:
@@ -128,12 +126,11 @@ class _SplitMean(SumMetric[MeanState]):
     def terms(self, predictions: Predictions) -> Tensor:
         """Return the terms (N,) of the mean."""
 
-    def state(self, data: Data) -> MeanState:
+    def state(self, data: ClassRows) -> MeanState:
         """Return sum and count of the chosen rows."""
-        predictions = need_predictions(data, metric=self)
-        terms, weight = self.terms(predictions), predictions.weights
+        terms, weight = self.terms(data), data.weights
         if self.where != "all":
-            chosen = predictions.correct == (self.where == "correct")
+            chosen = data.correct == (self.where == "correct")
             terms, weight = terms[chosen], None if weight is None else weight[chosen]
         return MeanState.of(terms, weight)
 
@@ -199,7 +196,7 @@ class Entropy(_SplitMean):
 
 
 @checked
-def entropy_rows(predictions: Predictions) -> Tensor:
+def entropy_rows(predictions: Annotated[Predictions, MeasuredRows("the entropy", classes=True)]) -> Tensor:
     """Return the entropy (N,) of each row's probabilities, in nats; labels are not needed.
 
     Args:
@@ -210,7 +207,6 @@ def entropy_rows(predictions: Predictions) -> Tensor:
         >>> entropy_rows(Predictions.from_probs([[1.0, 0.0]]))
         tensor([0.], dtype=torch.float64)
     """
-    need_predictions(predictions, metric="the entropy")
     parts = []
     for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
         if predictions.given_probs is not None:

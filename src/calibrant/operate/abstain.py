@@ -29,10 +29,11 @@ from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError, Remedy
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.decide import ABSTAIN
-from calibrant.operate.rows import confidence_of, need_independent, need_logits
+from calibrant.operate.rows import Labelled, confidence_of, need_logits
 from calibrant.statistics.means import Interval
 
 Floats = NDArray[np.float64]
+Scored = Annotated[Data, Kind((Predictions, BinaryPairs), "make them with Predictions.from_logits")]
 By = Literal["class", "group"]
 
 _MADE = "make the rule with calibrant.operate.abstain"
@@ -145,16 +146,14 @@ class Abstention(nn.Module):
         level = self.levels[best] if self.by == "class" else self.levels
         return torch.where(p >= level, best, ABSTAIN)
 
-    def decide(self, predictions: Data, features: Any = None) -> Tensor:
+    @checked
+    def decide(self, predictions: Scored, features: Any = None) -> Tensor:
         """Return the answers (N,): the decided class, or 1 for pairs; −1 where it abstains.
 
         Args:
             predictions: Calibrated; labels are not needed.
             features: (N,) group of each row, if thresholds are by group; rows of a group without a threshold abstain.
         """
-        if not isinstance(predictions, Predictions | BinaryPairs):
-            kind = type(predictions).__name__
-            raise refuse("predictions as Predictions", kind, "make them with Predictions.from_logits")
         if (features is not None) != (self.by == "group"):
             raise refuse(f"{'groups' if self.by == 'group' else 'no groups'} of the rows", "otherwise", "see abstain")
         if isinstance(predictions, Predictions):
@@ -194,7 +193,7 @@ class Abstention(nn.Module):
 
 @checked
 def abstain(
-    predictions: Data,
+    predictions: Labelled,
     *,
     error: Level | None = None,
     coverage: Level | None = None,
@@ -234,7 +233,6 @@ def abstain(
         Geifman & El-Yaniv 2017, Selective Classification for Deep Neural Networks; Angelopoulos, Bates, Candès, Jordan, Lei
         2021, Learn then Test, §2.3; Clopper & Pearson 1934.
     """
-    need_independent(predictions, name="predictions")
     given = [one for one in (error, coverage) if one is not None]
     if len(given) != 1:
         remedy = Remedy("pass one of them", command="pass one of --error and --coverage")

@@ -31,11 +31,12 @@ from calibrant._core.paths import as_path
 from calibrant._core.paths import shown as printed
 from calibrant.binning import EqualWidth
 from calibrant.data.checks import Data, need_predictions, need_rows
+from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.evaluate.cost_calibration import decided_costs
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
 from calibrant.operate.bounds import Moments, calibration_ends, mean_ends, share_ends
-from calibrant.operate.rows import need_classes, need_independent
+from calibrant.operate.rows import LABELLED, LABELLED_CLASSES, Labelled
 from calibrant.rows import RowSource
 from calibrant.statistics.means import FEWEST_COMPARED, paired_test, scarce_errors
 
@@ -189,7 +190,7 @@ class GateSums:
             costs: (K, A) costs[true, action], for cost-gap.
         """
         if metric == COST_GAP:
-            predictions = need_classes(data, name="predictions")
+            predictions: Predictions = LABELLED_CLASSES.check(data, "predictions", "costs")
             _, own, foreseen = decided_costs(predictions, costs)
             rows = own.gather(1, predictions.need_labels()[:, None])[:, 0] - foreseen
             return cls(Moments.of(rows.cpu().numpy()), ends=(float(own.min()), float(own.max())))
@@ -210,12 +211,12 @@ class GateSums:
 
 @checked
 def check(
-    predictions: Data | RowSource,
+    predictions: Labelled | RowSource,
     *,
     maximum: Mapping[str, float] | None = None,
     minimum: Mapping[str, float] | None = None,
     no_worse: Mapping[str, float] | None = None,
-    baseline: Data | None = None,
+    baseline: Labelled | None = None,
     features: Mapping[str, Any] | Sequence[str] | None = None,
     costs: Any = None,
 ) -> Check:
@@ -298,12 +299,9 @@ def _checked_rows(
     costs: Any,
     requested: Sequence[tuple[Kind, str, float]],
 ) -> Any:
-    """Refuse rows that are not independent, and what a limit needs without it; return the columns of the worst groups."""
+    """Refuse what a limit needs without it; return the columns of the worst groups."""
     names, streamed = [name for _, name, _ in requested], isinstance(predictions, RowSource)
     no_worse = any(kind == "no_worse" for kind, _, _ in requested)
-    for data, name in ((predictions, "predictions"), (baseline, "baseline")):
-        if data is not None and not isinstance(data, RowSource):
-            need_independent(data, name=name)
     if streamed and no_worse:
         raise refuse("rows in memory beside a baseline, with which each is compared", "a source of rows", _NO_WORSE)
     columns = features or () if streamed else check_mapping(features, name="features", example="{'column': values}")
@@ -330,7 +328,7 @@ def _of_stream(data: Data, names: Sequence[str], columns: Sequence[str], costs: 
     """Return the sums of one chunk of a source, whose features are the columns."""
     if data.groups is not None:  # the rows of a group may lie in several chunks
         raise refuse("independent rows without groups in a source", "groups", "leave that column out")
-    need_independent(data, name="predictions")
+    LABELLED.check(data, "predictions", "check")
     held = data.features or {}
     if missing := [name for name in columns if name not in held]:
         raise refuse(

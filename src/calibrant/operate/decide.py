@@ -18,7 +18,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError
 from calibrant.evaluate.cost_calibration import CostCalibration, cost_calibration
 from calibrant.operate.bounds import Moments, mean_ends
-from calibrant.operate.rows import need_classes, need_independent, need_logits, need_window
+from calibrant.operate.rows import ClassScores, ClassWindow, LabelledClasses, need_logits
 from calibrant.statistics.means import Interval
 
 _ALPHA = 0.025  # error probability of each bound
@@ -73,7 +73,8 @@ class CostRule(nn.Module):
         best = self._expected(need_logits(logits, classes=len(self.costs), home=self.table)).argmin(dim=1)
         return best if self.reject is None else torch.where(best == self.table.shape[1] - 1, ABSTAIN, best)
 
-    def decide(self, predictions: Predictions) -> Tensor:
+    @checked
+    def decide(self, predictions: ClassScores) -> Tensor:
         """Return the action (N,) of each row; −1 for abstaining.
 
         Args:
@@ -84,7 +85,8 @@ class CostRule(nn.Module):
             actions: Tensor = self(predictions.logits)
         return actions
 
-    def expected_cost(self, predictions: Predictions) -> Interval:
+    @checked
+    def expected_cost(self, predictions: LabelledClasses) -> Interval:
         """Return the mean cost of the decisions on labelled rows, with finite-sample 95 % bounds.
 
         Args:
@@ -93,8 +95,6 @@ class CostRule(nn.Module):
         Raises:
             InputError: If the rows are not labelled and independent.
         """
-        self._check(predictions)
-        need_independent(predictions, name="predictions")
         taken = self._columns(self.decide(predictions))
         # costs are bounded by the table, so that the bounds of a mean hold at every number of rows
         paid = np.asarray(self.table.cpu()[predictions.need_labels().cpu(), taken].numpy())
@@ -105,7 +105,8 @@ class CostRule(nn.Module):
         ends = mean_ends(Moments.of(paid), low=low, high=high, alpha=_ALPHA)
         return Interval(mean, min(ends[0], mean), max(ends[1], mean), 1 - 2 * _ALPHA, "bets")
 
-    def foreseen_cost(self, predictions: Predictions) -> float:
+    @checked
+    def foreseen_cost(self, predictions: ClassWindow) -> float:
         """Return the mean cost of the decisions expected by calibrated probabilities, without labels.
 
         Args:
@@ -115,11 +116,11 @@ class CostRule(nn.Module):
             InputError: If the rows are not independent, or have weights.
         """
         self._check(predictions)
-        need_window(predictions, name="predictions")
         with torch.no_grad():
             return float(self._expected(predictions.logits).amin(dim=1).mean())
 
-    def fixed_cost(self, predictions: Predictions) -> tuple[int, float]:
+    @checked
+    def fixed_cost(self, predictions: LabelledClasses) -> tuple[int, float]:
         """Return the single action with the lowest mean cost on labelled rows (−1 is abstaining), and that cost.
 
         Args:
@@ -129,7 +130,6 @@ class CostRule(nn.Module):
             InputError: If the rows are not labelled and independent.
         """
         self._check(predictions)
-        need_independent(predictions, name="predictions")
         means = self.table.cpu()[predictions.need_labels().cpu()].mean(dim=0)
         best = int(means.argmin())
         return (ABSTAIN if self.reject is not None and best == len(means) - 1 else best), float(means[best])
@@ -146,7 +146,6 @@ class CostRule(nn.Module):
         return torch.where(actions == ABSTAIN, self.table.shape[1] - 1, actions).cpu()
 
     def _check(self, predictions: Predictions) -> None:
-        need_classes(predictions, name="predictions")
         if predictions.classes != len(self.costs):
             got = f"{predictions.classes} of predictions"
             raise refuse(f"predictions of {len(self.costs)} classes, as costs has rows", got, "give each class a row")
@@ -199,7 +198,9 @@ class NetBenefit:
 
 
 @checked
-def net_benefit(predictions: Predictions, *, at: Sequence[Level] = _TWENTIETHS, positive: int = 1) -> list[NetBenefit]:
+def net_benefit(
+    predictions: LabelledClasses, *, at: Sequence[Level] = _TWENTIETHS, positive: int = 1
+) -> list[NetBenefit]:
     """Return the decision curve: true positives / N − t / (1 − t) · false positives / N at every threshold t.
 
     Args:
@@ -219,8 +220,7 @@ def net_benefit(predictions: Predictions, *, at: Sequence[Level] = _TWENTIETHS, 
     References:
         Vickers & Elkin 2006, Decision Curve Analysis.
     """
-    need_independent(predictions, name="predictions")
-    pairs = need_classes(predictions, name="predictions").one_vs_rest(positive)
+    pairs = predictions.one_vs_rest(positive)
     p, hit = pairs.p.cpu().double().numpy(), pairs.y.cpu().numpy() == 1
     curve = []
     for t in at:

@@ -15,11 +15,10 @@ from calibrant._core.constraints import checked
 from calibrant._core.files import read_sealed, reason_of, write_sealed
 from calibrant._core.paths import as_path, shown
 from calibrant.calibrators import Calibrator, load
-from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, FileFormatError
 from calibrant.operate.abstain import Abstention, Accepted
 from calibrant.operate.decide import CostRule
-from calibrant.operate.rows import need_classes
+from calibrant.operate.rows import ClassScores
 
 FORMAT = "calibrant-deployed-1"
 Rule = CostRule | Abstention
@@ -61,14 +60,15 @@ class Deployed(nn.Module):
         actions: Tensor = self.rule(self.calibrator(logits))
         return actions
 
-    def decide(self, predictions: Predictions, features: Any = None) -> Tensor:
+    @checked
+    def decide(self, predictions: ClassScores, features: Any = None) -> Tensor:
         """Return the actions (N,) for the model's uncalibrated predictions.
 
         Args:
             predictions: Predictions of the model; labels are not needed.
             features: (N,) groups, if the rule abstains by group.
         """
-        calibrated = need_classes(predictions, name="predictions").calibrated_by(self.calibrator, allow_fit_rows=True)
+        calibrated = predictions.calibrated_by(self.calibrator, allow_fit_rows=True)
         if isinstance(self.rule, CostRule):
             if features is not None:
                 raise refuse("no groups for a rule of costs", "features", "leave features out")

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._core.check import check_kind, refuse
+from calibrant._core.check import refuse
 from calibrant._core.config import json_data
 from calibrant._core.constraints import Share, checked
 from calibrant._core.notebook import to_html
@@ -29,12 +29,12 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import LeakError
 from calibrant.metrics import entropy_rows
 from calibrant.operate.rows import (
+    ClassWindow,
+    LabelledClasses,
+    SomeCalibrator,
     confidence_of,
     edges_of,
-    need_classes,
-    need_independent,
     need_source,
-    need_window,
     out_of_fold,
 )
 from calibrant.statistics.means import Interval
@@ -230,10 +230,10 @@ class Estimate:
 
 @checked
 def estimate(
-    predictions: Predictions,
-    calibrator: Calibrator | None = None,
+    predictions: ClassWindow,
+    calibrator: SomeCalibrator | None = None,
     *,
-    reference: Predictions | None = None,
+    reference: LabelledClasses | None = None,
     sensitivity: Share = 0.0,
 ) -> Estimate:
     """Estimate accuracy, log-loss and confusion matrix of rows without labels.
@@ -268,13 +268,11 @@ def estimate(
         Białek, Kuberski, Perrakis, Bifet 2024, Estimating Model Performance Under Covariate Shift Without Labels (CBPE);
         Garg, Balakrishnan, Lipton, Neyshabur, Sedghi 2022, Leveraging Unlabeled Data to Predict OOD Performance (ATC), eq. 1, 2.
     """
-    if calibrator is not None:
-        check_kind(calibrator, Calibrator, name="calibrator", remedy="load it with calibrant.load, or fit one")
-    window = _calibrated_window(predictions, calibrator, name="predictions")
+    window = _calibrated_window(predictions, calibrator)
     known = same = None
     if reference is not None:
         known = _held_out(reference, calibrator)
-        same = _calibrated_window(reference, calibrator, name="the reference")
+        same = _calibrated_window(reference, calibrator)
         if known.classes != window.classes or len(known) < 50:
             got = f"{len(known)} of {known.classes}"
             raise refuse(f"at least 50 reference rows of {window.classes} classes", got, "pass rows of the same model")
@@ -362,17 +360,13 @@ def _changed(found: Estimate, window: Predictions, most: float) -> Changed:
     )
 
 
-def _calibrated_window(data: Predictions, calibrator: Calibrator | None, *, name: str) -> Predictions:
-    need_classes(data, name=name)
-    need_window(data, name=name)
+def _calibrated_window(data: Predictions, calibrator: Calibrator | None) -> Predictions:
     # labels are not used here, so rows of the fit are allowed
     return data if calibrator is None else data.calibrated_by(calibrator, allow_fit_rows=True)
 
 
 def _held_out(reference: Predictions, calibrator: Calibrator | None) -> Predictions:
     """Return the calibrated reference; rows the calibrator was fitted on are calibrated out of fold, to avoid optimism."""
-    need_classes(reference, name="the reference")
-    need_independent(reference, name="the reference")
     if calibrator is None:
         return reference
     need_source(calibrator)

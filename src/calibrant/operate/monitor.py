@@ -13,14 +13,21 @@ from numpy.typing import NDArray
 
 from calibrant._core.check import check_kind, refuse, shown
 from calibrant._core.constraints import checked
-from calibrant.calibrators import Calibrator
 from calibrant.data.checks import Data, check_costs
 from calibrant.data.predictions import Predictions
 from calibrant.errors import LeakError
 from calibrant.evaluate.cost_calibration import decided_costs
 from calibrant.operate.bounds import Moments, mean_ends, share_ends
 from calibrant.operate.evidence import Curve, Evidence, gather, groups_in, since_change
-from calibrant.operate.rows import even_rows, need_classes, need_independent, need_source, out_of_fold
+from calibrant.operate.rows import (
+    LABELLED,
+    LABELLED_CLASSES,
+    ClassScores,
+    SomeCalibrator,
+    even_rows,
+    need_source,
+    out_of_fold,
+)
 from calibrant.operate.watched import Block, State, Status, appended, in_order, load_state, marks, save_state, show_time
 
 Floats = NDArray[np.float64]
@@ -61,8 +68,7 @@ class Monitor:
 
     @checked
     def __init__(self, reference: Data, *, by: Sequence[str] = (), costs: Any = None) -> None:
-        reference = even_rows(reference)
-        need_independent(reference, name="the reference")
+        reference = LABELLED.check(even_rows(reference), "reference", "a monitor")
         try:
             if isinstance(reference, Predictions) and reference.fit_check is not None:
                 reference.fit_check()
@@ -99,8 +105,9 @@ class Monitor:
         )
 
     @classmethod
+    @checked
     def from_fit(
-        cls, calibrator: Calibrator, predictions: Predictions, *, by: Sequence[str] = (), costs: Any = None
+        cls, calibrator: SomeCalibrator, predictions: ClassScores, *, by: Sequence[str] = (), costs: Any = None
     ) -> Self:
         """Return a monitor whose reference are the rows that ``calibrator`` was fitted on.
 
@@ -121,8 +128,7 @@ class Monitor:
             >>> Monitor.from_fit(TemperatureScaling().fit(rows), rows)
             Monitor(0 labels, reference of 1000 rows, quiet)
         """
-        check_kind(calibrator, Calibrator, name="calibrator", remedy="load it with calibrant.load, or fit one")
-        need_independent(even_rows(need_classes(predictions, name="predictions")), name="predictions")
+        LABELLED.check(even_rows(predictions), "predictions", "a monitor")
         need_source(calibrator)
         predictions.calibrated_by(calibrator, allow_fit_rows=True)  # refuses one without a fit, or of other classes
         monitor = cls(out_of_fold(calibrator, predictions), by=by, costs=costs)
@@ -149,8 +155,7 @@ class Monitor:
             InputError: If an argument is not valid; the state is then unchanged.
         """
         state = self._state
-        rows = even_rows(predictions)
-        need_independent(rows, name="predictions")
+        rows = LABELLED.check(even_rows(predictions), "predictions", "a monitor")
         classes = predictions.classes if isinstance(predictions, Predictions) else 0
         if classes != state.classes:
             kind = f"K = {state.classes} classes" if state.classes else "top-label pairs"
@@ -374,7 +379,7 @@ def _capped(data: Data, costs: Any, cap: float) -> Floats:
     """Return z (N,) in [0, 1]: the capped log-loss, or the realised less the foreseen cost, moved to ½ where they are equal."""
     if costs is None:
         return np.minimum(_log_losses(data), cap) / cap
-    rows = need_classes(data, name="predictions of monitored costs")
+    rows: Predictions = LABELLED_CLASSES.check(data, "predictions", "monitored costs")
     _, own, foreseen = decided_costs(rows, costs)
     gap = own.gather(1, rows.need_labels()[:, None])[:, 0] - foreseen
     return np.asarray((gap / cap + 1).clamp(0.0, 2.0).div(2).cpu().numpy())

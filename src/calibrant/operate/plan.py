@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from calibrant._core.check import refuse
 from calibrant._core.constraints import MOST_DRAWS, Integer, Level, Number, Seed, checked
 from calibrant.binning import EqualWidth
-from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.checks import Data
 from calibrant.errors import Remedy
 from calibrant.operate.bounds import Moments, fails_limit, log_below
 from calibrant.operate.check import DIRECTION
-from calibrant.operate.rows import need_window
+from calibrant.operate.rows import Window
 
 Floats = NDArray[np.float64]
 _BINS = 15
@@ -81,7 +81,7 @@ class Plan:
 
 @checked
 def plan(
-    predictions: Predictions | BinaryPairs | None = None,
+    predictions: Window | None = None,
     *,
     ece: Level,
     power: Level = 0.9,
@@ -166,9 +166,7 @@ def simulated(
     return Moments(count @ in_bin, (count * p - right) @ in_bin, squares @ in_bin), (count * p) @ in_bin
 
 
-def _assumed_confidences(
-    predictions: Predictions | BinaryPairs | None, accuracy: float | None
-) -> tuple[Floats, Floats]:
+def _assumed_confidences(predictions: Data | None, accuracy: float | None) -> tuple[Floats, Floats]:
     if (predictions is None) == (accuracy is None):
         got = "neither" if predictions is None else "both"
         raise refuse(
@@ -176,7 +174,6 @@ def _assumed_confidences(
         )
     quantiles = (np.arange(_ATOMS) + 0.5) / _ATOMS
     if predictions is not None:
-        need_window(predictions, name="predictions")
         p = np.quantile(predictions.confidence.cpu().numpy(), quantiles)
     else:
         from scipy.special import betaincinv

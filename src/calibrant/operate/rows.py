@@ -1,7 +1,7 @@
-"""Argument checks of ``operate``: at least one row, labels if needed, no weights, one row per group."""
+"""Rows as ``operate`` needs them: at least one, labels if needed, no weights, one row per group."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -10,43 +10,28 @@ from torch import Tensor
 
 from calibrant._core.check import check_floating, refuse
 from calibrant._core.config import renewed
+from calibrant._core.constraints import Kind
 from calibrant.calibrators import Calibrator, PriorShift
-from calibrant.data.checks import Data, need_unweighted
+from calibrant.data.checks import Data, MeasuredRows
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.errors import InputError
 
 Floats = NDArray[np.float64]
 FOLDS = 5  # of rows that a calibrator was fitted on
 
 
-def need_window(data: Data, *, name: str) -> None:
-    """Raise unless ``data`` are predictions or pairs with rows, without weights and with one row per group; labels may be missing.
-
-    Raises:
-        InputError: If they are not.
-    """
-    if not isinstance(data, Predictions | BinaryPairs):
-        raise refuse(f"{name} as Predictions", type(data).__name__, "make them with Predictions.from_logits")
-    if len(data) == 0:
-        raise refuse(f"at least one row in {name}", "a selection of none", "check how the rows were selected")
-    need_unweighted(data, what=name)
-    if data.groups is not None and len(data.groups.unique()) < len(data):
-        raise InputError(
-            f"independent rows in {name}",
-            f"{len(data):,} rows of {len(data.groups.unique()):,} groups",
-            "keep one row of each group",
-        )
-
-
-def need_independent(data: Data, *, name: str) -> None:
-    """Raise as ``need_window`` does, and for rows without labels.
-
-    Raises:
-        InputError: If they are not.
-    """
-    need_window(data, name=name)
-    if isinstance(data, Predictions):
-        data.need_labels()
+# Rows as ``operate`` takes them: without weights, and one of each group; of a window labels may be missing.
+WINDOW = MeasuredRows(weighted=False, independent=True)
+LABELLED = MeasuredRows(weighted=False, independent=True, labelled=True)
+LABELLED_CLASSES = replace(LABELLED, classes=True)
+Window = Annotated[Data, WINDOW]
+Labelled = Annotated[Data, LABELLED]
+ClassWindow = Annotated[Predictions, replace(WINDOW, classes=True)]
+LabelledClasses = Annotated[Predictions, LABELLED_CLASSES]
+SomeCalibrator = Annotated[Calibrator, Kind(Calibrator, "load it with calibrant.load, or fit one")]
+# of which each is answered, whatever its weight
+ClassScores = Annotated[
+    Predictions, Kind(Predictions, "make them with Predictions.from_logits", "Predictions over all classes")
+]
 
 
 def even_rows(data: Data) -> Data:
@@ -61,17 +46,6 @@ def even_rows(data: Data) -> Data:
     chance = torch.rand(len(data), dtype=torch.float64, generator=torch.Generator().manual_seed(len(data)))
     kept = chance.to(weights.device) <= weights.double() / weights.max()
     return replace(data[kept], weights=None, weight_kind=None)
-
-
-def need_classes(data: Data, *, name: str) -> Predictions:
-    """Return ``data`` if it holds the probabilities of all classes.
-
-    Raises:
-        InputError: If it holds something else.
-    """
-    if not isinstance(data, Predictions):
-        raise refuse(f"{name} over all classes", type(data).__name__, "make them with Predictions.from_logits")
-    return data
 
 
 def need_logits(logits: Any, *, classes: int | None, home: Tensor) -> Tensor:

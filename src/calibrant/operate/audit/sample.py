@@ -20,7 +20,7 @@ from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.operate.audit.design import draw, inclusion_probabilities, order_of, scores_of
 from calibrant.operate.audit.figures import AIMS, InShards, Pool, figure_of
-from calibrant.operate.rows import need_window
+from calibrant.operate.rows import WINDOW
 from calibrant.statistics.labelled import Drawn, Floats, Integers
 
 UNLABELLED = -1
@@ -387,10 +387,10 @@ def need_pool(pool: Any, *, other: Any = None, costs: Any = None) -> Pool:
             what = "a second model" if other is not None else f"{pool.weight_kind} weights"
             raise refuse("a streamed pool of one model, without weights", what, "read the rows into memory")
         return Pool(pool, None, None if costs is None else _costs(costs, pool.classes))
-    need_window(pool, name="pool")
+    WINDOW.check(pool, "pool", "a pool")
     several = dict(other) if isinstance(other, Mapping) else {}
     for one in several.values() if several else () if other is None else (other,):
-        need_window(one, name="other")
+        WINDOW.check(one, "other", "a pool")
         alike = type(one) is type(pool) and len(one) == len(pool)
         if not alike or isinstance(pool, BinaryPairs) or one.classes != pool.classes:
             raise refuse(
