@@ -19,9 +19,9 @@ import warnings
 from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import is_dataclass
+from dataclasses import Field, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -67,21 +67,46 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
     return run
 
 
+def option(default: Any, help: str, *names: str, **settings: Any) -> Any:
+    """Declare an option: a field of a group, or an argument of a command.
+
+    Args:
+        default: What the command gets where it is not typed.
+        help: What ``--help`` says.
+        names: Its names, if not the field's.
+        **settings: Others of ``typer.Option``.
+    """
+    return field(default=default, metadata={"declared": typer.Option(*names, help=help, **settings)})
+
+
+def argument(default: Any, help: str, **settings: Any) -> Any:
+    """Declare an argument that is named by its place, as ``option`` declares options."""
+    return field(default=default, metadata={"declared": typer.Argument(help=help, **settings)})
+
+
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Return ``command`` with each field of its option groups, the dataclasses among its parameters, as an option of its own."""
     own, groups = inspect.signature(command), dict[str, tuple[Any, list[str]]]()
     parameters: list[inspect.Parameter] = []
-    # the commands' files put annotations off, and their options stand in the extras of ``Annotated``
+
+    def add(name: str, hint: Any, default: Any) -> None:
+        # in the extras of ``Annotated`` the library looks for what is declared
+        if isinstance(default, Field):
+            hint = Annotated[hint, default.metadata["declared"]] if default.metadata else hint
+            default = default.default
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
+
+    # the commands' files put annotations off
     hints = typing.get_type_hints(command, include_extras=True)
     for name, parameter in own.parameters.items():
         if not is_dataclass(hints[name]):
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
+            add(name, hints[name], parameter.default)
             continue
         inner = typing.get_type_hints(hints[name], include_extras=True)
-        fields = inspect.signature(hints[name]).parameters.values()
         # an option of the command's own under a group's name (``compare --on FILE``) stands for itself
-        options = [one for one in fields if one.name not in own.parameters]
-        parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=inner[one.name]) for one in options]
+        options = [one for one in fields(hints[name]) if one.name not in own.parameters]
+        for one in options:
+            add(one.name, inner[one.name], one)
         groups[name] = hints[name], [one.name for one in options]
 
     @functools.wraps(command)

@@ -8,14 +8,14 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from calibrant._core.paths import check_source, shown
-from calibrant.cli._application import LABEL
+from calibrant.cli._application import LABEL, argument, option
 from calibrant.cli._io import STREAM, bar, check_outputs, kept_progress, readable, working
 from calibrant.errors import FileFormatError, InputError
 
@@ -56,12 +56,7 @@ complete_method = among(lambda: ["auto", *listed("calibrators")])
 complete_example = among(_example_names)
 
 
-def _option(help: str, *names: str, **settings: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=PANEL, **settings)
-
-
-ClassDim = Annotated[int, _option("The class axis of logits with more than two, as in (N, T, K): 2.")]
-IgnoreIndex = Annotated[int | None, _option("A label that marks rows to leave out, such as -100 or 255.")]
+of_file = partial(option, rich_help_panel=PANEL)
 Example = Annotated[
     str | None,
     typer.Option(
@@ -165,36 +160,24 @@ class Source:
 class Inputs:
     """The options on what the files of a command hold; every command that reads predictions takes them all."""
 
-    logits: Annotated[str | None, _option("An array of logits (.npy, .pt), instead of FILE.", metavar="FILE")] = None
-    labels: Annotated[
-        str | None, _option("Labels in a file of their own: .npy, a table, or one a line.", metavar="FILE")
-    ] = None
-    columns: Annotated[
-        str | None,
-        _option("A table's class columns: 'p_*' in the file's order, or names with commas.", metavar="NAMES"),
-    ] = None
-    label: Annotated[str | None, _option("The column of the labels, if not called label.", metavar="COLUMN")] = None
-    kind: Annotated[
-        Literal["logits", "probs", "one-vs-rest"] | None,
-        _option("What columns, or an array without such a name, hold.", metavar="KIND"),
-    ] = None
-    normalize: Annotated[
-        bool, _option("Divide rows of rounded probabilities by their sums (0.95 to 1.05).", "--normalize")
-    ] = False
-    class_names: Annotated[str | None, _option("A text file with one class name a line, in order.", metavar="FILE")] = (
-        None
+    logits: str | None = of_file(None, "An array of logits (.npy, .pt), instead of FILE.", metavar="FILE")
+    labels: str | None = of_file(None, "Labels in a file of their own: .npy, a table, or one a line.", metavar="FILE")
+    columns: str | None = of_file(
+        None, "A table's class columns: 'p_*' in the file's order, or names with commas.", metavar="NAMES"
     )
-    on: Annotated[
-        str | None, _option("The column that names each row in both files, FILE and --labels.", metavar="KEY")
-    ] = None
-    missing: Annotated[Literal["drop"] | None, _option("Leave out rows without a label, in FILE or in --labels.")] = (
-        None
+    label: str | None = of_file(None, "The column of the labels, if not called label.", metavar="COLUMN")
+    kind: Literal["logits", "probs", "one-vs-rest"] | None = of_file(
+        None, "What columns, or an array without such a name, hold.", metavar="KIND"
     )
-    positive: Annotated[
-        str | None, _option("The label that one score a row is the probability of: yes.", metavar="VALUE")
-    ] = None
-    class_dim: ClassDim = 1
-    ignore_index: IgnoreIndex = None
+    normalize: bool = of_file(
+        False, "Divide rows of rounded probabilities by their sums (0.95 to 1.05).", "--normalize"
+    )
+    class_names: str | None = of_file(None, "A text file with one class name a line, in order.", metavar="FILE")
+    on: str | None = of_file(None, "The column that names each row in both files, FILE and --labels.", metavar="KEY")
+    missing: Literal["drop"] | None = of_file(None, "Leave out rows without a label, in FILE or in --labels.")
+    positive: str | None = of_file(None, "The label that one score a row is the probability of: yes.", metavar="VALUE")
+    class_dim: int = of_file(1, "The class axis of logits with more than two, as in (N, T, K): 2.")
+    ignore_index: int | None = of_file(None, "A label that marks rows to leave out, such as -100 or 255.")
 
     @property
     def layout(self) -> Layout:
@@ -319,7 +302,7 @@ class Inputs:
 class Files:
     """The files that a command reads, or an example."""
 
-    files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help=FILES)] = None
+    files: list[str] | None = argument(None, FILES, metavar="FILE...")
     example: Example = None
 
     def sources(self, inputs: Inputs) -> list[Source]:
@@ -335,7 +318,7 @@ class Files:
 class OneFile:
     """The one file that a command reads, or an example."""
 
-    file: Annotated[str | None, typer.Argument(help=FILES)] = None
+    file: str | None = argument(None, FILES)
     example: Example = None
 
     def source(self, inputs: Inputs, *, purpose: str) -> Source:
@@ -358,10 +341,8 @@ class OneFile:
 class Through:
     """The rows of a file that a command works on: those of a split, after a calibrator."""
 
-    calibrator: Annotated[
-        str | None, typer.Option("--calibrator", "-c", help="Pass the rows through this calibrator first.")
-    ] = None
-    split: Annotated[str, typer.Option(help="The split of FILE, never one that was fitted on.")] = "test"
+    calibrator: str | None = option(None, "Pass the rows through this calibrator first.", "--calibrator", "-c")
+    split: str = option("test", "The split of FILE, never one that was fitted on.")
 
 
 @dataclass(frozen=True)
@@ -373,39 +354,32 @@ class OneSplit(Through, OneFile):
 class Fitting:
     """Which calibrator a report is on: a saved one, or one fitted on a split of the file; and the split it is evaluated on."""
 
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method", "-m", autocompletion=complete_method, help="auto, a calibrator, or none; auto if left out."
-        ),
-    ] = None
-    calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="A saved one instead.")] = None
-    split: Annotated[str, typer.Option(help="The split to evaluate.")] = "test"
-    fit_split: Annotated[str, typer.Option(help="The split to fit on.")] = "val"
+    method: str | None = option(
+        None, "auto, a calibrator, or none; auto if left out.", "--method", "-m", autocompletion=complete_method
+    )
+    calibrator: str | None = option(None, "A saved one instead.", "--calibrator", "-c")
+    split: str = option("test", "The split to evaluate.")
+    fit_split: str = option("val", "The split to fit on.")
 
 
 @dataclass(frozen=True)
 class Before:
     """Labelled predictions from before, which an estimate rests on and a monitor starts from."""
 
-    reference: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Labelled predictions from before: what the answer rests on.")
-    ] = None
-    reference_split: Annotated[str, typer.Option(help="The split of the reference.")] = "val"
+    reference: str | None = option(None, "Labelled predictions from before: what the answer rests on.", metavar="FILE")
+    reference_split: str = option("val", "The split of the reference.")
 
 
 @dataclass(frozen=True)
 class Page:
     """What a report is written as."""
 
-    output: Annotated[str, typer.Option("--output", "-o", help="Where to write it; - writes stdout.")] = "report.html"
-    format: Annotated[Literal["html", "md", "json"] | None, typer.Option(help="By the output's name if left out.")] = (
-        None
-    )
-    title: Annotated[str, typer.Option(help="Its heading.")] = "Calibration report"
-    margin: Annotated[
-        float, typer.Option(min=0.0001, max=0.9999, help="ECE above which a miscalibration is large; 0.02 is 2 points.")
-    ] = 0.02  # calibrant.report.MARGIN
+    output: str = option("report.html", "Where to write it; - writes stdout.", "--output", "-o")
+    format: Literal["html", "md", "json"] | None = option(None, "By the output's name if left out.")
+    title: str = option("Calibration report", "Its heading.")
+    margin: float = option(
+        0.02, "ECE above which a miscalibration is large; 0.02 is 2 points.", min=0.0001, max=0.9999
+    )  # calibrant.report.MARGIN
 
 
 def at_path(source: Source, path: str) -> Source:
@@ -573,15 +547,9 @@ ExecutorName = Literal["local", "ray"]
 class Streaming:
     """The options on what runs the passes over streamed data."""
 
-    executor: Annotated[ExecutorName, typer.Option(help="For a folder of Parquet files: here, or on a cluster.")] = (
-        "local"
-    )
-    workers: Annotated[
-        int, typer.Option(min=1, help="Processes of the local executor, or of a Ray cluster started here.")
-    ] = 1
-    address: Annotated[str | None, typer.Option(help="The Ray cluster's address; without it one is started here.")] = (
-        None
-    )
+    executor: ExecutorName = option("local", "For a folder of Parquet files: here, or on a cluster.")
+    workers: int = option(1, "Processes of the local executor, or of a Ray cluster started here.", min=1)
+    address: str | None = option(None, "The Ray cluster's address; without it one is started here.")
 
 
 @dataclass(frozen=True)

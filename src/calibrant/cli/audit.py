@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant._core.paths import check_suffix
-from calibrant.cli._application import with_groups
+from calibrant.cli._application import argument, option, with_groups
 from calibrant.cli._io import check_outputs, console, figures_table, print_json, readable, say, working
 from calibrant.cli._options import (
     LAYOUT,
@@ -48,13 +48,11 @@ LARGE = 32 << 20  # bytes of logits in one Parquet file, above which a pool is s
 class Drawing:
     """What the rows are drawn for."""
 
-    aim: Annotated[str, typer.Option(help="accuracy, error, nll, brier, cost, ece, or 'worst group' with --by.")] = (
-        "accuracy"
-    )
-    by: Annotated[str | None, typer.Option(metavar="COLUMN", help="The groups, for the worst.")] = None
+    aim: str = option("accuracy", "accuracy, error, nll, brier, cost, ece, or 'worst group' with --by.")
+    by: str | None = option(None, "The groups, for the worst.", metavar="COLUMN")
     other: Other = None
     costs: CostsFile = None
-    seed: Annotated[int, typer.Option(help="Same seed, same rows.")] = 0
+    seed: int = option(0, "Same seed, same rows.")
 
 
 @with_groups
@@ -65,18 +63,14 @@ def sample(
     output: Annotated[
         str, typer.Option("--output", "-o", help="The table to fill in, CSV; its state is saved beside it.")
     ],
-    file: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="POOL", help="Scores of all rows; labels in it must be of its classes and are not used."
-        ),
-    ] = None,
-    budget: Annotated[int, typer.Option(min=1, help="Rows to draw.")] = 300,
-    split: Annotated[str, typer.Option(help="The split of POOL.")] = "test",
-    extend: Annotated[
-        str | None,
-        typer.Option(metavar="LABELLED", help="A table filled in: draw the next batch, and learn from its labels."),
-    ] = None,
+    file: str | None = argument(
+        None, "Scores of all rows; labels in it must be of its classes and are not used.", metavar="POOL"
+    ),
+    budget: int = option(300, "Rows to draw.", min=1),
+    split: str = option("test", "The split of POOL."),
+    extend: str | None = option(
+        None, "A table filled in: draw the next batch, and learn from its labels.", metavar="LABELLED"
+    ),
 ) -> None:
     """Choose the rows whose labels say most about the whole pool; calibrate its scores first.
 
@@ -291,30 +285,17 @@ CODES = {None: 0, "pass": 0, "fail": 1, "not enough evidence": 3}
 class Wanted:
     """Which figures, and their limits."""
 
-    metric: Annotated[
-        list[str] | None, typer.Option(help="accuracy, error, nll, brier, cost or ece; repeat for several.")
-    ] = None
-    maximum: Annotated[
-        list[str] | None, typer.Option("--max", metavar="NAME=VALUE", help="A limit, such as ece=.05.")
-    ] = None
-    minimum: Annotated[
-        list[str] | None, typer.Option("--min", metavar="NAME=VALUE", help="A limit, such as accuracy=.9.")
-    ] = None
-    by: Annotated[str | None, typer.Option(metavar="COLUMN", help="Every figure by these groups.")] = None
-    other: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="Another model's scores of the same rows: figures are differences; repeat."),
-    ] = None
+    metric: list[str] | None = option(None, "accuracy, error, nll, brier, cost or ece; repeat for several.")
+    maximum: list[str] | None = option(None, "A limit, such as ece=.05.", "--max", metavar="NAME=VALUE")
+    minimum: list[str] | None = option(None, "A limit, such as accuracy=.9.", "--min", metavar="NAME=VALUE")
+    by: str | None = option(None, "Every figure by these groups.", metavar="COLUMN")
+    other: list[str] | None = option(
+        None, "Another model's scores of the same rows: figures are differences; repeat.", metavar="FILE"
+    )
     costs: CostsFile = None
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write the labelled rows with their weights, for fit, compare, report.",
-        ),
-    ] = None
+    output: str | None = option(
+        None, "Write the labelled rows with their weights, for fit, compare, report.", "--output", "-o", metavar="FILE"
+    )
 
 
 @with_groups
@@ -327,10 +308,8 @@ def audit(
         list[str],
         typer.Argument(metavar="LABELLED…", help="The tables that calibrant sample wrote, filled in; or their folder."),
     ],
-    state: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The sample's state, if not beside the table.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="The split of POOL.")] = "test",
+    state: str | None = option(None, "The sample's state, if not beside the table.", metavar="FILE"),
+    split: str = option("test", "The split of POOL."),
     as_json: AsJson = False,
 ) -> None:
     """Estimate figures of all rows of a pool from the labelled ones, with 95 % intervals, and decide limits after each batch.
@@ -381,28 +360,23 @@ ACCURACY = 0.9  # assumed where neither a file nor the option says it
 class Aim:
     """What the gate is to decide, and how it is simulated."""
 
-    ece: Annotated[float, typer.Option(help="The limit on the ECE that is to be checked.")] = 0.03
-    power: Annotated[float, typer.Option(help="Probability of the right verdict.")] = 0.9
-    accuracy: Annotated[float | None, typer.Option(help="Assumed accuracy, where there is no file.")] = None
-    true_ece: Annotated[
-        float, typer.Option(help="Assumed ECE: below the limit the gate is to pass, above it to fail.")
-    ] = 0.0
-    draws: Annotated[int, typer.Option(min=10, help="Simulated checks a number of rows.")] = 500
-    seed: Annotated[int, typer.Option(help="Same seed, same plan.")] = 0
+    ece: float = option(0.03, "The limit on the ECE that is to be checked.")
+    power: float = option(0.9, "Probability of the right verdict.")
+    accuracy: float | None = option(None, "Assumed accuracy, where there is no file.")
+    true_ece: float = option(0.0, "Assumed ECE: below the limit the gate is to pass, above it to fail.")
+    draws: int = option(500, "Simulated checks a number of rows.", min=10)
+    seed: int = option(0, "Same seed, same plan.")
 
 
 @dataclass(frozen=True)
 class Labels:
     """What an audit of a pool is to say, and what its labels cost."""
 
-    pool: Annotated[
-        str | None,
-        typer.Option(metavar="POOL", help="Scores of all rows: plan the labels of calibrant sample instead."),
-    ] = None
-    figure: Annotated[str, typer.Option("--aim", help="accuracy, error, nll, brier or cost.")] = "accuracy"
+    pool: str | None = option(None, "Scores of all rows: plan the labels of calibrant sample instead.", metavar="POOL")
+    figure: str = option("accuracy", "accuracy, error, nll, brier or cost.", "--aim")
     other: Other = None
-    half_width: Annotated[float | None, typer.Option(help="The half-width that is wanted, as a fraction: .02.")] = None
-    price: Annotated[float | None, typer.Option(help="Of one label.")] = None
+    half_width: float | None = option(None, "The half-width that is wanted, as a fraction: .02.")
+    price: float | None = option(None, "Of one label.")
     costs: CostsFile = None
 
 
@@ -415,10 +389,8 @@ def plan(
     inputs: Inputs,
     aim: Aim,
     wanted: Labels,
-    file: Annotated[
-        str | None, typer.Argument(help="Predictions whose confidences stand for the model's; labels are not used.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="The split whose confidences are taken.")] = "test",
+    file: str | None = argument(None, "Predictions whose confidences stand for the model's; labels are not used."),
+    split: str = option("test", "The split whose confidences are taken."),
     as_json: AsJson = False,
 ) -> None:
     """Estimate by simulation how many labelled rows `calibrant check --max ece=…` needs, or an audit of a pool.

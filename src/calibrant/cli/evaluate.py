@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant._core.paths import shown
-from calibrant.cli._application import with_groups
+from calibrant.cli._application import option, with_groups
 from calibrant.cli._io import (
     Findings,
     bar,
@@ -71,26 +71,19 @@ complete_metric = among(metric_names)
 class Measured:
     """What is measured: which split, after which calibrator, by which metrics, on which groups."""
 
-    split: Annotated[str | None, typer.Option(help="Only this split.")] = None
-    calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="Also after this calibrator.")] = None
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[:OPTION=VALUE,…]",
-            autocompletion=complete_metric,
-            help="This metric instead of the panel, such as ECE:bins=20 or NLL; may be repeated.",
-        ),
-    ] = None
-    bins: Annotated[int | None, typer.Option(min=1, help="Bins of every metric that has some.")] = None
-    by: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN,…", help="Also each group of these columns; may be repeated. Not for a streamed folder."
-        ),
-    ] = None
-    draws: Annotated[
-        int, typer.Option(min=0, help="Draws for intervals and limits if calibrated; 0 leaves them out.")
-    ] = 1000
+    split: str | None = option(None, "Only this split.")
+    calibrator: str | None = option(None, "Also after this calibrator.", "--calibrator", "-c")
+    metric: list[str] | None = option(
+        None,
+        "This metric instead of the panel, such as ECE:bins=20 or NLL; may be repeated.",
+        metavar="NAME[:OPTION=VALUE,…]",
+        autocompletion=complete_metric,
+    )
+    bins: int | None = option(None, "Bins of every metric that has some.", min=1)
+    by: list[str] | None = option(
+        None, "Also each group of these columns; may be repeated. Not for a streamed folder.", metavar="COLUMN,…"
+    )
+    draws: int = option(1000, "Draws for intervals and limits if calibrated; 0 leaves them out.", min=0)
 
 
 @with_groups
@@ -330,9 +323,9 @@ def compare(
     inputs: Inputs,
     a: Annotated[str, typer.Argument(metavar="A", help="Predictions, or with --on a calibrator or 'none'.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The same of B.")],
-    on: Annotated[str | None, typer.Option(help="Predictions to apply the calibrators A and B to.")] = None,
+    on: str | None = option(None, "Predictions to apply the calibrators A and B to."),
     example: Example = None,
-    split: Annotated[str, typer.Option(help="The split to compare on.")] = "test",
+    split: str = option("test", "The split to compare on."),
     as_json: AsJson = False,
 ) -> None:
     """Compare B with A on the same rows: differences, intervals, and paired tests.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from calibrant._core.paths import check_suffix
-from calibrant.cli._application import with_groups
+from calibrant.cli._application import option, with_groups
 from calibrant.cli._io import (
     STREAM,
     Findings,
@@ -47,34 +47,22 @@ ADVICE = "evaluate it on others, with `calibrant evaluate FILE --calibrator C{}`
 class Chosen:
     """Which calibrator is fitted, and on what."""
 
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            "-m",
-            autocompletion=complete_method,
-            help="A calibrator of `calibrant methods`; auto if left out.",
-        ),
-    ] = None
-    features: Annotated[
-        str | None,
-        typer.Option(
-            help="Feature columns to calibrate by, as a,b, or all: with auto (tried beside the others), or a method that "
-            "goes by them, as GroupScaling, or FeatureScaling for numbers."
-        ),
-    ] = None
-    top_label: Annotated[
-        bool,
-        typer.Option(
-            "--top-label", help="With auto: correct the decision's confidence, too, for the lowest calibration error."
-        ),
-    ] = False
-    keep: Annotated[
-        Literal["argmax", "order"] | None,
-        typer.Option(help="With auto: keep the model's decision in every row, or its whole ranking."),
-    ] = None
+    method: str | None = option(
+        None, "A calibrator of `calibrant methods`; auto if left out.", "--method", "-m", autocompletion=complete_method
+    )
+    features: str | None = option(
+        None,
+        "Feature columns to calibrate by, as a,b, or all: with auto (tried beside the others), or a method that "
+        "goes by them, as GroupScaling, or FeatureScaling for numbers.",
+    )
+    top_label: bool = option(
+        False, "With auto: correct the decision's confidence, too, for the lowest calibration error.", "--top-label"
+    )
+    keep: Literal["argmax", "order"] | None = option(
+        None, "With auto: keep the model's decision in every row, or its whole ranking."
+    )
     costs: CostsFile = None
-    split: Annotated[str, typer.Option(help="The split to fit on: never the one you will evaluate on.")] = "val"
+    split: str = option("val", "The split to fit on: never the one you will evaluate on.")
 
     def make(self, method: str, class_names: Sequence[str] = ()) -> Calibrator:
         """Return the calibrator of this name, with what was asked for."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from calibrant._core.paths import check_source, check_target, same_file, shown
-from calibrant.cli._application import with_groups
+from calibrant.cli._application import option, with_groups
 from calibrant.cli._io import console, say, working
 from calibrant.cli._options import AsJson, column_names, refuse_typed
 from calibrant.errors import InputError
@@ -51,16 +51,12 @@ Kind = Literal["choices", "sequences", "yes-no", "rating", "pairwise", "verbaliz
 class Program:
     """The program that wrote the log, and which of what it holds is read."""
 
-    source: Annotated[Format | None, typer.Option("--from", help="The program that wrote the log.")] = None
-    skip_failed: Annotated[bool, typer.Option("--skip-failed", help="Leave out failed requests of a batch.")] = False
-    filter_name: Annotated[
-        str | None, typer.Option("--filter", help="The harness's filter whose answers are read.")
-    ] = None
-    model: Annotated[str | None, typer.Option(help="The model's name, which the harness's log does not hold.")] = None
-    scorer: Annotated[
-        str | None, typer.Option(help="Inspect's scorer that says what is right, or whose score is taken.")
-    ] = None
-    least: Annotated[float | None, typer.Option(help="Inspect's score from which on an answer is right.")] = None
+    source: Format | None = option(None, "The program that wrote the log.", "--from")
+    skip_failed: bool = option(False, "Leave out failed requests of a batch.", "--skip-failed")
+    filter_name: str | None = option(None, "The harness's filter whose answers are read.", "--filter")
+    model: str | None = option(None, "The model's name, which the harness's log does not hold.")
+    scorer: str | None = option(None, "Inspect's scorer that says what is right, or whose score is taken.")
+    least: float | None = option(None, "Inspect's score from which on an answer is right.")
 
     def read(self, path: str | os.PathLike[str]) -> Log:
         """Return the log in a file of this format."""
@@ -81,21 +77,15 @@ class Program:
 class Answers:
     """What the answers are, and how they become predictions."""
 
-    kind: Annotated[Kind, typer.Option("--as", help="What its answers are.")] = "choices"
-    options: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="A,B,C or 'positive=positive|pos,negative=negative|neg'.")
-    ] = None
-    normalize: Annotated[
-        Literal["none", "characters", "bytes"], typer.Option(help="Divide scored options by their length.")
-    ] = "none"
-    missing: Annotated[
-        Literal["refuse", "bound", "drop"], typer.Option(help="For options not among the top tokens.")
-    ] = "refuse"
-    score: Annotated[Literal["mean", "sum"], typer.Option(help="Of a sequence's log-probabilities.")] = "mean"
-    low: Annotated[int, typer.Option(help="A rating's lowest level.")] = 1
-    high: Annotated[int, typer.Option(help="A rating's highest level.")] = 5
-    swapped: Annotated[str | None, typer.Option(metavar="LOG", help="The judge's answers in the other order.")] = None
-    scale: Annotated[int | None, typer.Option(help="What stated whole numbers are out of, such as 100.")] = None
+    kind: Kind = option("choices", "What its answers are.", "--as")
+    options: str | None = option(None, "A,B,C or 'positive=positive|pos,negative=negative|neg'.", metavar="NAMES")
+    normalize: Literal["none", "characters", "bytes"] = option("none", "Divide scored options by their length.")
+    missing: Literal["refuse", "bound", "drop"] = option("refuse", "For options not among the top tokens.")
+    score: Literal["mean", "sum"] = option("mean", "Of a sequence's log-probabilities.")
+    low: int = option(1, "A rating's lowest level.")
+    high: int = option(5, "A rating's highest level.")
+    swapped: str | None = option(None, "The judge's answers in the other order.", metavar="LOG")
+    scale: int | None = option(None, "What stated whole numbers are out of, such as 100.")
 
 
 def refuse_without_effect(context: typer.Context, source: str | None, kind: str) -> None:
@@ -158,10 +148,8 @@ def ingest(
     output: Annotated[str, typer.Argument(metavar="OUT", help=f"Predictions: {', '.join(SUFFIXES)}.")],
     program: Program,
     answers: Answers,
-    labels: Annotated[str | None, typer.Option(metavar="FILE", help="A table with the columns id and label.")] = None,
-    test: Annotated[
-        float | None, typer.Option(help="Share of questions for the split test, by their ids; the rest is val.")
-    ] = None,
+    labels: str | None = option(None, "A table with the columns id and label.", metavar="FILE"),
+    test: float | None = option(None, "Share of questions for the split test, by their ids; the rest is val."),
 ) -> None:
     """Write a language model's logged answers as predictions, which every other command reads.
 
@@ -264,21 +252,11 @@ OF_JUDGES = ("yes-no", "rating", "pairwise", "verbalized", "scored")
 class Asked:
     """What the judge's rows are, and which questions are asked of them."""
 
-    scores: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="A table's column of scores; repeat for several judges.")
-    ] = None
-    ratings: Annotated[
-        str | None, typer.Option("--ratings", metavar="LOW-HIGH", help="Scores and labels are ratings: 1-5.")
-    ] = None
-    about: Annotated[
-        str | None, typer.Option(metavar="TABLE", help="id with system, or first and second, and columns for --by.")
-    ] = None
-    by: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMNS", help="The judge's bias by these columns, such as length.")
-    ] = None
-    target: Annotated[
-        Literal["rows", "population"], typer.Option(help="Of the rows of the log, or of questions like them.")
-    ] = "rows"
+    scores: list[str] | None = option(None, "A table's column of scores; repeat for several judges.", metavar="COLUMN")
+    ratings: str | None = option(None, "Scores and labels are ratings: 1-5.", "--ratings", metavar="LOW-HIGH")
+    about: str | None = option(None, "id with system, or first and second, and columns for --by.", metavar="TABLE")
+    by: list[str] | None = option(None, "The judge's bias by these columns, such as length.", metavar="COLUMNS")
+    target: Literal["rows", "population"] = option("rows", "Of the rows of the log, or of questions like them.")
 
 
 @with_groups

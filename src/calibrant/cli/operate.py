@@ -14,7 +14,7 @@ import typer
 
 import calibrant
 from calibrant._core.paths import atomic_write, check_suffix, shown
-from calibrant.cli._application import with_groups
+from calibrant.cli._application import argument, option, with_groups
 from calibrant.cli._io import check_outputs, console, print_json, print_table, say, working
 from calibrant.cli._options import (
     AsJson,
@@ -49,23 +49,18 @@ NONE_QUALIFIES = 3
 class Limits:
     """What is to be kept: limits by name, those of a policy file, and no worse than a baseline."""
 
-    maximum: Annotated[
-        list[str] | None,
-        typer.Option("--max", metavar="METRIC=NUMBER", help="Largest value: ece, brier, error, worst-group-ece …"),
-    ] = None
-    minimum: Annotated[
-        list[str] | None,
-        typer.Option("--min", metavar="METRIC=NUMBER", help="Smallest value: accuracy, worst-group-accuracy."),
-    ] = None
-    no_worse: Annotated[
-        list[str] | None,
-        typer.Option(metavar="METRIC=NUMBER", help="By how much it may be worse than --baseline: nll, brier …"),
-    ] = None
-    baseline: Annotated[str | None, typer.Option(metavar="FILE", help="Predictions of the model before.")] = None
-    policy: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Limits in TOML: [maximum], [minimum], [no_worse], by.")
-    ] = None
-    by: Annotated[list[str] | None, typer.Option(metavar="COLUMN,…", help="Groups for the worst-group metrics.")] = None
+    maximum: list[str] | None = option(
+        None, "Largest value: ece, brier, error, worst-group-ece …", "--max", metavar="METRIC=NUMBER"
+    )
+    minimum: list[str] | None = option(
+        None, "Smallest value: accuracy, worst-group-accuracy.", "--min", metavar="METRIC=NUMBER"
+    )
+    no_worse: list[str] | None = option(
+        None, "By how much it may be worse than --baseline: nll, brier …", metavar="METRIC=NUMBER"
+    )
+    baseline: str | None = option(None, "Predictions of the model before.", metavar="FILE")
+    policy: str | None = option(None, "Limits in TOML: [maximum], [minimum], [no_worse], by.", metavar="FILE")
+    by: list[str] | None = option(None, "Groups for the worst-group metrics.", metavar="COLUMN,…")
     costs: CostsFile = None
 
     def read(self, context: typer.Context) -> Policy:
@@ -91,12 +86,11 @@ class Limits:
 class Gate:
     """How the verdict is reported: exit code, files and JSON."""
 
-    inconclusive: Annotated[
-        Literal["pass", "fail"] | None,
-        typer.Option(help="Exit code for too little evidence: as a pass (0) or a failure (1); 3 if left out."),
-    ] = None
-    junit: Annotated[Path | None, typer.Option(help="Also write JUnit XML here.")] = None
-    markdown: Annotated[Path | None, typer.Option(help="Also write Markdown here, for a pull request.")] = None
+    inconclusive: Literal["pass", "fail"] | None = option(
+        None, "Exit code for too little evidence: as a pass (0) or a failure (1); 3 if left out."
+    )
+    junit: Path | None = option(None, "Also write JUnit XML here.")
+    markdown: Path | None = option(None, "Also write Markdown here, for a pull request.")
     as_json: AsJson = False
 
     def report(self, found: Check) -> NoReturn:
@@ -195,10 +189,10 @@ def check(context: typer.Context, inputs: Inputs, given: Limits, gate: Gate, cho
 class Promise:
     """The guarantee for the rows that are answered."""
 
-    error: Annotated[float | None, typer.Option(help="Largest error among the answers, such as .05.")] = None
-    coverage: Annotated[float | None, typer.Option(help="Instead: least share of rows to answer, such as .8.")] = None
-    confidence: Annotated[float, typer.Option(help="Probability that the promise is kept.")] = 0.95
-    by: Annotated[Literal["class"] | None, typer.Option(help="A threshold for each predicted class.")] = None
+    error: float | None = option(None, "Largest error among the answers, such as .05.")
+    coverage: float | None = option(None, "Instead: least share of rows to answer, such as .8.")
+    confidence: float = option(0.95, "Probability that the promise is kept.")
+    by: Literal["class"] | None = option(None, "A threshold for each predicted class.")
 
 
 @dataclass(frozen=True)
@@ -206,7 +200,7 @@ class Actions:
     """What actions cost."""
 
     costs: CostsFile = None
-    reject: Annotated[float | None, typer.Option(help="With --costs: the cost of abstaining.")] = None
+    reject: float | None = option(None, "With --costs: the cost of abstaining.")
 
     def read(self, context: typer.Context) -> Costs | None:
         """Return the costs, or None; options that have no effect with or without them are refused."""
@@ -221,12 +215,8 @@ class Actions:
 class Rule:
     """What is written of the rule."""
 
-    curve: Annotated[
-        Path | None, typer.Option(help="With --costs and two classes: draw the net benefit (.png, .svg, .pdf).")
-    ] = None
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Save calibrator and rule as one module (.safetensors).")
-    ] = None
+    curve: Path | None = option(None, "With --costs and two classes: draw the net benefit (.png, .svg, .pdf).")
+    output: Path | None = option(None, "Save calibrator and rule as one module (.safetensors).", "-o", "--output")
     as_json: AsJson = False
 
     def check(self, *, inputs: Sequence[str | None]) -> None:
@@ -308,10 +298,9 @@ def estimate(
     inputs: Inputs,
     before: Before,
     chosen: OneSplit,
-    sensitivity: Annotated[
-        float,
-        typer.Option(help="Also show intervals for equal scores that are right up to this much more or less often."),
-    ] = 0.0,
+    sensitivity: float = option(
+        0.0, "Also show intervals for equal scores that are right up to this much more or less often."
+    ),
     as_json: AsJson = False,
 ) -> None:
     """Estimate accuracy, log-loss and confusion matrix of rows without labels, with 95 % intervals.
@@ -345,15 +334,9 @@ def estimate(
 class NewRows(Through):
     """New labelled predictions."""
 
-    files: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE]...", help="New labelled predictions, in order of time.")
-    ] = None
-    ids: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="A column that names each row; none counts twice.")
-    ] = None
-    time: Annotated[
-        str | None, typer.Option(help="Time of the rows: seconds since 1970, or as 2026-01-31T12:00:00+00:00.")
-    ] = None
+    files: list[str] | None = argument(None, "New labelled predictions, in order of time.", metavar="[FILE]...")
+    ids: str | None = option(None, "A column that names each row; none counts twice.", metavar="COLUMN")
+    time: str | None = option(None, "Time of the rows: seconds since 1970, or as 2026-01-31T12:00:00+00:00.")
 
     def added(self, monitor: Monitor, inputs: Inputs) -> Iterator[tuple[Predictions | BinaryPairs, tuple[str, ...]]]:
         """Add the rows of every new file to the monitor and yield them, with the names of their classes."""
@@ -374,10 +357,9 @@ class NewRows(Through):
 class Start(Before):
     """What a monitor is started from."""
 
-    by: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN,…", help="With --reference: watch each of these columns' groups by itself, too."),
-    ] = None
+    by: list[str] | None = option(
+        None, "With --reference: watch each of these columns' groups by itself, too.", metavar="COLUMN,…"
+    )
     costs: CostsFile = None
 
     def monitor(self, state: Path, calibrator: str | None, inputs: Inputs) -> Monitor:
@@ -422,11 +404,9 @@ def _monitor(rows: Rows, calibrator: str | None, *, by: Sequence[str], costs: An
 class Alarm:
     """What is written besides the state."""
 
-    refit: Annotated[
-        Path | None, typer.Option(help="After an alarm: save a calibrator fitted on the new rows here, if it helps.")
-    ] = None
-    prometheus: Annotated[Path | None, typer.Option(help="Also write Prometheus's text format here.")] = None
-    html: Annotated[Path | None, typer.Option(help="Also write a page with the timeline here.")] = None
+    refit: Path | None = option(None, "After an alarm: save a calibrator fitted on the new rows here, if it helps.")
+    prometheus: Path | None = option(None, "Also write Prometheus's text format here.")
+    html: Path | None = option(None, "Also write a page with the timeline here.")
     as_json: AsJson = False
 
 
@@ -438,10 +418,9 @@ def watch(
     new: NewRows,
     start: Start,
     outputs: Alarm,
-    merge: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="STATE", help="States to add: of other workers, or of labels that came late."),
-    ] = None,
+    merge: list[Path] | None = option(
+        None, "States to add: of other workers, or of labels that came late.", metavar="STATE"
+    ),
 ) -> None:
     """Update a monitor with labelled rows and report whether calibration has changed since the reference.
 
