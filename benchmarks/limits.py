@@ -26,7 +26,7 @@ from benchmarks.records import Store
 from calibrant import BinaryPairs, Predictions, losses
 from calibrant.binning import EqualMass
 from calibrant.calibrators import TemperatureScaling
-from calibrant.calibrators.focal.temperature import Rows
+from calibrant.calibrators.focal.temperature import TemperatureRows
 from calibrant.metrics import ECE, NLL, Brier, ClasswiseECE, SmoothECE
 
 ROUNDS = 7
@@ -49,17 +49,17 @@ class Operation:
 @contextmanager
 def counted() -> Iterator[Counter[torch.dtype]]:
     """Count the exponentials of temperature fits by their dtype, while this lasts."""
-    original, found = Rows.moments, Counter[torch.dtype]()
+    original, found = TemperatureRows.moments, Counter[torch.dtype]()
 
-    def moments(self: Rows, beta: float, dtype: torch.dtype) -> tuple[float, float]:
+    def moments(self: TemperatureRows, beta: float, dtype: torch.dtype) -> tuple[float, float]:
         found[dtype] += self.logits.numel()
         return original(self, beta, dtype)
 
-    Rows.moments = moments  # type: ignore[method-assign]
+    TemperatureRows.moments = moments  # type: ignore[method-assign]
     try:
         yield found
     finally:
-        Rows.moments = original  # type: ignore[method-assign]
+        TemperatureRows.moments = original  # type: ignore[method-assign]
 
 
 def of_logits(rows: int, classes: int) -> list[Operation]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from calibrant import Predictions
 from calibrant.binning import EqualWidth
-from calibrant.evaluate._group_sums import columns_of, parts_of
+from calibrant.evaluate._group_sums import feature_columns, partitions_of
 
 BINS, MINIMUM, EVENTS, DRAWS = 15, 100, 5.0, 500  # of a group's ECE, as in evaluate.subgroups; resamples of the rows
 Floats = NDArray[np.float64]
@@ -34,7 +34,7 @@ class WorstGroup:
         pairs = data.one_vs_rest(1)
         home = EqualWidth(BINS).assign(pairs.p).numpy()
         cells, large = [], []
-        for parts in parts_of(columns_of(data, None), data, depth=1, bins=4):
+        for parts in partitions_of(feature_columns(data, None), data, depth=1, bins=4):
             groups = len(parts.names)
             counts = np.bincount(parts.code, minlength=groups) >= MINIMUM
             for one in (data, *others):

@@ -130,7 +130,7 @@ def check_dense(value: Any, *, name: str) -> Tensor:
 def _dense(tensor: Tensor, *, name: str) -> Tensor:
     """Return ``tensor`` if its values can be read where it is; floats of one byte become float32."""
     if not is_dense(tensor):
-        raise refuse(f"{name} as a dense tensor", kind_of(tensor), remedy_of_layout(tensor, name=name))
+        raise refuse_layout(tensor, name=name)
     if tensor.is_complex():
         raise refuse(f"{name} as a numeric tensor or array", f"dtype {tensor.dtype}", "pass real numbers")
     if tensor.device.type == "meta":
@@ -170,6 +170,11 @@ def remedy_of_layout(tensor: Tensor, *, name: str) -> str:
     return f"convert with {name}.{'dequantize' if tensor.is_quantized else 'to_dense'}()"
 
 
+def refuse_layout(tensor: Tensor, *, name: str) -> InputError:
+    """Return the error of a tensor called ``name`` that is not dense."""
+    return refuse(f"{name} as a dense tensor", kind_of(tensor), remedy_of_layout(tensor, name=name))
+
+
 def check_same_kind(one: object, other: object) -> None:
     """Refuse to add ``other`` to sums of another kind."""
     if not isinstance(other, type(one)):
@@ -191,7 +196,7 @@ def check_floating(
     if not isinstance(values, Tensor):
         raise refuse(f"{name} as a tensor", kind_of(values), remedy)
     if not is_dense(values):
-        raise refuse(f"{name} as a dense tensor", kind_of(values), remedy_of_layout(values, name=name))
+        raise refuse_layout(values, name=name)
     if values.dtype not in FLOATING:
         remedy = f"pass real numbers, such as {name}.real" if values.is_complex() else f"convert with {name}.float()"
         raise refuse(f"{name} of a floating dtype of 16 bits or more", str(values.dtype), remedy)

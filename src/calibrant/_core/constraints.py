@@ -24,6 +24,7 @@ from calibrant._core.check import (
     check_sequence,
     check_text,
     refuse,
+    refuse_layout,
 )
 from calibrant.errors import InputError, Remedy
 
@@ -426,8 +427,10 @@ def refuse_call(
     if not isinstance(error, RuntimeError):
         if (misfit := misfit_of(name, signature, arguments, named, error, usage=usage)) is not None:
             raise misfit from error
-    elif any(getattr(one, "is_nested", False) for one in (*arguments, *named.values())):
-        raise refuse("tensors of one shape", "a nested tensor", "pad its parts, or pass them one by one") from error
+        return
+    for argument, value in {**dict(zip(signature.parameters, arguments, strict=False)), **named}.items():
+        if getattr(value, "is_nested", False):
+            raise refuse_layout(value, name=argument) from error
 
 
 def misfit_of(

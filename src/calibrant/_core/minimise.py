@@ -33,7 +33,7 @@ SecondOrder = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class Loss:
+class Objective:
     """The mean of a convex loss over rows, plus Σ ridge · (θ − centre)².
 
     Args:
@@ -91,7 +91,7 @@ class Optimum:
 
 
 def minimise(
-    loss: Loss,
+    loss: Objective,
     start: Tensor,
     *,
     newton_up_to: int | None = None,
@@ -247,7 +247,7 @@ class Derivatives:
 
 
 @dataclass(frozen=True)
-class Minimum:
+class Solution:
     """Where C problems are least.
 
     Args:
@@ -273,7 +273,7 @@ def newton(
     bounds: tuple[Tensor, Tensor] | None = None,
     longest: float = float("inf"),
     polish: bool = True,
-) -> Minimum:
+) -> Solution:
     """Return the minimum of each problem that is found from ``start`` (C, P).
 
     Args:
@@ -307,7 +307,7 @@ def newton(
             f"{float(worst.max()):.3g}",
             "regularise more (the classes may be separable), or use more validation data",
         )
-    return Minimum(x, at.value, worst)
+    return Solution(x, at.value, worst)
 
 
 def _polished(

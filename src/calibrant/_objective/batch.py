@@ -19,7 +19,7 @@ from calibrant._core.check import (
     is_dense,
     kind_of,
     refuse,
-    remedy_of_layout,
+    refuse_layout,
 )
 from calibrant._core.constraints import Fits, Integer
 from calibrant._core.numerics import row_chunks
@@ -190,7 +190,7 @@ def check_tensors(inputs: Any, labels: Any, *, name: str = "logits") -> None:
         kinds = f"{type(inputs).__name__} and {type(labels).__name__}"
         raise refuse(f"{name} and labels as tensors", kinds, "convert with torch.as_tensor")
     if not is_dense(labels):
-        raise refuse("labels as a dense tensor", kind_of(labels), remedy_of_layout(labels, name="labels"))
+        raise refuse_layout(labels, name="labels")
     if labels.device != inputs.device:
         got = f"{name} on {inputs.device} and labels on {labels.device}"
         raise refuse(f"{name} and labels on one device", got, f"move the labels with labels.to({name}.device)")

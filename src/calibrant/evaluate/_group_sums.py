@@ -36,7 +36,7 @@ class Parts:
     names: tuple[tuple[tuple[str, str], ...], ...]
 
 
-def parts_of(columns: Mapping[str, Column], data: Data, *, depth: int, bins: int) -> list[Parts]:
+def partitions_of(columns: Mapping[str, Column], data: Data, *, depth: int, bins: int) -> list[Parts]:
     """Return the partitions by every column, and by every set of up to ``depth`` columns; parts without rows are left out.
 
     Raises:
@@ -51,7 +51,7 @@ def parts_of(columns: Mapping[str, Column], data: Data, *, depth: int, bins: int
     return found
 
 
-def columns_of(data: Data, features: Any) -> dict[str, Column]:
+def feature_columns(data: Data, features: Any) -> dict[str, Column]:
     """Return the columns that ``features`` names or holds; None stands for all that ``data`` has."""
     own = dict(data.features or {})
     if features is None:

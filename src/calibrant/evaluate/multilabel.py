@@ -20,7 +20,7 @@ from calibrant.binning import EqualWidth
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import NoIntervalError, Remedy, ZeroProbabilityWarning
-from calibrant.evaluate._group_sums import EventRows, Floats, GroupSums, covariance_of, parts_of
+from calibrant.evaluate._group_sums import EventRows, Floats, GroupSums, covariance_of, partitions_of
 from calibrant.evaluate.subgroups import Subgroup, TestedPart, enough, rows_of, verdict_on
 from calibrant.metrics import ECE
 from calibrant.statistics import interval
@@ -119,7 +119,7 @@ class LabelSums:
         home = homes(p)
         flat = [(weight * (p - y)).reshape(-1), weight.reshape(-1)]
         bins = [torch.bincount(home, weights=one, minlength=columns * BINS).view(columns, BINS) for one in flat]
-        totals = torch.stack([_weighted(terms_of(data, name), weight) for name in METRICS])
+        totals = torch.stack([_weighted(label_terms(data, name), weight) for name in METRICS])
         n = data.count if data.weight_kind == "frequency" else len(data)
         return cls(
             data.names,
@@ -296,7 +296,7 @@ def _mean_row(
         return _label_figure(data, metric, average, value, None, "an infinite log-loss has no interval")
     if why is not None:
         return _label_figure(data, metric, average, value, None, why)
-    scores = row_scores(terms_of(data, metric), data, average)
+    scores = row_scores(label_terms(data, metric), data, average)
     found = mean_interval(scores, groups=data.groups, level=level, weight=data.weights)
     return _label_figure(data, metric, average, value, (found.low, found.high))
 
@@ -339,7 +339,7 @@ def _weighted(terms: Tensor, weight: Tensor) -> Tensor:
     return torch.where(weight > 0, weight * terms, 0.0).sum(dim=0)
 
 
-def terms_of(data: MultiLabelPredictions, metric: str) -> Tensor:
+def label_terms(data: MultiLabelPredictions, metric: str) -> Tensor:
     """Return one number (N, L) for each label of each row, float64, 0 where it is missing.
 
     NLL: −log of the probability of what happened, from the logits, so that no margin rounds it to 0 or ∞. Brier: (p − y)².
@@ -479,7 +479,7 @@ def label_table(
     whole = EventRows.of(pairs)
     # one label has one pair a row: within a label rows are independent unless they have groups of their own
     rows = whole if data.groups is not None else replace(whole, cluster=None)
-    (parts,) = parts_of({"label": (pairs.features or {})["label"]}, pairs, depth=1, bins=2)
+    (parts,) = partitions_of({"label": (pairs.features or {})["label"]}, pairs, depth=1, bins=2)
     kept = [
         one for at in range(len(parts.names)) if (one := GroupSums.of(rows, parts, at)).n >= minimum and enough(one)
     ]

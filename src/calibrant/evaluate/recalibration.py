@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Integer, Level, Positive, Seed, checked
-from calibrant._core.minimise import Loss, minimise
+from calibrant._core.minimise import Objective, minimise
 from calibrant.binning import Binning, EqualWidth
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.data.checks import Data, MeasuredRows
@@ -152,7 +152,7 @@ def refinement(
     References:
         Bröcker 2009; Berta et al. 2025 (cross-fitted refinement); Berta et al. 2026, arXiv 2602.24230.
     """
-    rows_of = _row_scores(score)
+    rows_of = _scores_by_row(score)
     scarce = scarce_errors(predictions, predictions)
     if isinstance(calibrator, str) and calibrator == "canonical":
         whole = predictions.repeated
@@ -162,7 +162,7 @@ def refinement(
         after = rows_of(Predictions.from_probs(recalibrated[measured], data.need_labels())).cpu()
         method = "recalibrated by the blocks before"
     else:
-        data, after = predictions, _cross_fitted(predictions, rows_of, calibrator, folds=folds, seed=seed)
+        data, after = predictions, _cross_fitted_scores(predictions, rows_of, calibrator, folds=folds, seed=seed)
         method = f"{folds}-fold cross-fitting"
     before = rows_of(data).cpu()
     total, left = mean_of(before, data.weights), mean_of(after, data.weights)
@@ -175,7 +175,7 @@ def refinement(
     return Refinement(total, left, interval, gain.low > 0)
 
 
-def _cross_fitted(
+def _cross_fitted_scores(
     predictions: Predictions, rows_of: Callable[[Predictions], Tensor], calibrator: Any, *, folds: int, seed: int
 ) -> Tensor:
     """Return the score (N,) of each row after a fit that has not seen it, so that the gain is not optimistic."""
@@ -190,7 +190,7 @@ def _cross_fitted(
     return after
 
 
-def _row_scores(score: str | RowLoss) -> Callable[[Predictions], Tensor]:
+def _scores_by_row(score: str | RowLoss) -> Callable[[Predictions], Tensor]:
     """Return what gives the score of each row (N,)."""
     if not isinstance(score, RowLoss):
         metric = NLL() if score == "log" else Brier()
@@ -326,7 +326,7 @@ def _logistic(design: Tensor, y: Tensor, *, offset: Tensor, weight: Tensor | Non
     try:
         start = torch.zeros(design.shape[1], dtype=torch.float64)
         enough = _ENOUGH * float(once.sum())
-        beta = minimise(Loss(1.0, second), start, tolerance=tolerance, enough=enough).theta
+        beta = minimise(Objective(1.0, second), start, tolerance=tolerance, enough=enough).theta
     except FitError as error:
         raise FitError(_NO_MAXIMUM) from error
     curvature = second(beta)[2]

@@ -20,11 +20,11 @@ from calibrant.evaluate._group_sums import (
     EventRows,
     Floats,
     GroupSums,
-    columns_of,
     covariance_of,
+    feature_columns,
     gap_spread,
     largest_drawn,
-    parts_of,
+    partitions_of,
 )
 from calibrant.statistics.binned import chance_decides, corrected_error, interval_ends, table_error
 from calibrant.statistics.interval import normal_quantile
@@ -213,13 +213,13 @@ def subgroups(
         (intervals).
     """
     data = need_rows(predictions, what="subgroups")
-    columns = _of_counted(predictions, data, columns_of(predictions, features))
+    columns = _of_counted(predictions, data, feature_columns(predictions, features))
     pairs, event = _event_pairs(data)
     need_groups(pairs.groups, what="subgroups")
     rows = EventRows.of(pairs)
     kept = [
         GroupSums.of(rows, parts, at)
-        for parts in parts_of(columns, data, depth=depth, bins=bins)
+        for parts in partitions_of(columns, data, depth=depth, bins=bins)
         for at in range(len(parts.names))
     ]
     found = [one for one in kept if one.n >= minimum and enough(one)]

@@ -21,7 +21,7 @@ def refuse_file(place: str, expected: str, got: str, remedy: str | Remedy) -> Fi
     return FileFormatError(expected, brief(got), remedy, place=place)
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
+def read_log_text(path: str | os.PathLike[str]) -> str:
     """Return a text file in UTF-8.
 
     Raises:
@@ -41,16 +41,16 @@ def lines_of(path: str | os.PathLike[str], *, what: str) -> Iterator[tuple[str, 
     """
     path = check_source(path)
     name, count = shown(path), 0
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    for number, line in enumerate(read_log_text(path).splitlines(), start=1):
         if line.strip():
             count += 1
             place = f"{name}, line {number}"
-            yield place, need(parsed(line, place, what=f"{what}, one JSON object per line"), dict, place, "a line")
+            yield place, need(parsed_json(line, place, what=f"{what}, one JSON object per line"), dict, place, "a line")
     if not count:
         raise refuse_file(name, f"{what}, one JSON object per line", "an empty file", "check the path")
 
 
-def columns_of(path: str | os.PathLike[str]) -> dict[str, list[Any]]:
+def table_columns(path: str | os.PathLike[str]) -> dict[str, list[Any]]:
     """Return name → values of a table: CSV, TSV, JSON lines, Parquet or Arrow."""
     from calibrant.data.formats import batches_of
 
@@ -61,7 +61,7 @@ def columns_of(path: str | os.PathLike[str]) -> dict[str, list[Any]]:
     return found
 
 
-def parsed(text: str, place: str, *, what: str) -> Any:
+def parsed_json(text: str, place: str, *, what: str) -> Any:
     """Return the Python value of a JSON text; NaN and infinities are refused.
 
     Raises:

@@ -60,7 +60,7 @@ def choices(
         OpenAI API reference, ``top_logprobs``; lm-evaluation-harness, acc_norm and acc_bytes.
     """
     if options is None:
-        return _scored(log, labels, normalize)
+        return _over_scored_options(log, labels, normalize)
     if normalize != "none":
         remedy = Remedy("leave normalize out", command="leave --normalize out")
         raise refuse("scored options with normalize", "options of top tokens", remedy)
@@ -185,7 +185,7 @@ def _bare_token(token: str) -> str:
     return token.lstrip("Ġ▁Ċ").strip()
 
 
-def _scored(log: Log, labels: Any, normalize: str) -> Predictions:
+def _over_scored_options(log: Log, labels: Any, normalize: str) -> Predictions:
     """Return predictions over the options that the log scored."""
     for one in log:
         if not one.options:

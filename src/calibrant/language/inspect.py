@@ -7,7 +7,7 @@ from typing import Any
 from calibrant._core.constraints import Real, Text, checked
 from calibrant._core.paths import check_source, shown
 from calibrant.errors import Remedy
-from calibrant.language._json import name_of, need, parsed, read_text, refuse_file
+from calibrant.language._json import name_of, need, parsed_json, read_log_text, refuse_file
 from calibrant.language.log import Log, Response, Token
 from calibrant.language.openai import tokens_of
 
@@ -52,7 +52,7 @@ def read_inspect(path: str | os.PathLike[str], *, scorer: Text | None = None, le
     if path.suffix == ".eval":
         remedy = "run: inspect log convert --to json --output-dir json LOG"
         raise refuse_file(place, "an Inspect log in JSON", "an .eval archive", remedy)
-    whole = need(parsed(read_text(path), place, what="an Inspect log in JSON"), dict, place, "the log")
+    whole = need(parsed_json(read_log_text(path), place, what="an Inspect log in JSON"), dict, place, "the log")
     if "eval" not in whole:
         got = f"the fields {', '.join(whole)}"
         raise refuse_file(place, "an Inspect log (eval, samples)", got, "check which program wrote the log")

@@ -15,7 +15,7 @@ from calibrant._core.constraints import IS_TEXT, Each, Number, checked
 from calibrant._core.paths import shown as place_shown
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
-from calibrant.language._json import columns_of
+from calibrant.language._json import table_columns
 from calibrant.language.log import Log
 
 Floats = NDArray[np.float64]
@@ -94,8 +94,8 @@ class Judged:
 
     def with_columns(self, path: str | os.PathLike[str]) -> "Judged":
         """Return the rows with the columns of a table that has one line for each id."""
-        table = columns_of(path)
-        _need(table, ("id",), path)
+        table = table_columns(path)
+        _need_columns(table, ("id",), path)
         place = {str(name): at for at, name in enumerate(table["id"])}
         if lost := [name for name in self.columns["id"] if str(name) not in place]:
             raise InputError(f"a line of every row in {place_shown(path)}", f"none for {shown(lost[0])}", "add it")
@@ -132,8 +132,8 @@ class Judged:
             FileFormatError: If a column is missing.
             InputError: If a label is of a row that the judge did not score, or no label.
         """
-        table = columns_of(path)
-        _need(table, ("id", "label"), path)
+        table = table_columns(path)
+        _need_columns(table, ("id", "label"), path)
         names = [name for name in _KEYS if name in self.columns and name in table]
         place = _row_of_key([list(map(str, self.columns[name])) for name in names], self.source)
         given: dict[int, list[float]] = {}
@@ -196,8 +196,8 @@ def read_judged(
     """
     if scale is not None and not (len(scale) == 2 and scale[0] < scale[1]):
         raise refuse("scale as (lowest, highest)", shown(scale), "write (1, 5)", argument="scale")
-    columns = columns_of(path)
-    _need(columns, ("id", *scores), path)
+    columns = table_columns(path)
+    _need_columns(columns, ("id", *scores), path)
     place = place_shown(path)
     sides: list[tuple[str, str] | None] = [None] * len(columns["id"])
     if "first" in columns and "second" in columns:
@@ -262,7 +262,7 @@ def _row_of_key(keys: Sequence[Sequence[str]], source: str) -> Mapping[tuple[str
     return found
 
 
-def _need(table: Columns, names: Sequence[str], path: str | os.PathLike[str]) -> None:
+def _need_columns(table: Columns, names: Sequence[str], path: str | os.PathLike[str]) -> None:
     if lost := [name for name in names if name not in table]:
         raise FileFormatError(
             f"the columns {' and '.join(names)} in {place_shown(path)}", ", ".join(table) or "no rows",

@@ -117,7 +117,7 @@ def _response_of_line(line: Mapping[str, Any], place: str, features: Mapping[str
         options = tuple(Option(text, value) for text, value in zip(texts, values, strict=True))
         return Response(
             options=options,
-            target=_target(line.get("target"), options, index=index),
+            target=_target_option(line.get("target"), options, index=index),
             right=_right_in_line(line, place),
             **facts,
         )
@@ -144,7 +144,7 @@ def _likelihood(answer: Any) -> Any:
     return None
 
 
-def _target(target: Any, options: tuple[Option, ...], *, index: bool) -> str | None:
+def _target_option(target: Any, options: tuple[Option, ...], *, index: bool) -> str | None:
     """Return the text of the true option, given its text, or its index (first where ``index``); None if it is neither."""
     name = _target_text(target)
     texts = [one.text.strip() for one in options]

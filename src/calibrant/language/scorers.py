@@ -15,7 +15,7 @@ from calibrant._core.paths import check_source
 from calibrant._core.paths import shown as place_shown
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, Remedy
-from calibrant.language._json import columns_of, lines_of, name_of, need, parsed, read_text, refuse_file
+from calibrant.language._json import lines_of, name_of, need, parsed_json, read_log_text, refuse_file, table_columns
 from calibrant.language.log import Answers, Log, Response, features_of, groups_of, outcomes
 
 _TEXTS = ("prompt", "response", "sampled_responses", "raw_sampled_responses", "raw_response", "id")
@@ -46,7 +46,7 @@ def read_uqlm(path: str | os.PathLike[str]) -> Log:
     place = check_source(path)
     name = place_shown(place)
     if place.suffix == ".json":
-        whole = need(parsed(read_text(place), name, what="results of uqlm"), dict, name, "the results")
+        whole = need(parsed_json(read_log_text(place), name, what="results of uqlm"), dict, name, "the results")
         lists = need(whole.get("data", whole), dict, name, "data")
         # to_dict names the lists prompts, responses; to_df drops the s, and keeps it in sampled_responses
         columns = {
@@ -61,7 +61,7 @@ def read_uqlm(path: str | os.PathLike[str]) -> Log:
         rows = [line for _, line in lines_of(place, what="results of uqlm")]
         columns = {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
     else:
-        columns = columns_of(place)
+        columns = table_columns(place)
     if "response" not in columns:
         got = ", ".join(columns)
         raise refuse_file(name, "results of uqlm (prompt, response, scores)", got, "save results.to_df()")

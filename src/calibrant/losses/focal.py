@@ -12,7 +12,7 @@ from calibrant._core.warn import warn_user
 from calibrant._objective.statistics import Distance
 from calibrant._objective.true_class import soft_pair
 from calibrant.errors import UsageWarning
-from calibrant.losses.loss import LossOptions, RowLoss, ScoreLoss, WeightedNLL, steps
+from calibrant.losses.loss import LossOptions, RowLoss, ScoreLoss, WeightedNLL, stages
 from calibrant.scores import INVERSE_FOCAL_LIMIT, FocalScore, InverseFocalScore, power_of_rest
 
 
@@ -118,7 +118,7 @@ class ScheduledFocalLoss(WeightedNLL):
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(detach_weight, **options)
-        self.gammas, self.milestones = steps(gammas, milestones, between="milestones")
+        self.gammas, self.milestones = stages(gammas, milestones, between="milestones")
         # a tensor: a compiled graph then takes the next stage's γ without being compiled again
         self.register_buffer("gamma", torch.tensor(self.gammas[0], dtype=torch.float64))
         self.register_buffer("epoch", torch.tensor(0))
@@ -165,7 +165,7 @@ class SampleDependentFocalLoss(WeightedNLL):
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(detach_weight, **options)
-        self.gammas, self.thresholds = steps(gammas, thresholds, between="thresholds")
+        self.gammas, self.thresholds = stages(gammas, thresholds, between="thresholds")
 
     def gamma_of(self, p: Tensor) -> Tensor:
         """Return the γ of each true-class probability ``p``, elementwise and without gradient."""

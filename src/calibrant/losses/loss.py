@@ -216,7 +216,7 @@ class ScoreLoss(WeightedNLL):
         return self.score.weight(log_p, log_not_p)
 
 
-def steps(gammas: Sequence[float], ends: Sequence[T], *, between: str) -> tuple[tuple[float, ...], tuple[T, ...]]:
+def stages(gammas: Sequence[float], ends: Sequence[T], *, between: str) -> tuple[tuple[float, ...], tuple[T, ...]]:
     """Return γ of each stage and the ends between stages, if there is one γ more than ends and the ends increase."""
     gammas, ends = tuple(gammas), tuple(ends)
     if len(gammas) != len(ends) + 1:

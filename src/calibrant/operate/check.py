@@ -69,7 +69,7 @@ _ENOUGH = 1e9  # larger numbers of rows are not given as advice
 
 
 @dataclass(frozen=True)
-class Bounded:
+class BoundedFigure:
     """A value with bounds, each missed with probability at most α, and the centre to which they converge with more rows.
 
     ``more`` and ``note`` say how many more rows would give bounds, and why there are none.
@@ -342,10 +342,10 @@ def _sums_of_groups(one: dict[Any, GateSums], other: dict[Any, GateSums]) -> dic
     return one | {key: one[key] + sums if key in one else sums for key, sums in other.items()}
 
 
-def _change_and_remark(metric: str, data: Any, baseline: Any, *, alpha: float) -> tuple[Bounded, str]:
+def _change_and_remark(metric: str, data: Any, baseline: Any, *, alpha: float) -> tuple[BoundedFigure, str]:
     """Return how much worse the metric is than the baseline's, with a remark on how they are compared."""
     paired = same_rows(data, baseline)
-    found = change(metric, data, baseline, paired=paired, alpha=alpha)
+    found = change_against(metric, data, baseline, paired=paired, alpha=alpha)
     note = "" if paired else "the baseline holds other rows, so they are compared unpaired"
     note += "; Welch's t" if metric == "nll" and not paired else ""
     return found, "; ".join(part for part in (note, found.note) if part)
@@ -364,13 +364,13 @@ def verdict_of_all(verdicts: Set[str]) -> Verdict:
     return "pass" if verdicts == {"pass"} else "not enough evidence"
 
 
-def _line_of(kind: Kind, metric: str, limit: float, found: Bounded, note: str) -> Line:
+def _line_of(kind: Kind, metric: str, limit: float, found: BoundedFigure, note: str) -> Line:
     verdict = verdict_of_bounds(found.low, found.high, limit, minimum=kind == "minimum")
     more = _more_rows(found, limit) if verdict == "not enough evidence" else None
     return Line(metric, kind, limit, found.value, found.low, found.high, found.n, verdict, more, note)
 
 
-def _more_rows(found: Bounded, limit: float) -> int | None:
+def _more_rows(found: BoundedFigure, limit: float) -> int | None:
     """Return how many more rows would move the bound that crosses the limit onto it, if widths shrink as n^−½."""
     if found.more is not None:
         return found.more
@@ -383,7 +383,7 @@ def _more_rows(found: Bounded, limit: float) -> int | None:
     return None if not more < _ENOUGH else max(1, math.ceil(more))
 
 
-def _worst(metric: str, parts: dict[str, GateSums], *, alpha: float) -> tuple[Bounded, str]:
+def _worst(metric: str, parts: dict[str, GateSums], *, alpha: float) -> tuple[BoundedFigure, str]:
     """Return the worst value over groups; to fail, one group is tested at α / groups, to pass, every group at α."""
     lower = better_of(metric) == "lower"
     # one bad group is enough to fail, so m groups share α; passing claims something of all, each at α (intersection–union)
@@ -400,7 +400,7 @@ def _worst(metric: str, parts: dict[str, GateSums], *, alpha: float) -> tuple[Bo
     note = f"worst group {worst} ({wide[worst].n:,} rows)"
     if last != worst:
         note += f", least certain {last} ({each[last].n:,} rows)"
-    return Bounded(wide[worst].value, low, high, each[last].centre, each[last].n), note
+    return BoundedFigure(wide[worst].value, low, high, each[last].centre, each[last].n), note
 
 
 def _rows_by_value(data: Data, features: Mapping[str, Any]) -> Iterator[tuple[str, Any, Data]]:
@@ -451,7 +451,7 @@ def better_of(metric: str) -> Literal["lower", "higher", "zero"]:
     return _METRICS[metric.removeprefix(WORST)].better
 
 
-def bounded(metric: str, sums: GateSums, *, alpha: float) -> Bounded:
+def bounded(metric: str, sums: GateSums, *, alpha: float) -> BoundedFigure:
     """Return the value of ``metric`` with its bounds.
 
     Args:
@@ -476,10 +476,10 @@ def bounded(metric: str, sums: GateSums, *, alpha: float) -> Bounded:
         ends = mean_ends(moments, low=0, high=2, alpha=alpha)
     else:
         ends = share_ends(round(value * n), n, alpha=alpha)
-    return Bounded(value, min(ends[0], value), max(ends[1], value), centre, n)
+    return BoundedFigure(value, min(ends[0], value), max(ends[1], value), centre, n)
 
 
-def change(metric: str, data: Data, baseline: Data, *, paired: bool, alpha: float) -> Bounded:
+def change_against(metric: str, data: Data, baseline: Data, *, paired: bool, alpha: float) -> BoundedFigure:
     """Return how much worse ``data`` is than ``baseline`` (positive is worse), with bounds.
 
     Args:
@@ -498,24 +498,24 @@ def change(metric: str, data: Data, baseline: Data, *, paired: bool, alpha: floa
         # two intervals at α / 2 each: the difference of their ends is missed with at most α
         new, old = (bounded(metric, GateSums.of(metric, rows), alpha=alpha / 2) for rows in (data, baseline))
         ends = sorted((sign * (new.low - old.high), sign * (new.high - old.low)))
-        return Bounded(sign * (new.value - old.value), ends[0], ends[1], sign * (new.centre - old.centre), n)
+        return BoundedFigure(sign * (new.value - old.value), ends[0], ends[1], sign * (new.centre - old.centre), n)
     new_rows, old_rows = _rows_of_mean(metric, data), _rows_of_mean(metric, baseline)
     if metric == "nll":
         change_of = float(new_rows.mean() - old_rows.mean())
         if scarce := scarce_errors(data, baseline):
             seen, enough = scarce
             note = f"{FEWEST_COMPARED} wrong decisions of both are needed to compare log-losses, {seen:.0f} were seen"
-            return Bounded(change_of, -math.inf, math.inf, change_of, n, max(enough - n, 1), note)
+            return BoundedFigure(change_of, -math.inf, math.inf, change_of, n, max(enough - n, 1), note)
         if paired:
             differences = torch.from_numpy(new_rows - old_rows)
             error = _expected_error(data, baseline, change_of)
             test = paired_test(differences, level=1 - 2 * alpha, least_error=error)[0]
-            return Bounded(change_of, test.low, test.high, change_of, n)
+            return BoundedFigure(change_of, test.low, test.high, change_of, n)
         return _change_of_means(new_rows, old_rows, alpha=alpha)
     rows = sign * (new_rows - old_rows)
     reach = _RANGE[metric][1]
     low, high = mean_ends(Moments.of(rows), low=-reach, high=reach, alpha=alpha)
-    return Bounded(float(rows.mean()), low, high, float(rows.mean()), n)
+    return BoundedFigure(float(rows.mean()), low, high, float(rows.mean()), n)
 
 
 def _expected_error(data: Data, baseline: Data, mean: float) -> float:
@@ -533,7 +533,7 @@ def _expected_error(data: Data, baseline: Data, mean: float) -> float:
     return math.sqrt(float(squares.max())) / len(new)
 
 
-def _change_of_means(new: Floats, old: Floats, *, alpha: float) -> Bounded:
+def _change_of_means(new: Floats, old: Floats, *, alpha: float) -> BoundedFigure:
     """Return the change of an unbounded mean between other rows, with asymptotic bounds by Welch's t."""
     from scipy.special import stdtrit
 
@@ -543,7 +543,7 @@ def _change_of_means(new: Floats, old: Floats, *, alpha: float) -> Bounded:
     freedom = sum(parts) ** 2 / sum(shares) if sum(shares) > 0 else 1.0
     mean = float(new.mean() - old.mean())
     half = float(stdtrit(freedom, 1 - alpha)) * math.sqrt(sum(parts))
-    return Bounded(mean, mean - half, mean + half, mean, min(len(new), len(old)))
+    return BoundedFigure(mean, mean - half, mean + half, mean, min(len(new), len(old)))
 
 
 def _rows_of_mean(metric: str, data: Data) -> Floats:

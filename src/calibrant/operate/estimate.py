@@ -33,9 +33,9 @@ from calibrant.operate.rows import (
     LabelledClasses,
     SomeCalibrator,
     confidence_of,
-    edges_of,
     need_source,
     out_of_fold,
+    stratum_edges,
 )
 from calibrant.statistics.means import Interval
 
@@ -94,7 +94,7 @@ class Strata:
     def of(cls, window: Floats, reference: Floats) -> "Strata":
         """Return strata of the scores ``window`` (N,) and ``reference`` (M,), with about equally many reference rows each."""
         bins = int(np.clip(len(reference) // _A_STRATUM, 1, _MOST_STRATA))
-        edges = edges_of(reference, bins=bins)
+        edges = stratum_edges(reference, bins=bins)
         places = [np.asarray(np.searchsorted(edges, values, side="left")) for values in (window, reference)]
         return cls(places[0], places[1], len(edges) + 1)
 
@@ -271,7 +271,7 @@ def estimate(
     window = _calibrated_window(predictions, calibrator)
     known = same = None
     if reference is not None:
-        known = _held_out(reference, calibrator)
+        known = _reference_out_of_fold(reference, calibrator)
         same = _calibrated_window(reference, calibrator)
         if known.classes != window.classes or len(known) < 50:
             got = f"{len(known)} of {known.classes}"
@@ -365,7 +365,7 @@ def _calibrated_window(data: Predictions, calibrator: Calibrator | None) -> Pred
     return data if calibrator is None else data.calibrated_by(calibrator, allow_fit_rows=True)
 
 
-def _held_out(reference: Predictions, calibrator: Calibrator | None) -> Predictions:
+def _reference_out_of_fold(reference: Predictions, calibrator: Calibrator | None) -> Predictions:
     """Return the calibrated reference; rows the calibrator was fitted on are calibrated out of fold, to avoid optimism."""
     if calibrator is None:
         return reference

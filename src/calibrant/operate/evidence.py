@@ -6,7 +6,7 @@ changed to an unknown value at some time, the rows before it have ∫ π₀ L an
 likelihood ratio, averaged over the time of change with fixed weights, is a martingale if nothing has changed, in any order of
 the rows. So the probability that it ever exceeds 1/α is at most α (Ville 1939), including the uncertainty of the reference.
 The likelihood is that of probabilities with the reference's own curve: how far its bins of confidence are off is taken out first
-(``Curve``), since a constant error of another shape than a shift or slope would else be evidence of a change that never was.
+(``ReferenceCurve``), since a constant error of another shape than a shift or slope would else be evidence of a change that never was.
 log L is a sum over rows, stored at 16 Chebyshev nodes: sums of parts can be added, and interpolation to any u is accurate to
 1e-8 per row.
 """
@@ -25,7 +25,7 @@ from calibrant._core.numerics import log1mexp, row_chunks
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import Remedy
-from calibrant.operate.rows import edges_of
+from calibrant.operate.rows import stratum_edges
 
 Group = tuple[str, str]  # column and value
 MOST = 100  # largest number of groups
@@ -107,7 +107,7 @@ def _interpolation() -> Floats:
 _TO_GRID = _interpolation()
 
 
-def names_of(classes: int, groups: Sequence[Group] = ()) -> list[str]:
+def quantity_names(classes: int, groups: Sequence[Group] = ()) -> list[str]:
     """Return the names of the monitored quantities: shift, slope, each of K classes (none for K = 0 or many), each group."""
     single = classes if classes <= CLASSES else 0
     of_groups = [f"group {column} = {value}" for column, value in groups]
@@ -115,7 +115,7 @@ def names_of(classes: int, groups: Sequence[Group] = ()) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class ReferenceCurve:
     """How far the log-odds of correctness lie from those of the confidence, by bins of confidence of the reference.
 
     A bin's offset v is the maximum of its likelihood with the prior of a normal of variance 1. Its noise along shift and slope is what
@@ -130,13 +130,13 @@ class Curve:
     offsets: Floats
 
     @classmethod
-    def of(cls, data: Data) -> "Curve":
+    def of(cls, data: Data) -> "ReferenceCurve":
         """Return the curve of labelled rows, with about ``_A_BIN`` rows or more a bin."""
         p, right = (np.asarray(part.cpu().double().numpy()) for part in (data.confidence, data.correct))
         bins = int(np.clip(len(p) // _A_BIN, 1, _MOST_BINS))
-        edges = edges_of(p, bins=bins)
+        edges = stratum_edges(p, bins=bins)
         index, size = np.searchsorted(edges, p), len(edges) + 1
-        log_odds, v = _log_odds(torch.from_numpy(p)).numpy(), np.zeros(size)
+        log_odds, v = _clipped_log_odds(torch.from_numpy(p)).numpy(), np.zeros(size)
         for _ in range(
             _STEPS
         ):  # Newton; the penalised likelihood is concave, and a step of at most 1 cannot overshoot far
@@ -150,19 +150,19 @@ class Curve:
         if not len(self.offsets):
             return p.double()
         index = np.searchsorted(self.edges, p.cpu().double().numpy())
-        return torch.sigmoid(_log_odds(p.double().cpu()) + torch.from_numpy(self.offsets[index])).to(p.device)
+        return torch.sigmoid(_clipped_log_odds(p.double().cpu()) + torch.from_numpy(self.offsets[index])).to(p.device)
 
 
-NO_CURVE = Curve(np.empty(0), np.empty(0))
+NO_CURVE = ReferenceCurve(np.empty(0), np.empty(0))
 
 
-def _log_odds(p: Tensor) -> Tensor:
+def _clipped_log_odds(p: Tensor) -> Tensor:
     clipped = p.clamp(1e-12, 1 - 1e-12)
     return (clipped.log() - torch.log1p(-clipped)).clamp(-_LARGEST, _LARGEST)
 
 
-def gather(data: Data, *, classes: int, groups: Sequence[Group] = (), curve: Curve = NO_CURVE) -> Floats:
-    """Return log L(u) − log L(0) (F, 16) at the nodes, summed over the rows of ``data``, one line per name of ``names_of``.
+def gather(data: Data, *, classes: int, groups: Sequence[Group] = (), curve: ReferenceCurve = NO_CURVE) -> Floats:
+    """Return log L(u) − log L(0) (F, 16) at the nodes, summed over the rows of ``data``, one line per name of ``quantity_names``.
 
     Args:
         data: Labelled.
@@ -173,7 +173,7 @@ def gather(data: Data, *, classes: int, groups: Sequence[Group] = (), curve: Cur
     nodes = torch.from_numpy(_nodes())
     terms = confidence_terms(curve.moved(data.confidence), data.correct)
     found = list(terms.sum(dim=0))
-    if isinstance(data, Predictions) and len(names_of(classes)) > 2:
+    if isinstance(data, Predictions) and len(quantity_names(classes)) > 2:
         labels, logs = data.need_labels(), data.log_probs.clamp(-_LARGEST, -1e-12)
         sums = torch.zeros(classes, NODES, dtype=torch.float64)
         for part in row_chunks(len(data), classes * NODES):
@@ -196,7 +196,7 @@ def confidence_terms(p: Tensor, right: Tensor) -> Tensor:
         p: (N,) confidences, float64.
         right: (N,) bool.
     """
-    log_odds = _log_odds(p)
+    log_odds = _clipped_log_odds(p)
     nodes = torch.from_numpy(_nodes())
     # ℓ + u, and e^(u/2) ℓ
     moved = torch.stack([log_odds[:, None] + nodes, log_odds[:, None] * (nodes / 2).exp()], dim=1)
@@ -210,7 +210,7 @@ def _terms(moved: Tensor, odds: Tensor, sign: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ChangeEvidence:
     """Evidence for a change of each monitored quantity.
 
     Args:
@@ -235,7 +235,7 @@ def since_change(
     classes: int,
     limit: float,
     groups: Sequence[Group] = (),
-) -> Evidence:
+) -> ChangeEvidence:
     """Return the evidence that something changed at the start of some block.
 
     Args:
@@ -254,7 +254,7 @@ def since_change(
     ratios = _averaged(before, unchanged) + _averaged(after, changed) - _averaged(after[:1], unchanged)  # (T, F)
     tail = np.cumsum(losses[::-1], axis=0)[::-1]
     ratios = np.concatenate([ratios, _loss_ratio(tail, limit)[:, None]], axis=1)
-    names = [*names_of(classes, groups), "loss"]
+    names = [*quantity_names(classes, groups), "loss"]
     rest = math.log(max(1e-300, 1 - weights.sum()))  # no change yet: likelihood ratio 1
     weighted = ratios + np.log(weights)[:, None]
     logs = np.logaddexp(np.logaddexp.reduce(weighted, axis=0), rest)
@@ -262,7 +262,7 @@ def since_change(
     best = int(np.unravel_index(np.argmax(weighted + shares), weighted.shape)[0])
     # maximum likelihood after the change, less the posterior mean before it
     likeliest = _GRID[(after[best] @ _TO_GRID.T).argmax(axis=-1)] - np.exp(unchanged) @ _GRID
-    return Evidence(
+    return ChangeEvidence(
         logs=dict(zip(names, logs.tolist(), strict=True)),
         log=float(np.logaddexp.reduce(logs + shares)),
         start=best,

@@ -18,7 +18,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import LeakError
 from calibrant.evaluate.cost_calibration import decided_costs
 from calibrant.operate.bounds import Moments, mean_ends, share_ends
-from calibrant.operate.evidence import Curve, Evidence, gather, groups_in, since_change
+from calibrant.operate.evidence import ChangeEvidence, ReferenceCurve, gather, groups_in, since_change
 from calibrant.operate.rows import (
     LABELLED,
     LABELLED_CLASSES,
@@ -88,7 +88,7 @@ class Monitor:
             cap = max(
                 max(map(max, table)) - min(map(min, table)), 1e-300
             )  # a realised cost is as far from the foreseen at most
-        z, curve = Moments.of(_capped(reference, table, cap)), Curve.of(reference)
+        z, curve = Moments.of(_capped(reference, table, cap)), ReferenceCurve.of(reference)
         # what the reference's mean loss is below but for ``_LOSS_BOUND``, so that a larger mean is evidence
         limit = mean_ends(z, low=0, high=1, alpha=_LOSS_BOUND)[1]
         self._state = State(
@@ -291,7 +291,7 @@ class Monitor:
             sums=gather(data, classes=state.classes, groups=state.groups, curve=state.curve),
         )
 
-    def _evidence(self) -> Evidence | None:
+    def _evidence(self) -> ChangeEvidence | None:
         state = self._state
         if not state.blocks:
             return None
@@ -314,7 +314,7 @@ class Monitor:
             )
         return self._status(found)
 
-    def _status(self, found: Evidence | None) -> Status:
+    def _status(self, found: ChangeEvidence | None) -> Status:
         state = self._state
         part = state.blocks[found.start :] if found is not None else ()
         rows = sum(block.rows for block in part)
@@ -371,7 +371,7 @@ class Monitor:
         )
 
 
-def _sense(found: Evidence | None, group: str) -> str:
+def _sense(found: ChangeEvidence | None, group: str) -> str:
     return "overconfident" if found is not None and found.moved[f"group {group}"] < 0 else "underconfident"
 
 

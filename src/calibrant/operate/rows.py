@@ -101,7 +101,7 @@ def out_of_fold(calibrator: Calibrator, data: Predictions) -> Predictions:
     return Predictions.cat(parts)[torch.cat(rows).argsort()]
 
 
-def edges_of(values: Floats, *, bins: int) -> Floats:
+def stratum_edges(values: Floats, *, bins: int) -> Floats:
     """Return the edges (≤ bins − 1,) of about equally full bins of ``values`` (N,), each midway between two that differ.
 
     Scores of few values then keep their bin whatever their last digit is.

@@ -23,7 +23,7 @@ from calibrant._core.paths import shown
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError
-from calibrant.operate.evidence import NO_CURVE, NODES, Curve, Group, names_of
+from calibrant.operate.evidence import NO_CURVE, NODES, Group, ReferenceCurve, quantity_names
 
 Floats = NDArray[np.float64]
 FORMAT = "calibrant-monitor-1"
@@ -145,7 +145,7 @@ class State:
     cap: float
     limit: float
     groups: tuple[Group, ...] = ()
-    curve: Curve = NO_CURVE
+    curve: ReferenceCurve = NO_CURVE
     blocks: tuple[Block, ...] = ()
     batches: NDArray[np.int64] = field(default_factory=_none)
     ids: NDArray[np.int64] = field(default_factory=_none)
@@ -167,7 +167,7 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
         [math.nan if getattr(block, name) is None else float(getattr(block, name)) for name in _COLUMNS]
         for block in state.blocks
     ]
-    lines = len(names_of(state.classes, state.groups))
+    lines = len(quantity_names(state.classes, state.groups))
     arrays = {
         "reference": state.reference,
         "blocks": np.array(table).reshape(-1, len(_COLUMNS)),
@@ -196,13 +196,13 @@ def load_state(path: str | os.PathLike[str]) -> State:
         if metadata.get("content", former) != former:
             raise ValueError("its content is not what was saved")
         groups = tuple((str(column), str(value)) for column, value in numbers.pop("groups", ()))
-        if arrays["reference"].shape != (len(names_of(numbers["classes"], groups)), NODES):
+        if arrays["reference"].shape != (len(quantity_names(numbers["classes"], groups)), NODES):
             raise ValueError("its sums are not those of its classes and groups")
         blocks = tuple(_block(row, sums) for row, sums in zip(arrays["blocks"], arrays["sums"], strict=True))
         return State(
             **numbers,
             groups=groups,
-            curve=Curve(arrays["edges"], arrays["offsets"]) if "edges" in arrays else NO_CURVE,
+            curve=ReferenceCurve(arrays["edges"], arrays["offsets"]) if "edges" in arrays else NO_CURVE,
             reference=arrays["reference"],
             blocks=blocks,
             batches=arrays["batches"],

@@ -66,7 +66,7 @@ from calibrant.report.wording import (
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import ParquetSource, Passes, SomeCalibrator, calibrator_identity
 from calibrant.scale.rows import ParquetRows, Shard
-from calibrant.scale.stream import Moments, Progress, metric_passes, one_pass, sums_of
+from calibrant.scale.stream import IntervalMoments, Progress, metric_passes, one_pass, sums_of
 from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import FEWEST_COMPARED
 
@@ -456,7 +456,7 @@ _ECE = ECE(EqualWidth(BINS))
 _PANEL: tuple[Metric, ...] = (
     Accuracy(), NLL(), Brier(), _ECE, MCE(EqualWidth(BINS)), DebiasedECE(EqualWidth(BINS)),
 )  # fmt: skip
-_EVENT = Moments(_ECE, event=True)  # of the probability of the second of two classes
+_EVENT = IntervalMoments(_ECE, event=True)  # of the probability of the second of two classes
 _OMITTED = (
     "These figures are sums over rows read from disk in pieces. Figures that need all rows at once are left out: the ECE in "
     "equal-mass bins, SmoothECE, AURC, the limit of the class-by-class error, the gain over plain temperature scaling, and "
@@ -537,7 +537,7 @@ def diagnose_streamed(
 def _sums(classes: int) -> list[Any]:
     """Return what every figure of the page is computed from."""
     event = [_EVENT] if classes == 2 else []
-    return [*map(Moments, _PANEL), *event, _ECE, CLASSES, Cells(), Cells(decision=True), ByGroup()]
+    return [*map(IntervalMoments, _PANEL), *event, _ECE, CLASSES, Cells(), Cells(decision=True), ByGroup()]
 
 
 @dataclass
@@ -592,7 +592,7 @@ def _figures(states: States, row: Any) -> Figures:
     mass, ends = mass_table(decisions)
     tables = class_bins(states[CLASSES].table, classes=states[CLASSES].classes)
     return Figures(
-        [*(row(Moments(metric)) for metric in _PANEL), row(CLASSES)],
+        [*(row(IntervalMoments(metric)) for metric in _PANEL), row(CLASSES)],
         diagram_from(mass, edges=ends),
         diagram_from(states[_ECE], edges=equal_edges()),
         _curve(decisions),
@@ -607,7 +607,7 @@ def _figures(states: States, row: Any) -> Figures:
 def _gains(states: States, after: States, *of: "LossGain") -> list[Gain]:
     """Return the calibrator's gain over doing nothing; none for rows with groups, or few errors, for which it does not hold."""
     # the effective number of wrong decisions, before and after
-    wrong = min(float(one[Moments(_PANEL[0])].decided[0, 0]) for one in (states, after))
+    wrong = min(float(one[IntervalMoments(_PANEL[0])].decided[0, 0]) for one in (states, after))
     if not of or states[ByGroup()].any or wrong < FEWEST_COMPARED:
         return []
     total, squares, rows = states[of[0]]
@@ -622,7 +622,7 @@ def _gains(states: States, after: States, *of: "LossGain") -> list[Gain]:
 def _metric_row(subject: Subject, states: States, calibrator: str | None, measured: Any, *, draws: int) -> Row:
     """Return the row of a metric: of its moments, with interval and limits; of one without them its value."""
     state, metric, ends = states[measured], measured, {}
-    if isinstance(measured, Moments):
+    if isinstance(measured, IntervalMoments):
         metric = measured.metric
         # labels drawn independently by row would give clustered rows a limit that they exceed too often
         if draws and not states[ByGroup()].any:

@@ -1,7 +1,6 @@
 """Rows on disk as a row source: each requested sum is a pass over the shards, recorded in a journal so that a fit resumes."""
 
 import base64
-import dataclasses
 import hashlib
 import json
 import os
@@ -195,7 +194,7 @@ class ParquetSource(RowSource):
         source = cls(passes)
         if passes.rows.weight_kind is None:
             return source
-        count, mass = source.total(_counted)
+        count, mass = source.total(_count_and_mass)
         source.count = int(count)
         return source.prepared(_scaled, float(count / mass)) if passes.rows.weight_kind == "sampling" else source
 
@@ -260,7 +259,7 @@ class Pieces:
         yield from calibrated((piece.counted for piece in rows.read(shard) if len(piece.counted)), self.calibrator)
 
 
-def _counted(chunk: Chunk) -> tuple[Tensor, Tensor]:
+def _count_and_mass(chunk: Chunk) -> tuple[Tensor, Tensor]:
     return torch.tensor(len(chunk), dtype=torch.float64), chunk.weights.sum()
 
 
@@ -275,38 +274,36 @@ def _content(value: Any) -> Iterator[bytes]:
         yield from (f"{array.dtype} {array.shape}".encode(), array.tobytes())
     elif isinstance(value, Calibrator):
         yield calibrator_identity(value).encode()
-    elif isinstance(value, list | tuple):
-        yield f"[{len(value)}".encode()
-        for item in value:
+    elif (parts := _parts_of_state(value)) is not None and not isinstance(value, dict):
+        sequence = isinstance(value, list | tuple)
+        yield (f"[{len(value)}" if sequence else f"{type(value).__module__}.{type(value).__qualname__}").encode()
+        for item in parts:
             yield from _content(item)
-    elif is_dataclass(value) and not isinstance(value, type):
-        yield f"{type(value).__module__}.{type(value).__qualname__}".encode()
-        for one in fields(value):
-            yield from _content(getattr(value, one.name))
     elif callable(value):
         yield f"{value.__module__}.{value.__qualname__}".encode()
     else:
         yield f"{type(value).__name__} {value!r}".encode()
 
 
-def _size(value: Any) -> int:
-    if isinstance(value, Tensor):
-        return value.numel() * value.itemsize
-    if isinstance(value, np.ndarray):
-        return value.nbytes
+def _parts_of_state(value: Any) -> list[Any] | None:
+    """Return what a sequence, a mapping or a record holds, in order; None of anything else."""
     if isinstance(value, tuple | list | dict):
-        return sum(_size(item) for item in (value.values() if isinstance(value, dict) else value))
-    return sum(_size(getattr(value, one.name)) for one in fields(value)) if is_dataclass(value) else 0
+        return list(value.values() if isinstance(value, dict) else value)
+    record = is_dataclass(value) and not isinstance(value, type)
+    return [getattr(value, one.name) for one in fields(value)] if record else None
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, Tensor | np.ndarray):
+        return value.nbytes
+    return sum(map(_size, _parts_of_state(value) or ()))
 
 
 def is_plain(state: Any) -> bool:
     """Return whether ``state_to_plain`` accepts ``state``: numbers, texts, tensors, and tuples, mappings and dataclasses of them."""
-    if dataclasses.is_dataclass(state) and not isinstance(state, type):
-        return all(is_plain(getattr(state, field.name)) for field in dataclasses.fields(state))
-    if isinstance(state, dict):
-        return all(isinstance(name, str) and is_plain(item) for name, item in state.items())
-    if isinstance(state, tuple):
-        return all(map(is_plain, state))
+    named = not isinstance(state, dict) or all(isinstance(name, str) for name in state)
+    if named and not isinstance(state, list) and (parts := _parts_of_state(state)) is not None:
+        return all(map(is_plain, parts))
     text = isinstance(state, np.ndarray) and state.dtype.kind == "U"
     return text or state is None or isinstance(state, Tensor | int | float | str)
 
@@ -317,12 +314,10 @@ def state_to_plain(state: Any) -> Any:
         array = state.detach().cpu().contiguous().numpy()
         content = base64.b64encode(array.tobytes()).decode()
         return {"dtype": str(array.dtype), "shape": list(array.shape), "bytes": content}
-    if dataclasses.is_dataclass(state) and not isinstance(state, type):
-        return {"fields": [state_to_plain(getattr(state, field.name)) for field in dataclasses.fields(state)]}
-    if isinstance(state, tuple):
-        return {"items": [state_to_plain(item) for item in state]}
     if isinstance(state, dict):
         return {"named": {name: state_to_plain(item) for name, item in state.items()}}
+    if (parts := _parts_of_state(state)) is not None:
+        return {"items" if isinstance(state, tuple) else "fields": list(map(state_to_plain, parts))}
     if isinstance(state, np.ndarray):
         return {"texts": state.tolist()}
     if isinstance(state, float):
@@ -372,7 +367,7 @@ def _rebuilt(plain: Any, like: Any) -> Any:
         return {name: _rebuilt(item, None) for name, item in plain["named"].items()}
     if "texts" in plain:
         return np.array(plain["texts"], dtype=np.str_)
-    if not dataclasses.is_dataclass(like) or isinstance(like, type):
+    if not is_dataclass(like) or isinstance(like, type):
         raise TypeError("a record was not expected")
     named = zip(plain["fields"], (field.name for field in fields(like)), strict=True)
     return type(like)(**{name: _rebuilt(item, getattr(like, name)) for item, name in named})

@@ -66,7 +66,7 @@ class StreamedFigure:
 
 
 @dataclass(frozen=True)
-class Moments(SumMetric[Any]):
+class IntervalMoments(SumMetric[Any]):
     """What the uncertainty of a metric of independent rows is computed from: sums that add, in memory and on disk.
 
     Args:
@@ -178,7 +178,9 @@ def evaluate_streamed(
     chosen = sum_metrics() if metrics is None else metrics
     check_execution(executor, progress)
     # of grouped rows the groups are the units of an interval, which these sums do not tell apart
-    moments = [Moments(metric) for metric in chosen if draws and not rows.grouped and Moments.known_for(metric)]
+    moments = [
+        IntervalMoments(metric) for metric in chosen if draws and not rows.grouped and IntervalMoments.known_for(metric)
+    ]
     asked = [*chosen, *moments]
     passes = metric_passes(rows, asked, calibrator, executor=executor, checkpoint=checkpoint, progress=progress)
     states = sums_of(passes, asked, calibrator)

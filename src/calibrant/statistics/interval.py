@@ -122,14 +122,14 @@ def interval(
     if isinstance(metric, HasInterval):
         return metric.interval(predictions, level=level, draws=draws, seed=seed, null=null)
     if predictions.groups is None:
-        return MeanSums.of(_need_rows(metric), predictions).interval(metric, level=level)
+        return MeanSums.of(_as_row_metric(metric), predictions).interval(metric, level=level)
     need_groups(predictions.groups, what=metric)
     need_errors(predictions, what=metric)
     rows = _finite_rows(metric, predictions)
     return mean_interval(rows, groups=predictions.groups, level=level, weight=predictions.weights)
 
 
-def _need_rows(metric: object) -> HasRows:
+def _as_row_metric(metric: object) -> HasRows:
     if isinstance(metric, HasRows):
         return metric
     if not callable(metric) or isinstance(metric, type):
@@ -142,7 +142,7 @@ def _need_rows(metric: object) -> HasRows:
 
 
 def _finite_rows(metric: object, data: Data) -> Tensor:
-    rows = _need_rows(metric).rows(data)
+    rows = _as_row_metric(metric).rows(data)
     _need_finite(float(rows.sum()), metric)
     return rows
 

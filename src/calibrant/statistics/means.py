@@ -356,7 +356,7 @@ def mean_interval(
     References:
         Hall 1992, On the removal of skewness by transformation, Eq. 2.5; Kish 1965 (sampling weights).
     """
-    check_rows(rows, groups, name="rows", dims=(1,))
+    check_finite_rows(rows, groups, name="rows", dims=(1,))
     check_row_weight(weight, rows=rows.shape[0])
     if groups is None:
         moments = Powers.of(rows, weight)
@@ -414,7 +414,7 @@ def paired_test(
     References:
         Hall 1992, On the removal of skewness by transformation, Eq. 2.5.
     """
-    check_rows(differences, groups, name="differences", dims=(1, 2))
+    check_finite_rows(differences, groups, name="differences", dims=(1, 2))
     check_row_weight(weight, rows=differences.shape[0])
     columns = differences if differences.dim() == 2 else differences[:, None]
     tests = []
@@ -478,7 +478,7 @@ def mean_error(rows: Tensor, *, groups: Tensor | None = None, weight: Tensor | N
         >>> mean_error(torch.tensor([0.0, 1.0, 0.0, 1.0]))
         0.25
     """
-    check_rows(rows, groups, name="rows", dims=(1,))
+    check_finite_rows(rows, groups, name="rows", dims=(1,))
     check_row_weight(weight, rows=rows.shape[0])
     found = contributions(rows, groups, weight)
     return math.sqrt(found.total(2))
@@ -599,7 +599,7 @@ def need_independent(data: Predictions | BinaryPairs, *, what: object) -> None:
         )
 
 
-def check_rows(rows: Tensor, groups: Tensor | None, *, name: str, dims: tuple[int, ...]) -> None:
+def check_finite_rows(rows: Tensor, groups: Tensor | None, *, name: str, dims: tuple[int, ...]) -> None:
     """Raise unless ``rows`` are finite numbers and ``groups``, if any, one per row."""
     check_dense(rows, name=name)
     expected = f"{name} of shape (N,)" + (" or (N, C)" if 2 in dims else "")

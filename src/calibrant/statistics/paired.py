@@ -17,7 +17,7 @@ from calibrant.statistics._resampling import count_units, quantiles, resampled_m
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.clusters import cluster_sums
 from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import PairedTest, check_rows, need_groups
+from calibrant.statistics.means import PairedTest, check_finite_rows, need_groups
 
 Floats: TypeAlias = NDArray[np.float64]
 Binned = Annotated[BinnedRows, Kind(BinnedRows, "pass the rows in their bins, metric.cells(data)")]
@@ -294,7 +294,7 @@ def paired_bootstrap(
     """
     from scipy.special import stdtr
 
-    check_rows(differences, groups, name="differences", dims=(1, 2))
+    check_finite_rows(differences, groups, name="differences", dims=(1, 2))
     units = count_units(differences, groups)
     if units < 2:
         raise InputError("at least two rows, or groups of rows, to compare on", "one", "compare on more data")

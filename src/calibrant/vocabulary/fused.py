@@ -14,7 +14,7 @@ from calibrant._core.constraints import Count, checked
 from calibrant._objective.batch import check_tensors, check_weights
 from calibrant.errors import InputError
 from calibrant.losses import Loss, RowLoss, RowPenalty, Weighted
-from calibrant.vocabulary.linear import check_linear, linear_chunks, linear_logits, product_dtype
+from calibrant.vocabulary.linear import check_last_layer, linear_chunks, linear_logits, product_dtype
 
 
 class FusedLinearLoss(nn.Module):
@@ -76,7 +76,7 @@ class FusedLinearLoss(nn.Module):
         Raises:
             InputError: If shapes or dtypes do not match, or labels are target probabilities.
         """
-        check_linear(hidden, weight, bias)
+        check_last_layer(hidden, weight, bias)
         _check_class_indices(hidden, labels, sample_weight)
         flat, rows = labels.reshape(-1).long(), hidden.reshape(-1, hidden.shape[-1])
         weights = None if sample_weight is None else sample_weight.reshape(-1)

@@ -20,7 +20,7 @@ CHUNK_BYTES = 1 << 26  # of float32 logits: 128 rows of 128k classes, enough for
 DEVICE_CHUNK_BYTES = 1 << 28
 
 
-def check_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+def check_last_layer(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     """Raise unless the parts of a layer match: ``hidden`` (…, H), ``weight`` (K, H), ``bias`` (K,) or None.
 
     Raises:
@@ -96,7 +96,7 @@ class LinearLogits:
     def __init__(
         self, hidden: Tensor, weight: Tensor, bias: Tensor | None = None, *, chunk: Count | None = None
     ) -> None:
-        check_linear(hidden, weight, bias)
+        check_last_layer(hidden, weight, bias)
         check_scores(hidden, name="hidden", shape="(N, H)", remedy="flatten it and the labels")
         self.hidden, self.weight = hidden.detach(), weight.detach()
         self.bias = None if bias is None else bias.detach()

@@ -24,7 +24,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
 )
 from calibrant.calibrators.auto.auto import CONSTANTS, by_costs, stacked
-from calibrant.calibrators.auto.cross_fitting import Scores
+from calibrant.calibrators.auto.cross_fitting import HeldOutScores
 from calibrant.calibrators.auto.projection import project
 from calibrant.calibrators.base.folds import fold_of
 from calibrant.errors import InputError, UsageWarning
@@ -100,12 +100,12 @@ def test_weights_are_those_of_the_formula() -> None:
     torch.testing.assert_close(torch.softmax(fitted(z), 1), p, rtol=0, atol=1e-7)  # the members were warm-started
 
 
-def foreseen_by(probs: Tensor, labels: Tensor, costs: Tensor) -> Scores:
+def foreseen_by(probs: Tensor, labels: Tensor, costs: Tensor) -> HeldOutScores:
     """Return the scores of candidates that foresee ``probs`` (N, M, K)."""
     at_label = probs.gather(2, labels[:, None, None].expand(-1, probs.shape[1], 1))[:, :, 0].log()
     fold = torch.arange(len(labels)).double() % 5
     gain = at_label - at_label[:, :1]
-    return Scores(-at_label[:, 0], gain, torch.ones(len(labels)).double(), fold, probs @ costs, costs[labels])
+    return HeldOutScores(-at_label[:, 0], gain, torch.ones(len(labels)).double(), fold, probs @ costs, costs[labels])
 
 
 @pytest.mark.parametrize("informed", [True, False])
@@ -513,9 +513,9 @@ def test_tied_scores_do_not_hide_a_gain() -> None:
     assert loss(fitted(z), torch.from_numpy(y)) < loss(z, torch.from_numpy(y)) - 0.02
 
 
-def scores_of(gain: Tensor) -> Scores:
+def scores_of(gain: Tensor) -> HeldOutScores:
     ones, none = torch.ones(len(gain)).double(), torch.empty(len(gain), 0)
-    return Scores(ones, gain.double(), ones, ones, none, none)
+    return HeldOutScores(ones, gain.double(), ones, ones, none, none)
 
 
 def test_stacked_weights_are_those_of_the_best_mixture() -> None:

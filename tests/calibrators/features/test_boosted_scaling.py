@@ -11,7 +11,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from calibrant import Predictions, load
 from calibrant.calibrators import BoostedScaling, TemperatureScaling
 from calibrant.calibrators.features import boosted_scaling
-from calibrant.calibrators.features.boosted_scaling import CodedColumn, Grower, coded, edges_of
+from calibrant.calibrators.features.boosted_scaling import CodedColumn, Grower, coded_by_part, part_edges
 from calibrant.calibrators.features.group_scaling import fit_everyone
 from calibrant.errors import InputError
 from calibrant.metrics import NLL
@@ -101,8 +101,8 @@ def test_trees_over_codes_are_trees_over_numbers(distinct: int, gaps: bool) -> N
     values = torch.from_numpy(rng.choice(rng.normal(size=distinct), 2000))
     if gaps:
         values[::7] = torch.nan
-    edges = edges_of(values)
-    column = coded(values, edges)
+    edges = part_edges(values)
+    column = coded_by_part(values, edges)
     assert column.size <= 256
     y = np.sin(3 * np.nan_to_num(values.numpy(), nan=1.0))
     tree, step = grown_on([column], y - y.mean())

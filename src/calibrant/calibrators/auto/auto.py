@@ -15,7 +15,7 @@ from calibrant._core.check import refuse
 from calibrant._core.check import shown as described
 from calibrant._core.config import build, config_of, renewed, shown
 from calibrant._core.constraints import Integer
-from calibrant._core.minimise import Loss, minimise
+from calibrant._core.minimise import Objective, minimise
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import in_row_chunks, increasing_root, rank_in
 from calibrant._core.warn import warn_user
@@ -32,11 +32,11 @@ from calibrant.calibrators.affine.kernel_scaling import KernelScaling
 from calibrant.calibrators.affine.prior_shift import label_mass
 from calibrant.calibrators.affine.rank_scaling import RankScaling
 from calibrant.calibrators.auto.chain import Chain
-from calibrant.calibrators.auto.cross_fitting import Scores, Sums, cross_fitted, held_out, quietly
+from calibrant.calibrators.auto.cross_fitting import HeldOutScores, Sums, cross_fitted, held_out, quietly
 from calibrant.calibrators.auto.projection import Keep, project
 from calibrant.calibrators.base.calibrator import ByFeatures, Calibrator, Identity
 from calibrant.calibrators.base.chunks import break_ties, narrowed, with_logits, wrong_mass
-from calibrant.calibrators.base.folds import sampled
+from calibrant.calibrators.base.folds import in_random_sample
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.calibrators.features.boosted_scaling import BoostedScaling
 from calibrant.calibrators.features.columns import NamesOrAll, names_of
@@ -471,7 +471,7 @@ class AutoCalibrator(ByFeatures):
 
     def _compared(
         self, members: Sequence[Calibrator], tried: Sequence[bool], rows: RowSource
-    ) -> tuple[Sums, Scores, RowSource]:
+    ) -> tuple[Sums, HeldOutScores, RowSource]:
         """Return how candidates do, on the rows compared last too, and all rows, in memory where they are held there.
 
         Of many rows a random sample is used, and a larger one as long as candidates are undecided: those whose gain may,
@@ -518,9 +518,9 @@ class AutoCalibrator(ByFeatures):
             (chunk, answer if self.keep is None else project(answer, chunk.logits, self.keep))
             for chunk, answer in answers
         )
-        self.top_edges, self.top_values = fit_confidence(pairs_of(kept), self.folds, log_odds=log_odds(wrong, 2))
+        self.top_edges, self.top_values = fit_confidence(pairs_of(kept), self.folds, log_odds=prior_log_odds(wrong, 2))
 
-    def _weigh(self, sums: Sums, scores: Scores, wrong: float, classes: int) -> None:
+    def _weigh(self, sums: Sums, scores: HeldOutScores, wrong: float, classes: int) -> None:
         """Set weights, losses and standard errors; the loss of a candidate that was given up is that of its rows."""
         mass, gain = sums.mass, sums.gain
         total, mean = mass[0], gain / mass
@@ -530,14 +530,14 @@ class AutoCalibrator(ByFeatures):
         by_features = torch.tensor([member.needs_features for member in self._members()])
         ahead = self._ahead(sums, scores, by_features) if bool(by_features.any()) else ~by_features
         sums = replace(sums, mass=torch.where(ahead, sums.mass, 0.0))
-        self.weights = exponential_weights(sums, log_odds=log_odds(wrong, classes))
+        self.weights = exponential_weights(sums, log_odds=prior_log_odds(wrong, classes))
         if not float(self.weights[0]) and len(scores.raw) >= CONSTANTS.stacked:
             self.weights = stacked(scores, self.weights, ahead)
         if self.costs is not None and int((self.weights > 0).sum()) > 1:
             self.weights = by_costs(scores, self.weights)
 
     @staticmethod
-    def _ahead(sums: Sums, scores: Scores, by_features: Tensor) -> Tensor:
+    def _ahead(sums: Sums, scores: HeldOutScores, by_features: Tensor) -> Tensor:
         """Return which candidates (M,) may be used: those without features, and others that are surely ahead of the best of these."""
         complete = torch.where((sums.mass == sums.mass[0]) & ~by_features, sums.gain, -torch.inf)
         behind, error = scores.behind(int(complete.argmax()))
@@ -722,7 +722,7 @@ def _held(rows: RowSource, size: int) -> RowSource:
     """Return the rows, of more than 2 · ``size`` about ``size`` at random, in memory; where their logits are many even so, as
     of a last layer over a vocabulary, as they are.
     """
-    rows = rows if rows.count <= 2 * size else rows.where(sampled, size / rows.count)
+    rows = rows if rows.count <= 2 * size else rows.where(in_random_sample, size / rows.count)
     if isinstance(rows, MemoryRows) or rows.count * rows.classes > 4 * CONSTANTS.selected:
         return rows
     return MemoryRows.of_chunk(rows.gathered(values=4 * CONSTANTS.selected))
@@ -906,7 +906,7 @@ def with_confidence(logits: Tensor, edges: Tensor, values: Tensor) -> Tensor:
 # The weights of a pool of candidates, from their log-losses on rows that they were not fitted on.
 
 
-def log_odds(wrong: float, classes: int) -> float:
+def prior_log_odds(wrong: float, classes: int) -> float:
     """Return the log-odds of doing nothing against any other candidate, before the data."""
     alike = CONSTANTS.two_classes if classes == 2 else 1.0
     return math.log(CONSTANTS.identity_odds * alike * (1 + CONSTANTS.few_errors / max(wrong, 1.0)))
@@ -924,7 +924,7 @@ def exponential_weights(sums: Sums, *, log_odds: float) -> Tensor:
     return without_light(torch.softmax(log_weights, dim=0))
 
 
-def stacked(scores: Scores, otherwise: Tensor, allowed: Tensor) -> Tensor:
+def stacked(scores: HeldOutScores, otherwise: Tensor, allowed: Tensor) -> Tensor:
     """Return the weights (M,) of the mixture of least log-loss on rows that its members were not fitted on (Wolpert 1992).
 
     Args:
@@ -947,7 +947,7 @@ def stacked(scores: Scores, otherwise: Tensor, allowed: Tensor) -> Tensor:
     return without_light(weights)
 
 
-def by_costs(scores: Scores, weights: Tensor) -> Tensor:
+def by_costs(scores: HeldOutScores, weights: Tensor) -> Tensor:
     """Return the weights (M,) of the mixture whose decisions cost least on rows held out; ``weights`` unless it surely is cheaper.
 
     Costs of decisions are steps in the weights. Here an action is taken with probability ∝ exp(−foreseen cost / τ), τ being how far
@@ -997,7 +997,7 @@ def _cheapest(foreseen: Tensor, costs: Tensor, weight: Tensor, start: Tensor) ->
         return value, w * (by_weight - w @ by_weight)
 
     try:
-        found = minimise(Loss(float(weight.sum()), first=first), start.log(), newton_up_to=0, tolerance=1e-5).theta
+        found = minimise(Objective(float(weight.sum()), first=first), start.log(), newton_up_to=0, tolerance=1e-5).theta
     except FitError:  # not convex: where the search ends at no minimum, nothing is better than the pool for sure
         return start
     return torch.softmax(found, dim=0)

@@ -26,7 +26,7 @@ _SURE = 3.0  # standard errors by which a candidate must be behind to be given u
 
 
 @dataclass(frozen=True)
-class Scores:
+class HeldOutScores:
     """Log-losses of N rows under M candidates, each fitted without the row's fold; the first does nothing.
 
     Args:
@@ -50,9 +50,9 @@ class Scores:
         """How many folds held rows."""
         return len(self.fold.unique())
 
-    def joined(self, later: "Scores") -> "Scores":
+    def joined(self, later: "HeldOutScores") -> "HeldOutScores":
         """Return the rows of both."""
-        return Scores(*(torch.cat([getattr(self, one.name), getattr(later, one.name)]) for one in fields(self)))
+        return HeldOutScores(*(torch.cat([getattr(self, one.name), getattr(later, one.name)]) for one in fields(self)))
 
     def summed(self) -> "Sums":
         """Return the sums over the rows on which a candidate was scored."""
@@ -141,7 +141,7 @@ def cross_fitted(
     *,
     far: float,
     costs: Tensor | None = None,
-) -> Scores:
+) -> HeldOutScores:
     """Return the candidates' gains in log-loss on rows that they were not fitted on.
 
     In every fold candidates are fitted at low precision, chains with the same first stages share them, and a search starts at
@@ -159,7 +159,7 @@ def cross_fitted(
     costs = torch.empty(rows.classes, 0, dtype=torch.float64, device=rows.device) if costs is None else costs
     alive = [m for m, yes in enumerate(tried) if yes and m > 0]
     failed: set[int] = set()
-    found: Scores | None = None
+    found: HeldOutScores | None = None
     for fold, held, stages in _fold_by_fold(rows, folds):
         parts = held.collected(_raw_scores, costs)
         raw, weight, own = (torch.cat(part) for part in zip(*parts, strict=True))
@@ -175,7 +175,7 @@ def cross_fitted(
             else:
                 answers[:, m] = scored
         gain = raw[:, :1] - answers[:, :, 0]
-        here = Scores(raw[:, 0], gain, weight, torch.full_like(weight, fold), answers[:, :, 1:].float(), own)
+        here = HeldOutScores(raw[:, 0], gain, weight, torch.full_like(weight, fold), answers[:, :, 1:].float(), own)
         found = here if found is None else found.joined(here)
         alive = [m for m in alive if m not in failed]
         alive = [m for m in alive if m not in found.hopeless(alive, (fold + 1) / folds, far)]

@@ -67,7 +67,7 @@ def inside(chunk: Chunk, fold: int, folds: int, by_scores: bool = False) -> Tens
     return (fold_by_scores(chunk, folds) if by_scores else fold_of(chunk, folds)) == fold
 
 
-def sampled(chunk: Chunk, rate: float) -> Tensor:
+def in_random_sample(chunk: Chunk, rate: float) -> Tensor:
     """Return which rows (n,) belong to a random sample of about ``rate`` of them."""
     bits = (_bits(chunk) * _MIX[0]) >> 24 & ((1 << 32) - 1)
     return (bits < int(rate * (1 << 32))).to(chunk.labels.device)

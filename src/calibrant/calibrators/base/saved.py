@@ -70,7 +70,7 @@ def load_calibrator(
         FileFormatError: If the file is not a calibrator or is broken.
         InputError: If its class is unknown, or of another kind.
     """
-    known = _check_classes(classes)
+    known = _check_own_classes(classes)
     metadata = files.read_metadata(path)
     if metadata.get("format") not in (FORMAT, *FORMER):
         raise FileFormatError("a saved calibrator", f"another kind of file: {path}", "make it with save")
@@ -85,7 +85,7 @@ def load_calibrator(
                 command=f"a class of your own is used from Python: calibrant.load(FILE, classes=[{name}])",
             ),
         )
-    _check_kind(known.get(name) or getattr(family, name), kind, path)
+    _check_label_count(known.get(name) or getattr(family, name), kind, path)
     try:
         arrays = files.read_arrays(path)
         digest = metadata.pop("digest", "") if metadata["format"] == _FORMAT_0_1_0 else metadata.pop("digest")
@@ -113,7 +113,7 @@ def _set_optional(calibrator: Calibrator, optional: bool) -> None:
             part.features_optional = optional
 
 
-def _check_kind(found: type, kind: type[Learned], path: str | os.PathLike[str]) -> None:
+def _check_label_count(found: type, kind: type[Learned], path: str | os.PathLike[str]) -> None:
     if not issubclass(found, kind):
         several = issubclass(kind, Calibrator)
         expected, remedy = (
@@ -124,7 +124,7 @@ def _check_kind(found: type, kind: type[Learned], path: str | os.PathLike[str]) 
         raise InputError(f"a calibrator for {expected} a row", f"{found.__name__} in {shown(path)}", remedy)
 
 
-def _check_classes(classes: Any) -> dict[str, type[Calibrator]]:
+def _check_own_classes(classes: Any) -> dict[str, type[Calibrator]]:
     given = list(classes) if isinstance(classes, list | tuple | set | frozenset) else [classes]
     wrong = [one for one in given if not (isinstance(one, type) and issubclass(one, Calibrator))]
     if wrong:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Natural, Positive
-from calibrant._core.minimise import Loss, minimise
+from calibrant._core.minimise import Objective, minimise
 from calibrant._core.numerics import row_chunks
 from calibrant.calibrators.affine.fit import LOWEST, keep_excluded
 from calibrant.calibrators.base.calibrator import ByFeatures, Certified
@@ -20,11 +20,11 @@ from calibrant.calibrators.features.columns import (
     KnownColumn,
     NamesOrNone,
     as_bytes,
-    check_count,
+    check_group_count,
     codes_of,
+    columns_from_json,
     columns_in,
     from_bytes,
-    from_table,
     need_column,
 )
 from calibrant.calibrators.features.feature_scaling import Hinges, fit_by_design, sums_by_design
@@ -273,7 +273,7 @@ def sources_of(logits: Sequence[str], features: Features, columns: Sequence[str]
     """
     found = columns_in(features, columns, whole=False)
     numbers, names = (tuple(one for one in found if (one.values is None) == kind) for kind in (True, False))
-    check_count(names)
+    check_group_count(names)
     return Sources(tuple(logits), numbers, names)
 
 
@@ -292,7 +292,7 @@ def sources_from_bytes(buffer: Tensor) -> Sources:
     if not buffer.numel():
         return Sources()
     logits, numbers, table = from_bytes(buffer)
-    names = tuple(from_table(table))
+    names = tuple(columns_from_json(table))
     texts = [*logits, *numbers, *(value for one in names for value in one.values or ())]
     if not all(isinstance(text, str) for text in texts) or not set(logits) <= set(LOGIT_FEATURES):
         raise ValueError("names of features were expected")
@@ -499,7 +499,7 @@ def _table(rows: RowSource, columns: tuple[str, ...]) -> tuple[float, Profiles, 
     ones = torch.ones_like(profiles.margin)[:, None]
     mass = float(profiles.weight.sum())
 
-    loss = Loss(mass, lambda theta: profiles.loss_sums(ones, unit, theta, 1), bounds=(unit[[0]], unit[[-1]]))
+    loss = Objective(mass, lambda theta: profiles.loss_sums(ones, unit, theta, 1), bounds=(unit[[0]], unit[[-1]]))
     best = float(minimise(loss, torch.ones_like(unit[[0]]), tolerance=1e-6, enough=math.inf).theta)
     if _INNER[0] <= best <= _INNER[1]:
         return 1.0, profiles, features

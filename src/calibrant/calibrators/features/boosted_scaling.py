@@ -19,9 +19,9 @@ from calibrant.calibrators.base.folds import fold_by_scores
 from calibrant.calibrators.features.columns import (
     KnownColumn,
     Names,
-    columns_of,
+    columns_from_json,
     from_bytes,
-    from_table,
+    known_columns,
     names_of,
     to_buffer,
 )
@@ -528,19 +528,19 @@ class BoostRows:
         return whole.found(count), path
 
 
-def log_odds(x: Tensor) -> Tensor:
+def class_log_odds(x: Tensor) -> Tensor:
     """Return the log-odds (N, C) of the classes that have trees: of the second of two, or of all."""
     log_p = torch.log_softmax(x, dim=1)
     chosen = log_p[:, 1:] if x.shape[1] == 2 else log_p
     return (chosen - torch.log(-torch.expm1(chosen.clamp_max(-1e-13)))).clamp(-_FARTHEST, _FARTHEST)
 
 
-def add(x: Tensor, change: Tensor) -> Tensor:
+def with_change(x: Tensor, change: Tensor) -> Tensor:
     """Return logits (…, K) with ``change`` (…, C) added to the classes that have trees."""
     return x + change if change.shape[-1] == x.shape[-1] else torch.cat([x[..., :1], x[..., 1:] + change], dim=-1)
 
 
-def edges_of(column: Tensor) -> Tensor:
+def part_edges(column: Tensor) -> Tensor:
     """Return ascending upper edges of the at most 255 parts of a column but the last: between its values, or at its quantiles."""
     present = column[~torch.isnan(column)].numpy()
     values = np.unique(present)
@@ -550,7 +550,7 @@ def edges_of(column: Tensor) -> Tensor:
     return torch.from_numpy((values[:-1] + values[1:]) / 2)
 
 
-def coded(column: Tensor, edges: Tensor) -> CodedColumn:
+def coded_by_part(column: Tensor, edges: Tensor) -> CodedColumn:
     """Return a column (N,) of numbers by the part of each; NaN is a part of its own."""
     missing = torch.isnan(column)
     code = torch.where(missing, len(edges) + 1, torch.searchsorted(edges, column.contiguous()))
@@ -632,7 +632,7 @@ def _stopped(runs: Sequence[Boosting], held: Flags, most: int, *, keep: bool) ->
         for run in runs:
             run.step(keep=keep)
         change = torch.cat([run.change for run in runs])[fit, place]
-        gain = torch.log_softmax(add(x, change), dim=1).gather(1, label)[:, 0] - before
+        gain = torch.log_softmax(with_change(x, change), dim=1).gather(1, label)[:, 0] - before
         gains.append(float(weight @ gain))
         squares.append(float(weight @ gain.square()))
         if len(gains) - 1 - int(np.argmax(gains)) >= PATIENCE:
@@ -651,7 +651,7 @@ def tree_columns(rows: RowSource, names: Sequence[str]) -> list[KnownColumn]:
     Raises:
         InputError: If a column is missing or has too many categories.
     """
-    made = columns_of(rows, names, whole=False)
+    made = known_columns(rows, names, whole=False)
     for one in made:
         if len(one) > MOST_CATEGORIES:
             remedy = "merge rare ones, leave that column out, or pass a number in its place"
@@ -659,7 +659,7 @@ def tree_columns(rows: RowSource, names: Sequence[str]) -> list[KnownColumn]:
     return made
 
 
-def read_columns(columns: Sequence[KnownColumn], features: Features, rows: int) -> tuple[Tensor, Tensor]:
+def tree_inputs(columns: Sequence[KnownColumn], features: Features, rows: int) -> tuple[Tensor, Tensor]:
     """Return the columns (N, F) float64, names by their codes, and the rows (N,) of which every name was in the fit."""
     values, seen = [], torch.ones(rows, dtype=torch.bool)
     for one in columns:
@@ -745,7 +745,7 @@ class BoostedScaling(ByFeatures):
             self.register_buffer(f"tree_{name}", getattr(trees, name))
 
     def _learned_columns(self) -> list[KnownColumn]:
-        return from_table(from_bytes(self.columns_))
+        return columns_from_json(from_bytes(self.columns_))
 
     def _update_facts(self) -> None:
         super()._update_facts()
@@ -799,18 +799,22 @@ class BoostedScaling(ByFeatures):
         self, chunk: Chunk, known: Sequence[KnownColumn], slope: Tensor, bias: Tensor, *, rough: bool
     ) -> tuple[list[Trees], float]:
         """Return the trees of each class, and their mean held-out gain."""
-        columns, _ = read_columns(known, chunk.features, len(chunk))
+        columns, _ = tree_inputs(known, chunk.features, len(chunk))
         x = (lift_excluded(chunk.logits.double()) * slope + bias).cpu()
-        odds = log_odds(x)
-        edges = [edges_of(column) if one.values is None else None for one, column in zip(known, columns.T, strict=True)]
-        cuts = [edges_of(column) for column in odds.T]
+        odds = class_log_odds(x)
+        edges = [
+            part_edges(column) if one.values is None else None for one, column in zip(known, columns.T, strict=True)
+        ]
+        cuts = [part_edges(column) for column in odds.T]
         rows = BoostRows(
             x,
             tuple(
-                CodedColumn(column.long().numpy(), len(one), names=True) if ends is None else coded(column, ends)
+                CodedColumn(column.long().numpy(), len(one), names=True)
+                if ends is None
+                else coded_by_part(column, ends)
                 for one, column, ends in zip(known, columns.T, edges, strict=True)
             ),
-            tuple(coded(column, ends) for column, ends in zip(odds.T, cuts, strict=True)),
+            tuple(coded_by_part(column, ends) for column, ends in zip(odds.T, cuts, strict=True)),
             chunk.labels.cpu(),
             chunk.weights.cpu(),
         )
@@ -825,8 +829,8 @@ class BoostedScaling(ByFeatures):
         # of the fit for all rows, in float64: trees part rows by them
         x = lift_excluded(logits.double()) * self.slope + self.bias
         if features is not None and self._known:
-            columns, seen = (part.to(x.device) for part in read_columns(self._known, features, len(x)))
-            x = add(x, self._change(columns, log_odds(x)) * seen[:, None])
+            columns, seen = (part.to(x.device) for part in tree_inputs(self._known, features, len(x)))
+            x = with_change(x, self._change(columns, class_log_odds(x)) * seen[:, None])
         return keep_excluded(x, logits)
 
     def _change(self, columns: Tensor, odds: Tensor) -> Tensor:

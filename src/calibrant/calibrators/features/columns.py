@@ -82,7 +82,7 @@ def columns_in(features: Features, names: Sequence[str], *, whole: bool) -> list
     return found
 
 
-def columns_of(rows: RowSource, names: Sequence[str], *, whole: bool) -> list[KnownColumn]:
+def known_columns(rows: RowSource, names: Sequence[str], *, whole: bool) -> list[KnownColumn]:
     """Return the columns ``names`` of all rows.
 
     Raises:
@@ -92,7 +92,7 @@ def columns_of(rows: RowSource, names: Sequence[str], *, whole: bool) -> list[Kn
     return found
 
 
-def check_count(columns: Sequence[KnownColumn]) -> None:
+def check_group_count(columns: Sequence[KnownColumn]) -> None:
     """Refuse columns of too many categories in all."""
     if (count := sum(map(len, columns))) > MOST_GROUPS:
         largest = max(columns, key=len)
@@ -125,7 +125,7 @@ def to_buffer(columns: Sequence[KnownColumn]) -> Tensor:
     return as_bytes([{"name": one.name, "values": one.values} for one in columns])
 
 
-def from_table(table: Any) -> list[KnownColumn]:
+def columns_from_json(table: Any) -> list[KnownColumn]:
     """Return the columns of ``to_buffer``'s JSON.
 
     Raises:
@@ -140,7 +140,7 @@ def from_table(table: Any) -> list[KnownColumn]:
     return made
 
 
-def check_names(value: Any, *, name: str, least: int = 1) -> tuple[str, ...]:
+def check_column_names(value: Any, *, name: str, least: int = 1) -> tuple[str, ...]:
     """Return the distinct names of at least so many columns as a tuple."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) and one for one in value):
         raise refuse(f"{name} as a list of names", shown(value), 'write ["region", "sex"]', argument=name)
@@ -153,16 +153,16 @@ def check_names(value: Any, *, name: str, least: int = 1) -> tuple[str, ...]:
 
 def _check_names_or_all(value: object, *, name: str) -> Any:
     """``"all"`` as it is, else names; an array is compared with a word entry by entry, so the type is asked first."""
-    return value if isinstance(value, str) and value == "all" else check_names(value, name=name)
+    return value if isinstance(value, str) and value == "all" else check_column_names(value, name=name)
 
 
 _NO_NAMES = (3, object(), (1,), ("a", "a"))
-Names = Annotated[Sequence[str], Fits(check_names, "distinct", _NO_NAMES)]
+Names = Annotated[Sequence[str], Fits(check_column_names, "distinct", _NO_NAMES)]
 NamesOrAll = Annotated[  # one constraint: of "site" it says what a list of names is, not that it is not "all"
     Sequence[str] | Literal["all"],
     Fits(_check_names_or_all, "distinct", _NO_NAMES),
 ]
-NamesOrNone = Annotated[Sequence[str], Fits(partial(check_names, least=0), "distinct", _NO_NAMES)]
+NamesOrNone = Annotated[Sequence[str], Fits(partial(check_column_names, least=0), "distinct", _NO_NAMES)]
 
 
 def need_column(features: Mapping[str, Any], name: str, rows: int | None = None) -> Column:

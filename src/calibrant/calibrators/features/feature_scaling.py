@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Positive
-from calibrant._core.minimise import Loss, Optimum, SecondOrder, minimise
+from calibrant._core.minimise import Objective, Optimum, SecondOrder, minimise
 from calibrant.calibrators.affine.fit import centre_rows, keep_excluded, lift_excluded, logit_squares
 from calibrant.calibrators.base.calibrator import ByFeatures, Certified
 from calibrant.calibrators.base.chunks import check_all_labels
@@ -64,7 +64,7 @@ def fit_by_design(sums: SecondOrder, first: Tensor, *, parts: int, ridge: float,
     strength[:, 0] = _SETTLES / mass
     centre = torch.zeros_like(first)
     centre[0] = unit
-    return minimise(Loss(mass, sums, ridge=strength.view(-1), centre=centre), first, tolerance=_TOLERANCE)
+    return minimise(Objective(mass, sums, ridge=strength.view(-1), centre=centre), first, tolerance=_TOLERANCE)
 
 
 def sums_by_design(
@@ -224,7 +224,7 @@ class _ScaledChunk:
     @classmethod
     def of(cls, chunk: Chunk, size: float, names: Sequence[str], hinges: Hinges) -> "_ScaledChunk":
         x = centre_rows(chunk.logits) / size
-        return cls(x, hinges.design(_features_of(chunk, names)), chunk.labels, chunk.weights)
+        return cls(x, hinges.design(_feature_table_of(chunk, names)), chunk.labels, chunk.weights)
 
     def loss_sums(self, theta: Tensor, parts: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return Σ log-loss, its gradient (P,) and Hessian (P, P); a row depends on its slope, and on its bias if ``parts`` is 2."""
@@ -254,17 +254,17 @@ def _feature_table(features: Features, names: Sequence[str], rows: int) -> Tenso
     return torch.stack(found, dim=1) if found else torch.zeros(rows, 0, dtype=torch.float64)
 
 
-def _features_of(chunk: Chunk, names: Sequence[str]) -> Tensor:
+def _feature_table_of(chunk: Chunk, names: Sequence[str]) -> Tensor:
     return _feature_table(chunk.features, names, len(chunk)).to(chunk.logits.device)
 
 
 def _top(chunk: Chunk, names: Sequence[str], sign: float) -> Tensor:
-    return (sign * _features_of(chunk, names)).amax(dim=0)
+    return (sign * _feature_table_of(chunk, names)).amax(dim=0)
 
 
 def _feature_sums(chunk: Chunk, names: Sequence[str]) -> Tensor:
-    return chunk.weights @ _features_of(chunk, names)
+    return chunk.weights @ _feature_table_of(chunk, names)
 
 
 def _feature_squares(chunk: Chunk, names: Sequence[str], center: Tensor) -> Tensor:
-    return chunk.weights @ (_features_of(chunk, names) - center).square()
+    return chunk.weights @ (_feature_table_of(chunk, names) - center).square()

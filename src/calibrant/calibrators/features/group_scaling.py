@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Integer, Positive
-from calibrant._core.minimise import Loss, minimise
+from calibrant._core.minimise import Objective, minimise
 from calibrant.calibrators.affine.fit import AffineChunk, Ridge, fit_affine, keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import ByFeatures, Certified
 from calibrant.calibrators.base.chunks import check_all_labels
@@ -18,11 +18,11 @@ from calibrant.calibrators.base.folds import fold_by_scores
 from calibrant.calibrators.features.columns import (
     KnownColumn,
     Names,
-    check_count,
+    check_group_count,
     codes_of,
-    columns_of,
+    columns_from_json,
     from_bytes,
-    from_table,
+    known_columns,
     names_of,
     to_buffer,
 )
@@ -36,7 +36,7 @@ _MOST_PARAMETERS = 1024  # a Hessian of this side takes 8 MiB, and one a fold is
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParameterLayout:
     """Which parameters there are.
 
     Args:
@@ -115,14 +115,14 @@ class GroupChunk:
         fold = fold_by_scores(chunk, folds, groups) if folds > 1 else torch.zeros_like(cell)
         return cls(x, cell, held, chunk.labels, chunk.weights, fold)
 
-    def loss_sums(self, theta: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+    def loss_sums(self, theta: Tensor, layout: ParameterLayout) -> tuple[Tensor, Tensor, Tensor]:
         """Return Σ log-loss, its gradient (P,) and its Hessian (P, P)."""
         log_p = torch.log_softmax(layout.outputs(theta, self.x, self.cell, self.groups), dim=1)
         loss = -(log_p.gather(1, self.labels[:, None])[:, 0] * self.weight).sum()
         gradient, blocks = self._derivatives(log_p.exp(), layout)
         return loss, *_by_groups(gradient, blocks, self.cell, self.groups, layout)
 
-    def fold_sums(self, theta: Tensor, layout: Layout, folds: int) -> tuple[Tensor, Tensor]:
+    def fold_sums(self, theta: Tensor, layout: ParameterLayout, folds: int) -> tuple[Tensor, Tensor]:
         """Return gradient (folds, P) and Hessian (folds, P, P) at θ (P,), by fold."""
         p = torch.softmax(layout.outputs(theta, self.x, self.cell, self.groups), dim=1)
         gradient, blocks = self._derivatives(p, layout)
@@ -130,7 +130,7 @@ class GroupChunk:
         found = [_by_groups(gradient[part], blocks[part], self.cell[part], self.groups, layout) for part in parts]
         return torch.stack([one for one, _ in found]), torch.stack([one for _, one in found])
 
-    def held_out(self, thetas: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+    def held_out(self, thetas: Tensor, layout: ParameterLayout) -> tuple[Tensor, Tensor]:
         """Return Σ and Σ² (S,) of the gain in log-loss over θ = 0, of rows under the θ (S, folds, P) fitted on the other folds."""
         label = self.labels[:, None]
         plain = torch.log_softmax(self.x, dim=1).gather(1, label)[:, 0]
@@ -145,7 +145,7 @@ class GroupChunk:
                 squares[at] += (gain.square() * weight).sum()
         return sums, squares
 
-    def _derivatives(self, p: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+    def _derivatives(self, p: Tensor, layout: ParameterLayout) -> tuple[Tensor, Tensor]:
         """Return each row's gradient (n, F) and Hessian (n, F, F) by the parameters of any of its groups."""
         error = p.clone()
         error.scatter_add_(1, self.labels[:, None], error.new_full((len(self), 1), -1.0))
@@ -163,7 +163,7 @@ class GroupChunk:
 
 
 def fit_groups(
-    rows: RowSource, mass: float, layout: Layout, strength: float, start: Tensor | None = None
+    rows: RowSource, mass: float, layout: ParameterLayout, strength: float, start: Tensor | None = None
 ) -> tuple[Tensor, float]:
     """Return the certified minimum (P,) of the mean log-loss plus strength / mass · Σ θ², and its gradient.
 
@@ -172,7 +172,7 @@ def fit_groups(
     """
     first = torch.zeros(layout.parameters, dtype=torch.float64, device=rows.device) if start is None else start
     low = layout.lowest.to(rows.device)
-    loss = Loss(
+    loss = Objective(
         mass,
         lambda theta: rows.total(GroupChunk.loss_sums, theta, layout),
         ridge=strength / mass,
@@ -183,7 +183,9 @@ def fit_groups(
     return found.theta, found.gradient
 
 
-def _by_groups(gradient: Tensor, blocks: Tensor, cell: Tensor, groups: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+def _by_groups(
+    gradient: Tensor, blocks: Tensor, cell: Tensor, groups: Tensor, layout: ParameterLayout
+) -> tuple[Tensor, Tensor]:
     """Return the gradient (P,) and the Hessian (P, P) of rows with gradients (n, F) and blocks (n, F, F): first by combination."""
     size, block = layout.groups + 1, layout.block
     row, column = torch.triu_indices(block, block, device=blocks.device)
@@ -242,7 +244,7 @@ def fit_everyone(rows: RowSource, mass: float, *, biased: bool) -> tuple[Tensor,
     tried: list[tuple[int, Tensor, Tensor, float]] = [(0, ones, 0 * ones, 0.0), (1, slope * ones, 0 * ones, 0.0)]
     if biased:
         theta, worst = fit_groups(
-            rows.prepared(GroupChunk.of, slope, 0.0, (), 1), mass, Layout(1, 1, classes, bias=True), 1.0
+            rows.prepared(GroupChunk.of, slope, 0.0, (), 1), mass, ParameterLayout(1, 1, classes, bias=True), 1.0
         )
         tried.append((classes, slope * (1 + theta[0]) * ones, theta[1:], worst))
         free = fit_affine(rows.prepared(_affine_of, slope), mass, Ridge(1 / mass, 0.0, 1 / mass), diagonal=True)
@@ -340,7 +342,7 @@ class GroupScaling(Certified, ByFeatures):
         self.folds = folds
 
     def _learned_columns(self) -> list[KnownColumn]:
-        return from_table(from_bytes(self.categories))
+        return columns_from_json(from_bytes(self.categories))
 
     def _update_facts(self) -> None:
         super()._update_facts()
@@ -373,10 +375,10 @@ class GroupScaling(Certified, ByFeatures):
     def _fit(self, rows: RowSource) -> None:
         check_all_labels(rows)
         names = self.columns if self.columns is not None else names_of(rows)
-        known = columns_of(rows, names, whole=True) if names else []
-        check_count(known)
+        known = known_columns(rows, names, whole=True) if names else []
+        check_group_count(known)
         biased = rows.classes <= _MOST_BIASES if self.bias is None else self.bias
-        layout = Layout(sum(map(len, known)), max(len(known), 1), rows.classes, biased)
+        layout = ParameterLayout(sum(map(len, known)), max(len(known), 1), rows.classes, biased)
         if layout.parameters > _MOST_PARAMETERS:
             remedy = "leave out columns, or pass bias=False for a temperature a group alone"
             got = f"{layout.parameters:,} ({layout.groups} groups of {layout.block})"
@@ -397,7 +399,7 @@ class GroupScaling(Certified, ByFeatures):
         self.used = torch.tensor(used, dtype=torch.float64, device=rows.device)
         self._certify(certificate, rows.device)
 
-    def _fit_groups(self, inputs: RowSource, mass: float, layout: Layout) -> tuple[float, Tensor, float]:
+    def _fit_groups(self, inputs: RowSource, mass: float, layout: ParameterLayout) -> tuple[float, Tensor, float]:
         """Return the strength, the groups' parameters (P,) and the certificate."""
         if self.strength is not None:
             return self.strength, *fit_groups(inputs, mass, layout, self.strength)
@@ -407,7 +409,7 @@ class GroupScaling(Certified, ByFeatures):
             return used, torch.zeros_like(weak), 0.0
         return used, *fit_groups(inputs, mass, layout, used, weak)
 
-    def _chosen(self, inputs: RowSource, mass: float, layout: Layout, weak: Tensor) -> float:
+    def _chosen(self, inputs: RowSource, mass: float, layout: ParameterLayout, weak: Tensor) -> float:
         """Return the strength with the least cross-fitted log-loss, or inf where it gains less than two standard errors.
 
         What the other folds alone would give is one step of Newton's method away from ``weak`` (P,), the fit on all rows; the gain

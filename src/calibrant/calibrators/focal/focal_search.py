@@ -113,7 +113,7 @@ def focal_blocks(chunk: Chunk) -> list[FocalBlock]:
 
 
 @dataclass(frozen=True)
-class Figures:
+class GridFigures:
     """Of one (γ, T) over all rows: the mean log-loss, the mean confidence, and the ECE if it was asked for."""
 
     log_loss: float
@@ -134,7 +134,7 @@ class FocalGrid:
         self.binning, self.count, self.mass = binning, rows.count, rows.mass
         self.accuracy = float(self.blocks.total(right_mass)) / self.mass
         self.passes = self.evaluations = 0
-        self._known: dict[tuple[Pair, bool], Figures] = {}
+        self._known: dict[tuple[Pair, bool], GridFigures] = {}
         self._correct: Tensor | None = None
 
     @property
@@ -144,15 +144,15 @@ class FocalGrid:
             return 1 << 20
         return max(8, _ANSWERS // (self.count if self.count <= _HELD else 3 * _CELLS))
 
-    def rough(self, pairs: Sequence[Pair]) -> list[Figures]:
+    def rough(self, pairs: Sequence[Pair]) -> list[GridFigures]:
         """Return log-loss and mean confidence at each pair from float32 exponentials: relative error below 5e-6."""
         return self._answers(pairs, narrow=True)
 
-    def at(self, pairs: Sequence[Pair]) -> list[Figures]:
+    def at(self, pairs: Sequence[Pair]) -> list[GridFigures]:
         """Return the figures at each pair."""
         return self._answers(pairs, narrow=False)
 
-    def _answers(self, pairs: Sequence[Pair], *, narrow: bool) -> list[Figures]:
+    def _answers(self, pairs: Sequence[Pair], *, narrow: bool) -> list[GridFigures]:
         asked = sorted({pair for pair in pairs if (pair, narrow) not in self._known}, key=lambda pair: pair[::-1])
         for start in range(0, len(asked), self.batch):
             self._ask(asked[start : start + self.batch], narrow=narrow)
@@ -169,7 +169,7 @@ class FocalGrid:
             sums, gaps = self.blocks.total(binned_sums, tuple(pairs), self.binning)
             errors = (gaps.abs().sum(dim=1) / self.mass).tolist()
         for pair, (loss, mean), error in zip(pairs, (sums / self.mass).tolist(), errors, strict=True):
-            self._known[pair, narrow] = Figures(loss, mean, error)
+            self._known[pair, narrow] = GridFigures(loss, mean, error)
 
     def _by_mass(self, binning: EqualMass, pairs: list[Pair]) -> tuple[Tensor, list[float]]:
         if self.count > _HELD:
@@ -391,7 +391,7 @@ class Search:
             best, step_t, step_gamma = min(best, found, key=self.rule), step_t / 4, step_gamma / 4
         return best
 
-    def _value(self, figures: Figures) -> float:
+    def _value(self, figures: GridFigures) -> float:
         if self.grid.binning is None:
             return figures.log_loss
         return math.inf if self.ignore_zero and figures.error == 0 else figures.error

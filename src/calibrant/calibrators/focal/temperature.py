@@ -31,7 +31,7 @@ _FLAT = 1e-20  # β at which all classes weigh the same, but for excluded ones, 
 _SAMPLE = 8192  # rows of a sample that gives the starting point
 
 
-class Passes(Protocol):
+class TemperaturePasses(Protocol):
     """Rows that a fit of one temperature passes over: in memory, on disk, or on many machines."""
 
     @property
@@ -110,7 +110,7 @@ class TemperatureScaling(Tempered):
             )
 
     @classmethod
-    def from_passes(cls, passes: Passes, *, classes: int) -> Self:
+    def from_passes(cls, passes: TemperaturePasses, *, classes: int) -> Self:
         """Return temperature scaling fitted by log-loss on rows that no one place holds, and that only give sums.
 
         Float32 passes lead near the optimum; it is then certified in float64. The result carries no sketch of its rows,
@@ -175,13 +175,13 @@ def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | N
         InputError: If a label's logit is −inf, which makes the log-loss infinite at every T.
         FitError: If the search did not end.
     """
-    ready = rows.uncut.prepared(Rows.of_chunk)  # a pass cuts its chunks itself
+    ready = rows.uncut.prepared(TemperatureRows.of_chunk)  # a pass cuts its chunks itself
     data = TemperatureSums(ready, rows.mass)
     pull = 0.0 if prior is None else 1 / (prior**2 * data.mass)
     if isinstance(ready, MemoryRows):  # elsewhere a float32 pass costs as much as a float64 one
         if rows.count >= 4 * _SAMPLE:
-            thin = ready.prepared(Rows.sample, rows.count // _SAMPLE)
-            mass = float(thin.total(Rows.mass_of))
+            thin = ready.prepared(TemperatureRows.sample, rows.count // _SAMPLE)
+            mass = float(thin.total(TemperatureRows.mass_of))
             start = near_minimum(TemperatureSums(thin, mass), start, pull) if mass > 0 else start
         if rows.count * rows.classes >= 1 << 16:
             start = near_minimum(data, start, pull)
@@ -193,7 +193,7 @@ class TemperatureSums:
     """The sums that a temperature fit asks for.
 
     Args:
-        ready: A source of ``Rows``.
+        ready: A source of ``TemperatureRows``.
         mass: Σ weights.
     """
 
@@ -203,15 +203,15 @@ class TemperatureSums:
     @cached_property
     def margin(self) -> float:
         """Mean of z_y − max z."""
-        return float(self.ready.total(Rows.margin_sum)) / self.mass
+        return float(self.ready.total(TemperatureRows.margin_sum)) / self.mass
 
     def moments(self, beta: float, dtype: torch.dtype) -> tuple[float, float]:
         """Return the sums of mean and of variance of z − max z under softmax(βz), with exponentials in ``dtype``."""
-        first, second = self.ready.total(Rows.moments_sum, beta, str(dtype).removeprefix("torch.")).tolist()
+        first, second = self.ready.total(TemperatureRows.moments_sum, beta, str(dtype).removeprefix("torch.")).tolist()
         return first, second
 
 
-def certified_root(data: Passes, *, start: float, pull: float = 0.0) -> Root:
+def certified_root(data: TemperaturePasses, *, start: float, pull: float = 0.0) -> Root:
     """Return the log T of least log-loss over ``data`` by float64 passes; a bound comes with a warning.
 
     Args:
@@ -242,7 +242,7 @@ def certified_root(data: Passes, *, start: float, pull: float = 0.0) -> Root:
     return replace(root, x=root.x + step) if root.bound is None and abs(step) <= _TOLERANCE else root
 
 
-def _separable(data: Passes) -> Root:
+def _separable(data: TemperaturePasses) -> Root:
     """Return the lower bound where every label has the largest logit of its row; T = 1 where all logits are equal."""
     if data.moments(_FLAT, torch.float64)[0] != 0:  # the mean gap to the largest logit
         return Root(math.log(T_LOW), 0.0, 0.0, 1, "low")
@@ -255,7 +255,7 @@ def _separable(data: Passes) -> Root:
 
 
 @dataclass(frozen=True)
-class Rows:
+class TemperatureRows:
     """Logits with what a pass over them needs beside them; ``masked`` says that a class is excluded somewhere by −inf."""
 
     logits: Tensor
@@ -301,11 +301,11 @@ class Rows:
         below = self.logits.gather(1, self.labels[:, None])[:, 0].double() - self.top[:, 0].double()
         return (below if self.weight is None else below * self.weight).sum()
 
-    def sample(self, step: int) -> "Rows | None":
+    def sample(self, step: int) -> "TemperatureRows | None":
         """Return every ``step``-th row."""
         take = slice(None, None, step)
         weight = None if self.weight is None else self.weight[take]
-        return Rows(self.logits[take], self.labels[take], weight, self.masked)
+        return TemperatureRows(self.logits[take], self.labels[take], weight, self.masked)
 
     def moments_sum(self, beta: float, dtype: str) -> Tensor:
         """Return the sums of mean and variance of z − max z under softmax(βz), (2,)."""
@@ -348,7 +348,7 @@ class Rows:
         return first, second
 
 
-def near_minimum(data: Passes, start: float, pull: float) -> float:
+def near_minimum(data: TemperaturePasses, start: float, pull: float) -> float:
     """Return about where the optimum is, by float32 arithmetic; ``start`` if that fails."""
     if data.margin == 0:
         return start
@@ -360,7 +360,7 @@ def near_minimum(data: Passes, start: float, pull: float) -> float:
     return root.x + min(max(step, -_ROUGH), _ROUGH)
 
 
-def _search(data: Passes, start: float, pull: float, dtype: torch.dtype) -> Root:
+def _search(data: TemperaturePasses, start: float, pull: float, dtype: torch.dtype) -> Root:
     margin, mass = data.margin, data.mass
 
     def slope(t: float) -> tuple[float, float]:

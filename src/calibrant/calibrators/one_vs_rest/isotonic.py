@@ -14,7 +14,7 @@ from calibrant.calibrators.one_vs_rest.maps import (
     LogisticFit,
     LogOddsChunk,
     OneVsRest,
-    Scores,
+    PooledScores,
     line,
     mean_bins,
     summarised,
@@ -44,7 +44,7 @@ class PiecewiseOneVsRest(OneVsRest):
         self.floor = floor
 
     @abstractmethod
-    def _knots(self, scores: Scores, blocks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _knots(self, scores: PooledScores, blocks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return knots and their values from the scores, where their pooled blocks begin (and the end), and each score's value."""
 
     def _fit(self, rows: RowSource) -> None:
@@ -101,7 +101,7 @@ class IsotonicCalibration(PiecewiseOneVsRest):
         Zadrozny, Elkan 2002, Transforming Classifier Scores into Accurate Multiclass Probability Estimates, §3, §5.
     """
 
-    def _knots(self, scores: Scores, blocks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _knots(self, scores: PooledScores, blocks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         ends = np.stack([blocks[:-1], blocks[1:] - 1], axis=1).ravel()  # the first and the last place of each block
         return scores.places[ends], values[ends]
 
@@ -132,7 +132,7 @@ class CentredIsotonic(PiecewiseOneVsRest):
         Oron, Flournoy 2017, Centered Isotonic Regression, §2.2.
     """
 
-    def _knots(self, scores: Scores, blocks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _knots(self, scores: PooledScores, blocks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         first = blocks[:-1]
         centres = np.add.reduceat(scores.places * scores.mass, first) / np.add.reduceat(scores.mass, first)
         return centres, values[first]
@@ -175,7 +175,7 @@ class ScalingBinning(OneVsRest):
         edges, self.values = padded(map(self._bins_of, self.coefficients.cpu(), summarised(log_odds)), log_odds.device)
         self.edges = edges[:, :-1]
 
-    def _bins_of(self, theta: Tensor, scores: Scores) -> tuple[Tensor, Tensor]:
+    def _bins_of(self, theta: Tensor, scores: PooledScores) -> tuple[Tensor, Tensor]:
         """Return the edges, +inf after them, and the log-odds of each bin of one class."""
         scaled = torch.from_numpy(scores.places) * theta[0] + theta[1]
         places, inverse = torch.unique(scaled, return_inverse=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Integer, NonNegative, Positive
-from calibrant._core.minimise import Loss, minimise
+from calibrant._core.minimise import Objective, minimise
 from calibrant._core.numerics import in_row_chunks
 from calibrant._kernels import cpu
 from calibrant.calibrators.affine.fit import LOWEST
@@ -190,12 +190,12 @@ class LogisticFit:
             lowest = scale.new_tensor(self.lowest) * scale
             bounds = lowest, torch.full_like(lowest, torch.inf)
 
-        def loss(source: RowSource, weight: float) -> Loss:
+        def loss(source: RowSource, weight: float) -> Objective:
             def second(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
                 sums = source.total(logistic_sums, theta / scale, self.basis, self.extras, high, low)
                 return sums[0], sums[1] / scale, sums[2] / (scale[:, :, None] * scale[:, None, :])
 
-            return Loss(weight, second, ridge=ridge, centre=centre, bounds=bounds)
+            return Objective(weight, second, ridge=ridge, centre=centre, bounds=bounds)
 
         start = centre
         if isinstance(log_odds, MemoryRows) and log_odds.count >= 4 * _SAMPLE:  # elsewhere a sample costs a pass, too
@@ -368,7 +368,7 @@ EXACT = 1 << 25  # scores, rows times classes, up to which all are held
 
 
 @dataclass(frozen=True)
-class Scores:
+class PooledScores:
     """Of one class: distinct log-odds (M,) ascending, the mean of its labels at each (M,), and the weight of each (M,)."""
 
     places: np.ndarray
@@ -385,7 +385,7 @@ class Scores:
         return (at - steps).cummax(dim=0).values + steps
 
 
-def summarised(log_odds: RowSource) -> list[Scores]:
+def summarised(log_odds: RowSource) -> list[PooledScores]:
     """Return the scores of each class.
 
     Args:
@@ -402,20 +402,20 @@ def summarised(log_odds: RowSource) -> list[Scores]:
     found = []
     for mass, hits, place in sums.numpy():
         filled = mass > 0
-        found.append(Scores(place[filled] / mass[filled], hits[filled] / mass[filled], mass[filled]))
+        found.append(PooledScores(place[filled] / mass[filled], hits[filled] / mass[filled], mass[filled]))
     return found
 
 
-def pool_ties(log_odds: Tensor, hit: Tensor, weight: Tensor) -> Scores:
+def pool_ties(log_odds: Tensor, hit: Tensor, weight: Tensor) -> PooledScores:
     """Return the distinct log-odds (n,) in order, with the mean hit and the weight of each."""
     x, y, w = (values.cpu().numpy() for values in (log_odds, hit, weight))
     order = ascending(x)
     x, y, w = x[order], y[order], w[order]
     first = np.flatnonzero(np.concatenate([[True], x[1:] != x[:-1]]))
     if len(first) == len(x):  # no ties, so nothing to pool: sums would take a quarter of an isotonic fit
-        return Scores(x, y, w)
+        return PooledScores(x, y, w)
     mass = np.add.reduceat(w, first)
-    return Scores(x[first], np.add.reduceat(w * y, first) / mass, mass)
+    return PooledScores(x[first], np.add.reduceat(w * y, first) / mass, mass)
 
 
 def mean_bins(places: Tensor, p: Tensor, mass: Tensor, *, bins: int) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from calibrant._core.numerics import rank_in
 from calibrant.calibrators.one_vs_rest.isotonic import padded
-from calibrant.calibrators.one_vs_rest.maps import LogOddsChunk, OneVsRest, Scores, log_odds, pool_ties
+from calibrant.calibrators.one_vs_rest.maps import LogOddsChunk, OneVsRest, PooledScores, log_odds, pool_ties
 from calibrant.rows import RowSource
 
 _MOST_SCORES = 1 << 24  # of a stream: the maps hold every distinct score, three numbers each
@@ -74,7 +74,7 @@ class VennAbers(OneVsRest):
         return high.log() - (1 - low).log()
 
 
-def _maps(scores: Scores) -> tuple[np.ndarray, ...]:
+def _maps(scores: PooledScores) -> tuple[np.ndarray, ...]:
     """Return places, p₀ and p₁ of one class."""
     upper = _with_one_more(scores.mean, scores.mass)
     # label 0 is label 1 seen from the other side

@@ -406,7 +406,7 @@ def contradiction(row: int, one: int, two: int) -> InputError:
     return InputError("one label a row", f"{one} and {two} for row {row}", remedy)
 
 
-def groups_of(pool: Pool, by: str) -> tuple[list[str], Integers]:
+def feature_groups(pool: Pool, by: str) -> tuple[list[str], Integers]:
     """Return the names of the groups of a feature, and the group of each row.
 
     Raises:
@@ -430,7 +430,7 @@ def _drawn(
     """Return a batch of rows among those ``left``, and their probabilities; ``learned`` is the temperature of the labels, if any."""
     figure = "accuracy" if known.aim in ("worst group", "ece") else known.aim
     outlook = pool.outlook(figure, temperature=1.0 if learned is None else learned, design=True)
-    code = None if known.by is None else groups_of(pool, known.by)[1]
+    code = None if known.by is None else feature_groups(pool, known.by)[1]
     score = scores_of(outlook, code, taught=learned is not None)
     if code is not None:
         outlook = replace(outlook, decided=code.astype(np.int32))  # groups are the strata, each of its number of labels

@@ -59,13 +59,13 @@ def read_tables(paths: Sequence[str], *, names: Sequence[str] = ()) -> tuple[dic
     for path in paths:
         whole += (lines := _lines(path))
         if not lines or not {"row", "label"} <= set(lines[0]):
-            raise _changed(path, "the columns row and label", ", ".join(lines[0]) if lines else "no rows")
+            raise _altered(path, "the columns row and label", ", ".join(lines[0]) if lines else "no rows")
         for line in lines:
             text = (line["label"] or "").strip()
             try:
                 row = int(line["row"] or "")
             except ValueError:
-                raise _changed(path, "the number of a row in the column row", repr(line["row"])) from None
+                raise _altered(path, "the number of a row in the column row", repr(line["row"])) from None
             empty[row] = -1
             label = _label_index(text, names) if text else -1
             if text and found.setdefault(row, label) != label:
@@ -102,11 +102,11 @@ def sample_of(lines: Sequence[Row], pool_rows: int, path: str | os.PathLike[str]
         try:
             return np.array([float(line.get(name) or otherwise) for line in unique.values()])
         except ValueError:
-            raise _changed(path, f"numbers in the column {name}", "others") from None
+            raise _altered(path, f"numbers in the column {name}", "others") from None
 
     batch, sizes = column("batch", 1) - 1, column("batch_rows", math.nan)
     if not np.isin(batch, np.arange(len(batch))).all():
-        raise _changed(path, "batches from 1 on", "others")
+        raise _altered(path, "batches from 1 on", "others")
     for number in range(int(batch.max()) + 1):
         members = batch == number
         known, drawn = int(members.sum()), sizes[members]
@@ -123,7 +123,7 @@ def sample_of(lines: Sequence[Row], pool_rows: int, path: str | os.PathLike[str]
     return made
 
 
-def _changed(path: str | os.PathLike[str], expected: str, got: str) -> FileFormatError:
+def _altered(path: str | os.PathLike[str], expected: str, got: str) -> FileFormatError:
     return FileFormatError(expected, f"{got} in {shown(path)}", "fill in the table as sample wrote it")
 
 
@@ -134,7 +134,7 @@ def _lines(path: str | os.PathLike[str]) -> list[Row]:
     table = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=heading.count))
     names = table.fieldnames or []
     if twice := [name for name in _OWN if list(names).count(name) > 1]:
-        raise _changed(path, f"one column {twice[0]}", "several")
+        raise _altered(path, f"one column {twice[0]}", "several")
     return [line for line in table if any(map(line.get, names))]  # spreadsheets add lines of empty cells
 
 

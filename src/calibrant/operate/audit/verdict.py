@@ -15,7 +15,7 @@ from calibrant._core.constraints import checked
 from calibrant.binning import EqualWidth
 from calibrant.errors import InputError, Remedy
 from calibrant.operate.audit.figures import Pool, figure_of
-from calibrant.operate.audit.sample import LEARN, Sample, groups_of
+from calibrant.operate.audit.sample import LEARN, Sample, feature_groups
 from calibrant.operate.check import verdict_of_all, verdict_of_bounds
 from calibrant.statistics import Interval
 from calibrant.statistics.labelled import Floats, Integers, Terms, interval_of, terms_of
@@ -144,7 +144,7 @@ def audit(
             raise refuse(expected, f"{value:g}", "write 90 % as 0.9", argument="maximum" if at_most else "minimum")
     wanted = [figure_of(name, argument="figures") for name in check_sequence(figures, name="figures")]
     names = list(dict.fromkeys([*wanted, *(name for name, _, _ in limits)]))
-    evidence = {after: _Evidence(one, known, by) for after, one in source.compared.items()}
+    evidence = {after: _LabelledPool(one, known, by) for after, one in source.compared.items()}
     terms = {full + after: (name, found, one) for after, found in evidence.items()
              for name in names for full, one in found.terms(name).items()}  # fmt: skip
     intervals = {full: found.interval(name, one, alpha=1 - LEVEL) for full, (name, found, one) in terms.items()}
@@ -157,7 +157,7 @@ def audit(
     return Audit(intervals, tuple(lines), count, len(known.labels) - count, known.batches)
 
 
-class _Evidence:
+class _LabelledPool:
     """The labelled rows, and the terms of each figure of one model, or of the difference of two."""
 
     def __init__(self, pool: Pool, sample: Sample, by: str | None) -> None:
@@ -169,9 +169,9 @@ class _Evidence:
         self.pool, self.sample, self.seen = pool, sample, seen
         self.rows, self.labels = sample.rows[seen], sample.labels[seen]
         self.temperature = pool.fitted_temperature(self.rows, self.labels) if seen.sum() >= LEARN else 1.0
-        self.groups: tuple[list[str], Integers] | None = None if by is None else groups_of(pool, by)
+        self.groups: tuple[list[str], Integers] | None = None if by is None else feature_groups(pool, by)
 
-    def terms(self, name: str) -> dict[str, "Terms | _Binned"]:
+    def terms(self, name: str) -> dict[str, "Terms | _BinnedGaps"]:
         """Return the terms of a figure, by group if there are groups."""
         outlook = self.pool.outlook("accuracy" if name == "ece" else name, temperature=self.temperature)
         if name == "ece":
@@ -179,7 +179,7 @@ class _Evidence:
         parts: list[tuple[str, NDArray[np.bool_]]] = [(name, np.ones(len(self.pool), bool))]
         if self.groups is not None:
             parts = [(f"{name}[{one}]", self.groups[1] == at) for at, one in enumerate(self.groups[0])]
-        found: dict[str, Terms | _Binned] = {}
+        found: dict[str, Terms | _BinnedGaps] = {}
         for full, members in parts:
             chosen = members[self.rows]
             if chosen.sum() < FEWEST:
@@ -201,7 +201,7 @@ class _Evidence:
         drawn = self.sample.drawn(chosen, pool=int(members.sum()))
         return terms_of(seen, expected[rows], bounds, drawn, float(expected[members].mean()))
 
-    def _binned(self, expected: Floats) -> "_Binned":
+    def _binned(self, expected: Floats) -> "_BinnedGaps":
         confidence = self.pool.outlook("accuracy").mean  # at temperature 1
         edges = EqualWidth(_BINS).edges(torch.from_numpy(confidence)).numpy()
         index = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, _BINS - 1)
@@ -214,18 +214,20 @@ class _Evidence:
         variance = np.maximum(np.bincount(at, square * seen**2, _BINS), np.bincount(at, square * chance, _BINS))
         mass = np.bincount(index, minlength=_BINS) / n
         variance = np.where(np.bincount(at, minlength=_BINS) > 0, variance, mass**2)
-        return _Binned(gap, variance, len(seen), self._mean("accuracy", expected, np.ones(n, bool)))
+        return _BinnedGaps(gap, variance, len(seen), self._mean("accuracy", expected, np.ones(n, bool)))
 
-    def interval(self, name: str, terms: "Terms | _Binned", *, alpha: float) -> Interval:
+    def interval(self, name: str, terms: "Terms | _BinnedGaps", *, alpha: float) -> Interval:
         """Return the interval of a figure, within the values that it can have."""
         centre = terms.centre
-        ends = terms.ends(alpha) if isinstance(terms, _Binned) else interval_of(terms, alpha=alpha)
-        method = "sum of bounded bins" if isinstance(terms, _Binned) else "regression estimate, empirical likelihood"
+        ends = terms.ends(alpha) if isinstance(terms, _BinnedGaps) else interval_of(terms, alpha=alpha)
+        method = (
+            "sum of bounded bins" if isinstance(terms, _BinnedGaps) else "regression estimate, empirical likelihood"
+        )
         least, most = _BOUNDS.get(name, (-math.inf, math.inf)) if self.pool.other is None else (-math.inf, math.inf)
         low, high, middle = (min(max(float(one), least), most) for one in (*ends, centre))
         return Interval(middle, low, high, 1 - alpha, method)
 
-    def line(self, full: str, terms: "Terms | _Binned", limit: Sequence[Any], *, alpha: float) -> AuditLine:
+    def line(self, full: str, terms: "Terms | _BinnedGaps", limit: Sequence[Any], *, alpha: float) -> AuditLine:
         """Return the verdict on one limit (figure, value, whether it is a maximum)."""
         name, value, at_most = limit
         found = self.interval(name, terms, alpha=alpha)
@@ -244,7 +246,7 @@ class _Evidence:
 
 
 @dataclass(frozen=True)
-class _Binned:
+class _BinnedGaps:
     """The gaps of bins, Σ (confidence − correctness) / N, and their variances.
 
     The sum of absolute estimates is at least the ECE on average; it is above it by at most the sum of the bins' absolute errors.
