@@ -206,3 +206,18 @@ def test_lines_of_costs_are_in_the_order_of_the_classes(two: Path, run: Run) -> 
         run("decide", two, "--costs", costs, *more, code=2, says=said)
     costs.write_text("1e308,1e308\n-1e308,1e308\n")
     assert "expected costs of at most 1e+100" in run("decide", two, "--costs", costs).stderr
+
+
+def test_rows_of_today_may_lack_the_column_of_labels_that_the_reference_has(tmp_path: Path, run: Run) -> None:
+    rng = np.random.default_rng(0)
+    score = rng.random(400).round(4)
+    known = np.where(rng.random(400) < score, "yes", "no")
+    for name, rows in (
+        ("old.csv", [*zip(score[:300], known[:300], strict=True)]),
+        ("today.csv", [(x,) for x in score[300:]]),
+    ):
+        header = ["score", "churned"][: len(rows[0])]
+        (tmp_path / name).write_text("\n".join(",".join(map(str, row)) for row in [header, *rows]))
+    how = ["--columns", "score", "--kind", "probs", "--label", "churned", "--positive", "yes", "--json"]
+    found = run("estimate", tmp_path / "today.csv", "--reference", tmp_path / "old.csv", *how, code=0)
+    assert json.loads(found.stdout)["reference_rows"] == 300

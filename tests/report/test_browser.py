@@ -46,9 +46,15 @@ probe.still = [...document.querySelectorAll("input[type=range]")].filter((input)
   input.dispatchEvent(new Event("input"));
   return out.textContent === first;
 }).length;
-const dot = document.querySelector("figure g > title").parentNode;
-dot.dispatchEvent(new Event("pointerenter"));
-probe.said = dot.closest("figure").querySelector("output").textContent;
+const touched = (svg, said) => {
+  // a finger beside the dot
+  const box = svg.querySelector("title").parentNode.getBoundingClientRect();
+  svg.dispatchEvent(new PointerEvent("pointerdown", {pointerType: "touch", clientX: box.right + 6, clientY: box.bottom + 6}));
+  return said.textContent;
+};
+const dotted = document.querySelector("figure:has(g > title)"), bins = document.querySelector(".live svg");
+probe.said = touched(dotted.querySelector("svg"), dotted.querySelector("output"));
+probe.binned = touched(bins, bins.parentNode.querySelector("svg + output"));
 const free = [...document.querySelectorAll("body *")].filter((e) => !e.closest(".scroll, .skip, details, svg"));
 probe.wider = free.filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 80));
 probe.page = document.documentElement.scrollWidth - innerWidth;
@@ -105,7 +111,8 @@ def test_a_page_on_a_desktop(browse: Browse) -> None:
     assert probe["sort"] == "descending"
     assert (probe["unnamed"], probe["folded"]) == (0, 0)
     assert probe["still"] == 0, "every slider moves what it says"
-    assert re.match(r"[\d,]+ rows: mean confidence", probe["said"])
+    assert re.match(r"[\d,]+ rows: mean confidence", probe["said"]), "a touch beside a dot says its numbers"
+    assert re.match(r"\d+ rows: .* predicted", probe["binned"])
     assert min(probe["figures"]) > 250
     assert probe["paper"] == "rgb(255, 255, 255)"
 

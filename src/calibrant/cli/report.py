@@ -239,6 +239,8 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     if names is None and (event or data.inputs.label) and is_event(before):  # of numbers, not of names
         names = (f"{data.inputs.label} = 0", f"{data.inputs.label} = 1") if event is None else named.sides
     made |= {"class_names": names, "argument": _argument(data, names_matched=bool(named.matched))}
+    if not any(name.endswith("groups") for name in named.arrays):  # each sample is a group then, by its axes
+        made["unit"] = {3: "token", 4: "pixel"}.get(max(one.ndim for one in named.arrays.values()), "")
     rows = Rows(before, named, own, data.fitting.split, data.source, data.inputs)
     made["by"] = data.columns and {name: rows.column(name) for name in data.columns}
     if calibrator is None:

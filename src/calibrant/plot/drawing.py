@@ -86,11 +86,7 @@ def draw_dots(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> None
 
 
 def draw_diagrams(
-    named: Sequence[tuple[str, Diagram]],
-    ax: "Axes",
-    *,
-    palette: Palette = LIGHT,
-    colours: Sequence[str] | None = None,
+    named: Sequence[tuple[str, Diagram]], ax: "Axes", *, palette: Palette = LIGHT, colours: Sequence[str] | None = None
 ) -> "Figure":
     """Draw several reliability diagrams as lines in one plot, each with its own colour, dash and marker.
 

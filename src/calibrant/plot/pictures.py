@@ -16,15 +16,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.operate import net_benefit
 from calibrant.operate.decide import NetBenefit
-from calibrant.plot.arguments import (
-    AnyAxes,
-    ClassRows,
-    Label,
-    PlainClassRows,
-    Rows,
-    check_data,
-    check_names,
-)
+from calibrant.plot.arguments import AnyAxes, ClassRows, Label, PlainClassRows, Rows, check_data, check_names
 from calibrant.plot.diagrams import (
     BINS,
     LEVEL,

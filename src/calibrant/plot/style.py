@@ -72,12 +72,7 @@ def percent(value: float, _: float = 0) -> str:
 
 
 def finish(
-    ax: "Axes",
-    palette: Palette = LIGHT,
-    *,
-    x: str | None = None,
-    y: str | None = None,
-    in_percent: Sequence[str] = (),
+    ax: "Axes", palette: Palette = LIGHT, *, x: str | None = None, y: str | None = None, in_percent: Sequence[str] = ()
 ) -> "Figure":
     """Return the figure of ``ax`` after applying the common grid, ticks and labels.
 

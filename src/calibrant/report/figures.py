@@ -12,6 +12,7 @@ from calibrant.plot.diagrams import Curve, Diagram, diagram_of
 from calibrant.plot.drawing import draw_diagram, draw_dots, draw_histogram, draw_isotonic, draw_risk, lower_limit
 from calibrant.plot.pictures import DecisionCurve, draw_decisions
 from calibrant.plot.style import LIGHT, Palette, finish
+from calibrant.report.clusters import FIFTHS, ClusterSection
 from calibrant.report.events import EventFigures, EventSection
 from calibrant.report.groups_report import FIRST, Audit, off_in
 from calibrant.report.model import Picture
@@ -208,7 +209,7 @@ def data_address(svg: str) -> str:
 
 
 def figures_of(section: Section, *, prefix: str) -> dict[str, Any]:
-    """Return the pictures of a section: "first" and, for an event, "benefit"; and the SVG of "risk" and of "class-0" … of its panels."""
+    """Return the pictures of a section: "first" and, for an event, "benefit"; and the SVG of "risk" and of the classes' "panels"."""
     drawn: dict[str, Any] = {}
     if section.event is None:
         drawn["first"] = _confidence_pictures(section, prefix=prefix)
@@ -219,31 +220,52 @@ def figures_of(section: Section, *, prefix: str) -> dict[str, Any]:
     if section.audit is not None and off_in(section.audit.before):  # beside the groups stands what all rows are now
         drawn["more"] = drawn["first"][:-1]
         drawn["first"] = [groups_picture(section.audit, prefix=prefix), drawn["first"][-1]]
+    if section.clusters is not None and section.clusters.states[0].fifths:
+        drawn["first"].append(clusters_picture(section.clusters, prefix=prefix))
     drawn["risk"] = inline_svg(risk_figure(section.curves, palette=PLACEHOLDERS), prefix=f"{prefix}r")
-    for kind, diagrams in section.panels.items():
-        x, y = ("probability", "frequency") if kind == "class" else ("confidence", "accuracy")
-        for number, (_, diagram) in enumerate(diagrams):
-            figure = panel_figure(diagram, palette=PLACEHOLDERS, x=x, y=y)
-            titles = dot_titles(diagram, f"mean {x}", y)
-            drawn[f"{kind}-{number}"] = inline_svg(figure, prefix=f"{prefix}{kind[0]}{number}", titles=titles)
+    drawn["panels"] = []
+    for number, (_, diagram) in enumerate(section.panels):
+        figure = panel_figure(diagram, palette=PLACEHOLDERS, x="probability", y="frequency")
+        titles = dot_titles(diagram, "mean probability", "frequency")
+        drawn["panels"].append(inline_svg(figure, prefix=f"{prefix}c{number}", titles=titles))
     return drawn
 
 
 def groups_picture(audit: Audit, *, prefix: str) -> Picture:
     """Return the gaps of the groups with the strongest evidence, before and after calibration, with intervals for all at once."""
     assert audit.before is not None
-    states = {"before": audit.before} | ({} if audit.after is None else {"after": audit.after})
     shown = [row.group for row in audit.before.rows[:FIRST]]
+    states = [audit.before] if audit.after is None else [audit.before, audit.after]
+    # groups are ranked by each state's own evidence
+    gaps = [{row.group: (row.gap, row.all_low, row.all_high) for row in state.rows} for state in states]
+    caption = "Gap by group: right of 0 probabilities are too high. Lines: 95 % intervals of all groups at once"
+    if any(row.all_low < 0 < row.all_high for row in off_in(audit.before)):
+        caption += "; where one crosses 0 a group may still be off in ranges that cancel: see For whom"
+    return Picture(caption, _gaps_svg(shown, gaps, x="mean probability − frequency", prefix=f"{prefix}g"))
+
+
+def clusters_picture(section: ClusterSection, *, prefix: str) -> Picture:
+    """Return the gaps of rows by the fifth of their group they stand in, before and after calibration."""
+    gaps = [
+        {name: (x.estimate, x.low, x.high) for name, x in zip(FIFTHS, state.fifths, strict=True)}
+        for state in section.states
+    ]
+    caption = f"Gap by place in the {section.group}: right of 0 too sure. Lines: 95 % intervals of all fifths at once"
+    return Picture(caption, _gaps_svg(list(gaps[0]), gaps, x=f"mean {section.of}", prefix=f"{prefix}w"))
+
+
+def _gaps_svg(
+    shown: list[str], states: Sequence[Mapping[str, tuple[float, float, float]]], *, x: str, prefix: str
+) -> str:
+    """Return gaps with their intervals, one line a name: of one state, or before and after calibration."""
     height = 1.1 + 0.42 * len(shown)
     ax = _bare(4.3, height).add_axes((0.36, 0.72 / height, 0.6, 0.42 * len(shown) / height))
     ax.axvline(0, color=PLACEHOLDERS.faint, linewidth=1, linestyle="--")
-    looks = {"before": (PLACEHOLDERS.bad, "D", -0.14), "after": (PLACEHOLDERS.good, "o", 0.14)}
-    for when, found in states.items():
-        colour, marker, shift = looks[when]
-        rows = [(shown.index(row.group), row) for row in found.rows if row.group in shown]
-        y = [place + shift * (len(states) > 1) for place, _ in rows]
-        gaps = [row.gap for _, row in rows]
-        ends = [[row.gap - row.all_low for _, row in rows], [row.all_high - row.gap for _, row in rows]]
+    looks = (("before", PLACEHOLDERS.bad, "D", -0.14), ("after", PLACEHOLDERS.good, "o", 0.14))
+    for found, (when, colour, marker, shift) in zip(states, looks, strict=False):
+        rows = [(place + shift * (len(states) > 1), *found[name]) for place, name in enumerate(shown) if name in found]
+        ends = [[gap - low for _, gap, low, _ in rows], [high - gap for _, gap, _, high in rows]]
+        y, gaps = [row[0] for row in rows], [row[1] for row in rows]
         ax.errorbar(gaps, y, xerr=ends, fmt=marker, color=colour, markersize=6, linewidth=1.4, label=when)
     names = [" ".join(name.split()) for name in shown]
     ax.set_yticks(range(len(shown)), [name if len(name) < 22 else f"{name[:20]}…" for name in names])
@@ -252,11 +274,7 @@ def groups_picture(audit: Audit, *, prefix: str) -> Picture:
         ax.legend(
             frameon=False, fontsize=7.5, labelcolor=PLACEHOLDERS.ink, loc="lower left", bbox_to_anchor=(0, 1), ncols=2
         )
-    figure = finish(ax, PLACEHOLDERS, x="mean probability − frequency", y="", in_percent="x")
-    caption = "Gap by group: right of 0 probabilities are too high. Lines: 95 % intervals of all groups at once"
-    if any(row.all_low < 0 < row.all_high for row in off_in(audit.before)):
-        caption += "; where one crosses 0 a group may still be off in ranges that cancel: see For whom"
-    return Picture(caption, inline_svg(figure, prefix=f"{prefix}g"))
+    return inline_svg(finish(ax, PLACEHOLDERS, x=x, y="", in_percent="x"), prefix=prefix)
 
 
 def _confidence_pictures(section: Section, *, prefix: str) -> list[Picture]:

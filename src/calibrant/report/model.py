@@ -61,6 +61,8 @@ class Model(Calibrated):
         by: Columns whose groups are looked at: names of features of ``before``, or a dict of columns (N,); None takes all its
             features, if there are any, and an empty list none.
         whole: Whether ``source`` has no other split that a calibrator could be fitted on.
+        unit: What one of the rows of a group is: "token" of a sequence, "pixel" of an image, or another word. Empty is a token
+            where ``before`` has a feature ``position``, which says where in its group a row stands, else a row.
 
     Examples:
         >>> from calibrant import Predictions
@@ -80,6 +82,7 @@ class Model(Calibrated):
     argument: str = ""
     by: Sequence[str] | Mapping[str, Any] | None = None
     whole: bool = False
+    unit: Text = ""
 
     _repr_html_ = to_html
 

@@ -211,6 +211,7 @@ def _json(context: dict[str, Any]) -> str:
             "groups": json_data(section.groups),
             "event": None if section.event is None else section.event.plain,
             "for_whom": json_data(section.audit),
+            "within_groups": None if section.clusters is None else json_data(section.clusters.states),
         }
         for section in context["sections"]
     ]

@@ -38,17 +38,8 @@ from calibrant.plot.diagrams import (
     is_event,
     risk_curve,
 )
-from calibrant.report.advice import (
-    MARGIN,
-    NOTHING,
-    Advice,
-    Gain,
-    Verdict,
-    advice_of,
-    find_row,
-    gains_of,
-    verdict_of,
-)
+from calibrant.report.advice import MARGIN, NOTHING, Advice, Gain, Verdict, advice_of, find_row, gains_of, verdict_of
+from calibrant.report.clusters import ClusterSection, clusters_of
 from calibrant.report.events import Cells, EventFigures, EventSection, mass_table, percents
 from calibrant.report.groups_report import Audit, audit, audit_of, unread
 from calibrant.report.model import Model, Subject, Table, fingerprint, name_of_class
@@ -116,13 +107,14 @@ class Section:
         curves: Risk-coverage curves, each with its label.
         classes: Every class, the largest error first.
         groups: Every group of rows, the largest error first.
-        panels: Small diagrams by ``"class"`` and ``"group"``, each with its name.
+        panels: Small diagrams of classes, each with its name.
         words: The findings as sentences.
         fingerprint: Hash of the data, 16 hexadecimal digits.
         remarks: What is left out and why.
         audit: The calibration of groups of rows by their features, or None.
         event: The probability of the event, for two classes and for pairs of a probability and an outcome; else None.
         percents: Rows, Σp and Σy by whole percent of the probability, before and after.
+        clusters: Rows in groups, such as the tokens of sequences, or None.
     """
 
     model: Model | Subject
@@ -136,13 +128,14 @@ class Section:
     curves: list[tuple[str, Curve]]
     classes: list[Part]
     groups: list[Part]
-    panels: dict[str, list[tuple[str, Diagram]]]
+    panels: list[tuple[str, Diagram]]
     words: list[str]
     fingerprint: str
     remarks: Sequence[str] = ()
     audit: Audit | None = None
     event: EventSection | None = None
     percents: Sequence[Sequence[list[float]]] = ()
+    clusters: ClusterSection | None = None
 
     @property
     def advice(self) -> Advice:
@@ -267,7 +260,6 @@ class Figures:
         curve: Risk by coverage.
         classes: The bins of each class; none for top-label pairs.
         groups: The bins of each group of rows.
-        group_diagram: Returns the diagram of a group; None takes the bins of ``groups``.
         cells: The state of ``Cells``: of the event's probability, or of the confidence where there is no event.
         event_ece: The ECE of the event's probability, or None where there is no event.
         independent: Whether rows are independent and count once or as often as they occurred.
@@ -280,7 +272,6 @@ class Figures:
     classes: Mapping[int, Binned]
     groups: Mapping[int, Binned]
     cells: BinTable
-    group_diagram: Callable[[int], Diagram] | None = None
     event_ece: Row | None = None
     independent: bool = True
 
@@ -312,8 +303,6 @@ def section_of(
     after = last.rows if len(states) > 1 else []
     classes = _worst_parts_first([state.classes for state in states], class_name)
     groups = _worst_parts_first([state.groups for state in states], str)
-    # small diagrams show the state that would be used: after calibration, if there is one
-    in_class, in_group = partial(_diagram, last.classes), last.group_diagram or partial(_diagram, last.groups)
     events = tuple(
         EventFigures(state.cells, state.event_ece, state.independent) for state in states if state.event_ece is not None
     )
@@ -324,7 +313,10 @@ def section_of(
         event = None
         verdicts = [verdict_of(state.rows, state.diagram, margin=margin) for state in states]
     facts = summary(model, first.rows, after, first.diagram) if event is None else event.facts
-    if groups:
+    clusters = clusters_of(model) if isinstance(model, Model) else None  # streamed sums know no order of rows
+    if clusters is not None:
+        facts = clusters.facts + facts
+    elif groups:
         facts.append(f"The rows lie in {len(groups):,} groups (sequences, images, users …): intervals count those.")
     return Section(
         model=model,
@@ -338,16 +330,19 @@ def section_of(
         curves=[(label, state.curve) for label, state in zip(("before", "after"), states, strict=False)],
         classes=classes,
         groups=groups,
-        panels={
-            "class": [(part.name, in_class(part.key)) for part in classes[:PANELS] if part.key in last.classes],
-            "group": [(part.name, in_group(part.key)) for part in groups[:PANELS]],
-        },
+        # of the state that would be used: after calibration, if there is one
+        panels=[
+            (part.name, diagram_from(last.classes[part.key].table, edges=equal_edges()))
+            for part in classes[:PANELS]
+            if part.key in last.classes
+        ],
         words=facts + ([f"For whom: {audit.finding}"] if audit is not None and audit.finding else []),
         fingerprint=fingerprint,
         remarks=remarks,
         audit=audit,
         event=event,
         percents=[percents(state.cells) for state in states],
+        clusters=clusters,
     )
 
 
@@ -360,10 +355,6 @@ def _worst_parts_first(states: Sequence[Mapping[int, Binned]], name: Callable[[i
         error_after = after[key].table.error() if key in after else None
         parts.append(Part(name(key), one.n, expected, observed, one.table.error(), error_after, key))
     return sorted(parts, key=lambda part: -(part.error_before if part.error_after is None else part.error_after))
-
-
-def _diagram(tables: Mapping[int, Binned], key: int) -> Diagram:
-    return diagram_from(tables[key].table, edges=equal_edges())
 
 
 def equal_edges() -> list[float]:
@@ -411,7 +402,6 @@ def _figures_of(data: Data, rows: list[Row], *, of: Data, draws: int) -> Figures
         _classes(counted),
         {key: Binned(_BINNING.table(one.p, one.y, weight=one.weights), one.count) for key, one in own.items()},
         Cells().state(counted),
-        lambda key: diagram_of(own[key]),  # of equal mass: a group may have few rows
         _event_ece(counted, rows[0], draws=draws) if is_event(counted) else None,
         counted.groups is None and counted.weight_kind != "sampling",
     )

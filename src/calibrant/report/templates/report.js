@@ -24,16 +24,22 @@ for (const button of all("table.sortable th button")) {
   });
 }
 
-// A dot's numbers stand under its picture while the pointer is on it, and stay after a tap.
-for (const figure of all("figure")) {
-  const dots = all("g > title", figure).map((title) => title.parentNode);
-  if (!dots.length) continue;
-  const said = make("output", document.querySelector("figure output") ? "" : "Point at a dot for its numbers.");
+// The numbers of the dot that is nearest to a pointer or a finger, within a finger's breadth, stand below its picture.
+const tell = (svg, said) => {
+  const near = ({ clientX, clientY }) => {
+    const dots = all("title", svg).map(({ parentNode, textContent }) => {
+      const box = parentNode.getBoundingClientRect();
+      return [Math.hypot(clientX - (box.left + box.right) / 2, clientY - (box.top + box.bottom) / 2), textContent];
+    });
+    const [away, text] = dots.reduce((one, other) => (other[0] < one[0] ? other : one));
+    if (away < 24) said.textContent = text;
+  };
+  for (const event of ["pointermove", "pointerdown"]) svg.addEventListener(event, near);
+};
+for (const figure of all("figure:has(g > title)")) {
+  const said = make("output", document.querySelector("figure output") ? "" : "Point at or touch a dot: its numbers stand here.");
   figure.append(said);
-  for (const dot of dots) {
-    const say = () => { said.textContent = dot.querySelector("title").textContent; };
-    for (const event of ["pointerenter", "click"]) dot.addEventListener(event, say);
-  }
+  tell(figure.querySelector("svg"), said);
 }
 
 // Sliders. cells: of each whole percent of probability [rows], [Σp], [Σy], before and (with a calibrator) after.
@@ -103,7 +109,9 @@ const kinds = {
       }
       out.textContent = `${bins} bins of equal width: ECE ${said.join(", ")}. Axes in %: predicted across, seen upwards. More bins find more, and more of it is chance.`;
     });
-    box.append(svg);
+    const said = make("output");
+    box.append(svg, said);
+    tell(svg, said);
   },
 };
 for (const box of all(".live")) kinds[box.dataset.kind](box, JSON.parse(box.dataset.cells));
