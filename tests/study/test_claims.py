@@ -20,6 +20,7 @@ from tests.plot.test_pictures import SIMULATED, apart
 from typer.testing import CliRunner
 
 from benchmarks import results
+from calibrant import Predictions
 from calibrant.cli import main
 from calibrant.cli.study import study_in_short, verdict_sentences
 from calibrant.errors import FileFormatError
@@ -41,7 +42,7 @@ from calibrant.study.claims import (
     sign_change_p,
 )
 from calibrant.study.claims._index import UNFAITHFUL
-from calibrant.study.measures import MEASURES
+from calibrant.study.measures import MEASURES, Fits
 from calibrant.study.tables import Summary, verdict_of
 from calibrant.theory import calibration_map
 
@@ -199,6 +200,23 @@ def test_a_dry_run_says_what_the_claims_say_of_its_cost() -> None:
     assert "CIFAR-100" not in found
     refused = CliRunner().invoke(main, ["study", "run", "sst", "--setting", "SST", "--dry-run"])
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+
+
+def test_measures_of_a_training_and_of_other_images_by_hand() -> None:
+    known = Predictions.from_logits([[4.0, 0.0], [0.0, 3.0]], [0, 1])
+    unsure = Predictions.from_logits([[0.1, 0.0], [5.0, 0.0]])  # one of two has a higher entropy than both known rows
+
+    def entry(nll: float, ece: float, wrong: float | None) -> dict[str, Any]:
+        return {"test": {"nll": nll, "ece": ece, "entropy_correct": 0.5 * nll, "entropy_wrong": wrong}}
+
+    entries = [entry(2.0, 0.1, 0.9), entry(1.0, 0.05, 0.6), entry(1.5, 0.2, None)]
+    fits = Fits([known], [known], [entries], ood=[{"noise": unsure}])
+    assert fits.value("ood_auroc") == 0.5
+    assert [fits.value(name) for name in ("ece_at_least_nll", "ece_late")] == [0.05, 0.2]
+    assert [fits.value(f"entropy_correct_{when}") for when in ("early", "late")] == [1.0, 0.75]
+    assert fits.value("entropy_wrong_early") == 0.9
+    assert math.isnan(fits.value("entropy_wrong_late"))  # no wrong samples at the end
+    assert math.isnan(Fits([known], [known], [entries]).value("ood_auroc"))
 
 
 def test_groups_of_places_are_the_places_in_them() -> None:
