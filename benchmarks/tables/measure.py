@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks.tables.cases import Case, Truth
 from benchmarks.tables.colleagues import COLLEAGUES
 from benchmarks.tables.corpus import CORPUS
+from benchmarks.tables.elsewhere import ELSEWHERE
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.producers import FURTHER, PRODUCERS
 from benchmarks.tables.tools import TOOLS
@@ -35,6 +36,7 @@ SETS = {
     "further": FURTHER,
     "tools": TOOLS,
     "colleagues": COLLEAGUES,
+    "elsewhere": ELSEWHERE,
 }
 
 
