@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,9 @@ def printed_words(err: str) -> list[str] | None:
     if found is None:
         return None
     if found[1]:
-        subprocess.run(found[1], shell=True, check=True)
+        own = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # this environment's python
+        if subprocess.run(found[1], shell=True, check=False, env=os.environ | {"PATH": own}).returncode:
+            return None
     return shlex.split(found[2])
 
 

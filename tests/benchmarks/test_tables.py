@@ -12,6 +12,7 @@ import torch
 from benchmarks.tables.cases import Case
 from benchmarks.tables.colleagues import COLLEAGUES
 from benchmarks.tables.corpus import CORPUS
+from benchmarks.tables.elsewhere import ELSEWHERE
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.measure import outcome, run
 from benchmarks.tables.producers import FURTHER, PRODUCERS
@@ -25,7 +26,7 @@ from calibrant.data.formats.tables import read_table
 
 READ = [*CORPUS, *FRESH, *REFUSED, *PRODUCERS, *FURTHER, *TOOLS, *COLLEAGUES]
 FAST = [*CORPUS, *REFUSED, *PRODUCERS, *TOOLS]
-EVERY = itertools.chain(READ, HELD_OUT, LATER, STRANGERS, LAST_LOOK)
+EVERY = itertools.chain(READ, HELD_OUT, LATER, STRANGERS, LAST_LOOK, ELSEWHERE)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ CLASS_FIELDS = ("label", "class", "name", "category", "value")
 SCORE_FIELDS = ("probability", "prob", "score", "confidence")
 _NUMBER = re.compile(r"\*?[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\*?", re.I)  # Weka marks the decision by a star
 _VECTOR = {"type", "size", "indices", "values"}  # of Spark; indices are those of a sparse one
+_SIGN = r" *[ ,;|] *"
+_PARTED = re.compile(rf"-?\d+\.\d+(e[-+]?\d+)?({_SIGN}-?\d+\.\d+(e[-+]?\d+)?)+", re.I)  # the probabilities of one cell
 _WRAPPED = re.compile(
     r"(?:tensor|array)\((\[.*\]|-?\d[^,]*)(?:, *(?:dtype|device|grad_fn)=.*)?\)", re.DOTALL
 )  # as they print
@@ -65,7 +67,12 @@ def _of_text(column: Any) -> Any:
     known = column.slice(0, 64).drop_null()
     first = (known[0].as_py() if len(known) else "").strip()
     made: list[Any] = []
-    if first.endswith("%") or (first[:1] in ("[", "{") and first[-1:] in ("]", "}")) or _WRAPPED.fullmatch(first):
+    if (
+        first.endswith("%")
+        or (first[:1] in ("[", "{") and first[-1:] in ("]", "}"))
+        or _WRAPPED.fullmatch(first)
+        or _PARTED.fullmatch(first)
+    ):
         made = [_cell(text) for text in column.to_pylist()]
     elif _NUMBER.fullmatch(first):  # a column that JSON keeps as text; whole numbers alone are ids or labels
         found = column.to_pylist()
@@ -101,6 +108,7 @@ def _cell(text: str | None) -> Any:
         return None
     text = text.strip()
     text = wrapped[1] if (wrapped := _WRAPPED.fullmatch(text)) else text
+    text = f"[{','.join(re.split(_SIGN, text))}]" if _PARTED.fullmatch(text) else text
     try:
         if text.endswith("%"):
             return float(text[:-1].strip().replace(",", ".")) / 100

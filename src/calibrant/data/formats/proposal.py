@@ -27,6 +27,7 @@ from calibrant.data.formats.columns import (
     is_list,
     is_number,
     is_text,
+    match_columns,
     spread_columns,
 )
 from calibrant.data.formats.join import is_key
@@ -42,10 +43,10 @@ from calibrant.data.formats.labels import (
     plain_name,
     subject_of,
 )
-from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, TOLERANCE, Layout, stem_and_name
-from calibrant.errors import FileFormatError, Remedy
+from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, SPLITS, TOLERANCE, Layout, stem_and_name
+from calibrant.errors import FileFormatError, InputError, Remedy
 
-_LOGITS = "logits?|raw_?formula_?val|log_?proba?|log_?probabilit(?:y|ies)"  # the second is CatBoost's; log p is a logit
+_LOGITS = "logits?|raw_?formula_?val|log_?prob(?:s|a|abilit(?:y|ies))?"  # the second is CatBoost's; log p is a logit
 _PROBS = r"p|pr|probs?|proba|probabilit(?:y|ies)|posterior|conf(?:idence)?|softmax|\.pred"  # the last is tidymodels'
 # "prob_cat", "P(1)", "pred_proba_cat", "Probability:Class=cat", "p0": words before, the mark of the kind, and the class
 _MARKED = re.compile(
@@ -158,7 +159,12 @@ def _own(table: Any, layout: Layout) -> Proposal | None:
     spread = spread_columns(names)
     several = sum(_MARKED.fullmatch(name) is not None for name in names) > 1
     few = several and all(len(group) == 1 for group in spread.values())  # one of many columns that are marked
-    own = any(stem_and_name(name)[1] in KINDS and not _records(table, name) for name in names)
+    called = [name for name in names if stem_and_name(name)[1] in KINDS and not _records(table, name)]
+    # several columns of one number each are splits, or the classes of which each says the kind: choiceA_probs
+    classes = len(called) > 1 and not any(_nested(table, one) or _is_string(table, one) for one in called)
+    own = called and (
+        not classes or any(stem_and_name(one)[0].strip("_").casefold() in {"", *SPLITS} for one in called)
+    )
     return Proposal(layout, table) if own or (spread and not few) else None
 
 
@@ -171,7 +177,7 @@ def refuse_log(table: Any, layout: Layout, path: Path) -> None:
     names = set(table.column_names)
     if {"doc_id", "arguments"} <= names and names & {"resps", "filtered_resps"}:
         source, more = "lm-eval", ""
-    elif {"custom_id", "response"} <= names or ("choices" in names and "probs" not in names):
+    elif {"custom_id", "response"} <= names or ("choices" in names and "probs" not in names and not _options(table)):
         column = table.column("response" if "response" in names else "choices")
         answers = sorted({text.strip() for text in _answers(column.slice(0, 256).to_pylist())})
         source, more = "openai", f" --options {shlex.quote(','.join(answers))}" if 1 < len(answers) <= 12 else ""
@@ -187,6 +193,12 @@ def refuse_log(table: Any, layout: Layout, path: Path) -> None:
         f"a language model's log in {shown(path)}",
         Remedy(f"run: {command}, and read {new}", command=f"run: {command}", instead=(shown(path), new)),
     )
+
+
+def _options(table: Any) -> bool:
+    """Say whether the choices are those of a question, texts, and no answers."""
+    kind = table.schema.field("choices").type
+    return bool(is_list(kind) and str(kind.value_type) in ("string", "large_string"))
 
 
 def _answers(found: Any) -> Iterator[str]:
@@ -368,12 +380,20 @@ def _suggested(
         chosen, values = _classes_alone("probs", list(chosen), values)
     kind = layout.kind or kind_of_values(values)
     sums = layout.normalize or needs_sums(values, kind)
-    if values.ndim == 1 and _PERCENT.search(chosen[0]) and of_one_event(values):
+    percent = values.ndim == 1 and of_one_event(values) and layout.kind != "logits"
+    percent = percent and bool(
+        _PERCENT.search(chosen[0]) or values.max() > 20
+    )  # no logit of one event is, and none below 0
+    if percent:
         kind, sums = "probs", True
     made = replace(layout, columns=tuple(chosen), kind=kind or "probs", normalize=sums, one_vs_rest=kind is None)
     beside = f"if the columns {', '.join(chosen)} are meant and not {' or '.join(', '.join(one) for one in others)}, "
     fractions = (
-        "if these are fractions of 1 and no percentages, " if _PERCENT.search(chosen[0]) and within(values) else ""
+        "if these are fractions of 1 and no percentages, "
+        if _PERCENT.search(chosen[0]) and within(values)
+        else "if these are percentages, "
+        if percent and not _PERCENT.search(chosen[0])
+        else ""
     )
     return Proposal(made, table, certain=False, unsure=beside if others else fractions)
 
@@ -758,18 +778,20 @@ def _with_label(found: Proposal) -> Proposal:
         flat = [name for name in names if not _nested(found.table, name) and not _is_other(name)]
         held = {name: column_array(found.table.column(name), name, Path(), strict=False) for name in flat}
         others = [name for name, values in held.items() if _few_values(values, max(len(layout.columns), 2))]
-    label = label_among(names, others) or _mirrored(found.table, names, layout)
+    label = label_among(names, ()) or _mirrored(found.table, names, layout)
+    one_hot = _one_hot(found) if label is None and layout.columns else None
+    if one_hot is not None and found.certain:
+        return replace(found, table=one_hot, layout=replace(layout, label=ONE_HOT))
+    if one_hot is not None:  # which is found again
+        return found
+    label = label or label_among(names, others)
     if label is None and others:  # a guess, which the refusal says
         scores = _values(found.table, layout.columns)
         label, *more = sorted(others, key=lambda name: -_explained(held[name], scores))
         others_said = f" and not {' or '.join(more[:3])}" if more else ""
         found = replace(found, unsure=f"{found.unsure}if {label}{others_said} holds the labels, ")
     label = _named(found, label, names) or label
-    if label is not None or not layout.columns:
-        return replace(found, layout=replace(layout, label=label))
-    if (one_hot := _one_hot(found)) is None:
-        return found
-    return replace(found, table=one_hot, layout=replace(layout, label=ONE_HOT))
+    return found if label is None and layout.columns else replace(found, layout=replace(layout, label=label))
 
 
 def several_labels(table: Any) -> dict[str, str] | None:
@@ -872,7 +894,11 @@ def _one_hot(found: Proposal) -> Any:
     """Return the table with a column of the true classes, where it has them as a 0 or a 1 for each class; else None."""
     import pyarrow as pa
 
-    table, chosen = found.table, found.layout.columns
+    table = found.table
+    try:
+        chosen = match_columns(found.layout.columns, table.column_names, Path())[0]
+    except InputError:  # which is said where the columns are read
+        return None
     whole = [field.name for field in table.schema if pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)]
     for spelling in Classes.of(chosen).spellings:
         ends = {name.removesuffix(spelling[0]) for name in whole if name.endswith(spelling[0]) and name != spelling[0]}

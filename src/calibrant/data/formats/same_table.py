@@ -114,7 +114,7 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
     mark, text = ("\ufeff" if text.startswith("\ufeff") else ""), text.removeprefix("\ufeff")
     lines = io.StringIO(text, newline="")
     above = "".join(lines.readline() for _ in range(dialect.above))
-    rows = [row for row in csv.reader(lines, delimiter=dialect.delimiter) if row]
+    rows = [row for row in csv.reader(lines, delimiter=dialect.delimiter, quotechar=dialect.quote) if row]
     header, body = list(dialect.names), rows[dialect.titles :]
     if len(body) != table.num_rows or header != table.column_names:
         raise InputError(
@@ -138,7 +138,7 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
 
     with atomic_write(target) as file, compressed(file, target) as packed:
         out = io.StringIO()
-        writer = csv.writer(out, delimiter=dialect.delimiter, lineterminator="\n")
+        writer = csv.writer(out, delimiter=dialect.delimiter, quotechar=dialect.quote, lineterminator="\n")
         for at, title in enumerate(rows[: dialect.titles]):  # each name as it stands there, one that occurs twice too
             whole = title if len(title) == len(header) else header  # a title without a name for each column gets them
             kept = [cell for name, cell in zip(header, whole, strict=True) if _stays(name)]
@@ -146,7 +146,7 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
         packed.write((mark + above + out.getvalue()).encode(dialect.encoding))
         for place, row in enumerate(body):
             out = io.StringIO()
-            csv.writer(out, delimiter=dialect.delimiter, lineterminator="\n").writerow(
+            csv.writer(out, delimiter=dialect.delimiter, quotechar=dialect.quote, lineterminator="\n").writerow(
                 cells(row, lambda name, place=place: _new(name, place))  # type: ignore[misc]
             )
             # the codec "utf-16" would begin every row with a mark of its own

@@ -1,6 +1,7 @@
 """Tables in files as Arrow: text in any dialect, JSON of rows or columns, Parquet, Arrow, spreadsheets; whole or in batches."""
 
 import csv
+import html
 import io
 import itertools
 import json
@@ -24,7 +25,27 @@ _HEAD = 1 << 18  # bytes from which the dialect is found: some hundred rows
 _OBJECTS = 12  # bytes of Python objects per byte of JSON, as measured on rows of ten numbers
 FASTTEXT = "__label__"  # before each label in its files
 _LIBSVM = "labels "
-_RULE = re.compile(r"(?=.*--)[\s|+:=-]+")  # drawn below the names of a table
+_RULE = re.compile(r"(?=.*--)[\s|+:=,-]+")  # drawn below the names of a table
+_BOXES = (
+    {ord(one): "|" for one in "│┃║┆"}
+    | {ord(one): "-" for one in "─━═╌"}
+    | {ord(one): "+" for one in "┌┬┐├┼┤└┴┘╞╪╡╒╤╕╘╧╛"}
+)
+_BASE = (  # of one table, whatever that is called
+    "import sqlite3; c = sqlite3.connect({!r}); "
+    """[(t,)] = c.execute("select name from sqlite_master where type = 'table'"); """
+    "pandas.read_sql(f'select * from {{t}}', c)"
+)
+_CONVERTED = {  # formats of other programs: what makes a table of one that is read
+    ".dta": "pandas.read_stata({!r})",
+    ".sav": "pandas.read_spss({!r})",
+    ".sas7bdat": "pandas.read_sas({!r}, encoding='utf-8')",
+    ".xpt": "pandas.read_sas({!r}, encoding='utf-8')",
+    ".orc": "pandas.read_orc({!r})",
+    ".ods": "pandas.read_excel({!r})",
+    ".xls": "pandas.read_excel({!r})",
+    **dict.fromkeys((".db", ".sqlite", ".sqlite3"), _BASE),
+}
 _NO_DATA = ("state", "dataset_info")  # what the Hugging Face library writes beside its .arrow files
 
 
@@ -39,6 +60,7 @@ class Dialect:
     names: tuple[str, ...] = ()  # of the columns: those of the first line, made distinct, or of a file without a title
     titles: int = 1  # the lines that hold them: two of a table of pandas with two levels of columns
     above: int = 0  # lines above these: comments, or a heading
+    quote: str = '"'
 
 
 def table_files(path: Path) -> list[Path]:
@@ -82,6 +104,11 @@ def other_suffix(path: Path, suffixes: Sequence[str]) -> FileFormatError:
         new = str(path.parent / inside)
         command = f"python -m zipfile -e {shlex.quote(str(path))} {shlex.quote(str(path.parent))}"
         head = b"text"
+    kind = path.suffix.lower()
+    if path.is_file() and kind in _CONVERTED and not head.lstrip().startswith(b"<"):  # some call a page of HTML .xls
+        new, head = str(path.with_suffix(".csv")), b"text"
+        program = f"import pandas; {_CONVERTED[kind].format(str(path))}.to_csv({new!r}, index=False)"
+        command = f"python -c {shlex.quote(program)}"
     remedy = Remedy(f"run: {command}, and name {new}", command=f"run: {command}", instead=(shown(path), new))
     text = bool(head) and b"\0" not in head
     named = f"a file named {', '.join('*' + one for one in suffixes)}"
@@ -233,13 +260,16 @@ def printed_by_tools(path: Path) -> bytes:
     if suffix_of(path) not in (".csv", ".tsv"):
         return b""
     with _unpacked(path) as file:
-        head = file.read(1 << 12).decode("latin-1")
+        head = file.read(1 << 12).decode(errors="replace").translate(_BOXES)
     first = head.splitlines()[:3]
     drawn = any(map(_RULE.fullmatch, first))
     aligned = bool(first) and all(re.search(r"\S {2,}\S", one) and not re.search("[,;\t|]", one) for one in first)
-    if not (head.startswith((FASTTEXT, _LIBSVM)) or drawn or aligned):
+    arff = head.lower().startswith(("@relation", "%")) and "@attribute" in head.lower()
+    page = head.lstrip()[:6].lower() in ("<table", "<html>", "<!doct")
+    if not (head.startswith((FASTTEXT, _LIBSVM)) or drawn or aligned or arff or page):
         return b""
-    lines = [line for line in content_of(path, growth=_OBJECTS).decode(errors="replace").splitlines() if line.strip()]
+    text = content_of(path, growth=_OBJECTS).decode(errors="replace").translate(_BOXES)
+    lines = [line for line in text.splitlines() if line.strip()]
     rows = [re.findall(r'"[^"]*"|\S+', line) for line in lines]
     if head.startswith(FASTTEXT):
         cells = [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
@@ -251,9 +281,26 @@ def printed_by_tools(path: Path) -> bytes:
         kept = [
             line.strip() for line in lines if not _RULE.fullmatch(line) and not re.fullmatch(r"\(?\d+ rows?.*", line)
         ]
-        bars = any("|" in line for line in kept[:1])
+        sign = next((one for one in "|,;\t" if one in "".join(kept[:1])), "")
         inner = [line[1:-1] if line[0] == line[-1] == "|" else line for line in kept]
-        rows = [[cell.strip() for cell in one.split("|")] if bars else re.findall(r'"[^"]*"|\S+', one) for one in inner]
+        rows = (
+            [[cell.strip() for cell in row] for row in csv.reader(inner, delimiter=sign)]
+            if sign
+            else [re.findall(r'"[^"]*"|\S+', one) for one in inner]
+        )
+    elif page:
+        inside = [re.split(r"(?i)<t[dh]\b[^<>]{0,200}>", row)[1:] for row in re.split(r"(?i)<tr\b", text)]
+        rows = [[html.unescape(one.partition("</")[0]).strip() for one in row] for row in inside if row]
+    elif arff:
+        names = [
+            matched[1].strip("'\"")
+            for line in lines
+            if (matched := re.match(r"(?i)@attribute +('[^']*'|\"[^\"]*\"|\S+)", line))
+        ]
+        rows = [
+            names,
+            *csv.reader((line for line in lines if line[0] not in "@%"), quotechar="'", skipinitialspace=True),
+        ]
     elif head.startswith(_LIBSVM) and all(re.fullmatch("-?[0-9]+", row[0]) for row in rows[1:]):
         rows = [
             ["pred", *(f"prob_{name}" for name in rows[0][1:])],
@@ -323,10 +370,11 @@ def dialect_of(path: Path) -> Dialect:
         remedy = Remedy(f"run: {command}, and name {new}", command=f"run: {command}", instead=(shown(path), new))
         raise FileFormatError("text in UTF-8", f"another encoding in {shown(path)}", remedy) from error
     usual = "\t" if suffix_of(path) == ".tsv" else ","
-    cuts = [one for sign in dict.fromkeys((usual, ",", ";", "\t", "|")) if (one := _Cut.of(text, sign)).even]
-    if (
-        not any(one.width > 1 for one in cuts) and (words := _Cut.of(text, " ")).even
-    ):  # numpy.savetxt's, R's write.table
+    quote = "'" if re.match(r"\ufeff?'[^'\n]*'\s*[,;\t|]\s*'", text) else '"'
+    signs = dict.fromkeys((usual, ",", ";", "\t", "|"))
+    cuts = [one for sign in signs if (one := _Cut.of(text, sign, quote)).even]
+    words = _Cut.of(text, " ", quote)  # numpy.savetxt's, R's write.table
+    if words.even and not any(one.width > 1 for one in cuts):
         cuts += [words] if all(any(map(_DECIMAL.fullmatch, row)) for row in words.rows[1:]) else []
     # the sign that cuts every row into equally many cells, below the fewest lines of heading, and into the most; the usual one
     # comes first and wins ties
@@ -342,7 +390,7 @@ def dialect_of(path: Path) -> Dialect:
     points = any(re.fullmatch(r"-?\d+\.\d+", cell) for cell in cells)
     coded = [name for name, *column in zip(*rows, strict=True) if any(re.fullmatch(r"0\d+", one) for one in column)]
     decimal = "," if commas and not points else "."
-    return Dialect(best.sign, decimal, encoding, tuple(coded), tuple(names), titles, best.above)
+    return Dialect(best.sign, decimal, encoding, tuple(coded), tuple(names), titles, best.above, quote)
 
 
 @dataclass(frozen=True)
@@ -355,8 +403,8 @@ class _Cut:
     above: int
 
     @classmethod
-    def of(cls, text: str, sign: str) -> "_Cut":
-        reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), delimiter=sign)
+    def of(cls, text: str, sign: str, quote: str) -> "_Cut":
+        reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), delimiter=sign, quotechar=quote)
         numbered = list(itertools.islice(((row, reader.line_num) for row in reader if row), 200))
         rows = [row for row, _ in numbered]
         dropped = headings(rows)
@@ -422,7 +470,7 @@ def _csv_reader(path: Path, *, block: int) -> Any:
             skip_rows_after_names=dialect.titles if dialect.names else 0,
         ),
         # texts beside the scores hold line breaks within quotes; Arrow takes these for ends of rows unless told
-        pyarrow.csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
+        pyarrow.csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True, quote_char=dialect.quote),
         pyarrow.csv.ConvertOptions(
             decimal_point=dialect.decimal, column_types={name: pa.string() for name in dialect.text}
         ),
@@ -552,8 +600,18 @@ def table_of_json(found: Any, path: Path) -> Any:
             return table_of_rows([{"id": key, **row} for key, row in found.items()])
         # pandas' columns: {"p_cat": {"0": 0.9, …}, …}
         found = {name: [column.get(key) for key in keys] for name, column in found.items()}
+    if isinstance(found, dict) and len(lists := list(_lists_in(found, 3))) == 1 and not _of_objects(found):
+        found = found if any(one is lists[0] for one in found.values()) and _of_objects(lists[0]) else lists[0]
     if _of_objects(found):
         return table_of_rows(found)
+    if (
+        isinstance(found, list)
+        and len(found) > 1
+        and all(isinstance(row, list) and len(row) == len(found[0]) > 1 for row in found)
+        and _is_names(found[0])
+        and len({*found[0]}) == len(found[0])
+    ):
+        return table_of_rows([dict(zip(found[0], row, strict=True)) for row in found[1:]])  # the names in the first row
     if isinstance(found, list) and found and all(isinstance(row, list) for row in found):
         return table_of_columns({"scores": found})
     if isinstance(found, dict) and found and all(isinstance(column, list) for column in found.values()):
@@ -568,6 +626,17 @@ def table_of_json(found: Any, path: Path) -> Any:
 
 def _of_objects(found: Any) -> bool:
     return isinstance(found, list) and bool(found) and all(isinstance(row, dict) for row in found)
+
+
+def _lists_in(found: dict[str, Any], depth: int) -> Iterator[list[Any]]:
+    """Yield the lists of objects, and of lists, that stand in an object or in one within it: what a service answers with."""
+    for one in found.values():
+        if _of_objects(one) or (
+            isinstance(one, list) and len(one) > 1 and all(isinstance(row, list) for row in one) and _is_names(one[0])
+        ):
+            yield one
+        elif isinstance(one, dict) and depth:
+            yield from _lists_in(one, depth - 1)
 
 
 def _is_names(found: Any) -> bool:
