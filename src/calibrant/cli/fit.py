@@ -145,9 +145,9 @@ def fit(
             if chosen.features is not None or made.needs_features:
                 need_features(data)
             one_for_all = MultiLabelCalibrator(made) if multilabel else made
-            calibrator, found = _fit_and_measure(data, one_for_all, file=source.shown, split=split)
+            calibrator, found = _fit_and_measure(data, one_for_all, file=source.shown, split=rows.split)
         calibrator.save(path)
-    _say_what_was_fitted(calibrator, found, output=output, split=split, own=rows.split, as_json=as_json)
+    _say_what_was_fitted(calibrator, found, output=output, split=rows.split, as_json=as_json)
 
 
 def _fit_streamed(
@@ -161,7 +161,7 @@ def _fit_streamed(
         made = chosen.make(chosen.method or AUTO)
         fitted = execution.fit(place, made)
         fitted.save(path)
-    _say_what_was_fitted(fitted, Findings(), output=output, split=part, own=part, as_json=as_json)
+    _say_what_was_fitted(fitted, Findings(), output=output, split=part, as_json=as_json)
 
 
 def _fit_and_measure(data: Any, made: Any, *, file: str, split: str) -> tuple[Any, Findings]:
@@ -184,10 +184,9 @@ def _say_what_was_fitted(
     *,
     output: str,
     split: str,
-    own: str,
     as_json: bool,
 ) -> None:
-    """Say what was fitted on a split, the file's ``own``; to stderr where stdout takes the calibrator itself."""
+    """Say what was fitted on a split, "all" of a file without any; to stderr where stdout takes the calibrator itself."""
     from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.cli._calibrators import describe, evidence_of, in_words
 
@@ -197,8 +196,8 @@ def _say_what_was_fitted(
         return
     if evidence := evidence_of(calibrator):
         say_evidence(evidence, err=output == STREAM)
-    notes = [f"{in_words(calibrator)}, fitted on {split}, saved to {output}"]
+    notes = [f"{in_words(calibrator)}, fitted on {'all rows' if split == 'all' else split}, saved to {output}"]
     if found.rows:
-        advice = ADVICE.format(" --split test" if own != "all" else "")
+        advice = ADVICE.format(" --split test" if split != "all" else "")
         notes.append(f"These are the {found.rows[0].n:,} rows it was fitted on: {advice}")
     say_rows(found.rows, err=output == STREAM, notes=notes)

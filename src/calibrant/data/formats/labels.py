@@ -133,7 +133,7 @@ def encode_positive(labels: Array, positive: str, path: Path) -> Array:
     if wanted is None or len(values) > 2:
         raise InputError(
             f"labels of two values, {positive!r} one of them",
-            f"{', '.join(map(repr, values[:4]))} in {shown(path)}",
+            f"{', '.join(repr(one[:40]) for one in values[:4])} in {shown(path)}",
             "name the positive one of two",
         )
     coded: Array = (texts == wanted).astype(np.int64)
@@ -149,7 +149,7 @@ def refuse_unnamed_positive(labels: Array, scores: Array, path: Path) -> None:
     likely, texts = likely_positive(labels, scores), np.unique(labels.astype(str))
     raise InputError(
         expected="the label that the one score a row is the probability of",
-        got=f"labels {', '.join(map(repr, texts[:4].tolist()))} in {shown(path)}",
+        got=f"labels {', '.join(repr(one[:40]) for one in texts[:4].tolist())} in {shown(path)}",
         remedy=Remedy.read(positive=likely).after(f"if it is {likely!r}, "),
     )
 
@@ -157,6 +157,8 @@ def refuse_unnamed_positive(labels: Array, scores: Array, path: Path) -> None:
 def likely_positive(labels: Array, scores: Array) -> str:
     """Return the label that is text whose rows have the larger scores in the mean; the first of the alphabet where they tie."""
     texts = labels.astype(str).reshape(-1)
+    if len(texts) != scores.size:  # rows with empty cells were left out
+        return str(np.unique(texts)[0])
     return str(max(np.unique(texts), key=lambda one: float(scores.reshape(-1)[texts == one].mean())))
 
 
@@ -217,7 +219,7 @@ def _by_name(labels: Array, layout: Layout, classes: Classes, path: Path, scores
         remedy = None if scores is None or labels.ndim > 1 else in_order(labels, scores)
         raise InputError(
             "names of the classes beside labels that are text",
-            f"none for {', '.join(map(repr, strange))} in {shown(path)}",
+            f"none for {', '.join(repr(one[:40]) for one in strange)} in {shown(path)}",
             remedy
             or Remedy(
                 "pass class_names, one name a class in the order of the scores",
@@ -226,7 +228,7 @@ def _by_name(labels: Array, layout: Layout, classes: Classes, path: Path, scores
         )
     raise InputError(
         f"labels among the classes {', '.join(known[:8])}{' …' if len(known) > 8 else ''}",
-        f"{', '.join(map(repr, strange))} in {shown(path)}",
+        f"{', '.join(repr(one[:40]) for one in strange)} in {shown(path)}",
         Remedy(
             "name the columns as the labels are, or pass class_names",
             command="name the columns as the labels are, or pass --class-names",

@@ -274,6 +274,7 @@ def printed_by_tools(path: Path) -> bytes:
     if head.startswith(FASTTEXT):
         cells = [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
         names = sorted({name for row in cells for name in row})
+        refuse_beyond_memory(16 * len(cells) * len(names), path)
         rows = [[f"prob_{name.removeprefix(FASTTEXT)}" for name in names]] + [
             [row.get(n, "") for n in names] for row in cells
         ]
@@ -370,6 +371,10 @@ def dialect_of(path: Path) -> Dialect:
         remedy = Remedy(f"run: {command}, and name {new}", command=f"run: {command}", instead=(shown(path), new))
         raise FileFormatError("text in UTF-8", f"another encoding in {shown(path)}", remedy) from error
     usual = "\t" if suffix_of(path) == ".tsv" else ","
+    if re.search(rb"[^,;\t|\n]{%d}" % csv.field_size_limit(), head):
+        wide = "close its quotes and end its lines; lists of so many classes are read from .parquet or .jsonl"
+        most = f"cells of at most {csv.field_size_limit() >> 10} KiB in the first lines"
+        raise FileFormatError(most, f"a longer one in {shown(path)}", wide)
     quote = "'" if re.match(r"\ufeff?'[^'\n]*'\s*[,;\t|]\s*'", text) else '"'
     signs = dict.fromkeys((usual, ",", ";", "\t", "|"))
     cuts = [one for sign in signs if (one := _Cut.of(text, sign, quote)).even]
@@ -614,6 +619,11 @@ def table_of_json(found: Any, path: Path) -> Any:
         return table_of_rows([dict(zip(found[0], row, strict=True)) for row in found[1:]])  # the names in the first row
     if isinstance(found, list) and found and all(isinstance(row, list) for row in found):
         return table_of_columns({"scores": found})
+    if isinstance(found, dict) and any(
+        isinstance(one, list) for one in found.values()
+    ):  # "names": {"0": "cat", "1": "dog"}
+        longest = max(len(one) for one in found.values() if isinstance(one, list))
+        found = {name: (isinstance(one, dict) and _in_order(one, longest)) or one for name, one in found.items()}
     if isinstance(found, dict) and found and all(isinstance(column, list) for column in found.values()):
         return table_of_columns(_named_classes(found))
     rows = [one for one in found.values() if _of_objects(one)] if isinstance(found, dict) else []
@@ -651,10 +661,20 @@ def _several_kinds(cells: Iterable[Any]) -> bool:
 def _named_classes(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
     """Return columns with the scores of each row as records, where one of them is not of rows and names the classes."""
     rows = max(map(len, columns.values()))
-    named = [name for name in columns if name.rstrip("_") in CLASS_NAMES and len(columns[name]) < rows]
+    held = {
+        name: _in_order(columns[name], rows)
+        for name in columns
+        if name.rstrip("_") in (*CLASS_NAMES, "names", "id2label")
+    }
+    named = [name for name, names in held.items() if 0 < len(names) < rows]
     if len(named) != 1:
         return columns
-    names = [str(one) for one in columns[named[0]]]
+    names = held[named[0]]
+    others = {name: cells for name, cells in columns.items() if name != named[0]}
+    told = any(isinstance(cells[0], str) and {*map(str, cells)} <= {*names} for cells in others.values() if cells)
+    counted = any(all(type(one) is int and 0 <= one < len(names) for one in cells) for cells in others.values())
+    if counted and not told:  # labels that count the names, as the scores of a list do
+        return others
 
     def record(cell: Any) -> Any:
         of_classes = isinstance(cell, list) and len(cell) == len(names) and len(set(names)) == len(names)
@@ -663,9 +683,23 @@ def _named_classes(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return {name: list(map(record, cells)) for name, cells in columns.items() if name != named[0]}
 
 
+def _in_order(found: Any, rows: int) -> list[str]:
+    """Return names of classes as a list: of an object by number, {"0": "cat", "1": "dog"}, and of one that stands in every row."""
+    if isinstance(found, list) and len(found) == rows and isinstance(found[0], dict | list):
+        found = found[0] if all(one == found[0] for one in found) else []
+    if isinstance(found, dict):
+        numbers = [str(at) for at in range(len(found))]
+        found = [found[at] for at in numbers] if found.keys() == {*numbers} else []
+    return (
+        [str(one) for one in found]
+        if len(found) < rows and not any(isinstance(one, dict | list) for one in found)
+        else []
+    )
+
+
 def table_of_rows(rows: list[dict[str, Any]]) -> Any:
     """Return an Arrow table of rows by name; what a row leaves out is null."""
-    return table_of_columns(_columns_of(rows))
+    return table_of_columns(_named_classes(_columns_of(rows)) if rows and rows[0] else {})
 
 
 def _columns_of(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
