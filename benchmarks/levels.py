@@ -29,7 +29,7 @@ from calibrant.metrics import (
     SquaredGaps,
     TopLabelECE,
 )
-from calibrant.metrics._binned import BinnedMetric, null_tables
+from calibrant.metrics._base import BinnedMetric, null_tables
 from calibrant.statistics import null_draws
 
 WIDTH: tuple[BinnedMetric, ...] = (ECE(), ECE(norm=2), ACE(), MCE(), DebiasedECE(), SquaredGaps())

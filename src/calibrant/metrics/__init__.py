@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from calibrant._core.constraints import Kind
 from calibrant.data.checks import need_predictions, need_rows
 from calibrant.metrics._base import MeanMetric, Metric, SumMetric
-from calibrant.metrics.accuracy import Accuracy, Error
 from calibrant.metrics.calibration_error import ACE, ECE, MCE, SweepECE, TopLabelECE
 from calibrant.metrics.canonical import CanonicalError
 from calibrant.metrics.classwise import ClasswiseECE
@@ -15,7 +14,17 @@ from calibrant.metrics.debiased import DebiasedECE, SquaredECE, SquaredGaps
 from calibrant.metrics.kernel import SKCE, KernelECE
 from calibrant.metrics.multicalibration import MulticalibrationError
 from calibrant.metrics.ood import RocCurve, ood_auroc, ood_roc
-from calibrant.metrics.proper import NLL, Brier, CalibrationLoss, Entropy, RefinementLoss, SplitNLL, entropy_rows
+from calibrant.metrics.proper import (
+    NLL,
+    Accuracy,
+    Brier,
+    CalibrationLoss,
+    Entropy,
+    Error,
+    RefinementLoss,
+    SplitNLL,
+    entropy_rows,
+)
 from calibrant.metrics.selective import AURC, RiskCoverage, risk_coverage
 from calibrant.metrics.smooth import SmoothECE
 

@@ -14,8 +14,7 @@ from calibrant.binning.row_sums import confidence_for
 from calibrant.data.checks import Data, Rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
-from calibrant.metrics._base import Metric, Norm, SketchMetric, SumMetric
-from calibrant.metrics._binned import BinnedMetric, null_tables
+from calibrant.metrics._base import BinnedMetric, Metric, Norm, SketchMetric, SumMetric, null_tables
 from calibrant.statistics import error_interval
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.clusters import cluster_error, cluster_sums, group_degrees

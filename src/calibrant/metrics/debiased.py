@@ -9,7 +9,7 @@ from calibrant._core.constraints import Draws, Level, Seed
 from calibrant.binning import BinTable
 from calibrant.data.checks import Data, Rows, repeated
 from calibrant.errors import NoIntervalError
-from calibrant.metrics._binned import BinnedMetric
+from calibrant.metrics._base import BinnedMetric
 from calibrant.statistics import paired_square_test
 from calibrant.statistics.binned import left_over, squared_error, squared_gaps
 from calibrant.statistics.interval import normal_quantile

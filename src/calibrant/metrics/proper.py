@@ -1,4 +1,4 @@
-"""Scores of the probabilities: log-loss, Brier score and entropy, over all or some rows, and what of them is calibration."""
+"""Scores of decisions and of probabilities: accuracy, log-loss, Brier score, entropy, and what of them is calibration."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -12,14 +12,61 @@ from torch import Tensor
 from calibrant._core.constraints import checked
 from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
-from calibrant.binning import BinTable
-from calibrant.binning.row_sums import plain_scores
-from calibrant.data.checks import ClassRows, MeasuredRows
+from calibrant.binning import BinTable, EqualWidth
+from calibrant.binning.row_sums import plain, plain_scores, table_for
+from calibrant.data.checks import ClassRows, MeasuredRows, Rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
-from calibrant.metrics._base import MeanMetric, MeanState, SumMetric
-from calibrant.metrics._binned import BinnedMetric
+from calibrant.metrics._base import BinnedMetric, MeanMetric, MeanState, SumMetric
 from calibrant.statistics.interval import Excess
+
+
+class _DecisionMean(MeanMetric):
+    """A mean of right or of wrong decisions."""
+
+    notion = "accuracy"
+    cite = ""
+    of_decisions = True
+
+    def state(self, data: Rows) -> MeanState:
+        """Return sum and count of the rows, from the table of 15 bins where it can, which most ask for next."""
+        if not plain(data):
+            return super().state(data)
+        hits = float(table_for(EqualWidth(15), data).sum_y.sum())
+        return MeanState(hits if self.better == "higher" else len(data) - hits, len(data))
+
+
+@dataclass(frozen=True)
+class Accuracy(_DecisionMean):
+    """Fraction of rows whose decision is the label.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> Accuracy()(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0]))
+        0.5
+    """
+
+    better = "higher"
+
+    def rows(self, data: Rows) -> Tensor:
+        """Return 1 where the decision is correct, else 0 (N,)."""
+        return data.correct.double()
+
+
+@dataclass(frozen=True)
+class Error(_DecisionMean):
+    """Fraction of rows whose decision is not the label: 1 − accuracy.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> Error()(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0]))
+        0.5
+    """
+
+    def rows(self, data: Rows) -> Tensor:
+        """Return 1 where the decision is wrong, else 0 (N,)."""
+        return 1 - data.correct.double()
+
 
 _COLUMNS = 8  # numbers of a row that are at hand at once
 
