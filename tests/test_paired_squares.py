@@ -94,7 +94,7 @@ def test_bad_arguments_are_refused() -> None:
         paired_square_test(rows_of(1), rows_of(2), groups=torch.arange(300) % 99)
     with pytest.raises(NoIntervalError, match="at least two rows"):
         paired_square_test(rows_of(1, rows=1), rows_of(2, rows=1))
-    with pytest.raises(InputError, match="expected runs"):
+    with pytest.raises(InputError, match="expected each of runs"):
         two_sample_test((0.1, 0.2), (0.1, 0.1), runs=(1, 5))
 
 

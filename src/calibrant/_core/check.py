@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from calibrant._core.numerics import surely_finite
 from calibrant.errors import InputError, Remedy
@@ -500,16 +500,6 @@ def check_list_of(values: Any, kind: type[T], *, name: str, remedy: str) -> list
     for one in found:
         check_kind(one, kind, name=f"each of {name}", remedy=remedy)
     return found
-
-
-def check_generator(value: Any) -> torch.Generator:
-    """Return ``value`` if it is a source of randomness."""
-    return check_kind(value, torch.Generator, name="generator", remedy="make one with torch.Generator().manual_seed(0)")
-
-
-def check_linear(value: Any) -> nn.Linear:
-    """Return ``value`` if it is a linear layer."""
-    return check_kind(value, nn.Linear, name="linear", remedy="pass the last layer of the network, an nn.Linear")
 
 
 def check_index(index: Any, *, rows: int, bins: int) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 import torch
 
 from calibrant._core.check import as_tensor, refuse, shown
-from calibrant._core.constraints import Constraint, checked
+from calibrant._core.constraints import Constraint, Fits, checked
 from calibrant.data.leakage import LeakCheck
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Events, Predictions
@@ -211,13 +211,13 @@ def states_of(data: Data, metrics: tuple[Summed, ...]) -> tuple[Any, ...]:
     return tuple(metric.state(data) for metric in metrics)
 
 
-def check_costs(costs: Any) -> tuple[tuple[float, ...], ...]:
+def check_costs(costs: Any, *, name: str = "costs") -> tuple[tuple[float, ...], ...]:
     """Return costs[true, action] (K, A) as numbers.
 
     Raises:
         InputError: If they are not a finite table of two classes and two actions or more.
     """
-    table = as_tensor(costs, name="costs").double()
+    table = as_tensor(costs, name=name).double()
     if table.dim() != 2 or min(table.shape) < 2:
         raise refuse(
             "costs of shape (K, A), two or more each", f"shape {tuple(table.shape)}", "pass costs[true, action]"
@@ -228,3 +228,6 @@ def check_costs(costs: Any) -> tuple[tuple[float, ...], ...]:
         raise refuse(f"costs of at most {LARGEST_COST:g}", "larger ones", "use a smaller unit")
     given = costs.tolist() if hasattr(costs, "tolist") else costs  # as_tensor may have rounded lists to float32
     return tuple(tuple(float(cost) for cost in row) for row in given)
+
+
+CostTable = Annotated[Any, Fits(check_costs, "(K, A), finite")]

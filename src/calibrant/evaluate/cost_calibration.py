@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Count, Level, Real, Seed, checked
-from calibrant.data.checks import MeasuredRows, check_costs
+from calibrant.data.checks import CostTable, MeasuredRows
 from calibrant.data.predictions import Predictions
 from calibrant.statistics.means import Interval, contributions, mean_interval
 
@@ -107,7 +107,7 @@ def cost_calibration(
 
 
 @checked
-def decided_costs(data: Predictions, costs: Any, *, reject: Real | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def decided_costs(data: Predictions, costs: CostTable, *, reject: Real | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Return the probabilities (N, K), the costs of each row's decision by true class (N, K), and what it foresees (N,).
 
     Args:
@@ -118,7 +118,7 @@ def decided_costs(data: Predictions, costs: Any, *, reject: Real | None = None) 
     Raises:
         InputError: If costs are no finite table with a line for each class.
     """
-    table = torch.tensor(check_costs(costs), dtype=torch.float64, device=data.logits.device)
+    table = torch.tensor(costs, dtype=torch.float64, device=data.logits.device)
     if len(table) != data.classes:
         raise refuse(
             f"costs of {data.classes} classes, as predictions", f"{len(table)} lines", "give each class a line"

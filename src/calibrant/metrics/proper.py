@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.binning.row_sums import plain, plain_scores, table_for
-from calibrant.data.checks import ClassRows, MeasuredRows, Rows
+from calibrant.data.checks import ClassRows, Rows, need_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.metrics._base import BinnedMetric, MeanMetric, MeanState, SumMetric
@@ -243,7 +243,7 @@ class Entropy(_SplitMean):
 
 
 @checked
-def entropy_rows(predictions: Annotated[Predictions, MeasuredRows("the entropy", classes=True)]) -> Tensor:
+def entropy_rows(predictions: Predictions) -> Tensor:
     """Return the entropy (N,) of each row's probabilities, in nats; labels are not needed.
 
     Args:
@@ -254,6 +254,7 @@ def entropy_rows(predictions: Annotated[Predictions, MeasuredRows("the entropy",
         >>> entropy_rows(Predictions.from_probs([[1.0, 0.0]]))
         tensor([0.], dtype=torch.float64)
     """
+    need_predictions(predictions, metric="the entropy")
     parts = []
     for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
         if predictions.given_probs is not None:

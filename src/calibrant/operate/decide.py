@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from calibrant._core.check import reads_as_number, refuse
 from calibrant._core.constraints import Level, Number, checked
 from calibrant._core.files import read_text
-from calibrant.data.checks import LARGEST_COST, check_costs
+from calibrant.data.checks import LARGEST_COST, CostTable
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError
 from calibrant.evaluate.cost_calibration import CostCalibration, cost_calibration
@@ -41,11 +41,12 @@ class CostRule(nn.Module):
     """
 
     table: Tensor
+    costs: tuple[tuple[float, ...], ...]
 
     @checked
-    def __init__(self, costs: Any, *, reject: Cost | None = None) -> None:
+    def __init__(self, costs: CostTable, *, reject: Cost | None = None) -> None:
         super().__init__()
-        self.costs, self.reject = check_costs(costs), reject
+        self.costs, self.reject = costs, reject
         table = torch.tensor(self.costs, dtype=torch.float64)
         if self.reject is not None:
             table = torch.cat([table, torch.full((len(table), 1), self.reject, dtype=torch.float64)], dim=1)

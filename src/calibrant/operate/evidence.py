@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import check_sequence, refuse, shown
+from calibrant._core.check import refuse
 from calibrant._core.numerics import log1mexp, row_chunks
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
@@ -31,17 +31,14 @@ Group = tuple[str, str]  # column and value
 MOST = 100  # largest number of groups
 
 
-def groups_in(reference: Data, by: Sequence[str]) -> tuple[Group, ...]:
+def groups_in(reference: Data, by: Sequence[str] | str) -> tuple[Group, ...]:
     """Return the groups in the columns ``by`` of the reference's features, in order of column and value.
 
     Raises:
         InputError: If a column is missing, or holds too many values.
     """
-    names = check_sequence(by, name="by") if not isinstance(by, str) else [by]
     found: list[Group] = []
-    if wrong := [name for name in names if not isinstance(name, str)]:
-        raise refuse("names of columns in by", shown(wrong[0]), "pass for example by=['region']")
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys([by] if isinstance(by, str) else by):
         values = np.unique(_values_as_text(reference, name))
         found += [(name, str(value)) for value in values]
         if len(found) > MOST:

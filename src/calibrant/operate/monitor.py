@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant._core.check import check_kind, refuse, shown
-from calibrant._core.constraints import checked
-from calibrant.data.checks import Data, check_costs
+from calibrant._core.constraints import Text, checked
+from calibrant.data.checks import CostTable, Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import LeakError
 from calibrant.evaluate.cost_calibration import decided_costs
@@ -67,7 +67,7 @@ class Monitor:
     """
 
     @checked
-    def __init__(self, reference: Data, *, by: Sequence[str] = (), costs: Any = None) -> None:
+    def __init__(self, reference: Data, *, by: Sequence[Text] | str = (), costs: CostTable | None = None) -> None:
         reference = LABELLED.check(even_rows(reference), "reference", "a monitor")
         try:
             if isinstance(reference, Predictions) and reference.fit_check is not None:
@@ -80,15 +80,13 @@ class Monitor:
             raise refuse(f"at least {_FEWEST} reference rows", str(len(reference)), "label more")
         classes = reference.classes if isinstance(reference, Predictions) else 0
         groups = groups_in(reference, by)
-        table = None if costs is None else check_costs(costs)
-        if table is None:
+        if costs is None:
             # one row may not decide: losses are capped where 1 in 100 of the reference lies; .1 where it has hardly any
             cap = max(float(np.quantile(_finite(_log_losses(reference)), 0.99)), 0.1)
         else:
-            cap = max(
-                max(map(max, table)) - min(map(min, table)), 1e-300
-            )  # a realised cost is as far from the foreseen at most
-        z, curve = Moments.of(_capped(reference, table, cap)), ReferenceCurve.of(reference)
+            # a realised cost is as far from the foreseen at most
+            cap = max(max(map(max, costs)) - min(map(min, costs)), 1e-300)
+        z, curve = Moments.of(_capped(reference, costs, cap)), ReferenceCurve.of(reference)
         # what the reference's mean loss is below but for ``_LOSS_BOUND``, so that a larger mean is evidence
         limit = mean_ends(z, low=0, high=1, alpha=_LOSS_BOUND)[1]
         self._state = State(
@@ -101,7 +99,7 @@ class Monitor:
             accuracy=float(reference.correct.double().mean()),
             cap=cap,
             limit=limit,
-            costs=table,
+            costs=costs,
         )
 
     @classmethod

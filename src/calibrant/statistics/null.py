@@ -7,15 +7,15 @@ probabilities, at a cost that does not grow with the number of rows.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._core.check import check_generator, check_index, check_row_tensor, check_row_weight, refuse, shown
-from calibrant._core.constraints import Bins, Draws, Level, Seed, checked
+from calibrant._core.check import check_index, check_row_tensor, check_row_weight, refuse, shown
+from calibrant._core.constraints import Bins, Draws, Kind, Level, Seed, checked
 from calibrant._core.numerics import add_records, row_chunks
 from calibrant.binning import BinTable
 from calibrant.data.checks import Data, need_rows, repeated
@@ -25,6 +25,7 @@ from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.means import Interval, need_independent
 
 Floats = NDArray[np.float64]
+Randomness = Annotated[torch.Generator, Kind(torch.Generator, "make one with torch.Generator().manual_seed(0)")]
 
 # Rows of one bin whose probabilities agree to 1/1024 share a cell, and are drawn as if all had the cell's mean: that adds
 # at most the fraction 1/6144 to the variance (reached by probabilities spread evenly over the cell next to 0 or 1).
@@ -229,7 +230,7 @@ class HasCells(Protocol):
 
 
 @checked
-def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
+def redraw(predictions: Data, *, generator: Randomness) -> Data:
     """Return the same predictions with labels drawn from their probabilities.
 
     Args:
@@ -237,7 +238,6 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
         generator: Source of randomness.
     """
     need_rows(predictions, what="drawing labels")
-    check_generator(generator)
     if isinstance(predictions, BinaryPairs):
         happened = torch.rand(len(predictions), dtype=torch.float64, generator=generator) < predictions.p.cpu()
         return replace(

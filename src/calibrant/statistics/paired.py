@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import check_count, check_number, check_row_tensor, refuse, shown
-from calibrant._core.constraints import MOST_DRAWS, Integer, Kind, Level, Seed, Share, checked
+from calibrant._core.check import check_row_tensor, refuse
+from calibrant._core.constraints import MOST_DRAWS, Each, Integer, Kind, Level, Number, Seed, Share, checked
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
 from calibrant.statistics.binned import BinnedRows
@@ -332,7 +332,13 @@ def holm(p_values: Sequence[Share]) -> list[float]:
     return corrected
 
 
-def two_sample_test(mean: tuple[float, float], deviation: tuple[float, float], *, runs: tuple[int, int]) -> float:
+@checked
+def two_sample_test(
+    mean: Annotated[tuple[float, float], Each(Number())],
+    deviation: Annotated[tuple[float, float], Each(Number(0))],
+    *,
+    runs: Annotated[tuple[int, int], Each(Integer(2))],
+) -> float:
     """Return the p-value of the equal-variance two-sample t-test from published means and standard deviations.
 
     For tables of "mean ± std over n runs" without access to the paired rows (Wang et al. 2021, Table 2).
@@ -348,12 +354,7 @@ def two_sample_test(mean: tuple[float, float], deviation: tuple[float, float], *
     """
     from scipy.stats import ttest_ind_from_stats
 
-    for name, pair in (("mean", mean), ("deviation", deviation), ("runs", runs)):
-        if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise refuse(f"{name} as a pair of numbers", shown(pair), "pass that of a and that of b")
-    for at in (0, 1):
-        check_number(mean[at], name="mean")
-        check_number(deviation[at], name="deviation", low=0)
-        check_count(runs[at], name="runs", low=2)
+    if {len(mean), len(deviation), len(runs)} != {2}:
+        raise refuse("pairs of numbers", f"{len(mean)}, {len(deviation)} and {len(runs)}", "pass that of a and of b")
     found = ttest_ind_from_stats(mean[0], deviation[0], runs[0], mean[1], deviation[1], runs[1], equal_var=True)
     return float(found.pvalue)

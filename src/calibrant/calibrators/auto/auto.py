@@ -52,7 +52,7 @@ from calibrant.calibrators.one_vs_rest.maps import (
     mean_bins,
     pool_ties,
 )
-from calibrant.data.checks import check_costs
+from calibrant.data.checks import CostTable
 from calibrant.data.record import Features
 from calibrant.errors import FitError, InputError, Remedy, UsageWarning
 from calibrant.rows import Chunk, MemoryRows, RowSource
@@ -284,10 +284,10 @@ class AutoCalibrator(ByFeatures):
         candidates: Sequence[Calibrator | Mapping[str, Any]] | None = None,
         features: NamesOrAll | None = None,
         absent_classes: Literal["auto", "keep", "learn"] = "auto",
-        costs: Any = None,
+        costs: CostTable | None = None,
     ) -> None:
         super().__init__()
-        self.costs = None if costs is None else check_costs(costs)
+        self.costs = costs
         self.keep_argmax = keep_argmax
         self.keep: Keep | None = "argmax" if keep_argmax and keep is None else keep
         self.absent_classes = absent_classes

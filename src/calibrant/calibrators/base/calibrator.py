@@ -6,15 +6,15 @@ import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from calibrant._core import config as _plain
-from calibrant._core.check import as_tensor, check_floating, check_linear, refuse
-from calibrant._core.constraints import PublicCalls
+from calibrant._core.check import as_tensor, check_floating, refuse
+from calibrant._core.constraints import Kind, PublicCalls
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import apply_in_precision, in_row_chunks
 from calibrant._kernels.cpu import one_thread_if_small
@@ -335,7 +335,9 @@ class Calibrator(Learned):
             "an affine calibrator", f"{type(self).__name__}", "deploy torch.nn.Sequential(model, calibrator)"
         )
 
-    def fold_into(self, linear: nn.Linear) -> nn.Linear:
+    def fold_into(
+        self, linear: Annotated[nn.Linear, Kind(nn.Linear, "pass the last layer of the network, an nn.Linear")]
+    ) -> nn.Linear:
         """Return a copy of a model's last layer that gives calibrated logits at no cost; ``linear`` stays as it is.
 
         Args:
@@ -346,7 +348,6 @@ class Calibrator(Learned):
             InputError: If this calibrator is no affine map, or K differs.
         """
         self._need_fit()
-        check_linear(linear)
         if linear.out_features != self._columns:
             raise InputError(
                 f"a linear layer with {self._columns} outputs as in fit",
