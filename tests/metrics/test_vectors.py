@@ -7,7 +7,7 @@ import torch
 
 from calibrant import BinaryPairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
-from calibrant.metrics import ACE, ECE, MCE, NLL, Brier, ClasswiseECE, Error, ood
+from calibrant.metrics import ACE, ECE, MCE, NLL, Brier, ClasswiseECE, Error, ranking
 from calibrant.statistics.paired import two_sample_test
 
 Vectors = dict[str, dict[str, Any]]
@@ -111,7 +111,7 @@ def test_brier(vectors: Vectors) -> None:
 def test_ood_auroc_counts_ties_as_one_half(vectors: Vectors) -> None:
     inputs = vectors["auroc_ood"]["inputs"]
     inside, outside = (torch.tensor(inputs[name], dtype=torch.float64) for name in ("entropy_in", "entropy_out"))
-    assert ood.roc_curve(outside, inside).area == vectors["auroc_ood"]["expected"]["auroc"]
+    assert ranking.roc_curve(outside, inside).area == vectors["auroc_ood"]["expected"]["auroc"]
 
 
 @pytest.mark.parametrize("name", ["SVHN_HB", "CIFAR10_TS", "CIFAR100_TS", "CIFAR100_HB", "20NG_HB"])

@@ -1,5 +1,6 @@
 """Language models: predictions from logs of multiple-choice answers, free answers, judges and verbalized confidences."""
 
+from calibrant.language.answers import parse_confidence, sequences, verbalized
 from calibrant.language.choices import choices
 from calibrant.language.inspect import read_inspect
 from calibrant.language.judged import read_judged
@@ -9,9 +10,7 @@ from calibrant.language.lm_eval import read_lm_eval
 from calibrant.language.log import Log, Option, Response, Token, read_labels
 from calibrant.language.openai import read_openai
 from calibrant.language.scorers import read_lm_polygraph, read_uqlm, sampled, scored
-from calibrant.language.sequences import sequences
 from calibrant.language.tokens import token_classes
-from calibrant.language.verbalized import parse_confidence, verbalized
 
 __all__ = [
     "Log",

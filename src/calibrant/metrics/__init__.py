@@ -13,7 +13,6 @@ from calibrant.metrics.cumulative import KSError, KuiperError, SpiegelhalterZ, T
 from calibrant.metrics.debiased import DebiasedECE, SquaredECE, SquaredGaps
 from calibrant.metrics.kernel import SKCE, KernelECE
 from calibrant.metrics.multicalibration import MulticalibrationError
-from calibrant.metrics.ood import RocCurve, ood_auroc, ood_roc
 from calibrant.metrics.proper import (
     NLL,
     Accuracy,
@@ -25,7 +24,7 @@ from calibrant.metrics.proper import (
     SplitNLL,
     entropy_rows,
 )
-from calibrant.metrics.selective import AURC, RiskCoverage, risk_coverage
+from calibrant.metrics.ranking import AURC, RiskCoverage, RocCurve, ood_auroc, ood_roc, risk_coverage
 from calibrant.metrics.smooth import SmoothECE
 
 __all__ = [
