@@ -277,6 +277,8 @@ SAID = [
      [("komisarenko-table1", "CIFAR-10", label, "temperature_train") for label in (CE, "Focal 3")]),
     ("results/notes.toml", r"smoothing of −.05 and −.01 gives errors of (\S+) and (\S+) %",
      [("wang-sweep", "digits", f"Label smoothing −{part} of all", "error") for part in (".05", ".01")]),
+    ("results/notes.toml", r"makes an error of (\S+) %, without it (\S+) %",
+     [("wang-sweep", "digits", label, "error") for label in ("L1 −.001", CE)]),
 ]  # fmt: skip
 # Numbers with a point or a percent sign that are no measurements: levels, guards, versions of a recipe, figures of the papers.
 GIVEN = {

@@ -322,7 +322,7 @@ def estimate(
     fitted = None if chosen.calibrator is None else calibrant.load(chosen.calibrator)
     names = [] if fitted is None else feature_names(fitted)
     # rows of today may lack the column of labels that the reference has
-    scored = replace(inputs, label=None, positive=None, class_names=None)
+    scored = replace(inputs, label=None, positive=None)
     window = scored.read(source, chosen.split).with_features(names).scores
     if before.reference is not None:
         reference = inputs.read(Source(before.reference, before.reference), before.reference_split)
