@@ -77,7 +77,8 @@ CLAIMS_TOP = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name=
 <title>Claims of the papers</title><style>
 body{font:15px/1.4 system-ui,sans-serif;margin:1rem auto;max-width:75rem;padding:0 1rem}
 input{font:inherit;width:100%;padding:.4rem;box-sizing:border-box}
-table{border-collapse:collapse;width:100%}td,th{overflow-wrap:anywhere}td{padding:.1rem .6rem;border-top:1px solid #8883;vertical-align:top}
+table{border-collapse:collapse;display:block;overflow-x:auto}td:not(:first-child,:last-child){white-space:nowrap}
+td:last-child{min-width:15rem}td{padding:.1rem .6rem;border-top:1px solid #8883;vertical-align:top}
 tbody th{text-align:left;padding:.8rem .6rem .2rem}thead th{text-align:left;padding:0 .6rem;position:sticky;top:0;background:Canvas}
 </style><h1>Claims of the papers</h1><p><a href="index.html">Results of the studies</a>: how verdicts are reached. A claim is followed
 by its place, measure and margin. Effects are first minus last: percentage points of errors, temperatures and log-losses as they are.</p>
