@@ -186,7 +186,9 @@ def claims_page(folder: Path) -> str:
     parts = [CLAIMS_TOP]
     for paper, mine in groupby(_numbered(claim_index(read_records(folder))), key=lambda each: each[1][0].paper):
         head = "".join(f"<th>{cell}" for cell in CLAIM_HEAD)
-        parts.append(f"<h2>{html.escape(paper[0].upper() + paper[1:])}</h2><table><thead><tr>{head}</thead>")
+        parts.append(
+            f"<h2>{html.escape(paper[0].upper() + paper[1:])}</h2><table class=scroll><thead><tr>{head}</thead>"
+        )
         parts += [_body(number, lines) for number, lines in mine] + ["</table>"]
     return "\n".join([*parts, ""])
 
