@@ -56,7 +56,7 @@ SUMS = """
 import math, torch
 from calibrant._kernels import cuda
 from calibrant.binning import EqualWidth
-from calibrant.calibrators.focal.temperature import Rows
+from calibrant.calibrators.focal.temperature import TemperatureRows
 
 cuda._LANES = 32
 generator = torch.Generator().manual_seed(0)
@@ -81,7 +81,7 @@ for classes, dtype in ((2, torch.float32), (63, torch.float64), (64, torch.bfloa
     z = (4 * torch.randn(9, classes, generator=generator)).to(dtype)
     z[0, 1:] = -math.inf
     z[1] = 0.0
-    rows = Rows.of(z, z.argmax(1), None)
+    rows = TemperatureRows.of(z, z.argmax(1), None)
     for wide, rtol in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
         for beta in (0.01, 1.0, 30.0):
             ours = cuda.row_moments(z, rows.top, beta, wide).sum(dim=1)
