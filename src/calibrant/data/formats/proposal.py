@@ -281,13 +281,11 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
     kind, values, scores = found[likely[0]]
     others = f" and not {' or '.join(likely[1:4])}" if likely[1:] else ""
     said, unsure = {"label": likely[0]}, f"if {likely[0]}{others} holds the labels"
-    if (
-        named_by := None
-        if is_single(scores) or not is_text(values) or classes.spelling({*values.tolist()}, given=layout.class_names)
-        else in_order(values, scores, **said)
-    ):
-        return named_by.after(f"{unsure} and {named_by.before.removeprefix('if ')}")
-    if kind in KINDS and is_text(values) and is_single(scores) and layout.positive is None:
+    if is_text(values) and not is_single(scores):
+        spelled = classes.spelling({*values.tolist()}, given=layout.class_names)
+        if not spelled and (ordered := in_order(values, scores, **said)):
+            return ordered.after(f"{unsure} and {ordered.before.removeprefix('if ')}")
+    elif kind in KINDS and is_text(values) and layout.positive is None:
         said["positive"] = likely_positive(values, scores)
         unsure += f" and the score is the probability of {said['positive']!r}"
     return Remedy.read(**said).after(f"{unsure}, ")
@@ -611,7 +609,6 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
 
     Where they are said to be right or not, that is the label of the decision 1.
     """
-    import pyarrow as pa
     import pyarrow.compute
 
     columns = list(table.column_names)
@@ -622,26 +619,8 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
         and any(_CONFIDENCE.fullmatch(plain_name(one)) for one in (name, name.rpartition(".")[2]))
     ]
     pred = [name for name in columns if is_decided(name) and name not in conf and not is_key(plain_name(name))]
-    right = [name for name in columns if RIGHT.fullmatch(plain_name(name)) and set(_known(table, name, 2)) == {0, 1}]
-    if (
-        len(conf) == len(right) == 1 and not pred and within(_values(table, conf))
-    ):  # 1 decided, 1 or 0 true: whether it is right
-        flags = (
-            pa.array([int(one) for one in table.column(right[0]).to_pylist()])
-            if not table.column(right[0]).null_count
-            else None
-        )
-        made = table.drop_columns(
-            [name for name in columns if name in ("conf", "pred", "label", "labels", conf[0], right[0])]
-        )
-        for name, cells in (
-            ("conf", table.column(conf[0])),
-            ("pred", pa.array(np.ones(len(table), dtype=np.int64))),
-            ("label", flags),
-        ):
-            made = made if cells is None else made.append_column(name, cells)
-        said = f"read {conf[0]} as the confidence of decisions, {right[0]} as whether they are right"
-        return Proposal(replace(layout, label=None, kind=None), made, decided=said) if flags is not None else None
+    if len(conf) == 1 and not pred and (judged := _judged(table, layout, conf[0])):
+        return judged
     if not conf and not pred:
         decided = {name: score for name in columns if (score := _scored_class(table, name))}
         pred, conf = list(decided), list(decided.values())
@@ -667,6 +646,29 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
     ]
     said = f"read {conf[0]} as the confidence of {pred[0]}{'' if known is None else f', {known} as the label'}"
     return Proposal(replace(layout, label=None, kind=None), renamed, decided=said if foreign else "")
+
+
+def _judged(table: Any, layout: Layout, conf: str) -> Proposal | None:
+    """Return confidences of decisions of which a column says whether they are right: the decision 1 each, which is true or not."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    right = [name for name in table.column_names if RIGHT.fullmatch(plain_name(name)) and _is_flag(table, name)]
+    if len(right) != 1 or not within(_values(table, [conf])):
+        return None
+    found = {
+        "conf": table.column(conf),
+        "pred": pa.array(np.ones(len(table), dtype=np.int64)),
+        "label": pyarrow.compute.cast(table.column(right[0]), pa.int64()),
+    }
+    gone = {*found, "labels", conf, right[0]}
+    kept = {name: table.column(name) for name in table.column_names if name not in gone}
+    said = f"read {conf} as the confidence of decisions, {right[0]} as whether they are right"
+    return Proposal(replace(layout, label=None, kind=None), pa.table(kept | found), decided=said)
+
+
+def _is_flag(table: Any, name: str) -> bool:
+    return not table.column(name).null_count and set(_known(table, name, 2)) == {0, 1}
 
 
 def _side(table: Any, score: str, pred: str, truth: str | None) -> str:

@@ -45,8 +45,9 @@ from calibrant.data.formats.layout import (
     stem_and_name,
     suffix_of,
 )
-from calibrant.data.formats.tables import FASTTEXT, other_suffix, read_table
+from calibrant.data.formats.tables import other_suffix, read_table
 from calibrant.data.formats.tensors import read_npy, read_tensors
+from calibrant.data.formats.text import FASTTEXT
 from calibrant.data.frames import Frame, arrow_of
 from calibrant.errors import FileFormatError, InputError, Remedy
 

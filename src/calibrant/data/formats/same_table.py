@@ -15,16 +15,8 @@ from calibrant.data.formats.cells import plain_cells
 from calibrant.data.formats.columns import arrays_of_table, is_list, score_columns
 from calibrant.data.formats.layout import LABELS, TABLES, Layout, stem_and_name, suffix_of
 from calibrant.data.formats.reading import SPLIT, frame_of, named_of, understand
-from calibrant.data.formats.tables import (
-    batches_of,
-    content_of,
-    dialect_of,
-    need_openpyxl,
-    printed_by_tools,
-    read_table,
-    sheet_table,
-    table_sheet,
-)
+from calibrant.data.formats.tables import batches_of, need_openpyxl, read_table, sheet_table, table_sheet
+from calibrant.data.formats.text import content_of, dialect_of, printed_by_tools
 from calibrant.data.formats.writing import compressed, without_formula, write_table
 from calibrant.data.frames import Frame
 from calibrant.errors import InputError

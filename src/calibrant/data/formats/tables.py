@@ -1,15 +1,10 @@
-"""Tables in files as Arrow: text in any dialect, JSON of rows or columns, Parquet, Arrow, spreadsheets; whole or in batches."""
+"""Tables in files as Arrow: text, JSON of rows or columns, Parquet, Arrow, spreadsheets; whole or in batches."""
 
-import csv
-import html
-import io
 import itertools
 import json
-import re
 import shlex
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +12,11 @@ from calibrant._core.files import broken, refuse_beyond_memory
 from calibrant._core.paths import check_source, shown
 from calibrant.data.formats.arrow import unpacked_sizes
 from calibrant.data.formats.layout import CLASS_NAMES, COMPRESSED, TABLES, suffix_of
+from calibrant.data.formats.text import OBJECTS, content_of, csv_reader, distinct, headings, titles_of
 from calibrant.errors import CalibrantError, FileFormatError, Remedy, optional
 
 _BLOCK = 64 << 20  # a line, which may hold a list of many classes, lies within one block
 _PIECE = 8 << 20  # the block of a table that is read in pieces
-_HEAD = 1 << 18  # bytes from which the dialect is found: some hundred rows
-_OBJECTS = 12  # bytes of Python objects per byte of JSON, as measured on rows of ten numbers
-FASTTEXT = "__label__"  # before each label in its files
-_LIBSVM = "labels "
-_RULE = re.compile(r"(?=.*--)[\s|+:=,-]+")  # drawn below the names of a table
-_BOXES = (
-    {ord(one): "|" for one in "│┃║┆"}
-    | {ord(one): "-" for one in "─━═╌"}
-    | {ord(one): "+" for one in "┌┬┐├┼┤└┴┘╞╪╡╒╤╕╘╧╛"}
-)
 _BASE = (  # of one table, whatever that is called
     "import sqlite3; c = sqlite3.connect({!r}); "
     """[(t,)] = c.execute("select name from sqlite_master where type = 'table'"); """
@@ -47,20 +33,6 @@ _CONVERTED = {  # formats of other programs: what makes a table of one that is r
     **dict.fromkeys((".db", ".sqlite", ".sqlite3"), _BASE),
 }
 _NO_DATA = ("state", "dataset_info")  # what the Hugging Face library writes beside its .arrow files
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How a text file writes its cells."""
-
-    delimiter: str
-    decimal: str = "."
-    encoding: str = "utf-8"
-    text: tuple[str, ...] = ()  # columns with numbers such as 007, which are names
-    names: tuple[str, ...] = ()  # of the columns: those of the first line, made distinct, or of a file without a title
-    titles: int = 1  # the lines that hold them: two of a table of pandas with two levels of columns
-    above: int = 0  # lines above these: comments, or a heading
-    quote: str = '"'
 
 
 def table_files(path: Path) -> list[Path]:
@@ -218,7 +190,7 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
 
     suffix = suffix_of(path)
     if suffix in (".csv", ".tsv"):
-        with _csv_reader(path, block=_BLOCK if whole else _PIECE) as reader:
+        with csv_reader(path, block=_BLOCK if whole else _PIECE) as reader:
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)  # the columns of a table without rows
             yield from reader
     elif suffix == ".parquet":
@@ -251,299 +223,6 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
         yield from _read_json(path).to_batches()
 
 
-def printed_by_tools(path: Path) -> bytes:
-    """Return what a tool printed as text with commas: fastText's and LIBSVM's lines, drawn and aligned tables; nothing of other files.
-
-    fastText's predict-prob prints each label before its probability; LIBSVM's svm-predict -b 1 the line "labels 2 1 3", then the
-    decision and the probabilities in that order. A table of psql, of MySQL or in Markdown has a line drawn below its names.
-    """
-    if suffix_of(path) not in (".csv", ".tsv"):
-        return b""
-    with _unpacked(path) as file:
-        head = file.read(1 << 12).decode(errors="replace").translate(_BOXES)
-    first = head.splitlines()[:3]
-    drawn = any(map(_RULE.fullmatch, first))
-    aligned = bool(first) and all(re.search(r"\S {2,}\S", one) and not re.search("[,;\t|]", one) for one in first)
-    arff = head.lower().startswith(("@relation", "%")) and "@attribute" in head.lower()
-    page = head.lstrip()[:6].lower() in ("<table", "<html>", "<!doct")
-    if not (head.startswith((FASTTEXT, _LIBSVM)) or drawn or aligned or arff or page):
-        return b""
-    text = content_of(path, growth=_OBJECTS).decode(errors="replace").translate(_BOXES)
-    lines = [line for line in text.splitlines() if line.strip()]
-    rows = [re.findall(r'"[^"]*"|\S+', line) for line in lines]
-    if head.startswith(FASTTEXT):
-        cells = [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
-        names = sorted({name for row in cells for name in row})
-        refuse_beyond_memory(16 * len(cells) * len(names), path)
-        rows = [[f"prob_{name.removeprefix(FASTTEXT)}" for name in names]] + [
-            [row.get(n, "") for n in names] for row in cells
-        ]
-    elif drawn:
-        kept = [
-            line.strip() for line in lines if not _RULE.fullmatch(line) and not re.fullmatch(r"\(?\d+ rows?.*", line)
-        ]
-        sign = next((one for one in "|,;\t" if one in "".join(kept[:1])), "")
-        inner = [line[1:-1] if line[0] == line[-1] == "|" else line for line in kept]
-        rows = (
-            [[cell.strip() for cell in row] for row in csv.reader(inner, delimiter=sign)]
-            if sign
-            else [re.findall(r'"[^"]*"|\S+', one) for one in inner]
-        )
-    elif page:
-        inside = [re.split(r"(?i)<t[dh]\b[^<>]{0,200}>", row)[1:] for row in re.split(r"(?i)<tr\b", text)]
-        rows = [[html.unescape(one.partition("</")[0]).strip() for one in row] for row in inside if row]
-    elif arff:
-        names = [
-            matched[1].strip("'\"")
-            for line in lines
-            if (matched := re.match(r"(?i)@attribute +('[^']*'|\"[^\"]*\"|\S+)", line))
-        ]
-        rows = [
-            names,
-            *csv.reader((line for line in lines if line[0] not in "@%"), quotechar="'", skipinitialspace=True),
-        ]
-    elif head.startswith(_LIBSVM) and all(re.fullmatch("-?[0-9]+", row[0]) for row in rows[1:]):
-        rows = [
-            ["pred", *(f"prob_{name}" for name in rows[0][1:])],
-            *rows[1:],
-        ]  # else the title of a table of other rows
-    width = len(rows[-1]) if rows else 0
-    if width < 2 or len(rows[0]) not in (width, width - 1) or any(len(row) != width for row in rows[1:]):
-        return b""
-    out = io.StringIO()
-    csv.writer(out).writerows([[cell.strip('"') for cell in row] for row in rows])
-    return out.getvalue().encode()
-
-
-def opened(path: Path) -> Any:
-    """Return a file as Arrow's stream of bytes, decompressed as its name says; what a tool printed as text with commas."""
-    import pyarrow as pa
-
-    printed = printed_by_tools(path)
-    return pa.BufferReader(printed) if printed else _unpacked(path)
-
-
-def _unpacked(path: Path) -> Any:
-    import pyarrow as pa
-
-    file = pa.OSFile(str(path))
-    codec = COMPRESSED.get(path.suffix.lower())
-    return file if codec is None else pa.CompressedInputStream(file, codec)
-
-
-def content_of(path: Path, *, growth: int = 1) -> bytes:
-    """Return the bytes of a file, decompressed, in memory that is bounded whatever a small file unpacks to.
-
-    Args:
-        path: The file.
-        growth: Bytes of memory that a byte of it takes in the end.
-
-    Raises:
-        FileFormatError: If that is more than half of the memory.
-    """
-    parts, size = [], 0
-    with _unpacked(path) as file:
-        while part := file.read(16 << 20):
-            parts.append(part)
-            size += len(part)
-            refuse_beyond_memory(size * growth, path)
-    return b"".join(parts)
-
-
-def dialect_of(path: Path) -> Dialect:
-    """Return how a text file separates its columns and writes its numbers, as its first rows show.
-
-    Raises:
-        FileFormatError: If it is neither UTF-8 nor UTF-16, or its first line holds numbers instead of names.
-    """
-    with opened(path) as file:
-        head = file.read(_HEAD)
-    encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
-    # Up to the last whole line, since the head may end within a character or a cell. In UTF-16 a line's end is two
-    # bytes, of which this finds one: the cut is made even, and what it breaks is replaced.
-    lines = head[: head.rfind(b"\n") + 1] or head
-    try:
-        text = lines[: len(lines) // 2 * 2].decode(encoding, "strict" if encoding == "utf-8" else "replace")
-        text = lines.decode() if encoding == "utf-8" else text
-    except UnicodeDecodeError as error:
-        new = str(path.with_name(path.stem.partition(".")[0] + "-utf8.csv"))
-        command = f"iconv -f WINDOWS-1252 -t UTF-8 {shlex.quote(str(path))} > {shlex.quote(new)}"
-        remedy = Remedy(f"run: {command}, and name {new}", command=f"run: {command}", instead=(shown(path), new))
-        raise FileFormatError("text in UTF-8", f"another encoding in {shown(path)}", remedy) from error
-    usual = "\t" if suffix_of(path) == ".tsv" else ","
-    if re.search(rb"[^,;\t|\n]{%d}" % csv.field_size_limit(), head):
-        wide = "close its quotes and end its lines; lists of so many classes are read from .parquet or .jsonl"
-        most = f"cells of at most {csv.field_size_limit() >> 10} KiB in the first lines"
-        raise FileFormatError(most, f"a longer one in {shown(path)}", wide)
-    quote = "'" if re.match(r"\ufeff?'[^'\n]*'\s*[,;\t|]\s*'", text) else '"'
-    signs = dict.fromkeys((usual, ",", ";", "\t", "|"))
-    cuts = [one for sign in signs if (one := _Cut.of(text, sign, quote)).even]
-    words = _Cut.of(text, " ", quote)  # numpy.savetxt's, R's write.table
-    if words.even and not any(one.width > 1 for one in cuts):
-        cuts += [words] if all(any(map(_DECIMAL.fullmatch, row)) for row in words.rows[1:]) else []
-    # the sign that cuts every row into equally many cells, below the fewest lines of heading, and into the most; the usual one
-    # comes first and wins ties
-    best = max(cuts, key=lambda one: (one.width > 1, -one.dropped, one.width), default=_Cut(usual, [], 0, 0))
-    rows = best.rows
-    names, titles = titles_of(rows) if rows else ([], 1)
-    if not titles:  # as a spreadsheet calls them, since numbers would be taken for those of classes
-        names = [f"column{_letters(at)}" for at in range(len(rows[0]))]
-    rows = [names, *rows[titles:]] if rows else rows
-    cells = [cell for row in rows[1:] for cell in row]
-    # "0,9" is a number only where commas do not part the columns, and no cell has a point for it
-    commas = best.sign != "," and any(re.fullmatch(r"-?\d+,\d+(e-?\d+)?", cell, re.IGNORECASE) for cell in cells)
-    points = any(re.fullmatch(r"-?\d+\.\d+", cell) for cell in cells)
-    coded = [name for name, *column in zip(*rows, strict=True) if any(re.fullmatch(r"0\d+", one) for one in column)]
-    decimal = "," if commas and not points else "."
-    return Dialect(best.sign, decimal, encoding, tuple(coded), tuple(names), titles, best.above, quote)
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """The first rows of a text, cut at a sign, below ``dropped`` rows of heading, which are ``above`` lines."""
-
-    sign: str
-    rows: list[list[str]]
-    dropped: int
-    above: int
-
-    @classmethod
-    def of(cls, text: str, sign: str, quote: str) -> "_Cut":
-        reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), delimiter=sign, quotechar=quote)
-        numbered = list(itertools.islice(((row, reader.line_num) for row in reader if row), 200))
-        rows = [row for row, _ in numbered]
-        dropped = headings(rows)
-        return cls(sign, _whole_title(rows[dropped:]), dropped, numbered[dropped][1] - 1 if dropped else 0)
-
-    @property
-    def width(self) -> int:
-        return len(self.rows[0])
-
-    @property
-    def even(self) -> bool:
-        return len({len(row) for row in self.rows}) == 1
-
-
-def _whole_title(rows: list[list[str]]) -> list[list[str]]:
-    """Return rows with a name for each column: R leaves that of the rows' names out, Weka those of a distribution after the first."""
-    width = len(rows[-1]) if len(rows) > 1 else 0
-    gap = width - len(rows[0]) if rows and len(rows[0]) > 1 and all(len(row) == width for row in rows[1:]) else 0
-    if gap < 1:
-        return rows
-    end = [cell for row in rows[1:] for cell in row[-gap - 1 :]]
-    if any(cell.startswith("*") for cell in end) or not any(row[-1] for row in rows[1:]):
-        return [rows[0] + [""] * gap, *rows[1:]]
-    return [["", *rows[0]], *rows[1:]] if gap == 1 else rows
-
-
-def headings(rows: Sequence[Sequence[Any]]) -> int:
-    """Return how many first rows say something of a table instead of naming its columns: one cell filled, or a comment."""
-    width = len(rows[-1]) if rows else 0
-
-    def speaks(row: Sequence[Any]) -> bool:
-        filled = [str(cell).strip() for cell in row if cell is not None and str(cell).strip()]
-        # a table of two columns may leave the name of its index empty, and R leaves that name out
-        return width > 2 and (len(filled) < 2 or (len(row) != width and filled[0].startswith("#")))
-
-    return len(list(itertools.takewhile(speaks, rows)))
-
-
-def distinct(names: Sequence[str]) -> list[str]:
-    """Return names of which a later one of two gets a number, note and note (2); the rest as they are."""
-    found: dict[str, None] = {}
-    for name in names:
-        numbered = (f"{name} ({count})" for count in itertools.count(2))
-        found[name if name not in found else next(one for one in numbered if one not in found and one not in names)] = (
-            None
-        )
-    return list(found)
-
-
-def _csv_reader(path: Path, *, block: int) -> Any:
-    import pyarrow as pa
-    import pyarrow.csv
-
-    dialect = dialect_of(path)
-    return pyarrow.csv.open_csv(
-        opened(path),
-        pyarrow.csv.ReadOptions(
-            block_size=block,
-            encoding=dialect.encoding,
-            skip_rows=dialect.above,
-            column_names=dialect.names or None,
-            # with names given Arrow takes the first line for rows
-            skip_rows_after_names=dialect.titles if dialect.names else 0,
-        ),
-        # texts beside the scores hold line breaks within quotes; Arrow takes these for ends of rows unless told
-        pyarrow.csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True, quote_char=dialect.quote),
-        pyarrow.csv.ConvertOptions(
-            decimal_point=dialect.decimal, column_types={name: pa.string() for name in dialect.text}
-        ),
-    )
-
-
-_ROLES = {"", "class", "meta", "ignore", "weight", "c", "m", "i", "w"}
-_TYPE = re.compile(r"|continuous|discrete|string|time|[cdst]|\S+( \S+)+")
-_NUMBER = re.compile(r"\*?[-+]?\d*[.,]?\d*(e[-+]?\d+)?", re.IGNORECASE)  # a star: Weka's mark of the decision
-_DECIMAL = re.compile(r"[-+]?\d+\.\d*(e[-+]?\d+)?", re.IGNORECASE)
-
-
-def titles_of(rows: Sequence[Sequence[str]]) -> tuple[list[str], int]:
-    """Return the names that the first lines hold, made distinct, and how many lines these are.
-
-    Two levels of columns are one name each, and so is what stands in a merged cell with what is below it. A title above columns of
-    numbers without one is theirs, too: ``1#distribution, 2#distribution`` …, which say no kind.
-    """
-    titles = _titles(rows)
-    if titles == 3 and {*rows[2]} <= _ROLES:
-        return distinct(rows[0]), titles
-    if titles < 2:
-        first = [word.strip() for word in rows[0]]
-        below = rows[1] if len(rows) > 1 else [""] * len(first)
-        for at in range(len(first) - 1, 0, -1):
-            end = next((k for k in range(at, len(first)) if first[k]), len(first))
-            numbers = all(cell.strip() and _NUMBER.fullmatch(cell.strip()) for cell in below[at - 1 : end])
-            if first[at - 1] and not first[at] and numbers:
-                first[at - 1 : end] = [f"{k + 1}#{first[at - 1]}" for k in range(end - at + 1)]
-        return distinct([new if new != old.strip() else old for old, new in zip(rows[0], first, strict=True)]), titles
-    upper = list(rows[0])
-    for at in range(1, len(upper)):  # what is merged stands in its first cell
-        upper[at] = upper[at] or (upper[at - 1] if rows[1][at] and rows[1][at - 1] else "")
-    names = ["_".join(filter(None, parts)) for parts in zip(upper, *rows[1:titles], strict=True)]
-    return distinct(names), titles
-
-
-def _titles(rows: Sequence[Sequence[str]]) -> int:
-    """Return how many first lines hold names: none where the first holds numbers with decimals, or one number twice."""
-    words = [word.strip() for word in rows[0]]
-    if len(rows) > 3 and any(rows[2]) and {*rows[2]} <= _ROLES and all(map(_TYPE.fullmatch, rows[1])):
-        return 3  # Orange's: the type of each column, or its values, and what it is for
-    if all(map(_NUMBER.fullmatch, words)) and any(words):  # 0, 1, 2 are names
-        values = {
-            word.replace(",", ".").rstrip("0").rstrip(".") if "." in word or "," in word else word for word in words
-        }
-        decimals = sum("." in word or "," in word for word in words)
-        return int(len(values) == len(words) and decimals < min(2, len(words)))
-    # names of classes, one a line, without a title: text that stands below again; not the title of a file glued to this one
-    if rows[0] in rows[1:] and len(words) > 1:
-        return 1
-    if all(word in {row[at].strip() for row in rows[1:]} or _NUMBER.fullmatch(word) for at, word in enumerate(words)):
-        return 0
-    if len(rows) < 3 or len({*words}) == len(words):
-        return 1
-    # pandas writes the name of an index in a line of its own, with nothing beside it
-    named = 2 + (len(rows) > 3 and len(words) > 2 and bool(rows[2][0].strip()) and not any(rows[2][1:]))
-    under = [(second.strip(), third.strip()) for second, third in zip(rows[1], rows[named], strict=True)]
-    text = not any(second and _NUMBER.fullmatch(second) for second, _ in under)
-    numbers = sum(bool(second and third and _NUMBER.fullmatch(third)) for second, third in under)
-    return named if text and numbers > 1 else 1
-
-
-def _letters(at: int) -> str:
-    """Return the letters of a spreadsheet's column: A … Z, AA …."""
-    return (_letters(at // 26 - 1) if at >= 26 else "") + chr(ord("A") + at % 26)
-
-
 def _ipc_batches(source: Any) -> Iterator[Any]:
     """Yield the batches of an Arrow file, or of a stream as the Hugging Face library keeps it."""
     import pyarrow as pa
@@ -571,10 +250,10 @@ def _read_json(path: Path) -> Any:
         try:
             return pyarrow.json.read_json(pa.BufferReader(content), options)
         except pa.ArrowInvalid:
-            refuse_beyond_memory(len(content) * _OBJECTS, path)
+            refuse_beyond_memory(len(content) * OBJECTS, path)
             rows = [json.loads(line) for line in content.decode().split("\n") if line.strip()]
             return table_of_rows(rows)  # cells of several types, or a broken line, which is said so
-    text = content_of(path, growth=_OBJECTS).decode("utf-8-sig")
+    text = content_of(path, growth=OBJECTS).decode("utf-8-sig")
     try:
         return table_of_json(json.loads(text), path)
     except json.JSONDecodeError:
@@ -742,7 +421,7 @@ def _sheet(path: Path) -> Any:
     # sizes as the archive states them, before anything is unpacked: a few kB may claim gigabytes
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(one.file_size for one in archive.infolist())
-    refuse_beyond_memory(unpacked * _OBJECTS, path)
+    refuse_beyond_memory(unpacked * OBJECTS, path)
     book = openpyxl.load_workbook(path, read_only=True, data_only=True)
     try:
         rows = [list(row) for row in table_sheet(book).iter_rows(values_only=True)]
