@@ -19,6 +19,7 @@ from calibrant.calibrators import (
     FocalTemperatureScaling,
     Identity,
     IsotonicCalibration,
+    MatrixScaling,
     StructuredVectorScaling,
     TemperatureMixture,
     TemperatureScaling,
@@ -543,3 +544,19 @@ def test_weights_are_stacked_from_a_thousand_rows_where_doing_nothing_is_out() -
         assert torch.allclose(fitted.weights, plain, atol=0.02) != stack
     calibrated = AutoCalibrator(candidates=candidates).fit(*sample(1600, sharpness=1.0))
     assert float(calibrated.weights[0]) > 0.5
+
+
+def test_zeros_that_no_row_of_the_fit_had_leave_the_other_classes_their_odds() -> None:
+    g = torch.Generator().manual_seed(0)
+    z = 4 * torch.randn(3000, 6, generator=g, dtype=torch.float64)
+    mixed = z @ (0.4 * torch.eye(6).double() + 0.1 * torch.randn(6, 6, generator=g, dtype=torch.float64)).T
+    y = torch.softmax(mixed, dim=1).multinomial(1, generator=g)[:, 0]
+    calibrator = AutoCalibrator(candidates=[MatrixScaling()]).fit(z, y)
+    assert float(calibrator.weights[1]) > 0.5
+    p = torch.softmax(z, dim=1)
+    rounded = torch.where(p < 1e-5, 0.0, p)
+    assert float((rounded == 0).any(dim=1).double().mean()) > 0.3
+    whole, answer = (torch.softmax(calibrator(one.log()), dim=1) for one in (p, rounded))
+    assert bool((answer[rounded == 0] == 0).all())
+    left = whole.masked_fill(rounded == 0, 0.0)
+    assert float((answer - left / left.sum(dim=1, keepdim=True)).abs().mean()) < 0.02

@@ -27,6 +27,7 @@ from calibrant.calibrators.affine.fit import (
     StructuredMatrixScaling,
     StructuredVectorScaling,
     VectorScaling,
+    keep_excluded,
 )
 from calibrant.calibrators.affine.kernel_scaling import KernelScaling
 from calibrant.calibrators.affine.prior_shift import label_mass
@@ -129,7 +130,7 @@ class Constants:
 CONSTANTS = Constants()
 _NAMED = 10  # absent classes that a warning names
 # learned state that files of earlier versions lack
-_LATER = ("floor", "tails", "absent", "absent_log_temperature", "top_edges", "top_values")
+_LATER = ("floor", "tails", "zeros_unseen", "absent", "absent_log_temperature", "top_edges", "top_values")
 _MARGIN = 1e-6  # of log-odds by which the decision stays ahead: more than float32 rounds log-probabilities by
 
 
@@ -244,6 +245,8 @@ class AutoCalibrator(ByFeatures):
         floor: (3,) the log-probability that each class at −inf gets before anything else, in rows with one other class and in rows
             with several, −inf leaves it out; and what is then added to all; empty where no class was at −inf.
         tails: (2,) by how much the log-odds of these classes together are shifted after the pool.
+        zeros_unseen: (1,) where no class was at −inf: one that is later has the least logit of its row before the pool, and 0 after
+            it; else empty, as in files of version 0.1.0, whose members take 100 below the largest.
         absent: (K,) which classes keep their odds; empty where none does.
         absent_log_temperature: log T, by which these keep their odds.
 
@@ -267,6 +270,7 @@ class AutoCalibrator(ByFeatures):
     counts: Tensor
     floor: Tensor
     tails: Tensor
+    zeros_unseen: Tensor
     absent: Tensor
     absent_log_temperature: Tensor
     top_edges: Tensor
@@ -395,6 +399,7 @@ class AutoCalibrator(ByFeatures):
         """Set the levels of exact zeros, and return the rows with them."""
         zeros, missed = rows.total(_zeros).tolist()
         self.floor = torch.empty(0, dtype=torch.float64, device=rows.device)
+        self.zeros_unseen = torch.ones(0 if zeros else 1, dtype=torch.float64, device=rows.device)
         if not zeros:
             return rows
         ones, several = rows.largest(_depths).tolist()
@@ -565,7 +570,8 @@ class AutoCalibrator(ByFeatures):
 
     def _pooled(self, logits: Tensor, features: Features | None) -> Tensor:
         """Return the mixture's answer, with exact zeros at their level and then shifted, and without absent classes."""
-        inputs = with_levels(logits, self.floor)
+        unseen = bool(self.zeros_unseen.numel())
+        inputs = at_least_of_row(logits) if unseen else with_levels(logits, self.floor)
         inputs = without_absent(inputs, self.absent) if len(self.absent) else inputs
         used = [(m, member) for m, member in enumerate(self._members()) if member.fitted]
         beside = [features if member.needs_features else None for _, member in used]
@@ -578,7 +584,7 @@ class AutoCalibrator(ByFeatures):
             answer = torch.logsumexp(torch.stack(parts), dim=0)
         if self.tails.numel():
             answer = with_tails(answer.double(), logits, self.tails)
-        return narrowed(answer, logits.dtype)
+        return narrowed(keep_excluded(answer, logits) if unseen else answer, logits.dtype)
 
 
 # Classes at probability 0, and classes without rows.
@@ -606,6 +612,12 @@ def with_levels(logits: Tensor, levels: Tensor) -> Tensor:
     for level in blur:  # a sum and not a maximum: the order of small probabilities stays
         filled = torch.where(torch.isneginf(filled), filled, torch.logaddexp(filled, total + level))
     return filled.to(logits.dtype)
+
+
+def at_least_of_row(logits: Tensor) -> Tensor:
+    """Return ``logits`` (N, K) with the least of the row where it is −inf: a matrix fitted without such would go on to −100."""
+    excluded = torch.isneginf(logits)
+    return torch.where(excluded, logits.masked_fill(excluded, torch.inf).amin(dim=1, keepdim=True), logits)
 
 
 def with_tails(answer: Tensor, logits: Tensor, shifts: Tensor) -> Tensor:
