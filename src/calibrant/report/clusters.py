@@ -150,7 +150,11 @@ class ClusterSection:
         when = ("before", "after") if len(self.states) > 1 else ("value",)
         header = [f"of {group}s", *(x for name in when for x in (name, "95 %")), "if calibrated", "what to do"]
         within = last.gap.low <= 0 <= last.gap.high
-        todo = "Nothing: the average is right, as far as these can tell." if within else f"Calibrate on other {group}s."
+        todo = (
+            "Nothing: the average is right, as far as these can tell."
+            if within
+            else f"If that is too much, calibrate on other {group}s."
+        )
         lines = [[f"mean {self.of}", *_cells(one.gap for one in self.states), "0", todo]]
         for k, apart in enumerate(last.apart):
             todo = _APART if apart else "Nothing: no different from the other fifths."

@@ -43,7 +43,7 @@ TO_DO = {
     "Accuracy": "For more of it train a better model: calibration hardly changes it.",
     "NLL": "Compare models and calibrators by it: lower is better, and every class and row counts.",
     "Brier": "Compare as by NLL; it forgives confident errors more.",
-    "ECE": "Calibrate: the confidence is off by this much on average.",
+    "ECE": "If that is too much, calibrate: the confidence is off by it on average.",
     "MCE": "Look up the worst bins below; with few rows it is mostly chance.",
     "ClasswiseECE": "See class by class; a slope and bias per class (auto tries them) corrects it.",
     "DebiasedECE": "Read it as the ECE without what chance adds.",
@@ -60,7 +60,7 @@ TO_DO_LABELS = {  # beside each figure over several labels
         "pooled",
     ): "Away from 0: recalibrate on recent rows, since events have become rarer (+) or more frequent (−).",
     ("Bias", "macro"): "The same with every label counting alike; opposite labels cancel, so read the table of labels.",
-    ("ECE", "pooled"): "Calibrate: a probability is off by this much on average.",
+    ("ECE", "pooled"): "If that is too much, calibrate: a probability is off by it on average.",
     ("ECE", "macro"): "Compare it with calibrated models (below): label by label, chance makes most of it.",
 }
 WITHIN_CHANCE = "Nothing: a calibrated model scores as much by chance."
