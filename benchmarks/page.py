@@ -24,9 +24,7 @@ TEXT = Path(__file__).parent / "page.md"  # the page with a place for each table
 NO_THREADS = "**All threads.** `make bench` prints the same tables with all threads, by wall-clock time. These records hold one thread."
 
 # Rows in which another library is ahead by more than that: (name, N, K, threads) → why.
-REASONS: dict[tuple[str, int, int, int], str] = {
-    ("isotonic", 100_000, 10, 1): "ours works in float64 and keeps log-losses finite",
-}
+REASONS: dict[tuple[str, int, int, int], str] = {}
 
 
 def load(folder: Path) -> dict[str, dict[str, Any]]:
@@ -91,11 +89,15 @@ def _overview(family: str, records: list[dict[str, Any]], title: str, threads: i
     return "\n".join([f"**{title}**", "", *overview(chosen), *note])
 
 
-def sentence(content: dict[str, Any]) -> str:
-    """Return machine and versions in words."""
-    machine = content["machine"]
-    known = [f"{name} {number}" for name, number in content["versions"].items() if number != "absent"]
-    return f"Measured on {machine['processor']}, {machine['cores']} cores; {', '.join(known)}."
+def sentence(records: dict[str, dict[str, Any]]) -> str:
+    """Return the machine of each part, and the versions, in words."""
+    parts: dict[str, list[str]] = {}
+    for family, title in {**FAMILIES, "growth": "Growth"}.items():
+        machine = records[family]["machine"]
+        parts.setdefault(f"{machine['processor']}, {machine['cores']} cores", []).append(title.lower())
+    where = "; ".join(f"{', '.join(titles)} on {machine}" for machine, titles in parts.items())
+    known = [f"{name} {number}" for name, number in records["metrics"]["versions"].items() if number != "absent"]
+    return f"Measured: {where}. {', '.join(known).capitalize()}."
 
 
 def _with_threads(records: dict[str, dict[str, Any]], count: int) -> str:
@@ -108,7 +110,7 @@ def _with_threads(records: dict[str, dict[str, Any]], count: int) -> str:
 
 def render(records: dict[str, dict[str, Any]]) -> str:
     """Return the page."""
-    parts: dict[str, str] = {"machine": sentence(next(iter(records.values())))}
+    parts: dict[str, str] = {"machine": sentence(records)}
     more = sorted({record["threads"] for family in FAMILIES for record in records[family]["records"]} - {1})
     for family, title in FAMILIES.items():
         parts[f"{family}-one"] = _overview(family, records[family]["records"], f"{title}, one thread", 1)
