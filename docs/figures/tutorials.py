@@ -47,5 +47,6 @@ def first_picture() -> None:
 
 if __name__ == "__main__":
     mpl.rcParams["svg.hashsalt"] = "calibrant"
+    os.environ["SOURCE_DATE_EPOCH"] = "0"  # no date in a picture: the same numbers give the same file
     for name in sys.argv[1:] or PAGES:
         first_picture() if name == "README" else draw(name)
