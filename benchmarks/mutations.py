@@ -4,6 +4,7 @@
     python -m benchmarks.mutations map COMMIT
     python -m benchmarks.mutations run COMMIT --results benchmarks/records/mutations-before.jsonl --minutes 30
     python -m benchmarks.mutations show benchmarks/records/mutations-before.jsonl
+    python -m benchmarks.mutations draw COMMIT --first 100 --seed 126 --record benchmarks/records/mutations-second.json
 
 ``draw`` lists every place of a commit's mathematics that can be changed and draws some, stratified over families. A
 mutation is addressed by the qualified name of its function and the text of the expression, so ``map`` and ``run`` find it
@@ -68,7 +69,9 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "language": (r"language/(tokens|sequences|verbalized|choices|judges)", ("tests/language",)),
 }  # fmt: skip
 
-BUDGET = 60.0  # seconds of CPU of the tests of one mutation: no further test is begun after them
+BUDGET = (
+    60.0  # seconds of CPU of the tests of one mutation, unless another is given: no further test is begun after them
+)
 HANG = 150  # seconds of CPU after which a mutation counts as noticed: it made a loop endless
 _COUPLES = [
     ("min", "max"), ("amin", "amax"), ("minimum", "maximum"), ("argmin", "argmax"), ("clamp_min", "clamp_max"),
@@ -429,23 +432,27 @@ def tests_of(root: Path, mutation: Mutation) -> list[str]:
     }
     pattern = re.compile(rf"(?i)(?<![a-z])_?({'|'.join(map(re.escape, sorted(words)))})(?![a-z])")
     stem = Path(mutation.module).stem.lstrip("_")
+    counts = {path: Counter(word.lower() for word in pattern.findall(path.read_text())) for path in files}
+    total = sum(counts.values(), Counter())
 
-    def closeness(path: Path) -> tuple[bool, int]:
-        return stem in path.stem, len(pattern.findall(path.read_text()))
+    def closeness(path: Path) -> tuple[bool, float]:
+        # a word that few tests hold says more than one that is everywhere
+        return stem in path.stem, sum(count / total[word] for word, count in counts[path].items())
 
     ordered = sorted(files, key=closeness, reverse=True)  # a stable sort: ties keep the family's order
     return [path.relative_to(root).as_posix() for path in ordered]
 
 
 # A plugin of pytest: no further test is begun when the budget of CPU is spent, and the first that fails is written down.
-_PLUGIN = f"""
+_PLUGIN = """
+import os
 import time
 from pathlib import Path
 import pytest
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    if nextitem is not None and time.process_time() > {BUDGET}:
+    if nextitem is not None and time.process_time() > float(os.environ["MUTATION_BUDGET"]):
         item.session.shouldstop = "the budget is spent"
 
 def pytest_runtest_logreport(report):
@@ -462,15 +469,15 @@ def checkout(commit: str, folder: Path) -> Path:
     return folder
 
 
-def outcome(root: Path, place: Place, mutation: Mutation) -> dict[str, Any]:
-    """Return what the tests said about a mutation; the module is as it was afterwards."""
+def outcome(root: Path, place: Place, mutation: Mutation, budget: float = BUDGET) -> dict[str, Any]:
+    """Return what the tests said about a mutation within ``budget`` seconds; the module is as it was afterwards."""
     path = root / "src" / "calibrant" / place.module
     before, times = path.read_text(), path.stat()
     start = time.monotonic()
     try:
         path.write_text(mutate(before, place, mutation.mutated))
         # Compiled loops are kept under the stamp of their own module, not of those that they call.
-        code, said = _pytest(root, tests_of(root, mutation), fresh="_kernels" in place.module)
+        code, said = _pytest(root, tests_of(root, mutation), fresh="_kernels" in place.module, budget=budget)
     finally:
         path.write_text(before)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -480,7 +487,7 @@ def outcome(root: Path, place: Place, mutation: Mutation) -> dict[str, Any]:
     found = {0: "survived", 1: "killed", -24: "killed", 137: "killed"}.get(code, "error")
     if found == "killed" and code == 1:
         # A test that fails without the mutation, too, noticed nothing.
-        sound = by is not None and _pytest(root, [by], fresh=False)[0] == 0
+        sound = by is not None and _pytest(root, [by], fresh=False, budget=budget)[0] == 0
         noticed.unlink(missing_ok=True)
         found = "killed" if sound else "error"
     if code == 2 and spent:
@@ -492,12 +499,12 @@ def outcome(root: Path, place: Place, mutation: Mutation) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _pytest(root: Path, tests: Sequence[str], *, fresh: bool) -> tuple[int, str]:
+def _pytest(root: Path, tests: Sequence[str], *, fresh: bool, budget: float) -> tuple[int, str]:
     """Run tests in a tree, stopping at the first failure; return the exit status and what was said."""
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {
             "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "PYTHONDONTWRITEBYTECODE": "1",
-            "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MUTATION_BUDGET": str(budget),
             "NUMBA_CACHE_DIR": cache if fresh else str(root / "numba"),
         }  # fmt: skip
         command = [
@@ -511,7 +518,7 @@ def _pytest(root: Path, tests: Sequence[str], *, fresh: bool) -> tuple[int, str]
     return done.returncode, done.stdout + done.stderr
 
 
-def run(commit: str, mutations: Sequence[Mutation], results: Path, *, jobs: int, minutes: float) -> None:
+def run(commit: str, mutations: Sequence[Mutation], results: Path, *, jobs: int, minutes: float, budget: float) -> None:
     """Run the mutations that ``results`` has no line of, and add one for each; none is begun after ``minutes``."""
     known = {line["number"] for line in read_results(results)}
     todo = [one for one in mutations if one.number not in known]
@@ -532,7 +539,7 @@ def run(commit: str, mutations: Sequence[Mutation], results: Path, *, jobs: int,
                 if found is None:
                     line: dict[str, Any] = {"number": mutation.number, "outcome": "unmapped"}
                 else:
-                    line = outcome(root, found[1], found[0])
+                    line = outcome(root, found[1], found[0], budget)
             finally:
                 roots.put(root)
             with results.open("a") as file:
@@ -553,7 +560,7 @@ def summary(mutations: Sequence[Mutation], lines: Sequence[Mapping[str, Any]]) -
     """Return how many of each family were noticed, as a table."""
     families = {one.number: one.family for one in mutations}
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for line in lines:
+    for line in (line for line in lines if line["number"] in families):
         # what survived the tests that the budget allowed is no proof that all of them miss it
         said = "cut short" if line["outcome"] == "survived" and not line["whole"] else line["outcome"]
         counts[families[line["number"]]][said] += 1
@@ -579,10 +586,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--record", type=Path, default=RECORD, help="the mutations")
     parser.add_argument("--results", type=Path, help="JSON lines, one a mutation that ran")
     parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first that is drawn")
     parser.add_argument("--seed", type=int, default=26)
     parser.add_argument("--only", help="numbers, with commas")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--budget", type=float, default=BUDGET, help="seconds of CPU of the tests of one mutation")
     given = parser.parse_args(arguments)
     if given.action == "show":
         print(summary(read_mutations(given.record), read_results(Path(given.what))))
@@ -593,12 +602,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.action == "run":
         chosen = None if given.only is None else {int(one) for one in given.only.split(",")}
         all_of = [one for one in read_mutations(given.record) if chosen is None or one.number in chosen]
-        run(commit, all_of, given.results, jobs=given.jobs, minutes=given.minutes)
+        run(commit, all_of, given.results, jobs=given.jobs, minutes=given.minutes, budget=given.budget)
         return
     with tempfile.TemporaryDirectory() as folder:
         package = checkout(commit, Path(folder)) / "src" / "calibrant"
         if given.action == "draw":
-            drawn = [asdict(one) for one in draw(package, count=given.count, seed=given.seed)]
+            drawn = [
+                asdict(replace(one, number=given.first + one.number))
+                for one in draw(package, count=given.count, seed=given.seed)
+            ]
             table = {"commit": commit, "seed": given.seed, "places": sum(1 for _ in sites(package)), "mutations": drawn}
             given.record.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")
             return
