@@ -63,7 +63,8 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "calibrators": (r"calibrators/", ("tests/calibrators", "tests/contracts/test_calibrators.py", "tests/test_files_before_1_0.py")),
     "evaluate": (r"evaluate/", ("tests/evaluate", "tests/cli/test_commands.py")),
     "operate": (r"operate/(?!formats|pages|policy)", ("tests/operate", "tests/test_files_before_1_0.py")),
-    "report": (r"report/(sums|vector|for_whom|decisions|diagnosis|verdict)|plot/(values|corp|decisions|risk)|_figures",
+    "report": ((r"report/(sums|vector|for_whom|decisions|diagnosis|verdict|events|clusters|labels|groups_report)|"
+               r"plot/(values|corp|decisions|risk|diagrams)|_figures"),
                ("tests/report", "tests/plot")),
     "vocabulary": (r"vocabulary/", ("tests/vocabulary",)),
     "language": (r"language/(tokens|sequences|verbalized|choices|judges)", ("tests/language",)),
