@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from calibrant._core.check import check_same_kind
 from calibrant._core.constraints import Draws, Level, Seed
-from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch, split_starts
+from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch, part_ends
 from calibrant.binning.row_sums import confidence_for
 from calibrant.data.checks import Data, Rows
 from calibrant.data.predictions import Predictions
@@ -46,38 +46,24 @@ class SweepECE(SketchMetric):
 
     def value(self, state: MassSketch) -> float:
         """Return the error of a state."""
-        zero = state.sum_p.new_zeros(1)
-        rows = torch.cat([state.count.new_zeros(1), state.count.cumsum(0)])
-        sum_p, sum_y = (torch.cat([zero, sums.cumsum(0)]) for sums in (state.sum_p, state.sum_y))
-        total = int(rows[-1]) if state.squares is None else state.rows
-        best = _cut(rows, 1, total)
+        up_to = state.count.cumsum(0)
+        # whole rows compare exactly; equal rates of weighted rows differ by the rounding of cumulated weights
+        fall = -1e-12 if up_to.is_floating_point() else 0.0
+        total = int(up_to[-1]) if state.squares is None else state.rows
+        rows, sum_p, sum_y = (
+            functional.pad(sums.double().cumsum(0), (1, 0)) for sums in (state.count, state.sum_p, state.sum_y)
+        )
+        ends = torch.tensor([0, up_to.shape[0]], device=up_to.device)
+        best = ends
         for bins in range(2, total + 1):
-            cut = _cut(rows, bins, total)
+            cut = torch.cat([ends, part_ends(up_to, bins, total) + 1]).unique()
             rates = sum_y[cut].diff() / rows[cut].diff()
-            if bool(
-                (rates.diff() < 0).any()
-            ):  # Algorithm 1 ends at the last count of bins whose accuracies still increase
+            if bool((rates.diff() < fall).any()):  # the last number of bins before accuracies decrease counts
                 break
             best = cut
         count = rows[best].diff()
         gap = (sum_p[best].diff() - sum_y[best].diff()) / count
         return float((count / rows[-1] * gap.abs() ** self.norm).sum() ** (1 / self.norm))
-
-
-def _cut(rows: Tensor, bins: int, total: int) -> Tensor:
-    """Return the positions in the cumulative counts ``rows`` at which non-empty equal-mass bins begin, and the end.
-
-    Args:
-        rows: (M + 1,) cumulative int64 counts, or cumulative float64 sampling weights, which are scaled to end at ``total``.
-        bins: Number of bins.
-        total: Number of rows.
-    """
-    starts = split_starts(total, bins).to(rows.device)
-    if rows.is_floating_point():
-        starts = (starts.double() - 1e-9 * total) * (float(rows[-1]) / total)
-    last = torch.tensor([rows.shape[0] - 1], device=rows.device)
-    cut: Tensor = torch.unique(torch.cat([torch.searchsorted(rows, starts), last]))
-    return cut
 
 
 @dataclass(frozen=True)

@@ -134,13 +134,15 @@ def _weights_enter(metric: Metric, data: Predictions, exact: float) -> None:
         f"divide by their sum (got {one}, for weights 1,000 times as large {other})",
     )
     left = _value_unless_refused(metric, _weighted(data[kept], weights[kept], "sampling"))
-    alike = _value_unless_refused(metric, _weighted(data, torch.full((len(data),), 0.7), "sampling"))
-    near = max(exact, 1e-7)  # SweepECE of tied rows with equal weights is off by 4e-9
+    # thirds: their sums are rounded, so that equal accuracies of bins differ in the last digit
+    alike = _value_unless_refused(
+        metric, _weighted(data, torch.full((len(data),), 1 / 3, dtype=torch.float64), "sampling")
+    )
     for found, right, clause in (
         (one, left, "a row of sampling weight 0 is left out of"),
         (alike, metric(data), "equal sampling weights have no effect on"),
     ):
-        same = found is not None and right is not None and math.isclose(found, right, rel_tol=near, abs_tol=1e-12)
+        same = found is not None and right is not None and math.isclose(found, right, rel_tol=exact, abs_tol=1e-12)
         CONTRACT.require(same, f"{clause} {metric!r}", f"weight the rows by data.weights (got {found} and {right})")
 
 
