@@ -23,6 +23,7 @@ from benchmarks.tables.corpus import CORPUS
 from benchmarks.tables.elsewhere import ELSEWHERE
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.producers import FURTHER, PRODUCERS
+from benchmarks.tables.roles import ROLES
 from benchmarks.tables.tools import TOOLS
 
 SETS = {
@@ -38,6 +39,7 @@ SETS = {
     "tools": TOOLS,
     "colleagues": COLLEAGUES,
     "elsewhere": ELSEWHERE,
+    "roles": ROLES,
 }
 
 

@@ -16,16 +16,18 @@ from benchmarks.tables.elsewhere import ELSEWHERE
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.measure import outcome, run
 from benchmarks.tables.producers import FURTHER, PRODUCERS
+from benchmarks.tables.roles import ROLES
 from benchmarks.tables.tools import TOOLS
 from tests.draws import drawn
 
 import calibrant
 from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling  # type: ignore[attr-defined]
+from calibrant.data.formats import hold_labels_alone
 from calibrant.data.formats.tables import read_table
 
-READ = [*CORPUS, *FRESH, *REFUSED, *PRODUCERS, *FURTHER, *TOOLS, *COLLEAGUES]
-FAST = [*CORPUS, *REFUSED, *PRODUCERS, *TOOLS]
+READ = [*CORPUS, *FRESH, *REFUSED, *PRODUCERS, *FURTHER, *TOOLS, *COLLEAGUES, *ROLES]
+FAST = [*CORPUS, *REFUSED, *PRODUCERS, *TOOLS, *ROLES]
 EVERY = itertools.chain(READ, HELD_OUT, LATER, STRANGERS, LAST_LOOK, ELSEWHERE)
 
 
@@ -54,6 +56,10 @@ def options_of(words: list[str]) -> tuple[str, dict[str, Any]]:
             found["normalize"] = True
         elif word.startswith("--"):
             found[word[2:].replace("-", "_")] = next(rest)
+        elif file and hold_labels_alone(Path(file)):
+            file, found["labels"] = word, file
+        elif file:
+            found["labels"] = word
         else:
             file = word
     if "class_names" in found:
@@ -70,6 +76,7 @@ def plain(cells: list[Any]) -> list[Any]:
 def assert_round_trip(words: list[str]) -> None:
     """Hold that ``apply`` writes the rows of a table with the probabilities that Python has, and everything else as it was."""
     file, options = options_of(words)
+    words = [one for one in words if one != options.get("labels") or "--labels" in words]
     if options.keys() & {"class_dim", "ignore_index"}:  # of arrays, which ``calibrant.read`` takes as they are
         return
     data = calibrant.read(file or None, **options)

@@ -305,13 +305,23 @@ class Files:
     files: list[str] | None = argument(None, FILES, metavar="FILE...")
     example: Example = None
 
-    def sources(self, inputs: Inputs) -> list[Source]:
-        """Return what is to be read.
+    def sources(self, inputs: Inputs) -> tuple[Inputs, list[Source]]:
+        """Return the options and what is to be read; of two files one of which holds labels alone, the other with ``--labels``.
 
         Raises:
             InputError: As ``Inputs.sources``.
         """
-        return inputs.sources(self.files, self.example, examples=True)
+        from calibrant.data.formats import hold_labels_alone
+
+        if len(self.files or ()) == 2 and inputs.labels is None and inputs.logits is None:
+            alone = [name for name in self.files or () if name != STREAM and hold_labels_alone(Path(name))]
+            if len(alone) == 1 and (others := [name for name in self.files or () if name != alone[0]]):
+                typer.echo(
+                    f"note: {shown(alone[0])} holds labels alone, so they are those of {shown(others[0])}", err=True
+                )
+                inputs = replace(inputs, labels=alone[0])
+                return inputs, inputs.sources(others, self.example, examples=True)
+        return inputs, inputs.sources(self.files, self.example, examples=True)
 
 
 @dataclass(frozen=True)

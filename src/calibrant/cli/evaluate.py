@@ -117,7 +117,7 @@ def evaluate(
         refuse_for_several(context, "metric", "bins", "by")
     for text in what.metric or []:
         choose(text.partition(":")[0], metric_names(), option="--metric", listing="calibrant methods metrics")
-    sources = given.sources(inputs)
+    inputs, sources = given.sources(inputs)
 
     from calibrant.cli._calibrators import describe, load_fitted
     from calibrant.report.model import in_one_line

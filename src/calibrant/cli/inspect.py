@@ -39,7 +39,8 @@ def inspect(
         calibrant inspect scores.csv --labels truth.csv --on id --json
     """
     found = []
-    for source in given.sources(inputs):
+    inputs, sources = given.sources(inputs)
+    for source in sources:
         with readable(source.path) as path, working(f"reading {source.shown}"):
             found.append(_reading(at_path(source, path), inputs))
     if as_json:

@@ -109,7 +109,7 @@ def report(
     _refuse_choices(context, fitting)
     if multilabel:
         refuse_for_several(context, "margin", "by", "costs", "error_limit")
-    sources = given.sources(inputs)
+    inputs, sources = given.sources(inputs)
     if multilabel and len(sources) > 1:
         raise InputError("one FILE of predictions with --multilabel", f"{len(sources)}", "name one")
 

@@ -5,7 +5,14 @@ the columns of a table; ``labels`` matches text to classes; ``reading`` and ``wr
 """
 
 from calibrant.data.formats.layout import ARRAYS, READABLE, SPLITS, TABLES, Layout
-from calibrant.data.formats.reading import Named, is_array_folder, normalized_note, read_columns, read_named
+from calibrant.data.formats.reading import (
+    Named,
+    hold_labels_alone,
+    is_array_folder,
+    normalized_note,
+    read_columns,
+    read_named,
+)
 from calibrant.data.formats.same_table import read_score_table, write_same_table
 from calibrant.data.formats.tables import batches_of, table_files
 from calibrant.data.formats.writing import WRITABLE, convert_tables, of_kind, two_columns, write_named
@@ -20,6 +27,7 @@ __all__ = [
     "Named",
     "batches_of",
     "convert_tables",
+    "hold_labels_alone",
     "is_array_folder",
     "normalized_note",
     "of_kind",

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from calibrant.data.formats.columns import is_list, is_number
+from calibrant.data.formats.columns import decoded, is_list, is_number, is_string
 from calibrant.data.formats.labels import plain_name
 
 SCORED = {b"calibrant": b"scores by class"}  # of a column that was lists of {label, score}
@@ -30,9 +30,11 @@ def plain_cells(table: Any) -> Any:
     import pyarrow as pa
 
     for at, name in enumerate(table.column_names):
-        column = table.column(name)
-        if (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) and len(column):
-            table = table.set_column(at, name, _of_text(column))
+        given = table.column(at)
+        column = decoded(given)
+        column = _of_text(column) if is_string(column.type) and len(column) else column
+        if column is not given:
+            table = table.set_column(at, name, column)
     for at, field in enumerate(table.schema):
         if pa.types.is_map(field.type):  # DuckDB's and Spark's: the class and its probability
             rows = [None if row is None else dict(row) for row in table.column(at).to_pylist()]

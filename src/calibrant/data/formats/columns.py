@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._core.check import reads_as_number
-from calibrant._core.files import Array
+from calibrant._core.files import Array, refuse_beyond_memory
 from calibrant._core.paths import shown
 from calibrant.data.formats.layout import LABELS, SCORES, Layout, stem_and_name, suffix_of
 from calibrant.errors import FileFormatError, InputError, Remedy
@@ -153,7 +153,8 @@ def _without_blanks(column: Any, classes: Classes) -> Any:
     import pyarrow as pa
     import pyarrow.compute
 
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    column = decoded(column)
+    if not is_string(column.type):
         return column
     named = {folded(name) for one in classes.spellings for name in one}
     blank = ["", *(_NULLS if named and named.isdisjoint(map(folded, _NULLS)) else ())]
@@ -198,8 +199,7 @@ def column_array(column: Any, name: str, path: Path, *, strict: bool = True, fir
     """
     import pyarrow as pa
 
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = decoded(column)
     if strict:
         refuse_empty(column, name, path, first=first)
     if is_list(column.type):
@@ -218,6 +218,36 @@ def column_array(column: Any, name: str, path: Path, *, strict: bool = True, fir
     if strict and stem_and_name(name)[1] in SCORES and found.dtype == object:
         return _parsed(found, name, path)
     return found
+
+
+def decoded(column: Any) -> Any:
+    """Return a column of a dictionary's values, or of views of text, as the values or the text themselves.
+
+    Raises:
+        FileFormatError: If the values, repeated as the rows do, are larger than the memory.
+    """
+    import pyarrow as pa
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    plain = pa.string() if kind == pa.string_view() else kind
+    if pa.types.is_dictionary(column.type):
+        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        values = [part.dictionary.cast(plain) for part in chunks]
+        if is_string(plain):  # one long text may stand in every row
+            longest = [pa.compute.max(pa.compute.binary_length(part)).as_py() or 0 for part in values]
+            size = sum(one * len(part) for one, part in zip(longest, chunks, strict=True))
+            refuse_beyond_memory(size, Path("the table"))
+            plain = pa.large_string() if size >= 1 << 31 else plain
+        parts = [part.cast(plain).take(rows.indices) for part, rows in zip(values, chunks, strict=True)]
+        return pa.chunked_array(parts, plain)
+    return column if plain == kind else column.cast(plain)
+
+
+def is_string(kind: Any) -> bool:
+    """Say whether an Arrow type is one of text, but for views of it."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_text(values: Array) -> bool:

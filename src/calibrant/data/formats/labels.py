@@ -64,7 +64,7 @@ def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path, *
     Raises:
         InputError: For text that names no class, or text without names to match it to.
     """
-    if labels.ndim == 2 and labels.dtype.kind in "biuf" and _is_one_hot(labels):
+    if labels.ndim == 2 and labels.dtype.kind in "biuf" and is_one_hot(labels):
         return np.asarray(labels.argmax(axis=1), dtype=np.int64)
     if is_text(labels):
         texts = labels.astype(str)
@@ -114,7 +114,7 @@ def _by_order(labels: Array, layout: Layout, classes: Classes, path: Path) -> Ar
     )
 
 
-def _is_one_hot(labels: Array) -> bool:
+def is_one_hot(labels: Array) -> bool:
     """Say whether each row (K > 1) has a single 1 and zeros, as Keras keeps labels."""
     return labels.shape[1] > 1 and bool(np.isin(labels, (0, 1)).all() and (labels.sum(axis=1) == 1).all())
 
@@ -341,7 +341,7 @@ def refuse_contradictions(arrays: Mapping[str, Array], classes: Classes, names: 
                 continue
             if (
                 is_decided(name, own=True)
-                and (coded := _decisions_as_indices(values, classes, names, scores.shape[1])) is not None
+                and (coded := decisions_as_indices(values, classes, names, scores.shape[1])) is not None
             ):
                 agreed, what = scores[np.arange(len(best)), coded] >= top, "the class of the largest score"
             elif RIGHT.fullmatch(name) and label is not None and label.shape == best.shape:
@@ -387,7 +387,7 @@ def refuse_strangers(
             raise FileFormatError(expected, f"no label of {more}", remedy(np.array(names)[~strange].tolist()))
 
 
-def _decisions_as_indices(values: Array, classes: Classes, names: tuple[str, ...], count: int) -> Array | None:
+def decisions_as_indices(values: Array, classes: Classes, names: tuple[str, ...], count: int) -> Array | None:
     """Return decisions as class indices, or None where they are of other names."""
     index: dict[Any, int]
     if is_text(values):

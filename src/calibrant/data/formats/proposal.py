@@ -6,8 +6,10 @@ and said. Values alone only decide which command a refusal prints.
 
 import fnmatch
 import glob
+import json
 import re
 import shlex
+import string
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -26,6 +28,7 @@ from calibrant.data.formats.columns import (
     column_array,
     is_list,
     is_number,
+    is_string,
     is_text,
     match_columns,
     spread_columns,
@@ -35,6 +38,7 @@ from calibrant.data.formats.kinds import agree, kind_of_values, needs_no_rest, n
 from calibrant.data.formats.labels import (
     RIGHT,
     can_label,
+    decisions_as_indices,
     from_zero,
     in_order,
     is_decided,
@@ -72,8 +76,9 @@ _TRUE = re.compile(
 )
 _NO_LABEL = re.compile(r"(.*_)?(fold|split|cluster|groups?|decision|seed|weights?)|feature:.*")
 _SUMMARIES = {"max", "min", "margin", "gap", "entropy", "mean", "std", "sum", "top", "top1"}
+_EXPECTED_ERRORS = 14.0  # of which a calibrated model makes none in fewer than e^-14 of tables: one in a million
 ONE_HOT = "the column of 1"  # of the true classes, a column each: what a reading says of them
-_PERHAPS = ("target", "targets", "true", "y", "label_id", "answer", "class", "y_train", "y_val", *LABELS)
+_PERHAPS = (*LABELS, "target", "targets", "true", "y", "label_id", "answer", "class", "y_train", "y_val")
 
 
 @dataclass(frozen=True)
@@ -183,7 +188,10 @@ def refuse_log(table: Any, layout: Layout, path: Path) -> None:
         source, more = "openai", f" --options {shlex.quote(','.join(answers))}" if 1 < len(answers) <= 12 else ""
         more += "" if layout.labels is None else f" --labels {shlex.quote(str(layout.labels))}"
     elif {"eval", "samples"} <= names:
-        source, more = "inspect", ""
+        samples = json.loads(table.column("samples")[0].as_py())
+        count = max((len(one.get("choices") or ()) for one in samples), default=0)
+        letters = ",".join(string.ascii_uppercase[:count]) if "top_logprobs" in str(samples[:1]) else ""
+        source, more = "inspect", f" --options {letters}" if 1 < count <= 26 and letters else ""
     else:
         return
     new = str(path.with_suffix(".npz"))
@@ -273,7 +281,8 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
             matches = can_label(values, scores, arrays.get(f"{stem}pred"), layout, classes)
             if matches or (unnamed and in_order(values, scores) is not None):
                 found.setdefault(own, (kind, values, scores))
-    named = label_among(list(found), ())
+    # decisions tell nothing, whatever they are called; of their own rows alone they may be all that is there
+    named = label_among([name for name in found if _explained(*found[name][1:])] or list(found), ())
     text = [name for name, (_, values, _) in found.items() if is_text(values)]
     likely = [named] if named else sorted(text or list(found), key=lambda name: -_explained(*found[name][1:]))
     if not likely:
@@ -463,10 +472,7 @@ def _known(table: Any, name: str | None, most: int) -> list[Any]:
 
 
 def _is_string(table: Any, name: str) -> bool:
-    import pyarrow as pa
-
-    kind = table.schema.field(name).type
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return is_string(table.schema.field(name).type)
 
 
 def _is_float(table: Any, name: str) -> bool:
@@ -619,17 +625,20 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
         and any(_CONFIDENCE.fullmatch(plain_name(one)) for one in (name, name.rpartition(".")[2]))
     ]
     pred = [name for name in columns if is_decided(name) and name not in conf and not is_key(plain_name(name))]
+    pred = [name for name in pred if not _is_float(table, name) or _is_whole(_values(table, [name]))]
     if len(conf) == 1 and not pred and (judged := _judged(table, layout, conf[0])):
         return judged
     if not conf and not pred:
         decided = {name: score for name in columns if (score := _scored_class(table, name))}
         pred, conf = list(decided), list(decided.values())
-    truth = layout.label or label_among(columns, ()) or _mirrored(table, columns, layout)
-    if not conf and truth in columns:
+    free = [name for name in columns if name not in (*pred, *conf)]
+    truth = layout.label or label_among(free, ()) or _mirrored(table, free, layout)
+    known = layout.label or next((name for name in LABELS if name in free), truth)
+    if not conf and known in columns and len(pred) == 1:
         # one number beside decisions among three classes or more is the decision's confidence, whatever it is called
-        several = pyarrow.compute.count_distinct(table.column(truth)).as_py() > 2
-        conf = _floats(table, layout) if several else []
-    known = layout.label or next((name for name in LABELS if name in columns), truth)
+        several = pyarrow.compute.count_distinct(table.column(known)).as_py() > 2
+        floats = _floats(table, layout)
+        conf = floats if several or (len(floats) == 1 and _of_decisions(table, floats[0], pred[0])) else []
     if len(conf) != 1 or len(pred) != 1 or not within(_values(table, conf)) or _side(table, conf[0], pred[0], known):
         return None
     if known is None and layout.labels is None:
@@ -685,6 +694,16 @@ def _side(table: Any, score: str, pred: str, truth: str | None) -> str:
     return sides[1][1] if low.max() <= sides[1][0] else ""
 
 
+def _of_decisions(table: Any, score: str, pred: str) -> bool:
+    """Say whether scores can only be the confidences of one of two decisions: a half at least, for both of them alike."""
+    held, values = np.asarray(table.column(pred).to_pylist(), dtype=object).astype(str), _values(table, [score])
+    sides = np.unique(held)
+    if len(sides) != 2 or len(values) != len(held) or not within(values) or values.min() < 0.5 - TOLERANCE:
+        return False
+    first, second = (values[held == one] for one in sides)
+    return bool(first.min() < second.max() and second.min() < first.max())  # no threshold parts them
+
+
 def _scored_class(table: Any, name: str) -> str:
     """Return the score of a class: ``answer.score`` of ``answer.label``, or of ``answer`` beside it; else nothing.
 
@@ -692,6 +711,14 @@ def _scored_class(table: Any, name: str) -> str:
     """
     head, dot, end = name.rpartition(".")
     inner = dot and plain_name(end) in CLASS_FIELDS
+    if (
+        not dot and plain_name(name) in CLASS_FIELDS
+    ):  # label and score beside gold, as a pipeline's answers are laid beside truths
+        true = [one for one in table.column_names if _is_truth(one) and one != name and not _nested(table, one)]
+        known = set(_known(table, true[0], len(table))) if len(true) == 1 else set()
+        scores = [one for one in table.column_names if plain_name(one) in SCORE_FIELDS and _is_float(table, one)]
+        alike = known and known >= set(_known(table, name, len(table))) != set()
+        return scores[0] if alike and len(scores) == 1 and _values(table, scores).min() >= 1 / len(known) else ""
     if not inner and (not _is_string(table, name) or len(table.column(name).unique()) < 3):
         return ""
     return next(
@@ -775,6 +802,8 @@ def _with_label(found: Proposal) -> Proposal:
     if layout.label is not None or layout.labels is not None or not (found.certain or layout.columns):
         return found
     names = [name for name in found.table.column_names if name not in layout.columns and not _is_measure(found, name)]
+    echoes = _echoes(found, [name for name in names if not _nested(found.table, name) and not _is_other(name)])
+    names = [name for name in names if name not in echoes]
     others: list[str] = []
     if not found.certain:
         flat = [name for name in names if not _nested(found.table, name) and not _is_other(name)]
@@ -918,6 +947,28 @@ def one_hot(columns: Mapping[str, Array]) -> list[str]:
     names, cells = list(columns), np.stack([np.asarray(one, dtype=object) for one in columns.values()], axis=1)
     single = np.isin(cells, (0, 1)).all() and (cells.sum(axis=1) == 1).all()
     return [names[at] for at in cells.argmax(axis=1)] if single else []
+
+
+def _echoes(found: Proposal, names: Sequence[str]) -> list[str]:
+    """Return the columns that hold the class of the largest score in every row, and are decisions: a model this sure would miss some.
+
+    Also where another column has the same classes and misses some.
+    """
+    table, chosen = found.table, found.layout.columns
+    if len(chosen) < 2 or not set(chosen) <= set(table.column_names):
+        return []
+    scores, classes, missed = _values(table, chosen), Classes.of(chosen), {}
+    for name in names:
+        held = column_array(table.column(name), name, Path(), strict=False)
+        if held.shape == scores.shape[:1] and scores.shape[1] == len(chosen) and len(held):
+            coded = decisions_as_indices(held, classes, found.layout.class_names, len(chosen))
+            if coded is not None and (is_text(held) or _is_truth(name) or plain_name(name) in _PERHAPS):
+                missed[name] = int((scores[np.arange(len(coded)), coded] < scores.max(axis=1)).sum())
+    if found.layout.kind == "logits":
+        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+    expected = float((1 - scores.max(axis=1) / scores.sum(axis=1)).sum()) if missed else 0.0
+    sure = expected > _EXPECTED_ERRORS or any(missed.values())
+    return [name for name in missed if sure and not missed[name] and plain_name(name) in _PERHAPS]
 
 
 def _is_measure(found: Proposal, name: str) -> bool:

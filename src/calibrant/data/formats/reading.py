@@ -25,6 +25,7 @@ from calibrant.data.formats.labels import (
     encode_positive,
     integers,
     is_decided,
+    is_one_hot,
     is_single,
     names_of_decisions,
     refuse_contradictions,
@@ -45,11 +46,11 @@ from calibrant.data.formats.layout import (
     stem_and_name,
     suffix_of,
 )
-from calibrant.data.formats.tables import other_suffix, read_table
+from calibrant.data.formats.tables import batches_of, other_suffix, read_table
 from calibrant.data.formats.tensors import read_npy, read_tensors
 from calibrant.data.formats.text import FASTTEXT
 from calibrant.data.frames import Frame, arrow_of
-from calibrant.errors import FileFormatError, InputError, Remedy
+from calibrant.errors import CalibrantError, FileFormatError, InputError, Remedy
 
 SPLIT = "split"
 RECEIPT = "calibrant.receipt"  # of a file that convert wrote: how its labels were matched
@@ -340,6 +341,31 @@ def is_array_folder(path: str | os.PathLike[str]) -> bool:
         return False
     suffixes = {suffix_of(file) for file in place.iterdir()}
     return ".npy" in suffixes or bool(suffixes & set(TABLES)) or bool(parts_in(place))
+
+
+def hold_labels_alone(place: Path) -> bool:
+    """Say whether a file holds labels and can hold no scores: no decimals, and no rows of more than one number, as its first rows show."""
+    import pyarrow as pa
+
+    suffix = suffix_of(place)
+    if place.is_dir() or not place.is_file() or suffix in (".pt", ".pth"):
+        return False
+    try:
+        if suffix in (".npz", ".safetensors", ".npy"):
+            arrays = read_tensors(place)
+            return all(one.dtype.kind in "iubUO" or (one.ndim == 2 and is_one_hot(one)) for one in arrays.values())
+        if suffix not in TABLES:
+            return False
+        batch = next((one for one in batches_of(place) if one.num_rows), None)
+    except CalibrantError:  # which is said where the file is read
+        return False
+    if batch is None:
+        return False
+    plain = plain_cells(pa.Table.from_batches([batch]))
+    return not any(
+        pa.types.is_floating(one.type) or pa.types.is_decimal(one.type) or pa.types.is_nested(one.type)
+        for one in plain.schema
+    )
 
 
 def _checked(place: Path) -> Path:

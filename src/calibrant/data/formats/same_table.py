@@ -168,7 +168,7 @@ def _write_json(path: Path, table: Any, target: Path, columns: Columns, gone: se
     names, rows = table.column_names, found if isinstance(found, list) else []
     made: Any
     if isinstance(found, dict) and set(names) <= found.keys():
-        keys = [list(cells) for cells in found.values() if isinstance(cells, dict)]
+        keys = [list(found[name]) for name in names if isinstance(found[name], dict)]
         new = {name: dict(zip(keys[0], values, strict=True)) if keys else values for name, values in columns.items()}
         made = {name: cells for name, cells in found.items() if name not in gone or name in columns} | new
     elif not all(isinstance(row, dict) for row in rows) or not rows:

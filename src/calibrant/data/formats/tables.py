@@ -191,7 +191,7 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
     suffix = suffix_of(path)
     if suffix in (".csv", ".tsv"):
         with csv_reader(path, block=_BLOCK if whole else _PIECE) as reader:
-            yield pa.RecordBatch.from_pylist([], schema=reader.schema)  # the columns of a table without rows
+            yield _empty(reader.schema)  # the columns of a table without rows
             yield from reader
     elif suffix == ".parquet":
         import pyarrow.parquet
@@ -206,7 +206,7 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
             columns = (group.column(at) for group in groups for at in range(group.num_columns))
             refuse_beyond_memory(sum(max(8 * one.num_values, one.total_uncompressed_size) for one in columns), path)
             table = file.read()
-            yield pa.RecordBatch.from_pylist([], schema=table.schema)
+            yield _empty(table.schema)
             yield from table.to_batches()
     elif suffix in (".arrow", ".feather"):
         sizes = list(unpacked_sizes(path))
@@ -223,6 +223,13 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
         yield from _read_json(path).to_batches()
 
 
+def _empty(schema: Any) -> Any:
+    """Return a batch without rows, so that a table without rows has its columns."""
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in schema], schema=schema)
+
+
 def _ipc_batches(source: Any) -> Iterator[Any]:
     """Yield the batches of an Arrow file, or of a stream as the Hugging Face library keeps it."""
     import pyarrow as pa
@@ -233,7 +240,7 @@ def _ipc_batches(source: Any) -> Iterator[Any]:
         source.seek(0)
         yield from pa.ipc.open_stream(source)
         return
-    yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+    yield _empty(reader.schema)
     for index in range(reader.num_record_batches):
         yield reader.get_batch(index)
 
@@ -303,6 +310,9 @@ def table_of_json(found: Any, path: Path) -> Any:
     ):  # "names": {"0": "cat", "1": "dog"}
         longest = max(len(one) for one in found.values() if isinstance(one, list))
         found = {name: (isinstance(one, dict) and _in_order(one, longest)) or one for name, one in found.items()}
+        of_rows = [one for one in found.values() if isinstance(one, list) and len(one) == longest]
+        if len(of_rows) > 1 and not any(map(_of_objects, found.values())):  # beside what is said of them all
+            found = {k: v for k, v in found.items() if isinstance(v, list) and (len(v) == longest or _is_names(v))}
     if isinstance(found, dict) and found and all(isinstance(column, list) for column in found.values()):
         return table_of_columns(_named_classes(found))
     rows = [one for one in found.values() if _of_objects(one)] if isinstance(found, dict) else []

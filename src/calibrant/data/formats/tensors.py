@@ -106,9 +106,11 @@ def _named(found: Any, path: Path) -> dict[str, Array]:
 
 
 def _whole(found: Any) -> Any:
-    """Return a list of batches, each a dict or a pair of tensors, as one such dict or pair."""
+    """Return batches joined: of a list of dicts or pairs of tensors as one dict or pair, of a dict of lists as one of tensors."""
     import torch
 
+    if isinstance(found, Mapping):
+        return {name: _joined(values) for name, values in found.items()}
     if not isinstance(found, list) or not found or any(type(one) is not type(found[0]) for one in found):
         return found
     parts = [
@@ -121,6 +123,15 @@ def _whole(found: Any) -> Any:
         return found
     whole = {name: torch.cat([part[name] for part in parts]) for name in names}
     return whole if isinstance(found[0], Mapping) else list(whole.values())
+
+
+def _joined(values: Any) -> Any:
+    """Return a list of tensors of rows, one a batch, as one tensor; anything else as it is."""
+    import torch
+
+    batches = isinstance(values, list | tuple) and values and all(isinstance(one, torch.Tensor) for one in values)
+    alike = batches and len({(one.dim(), one.shape[1:], one.dtype) for one in values}) == 1 and values[0].dim()
+    return torch.cat(list(values)) if alike else values
 
 
 def _array(tensor: Any) -> Array:
