@@ -11,17 +11,23 @@ import doctest
 import importlib
 import importlib.util
 import math
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import matplotlib as mpl
 import pytest
+from click import Context, Group
 from packaging.version import Version
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from calibrant.cli import main
@@ -108,10 +114,21 @@ def run_python(block: Block, page: str, namespace: dict[str, Any]) -> None:
     assert runner.summarize(verbose=False).failed == 0, "".join(told)
 
 
+def commands_of(block: Block) -> list[str]:
+    """Return the lines of a bash block that work in any folder; others (pip, make) are for a clone on a person's machine."""
+    lines = block.code.replace("\\\n", " ").splitlines()
+    return [line for line in lines if block.kind == "bash" and line.startswith(("calibrant ", "mkdir "))]
+
+
 def run_commands(block: Block) -> None:
-    """Run the ``calibrant …`` lines of a bash block; other lines are for a person's machine."""
-    for line in block.code.replace("\\\n", " ").splitlines():
-        if line.startswith("calibrant "):
+    """Run the commands of a block, one that is not ours alone in a shell."""
+    for line in commands_of(block):
+        if " | " in line or not line.startswith("calibrant "):
+            path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+            joined = ["bash", "-o", "pipefail", "-c", line]
+            run = subprocess.run(joined, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=120)
+            assert run.returncode == 0, f"{line}\n{run.stderr}"
+        else:
             done = CliRunner().invoke(main, shlex.split(line, comments=True)[1:])
             assert done.exit_code == 0, f"{line}\n{done.stderr}"
 
@@ -125,11 +142,12 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(checkout)
     monkeypatch.setitem(mpl.rcParams, "svg.hashsalt", "calibrant")  # names inside a picture, as its script draws it
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    for block in wanted:
-        if block.kind == "python":
-            run_python(block, str(page), namespace)
-        else:
-            run_commands(block)
+    with patch.dict(os.environ):
+        for block in wanted:
+            if block.kind == "python":
+                run_python(block, str(page), namespace)
+            else:
+                run_commands(block)
     for drawn in checkout.glob("*.svg"):
         kept = ROOT / "docs" / "images" / drawn.name
         same = not kept.exists() or agree(*(DATE.sub("", path.read_text()) for path in (drawn, kept)))
@@ -143,6 +161,11 @@ def test_a_page_needs_nothing_beside_a_clone_and_says_why_a_block_does_not_run(p
     assert "../" not in "".join(block.code for block in blocks_of(page.read_text()))
     silent = [block.line for block in blocks_of(page.read_text()) if not block.runs and len(block.why_not or "") < 8]
     assert silent == [], "write <!-- notest: why it cannot run here -->"
+    for line in (line for block in blocks_of(page.read_text()) if not block.runs for line in commands_of(block)):
+        command, words = get_command(main), shlex.split(line, comments=True)[1:]
+        while isinstance(command, Group):
+            _, command, words = command.resolve_command(Context(command), words)
+        command.make_context(line, words)  # its options are known, and their values of their kind
 
 
 def modules() -> list[str]:
