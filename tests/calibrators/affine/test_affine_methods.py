@@ -203,3 +203,17 @@ def test_excluded_classes_stay_excluded() -> None:
     for calibrator in (VectorScaling(), MatrixScaling(), StructuredMatrixScaling()):
         answer = calibrator.fit(z, y)(z)
         assert torch.equal(torch.isneginf(answer), torch.isneginf(z))
+
+
+@pytest.mark.parametrize("make", [MatrixScaling, DirichletCalibration, StructuredMatrixScaling])
+def test_a_class_at_0_that_no_row_of_the_fit_had_does_not_move_the_others(make: Callable[[], MatrixScaling]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(5, (600,), generator=generator)
+    logits = torch.randn(600, 5, generator=generator, dtype=torch.float64)
+    logits[torch.arange(600), labels] += 3
+    logits = 3 * logits.log_softmax(dim=1)
+    rounded = logits.softmax(dim=1).round(decimals=4)
+    answer = make().fit(logits, labels)(rounded.log())
+    assert torch.equal(answer.isneginf(), rounded == 0)
+    plain = make().fit(logits, labels)(logits)
+    assert (answer.argmax(dim=1) != plain.argmax(dim=1)).double().mean() < 0.02

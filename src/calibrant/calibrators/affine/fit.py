@@ -269,13 +269,24 @@ def keep_excluded(answer: Tensor, logits: Tensor) -> Tensor:
     return torch.where(torch.isneginf(logits), -torch.inf, answer).to(logits.dtype)
 
 
+def at_least_of_row(logits: Tensor) -> Tensor:
+    """Return ``logits`` (N, K) with the least of the row where it is −inf: a matrix fitted without such would go on to −100."""
+    excluded = torch.isneginf(logits)
+    return torch.where(excluded, logits.masked_fill(excluded, torch.inf).amin(dim=1, keepdim=True), logits)
+
+
 class RidgeAffine(Certified):
-    """softmax(A x + b) of inputs x that a subclass makes of the logits, shrunk by ridges towards A = I and b = 0."""
+    """softmax(A x + b) of inputs x that a subclass makes of the logits, shrunk by ridges towards A = I and b = 0.
+
+    A matrix fitted on rows without exact zeros takes a class at 0 as the least of its row: it must not move the others.
+    """
 
     diagonal: ClassVar[bool] = False
+    later = ("zeros_unseen",)
 
     scale: Tensor
     bias: Tensor
+    zeros_unseen: Tensor
 
     @abstractmethod
     def _inputs(self, wide: Tensor) -> Tensor:
@@ -293,12 +304,21 @@ class RidgeAffine(Certified):
         unit, mass = self._unit(rows), rows.mass
         start = (self.scale * unit, self.bias) if self.fitted else None
         ridge = self._ridge(rows.classes, mass)
+        # a diagonal map leaves the other classes alone whatever it makes of one at 0
+        unseen = not self.diagonal and not float(rows.total(excluded_count))
+        self.zeros_unseen = torch.ones(int(unseen), dtype=torch.float64, device=rows.device)
         found = fit_affine(rows.prepared(_affine_chunk, self, unit), mass, ridge, diagonal=self.diagonal, start=start)
         self.scale, self.bias = found.scale / unit, found.bias
         self._certify(found.gradient, rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
-        return keep_excluded(apply_affine(self._inputs(logits), self.scale, self.bias), logits)
+        wide = at_least_of_row(logits) if self.zeros_unseen.numel() else logits
+        return keep_excluded(apply_affine(self._inputs(wide), self.scale, self.bias), logits)
+
+
+def excluded_count(chunk: Chunk) -> Tensor:
+    """Return how many classes are at probability 0."""
+    return torch.isneginf(chunk.logits).sum().double().cpu()
 
 
 def _affine_chunk(chunk: Chunk, calibrator: RidgeAffine, unit: float) -> AffineChunk:

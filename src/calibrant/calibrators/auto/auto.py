@@ -27,6 +27,7 @@ from calibrant.calibrators.affine.fit import (
     StructuredMatrixScaling,
     StructuredVectorScaling,
     VectorScaling,
+    at_least_of_row,
     keep_excluded,
 )
 from calibrant.calibrators.affine.kernel_scaling import KernelScaling
@@ -129,8 +130,6 @@ class Constants:
 
 CONSTANTS = Constants()
 _NAMED = 10  # absent classes that a warning names
-# learned state that files of earlier versions lack
-_LATER = ("floor", "tails", "zeros_unseen", "absent", "absent_log_temperature", "top_edges", "top_values")
 _MARGIN = 1e-6  # of log-odds by which the decision stays ahead: more than float32 rounds log-probabilities by
 
 
@@ -276,6 +275,7 @@ class AutoCalibrator(ByFeatures):
     top_edges: Tensor
     top_values: Tensor
 
+    later = ("floor", "tails", "zeros_unseen", "absent", "absent_log_temperature", "top_edges", "top_values")
     decision_on_top = True  # with top_label; without, no decision is carried either
 
     def __init__(
@@ -360,11 +360,6 @@ class AutoCalibrator(ByFeatures):
         settings += "" if self.costs is None else f", costs of {len(self.costs[0])} actions"
         settings += "" if self.features is None else f", features={self.features!r}"
         return f"{settings}, {self.learned()}" if self.fitted else settings
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name in _LATER:
-            state_dict.setdefault(prefix + name, torch.empty(0, dtype=torch.float64))
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _members(self) -> list[Calibrator]:
         return [member for member in self.members if isinstance(member, Calibrator)]
@@ -612,12 +607,6 @@ def with_levels(logits: Tensor, levels: Tensor) -> Tensor:
     for level in blur:  # a sum and not a maximum: the order of small probabilities stays
         filled = torch.where(torch.isneginf(filled), filled, torch.logaddexp(filled, total + level))
     return filled.to(logits.dtype)
-
-
-def at_least_of_row(logits: Tensor) -> Tensor:
-    """Return ``logits`` (N, K) with the least of the row where it is −inf: a matrix fitted without such would go on to −100."""
-    excluded = torch.isneginf(logits)
-    return torch.where(excluded, logits.masked_fill(excluded, torch.inf).amin(dim=1, keepdim=True), logits)
 
 
 def with_tails(answer: Tensor, logits: Tensor, shifts: Tensor) -> Tensor:

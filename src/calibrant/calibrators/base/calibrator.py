@@ -34,6 +34,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
 
     call_hint: ClassVar[str] = "call it as calibrator(logits), after calibrator.fit(logits, labels)"
     multi_label: ClassVar[bool] = False  # labels a row, each with its own probability
+    later: ClassVar[tuple[str, ...]] = ()  # learned state that files of earlier versions lack: empty there
     classes: Tensor
     fit_rows: Tensor
     _repr_html_ = to_html
@@ -144,6 +145,8 @@ class Learned(nn.Module, metaclass=PublicCalls):
             destination[prefix + "fit_rows"] = self.fit_rows
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name in self.later:
+            state_dict.setdefault(prefix + name, torch.empty(0, dtype=torch.float64))
         # learned buffers take their shape from what is loaded: an unfitted calibrator does not know K
         for name, buffer in self._buffers.items():
             incoming = state_dict.get(prefix + name)
