@@ -217,6 +217,13 @@ def files_of(kind: str) -> list[str]:
         y = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(np.int64)
         np.savez("mine.npz", val_logits=2 * z[0], val_labels=y[0], test_logits=2 * z[1], test_labels=y[1])
         np.savez("new.npz", logits=2 * z[2])
+    elif kind in ("folder", "folder of splits"):
+        for place, seed in (("mine", 1), ("other", 2), ("new", 3)):
+            within = {"test": seed, "val": 4} if (place, kind) == ("mine", "folder of splits") else {"": seed}
+            for part, of in within.items():
+                (folder := Path(place, part)).mkdir(parents=True, exist_ok=True)
+                data = calibrant.Predictions.from_logits(*some_logits(seed=of))
+                calibrant.save_predictions(folder / "a.parquet", {"all": data})
     elif kind == "example":
         np.savez("new.npz", logits=rng.normal(size=(9, 10)))
     return {
@@ -237,6 +244,8 @@ def files_of(kind: str) -> list[str]:
         ],
         "example": ["--example", "cifar10", "--method", "TemperatureScaling"],
         "several labels": ["mine.npz", "--multilabel"],
+        "folder": ["mine"],
+        "folder of splits": ["mine"],
     }[kind]
 
 
@@ -262,7 +271,17 @@ def test_rounded_probabilities_and_the_positive_label_are_said_on_the_first_scre
     assert "The probability of yes is" in (tmp_path / "named.md").read_text()
 
 
-KINDS = ("many classes", "two classes", "splits", "groups", "groups of a table", "example", "several labels")
+KINDS = (
+    "many classes",
+    "two classes",
+    "splits",
+    "groups",
+    "groups of a table",
+    "example",
+    "several labels",
+    "folder",
+    "folder of splits",
+)
 
 
 QUICK = ("many classes", "splits", "groups of a table")  # a page of each takes a second: the others are slow
@@ -287,7 +306,7 @@ def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monk
     ]
     assert len(commands) == 3
     assert ("--features" in commands[0]) is kind.startswith("groups")
-    assert ("other." in commands[0]) is (file == "mine.csv")  # "labelled rows other than these"
+    assert ("fit other" in commands[0]) is (file == "mine.csv" or kind == "folder")  # "labelled rows other than these"
     for command, codes in zip(commands, ([0], [0], [0, 1, 3]), strict=True):
         done = run(*shlex.split(command)[1:])
         assert done.exit_code in codes, (command, done.stderr)

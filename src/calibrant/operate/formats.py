@@ -241,6 +241,7 @@ body {{ font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var
 h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1rem; margin-top: 2rem }}
 .alarm {{ border-left: 4px solid var(--bad); padding-left: 1rem }} .quiet {{ border-left: 4px solid var(--line); padding-left: 1rem }}
 svg {{ width: 100%; height: auto }} svg text {{ font-size: 12px; fill: var(--soft) }}
+@media (max-width: 40rem) {{ svg {{ overflow: visible }} svg text {{ font-size: 22px }} }}
 polyline {{ fill: none; stroke: var(--line); stroke-width: 2 }}
 .limit {{ stroke: var(--bad); stroke-dasharray: 5 4 }}
 th {{ text-align: left; font-weight: normal; color: var(--soft); padding-right: 2rem }}

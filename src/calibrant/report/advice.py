@@ -243,7 +243,7 @@ def advice_of(
         return _advice_without(before, commands)
     name = model.calibrated_in_short
     by = {gain.against: gain for gain in gains}
-    reasons = [f"After it: {after.headline[:1].lower()}{after.headline[1:]}. {after.detail}"]
+    reasons = [f"After {name}: {after.headline[:1].lower()}{after.headline[1:]}. {after.detail}"]
     reasons += [gain.sentence for gain in gains]
     nothing, temperature = by.get(NOTHING), by.get(TEMPERATURE)
     if nothing is None:
@@ -307,24 +307,23 @@ def commands_of(
         ]
     file = PurePath(model.source).name or model.source
     stem = PurePath(file).stem
-    folder = isinstance(model, Subject)
+    streamed, ending = isinstance(model, Subject), PurePath(file).suffix
+    if streamed and ending != ".parquet":
+        ending = ""  # a folder
     # apply writes the format it read, where that can be written
-    suffix = PurePath(file).suffix if PurePath(file).suffix in WRITABLE else ".npz"
+    suffix = ending if streamed or ending in WRITABLE else ".npz"
     argument = "" if isinstance(model, Subject) else model.argument
-    data = argument or quote(f"{file}/val" if folder else file)
+    data = argument or quote(file)
     _, _, options = ("", "", "") if argument.startswith("--example") else argument.partition(" --")
     options = f" --{options}" if options else ""
-    new = "new" if folder else f"new{PurePath(file).suffix}"
     # rows of a file without splits are all evaluated here, so the fit needs another file
-    fit = f"other{PurePath(file).suffix}{options}" if isinstance(model, Model) and model.whole else data
+    fit = f"other{ending}{options}" if model.whole else data
     saved = quote(f"{stem}-calibrator.safetensors")
-    out = "new-calibrated" if folder else f"new-calibrated{suffix}"
     # new rows have no labels, so the check is on these ones, which the calibrator was not fitted on
-    split = f" --split {quote(model.split)}" if isinstance(model, Model) and model.split not in ("", "test") else ""
+    split = f" --split {quote(model.split)}" if model.split not in ("", "test", *(["all"] if streamed else [])) else ""
     columns = f" --features {quote(','.join(features))}" if features else ""
-    check = f"{out} --max" if folder else f"{data}{split} --calibrator {saved} --max"
     return [
         ("fit", f"calibrant fit {fit} --method {name}{columns} -o {saved}"),
-        ("ship", f"calibrant apply {saved} {new}{_LABELS.sub('', options)} -o {out}"),
-        ("check", f"calibrant check {check} ece={margin:g}"),
+        ("ship", f"calibrant apply {saved} new{ending}{_LABELS.sub('', options)} -o new-calibrated{suffix}"),
+        ("check", f"calibrant check {data}{split} --calibrator {saved} --max ece={margin:g}"),
     ]

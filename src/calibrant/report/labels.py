@@ -90,11 +90,10 @@ class LabelReport:
         if len(found) > 1:  # the others may be off in another direction, or in single ranges alone
             headline = f"{len(found)} of {len(table.tested)} labels are significantly off; the largest mean gap: {side}"
         # the clearest label may be another than that of the largest mean gap: its errors may cancel in the mean
-        detail = (
-            f"{table.verdict} After calibration: {self.labels['after'].verdict}"
-            if self.after is not None
-            else table.verdict
-        )
+        detail = table.verdict
+        if self.after is not None:
+            after = self.labels["after"].verdict
+            detail = f"{detail} After calibration: {after[:1].lower()}{after[1:]}"
         return Verdict("large" if abs(worst.gap) >= MARGIN else "small", headline, detail), None
 
     @property
@@ -131,8 +130,8 @@ class LabelReport:
             # a label without enough events keeps the calibrator of all labels together
             kept = sum(fact.pooled == 1 for fact in self.calibrator.labels_fitted)
             base = type(self.calibrator.base).__name__
-            shrunk = f"rare labels shrunk towards the pool; {kept} labels keep the pool's calibrator."
-            facts.append(f"Calibrated by {base} a label, {shrunk}")
+            pooled = f"; {kept} label{'s keep' if kept > 1 else ' keeps'} the pool's calibrator" if kept else ""
+            facts.append(f"Calibrated by {base} a label, rare labels shrunk towards the pool{pooled}.")
         return facts
 
     @property

@@ -138,6 +138,11 @@ class Subject(Calibrated):
     source: Text = ""
     split: Text = ""
 
+    @property
+    def whole(self) -> bool:
+        """Whether ``source`` has no other split that a calibrator could be fitted on."""
+        return self.calibrator is None or self.split == "all"
+
 
 @dataclass(frozen=True)
 class Table(metaclass=PublicCalls):
