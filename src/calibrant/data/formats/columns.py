@@ -176,15 +176,16 @@ def match_columns(patterns: Sequence[str], names: Sequence[str], path: Path) -> 
     Raises:
         InputError: If one names nothing.
     """
-    chosen: list[str] = []
+    known = {*names}
+    chosen: dict[str, None] = {}
     parts: list[str] = []
     for pattern in patterns:
-        found = [pattern] if pattern in names else by_number(fnmatch.filter(names, pattern))
+        found = [pattern] if pattern in known else by_number(fnmatch.filter(names, pattern))
         if not found:
             raise InputError(f"the columns {pattern!r} in {shown(path)}", f"{_some(names)}", "name some of these")
-        chosen += [name for name in found if name not in chosen]
+        chosen |= dict.fromkeys(found)
         parts += [_under_star(pattern, name) for name in found]
-    return chosen, tuple(parts) if len(parts) == len(chosen) else tuple(chosen)
+    return list(chosen), tuple(parts if len(parts) == len(chosen) else chosen)
 
 
 def column_array(column: Any, name: str, path: Path, *, strict: bool = True, first: int = 0) -> Array:

@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 import string
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -900,6 +901,7 @@ def shortened(table: Any, said: Set[str | None]) -> Any:
     """
     names = list(table.column_names)
     ends = [name.rpartition(".")[2] for name in names]
+    often = Counter(ends)
     # the class of a record that holds scores as well is a decision
     scored = {name.rpartition(".")[0] for name in names if _nested(table, name) or _is_float(table, name)}
 
@@ -915,7 +917,7 @@ def shortened(table: Any, said: Set[str | None]) -> Any:
             for one in heads
         )
         scores = any(mark.fullmatch(plain_name(end)) for mark in _LISTED) or _ALONE.fullmatch(end)
-        alone = ends.count(end) == 1 and heads and "" not in heads and name not in said
+        alone = often[end] == 1 and heads and "" not in heads and name not in said
         return bool(alone and not kept and (scores or not any(map(is_decided, heads))))
 
     return table.rename_columns([end if own(name, end) else name for name, end in zip(names, ends, strict=True)])

@@ -6,7 +6,7 @@ import io
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,11 +45,16 @@ class Dialect:
     quote: str = '"'
 
 
-def opened(path: Path) -> Any:
-    """Return a file as Arrow's stream of bytes, decompressed as its name says; what a tool printed as text with commas."""
+def opened(path: Path, *, lines: int | None = None) -> Any:
+    """Return a file as Arrow's stream of bytes, decompressed as its name says; what a tool printed as text with commas.
+
+    Args:
+        path: The file.
+        lines: How many of its first lines count, of what a tool printed; None for all.
+    """
     import pyarrow as pa
 
-    printed = printed_by_tools(path)
+    printed = printed_by_tools(path, lines=lines)
     return pa.BufferReader(printed) if printed else _unpacked(path)
 
 
@@ -80,8 +85,13 @@ def content_of(path: Path, *, growth: int = 1) -> bytes:
     return b"".join(parts)
 
 
-def printed_by_tools(path: Path) -> bytes:
-    """Return what a tool printed as text with commas; nothing of other files, and of such as are not cut into columns after all."""
+def printed_by_tools(path: Path, *, lines: int | None = None) -> bytes:
+    """Return what a tool printed as text with commas; nothing of other files, and of such as are not cut into columns after all.
+
+    Args:
+        path: The file.
+        lines: As for ``opened``.
+    """
     if suffix_of(path) not in (".csv", ".tsv"):
         return b""
     with _unpacked(path) as file:
@@ -89,22 +99,47 @@ def printed_by_tools(path: Path) -> bytes:
     rows_of = next((rows_of for begins, rows_of in _PRINTED if begins(head)), None)
     if rows_of is None:
         return b""
-    text = content_of(path, growth=OBJECTS).decode(errors="replace").translate(_BOXES)
-    rows = rows_of([line for line in text.splitlines() if line.strip()], path)
-    width = len(rows[-1]) if rows else 0
-    if width < 2 or len(rows[0]) not in (width, width - 1) or any(len(row) != width for row in rows[1:]):
-        return b""
-    out = io.StringIO()
-    csv.writer(out).writerows([[cell.strip('"') for cell in row] for row in rows])
-    return out.getvalue().encode()
+    content = io.BytesIO()
+    out = io.TextIOWrapper(content, encoding="utf-8", newline="", write_through=True)
+    writer = csv.writer(out)
+    with _unpacked(path) as file:
+        rows = iter(rows_of(itertools.islice(_lines_of(file, path), lines), path))
+        title, first = next(rows, []), next(rows, [])
+        width = len(first or title)
+        if width < 2 or len(title) not in (width, width - 1):
+            return b""
+        for row in itertools.chain([title, first] if first else [title], rows):
+            if row is not title and len(row) != width:
+                return b""
+            writer.writerow([cell.strip('"') for cell in row])
+    return content.getvalue()
 
 
-def _words(lines: list[str], path: Path | None = None) -> list[list[str]]:
-    return [re.findall(r'"[^"]*"|\S+', line) for line in lines]
+def _lines_of(file: Any, path: Path) -> Iterator[str]:
+    """Yield the lines of a stream that are not empty, boxes drawn with plain signs; in memory that is bounded by the text's."""
+    # as text with commas, as bytes of it, and as columns
+    for line in _counted(io.TextIOWrapper(file, encoding="utf-8", errors="replace"), path, growth=4):
+        if line.strip():
+            yield line.translate(_BOXES).rstrip("\r\n")
 
 
-def _of_fasttext(lines: list[str], path: Path) -> list[list[str]]:
-    cells = [dict(zip(row[::2], row[1::2], strict=True)) for row in _words(lines)]
+def _counted(lines: Iterable[str], path: Path, *, growth: int) -> Iterator[str]:
+    """Yield lines, and refuse those of which ``growth`` bytes for each sign are beyond the memory."""
+    size = new = 0
+    for line in lines:
+        new += len(line)
+        if new > 1 << 20:  # to ask for every line takes longer than to read it
+            size, new = size + new, 0
+            refuse_beyond_memory(growth * size, path)
+        yield line
+
+
+def _words(lines: Iterable[str], path: Path | None = None) -> Iterator[list[str]]:
+    return (re.findall(r'"[^"]*"|\S+', line) for line in lines)
+
+
+def _of_fasttext(lines: Iterable[str], path: Path) -> Iterable[list[str]]:
+    cells = [dict(zip(row[::2], row[1::2], strict=True)) for row in _words(list(_counted(lines, path, growth=OBJECTS)))]
     names = sorted({name for row in cells for name in row})
     refuse_beyond_memory(16 * len(cells) * len(names), path)
     return [
@@ -113,26 +148,32 @@ def _of_fasttext(lines: list[str], path: Path) -> list[list[str]]:
     ]
 
 
-def _of_libsvm(lines: list[str], path: Path) -> list[list[str]]:
-    title, *rows = _words(lines)
+def _of_libsvm(lines: Iterable[str], path: Path) -> Iterable[list[str]]:
+    title, *rows = _words(list(_counted(lines, path, growth=OBJECTS)))
     if not all(re.fullmatch("-?[0-9]+", row[0]) for row in rows):
         return [title, *rows]  # the title of a table of other rows
     return [["pred", *(f"prob_{name}" for name in title[1:])], *rows]
 
 
-def _of_drawn(lines: list[str], path: Path) -> list[list[str]]:
-    kept = [line.strip() for line in lines if not _RULE.fullmatch(line) and not re.fullmatch(r"\(?\d+ rows?.*", line)]
-    sign = next((one for one in "|,;\t" if one in "".join(kept[:1])), "")
-    inner = [line[1:-1] if line[0] == line[-1] == "|" else line for line in kept]
-    return [[cell.strip() for cell in row] for row in csv.reader(inner, delimiter=sign)] if sign else _words(inner)
+def _of_drawn(lines: Iterable[str], path: Path) -> Iterable[list[str]]:
+    whole = (line.strip() for line in lines if not _RULE.fullmatch(line) and not re.fullmatch(r"\(?\d+ rows?.*", line))
+    first = next(whole, "")
+    sign = next((one for one in "|,;\t" if one in first), "")
+    kept = itertools.chain([first], whole)
+    inner = (line[1:-1] if line[0] == line[-1] == "|" else line for line in kept if line)
+    return ([cell.strip() for cell in row] for row in csv.reader(inner, delimiter=sign)) if sign else _words(inner)
 
 
-def _of_html(lines: list[str], path: Path) -> list[list[str]]:
-    cells = [re.split(r"(?i)<t[dh]\b[^<>]{0,200}>", row)[1:] for row in re.split(r"(?i)<tr\b", "\n".join(lines))]
+def _of_html(lines: Iterable[str], path: Path) -> Iterable[list[str]]:
+    cells = [
+        re.split(r"(?i)<t[dh]\b[^<>]{0,200}>", row)[1:]
+        for row in re.split(r"(?i)<tr\b", "\n".join(list(_counted(lines, path, growth=OBJECTS))))
+    ]
     return [[html.unescape(one.partition("</")[0]).strip() for one in row] for row in cells if row]
 
 
-def _of_arff(lines: list[str], path: Path) -> list[list[str]]:
+def _of_arff(lines: Iterable[str], path: Path) -> Iterable[list[str]]:
+    lines = list(_counted(lines, path, growth=OBJECTS))
     named = (re.match(r"(?i)@attribute +('[^']*'|\"[^\"]*\"|\S+)", line) for line in lines)
     data = (line for line in lines if line[0] not in "@%")
     return [[one[1].strip("'\"") for one in named if one], *csv.reader(data, quotechar="'", skipinitialspace=True)]
@@ -144,7 +185,7 @@ def _aligned(head: str) -> bool:
 
 
 # What a head of a file says, and what then makes rows of its lines; the first that fits counts.
-_PRINTED: tuple[tuple[Callable[[str], Any], Callable[[list[str], Path], list[list[str]]]], ...] = (
+_PRINTED: tuple[tuple[Callable[[str], Any], Callable[[Iterable[str], Path], Iterable[list[str]]]], ...] = (
     # fastText's predict-prob prints each label before its probability
     (lambda head: head.startswith(FASTTEXT), _of_fasttext),
     # psql, MySQL and Markdown draw a line below the names
@@ -163,7 +204,7 @@ def dialect_of(path: Path) -> Dialect:
     Raises:
         FileFormatError: If it is neither UTF-8 nor UTF-16, or its first line holds numbers instead of names.
     """
-    with opened(path) as file:
+    with opened(path, lines=400) as file:  # of text that a tool printed the first rows are enough
         head = file.read(_HEAD)
     encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
     # Up to the last whole line, since the head may end within a character or a cell. In UTF-16 a line's end is two
