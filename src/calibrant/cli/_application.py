@@ -26,6 +26,7 @@ from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from calibrant.cli._io import imports_shown
 from calibrant.errors import CalibrantError, CalibrantWarning, Remedy, sentence
 
 USER_ERROR = 2
@@ -48,7 +49,8 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
             warnings.showwarning = _show_warning
             LABEL.set(None)
             try:
-                return command(*args, **kwargs)
+                with imports_shown():
+                    return command(*args, **kwargs)
             except CalibrantError as error:
                 fail(for_command_line(error))
             except BrokenPipeError:  # the reader of our output has left, as `head` does

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -61,6 +62,35 @@ def working(what: str) -> Iterator[None]:
                 PROGRESS.reset(token)
     else:
         yield
+
+
+@contextmanager
+def imports_shown() -> Iterator[None]:
+    """Show to a person that modules are being imported: PyTorch takes seconds, before a command has anything to say."""
+    screen = console(err=True)
+    if not screen.is_terminal:
+        yield
+        return
+    done = threading.Event()
+
+    def importing() -> bool:
+        specs = [getattr(one, "__spec__", None) for one in [*sys.modules.values()]]
+        return any(getattr(spec, "_initializing", False) for spec in specs)
+
+    def watch() -> None:
+        while not done.wait(0.3):
+            if importing():
+                with screen.status("loading"):
+                    while importing() and not done.wait(0.1):
+                        pass
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def print_json(value: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._core.paths import check_folder, check_suffix, check_target, shown
+from calibrant._core.paths import check_folder, check_suffix, check_target, same_file, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import STREAM, bar, console, readable, working, writable
 from calibrant.cli._options import (
@@ -72,8 +74,8 @@ def apply(
     A table comes back as it was, its columns, order, names and cells, with calibrated columns beside its scores: ``p_cat``
     gets ``p_cat_calibrated``. Arrays, and columns called logits, hold calibrated logits instead of their own.
 
-    A folder of Parquet files becomes a folder of files of the same names: any number of rows, in bounded memory, resumed
-    when stopped.
+    A folder of tables becomes a folder of files of the same names; of Parquet files any number of rows, in bounded memory,
+    resumed when stopped.
 
     Examples:
 
@@ -94,7 +96,7 @@ def apply(
     source = given.source(inputs, purpose="calibrate")
 
     from calibrant.cli._calibrators import load_fitted
-    from calibrant.data.formats import write_named, write_same_table
+    from calibrant.data.formats import write_named
     from calibrant.data.splits import save_multilabel
     from calibrant.report.model import in_one_line
 
@@ -106,6 +108,12 @@ def apply(
         refuse_typed(context, ("what", "replace_scores", "suffix"), where=f"the folder {name}, which is streamed")
         said = _apply_to_streamed(fitted, source.path, output, execution, inputs=read)
         console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}: {said}", style="dim")
+        return
+    if not multilabel and (parts := _parts_of(Path(source.path), output)):
+        _apply_to_parts(fitted, source, Path(output), parts, inputs, written)
+        console(err=True).print(
+            f"{name} through {in_one_line(fitted)} to {shown(output)}: {len(parts)} files", style="dim"
+        )
         return
     with (
         readable(source.path) as path,
@@ -123,17 +131,81 @@ def apply(
             refuse_typed(context, ("replace_scores", "suffix"), where=f"{name}, which is no table of one split")
             write_named(target, _calibrated(here, fitted, inputs, what=written.what))
         else:
-            frame, arrays = table
-            after = _through(fitted, arrays, "", frame.kind, name)
-            columns = frame.new_columns(
-                after.probs.detach().cpu().numpy(),
-                after.logits.detach().cpu().numpy(),
-                what=written.what or frame.kind,
-                suffix=written.suffix,
-                instead=written.replace_scores,
-            )
-            write_same_table(Path(path), frame, Path(target), columns, instead=written.replace_scores)
+            _write_table(fitted, Path(path), Path(target), table, written, name)
     console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}", style="dim")
+
+
+def _write_table(
+    calibrator: Calibrator,
+    path: Path,
+    target: Path,
+    table: tuple[Frame, Mapping[str, Array]],
+    written: Written,
+    name: str,
+) -> None:
+    """Write the table that ``path`` holds with calibrated columns; ``name`` is what messages call it."""
+    from calibrant.data.formats import write_same_table
+
+    frame, arrays = table
+    after = _through(calibrator, arrays, "", frame.kind, name)
+    columns = frame.new_columns(
+        after.probs.detach().cpu().numpy(),
+        after.logits.detach().cpu().numpy(),
+        what=written.what or frame.kind,
+        suffix=written.suffix,
+        instead=written.replace_scores,
+    )
+    write_same_table(path, frame, target, columns, instead=written.replace_scores)
+
+
+def _parts_of(folder: Path, output: str) -> list[Path]:
+    """Return the tables in a folder, and in the folders of its splits, that come back one by one; nothing of other inputs and outputs."""
+    from calibrant.data.formats import TABLES
+    from calibrant.data.formats.layout import suffix_of
+
+    if not folder.is_dir() or output == STREAM or Path(output).suffix or any(folder.glob("*.npy")):
+        return []
+    return sorted(one for one in [*folder.glob("*"), *folder.glob("*/*")] if one.is_file() and suffix_of(one) in TABLES)
+
+
+def _apply_to_parts(
+    calibrator: Calibrator, source: Source, output: Path, parts: Sequence[Path], inputs: Inputs, written: Written
+) -> None:
+    """Write each table of a folder, with calibrated columns, under its name into the folder ``output``: all of them, or none.
+
+    Raises:
+        InputError: If the output is the folder itself, or a table has other scores than the first.
+    """
+    from calibrant.data.formats import read_score_table
+
+    check_folder(output)
+    if output.exists() and same_file(output, Path(source.path)):
+        raise InputError("another folder to write to", f"{shown(output)}, which is read", "name one by --output")
+    first: Frame | None = None
+    made: list[tuple[Path, Path]] = []
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with bar(f"calibrating {source.shown}") as progress, tempfile.TemporaryDirectory(dir=output.parent) as folder:
+        for at, part in enumerate(parts):
+            progress(at, len(parts))
+            own = part.relative_to(source.path)
+            table = read_score_table(part, inputs.layout)
+            alike = table is not None and (first is None or _same_scores(first, table[0]))
+            if table is None or not alike:
+                got = "other ones" if table is not None else "none in one group of columns"
+                expected = f"scores as in {parts[0].name} in every table of {source.shown}"
+                raise InputError(expected, f"{got} in {own}", "name the files one by one")
+            first = table[0] if first is None else first
+            target = Path(folder, own)
+            target.parent.mkdir(exist_ok=True)
+            _write_table(calibrator, part, target, table, written, str(own))
+            made.append((target, output / own))
+        for target, place in made:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(target, place)
+
+
+def _same_scores(one: Frame, other: Frame) -> bool:
+    return (one.kind, one.columns, one.names) == (other.kind, other.columns, other.names)
 
 
 def _suffix_for(path: str, output: str, *, several: bool) -> str:
