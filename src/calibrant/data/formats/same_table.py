@@ -2,9 +2,11 @@
 
 import csv
 import io
+import itertools
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from calibrant.data.formats.columns import arrays_of_table, is_list, score_colum
 from calibrant.data.formats.layout import LABELS, TABLES, Layout, stem_and_name, suffix_of
 from calibrant.data.formats.reading import SPLIT, frame_of, named_of, understand
 from calibrant.data.formats.tables import batches_of, need_openpyxl, read_table, sheet_table, table_sheet
-from calibrant.data.formats.text import content_of, dialect_of, printed_by_tools
+from calibrant.data.formats.text import content_of, dialect_of, printed_by_tools, unpacked
 from calibrant.data.formats.writing import compressed, without_formula, write_table
 from calibrant.data.frames import Frame
 from calibrant.errors import InputError
@@ -100,49 +102,64 @@ def write_same_table(
 
 
 def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: set[str]) -> None:
-    """Write text in the dialect that it was read in: delimiter, decimal sign, encoding and mark of the byte order."""
+    """Write text in the dialect that it was read in: delimiter, decimal sign, encoding and mark of the byte order; row by row."""
     dialect = dialect_of(path)
-    text = content_of(path).decode(dialect.encoding)
-    mark, text = ("\ufeff" if text.startswith("\ufeff") else ""), text.removeprefix("\ufeff")
-    lines = io.StringIO(text, newline="")
-    above = "".join(lines.readline() for _ in range(dialect.above))
-    rows = [row for row in csv.reader(lines, delimiter=dialect.delimiter, quotechar=dialect.quote) if row]
-    header, body = list(dialect.names), rows[dialect.titles :]
-    if len(body) != table.num_rows or header != table.column_names:
-        raise InputError(
-            f"{table.num_rows:,} rows under {len(table.column_names)} names in {shown(path)}",
-            f"{len(body):,} in its text",
-            "write .parquet",
-        )
+    header = list(dialect.names)
 
-    def cells(row: Sequence[str], new: Callable[[str], str]) -> list[str]:
-        kept = [new(name) if name in columns else cell for name, cell in zip(header, row, strict=True) if _stays(name)]
-        return [*kept, *(new(name) for name in columns if name not in header)]
+    def refuse(count: int) -> InputError:
+        expected = f"{table.num_rows:,} rows under {len(table.column_names)} names in {shown(path)}"
+        return InputError(expected, f"{count:,} in its text", "write .parquet")
 
-    def _stays(name: str) -> bool:
-        return name not in gone or name in columns
+    stays = [name not in gone or name in columns for name in header]
+    added = [name for name in columns if name not in header]
 
-    def _new(name: str, place: int) -> str:
+    def new(name: str, place: int) -> str:
         value = columns[name][place]
         if isinstance(value, float):  # −inf, the logit of p = 0, is a number too
             return str(value).replace(".", dialect.decimal)
         return json.dumps(value) if isinstance(value, list | dict) else without_formula(str(value))
 
-    with atomic_write(target) as file, compressed(file, target) as packed:
-        out = io.StringIO()
+    with (
+        unpacked(path) as content,
+        atomic_write(target) as file,
+        compressed(file, target) as packed,
+        _text_in(packed, dialect.encoding) as out,
+    ):
+        lines = iter(io.TextIOWrapper(content, encoding=dialect.encoding, newline=""))
+        first = next(lines, "")
+        mark, lines = first[:1] == "\ufeff", itertools.chain([first.removeprefix("\ufeff")], lines)
+        out.write("\ufeff" * mark + "".join(itertools.islice(lines, dialect.above)))
+        rows = (row for row in csv.reader(lines, delimiter=dialect.delimiter, quotechar=dialect.quote) if row)
         writer = csv.writer(out, delimiter=dialect.delimiter, quotechar=dialect.quote, lineterminator="\n")
-        for at, title in enumerate(rows[: dialect.titles]):  # each name as it stands there, one that occurs twice too
+        for at, title in enumerate(
+            itertools.islice(rows, dialect.titles)
+        ):  # each name as it stands there, one that occurs twice too
             whole = title if len(title) == len(header) else header  # a title without a name for each column gets them
-            kept = [cell for name, cell in zip(header, whole, strict=True) if _stays(name)]
-            writer.writerow([*kept, *("" if at else name for name in columns if name not in header)])
-        packed.write((mark + above + out.getvalue()).encode(dialect.encoding))
-        for place, row in enumerate(body):
-            out = io.StringIO()
-            csv.writer(out, delimiter=dialect.delimiter, quotechar=dialect.quote, lineterminator="\n").writerow(
-                cells(row, lambda name, place=place: _new(name, place))  # type: ignore[misc]
-            )
-            # the codec "utf-16" would begin every row with a mark of its own
-            packed.write(out.getvalue().encode(dialect.encoding if dialect.encoding == "utf-8" else "utf-16-le"))
+            kept = [cell for cell, stay in zip(whole, stays, strict=True) if stay]
+            writer.writerow([*kept, *("" if at else name for name in added)])
+        count = 0
+        for row in rows:
+            if count == table.num_rows or header != table.column_names or len(row) != len(header):
+                raise refuse(count + 1)
+            kept = [
+                new(name, count) if name in columns else cell
+                for name, cell, stay in zip(header, row, stays, strict=True)
+                if stay
+            ]
+            writer.writerow([*kept, *(new(name, count) for name in added)])
+            count += 1
+        if count < table.num_rows:
+            raise refuse(count)
+
+
+@contextmanager
+def _text_in(file: Any, encoding: str) -> Iterator[io.TextIOWrapper]:
+    """Give a file of bytes that stays open as one of text; "utf-16" begins it with a mark of its own."""
+    out = io.TextIOWrapper(file, encoding=encoding, newline="")
+    try:
+        yield out
+    finally:
+        out.detach()
 
 
 def _with(row: dict[str, Any], place: int, columns: Columns, gone: set[str]) -> dict[str, Any]:

@@ -55,10 +55,11 @@ def opened(path: Path, *, lines: int | None = None) -> Any:
     import pyarrow as pa
 
     printed = printed_by_tools(path, lines=lines)
-    return pa.BufferReader(printed) if printed else _unpacked(path)
+    return pa.BufferReader(printed) if printed else unpacked(path)
 
 
-def _unpacked(path: Path) -> Any:
+def unpacked(path: Path) -> Any:
+    """Return a file as Arrow's stream of bytes, decompressed as its name says."""
     import pyarrow as pa
 
     file = pa.OSFile(str(path))
@@ -77,7 +78,7 @@ def content_of(path: Path, *, growth: int = 1) -> bytes:
         FileFormatError: If that is more than half of the memory.
     """
     parts, size = [], 0
-    with _unpacked(path) as file:
+    with unpacked(path) as file:
         while part := file.read(16 << 20):
             parts.append(part)
             size += len(part)
@@ -94,7 +95,7 @@ def printed_by_tools(path: Path, *, lines: int | None = None) -> bytes:
     """
     if suffix_of(path) not in (".csv", ".tsv"):
         return b""
-    with _unpacked(path) as file:
+    with unpacked(path) as file:
         head = file.read(1 << 12).decode(errors="replace").translate(_BOXES)
     rows_of = next((rows_of for begins, rows_of in _PRINTED if begins(head)), None)
     if rows_of is None:
@@ -102,7 +103,7 @@ def printed_by_tools(path: Path, *, lines: int | None = None) -> bytes:
     content = io.BytesIO()
     out = io.TextIOWrapper(content, encoding="utf-8", newline="", write_through=True)
     writer = csv.writer(out)
-    with _unpacked(path) as file:
+    with unpacked(path) as file:
         rows = iter(rows_of(itertools.islice(_lines_of(file, path), lines), path))
         title, first = next(rows, []), next(rows, [])
         width = len(first or title)
