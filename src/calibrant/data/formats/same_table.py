@@ -1,12 +1,12 @@
 """A table with calibrated columns: its format, columns, order, names and cells as they were, the new ones beside or instead."""
 
+import codecs
 import csv
 import io
 import itertools
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,8 +123,8 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
         unpacked(path) as content,
         atomic_write(target) as file,
         compressed(file, target) as packed,
-        _text_in(packed, dialect.encoding) as out,
     ):
+        out = codecs.getwriter(dialect.encoding)(packed)  # "utf-16" begins with a mark of its own
         lines = iter(io.TextIOWrapper(content, encoding=dialect.encoding, newline=""))
         first = next(lines, "")
         mark, lines = first[:1] == "\ufeff", itertools.chain([first.removeprefix("\ufeff")], lines)
@@ -150,16 +150,6 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
             count += 1
         if count < table.num_rows:
             raise refuse(count)
-
-
-@contextmanager
-def _text_in(file: Any, encoding: str) -> Iterator[io.TextIOWrapper]:
-    """Give a file of bytes that stays open as one of text; "utf-16" begins it with a mark of its own."""
-    out = io.TextIOWrapper(file, encoding=encoding, newline="")
-    try:
-        yield out
-    finally:
-        out.detach()
 
 
 def _with(row: dict[str, Any], place: int, columns: Columns, gone: set[str]) -> dict[str, Any]:
