@@ -419,8 +419,8 @@ def located(package: Path, mutation: Mutation, moved: Mapping[str, Mapping[str, 
 # ---- whether the tests notice
 
 
-def tests_of(root: Path, mutation: Mutation) -> list[str]:
-    """Return the test files of a mutation's family, those that speak of the function or its module first."""
+def tests_of(root: Path, mutation: Mutation, closest: int | None) -> list[str]:
+    """Return the test files of a mutation's family, those that speak of the function or its module first: all, or the closest."""
     files: dict[Path, None] = {}
     for name in FAMILIES[mutation.family][1]:
         place = root / name
@@ -441,7 +441,7 @@ def tests_of(root: Path, mutation: Mutation) -> list[str]:
         return stem in path.stem, sum(count / total[word] for word, count in counts[path].items())
 
     ordered = sorted(files, key=closeness, reverse=True)  # a stable sort: ties keep the family's order
-    return [path.relative_to(root).as_posix() for path in ordered]
+    return [path.relative_to(root).as_posix() for path in ordered[:closest]]
 
 
 # A plugin of pytest: no further test is begun when the budget of CPU is spent, and the first that fails is written down.
@@ -470,7 +470,9 @@ def checkout(commit: str, folder: Path) -> Path:
     return folder
 
 
-def outcome(root: Path, place: Place, mutation: Mutation, budget: float = BUDGET) -> dict[str, Any]:
+def outcome(
+    root: Path, place: Place, mutation: Mutation, budget: float = BUDGET, closest: int | None = None
+) -> dict[str, Any]:
     """Return what the tests said about a mutation within ``budget`` seconds; the module is as it was afterwards."""
     path = root / "src" / "calibrant" / place.module
     before, times = path.read_text(), path.stat()
@@ -478,7 +480,7 @@ def outcome(root: Path, place: Place, mutation: Mutation, budget: float = BUDGET
     try:
         path.write_text(mutate(before, place, mutation.mutated))
         # Compiled loops are kept under the stamp of their own module, not of those that they call.
-        code, said = _pytest(root, tests_of(root, mutation), fresh="_kernels" in place.module, budget=budget)
+        code, said = _pytest(root, tests_of(root, mutation, closest), fresh="_kernels" in place.module, budget=budget)
     finally:
         path.write_text(before)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -495,7 +497,7 @@ def outcome(root: Path, place: Place, mutation: Mutation, budget: float = BUDGET
         found = "survived"
     return {
         "number": mutation.number, "outcome": found, "by": "no end" if code in (-24, 137) else by,
-        "whole": not spent, "exit": code, "seconds": round(time.monotonic() - start, 1),
+        "whole": not spent and closest is None, "exit": code, "seconds": round(time.monotonic() - start, 1),
         "place": f"{place.module}:{place.lines[0]}",
     }  # fmt: skip
 
@@ -519,7 +521,16 @@ def _pytest(root: Path, tests: Sequence[str], *, fresh: bool, budget: float) -> 
     return done.returncode, done.stdout + done.stderr
 
 
-def run(commit: str, mutations: Sequence[Mutation], results: Path, *, jobs: int, minutes: float, budget: float) -> None:
+def run(
+    commit: str,
+    mutations: Sequence[Mutation],
+    results: Path,
+    *,
+    jobs: int,
+    minutes: float,
+    budget: float,
+    closest: int | None,
+) -> None:
     """Run the mutations that ``results`` has no line of, and add one for each; none is begun after ``minutes``."""
     known = {line["number"] for line in read_results(results)}
     todo = [one for one in mutations if one.number not in known]
@@ -540,7 +551,7 @@ def run(commit: str, mutations: Sequence[Mutation], results: Path, *, jobs: int,
                 if found is None:
                     line: dict[str, Any] = {"number": mutation.number, "outcome": "unmapped"}
                 else:
-                    line = outcome(root, found[1], found[0], budget)
+                    line = outcome(root, found[1], found[0], budget, closest)
             finally:
                 roots.put(root)
             with results.open("a") as file:
@@ -593,6 +604,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--budget", type=float, default=BUDGET, help="seconds of CPU of the tests of one mutation")
+    parser.add_argument("--closest", type=int, help="how many test files are run, the closest to the function; all")
     given = parser.parse_args(arguments)
     if given.action == "show":
         print(summary(read_mutations(given.record), read_results(Path(given.what))))
@@ -603,7 +615,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.action == "run":
         chosen = None if given.only is None else {int(one) for one in given.only.split(",")}
         all_of = [one for one in read_mutations(given.record) if chosen is None or one.number in chosen]
-        run(commit, all_of, given.results, jobs=given.jobs, minutes=given.minutes, budget=given.budget)
+        run(
+            commit,
+            all_of,
+            given.results,
+            jobs=given.jobs,
+            minutes=given.minutes,
+            budget=given.budget,
+            closest=given.closest,
+        )
         return
     with tempfile.TemporaryDirectory() as folder:
         package = checkout(commit, Path(folder)) / "src" / "calibrant"
