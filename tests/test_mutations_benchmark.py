@@ -122,7 +122,7 @@ def test_the_nearest_tests_run_first(tmp_path: Path) -> None:
     for name, text in {"test_a": "x", "test_b": "sums(1)", "test_loss": "", "test_c": "Loss sums rows"}.items():
         (tmp_path / "tests" / "losses" / f"{name}.py").write_text(text)
     one = Mutation(0, "losses", "sign", "losses/_loss.py", "Loss.rows", "", "", "")
-    assert [Path(file).stem for file in mutations.tests_of(tmp_path, one)] == [
+    assert [Path(file).stem for file in mutations.tests_of(tmp_path, one, None)] == [
         "test_loss",
         "test_c",
         "test_a",
