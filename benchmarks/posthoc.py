@@ -18,7 +18,7 @@ from benchmarks.calibrators import folder, load_set
 from benchmarks.records import versions
 from calibrant import Predictions
 from calibrant.study.claims import paper_claims, places
-from calibrant.study.measures import Fits
+from calibrant.study.measures import FoldFits
 
 
 def cluster(name: str) -> str:
@@ -29,7 +29,7 @@ def cluster(name: str) -> str:
 def figures(name: str, known: dict[str, Any]) -> dict[str, Any]:
     """Return the measures that claims name, of one set; those of ``known`` are kept."""
     validation, test = (Predictions.from_logits(*load_set(name)[split]) for split in ("val", "test"))
-    fits = Fits([validation], [test])
+    fits = FoldFits([validation], [test])
     found: dict[str, Any] = {"set": name, "cluster": cluster(name), "n": len(test), "classes": test.logits.shape[1]}
     names = {place.name for place in places() if place.exact}
     measures = {measure for claim in paper_claims() if names & set(claim.data) for measure in claim.measures}

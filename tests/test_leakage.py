@@ -18,9 +18,9 @@ from calibrant.data.leakage import (
     _windows,
     centred_marks,
     hash_rows,
-    joined,
+    join_parts,
     part_of,
-    rows_of,
+    rows_in_sketch,
     sketch_of_part,
 )
 from calibrant.errors import DuplicateRowsWarning, LeakError
@@ -99,11 +99,11 @@ def test_the_sketch_of_many_rows_is_bounded_joins_in_any_parts_and_finds_runs(cu
     labels = torch.arange(90_000) % 3
     ends = [0, *cuts, 90_000]
     parts = [part_of(centred_marks(old[a:b], labels[a:b]), centred=True) for a, b in pairwise(ends)]
-    sketch = sketch_of_part(reduce(joined, parts), centred=True)
+    sketch = sketch_of_part(reduce(join_parts, parts), centred=True)
     assert torch.equal(sketch, sketch_of_part(part_of(centred_marks(old, labels), centred=True), centred=True))
     calibrator = Identity().fit(old, labels)
     assert torch.equal(calibrator.fit_rows, sketch)
-    assert rows_of(sketch) == 90_000 > WHOLE
+    assert rows_in_sketch(sketch) == 90_000 > WHOLE
     assert len(sketch) < 90_000
     for start in (0, 31, 59_990, 90_000 - RUN):
         mixed = torch.cat([rows(50, seed=8), old[start : start + RUN]])
@@ -123,7 +123,7 @@ def test_the_guard_survives_state_dicts_and_is_absent_without_an_error() -> None
         Predictions.from_logits(old).calibrated_by(other)
     bare = {name: value for name, value in calibrator.state_dict().items() if name != "fit_rows"}
     other.load_state_dict(bare)
-    assert rows_of(other.fit_rows) == 0
+    assert rows_in_sketch(other.fit_rows) == 0
     assert len(Predictions.from_logits(old).calibrated_by(other)) == 100
 
 

@@ -11,11 +11,11 @@ import torch
 from tests.contracts import hostile
 
 from calibrant._core.constraints import (
+    CallPlan,
     Count,
     Level,
     NonNegative,
     Number,
-    Plan,
     PublicCalls,
     Share,
     checked,
@@ -23,23 +23,23 @@ from calibrant._core.constraints import (
 )
 from calibrant.errors import InputError
 
-Declared = tuple[str, Callable[..., Any], inspect.Signature, Plan]
+Declared = tuple[str, Callable[..., Any], inspect.Signature, CallPlan]
 
 
 def declared(family: str) -> Iterator[Declared]:
     """Yield name, a call that takes arguments by name, signature and plan of what ``family`` exports, and of its methods."""
     for where, member in hostile.members(family):
         plan = getattr(member, "plan", None)
-        if isinstance(plan, Plan):
+        if isinstance(plan, CallPlan):
             yield where, member, inspect.signature(member), plan
         for name, method in inspect.getmembers(member, inspect.isfunction) if inspect.isclass(member) else ():
             plan = getattr(method, "plan", None)
-            if isinstance(plan, Plan):
+            if isinstance(plan, CallPlan):
                 blank = object.__new__(member)  # the arguments are checked before anything of the object is read
                 yield f"{where}.{name}", method.__get__(blank), inspect.signature(method), plan
 
 
-def hold(where: str, call: Callable[..., Any], signature: inspect.Signature, plan: Plan) -> None:
+def hold(where: str, call: Callable[..., Any], signature: inspect.Signature, plan: CallPlan) -> None:
     """Hold that each declared argument is checked, and that its default fits what is declared."""
     for name, constraint in plan.names.items():
         parameter = signature.parameters.get(name)

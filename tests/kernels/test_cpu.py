@@ -17,8 +17,8 @@ from calibrant import Predictions
 from calibrant._kernels import cpu
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import TemperatureScaling
-from calibrant.calibrators.one_vs_rest.maps import FeatureChunk, line, logistic_sums
-from calibrant.data.leakage import _chosen, _odd_numbers
+from calibrant.calibrators.one_vs_rest.maps import FeatureChunk, slope_and_one, sums_for_newton
+from calibrant.data.leakage import _chosen_hashes, _odd_numbers
 from calibrant.errors import BoundWarning
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, TopLabelECE
 
@@ -106,7 +106,7 @@ def test_moments_are_those_of_float64(rows: int, classes: int, weighted: bool) -
         scale = 1 + np.abs((p * d * d).sum(axis=1)).sum()
         for dtype, rtol in ((torch.float64, 1e-13), (torch.float32, 2e-5)):
             found = cpu.temperature_moments(
-                z, z.amax(dim=1) if cpu.wide(z) else None, w if weighted else None, beta, dtype
+                z, z.amax(dim=1) if cpu.walks_columns(z) else None, w if weighted else None, beta, dtype
             )
             assert np.allclose(found, expected, rtol=rtol, atol=rtol * scale)
 
@@ -129,12 +129,12 @@ def test_the_loops_choose_the_stretches_that_pytorch_does(outputs: int) -> None:
         hashes = torch.randint(-(1 << 62), 1 << 62, (min(outputs, rows),), generator=generator)
         hashes = hashes[torch.randint(len(hashes), (rows,), generator=generator)]
         hashes[rows // 2 :] = hashes[rows // 2 :].sort().values  # a part in which equal rows follow each other
-        assert torch.equal(winnowed(hashes), _chosen(hashes))
+        assert torch.equal(winnowed(hashes), _chosen_hashes(hashes))
 
 
 def winnowed(hashes: Tensor) -> Tensor:
     out = torch.empty_like(hashes)
-    found = cpu._loop("winnowed")(hashes.numpy(), _odd_numbers(16).numpy(), 17, 8, out.numpy())
+    found = cpu._loop("write_winnowed")(hashes.numpy(), _odd_numbers(16).numpy(), 17, 8, out.numpy())
     return out[:found]
 
 
@@ -339,7 +339,7 @@ def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_segments_of_any_length_count_every_row_once(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     z = hostile(1000, classes)
     y, edges = labels_of(z), torch.arange(16, dtype=torch.float64) / 15
-    top = z.amax(dim=1) if cpu.wide(z) else None
+    top = z.amax(dim=1) if cpu.walks_columns(z) else None
 
     def everything() -> list[Tensor]:
         bins = [*cpu.class_bins(z, y, edges), *cpu.top_bins(z, y, len(edges) - 1, margin=1e-6)]
@@ -461,10 +461,10 @@ def test_logistic_sums_are_those_of_pytorch(
     theta = torch.randn(classes, size, generator=generator, dtype=torch.float64)
     high, low = torch.full((classes,), 0.99, dtype=torch.float64), torch.full((classes,), 0.02, dtype=torch.float64)
     for scale in (1.0, 20.0, 0.0):
-        found = logistic_sums(chunk, scale * theta, line, (), high, low)
+        found = sums_for_newton(chunk, scale * theta, slope_and_one, (), high, low)
         with monkeypatch.context() as patch:
             patch.setattr(cpu, "serves", lambda values, work=1: False)
-            expected = logistic_sums(chunk, scale * theta, line, (), high, low)
+            expected = sums_for_newton(chunk, scale * theta, slope_and_one, (), high, low)
         for one, other in zip(found, expected, strict=True):
             largest = max(float(other.abs().max()), 100 * scale * rows * size)  # softplus(s) − target · s cancels
             torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14 * largest)

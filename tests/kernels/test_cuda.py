@@ -28,7 +28,7 @@ for classes, dtype in itertools.product((2, 63, 64, 65, 200), (torch.float32, to
     y = torch.tensor([0, 1, 1, classes - 1, 0, 1, 0])
     scale = torch.linspace(-1, 2, 7)
     ours, plain = (z.clone().requires_grad_() for _ in range(2))
-    nll = cuda.row_nll(ours, y)
+    nll = cuda.compute_row_nll(ours, y)
     expected = F.cross_entropy(plain.float(), y, reduction="none")
     assert nll.dtype == torch.float32
     assert torch.allclose(nll, expected, rtol=1e-5, atol=1e-6), (classes, dtype, nll, expected)
@@ -42,10 +42,10 @@ wide = torch.randn(5, 300, generator=generator)[:, ::2].requires_grad_()      # 
 rows = torch.randn(9, 150, generator=generator)[::2].requires_grad_()         # a stride between rows
 y = torch.arange(5)
 for z in (wide, rows):
-    (ours,) = torch.autograd.grad(cuda.row_nll(z, y).sum(), z)
+    (ours,) = torch.autograd.grad(cuda.compute_row_nll(z, y).sum(), z)
     (plain,) = torch.autograd.grad(F.cross_entropy(z, y, reduction="sum"), z)
     assert torch.allclose(ours, plain, atol=1e-6)
-    (first,) = torch.autograd.grad(cuda.row_nll(z, y).square().sum(), z, create_graph=True)
+    (first,) = torch.autograd.grad(cuda.compute_row_nll(z, y).square().sum(), z, create_graph=True)
     (second,) = torch.autograd.grad(first.square().sum(), z)
     (first,) = torch.autograd.grad(F.cross_entropy(z, y, reduction="none").square().sum(), z, create_graph=True)
     assert torch.allclose(second, torch.autograd.grad(first.square().sum(), z)[0], rtol=1e-4, atol=1e-5)

@@ -18,7 +18,13 @@ from calibrant.plot import diagram_of
 from calibrant.plot.diagrams import Diagram, risk_curve
 from calibrant.plot.style import LIGHT
 from calibrant.report import Model
-from calibrant.report.figures import before_after_figure, figures_of, inline_svg, reliability_figure, risk_figure
+from calibrant.report.figures import (
+    before_after_figure,
+    inline_svg,
+    pictures_of_section,
+    reliability_figure,
+    risk_figure,
+)
 from calibrant.report.section import diagnose
 
 PAIRS = BinaryPairs.from_probs([0.9] * 10 + [0.5] * 4, [1] * 6 + [0] * 4 + [1, 1, 0, 0])
@@ -49,7 +55,7 @@ def test_drawing_leaves_no_global_trace(diagram: Diagram) -> None:
 
 def test_an_svg_takes_the_colours_of_the_page_and_names_of_its_own() -> None:
     pairs = Decisions(PAIRS.p, PAIRS.y, decision=torch.zeros(14, dtype=torch.int64), labels=1 - PAIRS.y)
-    drawn = figures_of(diagnose(Model("m", pairs, pairs, "the same"), draws=2), prefix="p")
+    drawn = pictures_of_section(diagnose(Model("m", pairs, pairs, "the same"), draws=2), prefix="p")
     assert set(drawn) == {"first", "more", "risk", "panels"}
     before, after = (picture.svg for picture in drawn["first"])
     for svg in (before, after, drawn["risk"]):

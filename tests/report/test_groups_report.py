@@ -19,7 +19,7 @@ from calibrant.evaluate import subgroups
 from calibrant.metrics import ECE
 from calibrant.plot import risk_coverage
 from calibrant.report import Model, write_report
-from calibrant.report.figures import figures_of, groups_picture
+from calibrant.report.figures import groups_picture, pictures_of_section
 from calibrant.report.groups_report import PROMISE, audit_of
 from calibrant.report.section import diagnose
 
@@ -75,7 +75,7 @@ def test_the_first_screen_opens_with_the_clearest_group(off: float, fitted: bool
     section = diagnose(model, draws=20)
     assert re.search(opens, section.screen.headline), section.screen
     assert re.match(advises, section.advice.headline), section.advice
-    drawn = figures_of(section, prefix="s")
+    drawn = pictures_of_section(section, prefix="s")
     assert ("Gap by group" in drawn["first"][0].caption) is (off > 0)
     assert len(drawn["first"] + drawn["more"]) == 1 + fitted + (off > 0)
     if off:

@@ -42,8 +42,8 @@ from calibrant.study.claims import (
     sign_change_p,
 )
 from calibrant.study.claims._index import UNFAITHFUL
-from calibrant.study.measures import MEASURES, Fits
-from calibrant.study.tables import Summary, verdict_of
+from calibrant.study.measures import MEASURES, FoldFits
+from calibrant.study.tables import Summary, verdict_on_claim
 from calibrant.theory import calibration_map
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ CLAIM = Claim("b is lower than a", "a paper", "ece", ("a", "b"))
 def test_a_verdict_needs_two_seeds_and_a_difference_beyond_chance(
     first: dict[int, float], last: dict[int, float], outcome: str
 ) -> None:
-    assert verdict_of(CLAIM, "digits", [first, last]).outcome == outcome
+    assert verdict_on_claim(CLAIM, "digits", [first, last]).outcome == outcome
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def test_a_verdict_needs_two_seeds_and_a_difference_beyond_chance(
     ],
 )
 def test_a_verdict_is_said_in_a_sentence(first: dict[int, float], last: dict[int, float], said: str) -> None:
-    (sentence,) = verdict_sentences([verdict_of(CLAIM, "digits", [first, last])])
+    (sentence,) = verdict_sentences([verdict_on_claim(CLAIM, "digits", [first, last])])
     assert re.match(said, sentence), sentence
 
 
 def test_steps_in_another_order_show_a_claim_in_part() -> None:
     claim = Claim("falls", "a paper", "ece", ("a", "b", "c"))
     seeds = [{0: 0.30, 1: 0.31, 2: 0.32}, {0: 0.40, 1: 0.41, 2: 0.42}, {0: 0.10, 1: 0.12, 2: 0.11}]
-    assert verdict_of(claim, "digits", seeds).outcome == "shows in part"
+    assert verdict_on_claim(claim, "digits", seeds).outcome == "shows in part"
 
 
 def record(setting: str, *, base: float, focal: float, temperature: float, seeds: int = 3) -> dict[str, Any]:
@@ -210,13 +210,13 @@ def test_measures_of_a_training_and_of_other_images_by_hand() -> None:
         return {"test": {"nll": nll, "ece": ece, "entropy_correct": 0.5 * nll, "entropy_wrong": wrong}}
 
     entries = [entry(2.0, 0.1, 0.9), entry(1.0, 0.05, 0.6), entry(1.5, 0.2, None)]
-    fits = Fits([known], [known], [entries], ood=[{"noise": unsure}])
+    fits = FoldFits([known], [known], [entries], ood=[{"noise": unsure}])
     assert fits.value("ood_auroc") == 0.5
     assert [fits.value(name) for name in ("ece_at_least_nll", "ece_late")] == [0.05, 0.2]
     assert [fits.value(f"entropy_correct_{when}") for when in ("early", "late")] == [1.0, 0.75]
     assert fits.value("entropy_wrong_early") == 0.9
     assert math.isnan(fits.value("entropy_wrong_late"))  # no wrong samples at the end
-    assert math.isnan(Fits([known], [known], [entries]).value("ood_auroc"))
+    assert math.isnan(FoldFits([known], [known], [entries]).value("ood_auroc"))
 
 
 def test_groups_of_places_are_the_places_in_them() -> None:

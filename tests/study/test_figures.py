@@ -17,7 +17,7 @@ from calibrant.study import (
     load_study,
 )
 from calibrant.study.figures import KINDS, Drawing, Reliability, drawings, value_at
-from calibrant.study.measures import quietly
+from calibrant.study.measures import ignore_bound_warnings
 from calibrant.study.recipe import FIGURE_KINDS, FigureSpec
 from calibrant.study.run import run_study
 from calibrant.study.tables import Measured
@@ -187,7 +187,7 @@ def test_roc_curves_carry_the_area_before_and_after_temperature(ran: tuple[Study
     outside = [ran[1].load(recipe).ood["gaussian-noise"] for recipe in run.recipes]
     area = ood_auroc(run.before, Predictions.cat(outside))
     assert raw.lines[0].label == f"CE ({area:.3f})"
-    with quietly():
+    with ignore_bound_warnings():
         moved = [rows.calibrated_by(c) for rows, c in zip(outside, run.fits.calibrators("at_t"), strict=True)]
     assert scaled.lines[0].label == f"CE ({ood_auroc(run.after, Predictions.cat(moved)):.3f})"
     assert (raw.lines[0].x[0], raw.lines[0].y[0]) == (0.0, 0.0)
@@ -217,7 +217,7 @@ def test_fits_are_made_on_validation_rows_of_the_same_fold(ran: tuple[Study, Sto
     run = runs_of(ran, "CE")[0]
     pooled = []
     for seen, test in zip(run.fits.validation, run.fits.test, strict=True):
-        with quietly():
+        with ignore_bound_warnings():
             pooled.append(test.calibrated_by(HistogramBinning().fit(seen.logits, seen.need_labels())))
     assert run.fits.value("ece_binned") == ECE()(Predictions.cat(pooled))
     whole = TemperatureScaling("ece").fit(run.before.logits, run.before.need_labels())

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from calibrant.errors import InputError
 from calibrant.study import models
-from calibrant.study.data.text import TreeSplit, build, parse
+from calibrant.study.data.text import TreeSplit, build_tree, parse
 from calibrant.study.models import TreeLSTM
 
 
@@ -311,7 +311,7 @@ def test_level_by_level_is_the_recursion() -> None:
     index = {word: place for place, word in enumerate("abcd", start=1)}
     roots = [parse(line) for line in LINES]
     classes = {0: 0, 1: 0, 3: 1, 4: 1}
-    split = TreeSplit([build(root, index=index, labels=classes) for root in roots])
+    split = TreeSplit([build_tree(root, index=index, labels=classes) for root in roots])
     model = TreeLSTM(classes=2, vocabulary=5, embedding=3, hidden=4)
     batch, labels = split.batch(torch.tensor([1, 0, 2]))
     expected = torch.cat([recursive(model, roots[row], index)[2][-1] for row in (1, 0, 2)])

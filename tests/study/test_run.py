@@ -32,7 +32,7 @@ from calibrant.study import (
 from calibrant.study import run as module
 from calibrant.study.models import MLP
 from calibrant.study.run import run_study
-from calibrant.study.tables import Summary, agreements, summarise, verdict_of, verdicts_on
+from calibrant.study.tables import Summary, agreements, summarise, verdict_on_claim, verdicts_on
 
 pytestmark = needs("lightning")
 
@@ -124,10 +124,10 @@ def test_orderings_are_judged_over_seeds(study: Study) -> None:
     rises = Claim("rises", "s", "ece", ("Focal", "CE"))
     absent = Claim("absent", "s", "ece", ("CE", "Brier"))
     claims = (falls, rises, absent)
-    verdicts = [verdict_of(claim, "small", [figures[name] for name in claim.falls]) for claim in claims]
+    verdicts = [verdict_on_claim(claim, "small", [figures[name] for name in claim.falls]) for claim in claims]
     assert [v.seen for v in verdicts] == [True, False, None]
     assert verdicts[0].values == pytest.approx((0.085, 0.03))
-    assert verdict_of(falls, "small", [figures["CE"], {0: 0.02, 1: math.nan}]).seen is None
+    assert verdict_on_claim(falls, "small", [figures["CE"], {0: 0.02, 1: math.nan}]).seen is None
     # differences .06 and .05: t = .055 / (.00707 / √2) = 11, p = 2·(1 − F_1(11)) = 1 − 2/π·atan(11)
     assert verdicts[0].p == pytest.approx(1 - 2 / math.pi * math.atan(11))
     assert verdicts[0].p_unpaired == pytest.approx(ttest_ind([0.08, 0.09], [0.02, 0.04]).pvalue)

@@ -8,13 +8,13 @@ import torch
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.study.measures import Fits
+from calibrant.study.measures import FoldFits
 from calibrant.study.trajectory import (
     LearnedEpochs,
-    describe,
-    fit_temperature,
+    epoch_figures,
     learned_epoch,
-    measure,
+    temperature_of_epoch,
+    trajectory_entry,
 )
 
 
@@ -51,7 +51,7 @@ def test_the_logits_of_samples_learned_early_are_compared_with_those_of_the_othe
     epochs: list[int], gap: float
 ) -> None:
     learned = [(torch.tensor(epochs), torch.tensor([0.0, 1.0, 2.0, 7.0]))]
-    found = Fits([], [], learned=lambda: learned).value("logit_gap")
+    found = FoldFits([], [], learned=lambda: learned).value("logit_gap")
     assert found == pytest.approx(gap, nan_ok=True)
 
 
@@ -62,7 +62,7 @@ def test_what_is_no_history_is_refused(correct: object) -> None:
 
 
 def test_figures_of_right_and_wrong_samples_are_those_worked_out_by_hand() -> None:
-    figures = describe(Predictions.from_logits([[math.log(3), 0.0], [math.log(3), 0.0]], [0, 1]))
+    figures = epoch_figures(Predictions.from_logits([[math.log(3), 0.0], [math.log(3), 0.0]], [0, 1]))
     assert figures["nll_correct"] == pytest.approx(-math.log(0.75))
     assert figures["nll_wrong"] == pytest.approx(-math.log(0.25))
     entropy = -0.75 * math.log(0.75) - 0.25 * math.log(0.25)
@@ -73,20 +73,20 @@ def test_figures_of_right_and_wrong_samples_are_those_worked_out_by_hand() -> No
 
 def test_without_wrong_samples_their_figures_are_none_and_the_temperature_is_small() -> None:
     right = Predictions.from_logits([[3.0, 0.0], [0.0, 3.0]], [0, 1])
-    assert describe(right)["nll_wrong"] is None
-    assert fit_temperature(right).temperature < 0.01
+    assert epoch_figures(right)["nll_wrong"] is None
+    assert temperature_of_epoch(right).temperature < 0.01
 
 
 def test_masked_classes_have_no_entropy() -> None:
     masked = Predictions.from_logits([[0.0, -math.inf, 0.0]], [0])
-    assert describe(masked)["entropy"] == pytest.approx(math.log(2))
+    assert epoch_figures(masked)["entropy"] == pytest.approx(math.log(2))
 
 
 def test_the_optimal_ece_is_the_least_that_a_temperature_reaches_on_the_test_rows() -> None:
     # 8 of 10 right at one confidence: p = .8, ECE 0, at T = margin / log 4 = 2
     test = Predictions.from_logits([[2 * math.log(4), 0.0]] * 10, [0] * 8 + [1] * 2)
     network, loss = torch.nn.Linear(2, 2), torch.nn.CrossEntropyLoss()
-    entry = measure({"train": test, "validation": test, "test": test}, model=network, loss=loss)
+    entry = trajectory_entry({"train": test, "validation": test, "test": test}, model=network, loss=loss)
     assert entry["test"]["optimal_ece"] == pytest.approx(0.0, abs=1e-12)
     assert entry["test"]["optimal_temperature"] == pytest.approx(2.0)
     assert "optimal_ece" not in entry["validation"]

@@ -264,14 +264,14 @@ def _either(members: tuple[Any, ...]) -> Constraint | None:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CallPlan:
     """The constraints of a callable's arguments: by position, and by name."""
 
     positions: tuple[tuple[str, Constraint | None], ...]
     names: Mapping[str, Constraint]
 
     @classmethod
-    def of(cls, parameters: Sequence[inspect.Parameter]) -> "Plan":
+    def of(cls, parameters: Sequence[inspect.Parameter]) -> "CallPlan":
         """Return the plan of a call that takes ``parameters``, ``self`` left out."""
         constraints = {one.name: constraint_of(one.annotation) for one in parameters}
         positions = [(one.name, constraints[one.name]) for one in parameters if one.kind in _BY_POSITION]
@@ -298,20 +298,20 @@ class Plan:
 
 class _Words:
     def __init__(self, annotation: Any) -> None:
-        self.words = _words(annotation)
+        self.words = _annotation_in_words(annotation)
 
     def __repr__(self) -> str:
         return self.words
 
 
-def _words(annotation: Any) -> str:
+def _annotation_in_words(annotation: Any) -> str:
     parts = get_args(annotation)
     if get_origin(annotation) is Annotated:
-        return f"{_words(parts[0])} {constraint_of(annotation)!r}".rstrip()
+        return f"{_annotation_in_words(parts[0])} {constraint_of(annotation)!r}".rstrip()
     if get_origin(annotation) in (Union, types.UnionType):
-        return " | ".join(_words(part) for part in parts)
+        return " | ".join(_annotation_in_words(part) for part in parts)
     if get_origin(annotation) is Sequence:
-        return f"Sequence[{_words(parts[0])}]"
+        return f"Sequence[{_annotation_in_words(parts[0])}]"
     if isinstance(annotation, ForwardRef):
         return annotation.__forward_arg__
     return "None" if annotation is type(None) else inspect.formatannotation(annotation)
@@ -383,7 +383,7 @@ def planned(
     signature = inspect.signature(function) if signature is None else signature
     parameters = list(signature.parameters.values())
     method = bool(parameters) and parameters[0].name in ("self", "cls")
-    plan, names = Plan.of(parameters), {one.name for one in parameters}
+    plan, names = CallPlan.of(parameters), {one.name for one in parameters}
     open_ended = any(one.kind is one.VAR_KEYWORD for one in parameters)
 
     @functools.wraps(function)
@@ -510,7 +510,7 @@ class PublicCalls(ABCMeta):
     the base that names it.
     """
 
-    _plan: Plan
+    _plan: CallPlan
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **keywords: Any) -> None:
         super().__init__(name, bases, namespace, **keywords)
@@ -533,13 +533,13 @@ class PublicCalls(ABCMeta):
         return made.replace(parameters=list(_expanded(cls, list(made.parameters.values())[1:])))
 
     @property
-    def plan(cls) -> Plan:
+    def plan(cls) -> CallPlan:
         """The constraints of the constructor's arguments; of ``**options`` without a type those of the next class."""
         if "_plan" not in vars(cls):
             parameters = list(cls._declared.parameters.values())
-            made, base = Plan.of(parameters), cls.__mro__[1]
+            made, base = CallPlan.of(parameters), cls.__mro__[1]
             if isinstance(base, PublicCalls) and any(one.kind is one.VAR_KEYWORD for one in parameters):
-                made = Plan(made.positions, {**base.plan.names, **made.names})
+                made = CallPlan(made.positions, {**base.plan.names, **made.names})
             cls._plan = made
         return cls._plan
 

@@ -101,6 +101,6 @@ def floats(values: Tensor | Iterable[float]) -> tuple[float, ...]:
     return tuple(float(value) for value in listed)
 
 
-def rows_of(values: Tensor) -> tuple[tuple[float, ...], ...]:
+def float_rows(values: Tensor) -> tuple[tuple[float, ...], ...]:
     """Return a matrix as tuples of Python floats."""
     return tuple(floats(row) for row in values)

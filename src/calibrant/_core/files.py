@@ -40,7 +40,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
     """
     path = check_source(path, suffixes=SUFFIXES)
     try:
-        return _read_npz(path) if path.suffix == ".npz" else _arrays_of(_bytes_of(path))
+        return _read_npz(path) if path.suffix == ".npz" else _arrays_of(_read_whole(path))
     except FileFormatError:
         raise
     except MemoryError as error:
@@ -134,7 +134,7 @@ def read_sealed(
     place = as_path(path)
     if place.suffix != ".safetensors":
         raise FileFormatError(f"{what} (.safetensors)", shown(place), f"name {what} first, then other files")
-    content = _bytes_of(check_source(place))
+    content = _read_whole(check_source(place))
     try:
         length = int.from_bytes(content[:8], "little")
         metadata = dict(json.loads(content[8 : 8 + length]).get("__metadata__", {}))
@@ -287,7 +287,7 @@ def _holds_numbers(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path
     return True
 
 
-def _bytes_of(path: Path) -> bytes:
+def _read_whole(path: Path) -> bytes:
     refuse_beyond_memory(path.stat().st_size, path)
     return path.read_bytes()
 

@@ -17,7 +17,7 @@ TABLES = {
 _MOST = 20  # lines of a table; the rest is counted
 
 
-def to_html(self: Any) -> str:
+def notebook_html(self: Any) -> str:
     """Return the text of an object and its table, escaped; what is not there yet, as before a fit, is left out."""
     path, columns = TABLES.get(type(self).__name__, ("", ()))
     found: Any = self
@@ -28,12 +28,12 @@ def to_html(self: Any) -> str:
     text = f"<pre>{html.escape(words)}</pre>"
     if not found:
         return text
-    cells = [[_shown(getattr(line, column)) for column in columns] for line in found[:_MOST]]
+    cells = [[_cell_text(getattr(line, column)) for column in columns] for line in found[:_MOST]]
     head = "".join(f"<th>{column.replace('_', ' ')}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in line) + "</tr>" for line in cells)
     more = f"<p>and {len(found) - _MOST} more</p>" if len(found) > _MOST else ""
     return f"{text}<table><tr>{head}</tr>{body}</table>{more}"
 
 
-def _shown(value: object) -> str:
+def _cell_text(value: object) -> str:
     return "" if value is None else html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))

@@ -95,13 +95,13 @@ def row_statistics(logits: Tensor, labels: Tensor | None = None, *, dtype: torch
     zero = torch.zeros(1, dtype=torch.float64 if double else dtype).numpy()
     for some, block in _blocks(logits):
         outputs = [one[some] for one in (top, best, others, square, at_label)]
-        _run(_loop("write_statistics"), [block, y[some]], [(_laid_out(logits), zero)], outputs, unit=64)
+        _run_loop(_loop("write_statistics"), [block, y[some]], [(_laid_out(logits), zero)], outputs, unit=64)
     top, at_label = top.to(logits.dtype), at_label.to(logits.dtype)  # exact: they are logits
     squares = square if zero.dtype == np.float64 else None  # the loop for float32 exponentials sums no squares
     return RowStatistics(top, best, others, squares, at_label if labels is not None else None)
 
 
-def wide(logits: Tensor) -> bool:
+def walks_columns(logits: Tensor) -> bool:
     """Return whether the loops walk the columns of each row of ``logits`` (N, K), instead of many rows side by side."""
     return logits.shape[1] >= _WIDE_FROM
 
@@ -113,7 +113,7 @@ def temperature_moments(
 
     Args:
         logits: (N, K) which ``serves`` has accepted; −inf excludes a class.
-        top: (N,) largest logit of each row, which ``wide`` logits need.
+        top: (N,) largest logit of each row, needed where ``walks_columns``.
         weight: (N,) float64, or None.
         beta: β ≥ 0.
         dtype: Of the exponentials: float32 or float64.
@@ -129,7 +129,7 @@ def margin_sum(logits: Tensor, labels: Tensor, weight: Tensor | None) -> float:
     """Return the (weighted) sum over rows of z − max z at the label.
 
     Args:
-        logits: (N, K) which ``serves`` has accepted, not ``wide``.
+        logits: (N, K) which ``serves`` has accepted, not those of ``walks_columns``.
         labels: (N,) int64 in [0, K).
         weight: (N,) float64, or None.
     """
@@ -144,7 +144,7 @@ def _weights(weight: Tensor | None) -> Tensor:
 def _laid_out(logits: Tensor) -> NDArray[Any]:
     """Return an array like that in which the loops lay out ``logits`` (N, K) of few classes, or an empty one of one axis."""
     dtype = np.float64 if logits.dtype == torch.float64 else np.float32
-    return np.empty(0, dtype) if wide(logits) else np.empty((logits.shape[1], 64), dtype)
+    return np.empty(0, dtype) if walks_columns(logits) else np.empty((logits.shape[1], 64), dtype)
 
 
 def _few_rows(logits: Tensor) -> int:
@@ -161,7 +161,7 @@ def row_hashes(logits: Tensor, odd: Tensor, *, step: int, centred: bool = False)
         step: ≥ 1.
         centred: Return ``data.leakage.centred_marks`` of those columns.
     """
-    loop = _loop("centred_marks" if centred else "row_hashes")
+    loop = _loop("write_centred_marks" if centred else "write_row_hashes")
     found = torch.empty(logits.shape[0], dtype=torch.int64)
     for some, block in _blocks(logits):
         rows = max(1, _BLOCK // logits.shape[1]) if block.dtype == torch.float64 else block.shape[0]
@@ -169,7 +169,7 @@ def row_hashes(logits: Tensor, odd: Tensor, *, step: int, centred: bool = False)
             if centred and bits.dtype == torch.float64:  # a large constant would leave float32 no digits
                 bits = bits - bits[:, ::step].amax(dim=1, keepdim=True).nan_to_num(neginf=0.0)
             inputs = [bits.float() if centred else bits.float().view(torch.int32)]
-            _run(loop, inputs, [odd.numpy(), step], [], [hashes], unit=_SEGMENT)
+            _run_loop(loop, inputs, [odd.numpy(), step], [], [hashes], unit=_SEGMENT)
     return found
 
 
@@ -185,7 +185,7 @@ def winnowed(rows: Tensor, odd: Tensor, *, width: int, distinct: int) -> Tensor 
     if len(rows) < _SEGMENT or _loops() is None:
         return None
     out = torch.empty(len(rows) - len(odd) + 1, dtype=torch.int64)
-    found = _loop("winnowed")(rows.contiguous().numpy(), odd.numpy(), width, distinct, out.numpy())
+    found = _loop("write_winnowed")(rows.contiguous().numpy(), odd.numpy(), width, distinct, out.numpy())
     return out[:found]
 
 
@@ -208,7 +208,7 @@ def logistic_sums(
     parts = torch.empty(-(-rows // _SEGMENT), classes * width, dtype=torch.float64)
     constants = [one.contiguous().numpy() for one in (theta, high, low)] + [_SEGMENT]
     inputs = [features, hit.view(torch.uint8), weight]
-    _run(_loop("logistic_sums"), inputs, constants, [parts], unit=_SEGMENT, segment=_SEGMENT)
+    _run_loop(_loop("write_logistic_sums"), inputs, constants, [parts], unit=_SEGMENT, segment=_SEGMENT)
     sums = parts.sum(dim=0).view(classes, width)
     hessian = sums.new_empty(classes, size, size)
     hessian[:, upper[0], upper[1]] = sums[:, 1 + size :]
@@ -225,7 +225,9 @@ def pair_bins(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tens
     parts = torch.empty(-(-rows // _PAIR_SEGMENT), 3 * bins, dtype=torch.float64)
     hits = y.contiguous().view(torch.uint8) if y.dtype == torch.bool else y.double()
     constants = [edges.double().numpy(), _PAIR_SEGMENT]
-    _run(_loop("pair_bins"), [p.double(), hits], constants, [parts], unit=_PAIR_SEGMENT, segment=_PAIR_SEGMENT)
+    _run_loop(
+        _loop("write_pair_bins"), [p.double(), hits], constants, [parts], unit=_PAIR_SEGMENT, segment=_PAIR_SEGMENT
+    )
     return _bins_of(parts.sum(dim=0))
 
 
@@ -244,7 +246,7 @@ def top_bins(logits: Tensor, labels: Tensor, bins: int, *, margin: float) -> tup
     rows, classes = logits.shape
     segment = max(1, min(_PAIR_SEGMENT, _BLOCK // classes))  # of many classes fewer, which may have to be copied
     near, constants = torch.zeros(rows, dtype=torch.uint8), [_laid_out(logits), bins, margin, segment]
-    sums = _summed(_loop("top_bins"), logits, [labels], constants, 3 * bins, segment, near)
+    sums = _summed(_loop("write_top_bins"), logits, [labels], constants, 3 * bins, segment, near)
     return *_bins_of(sums), _marked_rows(near)
 
 
@@ -257,14 +259,14 @@ def score_sums(logits: Tensor, labels: Tensor) -> tuple[float, float, int]:
     """
     segment = _few_rows(logits)
     constants = [_laid_out(logits), segment]
-    nll, brier, hits = _summed(_loop("score_sums"), logits, [labels], constants, 3, segment).tolist()
+    nll, brier, hits = _summed(_loop("write_score_sums"), logits, [labels], constants, 3, segment).tolist()
     return nll, brier, round(hits)
 
 
 def near_edges(p: Tensor, bins: int, *, margin: float) -> Tensor:
     """Return the indices (M,) of ``p`` (N,) float64 that lie within ``margin`` · p of an edge i / ``bins`` inside (0, 1)."""
     found = torch.empty(p.shape[0], dtype=torch.uint8)
-    _run(_loop("near_edges"), [p], [bins, margin], [found], unit=_PAIR_SEGMENT)
+    _run_loop(_loop("write_near_edges"), [p], [bins, margin], [found], unit=_PAIR_SEGMENT)
     return _marked_rows(found)
 
 
@@ -285,7 +287,7 @@ def class_bins(logits: Tensor, labels: Tensor, edges: Tensor) -> tuple[Tensor, T
     tables = max(1, min(64, _TABLE_BYTES // (8 * size)))  # most partial tables at a time
     segment = max(_SEGMENT, -(-rows // tables))
     near, constants = torch.zeros(rows, dtype=torch.uint8), [edges.double().numpy(), segment]
-    sums = _summed(_loop("class_bins"), logits, [labels], constants, size, segment, near)
+    sums = _summed(_loop("write_class_bins"), logits, [labels], constants, size, segment, near)
     return *_bins_of(sums), _marked_rows(near)
 
 
@@ -325,12 +327,12 @@ def _summed(
         parts = torch.empty(-(-block.shape[0] // segment), width, dtype=torch.float64)
         inputs = [block, *(one[some] for one in by_row if one is not None)]
         marks = () if near is None else (near[some],)
-        _run(loop, inputs, constants, [parts], marks, unit=segment, segment=segment)
+        _run_loop(loop, inputs, constants, [parts], marks, unit=segment, segment=segment)
         sums += parts.sum(dim=0)
     return sums
 
 
-def _run(
+def _run_loop(
     loop: Callable[..., Any],
     inputs: list[Tensor],
     constants: list[Any],

@@ -40,7 +40,7 @@ def pays(logits: Tensor) -> bool:
     return logits.numel() >= LARGE and logits.shape[1] >= 1024 and logits.dtype != torch.float64 and available()
 
 
-def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
+def compute_row_nll(logits: Tensor, labels: Tensor) -> Tensor:
     """Return −log p_y (N,) float32 of ``logits`` (N, K) in float32 or below and ``labels`` (N,) in [0, K)."""
     nll: Tensor = _RowNLL.apply(logits, labels)[0]
     return nll

@@ -517,7 +517,7 @@ def find_bins(p, edges, bins, index):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def near_edges(p, bins, margin, found):  # type: ignore[no-untyped-def]
+def write_near_edges(p, bins, margin, found):  # type: ignore[no-untyped-def]
     """Write which of ``p`` (N,) lie within ``margin`` · p of an edge i / ``bins`` inside (0, 1) into ``found`` (N,) uint8."""
     for j in range(p.shape[0]):
         scaled = p[j] * bins
@@ -527,7 +527,7 @@ def near_edges(p, bins, margin, found):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def pair_bins(p, y, edges, segment, out):  # type: ignore[no-untyped-def]
+def write_pair_bins(p, y, edges, segment, out):  # type: ignore[no-untyped-def]
     """Write counts, Σp and Σy of pairs ``p`` (N,) float64, ``y`` (N,) in bins into ``out`` (segments, 3 · B)."""
     bins = edges.shape[0] - 1
     sums, index = np.empty(_COPIES * 3 * bins), np.empty(LANES, dtype=np.int32)
@@ -546,8 +546,8 @@ def pair_bins(p, y, edges, segment, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def top_bins(logits, labels, like, bins, margin, segment, out, near):  # type: ignore[no-untyped-def]
-    """Write what ``pair_bins`` does, of each row's confidence and whether the decision is the label, into ``out`` (segments, 3 · B):
+def write_top_bins(logits, labels, like, bins, margin, segment, out, near):  # type: ignore[no-untyped-def]
+    """Write what ``write_pair_bins`` does, of each row's confidence and whether the decision is the label, into ``out`` (segments, 3 · B):
     B = ``bins`` of equal width.
 
     ``like`` is ``sum_rows``'s ``work``; exponentials have the logits' dtype. Rows with a confidence p within ``margin`` · p of an
@@ -563,7 +563,7 @@ def top_bins(logits, labels, like, bins, margin, segment, out, near):  # type: i
         for first in range(s * segment, min(rows, (s + 1) * segment), LANES):
             here = min(LANES, rows - first, (s + 1) * segment - first)
             sum_rows(logits, labels, first, here, work, lanes, part, found)
-            if _place(found, bins, margin, p, kept, index):
+            if _place_in_bins(found, bins, margin, p, kept, index):
                 for j in range(here):
                     near[first + j] = np.uint8(1) if kept[j] == 0.0 else np.uint8(0)
             for j in range(here):
@@ -576,7 +576,7 @@ def top_bins(logits, labels, like, bins, margin, segment, out, near):  # type: i
 
 
 @compiled
-def _place(found, bins, margin, p, kept, index):  # type: ignore[no-untyped-def]
+def _place_in_bins(found, bins, margin, p, kept, index):  # type: ignore[no-untyped-def]
     """Write 1 / (1 + others), or 1 for NaN, into ``p``, and its bin into ``index``; 0 into ``kept`` where it lies near an edge or is
     NaN, else 1. Returns how many are left out: away from edges the product decides the bin.
     """
@@ -604,7 +604,7 @@ def _add_copies(sums, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def class_bins(logits, labels, edges, segment, out, near):  # type: ignore[no-untyped-def]
+def write_class_bins(logits, labels, edges, segment, out, near):  # type: ignore[no-untyped-def]
     """Write counts, Σp and Σy of every class's probability into ``out`` (segments, 3 · K · B); exponentials are float64.
 
     Rows of a probability so close to an edge that rounding decides, or that is none, are left out, and marked in ``near``
@@ -724,7 +724,7 @@ _BLOCKS = 16  # of rows whose factors are multiplied before their logarithm is t
 
 
 @compiled
-def score_sums(logits, labels, like, segment, out):  # type: ignore[no-untyped-def]
+def write_score_sums(logits, labels, like, segment, out):  # type: ignore[no-untyped-def]
     """Write Σ −log p of the label, Σ Brier score and the number of right decisions into ``out`` (segments, 3), ``segment`` rows each.
 
     ``like`` is ``sum_rows``'s ``work``; exponentials are float64. Σ log(1 + o) is taken as the logarithm of a product, less 1 so
@@ -779,7 +779,7 @@ _SERIES = np.array([2.0 / (2 * i + 1) for i in range(_TERMS)])
 
 
 @compiled
-def logistic_sums(features, hit, weight, theta, high, low, segment, out):  # type: ignore[no-untyped-def]
+def write_logistic_sums(features, hit, weight, theta, high, low, segment, out):  # type: ignore[no-untyped-def]
     """Write Σ w·loss, Σ w·gradient (P,) and the upper half of Σ w·Hessian of every class, ``segment`` rows into a row of ``out``.
 
     ``features`` (N, C, P), ``hit`` (N, C) 0 or 1, ``weight`` (N,), ``theta`` (C, P), targets ``high`` of hits and ``low`` of
@@ -852,7 +852,7 @@ _MINUS_ZERO = -(1 << 31)  # the bits of −0, which is 0
 
 
 @compiled
-def row_hashes(bits, odd, step, out):  # type: ignore[no-untyped-def]
+def write_row_hashes(bits, odd, step, out):  # type: ignore[no-untyped-def]
     """Write Σ_k bits[i, k · step] · odd[k] mod 2⁶⁴, mixed with its upper bits, into ``out`` (N,) for ``bits`` (N, K) int32."""
     flat, jump = bits.reshape(-1), np.uintp(step)
     for i in range(bits.shape[0]):
@@ -865,7 +865,7 @@ def row_hashes(bits, odd, step, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def centred_marks(logits, odd, step, out):  # type: ignore[no-untyped-def]
+def write_centred_marks(logits, odd, step, out):  # type: ignore[no-untyped-def]
     """Write ``data.leakage.centred_marks`` of every ``step``-th column of ``logits`` (N, K) float32 into ``out`` (N,)."""
     flat, jump, low = logits.reshape(-1), np.uintp(step), -(2.0**30)
     for i in range(logits.shape[0]):
@@ -885,7 +885,7 @@ def centred_marks(logits, odd, step, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def winnowed(rows, odd, width, distinct, out):  # type: ignore[no-untyped-def]
+def write_winnowed(rows, odd, width, distinct, out):  # type: ignore[no-untyped-def]
     """Write the hashes of the chosen stretches of ``len(odd)`` consecutive ``rows`` (N,) int64 into ``out``, in order; return how many.
 
     Of every ``width`` stretches that one is chosen whose first row has the smallest upper half, the earlier of equal ones.

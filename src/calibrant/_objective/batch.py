@@ -111,7 +111,7 @@ def without_ignored(logits: Tensor, kept: Tensor) -> Tensor:
     accelerator it costs two passes, so for many logits it is left out: there an ignored row of −inf only still gives
     NaN, as in ``torch.nn.CrossEntropyLoss``.
     """
-    if readable(logits) and bool(logits.detach()[~kept].isfinite().all()):
+    if can_be_read(logits) and bool(logits.detach()[~kept].isfinite().all()):
         return logits
     large = logits.device.type not in ("cpu", "meta") and logits.numel() >= _LARGE
     if large and not torch.compiler.is_compiling():
@@ -160,7 +160,7 @@ def true_class_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor
     return log_probs_from_nll(nll)
 
 
-def readable(tensor: Tensor) -> bool:
+def can_be_read(tensor: Tensor) -> bool:
     """Return whether the values of ``tensor`` may be read: eager, on the CPU, neither traced, fake nor batched by vmap."""
     return (
         tensor.device.type == "cpu"
@@ -170,7 +170,7 @@ def readable(tensor: Tensor) -> bool:
     )
 
 
-def check_logits(logits: Tensor) -> int:
+def class_axis_of(logits: Tensor) -> int:
     """Return the axis of the classes of ``logits`` (N, K, d1, …) or (K,), a dense floating tensor with K ≥ 2."""
     check_floating(logits, name="logits")
     if logits.dim() == 0:
@@ -199,7 +199,7 @@ def check_tensors(inputs: Any, labels: Any, *, name: str = "logits") -> None:
 def check_pair(logits: Any, labels: Any) -> tuple[int, torch.Size]:
     """Return the class axis and the labels' shape, after checking that logits and labels (or target probabilities) match."""
     check_tensors(logits, labels)
-    axis = check_logits(logits)
+    axis = class_axis_of(logits)
     if labels.dtype == torch.bool or labels.is_complex():
         raise refuse("integer labels or target probabilities", f"dtype {labels.dtype}", "convert with labels.long()")
     shape = logits.shape[:axis] + logits.shape[axis + 1 :]
@@ -235,7 +235,7 @@ def _check_soft_shape(targets: Tensor, whole: torch.Size, labels: torch.Size) ->
 
 def check_range(labels: Tensor, *, classes: int, ignore_index: int) -> bool | None:
     """Return whether no label of ``labels`` (N,) int64 is ignored, after checking their range; None where values are not read."""
-    if not readable(labels):
+    if not can_be_read(labels):
         return None
     if labels.numel() == 0:
         return True
@@ -257,7 +257,7 @@ def check_range(labels: Tensor, *, classes: int, ignore_index: int) -> bool | No
 
 def check_targets(targets: Tensor) -> None:
     """Raise unless the rows of ``targets`` (N, K) are probabilities that sum to 1; values are read only where that is allowed."""
-    if not readable(targets) or targets.numel() == 0:
+    if not can_be_read(targets) or targets.numel() == 0:
         return
     values = targets.detach()
     for rows in row_chunks(
@@ -308,7 +308,7 @@ def no_soft_form(name: str) -> InputError:
     )
 
 
-def check_weights(
+def check_class_weights(
     weight: Any, *, name: str, shape: tuple[int, ...] | None = None, scalar: bool = False, per: str
 ) -> Tensor:
     """Return ``weight`` if it is a floating tensor of finite numbers ≥ 0, one per class, label or sample.
@@ -326,7 +326,7 @@ def check_weights(
     fits = weight.dim() in ((0, 1) if scalar else (1,)) if shape is None else tuple(weight.shape) == shape
     if not fits:
         raise refuse(expected, f"shape {tuple(weight.shape)}", f"pass one weight a {per}")
-    if readable(weight):
+    if can_be_read(weight):
         bad = ~(weight.isfinite() & (weight >= 0)).reshape(-1)
         if bool(bad.any()):
             at = int(bad.nonzero()[0, 0])
@@ -338,7 +338,7 @@ def check_weights(
 ClassWeight = Annotated[
     Tensor,
     Fits(
-        partial(check_weights, per="class"),
+        partial(check_class_weights, per="class"),
         "of shape (K,), finite and ≥ 0",
         (3, "abc", torch.tensor([-1.0]), torch.ones(2, 2)),
     ),

@@ -40,7 +40,7 @@ def check_values(values: Any, *, name: str) -> Tensor:
     return tensor
 
 
-def check_classes(values: Any, *, name: str = "logits") -> Tensor:
+def check_class_axis(values: Any, *, name: str = "logits") -> Tensor:
     """Return ``values`` (…, K) if it is a floating tensor with K ≥ 2; its values are not read."""
     logits = check_floating(values, name=name)
     if logits.dim() == 0 or logits.shape[-1] < 2:
@@ -49,7 +49,7 @@ def check_classes(values: Any, *, name: str = "logits") -> Tensor:
     return logits
 
 
-ClassLogits = Annotated[Tensor, Fits(check_classes, "(…, K) with K ≥ 2", (None, "abc", torch.zeros(3, 1)))]
+ClassLogits = Annotated[Tensor, Fits(check_class_axis, "(…, K) with K ≥ 2", (None, "abc", torch.zeros(3, 1)))]
 Floating = Annotated[Tensor, Fits(check_floating, "of a floating dtype", (None, "abc", torch.arange(3)))]
 
 

@@ -29,7 +29,7 @@ def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
 def nll_with_logits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``logits`` for further use (see ``RowStatistic.with_logits``), and −log p_y (N,)."""
     if logits.device.type == "cuda" and cuda.pays(logits) and not torch.compiler.is_compiling():
-        return logits, cuda.row_nll(logits, labels)
+        return logits, cuda.compute_row_nll(logits, labels)
     return CrossEntropy().with_logits(logits, labels)
 
 

@@ -8,7 +8,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.evaluate.panel import Metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Metric
 
-__all__ = ["figures_of", "metrics_or_default"]
+__all__ = ["figures_while_training", "metrics_or_default"]
 
 
 @checked
@@ -17,7 +17,7 @@ def metrics_or_default(metrics: Metrics | None) -> list[Metric]:
     return [Accuracy(), NLL(), Brier(), ECE()] if metrics is None else list(metrics)
 
 
-def figures_of(metrics: Sequence[Metric], data: Predictions) -> dict[str, float]:
+def figures_while_training(metrics: Sequence[Metric], data: Predictions) -> dict[str, float]:
     """Return each metric of ``data`` by its class name, the fitted "temperature", and "refinement": the log-loss at it.
 
     The temperature is fitted on the rows it is evaluated on, as the definition of refinement requires (with one parameter the

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from calibrant._core.constraints import checked
 from calibrant._objective.reminder import never_updated, number_of_updates
-from calibrant.adapters._monitoring import figures_of, metrics_or_default
+from calibrant.adapters._monitoring import figures_while_training, metrics_or_default
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
 from calibrant.losses.loss import Adaptive
@@ -162,7 +162,7 @@ class CalibrationMonitor(_Collector):
         """Log the metrics, the temperature and the refinement."""
         if trainer.sanity_checking or not self._parts:
             return
-        figures = figures_of(self.metrics, self._gather(pl_module))
+        figures = figures_while_training(self.metrics, self._gather(pl_module))
         # every process has gathered all rows, so no reduction over processes is needed
         named = {f"{self.prefix}/{name}": value for name, value in figures.items()}
         pl_module.log_dict(named, sync_dist=False, rank_zero_only=False)

@@ -11,7 +11,7 @@ from torch import nn
 import calibrant._core.files as files
 from calibrant._core.constraints import checked
 from calibrant._objective.reminder import never_updated, number_of_updates
-from calibrant.adapters._monitoring import figures_of, metrics_or_default
+from calibrant.adapters._monitoring import figures_while_training, metrics_or_default
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
 from calibrant.losses import Loss
@@ -67,7 +67,7 @@ def compute_metrics_with(metrics: Sequence[Metric] | None = None) -> Callable[[A
     chosen = metrics_or_default(metrics)
 
     def compute_metrics(evaluation: Any) -> dict[str, float]:
-        return figures_of(chosen, _predictions_of(evaluation.predictions, evaluation.label_ids))
+        return figures_while_training(chosen, _predictions_of(evaluation.predictions, evaluation.label_ids))
 
     return compute_metrics
 

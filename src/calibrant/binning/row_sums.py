@@ -16,7 +16,7 @@ _MARGIN = 1e-6  # relative; compiled loops and PyTorch are each within 2e-7 of t
 
 def table_for(binning: Binning, data: Data) -> BinTable:
     """Return the bin table of confidences and correct decisions; of plain predictions in one pass, which is not made twice."""
-    if not isinstance(binning, EqualWidth) or binning.bins > _MOST_BINS or not plain(data):
+    if not isinstance(binning, EqualWidth) or binning.bins > _MOST_BINS or not summed_by_loops(data):
         return binning.table(confidence_for(binning, data), data.correct, weight=data.weights)
     if binning not in data.sums:
         data.sums[binning] = _plain_table(binning, data)
@@ -35,7 +35,7 @@ def _plain_table(binning: EqualWidth, data: Predictions) -> BinTable:
     return BinTable(count + rest.count, sum_p + rest.sum_p, sum_y + rest.sum_y, total=len(data))
 
 
-def plain(data: Data) -> TypeGuard[Predictions]:
+def summed_by_loops(data: Data) -> TypeGuard[Predictions]:
     """Return whether sums of all rows of ``data`` follow from its logits and labels, by the compiled loops."""
     return (
         isinstance(data, Predictions)
@@ -57,7 +57,7 @@ class Scores:
 
 def plain_scores(data: Data) -> Scores | None:
     """Return the sums of the scores if ``data`` are plain predictions, in one pass, which is not made twice; else None."""
-    if not plain(data):
+    if not summed_by_loops(data):
         return None
     if Scores not in data.sums:
         data.sums[Scores] = Scores(*cpu.score_sums(data.logits, data.need_labels()))

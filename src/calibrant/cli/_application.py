@@ -81,7 +81,7 @@ def option(default: Any, help: str, *names: str, **settings: Any) -> Any:
     return field(default=default, metadata={"declared": typer.Option(*names, help=help, **settings)})
 
 
-def argument(default: Any, help: str, **settings: Any) -> Any:
+def declare_argument(default: Any, help: str, **settings: Any) -> Any:
     """Declare an argument that is named by its place, as ``option`` declares options."""
     return field(default=default, metadata={"declared": typer.Argument(help=help, **settings)})
 

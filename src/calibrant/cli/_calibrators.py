@@ -47,7 +47,7 @@ def make_calibrator(
         if given and method != "AutoCalibrator":
             raise InputError(f"--method auto with {option}", f"{method}", "leave one of them out")
     if method == "AutoCalibrator":
-        columns = None if features is None else _feature_columns(features)
+        columns = None if features is None else _parse_features(features)
         return calibrators.AutoCalibrator(features=columns, top_label=top_label, keep=keep, costs=costs)
     if features is not None:
         return _by_features(method, features)
@@ -59,7 +59,7 @@ def make_calibrator(
         ) from error
 
 
-def _feature_columns(features: str) -> list[str] | Literal["all"]:
+def _parse_features(features: str) -> list[str] | Literal["all"]:
     columns = [one.strip() for one in features.split(",")]
     if not all(columns):
         raise InputError("--features as names between commas", f"{features!r}", "write region,age, or all")
@@ -71,7 +71,7 @@ def _by_features(method: str, features: str) -> Calibrator:
     by = {name: one for name, one in named.items() if "columns" in inspect.signature(one).parameters}
     if method not in by:
         raise InputError(f"--method auto, {', '.join(by)} with --features", f"{method}", "leave one of them out")
-    columns = _feature_columns(features)
+    columns = _parse_features(features)
     if columns == "all" and inspect.signature(by[method]).parameters["columns"].default is not None:
         raise InputError(f"--features as names for {method}", "all", "write region,age")
     made: Calibrator = by[method](None if columns == "all" else columns)
@@ -85,7 +85,7 @@ def load_fitted(path: str | None, *, several: bool = False) -> Any:
     return MultiLabelCalibrator.load(path) if several else calibrators.load(path)
 
 
-def with_logits(data: Data, *, file: str, split: str) -> Any:
+def need_all_classes(data: Data, *, file: str, split: str) -> Any:
     """Return ``data`` if it holds logits or probabilities of all classes, or labels.
 
     Raises:
@@ -121,7 +121,7 @@ def in_words(calibrator: Calibrator | MultiLabelCalibrator) -> str:
     return f"{len(calibrator.names)} labels through {type(calibrator.base).__name__}, {kept} as the pool"
 
 
-def describe(calibrator: Calibrator | MultiLabelCalibrator) -> dict[str, Any]:
+def calibrator_facts(calibrator: Calibrator | MultiLabelCalibrator) -> dict[str, Any]:
     """Return class, configuration and learned numbers as JSON data; of several labels what each was fitted on."""
     if isinstance(calibrator, MultiLabelCalibrator):
         facts = [asdict(fact) for fact in calibrator.labels_fitted]

@@ -192,7 +192,7 @@ def say_evidence(evidence: Evidence, *, err: bool = False) -> None:
 
 
 @contextmanager
-def readable(name: str) -> Iterator[str]:
+def path_or_stdin(name: str) -> Iterator[str]:
     """Yield a path to read for ``name``: itself, or a copy of stdin if it is ``-``."""
     if name != STREAM:
         yield name

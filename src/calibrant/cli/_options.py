@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from calibrant._core.paths import check_source, shown
-from calibrant.cli._application import LABEL, argument, option
-from calibrant.cli._io import STREAM, bar, check_outputs, kept_progress, readable, working
+from calibrant.cli._application import LABEL, declare_argument, option
+from calibrant.cli._io import STREAM, bar, check_outputs, kept_progress, path_or_stdin, working
 from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -269,17 +269,17 @@ class Inputs:
         LABEL.set(named.add_label)
         return found
 
-    def parts(self, source: Source, *, several: bool = False, names_used: bool = False) -> dict[str, Rows]:
+    def parts(self, source: Source, *, several: bool = False, names_used: bool = False) -> dict[str, SplitRows]:
         """Return the rows of each split of a file, or of stdin, with one label or ``several``."""
         from calibrant.data.formats import Named
 
-        with readable(source.path) as path:
+        with path_or_stdin(source.path) as path:
             here = replace(source, path=path)
             named = Named({}) if several else self.named(here, names_used=names_used)
             splits: Any = self.several(here) if several else self.splits_of(named, source)
-        return {name: Rows(data, named, name, name, source, self) for name, data in splits.items()}
+        return {name: SplitRows(data, named, name, name, source, self) for name, data in splits.items()}
 
-    def read(self, source: Source, split: str, *, several: bool = False, names_used: bool = False) -> Rows:
+    def read(self, source: Source, split: str, *, several: bool = False, names_used: bool = False) -> SplitRows:
         """Return one split of a file, or of stdin, or its one unnamed split."""
         from calibrant.data.splits import pick_name
 
@@ -302,7 +302,7 @@ class Inputs:
 class Files:
     """The files that a command reads, or an example."""
 
-    files: list[str] | None = argument(None, FILES, metavar="FILE...")
+    files: list[str] | None = declare_argument(None, FILES, metavar="FILE...")
     example: Example = None
 
     def sources(self, inputs: Inputs) -> tuple[Inputs, list[Source]]:
@@ -328,7 +328,7 @@ class Files:
 class OneFile:
     """The one file that a command reads, or an example."""
 
-    file: str | None = argument(None, FILES)
+    file: str | None = declare_argument(None, FILES)
     example: Example = None
 
     def source(self, inputs: Inputs, *, purpose: str) -> Source:
@@ -398,7 +398,7 @@ def at_path(source: Source, path: str) -> Source:
 
 
 @dataclass(frozen=True)
-class Rows:
+class SplitRows:
     """The rows of one split, in memory, and what else their file holds.
 
     Args:
@@ -420,9 +420,9 @@ class Rows:
     @property
     def scores(self) -> Any:
         """The rows, which must hold logits or probabilities of all classes."""
-        from calibrant.cli._calibrators import with_logits
+        from calibrant.cli._calibrators import need_all_classes
 
-        return with_logits(self.data, file=self.source.shown, split=self.typed)
+        return need_all_classes(self.data, file=self.source.shown, split=self.typed)
 
     def through(self, calibrator: Any) -> Any:
         """Return the rows through a fitted calibrator, or the one saved at a path; as they are if it is None."""
@@ -439,7 +439,7 @@ class Rows:
 
         return read_columns(self.named, names, split=self.split, file=self.source.shown)
 
-    def with_features(self, names: Sequence[str]) -> Rows:
+    def with_features(self, names: Sequence[str]) -> SplitRows:
         """Return the rows with these columns of the file among their features; what is nowhere, the calibrator refuses."""
         own, held = dict(self.data.features or {}), self.named.arrays
         found = [name for name in names if name not in own and not {name, f"{self.split}_{name}"}.isdisjoint(held)]
@@ -476,7 +476,7 @@ def feature_names(calibrator: Any) -> list[str]:
     return sorted({name for one in calibrator.modules() if isinstance(one, ByFeatures) for name in one.known_columns})
 
 
-def column_names(by: Sequence[str] | None) -> list[str] | None:
+def names_of_by(by: Sequence[str] | None) -> list[str] | None:
     """Return the names that ``--by`` gives, with commas or repeated; None where it is left out.
 
     Raises:
@@ -500,7 +500,7 @@ def costs_in(file: str) -> Costs:
     """
     from calibrant.operate.decide import read_costs
 
-    with readable(file) as path:
+    with path_or_stdin(file) as path:
         return read_costs(path, file=file)
 
 

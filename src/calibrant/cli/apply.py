@@ -13,7 +13,7 @@ import typer
 
 from calibrant._core.paths import check_folder, check_suffix, check_target, same_file, shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import STREAM, bar, console, readable, working, writable
+from calibrant.cli._io import STREAM, bar, console, path_or_stdin, working, writable
 from calibrant.cli._options import (
     Execution,
     Inputs,
@@ -116,12 +116,12 @@ def apply(
         )
         return
     with (
-        readable(source.path) as path,
+        path_or_stdin(source.path) as path,
         writable(output, suffix=_suffix_for(path, output, several=multilabel), inputs=read) as target,
         working(f"calibrating {name}"),
     ):
         here = at_path(source, path)
-        table = None if multilabel else _table_of(path, target, inputs, named=context.get_parameter_source)
+        table = None if multilabel else _table_to_extend(path, target, inputs, named=context.get_parameter_source)
         if unread := typed(context, ["ignore_index", *(UNREAD if table is not None else ())]):
             typer.echo(f"note: {name}: every row is calibrated; not read: {', '.join(unread)}", err=True)
         if multilabel:
@@ -129,7 +129,7 @@ def apply(
             save_multilabel(target, {key: x.calibrated_by(fitted, allow_fit_rows=True) for key, x in before})
         elif table is None:
             refuse_typed(context, ("replace_scores", "suffix"), where=f"{name}, which is no table of one split")
-            write_named(target, _calibrated(here, fitted, inputs, what=written.what))
+            write_named(target, _calibrated_arrays(here, fitted, inputs, what=written.what))
         else:
             _write_table(fitted, Path(path), Path(target), table, written, name)
     console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}", style="dim")
@@ -147,7 +147,7 @@ def _write_table(
     from calibrant.data.formats import write_same_table
 
     frame, arrays = table
-    after = _through(calibrator, arrays, "", frame.kind, name)
+    after = _calibrate_split(calibrator, arrays, "", frame.kind, name)
     columns = frame.new_columns(
         after.probs.detach().cpu().numpy(),
         after.logits.detach().cpu().numpy(),
@@ -226,7 +226,7 @@ def _suffix_for(path: str, output: str, *, several: bool) -> str:
     return suffix if suffix in WRITABLE else ".npz"
 
 
-def _table_of(path: str, target: str, inputs: Inputs, *, named: Any) -> tuple[Frame, Mapping[str, Array]] | None:
+def _table_to_extend(path: str, target: str, inputs: Inputs, *, named: Any) -> tuple[Frame, Mapping[str, Array]] | None:
     """Return the table that comes back with new columns; None for arrays, and for columns that Calibrant calls logits."""
     from calibrant.data.formats import TABLES, read_score_table
     from calibrant.data.formats.layout import suffix_of
@@ -242,7 +242,7 @@ def _table_of(path: str, target: str, inputs: Inputs, *, named: Any) -> tuple[Fr
     return table
 
 
-def _through(
+def _calibrate_split(
     calibrator: Calibrator, arrays: Mapping[str, Array], prefix: str, kind: str, file: str, class_dim: int = 1
 ) -> Predictions:
     """Return the rows of one split through the calibrator, those without a label too."""
@@ -259,13 +259,15 @@ def _through(
     return found.calibrated_by(calibrator, allow_fit_rows=True)
 
 
-def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs, *, what: str | None = None) -> dict[str, Array]:
+def _calibrated_arrays(
+    source: Source, calibrator: Calibrator, inputs: Inputs, *, what: str | None = None
+) -> dict[str, Array]:
     """Return a file's arrays with every split's logits (or probabilities) as calibrated logits.
 
     Labels, if there are any, are checked; rows without one (``--ignore-index``) are calibrated all the same.
     """
     from calibrant._core.check import as_tensor
-    from calibrant.cli._calibrators import with_logits
+    from calibrant.cli._calibrators import need_all_classes
     from calibrant.data.splits import split_prefixes, stale_names
 
     if what in ("label", "top"):
@@ -275,11 +277,11 @@ def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs, *, what:
     prefixes = split_prefixes(arrays, source.shown)
     # read for its refusals alone: a wrong label in the last split is found before the first is calibrated
     for name, data in inputs.splits_of(named, source).items():
-        with_logits(data, file=source.shown, split=name)
+        need_all_classes(data, file=source.shown, split=name)
     for prefix in prefixes.values():
         kind = next(kind for kind in ("logits", "probs") if prefix + kind in arrays)
         values = as_tensor(arrays[prefix + kind], name=kind)
-        after = _through(calibrator, arrays, prefix, kind, source.shown, inputs.class_dim)
+        after = _calibrate_split(calibrator, arrays, prefix, kind, source.shown, inputs.class_dim)
         for name in stale_names(arrays, prefix):  # what calibration changes is computed anew or left out
             del arrays[name]
         scores = after.probs if what == "probs" else after.logits

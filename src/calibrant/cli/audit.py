@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant._core.paths import check_suffix
-from calibrant.cli._application import argument, option, with_groups
-from calibrant.cli._io import check_outputs, console, figures_table, print_json, readable, say, working
+from calibrant.cli._application import declare_argument, option, with_groups
+from calibrant.cli._io import check_outputs, console, figures_table, path_or_stdin, print_json, say, working
 from calibrant.cli._options import (
     LAYOUT,
     AsJson,
     CostsFile,
     Inputs,
-    Rows,
     Source,
+    SplitRows,
     at_path,
     costs_in,
     is_streamed,
@@ -45,7 +45,7 @@ LARGE = 32 << 20  # bytes of logits in one Parquet file, above which a pool is s
 
 
 @dataclass(frozen=True)
-class Drawing:
+class DrawOptions:
     """What the rows are drawn for."""
 
     aim: str = option("accuracy", "accuracy, error, nll, brier, cost, ece, or 'worst group' with --by.")
@@ -59,11 +59,11 @@ class Drawing:
 def sample(
     context: typer.Context,
     inputs: Inputs,
-    drawing: Drawing,
+    drawing: DrawOptions,
     output: Annotated[
         str, typer.Option("--output", "-o", help="The table to fill in, CSV; its state is saved beside it.")
     ],
-    file: str | None = argument(
+    file: str | None = declare_argument(
         None, "Scores of all rows; labels in it must be of its classes and are not used.", metavar="POOL"
     ),
     budget: int = option(300, "Rows to draw.", min=1),
@@ -95,7 +95,7 @@ def sample(
     check_outputs(Path(output), Path(state), inputs=[file, drawing.other, drawing.costs, *before, *inputs.beside])
     refuse_filled(output)
     table = None if drawing.costs is None else costs_in(drawing.costs).table
-    with readable(source.path) as path, working("drawing"):
+    with path_or_stdin(source.path) as path, working("drawing"):
         words = extend is not None and has_words(extend)
         others = [] if drawing.other is None else [drawing.other]
         opened = Opened.of(context, inputs, source, path, split, names_used=words, by=drawing.by, others=others)
@@ -130,7 +130,7 @@ class Opened:
 
     pool: Predictions | BinaryPairs | ParquetRows
     names: tuple[str, ...]
-    rows: Rows | None = None
+    rows: SplitRows | None = None
     other: Predictions | BinaryPairs | dict[str, Predictions | BinaryPairs] | None = None
 
     @classmethod
@@ -180,14 +180,14 @@ class Opened:
         if isinstance(self.pool, ParquetRows):
             for places, inside, batch, _ in pieces_of(self.pool, rows):
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                    if _is_key(name, text=str(column.type) in ("string", "large_string")):
+                    if _may_be_key(name, text=str(column.type) in ("string", "large_string")):
                         known = found.setdefault(name.rpartition(":")[2], [None] * len(rows))
                         for place, value in zip(places, column.take(inside).to_pylist(), strict=True):
                             known[place] = value
             return found
         for name, values in ({} if self.rows is None else self.rows.named.arrays).items():
             column = np.asarray(values)
-            if column.shape == (len(self.pool),) and _is_key(name, text=column.dtype.kind in "UO"):
+            if column.shape == (len(self.pool),) and _may_be_key(name, text=column.dtype.kind in "UO"):
                 found[name.rpartition(":")[2]] = column[rows].tolist()
         return found
 
@@ -210,7 +210,7 @@ class Opened:
                     raise FileFormatError(expected, given, "sort all columns together, or fill in the table again")
 
 
-def _is_key(name: str, *, text: bool) -> bool:
+def _may_be_key(name: str, *, text: bool) -> bool:
     stem = name.rpartition(":")[2]
     return (stem == "id" or stem.endswith("_id") or text) and "label" not in stem
 
@@ -230,7 +230,7 @@ def state_of(table: str) -> str:
     return str(Path(table).with_suffix(".sample.json"))
 
 
-def tables_of(given: list[str]) -> list[str]:
+def expand_tables(given: list[str]) -> list[str]:
     """Return the tables that are named, those of a folder in the order of their names.
 
     Raises:
@@ -329,7 +329,7 @@ def audit(
 
     source = inputs.sources(file)[0]
     refuse_labels(context, inputs)
-    tables, others = tables_of(labelled), wanted.other or []
+    tables, others = expand_tables(labelled), wanted.other or []
     figures = wanted.metric or ["accuracy"]
     limits = {"maximum": read_limits(wanted.maximum or [], option="--max"),
               "minimum": read_limits(wanted.minimum or [], option="--min")}  # fmt: skip
@@ -340,7 +340,7 @@ def audit(
         check_suffix(wanted.output, (".npz", ".parquet", ".safetensors"), what="predictions")
         read = [file, *others, *tables, *(one for one in (state, *map(state_of, tables)) if one), *inputs.beside]
         check_outputs(Path(wanted.output), inputs=read)
-    with readable(source.path) as path, working("estimating"):
+    with path_or_stdin(source.path) as path, working("estimating"):
         words = any(map(has_words, tables))
         opened = Opened.of(context, inputs, source, path, split, names_used=words, by=wanted.by, others=others)
         drawn = labelled_in(tables, opened, state=state)
@@ -369,7 +369,7 @@ class Aim:
 
 
 @dataclass(frozen=True)
-class Labels:
+class LabelOptions:
     """What an audit of a pool is to say, and what its labels cost."""
 
     pool: str | None = option(None, "Scores of all rows: plan the labels of calibrant sample instead.", metavar="POOL")
@@ -388,8 +388,10 @@ def plan(
     context: typer.Context,
     inputs: Inputs,
     aim: Aim,
-    wanted: Labels,
-    file: str | None = argument(None, "Predictions whose confidences stand for the model's; labels are not used."),
+    wanted: LabelOptions,
+    file: str | None = declare_argument(
+        None, "Predictions whose confidences stand for the model's; labels are not used."
+    ),
     split: str = option("test", "The split whose confidences are taken."),
     as_json: AsJson = False,
 ) -> None:
@@ -416,7 +418,7 @@ def plan(
             refuse_typed(context, ["costs"], where="figures without the cost", remedy="add --aim cost")
         table = None if wanted.costs is None else costs_in(wanted.costs).table
         draws, others = aim.draws if typed(context, ["draws"]) else 20, [] if wanted.other is None else [wanted.other]
-        with readable(source.path) as path, working("simulating"):
+        with path_or_stdin(source.path) as path, working("simulating"):
             opened = Opened.of(context, inputs, source, path, split, names_used=False, others=others)
             asked: dict[str, Any] = {"half_width": wanted.half_width, "price": wanted.price, "costs": table}
             told = plan_audit(opened.pool, other=opened.other, aim=wanted.figure, draws=draws, seed=aim.seed, **asked)

@@ -9,7 +9,7 @@ import typer
 
 from calibrant._core.paths import check_folder, check_suffix, check_target, shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import STREAM, bar, console, readable, working, writable
+from calibrant.cli._io import STREAM, bar, console, path_or_stdin, working, writable
 from calibrant.cli._options import FILES, Example, Inputs, OneFile, Source, at_path
 from calibrant.errors import InputError
 
@@ -68,7 +68,7 @@ def convert(
     if _in_pieces(source, output, inputs, split):
         said = _convert_in_pieces(source, output, inputs, to)
     else:
-        with readable(source.path) as path, working(f"converting {source.shown}"):
+        with path_or_stdin(source.path) as path, working(f"converting {source.shown}"):
             arrays, said, receipt = _arrays_to_write(at_path(source, path), inputs, split, Path(output).suffix)
             arrays = of_kind(arrays, to, axis=inputs.class_dim)
         if output == STREAM or Path(output).suffix:

@@ -31,14 +31,14 @@ from calibrant.cli._options import (
     Files,
     Inputs,
     MultiLabel,
-    Rows,
     Source,
+    SplitRows,
     Streaming,
     among,
     choose,
-    column_names,
     feature_names,
     listed,
+    names_of_by,
     parts_of,
     refuse_for_several,
 )
@@ -68,7 +68,7 @@ complete_metric = among(metric_names)
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasureOptions:
     """What is measured: which split, after which calibrator, by which metrics, on which groups."""
 
     split: str | None = option(None, "Only this split.")
@@ -91,7 +91,7 @@ def evaluate(
     context: typer.Context,
     inputs: Inputs,
     given: Files,
-    what: Measured,
+    what: MeasureOptions,
     streaming: Streaming,
     as_json: AsJson = False,
     multilabel: MultiLabel = False,
@@ -119,7 +119,7 @@ def evaluate(
         choose(text.partition(":")[0], metric_names(), option="--metric", listing="calibrant methods metrics")
     inputs, sources = given.sources(inputs)
 
-    from calibrant.cli._calibrators import describe, load_fitted
+    from calibrant.cli._calibrators import calibrator_facts, load_fitted
     from calibrant.report.model import in_one_line
 
     fitted = load_fitted(what.calibrator, several=multilabel)
@@ -134,14 +134,14 @@ def evaluate(
         with working(f"measuring {source.shown}"):
             _measure_file(found, source, inputs, what, panel, fitted, several=multilabel)
     if as_json:
-        said = None if fitted is None else describe(fitted)
+        said = None if fitted is None else calibrator_facts(fitted)
         say_json(found.rows, fitted=said, extra=found.plain if multilabel else None)
     else:
         say_rows(found.rows, notes=found.notes, labels=found.labels)
 
 
 def _streamed_rows(
-    source: Source, inputs: Inputs, what: Measured, panel: Panel, execution: Execution, calibrator: Any
+    source: Source, inputs: Inputs, what: MeasureOptions, panel: Panel, execution: Execution, calibrator: Any
 ) -> Iterator[Row]:
     """Yield figures over the splits of streamed data, before and after ``calibrator``; stopped, those of metrics go on."""
     from calibrant.evaluate import panel_of_sums
@@ -169,10 +169,17 @@ def _streamed_rows(
 
 
 def _measure_file(
-    found: Findings, source: Source, inputs: Inputs, what: Measured, panel: Panel, calibrator: Any, *, several: bool
+    found: Findings,
+    source: Source,
+    inputs: Inputs,
+    what: MeasureOptions,
+    panel: Panel,
+    calibrator: Any,
+    *,
+    several: bool,
 ) -> None:
     """Add the figures of a file's splits (or of one) and their groups, and notes on splits that the calibrator was fitted on."""
-    from calibrant.cli._calibrators import fitted_on, with_logits
+    from calibrant.cli._calibrators import fitted_on, need_all_classes
     from calibrant.report.model import in_one_line
 
     chosen = inputs.parts(source, several=several) if what.split is None else {}
@@ -182,13 +189,15 @@ def _measure_file(
         if calibrator is not None and not several:
             rows = rows.with_features(feature_names(calibrator))
         data = rows.data
-        parts: list[tuple[Any, str | None]] = [(data, None), *by_column(rows, column_names(what.by) or [])]
+        parts: list[tuple[Any, str | None]] = [(data, None), *by_column(rows, names_of_by(what.by) or [])]
         for part, group in parts:
             measured: dict[str, Any] = {"file": source.shown, "split": name, "draws": what.draws, "group": group}
             measured |= {} if several else {"metrics": panel.metrics_for(part)}
             found.measure(part, **measured)
             if calibrator is not None:
-                after = with_logits(part, file=source.shown, split=name).calibrated_by(calibrator, allow_fit_rows=True)
+                after = need_all_classes(part, file=source.shown, split=name).calibrated_by(
+                    calibrator, allow_fit_rows=True
+                )
                 found.measure(after, calibrator=in_one_line(calibrator), **measured)
         if calibrator is not None and fitted_on(data, calibrator):
             note = "the calibrator was fitted on these rows; evaluate it on others."
@@ -278,7 +287,7 @@ def parse_metric(text: str) -> Metric:
     return build({"type": name, **options}, families=[metrics])  # type: ignore[no-any-return]
 
 
-def by_column(rows: Rows, columns: Sequence[str]) -> Iterator[tuple[Data, str]]:
+def by_column(rows: SplitRows, columns: Sequence[str]) -> Iterator[tuple[Data, str]]:
     """Yield (its rows, ``region=EU``) for every value of the ``columns`` beside a split.
 
     Raises:
@@ -345,7 +354,7 @@ def compare(
     from calibrant.evaluate import compare as compare_predictions
 
     with working("comparing"):
-        found = compare_predictions(*(_load(name, on=base, split=split, inputs=inputs) for name in (a, b)))
+        found = compare_predictions(*(_load_split(name, on=base, split=split, inputs=inputs) for name in (a, b)))
     if as_json:
         print_json({"a": a, "b": b, "on": None if base is None else base.shown, "split": split, **asdict(found)})
     else:
@@ -354,7 +363,7 @@ def compare(
         screen.print(f"A: {a}\nB: {b}\n\n{found.verdict}")
 
 
-def _load(name: str, *, on: Source | None, split: str, inputs: Inputs) -> Predictions | BinaryPairs:
+def _load_split(name: str, *, on: Source | None, split: str, inputs: Inputs) -> Predictions | BinaryPairs:
     if on is not None:
         return inputs.read(on, split).through(None if name == UNCALIBRATED else name)  # type: ignore[no-any-return]
     if name == UNCALIBRATED:

@@ -129,7 +129,7 @@ def fit(
 
     execution = Execution(context, streaming)
     if not multilabel and execution.streams(source.path):
-        _fit_streamed(source, inputs, chosen, execution, output=output, as_json=as_json)
+        _fit_on_disk(source, inputs, chosen, execution, output=output, as_json=as_json)
         return
     method = chosen.method if chosen.method is not None else OF_LABELS if multilabel else AUTO
     split = chosen.split
@@ -150,7 +150,7 @@ def fit(
     _say_what_was_fitted(calibrator, found, output=output, split=rows.split, as_json=as_json)
 
 
-def _fit_streamed(
+def _fit_on_disk(
     source: Source, inputs: Inputs, chosen: Chosen, execution: Execution, *, output: str, as_json: bool
 ) -> None:
     """Fit on streamed rows, save the calibrator and say what was fitted."""
@@ -188,11 +188,11 @@ def _say_what_was_fitted(
 ) -> None:
     """Say what was fitted on a split, "all" of a file without any; to stderr where stdout takes the calibrator itself."""
     from calibrant.calibrators import MultiLabelCalibrator
-    from calibrant.cli._calibrators import describe, evidence_of, in_words
+    from calibrant.cli._calibrators import calibrator_facts, evidence_of, in_words
 
     if as_json and output != STREAM:
         extra = found.plain if isinstance(calibrator, MultiLabelCalibrator) else None
-        say_json(found.rows, fitted=describe(calibrator) | {"split": split, "path": output}, extra=extra)
+        say_json(found.rows, fitted=calibrator_facts(calibrator) | {"split": split, "path": output}, extra=extra)
         return
     if evidence := evidence_of(calibrator):
         say_evidence(evidence, err=output == STREAM)

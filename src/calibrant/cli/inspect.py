@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import readable, working
+from calibrant.cli._io import path_or_stdin, working
 from calibrant.cli._options import Files, Inputs, Source, at_path
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def inspect(
     found = []
     inputs, sources = given.sources(inputs)
     for source in sources:
-        with readable(source.path) as path, working(f"reading {source.shown}"):
+        with path_or_stdin(source.path) as path, working(f"reading {source.shown}"):
             found.append(_reading(at_path(source, path), inputs))
     if as_json:
         typer.echo(json.dumps({"files": found}, indent=1, ensure_ascii=False, allow_nan=False))

@@ -15,7 +15,7 @@ import typer
 from calibrant._core.paths import check_source, check_target, same_file, shown
 from calibrant.cli._application import option, with_groups
 from calibrant.cli._io import console, say, working
-from calibrant.cli._options import AsJson, column_names, refuse_typed
+from calibrant.cli._options import AsJson, names_of_by, refuse_typed
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def ingest(
     from calibrant.data.splits import UNNAMED, save_predictions
 
     _check_inputs(log, labels=labels, swapped=answers.swapped)
-    _check_target(output, [place for place in (log, labels, answers.swapped) if place is not None], test)
+    _check_split_target(output, [place for place in (log, labels, answers.swapped) if place is not None], test)
     make = maker_of(program, answers, None if labels is None else language.read_labels(labels))
     whole = program.read(log)
     parts = {UNNAMED: whole} if test is None else _divided(whole, test)
@@ -179,7 +179,7 @@ def ingest(
         got = [data.classes for data in splits.values()]
         raise InputError("as many options in val as in test", f"{got}", "leave --test out")
     save_predictions(output, splits)
-    said = _summary_of(splits) + ("; failed requests left out" if program.skip_failed else "")
+    said = _count_rows_of_splits(splits) + ("; failed requests left out" if program.skip_failed else "")
     console(err=True).print(f"{shown(log)} written to {shown(output)}: {said}", style="dim")
 
 
@@ -196,7 +196,7 @@ def _check_inputs(log: str, *, labels: str | None, swapped: str | None) -> None:
         )
 
 
-def _check_target(output: str, inputs: list[str], test: float | None) -> None:
+def _check_split_target(output: str, inputs: list[str], test: float | None) -> None:
     """Refuse a place that cannot be written, or not with these splits, before any work is done."""
     from calibrant._core.check import check_number
 
@@ -225,7 +225,7 @@ def _divided(log: Log, share: float) -> dict[str, Log]:
     return {name: log[[row for row, one in enumerate(chosen) if one == (name == "test")]] for name in ("val", "test")}
 
 
-def _summary_of(splits: Mapping[str, Predictions]) -> str:
+def _count_rows_of_splits(splits: Mapping[str, Predictions]) -> str:
     import torch
 
     from calibrant.data.splits import UNNAMED
@@ -283,9 +283,9 @@ def judge(
     from calibrant.language import judge_audit
 
     with working("correcting"):
-        judged = _judged(context, log, program, answers, asked)
+        judged = _judge_answers(context, log, program, answers, asked)
         labels, inclusion = judged.human(human)
-        columns = {name: judged.column(name) for name in column_names(asked.by) or []}
+        columns = {name: judged.column(name) for name in names_of_by(asked.by) or []}
         found = judge_audit(
             judged.judge, labels, systems=judged.systems, inclusion=inclusion, questions=judged.questions, by=columns,
             swapped=judged.swapped, target=asked.target,
@@ -293,7 +293,7 @@ def judge(
     say(found, as_json=as_json)
 
 
-def _judged(context: typer.Context, log: str, program: Program, answers: Answers, asked: Asked) -> Judged:
+def _judge_answers(context: typer.Context, log: str, program: Program, answers: Answers, asked: Asked) -> Judged:
     from calibrant.language import read_judged
     from calibrant.language.judged import Judged
 

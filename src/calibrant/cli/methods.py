@@ -47,7 +47,7 @@ def methods(
         print_json(plain)
         return
     for name, entries in found.items():
-        _say(name, entries)
+        _say_family(name, entries)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _first_reference(text: str) -> str:
     return f"{authors} {found[2]}"
 
 
-def _say(family: str, entries: Sequence[Entry]) -> None:
+def _say_family(family: str, entries: Sequence[Entry]) -> None:
     """Print a family: each name, what it is in one sentence, and its properties and source."""
     screen = console()
     screen.print(f"{family} ({len(entries)})", style="bold underline")

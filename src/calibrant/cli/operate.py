@@ -14,7 +14,7 @@ import typer
 
 import calibrant
 from calibrant._core.paths import atomic_write, check_suffix, shown
-from calibrant.cli._application import argument, option, with_groups
+from calibrant.cli._application import declare_argument, option, with_groups
 from calibrant.cli._io import check_outputs, console, print_json, print_table, say, working
 from calibrant.cli._options import (
     AsJson,
@@ -23,12 +23,12 @@ from calibrant.cli._options import (
     Execution,
     Inputs,
     OneSplit,
-    Rows,
     Source,
+    SplitRows,
     Through,
-    column_names,
     costs_in,
     feature_names,
+    names_of_by,
     refuse_typed,
 )
 from calibrant.errors import InputError, LeakError
@@ -74,7 +74,7 @@ class Limits:
             read_limits(self.maximum or [], option="--max"),
             read_limits(self.minimum or [], option="--min"),
             read_limits(self.no_worse or [], option="--no-worse"),
-            tuple(column_names(self.by) or []),
+            tuple(names_of_by(self.by) or []),
         )
         limits = limits if self.policy is None else Policy.from_file(self.policy).updated(limits)
         if not limits.no_worse:
@@ -336,7 +336,7 @@ def estimate(
 class NewRows(Through):
     """New labelled predictions."""
 
-    files: list[str] | None = argument(None, "New labelled predictions, in order of time.", metavar="[FILE]...")
+    files: list[str] | None = declare_argument(None, "New labelled predictions, in order of time.", metavar="[FILE]...")
     ids: str | None = option(None, "A column that names each row; none counts twice.", metavar="COLUMN")
     time: str | None = option(None, "Time of the rows: seconds since 1970, or as 2026-01-31T12:00:00+00:00.")
 
@@ -373,7 +373,7 @@ class Start(Before):
             if monitor is None:
                 raise InputError("a state", f"none at {state}", "start it with --reference FILE")
             return monitor
-        by = column_names(self.by)
+        by = names_of_by(self.by)
         columns = monitor.by if monitor is not None and by is None else tuple(by or ())
         rows = inputs.read(Source(self.reference, self.reference), self.reference_split).with_features(columns)
         if monitor is not None and set(columns) != set(monitor.by):
@@ -389,7 +389,7 @@ class Start(Before):
         return monitor or made
 
 
-def _monitor(rows: Rows, calibrator: str | None, *, by: Sequence[str], costs: Any) -> Monitor:
+def _monitor(rows: SplitRows, calibrator: str | None, *, by: Sequence[str], costs: Any) -> Monitor:
     """Return a monitor of a reference before calibration; of rows that the calibrator was fitted on, out of fold."""
     from calibrant.operate import Monitor
 

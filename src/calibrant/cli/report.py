@@ -11,7 +11,7 @@ import typer
 
 from calibrant._core.paths import shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import bar, console, kept_progress, readable, working, writable
+from calibrant.cli._io import bar, console, kept_progress, path_or_stdin, working, writable
 from calibrant.cli._options import (
     CostsFile,
     Execution,
@@ -20,13 +20,13 @@ from calibrant.cli._options import (
     Inputs,
     MultiLabel,
     Page,
-    Rows,
     Source,
+    SplitRows,
     Streaming,
     at_path,
-    column_names,
     costs_in,
     feature_names,
+    names_of_by,
     parts_of,
     read_names,
     refuse_for_several,
@@ -71,7 +71,7 @@ class Extras:
     @property
     def columns(self) -> list[str] | None:
         """The columns that ``--by`` names; none of them for ``none``."""
-        return [] if self.by == [NONE] else column_names(self.by)
+        return [] if self.by == [NONE] else names_of_by(self.by)
 
 
 @with_groups
@@ -129,9 +129,9 @@ def report(
         models: list[Any] = []
         for source in sources:
             if not multilabel and execution.streams(source.path):
-                models.append(_section_of(source.path, fitting, saved, names, page.margin, execution))
+                models.append(_section_by_options(source.path, fitting, saved, names, page.margin, execution))
                 continue
-            with readable(source.path) as path, working(f"calibrating {source.shown}"):
+            with path_or_stdin(source.path) as path, working(f"calibrating {source.shown}"):
                 data = Data(at_path(source, path), inputs, fitting, context, extras.columns, several=multilabel)
                 models.append(_model_of(data, saved=saved))
         with working("reporting"):
@@ -211,7 +211,7 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     automatic. Any other than a temperature is compared with one fitted on the same rows, where there are such.
     """
     from calibrant.calibrators import TemperatureScaling
-    from calibrant.cli._calibrators import with_logits
+    from calibrant.cli._calibrators import need_all_classes
     from calibrant.data.pairs import BinaryPairs
     from calibrant.data.splits import pick_name
     from calibrant.plot.diagrams import is_event
@@ -226,11 +226,11 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     if isinstance(before, BinaryPairs) and data.inputs.class_names:
         raise InputError("scores of all classes beside --class-names", f"top-label pairs in {file}", "leave it out")
     if saved is not None and named is not None:
-        rows = Rows(before, named, own, data.fitting.split, data.source, data.inputs)
+        rows = SplitRows(before, named, own, data.fitting.split, data.source, data.inputs)
         before = rows.with_features(feature_names(saved)).data
     made: dict[str, Any] = {"source": file, "split": data.fitting.split, "whole": len(splits) == 1}
-    calibrator = saved if saved is not None else _fit(data, splits)
-    raw = before if calibrator is None else with_logits(before, file=file, split=data.fitting.split)
+    calibrator = saved if saved is not None else _fit_for_report(data, splits)
+    raw = before if calibrator is None else need_all_classes(before, file=file, split=data.fitting.split)
     after = None if calibrator is None else raw.calibrated_by(calibrator)
     if named is None:
         return LabelReport(Path(file).stem, before, after, calibrator, argument=data.source.argument, **made)
@@ -238,10 +238,10 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     event = named.positive
     if names is None and (event or data.inputs.label) and is_event(before):  # of numbers, not of names
         names = (f"{data.inputs.label} = 0", f"{data.inputs.label} = 1") if event is None else named.sides
-    made |= {"class_names": names, "argument": _argument(data, names_matched=bool(named.matched))}
+    made |= {"class_names": names, "argument": _file_and_options(data, names_matched=bool(named.matched))}
     if not any(name.endswith("groups") for name in named.arrays):  # each sample is a group then, by its axes
         made["unit"] = {3: "token", 4: "pixel"}.get(max(one.ndim for one in named.arrays.values()), "")
-    rows = Rows(before, named, own, data.fitting.split, data.source, data.inputs)
+    rows = SplitRows(before, named, own, data.fitting.split, data.source, data.inputs)
     made["by"] = data.columns and {name: rows.column(name) for name in data.columns}
     if calibrator is None:
         return Model(Path(file).stem, before, **made)
@@ -252,7 +252,7 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     return Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
 
 
-def _argument(data: Data, *, names_matched: bool) -> str:
+def _file_and_options(data: Data, *, names_matched: bool) -> str:
     """Return the file and the options that read it, for other commands: names beside labels that are numbers are the report's own."""
     if names_matched or not data.inputs.class_names:
         return data.source.argument
@@ -277,14 +277,14 @@ def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predic
         return None
 
 
-def _fit(data: Data, splits: Splits) -> Any:
+def _fit_for_report(data: Data, splits: Splits) -> Any:
     from calibrant.calibrators import MultiLabelCalibrator
-    from calibrant.cli._calibrators import AUTO, OF_LABELS, make_calibrator, with_logits
+    from calibrant.cli._calibrators import AUTO, OF_LABELS, make_calibrator, need_all_classes
 
     found = _other_split(data.fitting, splits, data.source.shown, data.context)
     if found is None:
         return None
-    rows, method = with_logits(splits[found], file=data.source.shown, split=found), data.fitting.method
+    rows, method = need_all_classes(splits[found], file=data.source.shown, split=found), data.fitting.method
     made = make_calibrator(method if method is not None else OF_LABELS if data.several else AUTO)
     return (MultiLabelCalibrator(made) if data.several else made).fit(rows)
 
@@ -304,7 +304,7 @@ def _other_split(fitting: Fitting, splits: Splits, file: str, context: typer.Con
     return found
 
 
-def _section_of(
+def _section_by_options(
     file: str, fitting: Fitting, saved: Any, names: Sequence[str] | None, margin: float, execution: Execution
 ) -> Section:
     """Return what the report says of streamed data: a folder of folders has splits, one with Parquet files in it is a single one."""

@@ -102,7 +102,7 @@ class Manner:
             raise InputError("--executor ray beside --address", f"{self.executor!r}", "add it or leave the address out")
 
 
-def load_study(name: str, *, scale: str | None = "cpu") -> Study:
+def study_by_name(name: str, *, scale: str | None = "cpu") -> Study:
     """Return a study; for a file, ``"mylib:MyLoss"`` in it is then also looked for in its folder, as ``python`` does.
 
     Args:
@@ -326,7 +326,7 @@ def claim_tables(lines: Sequence[ClaimLine]) -> list[Table]:
     return tables
 
 
-def _selected(lines: Sequence[ClaimLine], option: str, parts: Sequence[str]) -> list[ClaimLine]:
+def _select_claims(lines: Sequence[ClaimLine], option: str, parts: Sequence[str]) -> list[ClaimLine]:
     """Return the lines of which a field is one of ``parts``, or contains one that is no whole name."""
     known = list(dict.fromkeys(str(getattr(line, option)) for line in lines))
     chosen = set(() if parts else known)
@@ -436,7 +436,7 @@ def _complete_objectives(context: typer.Context, incomplete: str) -> list[str]:
     named = [context.params.get("name"), *context.args]  # while a line is completed, its arguments are still unread
     name = next((one for one in named if one), "")
     try:
-        chosen = load_study(name, scale=context.params.get("scale") or "cpu")
+        chosen = study_by_name(name, scale=context.params.get("scale") or "cpu")
     except CalibrantError:
         return []
     return [one.label for one in chosen.objectives if one.label.startswith(incomplete)]
@@ -455,15 +455,15 @@ Data = Annotated[Path | None, typer.Option(help="Folder that holds the data sets
 
 @study.command("list")
 @guarded
-def list_(as_json: AsJson = False) -> None:
+def list_studies(as_json: AsJson = False) -> None:
     """List the studies that come with the package."""
     from calibrant.study import presets
 
     if as_json:
-        print_json({name: load_study(name, scale=None).title for name in presets()})
+        print_json({name: study_by_name(name, scale=None).title for name in presets()})
         return
     for name in presets():
-        found = load_study(name)
+        found = study_by_name(name)
         cells = list(found.cells())
         console().print(f"{name:20} {found.title}")
         console().print(f"{'':20} {len(cells)} trainings on {_data_sets(cells)}", style="dim")
@@ -530,7 +530,7 @@ def run(
     _refuse_scale(context, requested.name)
     chosen = _load_study_and_store(requested.name, scale, requested.data, seeds=requested.seeds)
     chosen = _restricted(chosen, requested)
-    _check(chosen, requested.name)
+    _check_every_scale(chosen, requested.name)
     if dry_run:
         _say_what_would_run(chosen, kept, scale, how)
         return
@@ -567,7 +567,7 @@ def claims(
 
     lines = claim_index(None if records is None else read_records(records))
     for option, parts in (("paper", paper), ("data", data), ("verdict", verdict)):
-        lines = _selected(lines, option, parts or ())
+        lines = _select_claims(lines, option, parts or ())
     if as_json:
         found = {"claims": [line.plain() for line in lines], "verdicts": dict(Counter(line.verdict for line in lines))}
         print_json(found)
@@ -577,7 +577,7 @@ def claims(
 
 @study.command("describe")
 @guarded
-def describe_(
+def describe_study(
     context: typer.Context,
     name: Name,
     scale: Annotated[Scales | None, typer.Option(help="If left out, the largest that the study has.")] = None,
@@ -594,7 +594,7 @@ def describe_(
     from calibrant.study import describe
 
     _refuse_scale(context, name)
-    chosen = load_study(name, scale=scale or _largest_scale(name))
+    chosen = study_by_name(name, scale=scale or _largest_scale(name))
     choices = describe(chosen)
     if as_json:
         print_json({"study": chosen.name, "choices": [asdict(c) for c in choices]})
@@ -705,7 +705,7 @@ def _all(scale: str, data: Path | None, *, seeds: int | None) -> list[Study]:
         if scales and scale not in scales:
             typer.echo(f"{name} has no scale {scale!r}: left out", err=True)
             continue
-        one = _with_seeds(load_study(name, scale=scale), seeds)
+        one = _with_seeds(study_by_name(name, scale=scale), seeds)
         found.append(one if data is None else one.with_data_from(data))
     return found
 
@@ -808,7 +808,7 @@ def _restricted(chosen: Study, requested: Requested) -> Study:
 def _load_study_and_store(name: str, scale: str, data: Path | None, *, seeds: int | None = None) -> Study:
     if data is not None and not data.is_dir():
         raise InputError("a folder of data sets for --data", f"{str(data)!r}", "correct it or leave it out")
-    found = _with_seeds(load_study(name, scale=scale), seeds)
+    found = _with_seeds(study_by_name(name, scale=scale), seeds)
     if data is None:
         return found
     placed = found.with_data_from(data)
@@ -819,7 +819,7 @@ def _load_study_and_store(name: str, scale: str, data: Path | None, *, seeds: in
     return placed
 
 
-def _check(chosen: Study, name: str) -> None:
+def _check_every_scale(chosen: Study, name: str) -> None:
     """Check a study and, where it is a file of the user's own, the file's other scales too; messages name the file."""
     from calibrant.study.load import scales_of
     from calibrant.study.preflight import check_study
@@ -828,7 +828,7 @@ def _check(chosen: Study, name: str) -> None:
     try:
         check_study(chosen)
         for scale in scales_of(name) if own else ():
-            check_study(load_study(name, scale=scale))
+            check_study(study_by_name(name, scale=scale))
     except InputError as error:
         raise (InputError(f"{error} (in {name})") if own and name not in str(error) else error) from error
 
@@ -913,20 +913,20 @@ def demo(
         [Model(f"{m.objective}, seed {m.seed}", m.before, m.after, "TemperatureScaling") for m in first],
         report,
         title=digits.title,
-        notes=[in_one_sentence(measured)],
+        notes=[what_the_demo_shows(measured)],
         tables=[*pictures, table, Claims("What the papers claim, and what shows here", claims), made],
     )
     if as_json:
         say_study_json(measured, verdicts, report=str(report))
         return
     say_study([table], claims)
-    console().print(f"\n{in_one_sentence(measured)}")
+    console().print(f"\n{what_the_demo_shows(measured)}")
     console().print(f"The report is in {report.resolve()}: open it in a browser.", style="bold")
 
 
 def train_aloud(study: Study, store: Store, *, workers: int) -> None:
     """Run what is not finished; each finished training is one line on stderr: its error, ECE and temperature."""
-    from calibrant.study.measures import Fits
+    from calibrant.study.measures import FoldFits
     from calibrant.study.run import run_study
 
     cells = list(study.cells())
@@ -946,7 +946,7 @@ def train_aloud(study: Study, store: Store, *, workers: int) -> None:
             continue
         done, recipe = step.done, step.cell.recipe
         run = store.load(recipe)
-        fits = Fits([run.validation], [run.test], [store.trajectory(recipe)])
+        fits = FoldFits([run.validation], [run.test], [store.trajectory(recipe)])
         error, ece, at_t = (100 * fits.value(name) for name in ("error", "ece", "ece_at_t"))
         screen.print(
             f"{done:3}/{step.total} {step.cell.objective:<19} seed {recipe.seed} fold {recipe.fold}  error {error:4.1f} %  ECE "
@@ -969,7 +969,7 @@ def claim_lines(verdicts: Sequence[Verdict]) -> list[str]:
     return found
 
 
-def in_one_sentence(measured: list[Measured]) -> str:
+def what_the_demo_shows(measured: list[Measured]) -> str:
     """Return what the first objective shows, averaged over seeds, and what to do: a temperature, or the objective of the least ECE."""
     from calibrant.study.tables import summarise
 

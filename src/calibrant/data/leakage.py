@@ -111,14 +111,14 @@ def part_of(hashes: Tensor, *, centred: bool = False) -> Part:
     single, count = _smallest(hashes)
     size = torch.tensor([len(hashes)])
     bare = _of_runs(hashes, _CENTRED if centred else _MARK)
-    return size, bare[:edge], bare[len(bare) - edge :], _winnowed(bare), single, count
+    return size, bare[:edge], bare[len(bare) - edge :], _sampled_grams(bare), single, count
 
 
-def joined(left: Part, right: Part) -> Part:
+def join_parts(left: Part, right: Part) -> Part:
     """Return the part of the rows of ``left`` followed by those of ``right``."""
     across = torch.cat([left[2], right[1]])
-    grams = _distinct(torch.cat([left[3], right[3], _winnowed(across)]), runs=True)[0][:_GRAMS]
-    single = _distinct(torch.cat([left[4], right[4]]), runs=True)[0]
+    grams = _distinct_with_counts(torch.cat([left[3], right[3], _sampled_grams(across)]), runs=True)[0][:_GRAMS]
+    single = _distinct_with_counts(torch.cat([left[4], right[4]]), runs=True)[0]
     count = torch.zeros_like(single)
     for values, counts in (left[4:], right[4:]):
         count[torch.searchsorted(single, values)] += counts
@@ -140,7 +140,7 @@ def sketch_of_part(part: Part, *, centred: bool = False) -> Tensor:
     return torch.cat([header, grams, single, count])
 
 
-def rows_of(sketch: Tensor) -> int:
+def rows_in_sketch(sketch: Tensor) -> int:
     """Return how many rows a sketch is of; 0 where none was kept."""
     return int(sketch[1]) if _is_marked(sketch) else len(sketch)
 
@@ -192,16 +192,16 @@ class LeakCheck:
         Raises:
             LeakError: If consecutive fitting rows are found.
         """
-        if not rows_of(self._sketch):
+        if not rows_in_sketch(self._sketch):
             return
         if self._known is None:
-            self._known = _known(self._sketch, labelled=labels is not None)
+            self._known = _decode_sketch(self._sketch, labelled=labels is not None)
         known = self._known
         hashes = centred_marks if known.mark == _CENTRED else hash_rows
         rows = hashes(logits, labels if _is_marked(self._sketch) else None)
         stretch = torch.cat([self._last, _of_runs(rows, known.mark)])
         windows, at = _windows(stretch, known.length)
-        matched = _among(windows, known.stretches)
+        matched = _occur_in(windows, known.stretches)
         if bool(matched.any()):
             first = self._rows - len(self._last) + int(at[torch.nonzero(matched)[0]])
             raise LeakError(
@@ -215,11 +215,11 @@ class LeakCheck:
         rows = rows if known.threshold is None else rows[rows <= known.threshold]
         self._seen += len(rows)
         # outputs that the fitting rows repeat will occur among new rows too: they are no evidence
-        self._hits += int(_among(rows, known.single[known.count == 1]).sum())
+        self._hits += int(_occur_in(rows, known.single[known.count == 1]).sum())
 
     def end(self) -> None:
         """Give a ``DuplicateRowsWarning`` if more rows coincide than repeated outputs explain."""
-        if self._known is None or self._hits <= _most_by_chance(self._known, rows_of(self._sketch), self._seen):
+        if self._known is None or self._hits <= _most_by_chance(self._known, rows_in_sketch(self._sketch), self._seen):
             return
         share = self._hits / max(self._seen, 1)
         warn_user(
@@ -250,13 +250,13 @@ class _Known:
     threshold: Tensor | None
 
 
-def _known(sketch: Tensor, *, labelled: bool) -> _Known:
+def _decode_sketch(sketch: Tensor, *, labelled: bool) -> _Known:
     mark = int(sketch[0]) if _is_marked(sketch) else _MARK
     if not _is_marked(sketch) or int(sketch[2]) < 0:
         hashes = sketch[_HEADER:] if _is_marked(sketch) else sketch
         hashes = hashes if labelled and _is_marked(sketch) else _without_labels(hashes)
-        stretches = _distinct(_windows(_of_runs(hashes, mark), RUN)[0])[0]
-        return _Known(mark, RUN, stretches, *_distinct(hashes), None)
+        stretches = _distinct_with_counts(_windows(_of_runs(hashes, mark), RUN)[0])[0]
+        return _Known(mark, RUN, stretches, *_distinct_with_counts(hashes), None)
     grams = int(sketch[2])
     singles = (len(sketch) - _HEADER - grams) // 2
     stretches, single, count = sketch[_HEADER:].split([grams, singles, singles])
@@ -273,7 +273,7 @@ def _most_by_chance(known: _Known, fitted: int, seen: int) -> float:
     return chance + 4 * math.sqrt(chance)
 
 
-def _among(values: Tensor, ordered: Tensor) -> Tensor:
+def _occur_in(values: Tensor, ordered: Tensor) -> Tensor:
     """Return which ``values`` (n,) occur in ``ordered``, ascending."""
     if not len(ordered):
         return torch.zeros(len(values), dtype=torch.bool)
@@ -334,15 +334,15 @@ def _varied(rows: Tensor, length: int) -> Tensor | None:
     return varied
 
 
-def _winnowed(rows: Tensor) -> Tensor:
+def _sampled_grams(rows: Tensor) -> Tensor:
     """Return, ascending, a gram of every 32 rows, the one whose first row's hash is smallest; at most as many as a sample holds."""
     if len(rows) < RUN:
         return rows.new_empty(0)
     grams = cpu.winnowed(rows, _odd_numbers(_GRAM), width=RUN - _GRAM + 1, distinct=_DISTINCT)
-    return _distinct(_chosen(rows) if grams is None else grams)[0][:_GRAMS]
+    return _distinct_with_counts(_chosen_hashes(rows) if grams is None else grams)[0][:_GRAMS]
 
 
-def _chosen(rows: Tensor) -> Tensor:
+def _chosen_hashes(rows: Tensor) -> Tensor:
     """Return the hashes of the chosen grams, in order."""
     last, most = len(rows) - _GRAM + 1, torch.iinfo(torch.int64).max
     order = (rows[:last] & ~_PLACE).bitwise_or_(torch.arange(last))  # its place decides between equal ones
@@ -365,7 +365,7 @@ def _sliding_minimum(values: Tensor, width: int) -> Tensor:
     return values
 
 
-def _distinct(values: Tensor, *, runs: bool = False) -> tuple[Tensor, Tensor]:
+def _distinct_with_counts(values: Tensor, *, runs: bool = False) -> tuple[Tensor, Tensor]:
     """Return the distinct ``values`` (M,) ascending and how often each occurs; numpy sorts integers many times faster than torch.
 
     ``runs`` says that long runs of them are in order already, which a stable sort merges.
@@ -380,10 +380,10 @@ def _smallest(hashes: Tensor) -> Part:
     """Return the 16,384 smallest distinct ``hashes`` (n,) ascending and how often each occurs; all where there are fewer."""
     if len(hashes) >= 4 * _SINGLES:  # hashes are spread evenly over [0, 2⁶³): below this bound lie about twice as many
         bound = (2 * _SINGLES << 63) // len(hashes)
-        single, count = _distinct(hashes[hashes < bound])
+        single, count = _distinct_with_counts(hashes[hashes < bound])
         if len(single) >= _SINGLES:
             return single[:_SINGLES], count[:_SINGLES]
-    single, count = _distinct(hashes)
+    single, count = _distinct_with_counts(hashes)
     return single[:_SINGLES], count[:_SINGLES]
 
 

@@ -102,7 +102,7 @@ class MultiLabelPredictions(Record):
         Raises:
             InputError: Naming what was expected, what was got and the remedy.
         """
-        matrix = check_label_logits(check_label_scores(logits, name="logits"), **_kind(options))
+        matrix = check_sigmoid_logits(check_label_scores(logits, name="logits"), **_kind(options))
         return cls(matrix, **_names_and_fields(matrix, labels, options))
 
     @classmethod
@@ -332,7 +332,7 @@ def check_label_scores(values: Any, *, name: str) -> Tensor:
     return scores
 
 
-def check_label_logits(logits: Tensor, *, unchecked_kind: bool) -> Tensor:
+def check_sigmoid_logits(logits: Tensor, *, unchecked_kind: bool) -> Tensor:
     """Return logits (N, L) of sigmoids; −inf is probability 0 and +inf is 1, NaN is refused.
 
     Raises:

@@ -35,7 +35,7 @@ from calibrant.data.record import Axis, Beside, Ignored, Record, checked_beside,
 __all__ = ["BinaryPairs", "Decisions", "Events", "Predictions"]
 
 
-class Calibrated(Protocol):
+class CalibratesRows(Protocol):
     """What ``Predictions.calibrated_by`` needs of a calibrator."""
 
     top_label: bool
@@ -329,7 +329,7 @@ class Predictions(Record):
         return Events(p, (labels == class_index).double(), **self.beside | {"decision": None})
 
     @checked
-    def calibrated_by(self, calibrator: Calibrated, *, allow_fit_rows: bool = False) -> "Predictions":
+    def calibrated_by(self, calibrator: CalibratesRows, *, allow_fit_rows: bool = False) -> "Predictions":
         """Return these predictions with ``calibrator`` applied to the logits.
 
         A calibrator that declares ``top_label = True`` changes the confidence of a decision already taken, so the

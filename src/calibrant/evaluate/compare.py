@@ -7,7 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 
 from calibrant._core.constraints import Level, checked
-from calibrant._core.notebook import to_html
+from calibrant._core.notebook import notebook_html
 from calibrant.data.checks import Data, need_rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
@@ -63,7 +63,7 @@ class Comparison:
     n: int
     level: float
 
-    _repr_html_ = to_html
+    _repr_html_ = notebook_html
 
     def __str__(self) -> str:
         return self.verdict
@@ -115,7 +115,7 @@ def compare(
     for metric, test in zip(metrics, _tests(metrics, a, b, level=level), strict=True):
         note = _lacking(metric, a, b) if test is None else _OF_SQUARES if isinstance(metric, SquaredGaps) else ""
         rows.append(_comparison_row(metric, metric(a), metric(b), test, note, level=level))
-    return Comparison(tuple(rows), verdict_of(rows, metrics, level=level), a.count, level)
+    return Comparison(tuple(rows), verdict_in_words(rows, metrics, level=level), a.count, level)
 
 
 @runtime_checkable
@@ -212,7 +212,7 @@ def _closer(metric: Metric, one: float, other: float) -> bool:
     return one > other if metric.better == "higher" else one < other
 
 
-def verdict_of(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], *, level: float) -> str:
+def verdict_in_words(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], *, level: float) -> str:
     """Return the verdict in words.
 
     Args:
@@ -224,7 +224,9 @@ def verdict_of(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], *, leve
     untested = [name for name, row in zip(names, rows, strict=True) if row.p_value is None]
     tail = f" Not tested: {', '.join(untested)}." if untested else ""
     for note in dict.fromkeys(row.note for row in rows if row.note and row.p_value is None):
-        tail += f" For {_list([name for name, row in zip(names, rows, strict=True) if row.note == note])} {note}."
+        tail += (
+            f" For {_names_in_words([name for name, row in zip(names, rows, strict=True) if row.note == note])} {note}."
+        )
     if any(row.winner and row.note for row in rows):
         tail += f" For SquaredGaps {_OF_SQUARES}."
     parts: dict[str, list[str]] = {"a": [], "b": []}
@@ -235,12 +237,14 @@ def verdict_of(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], *, leve
         return "No test is known to hold its level for these metrics." + tail
     if not parts["a"] and not parts["b"]:
         tested = [name for name in names if name not in untested]
-        return f"A and B cannot be told apart on these rows: no reliable difference in {_list(tested)}." + tail
+        return (
+            f"A and B cannot be told apart on these rows: no reliable difference in {_names_in_words(tested)}." + tail
+        )
     if parts["a"] and parts["b"]:
         return f"Neither is better in all: A has {'; '.join(parts['a'])}. B has {'; '.join(parts['b'])}." + tail
     winner, loser = ("B", "A") if parts["b"] else ("A", "B")
     even = [name for name, row in zip(names, rows, strict=True) if row.p_value is not None and row.winner is None]
-    also = f" In {_list(even)} they cannot be told apart." if even else ""
+    also = f" In {_names_in_words(even)} they cannot be told apart." if even else ""
     return f"{winner} is better than {loser}: {'; '.join(parts[winner.lower()])}.{also}{tail}"
 
 
@@ -256,7 +260,7 @@ def _reason(name: str, row: ComparisonRow, metric: Metric, *, level: float) -> s
     return f"{word} {name} by {size} ({100 * level:g} % interval {low} to {high}, {p})"
 
 
-def _list(names: Sequence[str]) -> str:
+def _names_in_words(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 

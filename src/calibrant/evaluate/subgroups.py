@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import MOST_DRAWS, Count, Integer, Level, Seed, checked
-from calibrant._core.notebook import to_html
+from calibrant._core.notebook import notebook_html
 from calibrant.data.checks import Data, need_rows
 from calibrant.data.predictions import BinaryPairs
 from calibrant.data.record import Column
@@ -117,7 +117,7 @@ class Subgroups:
     left_out: int
     level: float
 
-    _repr_html_ = to_html
+    _repr_html_ = notebook_html
 
     @property
     def verdict(self) -> str:
@@ -214,7 +214,7 @@ def subgroups(
     """
     data = need_rows(predictions, what="subgroups")
     columns = _of_counted(predictions, data, feature_columns(predictions, features))
-    pairs, event = _event_pairs(data)
+    pairs, event = _pairs_and_event(data)
     need_groups(pairs.groups, what="subgroups")
     rows = EventRows.of(pairs)
     kept = [
@@ -257,7 +257,7 @@ def _of_counted(predictions: Data, data: Data, columns: Mapping[str, Column]) ->
     }
 
 
-def _event_pairs(data: Data) -> tuple[BinaryPairs, str]:
+def _pairs_and_event(data: Data) -> tuple[BinaryPairs, str]:
     if isinstance(data, BinaryPairs):
         return data, data.outcome
     if data.classes > 2:
@@ -312,7 +312,7 @@ def _subgroup_of(
         _gap_ends(gap, *spread, quantile if group.units is None else float(stdtrit(group.degrees, ndtr(quantile))))
         for quantile in (normal_quantile((1 + level) / 2), wide)
     ]
-    ece, ece_low, ece_high = _ece(group, rows, level=level, seed=seed)
+    ece, ece_low, ece_high = _ece_of_group(group, rows, level=level, seed=seed)
     names = group.parts.names[group.at]
     return Subgroup(
         group=" and ".join(f"{column} = {value}" for column, value in names),
@@ -341,7 +341,9 @@ def _gap_ends(gap: float, error: float, skew: float, quantile: float) -> tuple[f
     return max(low, -1.0), min(high, 1.0)
 
 
-def _ece(group: GroupSums, rows: EventRows, *, level: float, seed: int) -> tuple[float, float | None, float | None]:
+def _ece_of_group(
+    group: GroupSums, rows: EventRows, *, level: float, seed: int
+) -> tuple[float, float | None, float | None]:
     """Return the group's ECE with its interval, where the rows are independent and chance is a small part of it."""
     table = group.table
     found = corrected_error(table)

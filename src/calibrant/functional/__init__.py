@@ -13,7 +13,7 @@ from torch import Tensor
 from calibrant._core.check import check_floating, refuse
 from calibrant._core.constraints import NonNegative, Number, Positive, checked, takes
 from calibrant._core.numerics import scale_logits
-from calibrant._objective.batch import check_logits
+from calibrant._objective.batch import class_axis_of
 from calibrant._objective.log_pairs import broadcastable
 from calibrant.binning import EqualWidth
 from calibrant.data.predictions import Predictions
@@ -280,7 +280,7 @@ def temperature_scale(logits: Tensor, temperature: Tensor | Positive) -> Tensor:
     References:
         Guo et al. 2017, On Calibration of Modern Neural Networks, Eq. 9.
     """
-    check_logits(check_floating(logits, name="logits"))
+    class_axis_of(check_floating(logits, name="logits"))
     if isinstance(temperature, Tensor):
         check_floating(temperature, name="temperature")
         if temperature.device != logits.device:

@@ -119,13 +119,13 @@ def check_options(options: Any) -> dict[str, tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class _Row:
+class _ChoiceRow:
     log_probs: list[float]
     other: float
     bounded: int
 
 
-def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, missing: str) -> _Row | None:
+def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, missing: str) -> _ChoiceRow | None:
     """Return the log-probabilities of the options in an answer, or None if the answer is to be left out."""
     token = _first_word(one, source)
     if (whole := math.fsum(math.exp(value) for value in token.top.values())) > _WHOLE:
@@ -155,7 +155,7 @@ def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, m
         )
     most = _largest_hidden(token)
     values = [math.log(mass if mass > 0 else most) for mass in masses]
-    return _Row(values, max(0.0, 1 - math.fsum(masses)), len(lost))
+    return _ChoiceRow(values, max(0.0, 1 - math.fsum(masses)), len(lost))
 
 
 def _largest_hidden(token: Token) -> float:

@@ -19,7 +19,7 @@ from torch.nn.functional import softplus
 
 from calibrant._core.check import as_array, as_tensor, check_mapping, refuse, shown
 from calibrant._core.constraints import checked
-from calibrant._core.minimise import Objective, minimise
+from calibrant._core.minimise import MeanLoss, minimise
 from calibrant.data.predictions import BinaryPairs
 from calibrant.errors import InputError, Remedy
 from calibrant.operate import Sample, audit
@@ -194,7 +194,7 @@ def judge_audit(
     if other is not None and other.shape != scores.shape:
         raise refuse(f"swapped of shape {scores.shape}, as judge", shown(other.shape), "score both orders of every row")
     log_odds = (
-        _clipped_log_odds(scores) if other is None else (_clipped_log_odds(scores) + _clipped_log_odds(other)) / 2
+        _log_odds_of_scores(scores) if other is None else (_log_odds_of_scores(scores) + _log_odds_of_scores(other)) / 2
     )
     given = labels >= 0
     seen = np.asarray(given.any(axis=1))
@@ -415,7 +415,7 @@ def _recalibrated(log_odds: Floats, value: Floats, seen: NDArray[np.bool_]) -> t
             p = z.sigmoid()
             return (softplus(z) - truth * z).sum(), (p - truth) @ design, (design.T * (p * (1 - p))) @ design
 
-        loss = Objective(1.0, second, ridge=precision / 2, centre=start)
+        loss = MeanLoss(1.0, second, ridge=precision / 2, centre=start)
         start = minimise(loss, start, enough=1e-5).theta
     weights = start.numpy()
     return float(weights[1:].sum()), 1 / (1 + np.exp(-(weights[0] + log_odds @ weights[1:])))
@@ -517,7 +517,7 @@ def _judge_matrix(values: Any, name: str, *, missing: bool = False, rows: int | 
     return found
 
 
-def _clipped_log_odds(p: Floats) -> Floats:
+def _log_odds_of_scores(p: Floats) -> Floats:
     held = np.clip(p, _CLIP, 1 - _CLIP)
     return np.asarray(np.log(held / (1 - held)))
 

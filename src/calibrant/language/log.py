@@ -187,15 +187,15 @@ def labels_of(log: Log, labels: Any) -> list[str] | None:
             if key not in table:
                 got = f"none for {one.id!r} of {log.source}"
                 raise refuse("a label for every answer", got, "add it, or select the answers that have one")
-            found.append(_as_text(table[key], one.id))
+            found.append(_text_of_field(table[key], one.id))
         return found
     rows = check_sequence(labels, name="labels")
     if len(rows) != len(log):
         raise refuse(f"{len(log)} labels", str(len(rows)), "pass one per answer, or a dict of ids")
-    return [_as_text(value, one.id) for value, one in zip(rows, log, strict=True)]
+    return [_text_of_field(value, one.id) for value, one in zip(rows, log, strict=True)]
 
 
-def _as_text(value: Any, name: str) -> str:
+def _text_of_field(value: Any, name: str) -> str:
     if not isinstance(value, str | int | float):
         remedy = "pass the option's name, or 1 for right and 0 for wrong"
         raise refuse("labels as text or numbers", f"{shown(value)} for {name!r}", remedy)

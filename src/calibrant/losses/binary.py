@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant._core.check import check_floating, check_number, kind_of, refuse
-from calibrant._core.config import shown
+from calibrant._core.config import shown_arguments
 from calibrant._core.constraints import Fits, NonNegative, Number, PublicCalls
-from calibrant._objective.batch import Reduction, check_tensors, check_weights, readable, reduce_rows
+from calibrant._objective.batch import Reduction, can_be_read, check_class_weights, check_tensors, reduce_rows
 from calibrant.losses.cross_entropy import uniform_part
 from calibrant.scores import FocalScore, weighted_nll
 
@@ -21,7 +21,7 @@ def check_pos_weight(weight: Any, *, name: str = "pos_weight") -> Tensor:
     """Return ``weight`` as a floating tensor (L,) or () of finite numbers ≥ 0."""
     if isinstance(weight, int | float) and not isinstance(weight, bool):
         weight = torch.tensor(check_number(weight, name=name, low=0))
-    return check_weights(weight, name=name, scalar=True, per="label")
+    return check_class_weights(weight, name=name, scalar=True, per="label")
 
 
 PosWeight = Annotated[Tensor, Fits(check_pos_weight, "of shape (L,) or (), finite and ≥ 0", ("abc", True, -1.0))]
@@ -65,7 +65,7 @@ class BinaryLoss(nn.Module, metaclass=PublicCalls):
 
     def extra_repr(self) -> str:
         """Show the arguments that are not the defaults."""
-        return shown(self, defaults=False)
+        return shown_arguments(self, defaults=False)
 
     @abstractmethod
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ def check_binary_pair(logits: Any, labels: Any) -> None:
             else "pass one label a logit"
         )
         raise refuse(f"labels of the logits' shape {tuple(logits.shape)}", f"shape {tuple(labels.shape)}", remedy)
-    if readable(labels) and labels.dtype != torch.bool and labels.numel():
+    if can_be_read(labels) and labels.dtype != torch.bool and labels.numel():
         soft = labels.is_floating_point()
         right = (labels == MISSING) | ((labels >= 0) & (labels <= 1))
         if not bool(right.all()):

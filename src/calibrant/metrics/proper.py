@@ -13,7 +13,7 @@ from calibrant._core.constraints import checked
 from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
 from calibrant.binning import BinTable, EqualWidth
-from calibrant.binning.row_sums import plain, plain_scores, table_for
+from calibrant.binning.row_sums import plain_scores, summed_by_loops, table_for
 from calibrant.data.checks import ClassRows, Rows, need_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
@@ -30,7 +30,7 @@ class _DecisionMean(MeanMetric):
 
     def state(self, data: Rows) -> MeanState:
         """Return sum and count of the rows, from the table of 15 bins where it can, which most ask for next."""
-        if not plain(data):
+        if not summed_by_loops(data):
             return super().state(data)
         hits = float(table_for(EqualWidth(15), data).sum_y.sum())
         return MeanState(hits if self.better == "higher" else len(data) - hits, len(data))

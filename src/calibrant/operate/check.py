@@ -25,7 +25,7 @@ from calibrant._core.check import (
 from calibrant._core.config import json_data
 from calibrant._core.constraints import checked
 from calibrant._core.files import read_text
-from calibrant._core.notebook import to_html
+from calibrant._core.notebook import notebook_html
 from calibrant._core.numerics import add_records, row_chunks
 from calibrant._core.paths import as_path
 from calibrant._core.paths import shown as printed
@@ -150,7 +150,7 @@ class Check:
     lines: tuple[Line, ...]
     alpha: float
 
-    _repr_html_ = to_html
+    _repr_html_ = notebook_html
 
     @property
     def verdict(self) -> Verdict:
@@ -275,7 +275,7 @@ def check(
             found, note = _worst(name.removeprefix(WORST), named, alpha=alpha)
         else:
             found = bounded(name, sums["", "", name], alpha=alpha)
-        lines.append(_line_of(kind, name, limit, found, note))
+        lines.append(_line_of_limit(kind, name, limit, found, note))
     return Check(tuple(lines), alpha)
 
 
@@ -364,7 +364,7 @@ def verdict_of_all(verdicts: Set[str]) -> Verdict:
     return "pass" if verdicts == {"pass"} else "not enough evidence"
 
 
-def _line_of(kind: Kind, metric: str, limit: float, found: BoundedFigure, note: str) -> Line:
+def _line_of_limit(kind: Kind, metric: str, limit: float, found: BoundedFigure, note: str) -> Line:
     verdict = verdict_of_bounds(found.low, found.high, limit, minimum=kind == "minimum")
     more = _more_rows(found, limit) if verdict == "not enough evidence" else None
     return Line(metric, kind, limit, found.value, found.low, found.high, found.n, verdict, more, note)

@@ -28,7 +28,17 @@ from calibrant.operate.rows import (
     need_source,
     out_of_fold,
 )
-from calibrant.operate.watched import Block, State, Status, appended, in_order, load_state, marks, save_state, show_time
+from calibrant.operate.watched import (
+    Block,
+    State,
+    Status,
+    appended,
+    as_of_one_monitor,
+    load_state,
+    marks,
+    save_state,
+    show_time,
+)
 
 Floats = NDArray[np.float64]
 
@@ -209,7 +219,7 @@ class Monitor:
             blocks = tuple(sorted(blocks, key=lambda block: (block.first or 0.0, block.last or 0.0)))
         self._state = replace(
             mine,
-            blocks=in_order(blocks),
+            blocks=as_of_one_monitor(blocks),
             batches=np.union1d(mine.batches, theirs.batches),
             ids=np.union1d(mine.ids, theirs.ids),
             peak=max(mine.peak, theirs.peak),

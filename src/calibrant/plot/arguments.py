@@ -61,7 +61,7 @@ PlainClassRows = Annotated[Predictions, MeasuredRows("a picture or a report", la
 ClassRows = Annotated[Predictions, Kind(Predictions, "draw reliability(...) instead", "Predictions over all classes")]
 
 
-def check_names(class_names: Any, *, classes: int, of: str = "") -> Sequence[str] | None:
+def check_class_names(class_names: Any, *, classes: int, of: str = "") -> Sequence[str] | None:
     """Return the names of the classes, or None for their indices.
 
     Args:

@@ -16,7 +16,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.operate import net_benefit
 from calibrant.operate.decide import NetBenefit
-from calibrant.plot.arguments import AnyAxes, ClassRows, Label, PlainClassRows, Rows, check_data, check_names
+from calibrant.plot.arguments import AnyAxes, ClassRows, Label, PlainClassRows, Rows, check_class_names, check_data
 from calibrant.plot.diagrams import (
     BINS,
     LEVEL,
@@ -311,7 +311,7 @@ def class_errors(
         InputError: If class names are not K, or there are no rows.
     """
     classes = predictions.classes
-    names = check_names(class_names, classes=classes)
+    names = check_class_names(class_names, classes=classes)
     binning = EqualWidth(BINS)
     found = []
     for k in range(classes):

@@ -65,7 +65,7 @@ def verdict_of(rows: list[Row], diagram: Diagram, *, margin: float = MARGIN, sid
     row = find_row(rows, ECE())
     assert row is not None
     state = _state(row, margin)
-    side = _side(diagram.confidence - diagram.accuracy, row.value) if side is None else side
+    side = _direction_of_gap(diagram.confidence - diagram.accuracy, row.value) if side is None else side
     points = f"{100 * margin:g} point{'' if margin == 0.01 else 's'}"
     headline = {
         "calibrated": f"No miscalibration found; an ECE above {points} is excluded",
@@ -91,7 +91,7 @@ def _state(row: Row, margin: float) -> State:
     return "small" if below or row.value < margin else "perhaps large"
 
 
-def _side(gap: float, ece: float) -> str:
+def _direction_of_gap(gap: float, ece: float) -> str:
     # an average gap well below the ECE: bins are off in both directions; below .05 points no side is worth a name
     if abs(gap) < 0.5 * ece or abs(gap) < 0.0005:
         return f"Over-confident in some bins and under-confident in others, by {points(ece)} on average"

@@ -59,11 +59,11 @@ def clusters_of(model: Model) -> "ClusterSection | None":
         model.unit or "token" * (order is not None),
         order is not None,
         "probability − frequency" if event else "confidence − accuracy",
-        [_figures(event_pairs(one), before.groups, order=order, decision=not event) for one in states],
+        [_cluster_figures(event_pairs(one), before.groups, order=order, decision=not event) for one in states],
     )
 
 
-def _figures(pairs: BinaryPairs, groups: Tensor, *, order: Tensor | None, decision: bool) -> ClusterFigures:
+def _cluster_figures(pairs: BinaryPairs, groups: Tensor, *, order: Tensor | None, decision: bool) -> ClusterFigures:
     p, y, groups = pairs.p.cpu().double(), pairs.y.cpu().double(), groups.cpu()
     residual, weight, right, product = p - y, None if pairs.weights is None else pairs.weights.cpu(), None, None
     _, code, size = torch.unique(groups, return_inverse=True, return_counts=True)
@@ -136,7 +136,7 @@ class ClusterSection:
             )
         off = [(abs(fifth.estimate - first.gap.estimate), k) for k, fifth in enumerate(first.fifths) if first.apart[k]]
         for _, k in sorted(off)[-1:]:
-            here, on_all = (_side(one.estimate) for one in (first.fifths[k], first.gap))
+            here, on_all = (_gap_in_words(one.estimate) for one in (first.fifths[k], first.gap))
             what = self.of.partition(" ")[0]
             found.append(
                 f"In the {FIFTHS[k]} of each {group} {what} is {here} (on all {rows} {on_all}): significantly different."
@@ -155,10 +155,10 @@ class ClusterSection:
             if within
             else f"If that is too much, calibrate on other {group}s."
         )
-        lines = [[f"mean {self.of}", *_cells(one.gap for one in self.states), "0", todo]]
+        lines = [[f"mean {self.of}", *_cells_of_gaps(one.gap for one in self.states), "0", todo]]
         for k, apart in enumerate(last.apart):
             todo = _APART if apart else "Nothing: no different from the other fifths."
-            lines.append([f"in the {FIFTHS[k]}", *_cells(one.fifths[k] for one in self.states), "0", todo])
+            lines.append([f"in the {FIFTHS[k]}", *_cells_of_gaps(one.fifths[k] for one in self.states), "0", todo])
         if last.worth is not None:
             worth = [x for one in self.states for x in (f"{one.worth or 0:,.0f} of {one.rows:,}", "")]
             todo = f"To know more label further {group}s rather than more {rows} of these."
@@ -184,10 +184,10 @@ class ClusterSection:
 _APART = "Calibrate with the position as a feature (AdaptiveTemperatureScaling, FeatureScaling)."
 
 
-def _side(gap: float) -> str:
+def _gap_in_words(gap: float) -> str:
     return f"too {'high' if gap > 0 else 'low'} by {points(abs(gap))}"
 
 
-def _cells(gaps: Iterable[Interval]) -> list[str]:
+def _cells_of_gaps(gaps: Iterable[Interval]) -> list[str]:
     shown = [(f"{100 * x.estimate:+.2f} points", f"{100 * x.low:+.2f} to {100 * x.high:+.2f}") for x in gaps]
     return ["" if "nan" in cell else cell.replace("-", "−") for pair in shown for cell in pair]

@@ -406,7 +406,7 @@ def _share(value: float, of: float, independent: bool) -> str:
     return f"{100 * value:.1f} % ({100 * ends.low:.1f}–{100 * ends.high:.1f})"
 
 
-def _interval(found: Interval | None, enough: bool, *, percent: bool = False) -> tuple[str, str]:
+def _figure_and_interval(found: Interval | None, enough: bool, *, percent: bool = False) -> tuple[str, str]:
     if found is None:
         return "–", ""
     scale, form = (100, "{:+.2f}") if percent else (1, "{:.3f}")
@@ -447,11 +447,11 @@ _STATISTICS: Sequence[
 ] = (
     (
         "calibration in the large: mean probability − rate", lambda _: "0",
-        lambda s: _interval(s.gap, s.enough, percent=True), _gap_advice,
+        lambda s: _figure_and_interval(s.gap, s.enough, percent=True), _gap_advice,
     ),
-    ("slope of the log-odds", lambda _: "1", lambda s: _interval(s.line and s.line[0], s.enough), _slope_advice),
+    ("slope of the log-odds", lambda _: "1", lambda s: _figure_and_interval(s.line and s.line[0], s.enough), _slope_advice),
     (
-        "intercept, given the slope", lambda _: "0", lambda s: _interval(s.line and s.line[1], s.enough),
+        "intercept, given the slope", lambda _: "0", lambda s: _figure_and_interval(s.line and s.line[1], s.enough),
         lambda *_: "Read it with the slope; together they are Platt scaling.",
     ),
     (

@@ -208,7 +208,7 @@ def data_address(svg: str) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 
-def figures_of(section: Section, *, prefix: str) -> dict[str, Any]:
+def pictures_of_section(section: Section, *, prefix: str) -> dict[str, Any]:
     """Return the pictures of a section: "first" and, for an event, "benefit"; and the SVG of "risk" and of the classes' "panels"."""
     drawn: dict[str, Any] = {}
     if section.event is None:

@@ -200,13 +200,17 @@ def unread(values: Any) -> bool:
 
 def _cells(row: Subgroup, old: Subgroup | None, *, compared: bool) -> list[Cell]:
     # 9 sorts a group that was not tested before behind all gaps, which are at most 1
-    gaps = [_percent(row.gap)] if not compared else [("", 9.0) if old is None else _percent(old.gap), _percent(row.gap)]
-    ends = (f"{_percent(row.all_low)[0]} to {_percent(row.all_high)[0]}", row.all_low)
+    gaps = (
+        [_signed_percent(row.gap)]
+        if not compared
+        else [("", 9.0) if old is None else _signed_percent(old.gap), _signed_percent(row.gap)]
+    )
+    ends = (f"{_signed_percent(row.all_low)[0]} to {_signed_percent(row.all_high)[0]}", row.all_low)
     ece = (f"{100 * row.ece:.2f} %", row.ece)
     p = "< 0.0001" if row.p_adjusted < 1e-4 else f"{row.p_adjusted:.2g}"
     return [(row.group, row.group), (f"{row.n:,}", float(row.n)), *gaps, ends, ece, (p, row.p_adjusted)]
 
 
-def _percent(value: float) -> Cell:
+def _signed_percent(value: float) -> Cell:
     shown = f"{100 * value:+.2f} %".replace("-", "−")
     return ("0.00 %" if shown[1:] == "0.00 %" else shown), value

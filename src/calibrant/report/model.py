@@ -10,12 +10,12 @@ from torch import nn
 
 from calibrant._core.check import check_sequence, refuse, shown
 from calibrant._core.constraints import Kind, PublicCalls, Text
-from calibrant._core.notebook import to_html
+from calibrant._core.notebook import notebook_html
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.plot.arguments import Label, check_data, check_names
+from calibrant.plot.arguments import Label, check_class_names, check_data
 from calibrant.plot.diagrams import is_event
 
 Named = Annotated[
@@ -84,7 +84,7 @@ class Model(Calibrated):
     whole: bool = False
     unit: Text = ""
 
-    _repr_html_ = to_html
+    _repr_html_ = notebook_html
 
     def __post_init__(self) -> None:
         check_data(self.before, weighted=True)
@@ -97,7 +97,7 @@ class Model(Calibrated):
                 raise refuse("each of by as the name of a column", shown(wrong[0]), 'write ["region", "age"]')
         if isinstance(self.before, Predictions):
             classes = self.before.classes
-            check_names(self.class_names, classes=classes, of=self.name)
+            check_class_names(self.class_names, classes=classes, of=self.name)
         if self.after is not None and len(self.after) != len(self.before):
             raise InputError(
                 f"equally many rows before and after for {self.name}",

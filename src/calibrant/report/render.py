@@ -164,9 +164,9 @@ def _soft(name: Any) -> Any:
 
 
 def _html(context: dict[str, Any]) -> str:
-    from calibrant.report.figures import figures_of
+    from calibrant.report.figures import pictures_of_section
 
-    figures = [figures_of(section, prefix=f"s{i}") for i, section in enumerate(context["sections"])]
+    figures = [pictures_of_section(section, prefix=f"s{i}") for i, section in enumerate(context["sections"])]
     return finished("report.html", context | {"figures": figures})
 
 

@@ -21,12 +21,12 @@ from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.calibrators.auto.auto import Evidence
 from calibrant.data.checks import Data, Summed, need_predictions, need_rows
-from calibrant.data.leakage import rows_of
+from calibrant.data.leakage import rows_in_sketch
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import is_beside
 from calibrant.evaluate.panel import PanelRow
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric
-from calibrant.plot.arguments import Label, check_names
+from calibrant.plot.arguments import Label, check_class_names
 from calibrant.plot.diagrams import (
     POINTS,
     Bin,
@@ -226,7 +226,7 @@ class Section:
         if not isinstance(calibrator, Calibrator):
             return []
         chosen = [] if self.evidence is None else [self.evidence.verdict[:1].upper() + self.evidence.verdict[1:] + "."]
-        fitted = rows_of(calibrator.fit_rows)
+        fitted = rows_in_sketch(calibrator.fit_rows)
         rows = f"{fitted:,} rows" if fitted else "rows that its file does not record"
         return [*chosen, f"It was fitted on {rows}; none of them may be among the rows evaluated here."]
 
@@ -376,7 +376,7 @@ def diagnose(model: Model, *, draws: int = 1000, margin: Level = MARGIN) -> Sect
     for data, calibrator in ((model.before, None), (model.after, model.calibrated_with)):
         if data is not None:
             rows = measure(data, file=file, split=model.split, draws=draws, calibrator=calibrator)
-            states.append(_figures_of(data, rows, of=model.before, draws=draws))
+            states.append(_figures_in_memory(data, rows, of=model.before, draws=draws))
     return section_of(
         model,
         states,
@@ -389,7 +389,7 @@ def diagnose(model: Model, *, draws: int = 1000, margin: Level = MARGIN) -> Sect
     )
 
 
-def _figures_of(data: Data, rows: list[Row], *, of: Data, draws: int) -> Figures:
+def _figures_in_memory(data: Data, rows: list[Row], *, of: Data, draws: int) -> Figures:
     """Return the figures of rows in memory, with the groups that the rows had before calibration."""
     counted = need_rows(data, what="a report")
     groups, pairs = need_rows(of, what="a report").groups, counted.top_label()
@@ -417,14 +417,14 @@ def _event_ece(data: Data, place: Row, *, draws: int) -> Row:
 def _classes(data: Data) -> dict[int, Binned]:
     if not isinstance(data, Predictions):
         return {}
-    found = class_bins(CLASSES.state(data).table, classes=data.classes)
+    found = bins_of_classes(CLASSES.state(data).table, classes=data.classes)
     if data.weight_kind != "sampling":
         return found
     rows = torch.bincount(data.need_labels(), minlength=data.classes).tolist()  # a weight makes no more rows of one
     return {k: Binned(one.table, rows[k]) for k, one in found.items()}
 
 
-def class_bins(flat: BinTable | None, *, classes: int) -> dict[int, Binned]:
+def bins_of_classes(flat: BinTable | None, *, classes: int) -> dict[int, Binned]:
     """Return the bins of each class, from those of all classes in one table."""
     assert flat is not None  # bins of equal mass alone have no such table
     columns = (part.view(classes, BINS) for part in (flat.count, flat.sum_p, flat.sum_y))
@@ -503,7 +503,7 @@ def diagnose_streamed(
         )
         raise refuse("rows without weights for a report on streamed data", f"{rows.weight_kind} weights", remedy)
     subject = Subject(name or Path(path).name, calibrator, source or os.fspath(path), split)
-    class_names = check_names(class_names, classes=rows.classes)
+    class_names = check_class_names(class_names, classes=rows.classes)
     passes = _AllPasses(rows, executor, checkpoint, progress, count=1 + (calibrator is not None) + has_features(rows))
     gain = [] if calibrator is None else [LossGain(calibrator_identity(calibrator), calibrator)]
     states = [passes.sums([*_sums(rows.classes), Digest(), *gain], None)]
@@ -514,7 +514,7 @@ def diagnose_streamed(
     named = zip(states, (None, subject.calibrated_with), strict=False)
     return section_of(
         subject,
-        [_figures(state, partial(_metric_row, subject, state, with_, draws=draws)) for state, with_ in named],
+        [_figures_on_disk(state, partial(_metric_row, subject, state, with_, draws=draws)) for state, with_ in named],
         class_name=lambda k: name_of_class(k, class_names, event=rows.classes == 2),
         margin=margin,
         gains=_gains(states[0], states[-1], *gain),
@@ -576,16 +576,16 @@ class _AllPasses:
             one.remove()
 
 
-def _figures(states: States, row: Any) -> Figures:
+def _figures_on_disk(states: States, row: Any) -> Figures:
     """Return the figures of rows on disk from their sums; ``row`` makes a row of a metric."""
     decisions = states[Cells(decision=True)]
     mass, ends = mass_table(decisions)
-    tables = class_bins(states[CLASSES].table, classes=states[CLASSES].classes)
+    tables = bins_of_classes(states[CLASSES].table, classes=states[CLASSES].classes)
     return Figures(
         [*(row(IntervalMoments(metric)) for metric in _PANEL), row(CLASSES)],
         diagram_from(mass, edges=ends),
         diagram_from(states[_ECE], edges=equal_edges()),
-        _curve(decisions),
+        _risk_points(decisions),
         tables,
         {key: Binned(table, int(table.total)) for key, table in states[ByGroup()].tables()},
         states[Cells()],
@@ -623,7 +623,7 @@ def _metric_row(subject: Subject, states: States, calibrator: str | None, measur
     return panel_rows([figure], [metric], file=file, split=subject.split, calibrator=calibrator)[0]
 
 
-def _curve(cells: BinTable) -> Curve:
+def _risk_points(cells: BinTable) -> Curve:
     """Return points of the risk-coverage curve at the cells' edges, where it is exact, most confident first."""
     # from the most confident cell down
     count, wrong = cells.count.flip(0), (cells.count - cells.sum_y).flip(0)
@@ -659,7 +659,7 @@ class LossGain:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupSums:
+class GroupBins:
     """The bins of each group of rows.
 
     Args:
@@ -678,12 +678,12 @@ class GroupSums:
         dropped = max(dropped, int(len(keys) > MOST_GROUPS))
         return cls(keys[:0], sums[:0], dropped) if dropped else cls(keys, sums)
 
-    def __add__(self, other: "GroupSums") -> "GroupSums":
+    def __add__(self, other: "GroupBins") -> "GroupBins":
         # a group may have rows in several pieces
         keys, place = torch.unique(torch.cat([self.keys, other.keys]), return_inverse=True)
         sums = torch.zeros(len(keys), 3, BINS, dtype=torch.float64)
         sums.index_add_(0, place, torch.cat([self.sums, other.sums]))
-        return GroupSums.of(keys, sums, dropped=max(self.dropped, other.dropped))
+        return GroupBins.of(keys, sums, dropped=max(self.dropped, other.dropped))
 
     @property
     def any(self) -> bool:
@@ -700,17 +700,17 @@ class GroupSums:
 class ByGroup:
     """The bins of the top label in each group of rows, for at most 10,000 groups."""
 
-    def state(self, data: Data) -> GroupSums:
+    def state(self, data: Data) -> GroupBins:
         """Return the sums of ``data``."""
         groups = torch.zeros(0, dtype=torch.int64) if data.groups is None else data.groups
         keys, code = torch.unique(groups, return_inverse=True)
         if data.groups is None or len(keys) > MOST_GROUPS:
-            return GroupSums.of(keys, torch.zeros(len(keys), 3, BINS, dtype=torch.float64))
+            return GroupBins.of(keys, torch.zeros(len(keys), 3, BINS, dtype=torch.float64))
         p = data.confidence
         # one table of groups × bins
         table = BinTable.from_pairs(code * BINS + EqualWidth(BINS).assign(p), p, data.correct, bins=len(keys) * BINS)
         parts = [part.double().view(-1, BINS) for part in (table.count, table.sum_p, table.sum_y)]
-        return GroupSums.of(keys, torch.stack(parts, dim=1))
+        return GroupBins.of(keys, torch.stack(parts, dim=1))
 
 
 @dataclass(frozen=True)
@@ -760,7 +760,7 @@ def audit_streamed(passes: Passes | None, calibrator: Calibrator | None) -> Audi
         return None
     # every row is taken with one probability, so that the sample is one of all shards
     share = min(1.0, MOST_AUDITED / passes.rows.rows)
-    parts = ParquetSource(passes, units=SampledPieces(share)).part(sampled, add, calibrator)
+    parts = ParquetSource(passes, units=SampledPieces(share)).part(rows_for_groups, add, calibrator)
     if parts is None:
         return Audit((), None, reason="Groups are not tested: no row of positive weight was taken.")
     # a column of too many categories in one piece is left out of all
@@ -797,7 +797,9 @@ class SampledPieces:
                 yield piece if taken.all() else piece[torch.from_numpy(np.flatnonzero(taken))]
 
 
-def sampled(piece: Predictions, calibrator: Calibrator | None) -> tuple[tuple[Data, Data | None, tuple[str, ...]]]:
+def rows_for_groups(
+    piece: Predictions, calibrator: Calibrator | None
+) -> tuple[tuple[Data, Data | None, tuple[str, ...]]]:
     """Return what groups are tested on: the rows with their features, the rows after calibration, and the features' names."""
     features: Mapping[str, Any] = piece.features or {}
     kept = {name: values for name, values in features.items() if not unread(values)}

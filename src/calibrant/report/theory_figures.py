@@ -161,27 +161,27 @@ def _draw_simplex(ax: "Axes") -> None:
 
 
 def _draw_isolines(panel: Isolines, ax: "Axes") -> None:
-    x, y = _flat(panel.rows)
+    x, y = _simplex_coordinates(panel.rows)
     ax.tricontour(x, y, panel.values, levels=panel.levels, colors=COLOURS[:3], linewidths=1.4)
     for index, percentile in enumerate(
         panel.percentiles
     ):  # labels outside the triangle: on the lines they would overlap
         ax.plot([0.8, 0.88], [0.75 - 0.09 * index] * 2, color=COLOURS[index], linewidth=1.4)
         ax.text(0.91, 0.75 - 0.09 * index, f"{percentile:g} %", va="center", fontsize=8, color=LIGHT.ink)
-    ax.plot(*_flat([panel.minimum]), "o", color=LIGHT.ink, markersize=4)
+    ax.plot(*_simplex_coordinates([panel.minimum]), "o", color=LIGHT.ink, markersize=4)
 
 
 def _draw_arrows(panel: Arrows, ax: "Axes") -> None:
-    x, y = _flat(panel.starts)
+    x, y = _simplex_coordinates(panel.starts)
     # an arrow from each starting point to where it is mapped
-    to_x, to_y = _flat(panel.ends)
+    to_x, to_y = _simplex_coordinates(panel.ends)
     u, v = ([b - a for a, b in zip(*pair, strict=True)] for pair in ((x, to_x), (y, to_y)))
     ax.plot(x, y, ".", color=LIGHT.faint, markersize=2.5)
     ax.quiver(x, y, u, v, angles="xy", scale_units="xy", scale=1, width=0.005, headwidth=4, color=COLOURS[0])
 
 
 def _draw_heat(panel: Heat, ax: "Axes") -> None:
-    x, y = _flat(panel.rows)
+    x, y = _simplex_coordinates(panel.rows)
     # a symmetric range: white is 0
     reach = max(abs(value) for value in panel.values)
     levels = [reach * step / 8 for step in range(-8, 9)]
@@ -196,7 +196,7 @@ def _draw_heat(panel: Heat, ax: "Axes") -> None:
     bar.ax.tick_params(labelsize=7)
 
 
-def _flat(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+def _simplex_coordinates(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
     """Return the coordinates of rows (q₁, q₂, q₃) in the triangle with class 1 left, 2 right, 3 on top."""
     return [row[1] + row[2] / 2 for row in rows], [row[2] * HALF_HEIGHT for row in rows]
 

@@ -86,7 +86,7 @@ def check_once(values: Sequence[Any], *, name: str) -> None:
 T = TypeVar("T")
 
 
-def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
+def record_of_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
     """Return a dataclass from a TOML table, checking names and types.
 
     Raises:
@@ -108,20 +108,20 @@ def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
             f"{', '.join(missing)} in {where}", "a table without", "add it" if len(missing) == 1 else "add them"
         )
     hints = typing.get_type_hints(cls)
-    values = {key: _typed(value, hints[key], where=f"{key} of {where}") for key, value in table.items()}
+    values = {key: _typed_entry(value, hints[key], where=f"{key} of {where}") for key, value in table.items()}
     return cls(**values)
 
 
-def _typed(value: Any, hint: Any, *, where: str) -> Any:
+def _typed_entry(value: Any, hint: Any, *, where: str) -> Any:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        return None if value is None else _typed(value, inner[0], where=where)
+        return None if value is None else _typed_entry(value, inner[0], where=where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise InputError(f"a list for {where}", f"{shown(value)}", "write it in brackets")
-        return tuple(_typed(item, inner[0], where=where) for item in value)
+        return tuple(_typed_entry(item, inner[0], where=where) for item in value)
     if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
-        return from_table(hint, value, where=where)
+        return record_of_table(hint, value, where=where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return check_number(value, name=where)
     if origin is typing.Literal:  # the class itself checks which

@@ -13,7 +13,7 @@ from calibrant._core.constraints import checked
 from calibrant.calibrators import FocalTemperatureScaling, HistogramBinning, TemperatureScaling
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, ood_roc
-from calibrant.study.measures import MEASURES, quietly
+from calibrant.study.measures import MEASURES, ignore_bound_warnings
 from calibrant.study.recipe import AnyStudy, FigureSpec
 from calibrant.study.resolve import make_loss
 from calibrant.study.store import AnyStore, Store
@@ -141,13 +141,13 @@ def trajectory(spec: FigureSpec, items: Sequence[Measured], store: Store) -> lis
         lines = []
         for label, runs in by_objective(items):
             for place in places:
-                words = label if len(places) == 1 else in_words(place, split=not _in_one_split(places))
+                words = label if len(places) == 1 else label_of_place(place, split=not _in_one_split(places))
                 if len(places) > 1 and len(spec.objectives) != 1:
                     words = f"{label}: {words}"
                 lines.append(curve(words, runs, store, place))
         shown = tuple(line for line in lines if not all(math.isnan(y) for y in line.y))
         if shown:
-            panels.append(_panel(places, shown))
+            panels.append(_plot_of_places(places, shown))
     return panels
 
 
@@ -229,18 +229,18 @@ def by_objective(items: Sequence[Measured]) -> list[tuple[str, list[Measured]]]:
     return list(groups.items())
 
 
-def in_words(place: str, *, split: bool = True) -> str:
+def label_of_place(place: str, *, split: bool = True) -> str:
     """Return a label for a place of the trajectory, such as ``"log-loss where wrong, test data"``."""
     where, _, name = place.rpartition(".")
     words = NAMES.get(name, name.replace("_", " "))
     return f"{words}, {SPLITS[where]}" if split and where in SPLITS else words
 
 
-def _panel(places: Sequence[str], lines: tuple[Line, ...]) -> Plot:
+def _plot_of_places(places: Sequence[str], lines: tuple[Line, ...]) -> Plot:
     names = [place.rpartition(".")[2] for place in places]
     percent = all(name in FRACTIONS for name in names)
     if len(places) == 1:
-        title, what = in_words(places[0]), NAMES.get(names[0], names[0])
+        title, what = label_of_place(places[0]), NAMES.get(names[0], names[0])
     else:
         title = SPLITS.get(places[0].split(".")[0], "") if _in_one_split(places) else ""
         what = " and ".join(dict.fromkeys(NAMES.get(name, name).split(" where")[0] for name in names))
@@ -331,7 +331,7 @@ def ood(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]
 def _roc(label: str, run: Measured, outside: Sequence[Predictions], *, calibrated: bool) -> Line:
     inside = run.after if calibrated else run.before
     if calibrated:
-        with quietly():
+        with ignore_bound_warnings():
             calibrators = run.fits.calibrators("at_t")
             outside = [rows.calibrated_by(fitted) for rows, fitted in zip(outside, calibrators, strict=True)]
     curve = ood_roc(inside, Predictions.cat(list(outside)))
@@ -442,7 +442,7 @@ def _at_size(run: Measured, make: Any, size: int) -> float:
         for fold, (seen, test) in enumerate(zip(run.fits.validation, run.fits.test, strict=True)):
             generator = torch.Generator().manual_seed(1000 * draw + fold)
             rows = torch.randperm(len(seen), generator=generator)[:size]
-            with quietly():
+            with ignore_bound_warnings():
                 calibrator = make().fit(seen.logits[rows], seen.need_labels()[rows])
                 parts.append(test.calibrated_by(calibrator))
         found.append(ECE()(Predictions.cat(parts)))
@@ -455,7 +455,7 @@ def focal(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plo
     for label, runs in by_objective(items):
         by_fold = []
         for rows in runs[0].fits.validation:
-            with quietly():
+            with ignore_bound_warnings():
                 fits = [FocalTemperatureScaling("ece", gammas=[g]).fit(rows.logits, rows.need_labels()) for g in GAMMAS]
             by_fold.append([fit.temperature for fit in fits])
         # temperatures are averaged as factors

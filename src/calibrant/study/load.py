@@ -14,7 +14,7 @@ from calibrant._core.constraints import checked
 from calibrant._core.files import read_text, reason_of
 from calibrant._core.paths import as_path, atomic_write
 from calibrant.errors import CalibrantError, FileFormatError, InputError
-from calibrant.study._checks import check_once, from_table
+from calibrant.study._checks import check_once, record_of_table
 from calibrant.study.measures import COLUMNS, MEASURES
 from calibrant.study.recipe import FIGURE_KINDS, Published, Study
 
@@ -162,10 +162,10 @@ def _study(table: Plain, *, where: str) -> Study:
     values["settings"] = [
         {**entry, **{key: {**shared[key], **entry.get(key, {})} for key in shared}} for entry in settings
     ]
-    printed = [from_table(Printed, entry, where=f"printed of {where}") for entry in values.pop("printed", ())]
+    printed = [record_of_table(Printed, entry, where=f"printed of {where}") for entry in values.pop("printed", ())]
     published = [{**vars(figure)} for grid in printed for figure in grid.figures(where=where)]
     values["published"] = [*values.get("published", ()), *published]
-    study = from_table(Study, values, where=where)
+    study = record_of_table(Study, values, where=where)
     for required in ("seeds", "objectives"):
         if not getattr(study, required):
             raise InputError(f"at least one entry in {required} of {where}", "none", "add one")

@@ -139,7 +139,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-class Fits:
+class FoldFits:
     """The test predictions of all folds, before and after each calibrator, computed on first use.
 
     A calibrator is fitted on the validation predictions of the same fold; only the oracle uses test labels.
@@ -187,7 +187,7 @@ class Fits:
         """
         if name not in self._calibrators:
             make = CALIBRATORS["by_ece" if name == ORACLE else name][1]
-            with quietly():
+            with ignore_bound_warnings():
                 if name == ORACLE:  # one for all folds, which minimises the ECE of all test rows
                     self._calibrators[name] = [make().fit(self.before.logits, self.before.labels)] * len(self.test)
                 else:
@@ -197,7 +197,7 @@ class Fits:
     def after(self, name: str) -> Predictions:
         """Return the test predictions of all folds calibrated by ``name``: see ``calibrators``."""
         if name not in self._after:
-            with quietly():
+            with ignore_bound_warnings():
                 self._after[name] = Predictions.cat(
                     [
                         rows.calibrated_by(calibrator, allow_fit_rows=name == ORACLE)
@@ -242,7 +242,7 @@ class Fits:
             return float(values.mean()) if len(values) else math.nan
         if measure == "ood_auroc":
             folds = zip(self.test, self.ood, strict=False)
-            return _mean_of([ood_auroc(rows, outside) for rows, sets in folds for outside in sets.values()])
+            return _mean_or_nan([ood_auroc(rows, outside) for rows, sets in folds for outside in sets.values()])
         if what == "gap":
             pairs = self.before.top_label()
             gaps = EqualMass(15).table(pairs.p, pairs.y).gap.abs()
@@ -253,14 +253,14 @@ class Fits:
             name = measure.removeprefix("gain_of_samples_")
             return self._after_few(name) - self.value(f"ece_{name}")
         if what == "line":
-            return float(np.mean([_line(rows, which) for rows in self.validation]))
+            return float(np.mean([_departure_from_line(rows, which) for rows in self.validation]))
         if measure == "logit_gap":
-            return _mean_of([_logit_gap(*found) for found in self.learned()])
-        return _mean_of([_along(entries, measure) for entries in self.trajectories])
+            return _mean_or_nan([_logit_gap(*found) for found in self.learned()])
+        return _mean_or_nan([_along(entries, measure) for entries in self.trajectories])
 
     def _after_few(self, name: str) -> float:
         """Return the ECE after a calibrator that was fitted on the first 200 validation samples of each fold."""
-        with quietly():
+        with ignore_bound_warnings():
             few = [rows[:FEW] for rows in self.validation]
             fitted = [CALIBRATORS[name][1]().fit(rows.logits, rows.labels) for rows in few]
             after = [rows.calibrated_by(calibrator) for rows, calibrator in zip(self.test, fitted, strict=True)]
@@ -292,9 +292,9 @@ def _share_of_nll(figures: Mapping[str, Any], kind: str) -> float:
     return share * (figures[f"nll_{kind}"] or 0.0)  # None: there are no such samples
 
 
-def _line(rows: Predictions, which: str) -> float:
+def _departure_from_line(rows: Predictions, which: str) -> float:
     """Return the largest deviation of T(γ) from its least-squares line, or a tenth of its range."""
-    with quietly():
+    with ignore_bound_warnings():
         fits = [FocalTemperatureScaling(gammas=(gamma,)).fit(rows.logits, rows.labels) for gamma in LINE_GAMMAS]
     # T along γ, which Komisarenko & Kull (2024, Figure 8) find to be nearly a line
     found = np.array([fitted.temperature for fitted in fits])
@@ -312,12 +312,12 @@ def _logit_gap(epochs: Tensor, logits: Tensor) -> float:
     return float(logits[early].mean() - logits[~early].mean())
 
 
-def _mean_of(values: Sequence[float]) -> float:
+def _mean_or_nan(values: Sequence[float]) -> float:
     return float(np.mean(values)) if values else math.nan
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def ignore_bound_warnings() -> Iterator[None]:
     """Ignore two warnings that are common here: T at its bound where all rows are correct, and equal logits of saturated rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BoundWarning)

@@ -24,7 +24,7 @@ from calibrant._core.constraints import (
     Text,
 )
 from calibrant.errors import InputError
-from calibrant.study._checks import check_file_name, check_once, from_table
+from calibrant.study._checks import check_file_name, check_once, record_of_table
 
 Plain = Mapping[str, Any]
 Table = Annotated[Plain, Kind(Mapping, "write {'type': …} and its arguments", "a table")]
@@ -329,7 +329,7 @@ class Study(metaclass=PublicCalls):
                     # the narrower overrides the wider: study, setting, objective, objective in this setting
                     own = setting.trainings.get(objective.label, {})
                     table = {**self.training, **setting.training, **objective.training, **own}
-                    training = from_table(Training, table, where=f"training of {objective.label!r}")
+                    training = record_of_table(Training, table, where=f"training of {objective.label!r}")
                     for fold in range(_folds_of_data(setting)):
                         loss = {**objective.loss, **setting.losses.get(objective.label, {})}
                         recipe = Recipe(setting.data, setting.model, loss, training, seed, fold)

@@ -113,7 +113,7 @@ class Store(metaclass=PublicCalls):
 
     def trajectory(self, recipe: Recipe) -> list[dict[str, Any]]:
         """Return the trajectory of a finished run."""
-        entries: list[dict[str, Any]] = _read(
+        entries: list[dict[str, Any]] = _read_finished(
             self.folder(recipe) / "trajectory.jsonl", lambda text: [json.loads(line) for line in text.splitlines()]
         )
         return entries
@@ -144,7 +144,7 @@ class Store(metaclass=PublicCalls):
 
     def record(self, recipe: Recipe) -> dict[str, Any]:
         """Return the record of a finished run."""
-        record: dict[str, Any] = _read(self.folder(recipe) / "record.json", json.loads)
+        record: dict[str, Any] = _read_finished(self.folder(recipe) / "record.json", json.loads)
         return record
 
 
@@ -156,7 +156,7 @@ def _write_whole(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def _read(path: Path, parse: Callable[[str], Any]) -> Any:
+def _read_finished(path: Path, parse: Callable[[str], Any]) -> Any:
     """Return what ``parse`` makes of a file of a finished run, a table or tables of which there is one at least."""
     if not path.is_file():
         raise FileFormatError("a finished run", f"no {path}", "run the study first")

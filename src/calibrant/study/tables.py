@@ -20,7 +20,7 @@ from calibrant.metrics import ECE, NLL, Error, Metric
 from calibrant.statistics import null_band
 from calibrant.statistics.paired import two_sample_test
 from calibrant.study.claims import paired_p, paper_claims
-from calibrant.study.measures import COLUMNS, MEASURES, Fits
+from calibrant.study.measures import COLUMNS, MEASURES, FoldFits
 from calibrant.study.recipe import AnyStudy, Claim, Recipe
 from calibrant.study.store import AnyStore, Store
 
@@ -48,7 +48,7 @@ class Measured:
     objective: str
     seed: int
     recipes: tuple[Recipe, ...]
-    fits: Fits
+    fits: FoldFits
     seconds: float
     validation_uses: dict[str, int]
     device: str
@@ -187,7 +187,7 @@ def _pooled(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store
     return Measured(
         *where,
         recipes=tuple(recipes),
-        fits=Fits(
+        fits=FoldFits(
             [run.validation for run in runs],
             [run.test for run in runs],
             [store.trajectory(recipe) for recipe in recipes],
@@ -215,7 +215,7 @@ def summarise(measured: Sequence[AnyMeasured], *, names: Sequence[str] = COLUMNS
     groups: dict[tuple[str, str], list[Measured]] = {}
     for item in measured:
         groups.setdefault((item.setting, item.objective), []).append(item)
-    return [_summary(where, items, names) for where, items in groups.items()]
+    return [_summarise_setting(where, items, names) for where, items in groups.items()]
 
 
 @checked
@@ -232,7 +232,7 @@ def measures_needed(study: AnyStudy, columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*named, *(p.measure for p in study.published), *(c.measure for c in study.claims)]))
 
 
-def _summary(where: tuple[str, str], items: list[Measured], names: Sequence[str]) -> Summary:
+def _summarise_setting(where: tuple[str, str], items: list[Measured], names: Sequence[str]) -> Summary:
     figures = [item.figures(names) for item in items]
     columns = {name: np.array([f[name] for f in figures]) for name in figures[0]}
     calibrated = null_band(ECE(), items[0].after, draws=NULL_DRAWS)
@@ -318,11 +318,11 @@ def verdicts_on(study: AnyStudy, measured: Sequence[AnyMeasured]) -> list[Verdic
             if setting.label not in claim.but:
                 runs = [[item for item in here if item.objective == name] for name in claim.falls]
                 by_seed = [{item.seed: item.fits.value(claim.measure) for item in items} for items in runs]
-                found.append(verdict_of(claim, setting.label, by_seed))
+                found.append(verdict_on_claim(claim, setting.label, by_seed))
     return found
 
 
-def verdict_of(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, float]]) -> Verdict:
+def verdict_on_claim(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, float]]) -> Verdict:
     """Return the verdict on a claim from the figures of each of its objectives.
 
     Args:

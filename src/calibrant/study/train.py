@@ -24,7 +24,7 @@ from calibrant.losses.loss import Adaptive
 from calibrant.study.data import Fold, Split, load_fold
 from calibrant.study.recipe import AnyRecipe, Recipe, Training
 from calibrant.study.resolve import make_loss, make_model
-from calibrant.study.trajectory import LearnedEpochs, fit_temperature, measure
+from calibrant.study.trajectory import LearnedEpochs, temperature_of_epoch, trajectory_entry
 
 EVALUATION_BATCH = 512
 COPIES = 2  # of a checkpoint: the new one is written before the old one is deleted
@@ -128,7 +128,7 @@ def training(
         if state.kept is not None:
             network.load_state_dict(state.kept)
         place = next(model.parameters()).device
-        outside = {name: _logits(model, split.to(place)) for name, split in fold.ood.items()}
+        outside = {name: _network_logits(model, split.to(place)) for name, split in fold.ood.items()}
         cuda = fabric.device.type == "cuda"
         return Outcome(
             validation=predict(model, fold.validation),
@@ -159,14 +159,14 @@ def _prepared(recipe: Recipe, accelerator: str) -> tuple[Any, Fold, nn.Module, n
 
 
 @dataclass(frozen=True)
-class Outlook:
+class TrainingOutlook:
     """What a training would take here: rows of its training, validation and test split, and seconds."""
 
     rows: tuple[int, int, int]
     seconds: float
 
 
-def outlook(recipe: Recipe, *, accelerator: str = "auto", batches: int = 3) -> Outlook:
+def outlook(recipe: Recipe, *, accelerator: str = "auto", batches: int = 3) -> TrainingOutlook:
     """Return what a training would take on this machine: its data are read, and a few of its batches are timed.
 
     Args:
@@ -195,7 +195,7 @@ def outlook(recipe: Recipe, *, accelerator: str = "auto", batches: int = 3) -> O
         step = timed(lambda: _train_epoch(recipe, 0, fold, batches=batches, **state)) / batches
     rows = (len(fold.train), len(fold.validation), len(fold.test))
     steps = plan.epochs * max(1, rows[0] // plan.batch if plan.drop_last else -(-rows[0] // plan.batch))
-    return Outlook(rows, read + steps * step + look * sum(rows) * (1 + plan.epochs // plan.measure_every))
+    return TrainingOutlook(rows, read + steps * step + look * sum(rows) * (1 + plan.epochs // plan.measure_every))
 
 
 def need_space(folder: Path, network: nn.Module, fold: Fold, *, optimizer: str) -> None:
@@ -210,14 +210,14 @@ def need_space(folder: Path, network: nn.Module, fold: Fold, *, optimizer: str) 
     Raises:
         FileFormatError: With the bytes needed and free.
     """
-    needed, free = bytes_of(network, fold, optimizer=optimizer), shutil.disk_usage(folder).free
+    needed, free = bound_bytes(network, fold, optimizer=optimizer), shutil.disk_usage(folder).free
     if needed > free:
         wanted = f"{_megabytes(needed)} free for the files of one training"
         got = f"{_megabytes(free)} on the disk of {folder}"
         raise FileFormatError(wanted, got, "free some, or choose another --store: finished trainings are kept")
 
 
-def bytes_of(network: nn.Module, fold: Fold, *, optimizer: str) -> int:
+def bound_bytes(network: nn.Module, fold: Fold, *, optimizer: str) -> int:
     """Return an upper bound on the bytes of the checkpoints and predictions of one training."""
     state = sum(value.numel() * value.element_size() for value in network.state_dict().values())
     checkpoint = state * (2 + MOMENTS[optimizer])  # the current network, the best one so far, the optimiser's state
@@ -246,14 +246,14 @@ def make_fabric(plan: Training, accelerator: str) -> Any:
 
 def predict(model: nn.Module, split: Split) -> Predictions:
     """Return the predictions of ``model`` in evaluation mode, on the CPU; its mode is restored afterwards."""
-    found = Predictions.from_logits(_logits(model, split), split.labels.cpu(), unchecked_kind=True)
+    found = Predictions.from_logits(_network_logits(model, split), split.labels.cpu(), unchecked_kind=True)
     if not split.decided:
         return found
     among = torch.tensor(split.decided)  # confidences are over all classes: they are not renormalised
     return replace(found, decision=among[found.logits[:, among].argmax(dim=1)])
 
 
-def _logits(model: nn.Module, split: Split) -> Tensor:
+def _network_logits(model: nn.Module, split: Split) -> Tensor:
     """Return float32 logits (N, K) on the CPU."""
     was_training = model.training
     model.eval()
@@ -343,7 +343,7 @@ def _after_epoch(
         if plan.select == "accuracy":
             figure = float((~validation.correct).double().mean())
         else:  # refine, then calibrate: the log-loss that is left after the best temperature
-            figure = float(validation.calibrated_by(fit_temperature(validation), allow_fit_rows=True).nll.mean())
+            figure = float(validation.calibrated_by(temperature_of_epoch(validation), allow_fit_rows=True).nll.mean())
         if state.best is None or figure < state.best:
             state.best, state.kept_epoch = figure, state.epoch
             state.kept = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
@@ -351,7 +351,7 @@ def _after_epoch(
         train = predict(model, fold.train)
         learned.see(train.correct, epoch=state.epoch)
         parts = {"train": train, "validation": validation, "test": predict(model, fold.test)}
-        figures = measure(parts, model=network, loss=loss)
+        figures = trajectory_entry(parts, model=network, loss=loss)
         state.trajectory.append({"epoch": state.epoch, "loss": value, **figures})
 
 

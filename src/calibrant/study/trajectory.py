@@ -14,14 +14,14 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
-from calibrant.study.measures import quietly
+from calibrant.study.measures import ignore_bound_warnings
 
 __all__ = ["LearnedEpochs", "learned_epoch"]
 
 MOST_SAMPLES = 1 << 32
 
 
-def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Module) -> dict[str, Any]:
+def trajectory_entry(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Module) -> dict[str, Any]:
     """Return one entry of a trajectory.
 
     Args:
@@ -29,23 +29,23 @@ def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Modu
         model: The network, whose last layer is called ``classifier``.
         loss: The loss, whose state (AdaFocal's γ of each bin) is recorded.
     """
-    entry: dict[str, Any] = {name: describe(part) for name, part in parts.items()}
+    entry: dict[str, Any] = {name: epoch_figures(part) for name, part in parts.items()}
     for name, part in parts.items():
         # the best temperature in hindsight, on test data too (Wang et al. 2021, Figure 4): descriptive, not an evaluation.
         # If all rows are correct the log-loss falls for ever as T → 0, so that there is none.
         found: dict[str, float | None] = {"temperature": None, "ece_at_own_t": None}
         if not bool(part.correct.all()):
-            own = fit_temperature(part)
+            own = temperature_of_epoch(part)
             at_own = part.calibrated_by(own, allow_fit_rows=True)
             found = {"temperature": own.temperature, "ece_at_own_t": ECE()(at_own)}
         entry[name] |= found
-    with quietly():  # a saturated network gives many samples equal logits
-        calibrated = parts["test"].calibrated_by(fit_temperature(parts["validation"]))
+    with ignore_bound_warnings():  # a saturated network gives many samples equal logits
+        calibrated = parts["test"].calibrated_by(temperature_of_epoch(parts["validation"]))
     entry["test"]["nll_at_t"] = float(calibrated.nll.mean())
     entry["test"]["ece_at_t"] = ECE()(calibrated)
     # The T in .01 … 10 that minimises the ECE of the same rows, as an oracle. Wang et al. (2021) §5.1 call the resulting ECE
     # optimal: no temperature chosen on validation data has a lower one, so it measures how well one could calibrate at best.
-    with quietly():
+    with ignore_bound_warnings():
         optimal = TemperatureScaling("ece").fit(parts["test"])
     at_best = parts["test"].calibrated_by(optimal, allow_fit_rows=True)
     entry["test"] |= {"optimal_temperature": optimal.temperature, "optimal_ece": ECE()(at_best)}
@@ -56,7 +56,7 @@ def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Modu
     return {**entry, "loss_state": state} if state else entry
 
 
-def describe(predictions: Predictions) -> dict[str, Any]:
+def epoch_figures(predictions: Predictions) -> dict[str, Any]:
     """Return error, log-loss and entropy (of all, correct and wrong samples), and calibration errors.
 
     A mean over no samples is None.
@@ -85,9 +85,9 @@ def _mean(rows: Tensor) -> float | None:
     return float(rows.mean()) if len(rows) else None
 
 
-def fit_temperature(validation: Predictions) -> TemperatureScaling:
+def temperature_of_epoch(validation: Predictions) -> TemperatureScaling:
     """Return temperature scaling fitted by log-loss; if every sample is correct, at its bound and without a warning."""
-    with quietly():  # at a bound on training data: the bound itself is recorded
+    with ignore_bound_warnings():  # at a bound on training data: the bound itself is recorded
         return TemperatureScaling().fit(validation)
 
 

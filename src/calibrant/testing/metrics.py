@@ -56,7 +56,7 @@ def check_metric(metric: AnyMetric, *, exact: NonNegative = 1e-12) -> None:
         _weights_enter(metric, rows, exact)
     if isinstance(metric, SumMetric):
         _states_add_up(metric, data)
-        for weighted in (_weighted(data, 1 + order % 4, "frequency"), _weighted(data, 1.0 + order, "sampling")):
+        for weighted in (_with_weights(data, 1 + order % 4, "frequency"), _with_weights(data, 1.0 + order, "sampling")):
             if _value_unless_refused(metric, weighted) is not None:
                 _states_add_up(metric, weighted)
     _other_data_are_refused(metric, data)
@@ -116,7 +116,7 @@ def _weights_enter(metric: Metric, data: Predictions, exact: float) -> None:
     generator = torch.Generator().manual_seed(2)
     counts = torch.randint(5, (len(data),), generator=generator)
     repeated = data[torch.repeat_interleave(torch.arange(len(data)), counts)]
-    found = _value_unless_refused(metric, _weighted(data, counts, "frequency"))
+    found = _value_unless_refused(metric, _with_weights(data, counts, "frequency"))
     CONTRACT.require(
         found is None or math.isclose(found, metric(repeated), rel_tol=exact, abs_tol=1e-12),
         f"a row of frequency weight w counts as w rows in {metric!r}",
@@ -125,7 +125,9 @@ def _weights_enter(metric: Metric, data: Predictions, exact: float) -> None:
     # sampling weights say how often rows stand for the population, up to a factor; one of weight 0 stands for none
     kept = counts > 0
     weights = (torch.rand(len(data), generator=generator, dtype=torch.float64) + 0.1) * kept
-    one, other = (_value_unless_refused(metric, _weighted(data, weights * scale, "sampling")) for scale in (1.0, 1e3))
+    one, other = (
+        _value_unless_refused(metric, _with_weights(data, weights * scale, "sampling")) for scale in (1.0, 1e3)
+    )
     if one is None and other is None:
         return
     CONTRACT.require(
@@ -133,10 +135,10 @@ def _weights_enter(metric: Metric, data: Predictions, exact: float) -> None:
         f"the scale of sampling weights has no effect on {metric!r}",
         f"divide by their sum (got {one}, for weights 1,000 times as large {other})",
     )
-    left = _value_unless_refused(metric, _weighted(data[kept], weights[kept], "sampling"))
+    left = _value_unless_refused(metric, _with_weights(data[kept], weights[kept], "sampling"))
     # thirds: their sums are rounded, so that equal accuracies of bins differ in the last digit
     alike = _value_unless_refused(
-        metric, _weighted(data, torch.full((len(data),), 1 / 3, dtype=torch.float64), "sampling")
+        metric, _with_weights(data, torch.full((len(data),), 1 / 3, dtype=torch.float64), "sampling")
     )
     for found, right, clause in (
         (one, left, "a row of sampling weight 0 is left out of"),
@@ -146,7 +148,7 @@ def _weights_enter(metric: Metric, data: Predictions, exact: float) -> None:
         CONTRACT.require(same, f"{clause} {metric!r}", f"weight the rows by data.weights (got {found} and {right})")
 
 
-def _weighted(data: Predictions, weights: Tensor, kind: Literal["frequency", "sampling"]) -> Predictions:
+def _with_weights(data: Predictions, weights: Tensor, kind: Literal["frequency", "sampling"]) -> Predictions:
     return Predictions.from_logits(data.logits, data.labels, weights=weights, weight_kind=kind)
 
 
@@ -159,7 +161,7 @@ def _value_unless_refused(metric: Metric, weighted: Predictions) -> float | None
 
 
 def _pairs_are_accepted(metric: Metric, data: Predictions) -> None:
-    weighted = _weighted(data, torch.arange(1.0, 1 + len(data), dtype=torch.float64), "sampling")
+    weighted = _with_weights(data, torch.arange(1.0, 1 + len(data), dtype=torch.float64), "sampling")
     try:
         for rows in (data, weighted) if _value_unless_refused(metric, weighted) is not None else (data,):
             same = math.isclose(metric(rows.top_label()), metric(rows), rel_tol=1e-12, abs_tol=1e-13)

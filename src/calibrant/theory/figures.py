@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import OneOf, checked
-from calibrant._core.figure_numbers import Arrows, Curve, FigureNumbers, Heat, Isolines, Plot, floats, rows_of
+from calibrant._core.figure_numbers import Arrows, Curve, FigureNumbers, Heat, Isolines, Plot, float_rows, floats
 from calibrant.scores import FocalScore, LogScore
 from calibrant.theory.calibration_map import inverse_calibration_map, proper_part
 from calibrant.theory.focal_map import focal_logit, focal_map
@@ -248,7 +248,7 @@ def isolines_figure() -> FigureNumbers:
     for title, risk in risks.items():
         levels = torch.quantile(risk, torch.tensor(_PERCENTILES, dtype=torch.float64) / 100)
         least = rows[risk.argmin()]
-        panels.append(Isolines(title, rows_of(rows), floats(risk), _PERCENTILES, floats(levels), _TRUTH))
+        panels.append(Isolines(title, float_rows(rows), floats(risk), _PERCENTILES, floats(levels), _TRUTH))
         largest = max(largest, float((least - truth).abs().max()))
     caption = (
         "Contours of the expected loss of a prediction where the true distribution is (0.55, 0.30, 0.15), the dot, at the 3rd, "
@@ -269,8 +269,8 @@ def arrows_figure() -> FigureNumbers:
         facts[f"nearest_T_gamma_{gamma:g}"] = temperature
         ends = focal_map(starts.log(), gamma).exp(), torch.softmax(starts.log() / temperature, dim=1)
         titles = f"focal map, γ = {gamma:g}", f"temperature, T = {temperature:.2f}"
-        mapped.append(Arrows(titles[0], rows_of(starts), rows_of(ends[0])))
-        tempered.append(Arrows(titles[1], rows_of(starts), rows_of(ends[1])))
+        mapped.append(Arrows(titles[0], float_rows(starts), float_rows(ends[0])))
+        tempered.append(Arrows(titles[1], float_rows(starts), float_rows(ends[1])))
     caption = (
         "Each arrow leads from a prediction to its image under the map. The nearest temperatures are "
         f"{facts['nearest_T_gamma_1']:.3f} and {facts['nearest_T_gamma_3']:.3f}; the printed 0.81 and 0.46 belong to "
@@ -290,7 +290,7 @@ def difference_figure() -> FigureNumbers:
         change = focal_map(rows.log(), gamma).exp() - torch.softmax(rows.log() / temperature, dim=1)
         top = change.gather(1, rows.argmax(dim=1, keepdim=True))[:, 0]
         title = f"γ = {gamma:g}, T = {temperature:.3f}"
-        panels.append(Heat(title, rows_of(rows), floats(top), "focal − temperature"))
+        panels.append(Heat(title, float_rows(rows), floats(top), "focal − temperature"))
         facts |= {f"lowest_gamma_{gamma:g}": float(top.min()), f"highest_gamma_{gamma:g}": float(top.max())}
     caption = (
         "The top probability after the focal map minus that after the nearest temperature scaling. Along the edges, "

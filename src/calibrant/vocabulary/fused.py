@@ -11,7 +11,7 @@ from torch._compile import _disable_dynamo
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Count, checked
-from calibrant._objective.batch import check_tensors, check_weights
+from calibrant._objective.batch import check_class_weights, check_tensors
 from calibrant.errors import InputError
 from calibrant.losses import Loss, RowLoss, RowPenalty, Weighted
 from calibrant.vocabulary.linear import check_last_layer, linear_chunks, linear_logits, product_dtype
@@ -100,7 +100,7 @@ def _check_class_indices(hidden: Tensor, labels: Tensor, sample_weight: Tensor |
         )
     if sample_weight is None:
         return
-    check_weights(sample_weight, name="sample_weight", shape=shape, per="sample")
+    check_class_weights(sample_weight, name="sample_weight", shape=shape, per="sample")
     if sample_weight.device != labels.device:
         got = f"sample_weight on {sample_weight.device} and labels on {labels.device}"
         raise refuse("sample weights on the labels' device", got, "move them with .to(labels.device)")

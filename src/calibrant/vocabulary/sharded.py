@@ -22,7 +22,7 @@ from calibrant.vocabulary.fused import called
 T = TypeVar("T")
 
 
-class Layout(NamedTuple):
+class ShardLayout(NamedTuple):
     """Shape and dtype of a process's columns, or why they are invalid; exchanged between processes."""
 
     rows: int = 0
@@ -59,11 +59,11 @@ class ShardedLogits:
         self.group = group
         self.alone = not (distributed.is_available() and distributed.is_initialized())
         if not isinstance(logits, Tensor):
-            own_layout = Layout(invalid=type(logits).__name__)
+            own_layout = ShardLayout(invalid=type(logits).__name__)
         elif logits.dim() != 2 or not logits.is_floating_point():
-            own_layout = Layout(invalid=f"{logits.dtype} {tuple(logits.shape)}")
+            own_layout = ShardLayout(invalid=f"{logits.dtype} {tuple(logits.shape)}")
         else:
-            own_layout = Layout(logits.shape[0], logits.shape[1], str(logits.dtype))
+            own_layout = ShardLayout(logits.shape[0], logits.shape[1], str(logits.dtype))
         layouts = self._all(own_layout)  # raised in every process, or in none
         for rank, layout in enumerate(layouts):
             if layout.invalid:

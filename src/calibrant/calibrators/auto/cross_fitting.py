@@ -276,15 +276,15 @@ def _as_float64(logits: Tensor) -> Tensor:
 
 def _raw_scores(chunk: Chunk, costs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return log-loss and foreseen costs (n, 1 + A), weights (n,) and the actions' costs (n, A) of a chunk's rows as they are."""
-    scored = _scores_of(torch.log_softmax(chunk.logits.double(), dim=1), chunk, costs)
+    scored = _candidate_scores(torch.log_softmax(chunk.logits.double(), dim=1), chunk, costs)
     return scored, chunk.weights.cpu(), costs[chunk.labels].cpu()
 
 
 def _scores_through(chunk: Chunk, member: Calibrator, costs: Tensor) -> Tensor:
-    return _scores_of(_log_probs_through(chunk, member), chunk, costs)
+    return _candidate_scores(_log_probs_through(chunk, member), chunk, costs)
 
 
-def _scores_of(log_p: Tensor, chunk: Chunk, costs: Tensor) -> Tensor:
+def _candidate_scores(log_p: Tensor, chunk: Chunk, costs: Tensor) -> Tensor:
     losses = F.nll_loss(log_p, chunk.labels, reduction="none")[:, None]
     return (torch.cat([losses, log_p.exp() @ costs], dim=1) if costs.shape[1] else losses).cpu()
 

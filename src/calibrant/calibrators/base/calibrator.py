@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from calibrant._core import config as _plain
 from calibrant._core.check import as_tensor, check_floating, refuse
 from calibrant._core.constraints import Kind, PublicCalls
-from calibrant._core.notebook import to_html
+from calibrant._core.notebook import notebook_html
 from calibrant._core.numerics import apply_in_precision, in_row_chunks
 from calibrant._kernels.cpu import one_thread_if_small
 from calibrant.calibrators.base.chunks import break_ties, narrowed, not_narrow
-from calibrant.data.leakage import WHOLE, centred_marks, joined, part_of, sketch_of_hashes, sketch_of_part
+from calibrant.data.leakage import WHOLE, centred_marks, join_parts, part_of, sketch_of_hashes, sketch_of_part
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import Features, fitting_weights, need_positive
@@ -37,7 +37,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
     later: ClassVar[tuple[str, ...]] = ()  # learned state that files of earlier versions lack: empty there
     classes: Tensor
     fit_rows: Tensor
-    _repr_html_ = to_html
+    _repr_html_ = notebook_html
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
     def extra_repr(self) -> str:
         """Show the configuration and what was learned."""
         learned = self.learned() if self.fitted else ""
-        return ", ".join(part for part in (_plain.shown(self), learned) if part)
+        return ", ".join(part for part in (_plain.shown_arguments(self), learned) if part)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save class, configuration, learned state and a sketch of the fitting rows as one safetensors file, atomically.
@@ -261,9 +261,9 @@ class Calibrator(Learned):
         with torch.no_grad(), one_thread_if_small(rows.count * rows.classes):
             self._learn(rows)
             if rows.count <= WHOLE:
-                self.fit_rows = sketch_of_hashes(rows.once(_marks, _joined_marks), centred=True)
+                self.fit_rows = sketch_of_hashes(rows.once(_fit_marks, _joined_marks), centred=True)
             else:
-                self.fit_rows = sketch_of_part(rows.uncut.once(_part, joined), centred=True)
+                self.fit_rows = sketch_of_part(rows.uncut.once(_part, join_parts), centred=True)
         return self
 
     def _learn(self, rows: RowSource) -> None:
@@ -434,7 +434,7 @@ class Tempered(Calibrator):
         return wide * torch.exp(-self.log_temperature).to(wide.dtype)
 
 
-def _marks(chunk: Chunk) -> Tensor:
+def _fit_marks(chunk: Chunk) -> Tensor:
     return centred_marks(chunk.logits, chunk.labels)
 
 
@@ -444,7 +444,7 @@ def _joined_marks(left: Tensor, right: Tensor) -> Tensor:
 
 def _part(chunk: Chunk) -> tuple[Tensor, ...]:
     blocks = (chunk.where(slice(start, start + _BLOCK)) for start in range(0, len(chunk), _BLOCK))
-    return reduce(joined, (part_of(_marks(block), centred=True) for block in blocks))
+    return reduce(join_parts, (part_of(_fit_marks(block), centred=True) for block in blocks))
 
 
 class Identity(Calibrator):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Integer, Positive
-from calibrant._core.minimise import Objective, minimise
+from calibrant._core.minimise import MeanLoss, minimise
 from calibrant.calibrators.affine.fit import AffineChunk, Ridge, fit_affine, keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import ByFeatures, Certified
 from calibrant.calibrators.base.chunks import check_all_labels
@@ -172,7 +172,7 @@ def fit_groups(
     """
     first = torch.zeros(layout.parameters, dtype=torch.float64, device=rows.device) if start is None else start
     low = layout.lowest.to(rows.device)
-    loss = Objective(
+    loss = MeanLoss(
         mass,
         lambda theta: rows.total(GroupChunk.loss_sums, theta, layout),
         ridge=strength / mass,
@@ -252,7 +252,7 @@ def fit_everyone(rows: RowSource, mass: float, *, biased: bool) -> tuple[Tensor,
             tried.append((2 * classes - 1, slope * free.scale, free.bias, free.gradient))
     slopes, biases = torch.stack([one[1] for one in tried]), torch.stack([one[2] for one in tried])
     penalty = PENALTY * torch.tensor([float(one[0]) for one in tried], dtype=torch.float64, device=rows.device)
-    best = int((rows.total(_losses, slopes, biases) + penalty).argmin())
+    best = int((rows.total(_losses_of_maps, slopes, biases) + penalty).argmin())
     return tried[best][1], tried[best][2], tried[best][3]
 
 
@@ -260,7 +260,7 @@ def _affine_of(chunk: Chunk, slope: float) -> AffineChunk:
     return AffineChunk(lift_excluded(chunk.logits.double()) * slope, chunk.labels, chunk.weights)
 
 
-def _losses(chunk: Chunk, slopes: Tensor, biases: Tensor) -> Tensor:
+def _losses_of_maps(chunk: Chunk, slopes: Tensor, biases: Tensor) -> Tensor:
     """Return Σ log-loss (M,) of each of the maps (M, K)."""
     x, label = lift_excluded(chunk.logits.double()), chunk.labels[:, None]
     maps = zip(slopes, biases, strict=True)

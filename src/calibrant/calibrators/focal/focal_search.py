@@ -402,7 +402,7 @@ class Search:
         found = [self.every([gamma], temps) for gamma, bracket in brackets.items() if bracket is None]
         open_ = {gamma: bracket for gamma, bracket in brackets.items() if bracket is not None}
         while open_:
-            tried = {gamma: _places(low, high) for gamma, (low, high) in open_.items()}
+            tried = {gamma: _spread_places(low, high) for gamma, (low, high) in open_.items()}
             values = iter(self.at([(gamma, temps[i]) for gamma, places in tried.items() for i in places]))
             narrowed = {}
             for gamma, places in tried.items():
@@ -471,7 +471,7 @@ def _bracket(losses: Sequence[float], coarse: Sequence[int]) -> tuple[int, int] 
     return coarse[max(near[0] - 1, 0)], coarse[min(near[-1] + 1, len(coarse) - 1)]
 
 
-def _places(low: int, high: int) -> list[int]:
+def _spread_places(low: int, high: int) -> list[int]:
     """Return up to eleven places from ``low`` to ``high``, both among them."""
     parts = min(high - low, _INSIDE + 1)
     return sorted({low + (high - low) * i // parts for i in range(parts + 1)}) if parts else [low]

@@ -296,7 +296,7 @@ class TemperatureRows:
 
     def margin_sum(self) -> Tensor:
         """Return Σ w (z_y − max z)."""
-        if cpu.serves(self.logits) and not cpu.wide(self.logits):
+        if cpu.serves(self.logits) and not cpu.walks_columns(self.logits):
             return torch.tensor(cpu.margin_sum(self.logits, self.labels, self.weight), dtype=torch.float64)
         below = self.logits.gather(1, self.labels[:, None])[:, 0].double() - self.top[:, 0].double()
         return (below if self.weight is None else below * self.weight).sum()
@@ -332,7 +332,7 @@ class TemperatureRows:
             first, second = (both.sum(dim=1) if self.weight is None else both @ self.weight).tolist()
             return first, second
         if cpu.serves(self.logits):
-            top = self.top[:, 0] if cpu.wide(self.logits) else None
+            top = self.top[:, 0] if cpu.walks_columns(self.logits) else None
             return cpu.temperature_moments(self.logits, top, self.weight, beta, dtype)
         sums = torch.zeros(2, dtype=torch.float64, device=self.logits.device)
         for d, w in self.chunks(dtype):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Number, Positive
-from calibrant._core.minimise import Objective, by_exponent, minimise
+from calibrant._core.minimise import MeanLoss, by_exponent, minimise
 from calibrant.calibrators.base.calibrator import Tempered
 from calibrant.calibrators.base.chunks import check_label_logits, narrowed
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
@@ -121,7 +121,7 @@ def mixture_minimum(rows: RowSource, prior: float | None) -> tuple[float, float]
         torch.tensor([_LOW, math.log(1e-300)], dtype=torch.float64),
         torch.tensor([_HIGH, math.log(_MOST_SHARE)], dtype=torch.float64),
     )
-    loss = Objective(mass, second, ridge=torch.tensor([pull / (2 * mass), 0.0], dtype=torch.float64), bounds=bounds)
+    loss = MeanLoss(mass, second, ridge=torch.tensor([pull / (2 * mass), 0.0], dtype=torch.float64), bounds=bounds)
     starts = [[grid[i], math.log(shares[j])] for i, j in _valleys(losses)[:_STARTS]]
     found = [minimise(loss, torch.tensor(one, dtype=torch.float64), enough=_ENOUGH, longest=1.0) for one in starts]
     u, log_share = min(found, key=lambda minimum: round(minimum.value, 12)).theta.tolist()
@@ -210,7 +210,7 @@ class EnsembleTemperatureScaling(Tempered):
     def _fit(self, rows: RowSource) -> None:
         temperature = fit_temperature(rows, self.prior)
         self._temper(math.log(temperature), rows)
-        parts = rows.prepared(_parts_of, temperature)
+        parts = rows.prepared(_mixture_parts, temperature)
         self.weights = fit_mixture_weights(parts, members=3, mass=rows.mass).to(rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
@@ -222,7 +222,7 @@ class EnsembleTemperatureScaling(Tempered):
         return narrowed(mixed, logits.dtype)
 
 
-def _parts_of(chunk: Chunk, temperature: float) -> MixtureChunk:
+def _mixture_parts(chunk: Chunk, temperature: float) -> MixtureChunk:
     """Return the probability (n, 3) of the label as tempered, raw and uniform."""
     z, label = chunk.logits.double(), chunk.labels[:, None]
     parts = [torch.log_softmax(z * beta, dim=1).gather(1, label)[:, 0].exp() for beta in (1 / temperature, 1.0)]

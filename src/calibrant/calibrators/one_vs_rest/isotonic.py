@@ -15,8 +15,8 @@ from calibrant.calibrators.one_vs_rest.maps import (
     LogOddsChunk,
     OneVsRest,
     PooledScores,
-    line,
     mean_bins,
+    slope_and_one,
     summarised,
 )
 from calibrant.rows import RowSource
@@ -171,7 +171,7 @@ class ScalingBinning(OneVsRest):
 
     def _fit(self, rows: RowSource) -> None:
         log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
-        self.coefficients = LogisticFit(line, (), (1e-3, 1e-3), centre=(1.0, 0.0)).fit(log_odds, mass)
+        self.coefficients = LogisticFit(slope_and_one, (), (1e-3, 1e-3), centre=(1.0, 0.0)).fit(log_odds, mass)
         edges, self.values = padded(map(self._bins_of, self.coefficients.cpu(), summarised(log_odds)), log_odds.device)
         self.edges = edges[:, :-1]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Integer, NonNegative, Positive
-from calibrant._core.minimise import Objective, minimise
+from calibrant._core.minimise import MeanLoss, minimise
 from calibrant._core.numerics import in_row_chunks
 from calibrant._kernels import cpu
 from calibrant.calibrators.affine.fit import LOWEST
@@ -190,12 +190,12 @@ class LogisticFit:
             lowest = scale.new_tensor(self.lowest) * scale
             bounds = lowest, torch.full_like(lowest, torch.inf)
 
-        def loss(source: RowSource, weight: float) -> Objective:
+        def loss(source: RowSource, weight: float) -> MeanLoss:
             def second(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-                sums = source.total(logistic_sums, theta / scale, self.basis, self.extras, high, low)
+                sums = source.total(sums_for_newton, theta / scale, self.basis, self.extras, high, low)
                 return sums[0], sums[1] / scale, sums[2] / (scale[:, :, None] * scale[:, None, :])
 
-            return Objective(weight, second, ridge=ridge, centre=centre, bounds=bounds)
+            return MeanLoss(weight, second, ridge=ridge, centre=centre, bounds=bounds)
 
         start = centre
         if isinstance(log_odds, MemoryRows) and log_odds.count >= 4 * _SAMPLE:  # elsewhere a sample costs a pass, too
@@ -232,7 +232,7 @@ def hit_mass(chunk: LogOddsChunk | FeatureChunk) -> Tensor:
     return chunk.weight @ chunk.hit.double()
 
 
-def logistic_sums(
+def sums_for_newton(
     chunk: LogOddsChunk | FeatureChunk,
     theta: Tensor,
     basis: Basis,
@@ -258,7 +258,7 @@ def logistic_sums(
 # Features (n, C, P) of log-odds (n, C) that a curve is a sum of.
 
 
-def line(log_odds: Tensor) -> Tensor:
+def slope_and_one(log_odds: Tensor) -> Tensor:
     """Return s and 1."""
     return torch.stack([log_odds, torch.ones_like(log_odds)], dim=2)
 
@@ -306,7 +306,7 @@ class PlattScaling(RidgeOneVsRest):
         Platt 1999, Probabilistic Outputs for Support Vector Machines, §2.1, §2.2.
     """
 
-    basis, centre = staticmethod(line), (1.0, 0.0)
+    basis, centre = staticmethod(slope_and_one), (1.0, 0.0)
 
     def __init__(self, *, ridge: NonNegative = 1e-3) -> None:
         super().__init__(ridge=ridge)

@@ -135,7 +135,7 @@ def data_folder(place: Path, *, name: str) -> Path:
     return place
 
 
-def need_rows(requested: int, found: int, *, what: str) -> None:
+def need_named_rows(requested: int, found: int, *, what: str) -> None:
     """Raise if fewer rows are there than the recipe names: its record would be that of another experiment."""
     if not 0 < requested <= found:
         got = f"{requested}"

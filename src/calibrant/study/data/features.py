@@ -23,7 +23,7 @@ from calibrant._core.files import read_arrays, write_arrays
 from calibrant._core.paths import shown
 from calibrant.errors import FileFormatError, optional
 from calibrant.study._checks import Size
-from calibrant.study.data._split import DataSet, Fold, Place, TensorSplit, data_folder, need_rows
+from calibrant.study.data._split import DataSet, Fold, Place, TensorSplit, data_folder, need_named_rows
 from calibrant.study.data.images import SOURCES, read_images
 from calibrant.study.data.text import read_newsgroups
 
@@ -42,7 +42,7 @@ MOST_WORDS = 50_000  # of the vocabulary behind TF-IDF, by document frequency
 
 
 @dataclass(frozen=True)
-class Pool:
+class FeaturePool:
     """Rows from which each seed draws its own.
 
     Args:
@@ -71,7 +71,7 @@ class Features(DataSet):
     test: Size | None = 5_000
 
     @abstractmethod
-    def features(self) -> Pool:
+    def features(self) -> FeaturePool:
         """Return the features, from the cache if they are there."""
 
     def load(self, *, seed: int, fold: int) -> Fold:
@@ -87,8 +87,8 @@ class Features(DataSet):
         if not len(held):
             held, order = order[used:], order[:used]
         test = len(held) if self.test is None else self.test
-        need_rows(used, len(order), what="train + validation rows")
-        need_rows(test, len(held), what="test rows")
+        need_named_rows(used, len(order), what="train + validation rows")
+        need_named_rows(test, len(held), what="test rows")
         whole = TensorSplit(torch.from_numpy(found.inputs), torch.from_numpy(found.labels))
         fit, rest = order[: self.train], order[self.train : used]
         return Fold(whole[fit], whole[rest], whole[held[:test]], self.sizes(), digest=found.digest)
@@ -129,7 +129,7 @@ class ImageFeatures(Features):
         """Return the sizes."""
         return {"classes": SOURCES[self.source].classes, "inputs": self.size}
 
-    def features(self) -> Pool:
+    def features(self) -> FeaturePool:
         """Return the first ``size`` components."""
         place = data_folder(self.folder, name=self.source)
 
@@ -174,7 +174,7 @@ class TextFeatures(Features):
         """Return the sizes."""
         return {"classes": 20, "inputs": self.size}
 
-    def features(self) -> Pool:
+    def features(self) -> FeaturePool:
         """Return the vectors."""
 
         def compute() -> tuple[Array, Array, Array]:
@@ -252,7 +252,7 @@ def _text_vectors(texts: list[str], *, size: int, kind: str) -> Array:
 
 def _cached(
     cache: Path | None, described: Mapping[str, Any], source: Path, compute: Callable[[], tuple[Array, Array, Array]]
-) -> Pool:
+) -> FeaturePool:
     """Return features from the cache, or compute and keep them there; the name says what they were computed from."""
     key = hashlib.sha256(repr(sorted(described.items())).encode())
     for path in sorted(source.rglob("*")):
@@ -274,7 +274,7 @@ def _cached(
 
 
 @lru_cache(maxsize=2)
-def _pool_from_cache(path: Path, stamp: tuple[int, int]) -> Pool:
+def _pool_from_cache(path: Path, stamp: tuple[int, int]) -> FeaturePool:
     arrays = read_arrays(path)
     parts = [arrays.get(name, np.empty(0)) for name in ("inputs", "labels", "test")]
     digest = _digest_of_pool(*parts)
@@ -282,7 +282,7 @@ def _pool_from_cache(path: Path, stamp: tuple[int, int]) -> Pool:
         wanted = f"the features of {shown(path)} as they were computed"
         raise FileFormatError(wanted, "others: the file has changed", "delete it")
     inputs, labels, test = parts
-    return Pool(inputs.astype(np.float32), labels.astype(np.int64), test.astype(bool), digest)
+    return FeaturePool(inputs.astype(np.float32), labels.astype(np.int64), test.astype(bool), digest)
 
 
 def _digest_of_pool(inputs: Array, labels: Array, test: Array) -> str:

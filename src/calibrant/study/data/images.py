@@ -30,7 +30,7 @@ from calibrant.study.data._split import (
     SplitSeed,
     TensorSplit,
     data_folder,
-    need_rows,
+    need_named_rows,
     split_rows,
 )
 
@@ -43,7 +43,7 @@ OTHER_NAMES = {"train": ("train",), "test": ("test",), "validation": ("validatio
 
 
 @dataclass(frozen=True)
-class Source:
+class HubSource:
     """A data set on the hub, and the papers' defaults for it.
 
     Args:
@@ -106,7 +106,7 @@ class RawSplit:
             raise FileFormatError("a whole image", got, "get the data again") from error
 
 
-def raw_split(source: Source, split: str, folder: str | None) -> RawSplit:
+def raw_split(source: HubSource, split: str, folder: str | None) -> RawSplit:
     """Return the encoded images of a split.
 
     Args:
@@ -142,10 +142,10 @@ def raw_split(source: Source, split: str, folder: str | None) -> RawSplit:
     feature = table.features[source.label]
     classes = getattr(feature, "num_classes", None) or source.classes
     labels = np.asarray(table.with_format("numpy")[source.label][:], dtype=np.int64)
-    return RawSplit(table, column, check_classes(labels, classes, where), classes, f"split {chosen!r} of {where}")
+    return RawSplit(table, column, check_image_labels(labels, classes, where), classes, f"split {chosen!r} of {where}")
 
 
-def check_classes(labels: npt.NDArray[np.int64], classes: int, where: str) -> npt.NDArray[np.int64]:
+def check_image_labels(labels: npt.NDArray[np.int64], classes: int, where: str) -> npt.NDArray[np.int64]:
     """Return ``labels``, or raise ``FileFormatError`` if one is not in [0, K)."""
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         got = f"{labels.min()} … {labels.max()} in {where}"
@@ -153,7 +153,7 @@ def check_classes(labels: npt.NDArray[np.int64], classes: int, where: str) -> np
     return labels
 
 
-def _path_and_config(source: Source, folder: str | None) -> tuple[str, str | None]:
+def _path_and_config(source: HubSource, folder: str | None) -> tuple[str, str | None]:
     """Return path and configuration for ``datasets``; in a copy of a hub repository each configuration has a folder."""
     if folder is None:
         return source.hub, source.config
@@ -193,11 +193,11 @@ STATISTICS: Mapping[str, tuple[tuple[float, float, float], tuple[float, float, f
 AREA, RATIO, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
 TESTED_ON_VALIDATION: Mapping[str, Any] = {"test": "validation", "rule": "per-class", "statistics": "imagenet"}
 SOURCES = {
-    "cifar10": Source("uoft-cs/cifar10", 10, 32, config="plain_text"),
-    "cifar100": Source("uoft-cs/cifar100", 100, 32, config="cifar100", label="fine_label"),
-    "svhn": Source("ufldl-stanford/svhn", 10, 32, config="cropped_digits"),
-    "tiny-imagenet": Source("zh-plus/tiny-imagenet", 200, 64, **TESTED_ON_VALIDATION, validation=10_000),
-    "imagenet": Source("ILSVRC/imagenet-1k", 1000, 224, **TESTED_ON_VALIDATION, validation=50_000),
+    "cifar10": HubSource("uoft-cs/cifar10", 10, 32, config="plain_text"),
+    "cifar100": HubSource("uoft-cs/cifar100", 100, 32, config="cifar100", label="fine_label"),
+    "svhn": HubSource("ufldl-stanford/svhn", 10, 32, config="cropped_digits"),
+    "tiny-imagenet": HubSource("zh-plus/tiny-imagenet", 200, 64, **TESTED_ON_VALIDATION, validation=10_000),
+    "imagenet": HubSource("ILSVRC/imagenet-1k", 1000, 224, **TESTED_ON_VALIDATION, validation=50_000),
 }
 SMALL = tuple(name for name in SOURCES if name != "imagenet")  # kept in memory
 CPU = torch.device("cpu")
@@ -397,12 +397,12 @@ class Images(DataSet):
         rule, count = str(self.split), int(self.validation or 0)
         fit, held = split_rows(len(labels), validation=count, rule=rule, seed=self.split_seed, labels=labels)
         if self.train is not None:
-            need_rows(
+            need_named_rows(
                 self.train, len(fit), what=f"train images of {self.source} (those found, without validation images)"
             )
             fit = np.random.default_rng(seed).permutation(fit)[: self.train]
         if self.test is not None:
-            need_rows(self.test, len(test), what=f"test images of {self.source} (those found)")
+            need_named_rows(self.test, len(test), what=f"test images of {self.source} (those found)")
             test = test[np.random.default_rng(0).permutation(len(test))[: self.test]]
         black = (-mean[0] / deviation[0], -mean[1] / deviation[1], -mean[2] / deviation[2])
         crops = self.augment and self.source != "imagenet"  # which crops while it decodes
@@ -440,7 +440,7 @@ def read_images(name: str, split: str, folder: str | None) -> tuple[np.ndarray, 
     return pixels, raw.labels
 
 
-def _read_part(part: Path, source: Source) -> tuple[np.ndarray, np.ndarray]:
+def _read_part(part: Path, source: HubSource) -> tuple[np.ndarray, np.ndarray]:
     arrays = read_arrays(part)
     if not {"images", "labels"} <= set(arrays):
         raise FileFormatError(f"the arrays images and labels in {part}", f"{sorted(arrays)}", "rename them")
@@ -452,4 +452,4 @@ def _read_part(part: Path, source: Source) -> tuple[np.ndarray, np.ndarray]:
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
         wanted, got = f"labels (N,) of whole numbers in {part}, N ≥ 1", f"{labels.shape} {labels.dtype}"
         raise FileFormatError(wanted, got, "convert them, or get the data again")
-    return pixels, check_classes(labels.astype(np.int64), source.classes, str(part))
+    return pixels, check_image_labels(labels.astype(np.int64), source.classes, str(part))

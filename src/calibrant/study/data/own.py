@@ -99,7 +99,7 @@ class Own(DataSet):
         parts, digest = _splits_of_files(tuple(places.items()), self.label, self.columns, stamps)
         rng = np.random.default_rng([self.split_seed, seed] if self.redraw else self.split_seed)
         counts = {"test": self.test, "val": self.validation}
-        found = fold_of(parts, counts=counts, rng=rng, train=self.train, standardize=self.standardize)
+        found = own_fold(parts, counts=counts, rng=rng, train=self.train, standardize=self.standardize)
         return replace(found, digest=digest)
 
     def _places(self) -> dict[str, Path]:
@@ -157,10 +157,10 @@ class Module(DataSet):
             raise InputError(wanted, got, "return them")
         rng = np.random.default_rng(_SPLIT_SEED)
         pairs = {name: _part_of_module(part, self.module) for name, part in parts.items()}
-        return fold_of(pairs, counts={"test": None, "val": None}, rng=rng)
+        return own_fold(pairs, counts={"test": None, "val": None}, rng=rng)
 
 
-def fold_of(
+def own_fold(
     parts: Mapping[str, Part],
     *,
     counts: Mapping[str, int | None],

@@ -141,7 +141,7 @@ def parse(line: str) -> Node:
     return stack[0][0]
 
 
-def build(root: Node, *, index: dict[str, int], labels: dict[int, int]) -> Tree:
+def build_tree(root: Node, *, index: dict[str, int], labels: dict[int, int]) -> Tree:
     """Return a parsed tree in the order of computation.
 
     Args:
@@ -257,10 +257,10 @@ class Treebank(Texts):
         if self.glove is not None:
             found = read_glove(self.glove, folder=place, words=set().union(*words.values()))
             known = known | set(found)  # words of validation and test trees too: their vectors do not use labels
-            sizes["vectors"] = table_of(found, sorted(known), seed=seed)
+            sizes["vectors"] = vector_table(found, sorted(known), seed=seed)
         index = {word: place for place, word in enumerate(sorted(known), start=1)}
         labels, decided = (BINARY, ()) if self.classes == 2 else (TERNARY, (0, 2))
-        trees = ([build(root, index=index, labels=labels) for root in part] for part in kept.values())
+        trees = ([build_tree(root, index=index, labels=labels) for root in part] for part in kept.values())
         train, dev, test = (TreeSplit(part, decided=decided) for part in trees)
         return Fold(train, dev, test, sizes={**sizes, "vocabulary": len(index) + 1})
 
@@ -328,7 +328,7 @@ class Newsgroups(Texts):
         train, validation, test = (self._encoded([words[row] for row in part], labels[part], index) for part in rows)
         sizes = self.sizes()
         if self.glove is not None:
-            vectors = table_of(read_glove(self.glove, folder=self.folder, words=set(index)), list(index), seed=seed)
+            vectors = vector_table(read_glove(self.glove, folder=self.folder, words=set(index)), list(index), seed=seed)
             vectors[0] = 0  # padding
             sizes |= {"vectors": vectors, "vocabulary": len(vectors)}
         return Fold(train, validation, test, sizes=sizes)
@@ -436,7 +436,7 @@ def read_glove(path: Path, *, folder: Path, words: Set[str]) -> dict[str, list[f
     return found
 
 
-def table_of(found: Mapping[str, Sequence[float]], words: Sequence[str], *, seed: int) -> Tensor:
+def vector_table(found: Mapping[str, Sequence[float]], words: Sequence[str], *, seed: int) -> Tensor:
     """Return vectors (1 + words, size), row 0 for unknown words; words without a vector get a random one.
 
     Args:

@@ -115,7 +115,7 @@ class Padded(nn.Module):
         return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.extra // 2, self.extra - self.extra // 2))
 
 
-def _stages(
+def _residual_stages(
     block: Any, counts: Sequence[int], widths: Sequence[int], inputs: int, **options: Any
 ) -> tuple[list[nn.Module], int]:
     """Return ``counts`` blocks of each width, of which the first of each stage but the first halves the image, and their channels."""
@@ -181,7 +181,7 @@ class ResNet(Classifier):
         else:
             first = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), *_active(64), nn.MaxPool2d(3, 2, 1)]
         # twice as many channels where the image is halved
-        layers, width = _stages(Basic if kind == "basic" else Bottleneck, blocks, (64, 128, 256, 512), 64)
+        layers, width = _residual_stages(Basic if kind == "basic" else Bottleneck, blocks, (64, 128, 256, 512), 64)
         self._end([*first, *layers], width, classes, pool=pool)
         if init == "normal":
             normal_by_outputs(self)
@@ -208,7 +208,7 @@ class ThinResNet(Classifier):
         if depth < 8 or (depth - 2) % 6:
             raise InputError("depth 6·n + 2 (8, 14, 20, 32 …)", f"{depth}", "choose one of these")
         first = nn.Conv2d(3, widths[0], 3, stride, 1, bias=False)
-        layers, width = _stages(Basic, [(depth - 2) // 6] * 3, widths, widths[0], padded=True)
+        layers, width = _residual_stages(Basic, [(depth - 2) // 6] * 3, widths, widths[0], padded=True)
         self._end([first, *_active(widths[0]), *layers], width, classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
@@ -264,7 +264,7 @@ class WideResNet(Classifier):
         first: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), *(_active(16) if after else ())]
         # two convolutions a block in three stages: 6·n, and 2 layers (or 4, with the shortcuts) outside of them
         widths = (16 * widen, 32 * widen, 64 * widen)
-        layers, width = _stages(Basic if after else WideBlock, [(depth - 2) // 6] * 3, widths, 16)
+        layers, width = _residual_stages(Basic if after else WideBlock, [(depth - 2) // 6] * 3, widths, 16)
         self._end([*first, *layers, *(() if after else _active(width))], width, classes)
         if after:
             normal_by_outputs(self)
