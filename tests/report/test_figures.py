@@ -1,6 +1,7 @@
 """Composed figures show the numbers they are given, and leave nothing behind."""
 
 import dataclasses
+import html
 import re
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from calibrant.report import Model
 from calibrant.report.figures import (
     before_after_figure,
     inline_svg,
+    panel_figure,
     pictures_of_section,
     reliability_figure,
     risk_figure,
@@ -65,6 +67,14 @@ def test_an_svg_takes_the_colours_of_the_page_and_names_of_its_own() -> None:
     assert 'id="pb-0"' in before
     assert 'id="pa-0"' in after
     assert "<title>10 rows: mean confidence 90.00 %, accuracy 60.00 %" in before
+
+
+def test_names_of_classes_are_written_as_they_are(diagram: Diagram) -> None:
+    name = 'v1.23456 id="a" font-family: x; url(#b) rotate(-0 1) <b> #010203'
+    svg = inline_svg(panel_figure(diagram, x=name, y="a\x07b"), prefix="x")
+    assert f">{html.escape(name, quote=False)}</text>" in svg
+    assert ">a\ufffdb</text>" in svg
+    assert set(re.findall(r'<[^>]* id="([^"]*)"', svg)) == set(re.findall(r'(?:href="#|url\(#)(x[^")]*)', svg))
 
 
 def test_risk_curves_are_told_apart_by_line_and_colour() -> None:

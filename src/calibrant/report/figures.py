@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 from calibrant.data.checks import Data
 from calibrant.plot.diagrams import Curve, Diagram, diagram_of
@@ -316,30 +317,51 @@ def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | Non
         titles: Tooltips by the artists' ids.
 
     matplotlib gives clip paths random ids and repeats ids from one figure to the next; here every id that is referred to
-    becomes ``prefix`` and a number.
+    becomes ``prefix`` and a number. Only attributes change: texts are as the figure has them.
     """
     import matplotlib as mpl
 
     for written in figure.findobj(mpl.text.Text):
         written.set_parse_math(False)  # a class may be called $5–$10
+        written.set_text(_NOT_XML.sub("\ufffd", written.get_text()))
     file = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none"}):  # letters as text: a tenth of the bytes, and readers find them
         figure.savefig(file, format="svg", metadata={"Date": None})
-    svg = file.getvalue()
-    # without the XML declaration: the element stands within a page
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r">\s+<", "><", re.sub(r"\s*\n\s*", " ", svg))
-    svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)  # a hundredth of a point is finer than any screen
-    svg = re.sub(r" ?font-family: [^;\"]*;?", "", svg)  # the page's own
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    for name, text in (titles or {}).items():
-        svg = svg.replace(f'<g id="{name}">', f'<g id="{name}"><title>{text}</title>', 1)
+    root = ElementTree.fromstring(file.getvalue())
+    for part in root.findall("{*}metadata"):
+        root.remove(part)
     # the same drawing gets the same ids, so that equal input gives equal bytes; what nothing refers to needs none
-    linked = dict.fromkeys(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
-    names = {name: f"{prefix}-{number}" for number, name in enumerate(linked)}
-    svg = re.sub(r' id="([^"]+)"', lambda match: f' id="{names[match[1]]}"' if match[1] in names else "", svg)
-    svg = re.sub(r' transform="rotate\(-0 [^)]*\)"', "", svg)  # a turn by nothing, which each text has
-    svg = re.sub(r'(href="#|url\(#)([^")]+)', lambda match: match[1] + names.get(match[2], match[2]), svg)
+    linked: dict[str, str] = {}
+    for target in (name for part in root.iter() for value in part.attrib.values() for name in _LINK.findall(value)):
+        linked.setdefault(target, f"{prefix}-{len(linked)}")
+    for part in list(root.iter()):
+        name = part.get("id", "")
+        part.tag = part.tag.rpartition("}")[2]  # within a page no namespace is named
+        part.attrib = {
+            key.rpartition("}")[2]: _on_page(value, linked)
+            for key, value in part.attrib.items()
+            if key != "id" and not value.startswith("rotate(-0 ")  # a turn by nothing, which each text has
+        } | ({"id": linked[name]} if name in linked else {})
+        if part.tag != "text":
+            part.text = None if part.text is None or part.text.isspace() else part.text
+        part.tail = None
+        if titles and name in titles:
+            title = ElementTree.Element("title")
+            title.text = titles[name]
+            part.insert(0, title)
+    root.attrib |= {"aria-hidden": "true", "focusable": "false"}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # what no XML may hold
+_LINK = re.compile(r"(?:^#|url\(#)([^)]+)")  # what an attribute refers to
+
+
+def _on_page(value: str, linked: Mapping[str, str]) -> str:
+    """Return the value of an attribute for a page: its own ids and colours, its font, and no more digits than show."""
+    value = _LINK.sub(lambda match: match[0].replace(match[1], linked[match[1]]), value)
+    value = re.sub(r"(\d\.\d\d)\d+", r"\1", value)  # a hundredth of a point is finer than any screen
+    value = " ".join(re.sub(r" ?font-family: [^;]*;?", "", value).split())
     for role in _ROLES:
-        svg = svg.replace(getattr(PLACEHOLDERS, role), f"var(--{role})")
-    return re.sub(r"^<svg ", '<svg aria-hidden="true" focusable="false" ', svg)
+        value = value.replace(getattr(PLACEHOLDERS, role), f"var(--{role})")
+    return value
