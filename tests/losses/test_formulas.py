@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from calibrant import Predictions, losses
 from calibrant.errors import InputError, UsageWarning
-from calibrant.losses.batch_penalties import laplacian_sums
+from calibrant.losses.mmce import laplacian_sums
 
 
 def sample(rows: int = 40, classes: int = 5, scale: float = 2.0) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,11 @@
 """Losses for training, each called as ``loss(logits, labels)``; subclass ``RowLoss`` or ``RowPenalty`` to write your own."""
 
 from calibrant.losses.adafocal import AdaFocalLoss
-from calibrant.losses.batch_penalties import MDCALoss, MMCELoss, SoftBinnedECELoss
+from calibrant.losses.aurc import AURCLoss
 from calibrant.losses.binary import BinaryCrossEntropyLoss, BinaryFocalLoss, BinaryLabelSmoothingLoss, BinaryLoss
+from calibrant.losses.bsce import BSCELoss
 from calibrant.losses.cross_entropy import BrierLoss, CrossEntropyLoss, LabelSmoothingLoss
+from calibrant.losses.dual_focal import DualFocalLoss
 from calibrant.losses.focal import (
     FocalCalibrationLoss,
     FocalLoss,
@@ -12,6 +14,8 @@ from calibrant.losses.focal import (
     ScheduledFocalLoss,
 )
 from calibrant.losses.loss import Loss, RowLoss, Weighted, WeightedNLL
+from calibrant.losses.mdca import MDCALoss
+from calibrant.losses.mmce import MMCELoss
 from calibrant.losses.penalty import (
     ACLSLoss,
     BatchPenalty,
@@ -22,7 +26,7 @@ from calibrant.losses.penalty import (
     RowPenalty,
 )
 from calibrant.losses.proper_focal import ProperFocalLoss
-from calibrant.losses.reweighted import AURCLoss, BSCELoss, DualFocalLoss
+from calibrant.losses.soft_binned_ece import SoftBinnedECELoss
 
 __all__ = [
     "ACLSLoss",

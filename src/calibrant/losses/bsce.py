@@ -1,0 +1,53 @@
+"""Cross-entropy weighted by the distance of the probabilities from the label."""
+
+from typing import Annotated, Unpack
+
+from torch import Tensor
+
+from calibrant._core.constraints import NonNegative, Number
+from calibrant._objective.statistics import Distance, positive_power, with_bounded_gradient
+from calibrant._objective.true_class import row_nll
+from calibrant.losses.loss import LossOptions, RowLoss
+
+
+class BSCELoss(RowLoss):
+    """‖p − e_y‖_β^γ · (−log p_y), with the weight constant in the gradient: larger errors have a larger weight.
+
+    Args:
+        gamma: γ ≥ 0; γ = 2 with ``norm=2`` weights by the Brier score, the authors' choice, which they did not tune.
+        norm: β ≥ 1, the order of the norm.
+        detach_weight: True is BSCE-GRA; False also differentiates the weight (BSCE).
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Rows with this label are ignored.
+
+    Examples:
+        >>> import torch
+        >>> BSCELoss()(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
+        tensor(0.0499)
+
+    References:
+        Lin et al. 2025, Uncertainty Weighted Gradients for Model Calibration, Eq. 11.
+    """
+
+    def __init__(
+        self,
+        gamma: NonNegative = 2.0,
+        norm: Annotated[float, Number(1)] = 2.0,
+        detach_weight: bool = True,
+        **options: Unpack[LossOptions],
+    ) -> None:
+        super().__init__(**options)
+        self.gamma = gamma
+        self.norm = norm
+        self.detach_weight = detach_weight
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return ‖p − e_y‖_β^γ · (−log p_y) (N,)."""
+        if not self.detach_weight:
+            logits, distance = Distance(self.norm).with_logits(logits, labels)
+            distance = with_bounded_gradient(distance)
+        else:
+            distance = Distance(self.norm)(logits.detach(), labels)
+        # Distance is Σ_k |p_k − [k = y]|^β = ‖p − e_y‖_β^β, so that the norm to the power γ is it to the power γ/β
+        return positive_power(distance, self.gamma / self.norm) * row_nll(logits, labels)

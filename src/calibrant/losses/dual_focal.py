@@ -1,0 +1,72 @@
+"""Focal loss weighted by the next lower probability."""
+
+import math
+from typing import Unpack
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant._core.constraints import NonNegative
+from calibrant._core.numerics import row_chunks
+from calibrant._objective.batch import true_class_log_probs
+from calibrant._objective.statistics import in_blocks
+from calibrant._objective.true_class import argmax, nll_with_logits
+from calibrant.losses.loss import LossOptions, RowLoss
+from calibrant.scores import power_of_rest, weighted_nll
+
+
+class DualFocalLoss(RowLoss):
+    """(1 − p_y + p_j)^γ · (−log p_y), p_j the largest probability strictly below p_y, or 0 if there is none.
+
+    Focal loss gives a small weight to every sample with p_y near 1; dual focal loss does so only where p_y also exceeds the
+    next lower probability by much, which reduces the under-confidence that focal loss causes.
+
+    Args:
+        gamma: γ ≥ 0; the authors use 5 on CIFAR and 2.3 on Tiny-ImageNet.
+        detach_weight: Treat the weight as a constant in the gradient.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Rows with this label are ignored.
+
+    Examples:
+        >>> DualFocalLoss(5.0)(torch.tensor([[1.0, 0.5, -0.5]]), torch.tensor([0]))
+        tensor(0.1800)
+
+    References:
+        Tao, Dong, Xu 2023, Dual Focal Loss for Calibration, Eq. 5.
+    """
+
+    def __init__(self, gamma: NonNegative = 5.0, detach_weight: bool = False, **options: Unpack[LossOptions]) -> None:
+        super().__init__(**options)
+        self.gamma = gamma
+        self.detach_weight = detach_weight
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return (1 − p_y + p_j)^γ · (−log p_y) (N,)."""
+        below, exists = class_below(logits.detach(), labels)
+        below = torch.where(exists, below, labels)  # a placeholder with a finite logit: its value is masked below
+        logits, nll_below = nll_with_logits(logits, below)
+
+        def weight_of(_: Tensor, log_not_p: Tensor) -> Tensor:
+            # log(1 − p_y + p_j) = log(1 − p_y) − log σ(log(1 − p_y) − log p_j), not torch.logaddexp, whose second
+            # derivative is not finite where the two terms differ much
+            log_ratio = log_not_p + torch.where(exists, nll_below, 0.0)
+            log_sum = log_not_p - F.logsigmoid(log_ratio)
+            return power_of_rest(torch.where(exists, log_sum, log_not_p), self.gamma)
+
+        return weighted_nll(weight_of, *true_class_log_probs(logits, labels), detach_weight=self.detach_weight)
+
+
+def class_below(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the class (N,) with the largest logit strictly below the label's, and whether there is one (N,)."""
+    if not in_blocks(logits):
+        return _class_below(logits, labels)
+    parts = [_class_below(logits[rows], labels[rows]) for rows in row_chunks(*logits.shape, device=logits.device)]
+    return torch.cat([index for index, _ in parts]), torch.cat([exists for _, exists in parts])
+
+
+def _class_below(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    lower = logits.masked_fill(logits >= logits.gather(1, labels[:, None]), -math.inf)
+    index = argmax(lower)
+    return index, lower.gather(1, index[:, None])[:, 0] > -math.inf

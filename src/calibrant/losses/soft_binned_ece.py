@@ -1,0 +1,64 @@
+"""The calibration error of a batch in bins with soft membership, as a penalty."""
+
+from typing import Annotated, Unpack
+
+import torch
+from torch import Tensor
+
+from calibrant._core.constraints import Bins, NonNegative, Number, Positive
+from calibrant._objective.true_class import confidence_with_logits
+from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
+
+
+class SoftBinnedECELoss(BatchPenalty):
+    """base + λ (Σ_b (S_b/N) |A_b − C_b|^p)^(1/p), where each sample belongs to every bin with a membership weight.
+
+    The weight of sample i in bin b is softmax_b(−(c_i − centre_b)²/T); S_b, A_b and C_b are the size, the accuracy and
+    the mean confidence under these weights. Correctness is a constant in the gradient.
+
+    Args:
+        strength: λ ≥ 0.
+        bins: B ≥ 1 bins of equal width.
+        temperature: T > 0 of the membership weights; as T → 0 each sample belongs to one bin only.
+        norm: p ≥ 1.
+        base: The loss to which the penalty is added; None is cross-entropy.
+        reduction: ``"mean"`` or ``"sum"``; with ``base``, set this and the next two arguments there.
+        weight: (K,) class weights of the base, or None.
+        ignore_index: Rows with this label are ignored.
+
+    Examples:
+        >>> SoftBinnedECELoss(1.0, bins=1)(torch.tensor([[0.8, 0.2], [0.6, 0.4]]).log(), torch.tensor([0, 1]))
+        tensor(0.7697)
+
+    References:
+        Karandikar et al. 2021, Soft Calibration Objectives for Neural Networks, §4.1.
+    """
+
+    def __init__(
+        self,
+        strength: NonNegative = 1.0,
+        bins: Bins = 15,
+        temperature: Positive = 0.01,
+        norm: Annotated[float, Number(1)] = 2.0,
+        **options: Unpack[PenaltyOptions],
+    ) -> None:
+        super().__init__(strength, **options)
+        self.bins = bins
+        self.temperature = temperature
+        self.norm = norm
+
+    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``logits`` for the base, and the soft-binned calibration error () of the batch."""
+        logits, confidence, predicted = confidence_with_logits(logits)
+        confidence = confidence.to(torch.float64)
+        centres = (torch.arange(self.bins, dtype=torch.float64, device=logits.device) + 0.5) / self.bins
+        distance = (confidence[:, None] - centres).square() / self.temperature
+        # Σ_b of a row's memberships is 1, so that Σ_b S_b = N as for hard bins
+        membership = torch.softmax(-distance, dim=1) * kept[:, None].to(torch.float64)
+        size = membership.sum(dim=0)
+        gap = (membership * ((predicted == labels).to(torch.float64) - confidence)[:, None]).sum(dim=0)
+        filled = size > 0
+        mean = torch.where(filled, gap, 0) / torch.where(filled, size, 1)
+        total = (size / kept.sum().clamp_min(1) * mean.abs() ** self.norm).sum()
+        zero = total == 0  # where the root has an infinite derivative
+        return logits, torch.where(zero, 0, torch.where(zero, 1, total) ** (1 / self.norm))
