@@ -130,3 +130,7 @@ def test_equal_mass_keeps_together_what_only_rounding_tells_apart() -> None:
         assert torch.equal(binning.assign(noisy), binning.assign(steps))
         y = (steps > 0.5).double()
         assert torch.equal(binning.sketch(noisy, y).table().count, binning.table(noisy, y).count)
+    # nor does the rounding of a million cumulated weights move an edge
+    many = torch.rand(1_000_000, generator=generator, dtype=torch.float64)
+    alike = torch.full_like(many, 0.1)
+    assert torch.equal(EqualMass(16).assign(many, weight=alike), EqualMass(16).assign(many))

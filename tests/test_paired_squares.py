@@ -47,6 +47,8 @@ def test_swapped_models_swap_the_test() -> None:
     assert there.difference == pytest.approx(-back.difference, abs=1e-15)
     assert there.p_value == pytest.approx(back.p_value, rel=1e-9)
     assert (there.low, there.high) == pytest.approx((-back.high, -back.low), abs=1e-12)
+    wide, narrow = paired_square_test(a, b, level=0.99), paired_square_test(a, b, level=0.5)
+    assert wide.low < narrow.low <= there.difference <= narrow.high < wide.high
 
 
 def test_the_same_rows_are_never_told_apart() -> None:

@@ -54,6 +54,8 @@ def test_what_is_selected_of_ranks_knows_its_number_of_rows(alone: None) -> None
     assert chosen.count == int((labels == 1).sum()) == int(chosen.total(row_count))
     assert chosen.prepared(_same).count == chosen.count
     assert chosen.mass == float(chosen.count)
+    part = Chunk(logits, labels=labels, start=5)
+    assert (part.where(slice(3, 9)).start, part.where(labels == 1).start) == (8, 5)
 
 
 def _same(chunk: Chunk) -> Chunk:

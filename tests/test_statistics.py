@@ -111,6 +111,8 @@ def test_intervals_of_errors_hold_the_figure_and_reach_0_only_when_calibrated(me
         assert (found.low == 0) == starts_at_zero
         assert found.low <= found.estimate <= found.high <= 1
         assert found.estimate == pytest.approx(metric(data), abs=1e-12)
+        if isinstance(metric, DebiasedECE) and found.low > 0:  # symmetric in the square
+            assert found.high**2 - found.estimate**2 == pytest.approx(found.estimate**2 - found.low**2)
 
 
 def test_the_folded_normal_is_inverted() -> None:
@@ -147,6 +149,7 @@ def test_the_null_does_not_look_at_the_labels() -> None:
     data = model(rows=100)
     other = Predictions(data.logits, labels=data.labels.roll(1))
     assert null_band(ECE(), data, draws=50) == null_band(ECE(), other, draws=50)
+    assert len(null_draws(AURC(), data, draws=5)) == 5  # a metric without draws of its own
 
 
 def test_null_outcomes_have_the_mean_and_variance_of_bernoulli_rows() -> None:

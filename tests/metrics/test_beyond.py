@@ -154,6 +154,10 @@ def test_kernel_error_by_a_double_loop() -> None:
         )
         total += float(((weights @ hot) / weights.sum() - p[j]).abs().sum())
     assert KernelECE(width=0.1)(data) == pytest.approx(total / 30, rel=1e-9)
+    counts = 1 + torch.arange(30) % 3
+    weighted = Predictions.from_logits(data.logits, data.labels, weights=counts, weight_kind="frequency")
+    repeated = data[torch.repeat_interleave(torch.arange(30), counts)]
+    assert KernelECE(width=0.1)(weighted) == pytest.approx(KernelECE(width=0.1)(repeated), rel=1e-9)
 
 
 def test_skce_by_a_double_loop_and_alike_in_every_tile_size(monkeypatch: pytest.MonkeyPatch) -> None:

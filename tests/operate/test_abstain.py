@@ -103,6 +103,8 @@ def test_each_class_and_each_group_keeps_its_own() -> None:
     assert bool((grouped.decide(data, ["never seen"] * 8000) == -1).all())
     with pytest.raises(InputError, match="the groups of the rows"):
         grouped(data.logits)
+    hopeless = BinaryPairs.from_probs([0.99] * 2000, [1, 0] * 1000)
+    assert abstain(hopeless, error=0.08, by="group", features=["sure", "not"] * 1000).qualifies
     with pytest.raises(InputError, match="one threshold, got one a group"):
         _ = grouped.threshold
 

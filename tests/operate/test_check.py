@@ -10,6 +10,7 @@ from calibrant import BinaryPairs, Predictions
 from calibrant.errors import InputError
 from calibrant.metrics import ECE, Brier
 from calibrant.operate import check
+from calibrant.operate.check import verdict_of_bounds
 
 
 def binary(*, rows: int, confidence: float = 0.9, accuracy: float = 0.9, seed: int = 0) -> Predictions:
@@ -28,6 +29,8 @@ def test_three_verdicts(rows: int, accuracy: float, verdict: str) -> None:
     line = found.lines[0]
     assert line.low <= line.value <= line.high
     assert line.value == pytest.approx(ECE()(binary(rows=rows, accuracy=accuracy)))
+    # a bound at the limit keeps it
+    assert [verdict_of_bounds(0.1, 0.1, 0.1, minimum=minimum) for minimum in (True, False)] == ["pass", "pass"]
 
 
 def test_so_many_more_rows_do_decide() -> None:

@@ -232,6 +232,8 @@ def test_in_two_classes_it_is_temperature_scaling_with_gamma_plus_1(gamma: float
     log_eta = torch.log_softmax(torch.stack([s, torch.zeros_like(s)], dim=1), dim=1)
     found = detached_fixed_point(FocalScore(gamma), log_eta)
     torch.testing.assert_close(found, torch.log_softmax(log_eta / (gamma + 1), dim=1), atol=1e-12, rtol=1e-12)
+    certain = torch.tensor([[0.0, -math.inf]], dtype=torch.float64)
+    assert detached_fixed_point(FocalScore(gamma), certain).exp().tolist() == [[1.0, 0.0]]
 
 
 @pytest.mark.parametrize("classes", [2, 5])

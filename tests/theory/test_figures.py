@@ -27,6 +27,10 @@ def test_every_figure_is_whole_and_finite(name: str) -> None:
     for panel in numbers.panels:
         if isinstance(panel, Plot):
             assert all(len(curve.x) == len(curve.y) > 1 for curve in panel.curves)
+            for curve in panel.curves:
+                if " γ + " in curve.label:  # a line from γ = 0 to 10, with its slope and intercept rounded
+                    slope, intercept = map(float, curve.label.partition(": ")[2].split(" γ + "))
+                    assert curve.y == pytest.approx((intercept, 10 * slope + intercept), abs=0.06)
         elif isinstance(panel, Arrows):
             assert all(math.isclose(sum(row), 1, abs_tol=1e-12) for row in (*panel.starts, *panel.ends))
         else:

@@ -1,5 +1,6 @@
 """Vector, matrix, Dirichlet and structured scaling against scikit-learn, autograd and plain formulas minimised by scipy."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -203,6 +204,8 @@ def test_excluded_classes_stay_excluded() -> None:
     for calibrator in (VectorScaling(), MatrixScaling(), StructuredMatrixScaling()):
         answer = calibrator.fit(z, y)(z)
         assert torch.equal(torch.isneginf(answer), torch.isneginf(z))
+    lifted = fit.lift_excluded(torch.tensor([[1.0, -math.inf, 0.5]]))
+    assert lifted.tolist() == [[1.0, 1 + fit.LOWEST, 0.5]]
 
 
 @pytest.mark.parametrize("make", [MatrixScaling, DirichletCalibration, StructuredMatrixScaling])

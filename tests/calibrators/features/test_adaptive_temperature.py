@@ -11,6 +11,7 @@ from calibrant import Predictions
 from calibrant.calibrators import AdaptiveTemperatureScaling, TemperatureScaling
 from calibrant.calibrators.features.adaptive_temperature import (
     Hinges,
+    _weighted_quantiles,
     interpolated,
     profiles_of,
     slopes_around,
@@ -134,6 +135,11 @@ def test_what_cannot_be_fitted_is_refused_and_a_name_of_every_row_is_shrunk_to_n
         AdaptiveTemperatureScaling(None)  # type: ignore[arg-type]
     names = {"x": [str(i) for i in range(300)], "y": [0] * 300}
     assert AdaptiveTemperatureScaling(["x"]).fit(data.logits, data.labels, features=names).fitted
+
+
+def test_quantiles_of_weighted_rows_are_those_of_repeated_rows() -> None:
+    x, ranks = torch.tensor([3.0, 1.0, 2.0]).double(), torch.tensor([0.25, 0.5, 0.75, 1.0]).double()
+    assert _weighted_quantiles(x, torch.tensor([1.0, 2.0, 1.0]).double(), ranks).tolist() == [1, 1, 2, 3]
 
 
 def test_it_keeps_the_contract() -> None:
