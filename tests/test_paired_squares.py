@@ -48,8 +48,9 @@ def test_swapped_models_swap_the_test() -> None:
     assert there.p_value == pytest.approx(back.p_value, rel=1e-9)
     assert (there.low, there.high) == pytest.approx((-back.high, -back.low), abs=1e-12)
     # nearly the same probabilities of the same rows: what they share is no doubt about their difference
-    near = paired_square_test(a, BinnedRows(a.index, a.p - 0.01, a.y, a.bins))
-    assert near.high - near.low < 0.1 * (there.high - there.low)
+    off = rows_of(1, gap=0.15)
+    near = paired_square_test(off, BinnedRows(off.index, off.p - 0.01, off.y, off.bins))
+    assert near.high - near.low < 1e-3
     wide, narrow = paired_square_test(a, b, level=0.99), paired_square_test(a, b, level=0.5)
     assert wide.low < narrow.low <= there.difference <= narrow.high < wide.high
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import binning, calibrators, losses, metrics
-from calibrant._core.config import arguments_of, build, config_of, renewed, shown_arguments, to_plain
+from calibrant._core.config import arguments_of, build, config_of, renewed, shown, to_plain
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator, Chain, TemperatureScaling, VectorScaling
 from calibrant.errors import InputError
@@ -62,7 +62,7 @@ def test_a_class_of_ones_own_needs_its_signature_only() -> None:
     assert config_of(one) == config_of(again) == config_of(renewed(one))
     assert renewed(one).inner is not one.inner
     assert config_of(one) != config_of(Shift(1.5))
-    assert shown_arguments(one) == "start=1.5, binning=EqualWidth(bins=3)"
+    assert shown(one) == "start=1.5, binning=EqualWidth(bins=3)"
 
 
 def test_arguments_that_are_not_kept_are_named() -> None:

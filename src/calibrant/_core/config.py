@@ -89,7 +89,7 @@ def to_plain(value: Any) -> Any:
     raise InputError("a configuration of plain values", f"{type(value).__name__}", "use numbers and names")
 
 
-def shown_arguments(thing: object, *, defaults: bool = True) -> str:
+def shown(thing: object, *, defaults: bool = True) -> str:
     """Return ``thing``'s arguments as its representation shows them: those that are not None, without modules.
 
     A representation never fails: arguments that ``thing`` does not keep are left out.

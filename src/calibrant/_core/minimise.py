@@ -33,7 +33,7 @@ SecondOrder = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class MeanLoss:
+class Objective:
     """The mean of a convex loss over rows, plus Σ ridge · (θ − centre)².
 
     Args:
@@ -91,7 +91,7 @@ class Optimum:
 
 
 def minimise(
-    loss: MeanLoss,
+    loss: Objective,
     start: Tensor,
     *,
     newton_up_to: int | None = None,

@@ -17,7 +17,7 @@ TABLES = {
 _MOST = 20  # lines of a table; the rest is counted
 
 
-def notebook_html(self: Any) -> str:
+def to_html(self: Any) -> str:
     """Return the text of an object and its table, escaped; what is not there yet, as before a fit, is left out."""
     path, columns = TABLES.get(type(self).__name__, ("", ()))
     found: Any = self

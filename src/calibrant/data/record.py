@@ -31,7 +31,7 @@ from calibrant._core.check import (
     shown,
 )
 from calibrant._core.constraints import LARGEST, Integer, PublicCalls, takes
-from calibrant._core.notebook import notebook_html
+from calibrant._core.notebook import to_html
 from calibrant.data.frames import Frame
 from calibrant.errors import Remedy
 
@@ -186,7 +186,7 @@ class Record(Columns):
 
     alike: ClassVar = {"weight_kind": "drop or add weights"}
 
-    _repr_html_ = notebook_html
+    _repr_html_ = to_html
 
     def check(self) -> None:
         """Refuse tensors and columns of other shapes or dtypes than the record holds; their values are not read."""

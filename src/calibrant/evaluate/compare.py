@@ -7,7 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 
 from calibrant._core.constraints import Level, checked
-from calibrant._core.notebook import notebook_html
+from calibrant._core.notebook import to_html
 from calibrant.data.checks import Data, need_rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
@@ -63,7 +63,7 @@ class Comparison:
     n: int
     level: float
 
-    _repr_html_ = notebook_html
+    _repr_html_ = to_html
 
     def __str__(self) -> str:
         return self.verdict

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from calibrant._core.check import check_kind, refuse, shown
 from calibrant._core.constraints import MOST_DRAWS, Count, Integer, Kind, Level, Seed, checked
-from calibrant._core.notebook import notebook_html
+from calibrant._core.notebook import to_html
 from calibrant._core.numerics import add_records
 from calibrant._core.warn import warn_user
 from calibrant.binning import EqualWidth
@@ -417,7 +417,7 @@ class LabelTable:
     p_value: float
     level: float
 
-    _repr_html_ = notebook_html
+    _repr_html_ = to_html
 
     @property
     def tested(self) -> tuple[LabelRow, ...]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Integer, Level, Positive, Seed, checked
-from calibrant._core.minimise import MeanLoss, minimise
+from calibrant._core.minimise import Objective, minimise
 from calibrant.binning import Binning, EqualWidth
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.data.checks import Data, MeasuredRows
@@ -326,7 +326,7 @@ def _logistic(design: Tensor, y: Tensor, *, offset: Tensor, weight: Tensor | Non
     try:
         start = torch.zeros(design.shape[1], dtype=torch.float64)
         enough = _ENOUGH * float(once.sum())
-        beta = minimise(MeanLoss(1.0, second), start, tolerance=tolerance, enough=enough).theta
+        beta = minimise(Objective(1.0, second), start, tolerance=tolerance, enough=enough).theta
     except FitError as error:
         raise FitError(_NO_MAXIMUM) from error
     curvature = second(beta)[2]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import MOST_DRAWS, Count, Integer, Level, Seed, checked
-from calibrant._core.notebook import notebook_html
+from calibrant._core.notebook import to_html
 from calibrant.data.checks import Data, need_rows
 from calibrant.data.predictions import BinaryPairs
 from calibrant.data.record import Column
@@ -117,7 +117,7 @@ class Subgroups:
     left_out: int
     level: float
 
-    _repr_html_ = notebook_html
+    _repr_html_ = to_html
 
     @property
     def verdict(self) -> str:

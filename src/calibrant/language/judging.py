@@ -19,7 +19,7 @@ from torch.nn.functional import softplus
 
 from calibrant._core.check import as_array, as_tensor, check_mapping, refuse, shown
 from calibrant._core.constraints import checked
-from calibrant._core.minimise import MeanLoss, minimise
+from calibrant._core.minimise import Objective, minimise
 from calibrant.data.predictions import BinaryPairs
 from calibrant.errors import InputError, Remedy
 from calibrant.operate import Sample, audit
@@ -415,7 +415,7 @@ def _recalibrated(log_odds: Floats, value: Floats, seen: NDArray[np.bool_]) -> t
             p = z.sigmoid()
             return (softplus(z) - truth * z).sum(), (p - truth) @ design, (design.T * (p * (1 - p))) @ design
 
-        loss = MeanLoss(1.0, second, ridge=precision / 2, centre=start)
+        loss = Objective(1.0, second, ridge=precision / 2, centre=start)
         start = minimise(loss, start, enough=1e-5).theta
     weights = start.numpy()
     return float(weights[1:].sum()), 1 / (1 + np.exp(-(weights[0] + log_odds @ weights[1:])))

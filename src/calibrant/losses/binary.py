@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant._core.check import check_floating, check_number, kind_of, refuse
-from calibrant._core.config import shown_arguments
+from calibrant._core.config import shown
 from calibrant._core.constraints import Fits, NonNegative, Number, PublicCalls
 from calibrant._objective.batch import Reduction, can_be_read, check_class_weights, check_tensors, reduce_rows
 from calibrant.losses.cross_entropy import uniform_part
@@ -65,7 +65,7 @@ class BinaryLoss(nn.Module, metaclass=PublicCalls):
 
     def extra_repr(self) -> str:
         """Show the arguments that are not the defaults."""
-        return shown_arguments(self, defaults=False)
+        return shown(self, defaults=False)
 
     @abstractmethod
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:

@@ -77,7 +77,7 @@ class Loss(nn.Module, metaclass=PublicCalls):
 
     def extra_repr(self) -> str:
         """Show the arguments that are not the defaults."""
-        return config.shown_arguments(self, defaults=False)
+        return config.shown(self, defaults=False)
 
     def batch(self, logits: Tensor, labels: Tensor) -> Batch:
         """Return a batch of ``logits`` and integer ``labels``, checked and flattened to (N, K) and (N,)."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Level
-from calibrant._core.minimise import MeanLoss, minimise
+from calibrant._core.minimise import Objective, minimise
 from calibrant.data.checks import ClassRows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
@@ -171,5 +171,5 @@ def _vector_scaled(p: Tensor, labels: Tensor, weight: Tensor, new: Tensor) -> Te
 
     ridge = torch.full((2 * classes + 1,), classes / mass, dtype=torch.float64, device=p.device)
     ridge[0] = _SLOPE / mass
-    theta = minimise(MeanLoss(mass, derivatives, ridge=ridge), torch.zeros_like(ridge)).theta
+    theta = minimise(Objective(mass, derivatives, ridge=ridge), torch.zeros_like(ridge)).theta
     return torch.softmax(logits(theta, fresh), dim=1)

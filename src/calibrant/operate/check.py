@@ -25,7 +25,7 @@ from calibrant._core.check import (
 from calibrant._core.config import json_data
 from calibrant._core.constraints import checked
 from calibrant._core.files import read_text
-from calibrant._core.notebook import notebook_html
+from calibrant._core.notebook import to_html
 from calibrant._core.numerics import add_records, row_chunks
 from calibrant._core.paths import as_path
 from calibrant._core.paths import shown as printed
@@ -150,7 +150,7 @@ class Check:
     lines: tuple[Line, ...]
     alpha: float
 
-    _repr_html_ = notebook_html
+    _repr_html_ = to_html
 
     @property
     def verdict(self) -> Verdict:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from calibrant._core.check import refuse
 from calibrant._core.config import json_data
 from calibrant._core.constraints import Share, checked
-from calibrant._core.notebook import notebook_html
+from calibrant._core.notebook import to_html
 from calibrant._core.numerics import row_chunks
 from calibrant.calibrators import Calibrator
 from calibrant.data.predictions import Predictions
@@ -179,7 +179,7 @@ class Estimate:
     moved: Moved | None
     changed: Changed | None = None
 
-    _repr_html_ = notebook_html
+    _repr_html_ = to_html
 
     def plain(self) -> dict[str, Any]:
         """Return the estimate as JSON data; None becomes null."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibrant._core.check import as_array, refuse
 from calibrant._core.check import shown as told
 from calibrant._core.files import read_sealed, reason_of, write_sealed
-from calibrant._core.notebook import notebook_html
+from calibrant._core.notebook import to_html
 from calibrant._core.numerics import add_records
 from calibrant._core.paths import shown
 from calibrant.data.checks import Data
@@ -299,7 +299,7 @@ class Status:
     advice: str
     cost_gap: float | None = None
 
-    _repr_html_ = notebook_html
+    _repr_html_ = to_html
 
     def plain(self) -> dict[str, Any]:
         """Return the status as JSON data."""

@@ -10,7 +10,7 @@ from torch import nn
 
 from calibrant._core.check import check_sequence, refuse, shown
 from calibrant._core.constraints import Kind, PublicCalls, Text
-from calibrant._core.notebook import notebook_html
+from calibrant._core.notebook import to_html
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
@@ -84,7 +84,7 @@ class Model(Calibrated):
     whole: bool = False
     unit: Text = ""
 
-    _repr_html_ = notebook_html
+    _repr_html_ = to_html
 
     def __post_init__(self) -> None:
         check_data(self.before, weighted=True)

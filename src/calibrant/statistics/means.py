@@ -21,7 +21,7 @@ from torch import Tensor
 
 from calibrant._core.check import check_dense, check_row_tensor, check_row_weight, refuse, shown
 from calibrant._core.constraints import Level, NonNegative, Positive, Real, checked
-from calibrant._core.notebook import notebook_html
+from calibrant._core.notebook import to_html
 from calibrant.data.checks import need_rows
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError, NoIntervalError
@@ -58,7 +58,7 @@ class Interval:
     level: float
     method: str
 
-    _repr_html_ = notebook_html
+    _repr_html_ = to_html
 
     def __str__(self) -> str:
         return f"{self.estimate:.4g} [{self.low:.4g}, {self.high:.4g}]"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Positive
-from calibrant._core.minimise import MeanLoss, at_least, minimise
+from calibrant._core.minimise import Objective, at_least, minimise
 from calibrant.calibrators.affine.fit import apply_affine, centre_rows, keep_excluded, lift_excluded, logit_squares
 from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits
@@ -92,7 +92,7 @@ class BiasScaling(Certified):
         first = torch.zeros_like(centre) if rows.classes <= _NEWTON_CLASSES else centre
         if self.fitted and len(self.bias) == rows.classes:
             first = torch.cat([self.slope[None] * size, self.bias])
-        loss = MeanLoss(
+        loss = Objective(
             mass,
             derivatives,
             lambda theta: inputs.total(_BiasChunk.loss_sums, theta, share),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import NonNegative, Positive
-from calibrant._core.minimise import MeanLoss, at_least, minimise
+from calibrant._core.minimise import Objective, at_least, minimise
 from calibrant.calibrators.base.calibrator import Certified, Tempered
 from calibrant.calibrators.base.chunks import check_label_logits
 from calibrant.calibrators.focal.temperature import fit_temperature, mix_with_uniform
@@ -157,7 +157,7 @@ def fit_affine(
         else (AffineChunk.matrix_loss, AffineChunk.matrix_derivatives)
     )
     found = minimise(
-        MeanLoss(mass, partial(rows.total, second), partial(rows.total, first), ridge=strength),
+        Objective(mass, partial(rows.total, second), partial(rows.total, first), ridge=strength),
         _start(identity, start),
         newton_up_to=_NEWTON_PARAMETERS,
         blocks=lambda: _hessian_blocks(rows, mass, strength, diagonal=diagonal),

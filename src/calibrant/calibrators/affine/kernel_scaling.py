@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Count, Positive
-from calibrant._core.minimise import MeanLoss, at_least, minimise
+from calibrant._core.minimise import Objective, at_least, minimise
 from calibrant.calibrators.affine.fit import AffineChunk, keep_excluded, log_probs_of, loss_and_residual
 from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits
@@ -92,7 +92,7 @@ class KernelScaling(Certified):
             made.diagonal(dim1=1, dim2=2).add_(2 * ridge)
             return made
 
-        loss = MeanLoss(mass, first=lambda theta: inputs.total(_KernelChunk.loss_sums, theta), ridge=ridge)
+        loss = Objective(mass, first=lambda theta: inputs.total(_KernelChunk.loss_sums, theta), ridge=ridge)
         found = minimise(loss, first.reshape(-1), newton_up_to=0, blocks=blocks, rough=rows.rough, tolerance=_TOLERANCE)
         self.frequencies, self.phases = frequencies, phases
         self.coefficients = found.theta.view(rows.classes, -1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import NonNegative, Positive
-from calibrant._core.minimise import MeanLoss, minimise
+from calibrant._core.minimise import Objective, minimise
 from calibrant._core.numerics import sort_down
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import Certified
@@ -71,7 +71,7 @@ class RankScaling(Certified):
             return value, gradient, hessian
 
         bounds = (low, torch.full_like(low, math.inf))
-        loss = MeanLoss(mass, sums, ridge=self.strength / mass, centre=centre, bounds=bounds)
+        loss = Objective(mass, sums, ridge=self.strength / mass, centre=centre, bounds=bounds)
         found = minimise(loss, centre, rough=rows.rough)
         self.slopes, self.offsets = found.theta[:gaps] / temperature, found.theta[gaps:]
         self._certify(found.gradient, rows.device)

@@ -13,10 +13,10 @@ from torch.nn.functional import logsigmoid
 from calibrant import binning
 from calibrant._core.check import refuse
 from calibrant._core.check import shown as described
-from calibrant._core.config import build, config_of, renewed, shown_arguments
+from calibrant._core.config import build, config_of, renewed, shown
 from calibrant._core.constraints import Integer
-from calibrant._core.minimise import MeanLoss, minimise
-from calibrant._core.notebook import notebook_html
+from calibrant._core.minimise import Objective, minimise
+from calibrant._core.notebook import to_html
 from calibrant._core.numerics import in_row_chunks, increasing_root, rank_in
 from calibrant._core.warn import warn_user
 from calibrant._objective.log_pairs import log_pair_of_top
@@ -171,7 +171,7 @@ class Evidence:
     trials: tuple[Trial, ...]
     verdict: str
 
-    _repr_html_ = notebook_html
+    _repr_html_ = to_html
 
     def __str__(self) -> str:
         head = f"{self.verdict}\n{self.rows} rows, {self.wrong:g} wrong, {self.folds}-fold cross-fitted log-loss:"
@@ -733,7 +733,7 @@ def _name(member: Calibrator, *, settings: bool = True) -> str:
     """Return the class's name, of a chain its stages', with or without settings."""
     if isinstance(member, Chain):
         return f"Chain({', '.join(_name(stage, settings=settings) for stage in member.parts())})"
-    return f"{type(member).__name__}({shown_arguments(member)})" if settings else type(member).__name__
+    return f"{type(member).__name__}({shown(member)})" if settings else type(member).__name__
 
 
 def _verdict(trials: Sequence[Trial], wrong: float, *, of_all: bool) -> str:
@@ -998,7 +998,7 @@ def _cheapest(foreseen: Tensor, costs: Tensor, weight: Tensor, start: Tensor) ->
         return value, w * (by_weight - w @ by_weight)
 
     try:
-        found = minimise(MeanLoss(float(weight.sum()), first=first), start.log(), newton_up_to=0, tolerance=1e-5).theta
+        found = minimise(Objective(float(weight.sum()), first=first), start.log(), newton_up_to=0, tolerance=1e-5).theta
     except FitError:  # not convex: where the search ends at no minimum, nothing is better than the pool for sure
         return start
     return torch.softmax(found, dim=0)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from calibrant._core import config as _plain
 from calibrant._core.check import as_tensor, check_floating, refuse
 from calibrant._core.constraints import Kind, PublicCalls
-from calibrant._core.notebook import notebook_html
+from calibrant._core.notebook import to_html
 from calibrant._core.numerics import apply_in_precision, in_row_chunks
 from calibrant._kernels.cpu import one_thread_if_small
 from calibrant.calibrators.base.chunks import break_ties, narrowed, not_narrow
@@ -37,7 +37,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
     later: ClassVar[tuple[str, ...]] = ()  # learned state that files of earlier versions lack: empty there
     classes: Tensor
     fit_rows: Tensor
-    _repr_html_ = notebook_html
+    _repr_html_ = to_html
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
     def extra_repr(self) -> str:
         """Show the configuration and what was learned."""
         learned = self.learned() if self.fitted else ""
-        return ", ".join(part for part in (_plain.shown_arguments(self), learned) if part)
+        return ", ".join(part for part in (_plain.shown(self), learned) if part)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save class, configuration, learned state and a sketch of the fitting rows as one safetensors file, atomically.

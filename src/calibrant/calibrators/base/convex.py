@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import refuse
-from calibrant._core.minimise import MeanLoss, minimise
+from calibrant._core.minimise import Objective, minimise
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import Certified
 from calibrant.rows import Chunk, RowSource
@@ -96,7 +96,7 @@ class ConvexCalibrator(Certified):
             slope, extra = torch.func.grad_and_value(penalty)(theta)
             return value + extra, gradient + slope
 
-        loss = MeanLoss(rows.mass, second, first)
+        loss = Objective(rows.mass, second, first)
         found = minimise(loss, start, newton_up_to=_NEWTON_PARAMETERS, rough=rows.rough)
         self.theta = found.theta
         self._certify(found.gradient, rows.device)

@@ -10,7 +10,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from calibrant._core.minimise import MeanLoss, minimise
+from calibrant._core.minimise import Objective, minimise
 from calibrant.rows import RowSource
 
 _GAP = 1e-8  # nats of mean log-loss
@@ -56,5 +56,5 @@ def fit_mixture_weights(parts: RowSource, *, members: int, mass: float) -> Tenso
 
     start = torch.full((members,), 1 / members, dtype=torch.float64)
     bounds = (torch.full((members,), _LEAST, dtype=torch.float64), torch.full((members,), 2.0, dtype=torch.float64))
-    found = minimise(MeanLoss(mass, sums, bounds=bounds), start, tolerance=_GAP / 10).theta
+    found = minimise(Objective(mass, sums, bounds=bounds), start, tolerance=_GAP / 10).theta
     return found / found.sum()

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Natural, Positive
-from calibrant._core.minimise import MeanLoss, minimise
+from calibrant._core.minimise import Objective, minimise
 from calibrant._core.numerics import row_chunks
 from calibrant.calibrators.affine.fit import LOWEST, keep_excluded
 from calibrant.calibrators.base.calibrator import ByFeatures, Certified
@@ -499,7 +499,7 @@ def _table(rows: RowSource, columns: tuple[str, ...]) -> tuple[float, Profiles, 
     ones = torch.ones_like(profiles.margin)[:, None]
     mass = float(profiles.weight.sum())
 
-    loss = MeanLoss(mass, lambda theta: profiles.loss_sums(ones, unit, theta, 1), bounds=(unit[[0]], unit[[-1]]))
+    loss = Objective(mass, lambda theta: profiles.loss_sums(ones, unit, theta, 1), bounds=(unit[[0]], unit[[-1]]))
     best = float(minimise(loss, torch.ones_like(unit[[0]]), tolerance=1e-6, enough=math.inf).theta)
     if _INNER[0] <= best <= _INNER[1]:
         return 1.0, profiles, features

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Positive
-from calibrant._core.minimise import MeanLoss, Optimum, SecondOrder, minimise
+from calibrant._core.minimise import Objective, Optimum, SecondOrder, minimise
 from calibrant.calibrators.affine.fit import centre_rows, keep_excluded, lift_excluded, logit_squares
 from calibrant.calibrators.base.calibrator import ByFeatures, Certified
 from calibrant.calibrators.base.chunks import check_all_labels
@@ -64,7 +64,7 @@ def fit_by_design(sums: SecondOrder, first: Tensor, *, parts: int, ridge: float,
     strength[:, 0] = _SETTLES / mass
     centre = torch.zeros_like(first)
     centre[0] = unit
-    return minimise(MeanLoss(mass, sums, ridge=strength.view(-1), centre=centre), first, tolerance=_TOLERANCE)
+    return minimise(Objective(mass, sums, ridge=strength.view(-1), centre=centre), first, tolerance=_TOLERANCE)
 
 
 def sums_by_design(

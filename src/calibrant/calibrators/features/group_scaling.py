@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Integer, Positive
-from calibrant._core.minimise import MeanLoss, minimise
+from calibrant._core.minimise import Objective, minimise
 from calibrant.calibrators.affine.fit import AffineChunk, Ridge, fit_affine, keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import ByFeatures, Certified
 from calibrant.calibrators.base.chunks import check_all_labels
@@ -172,7 +172,7 @@ def fit_groups(
     """
     first = torch.zeros(layout.parameters, dtype=torch.float64, device=rows.device) if start is None else start
     low = layout.lowest.to(rows.device)
-    loss = MeanLoss(
+    loss = Objective(
         mass,
         lambda theta: rows.total(GroupChunk.loss_sums, theta, layout),
         ridge=strength / mass,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Each, Positive
-from calibrant._core.minimise import MeanLoss, by_exponent, minimise
+from calibrant._core.minimise import Objective, by_exponent, minimise
 from calibrant._objective.log_pairs import log_normalise
 from calibrant.binning import AnyBinning
 from calibrant.calibrators.base.calibrator import Calibrator, Tempered
@@ -193,7 +193,7 @@ def focal_minimum(
         return by_exponent(rows.total(focal_sums, t, math.expm1(v)), math.exp(v))
 
     start_at = torch.tensor([math.log(start[1]), math.log1p(start[0])], dtype=torch.float64).clamp(low, high)
-    loss = MeanLoss(rows.mass, second, ridge=pull / 2, bounds=(low, high))
+    loss = Objective(rows.mass, second, ridge=pull / 2, bounds=(low, high))
     found = minimise(loss, start_at, rough=rows.rough, enough=_ENOUGH, longest=1.0)
     t, v = found.theta.tolist()
     return math.expm1(v), math.exp(t), found.value - pull / 2 * (t * t + v * v)

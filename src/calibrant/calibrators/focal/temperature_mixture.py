@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Number, Positive
-from calibrant._core.minimise import MeanLoss, by_exponent, minimise
+from calibrant._core.minimise import Objective, by_exponent, minimise
 from calibrant.calibrators.base.calibrator import Tempered
 from calibrant.calibrators.base.chunks import check_label_logits, narrowed
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
@@ -121,7 +121,7 @@ def mixture_minimum(rows: RowSource, prior: float | None) -> tuple[float, float]
         torch.tensor([_LOW, math.log(1e-300)], dtype=torch.float64),
         torch.tensor([_HIGH, math.log(_MOST_SHARE)], dtype=torch.float64),
     )
-    loss = MeanLoss(mass, second, ridge=torch.tensor([pull / (2 * mass), 0.0], dtype=torch.float64), bounds=bounds)
+    loss = Objective(mass, second, ridge=torch.tensor([pull / (2 * mass), 0.0], dtype=torch.float64), bounds=bounds)
     starts = [[grid[i], math.log(shares[j])] for i, j in _valleys(losses)[:_STARTS]]
     found = [minimise(loss, torch.tensor(one, dtype=torch.float64), enough=_ENOUGH, longest=1.0) for one in starts]
     u, log_share = min(found, key=lambda minimum: round(minimum.value, 12)).theta.tolist()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Integer, NonNegative, Positive
-from calibrant._core.minimise import MeanLoss, minimise
+from calibrant._core.minimise import Objective, minimise
 from calibrant._core.numerics import in_row_chunks
 from calibrant._kernels import cpu
 from calibrant.calibrators.affine.fit import LOWEST
@@ -190,12 +190,12 @@ class LogisticFit:
             lowest = scale.new_tensor(self.lowest) * scale
             bounds = lowest, torch.full_like(lowest, torch.inf)
 
-        def loss(source: RowSource, weight: float) -> MeanLoss:
+        def loss(source: RowSource, weight: float) -> Objective:
             def second(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
                 sums = source.total(sums_for_newton, theta / scale, self.basis, self.extras, high, low)
                 return sums[0], sums[1] / scale, sums[2] / (scale[:, :, None] * scale[:, None, :])
 
-            return MeanLoss(weight, second, ridge=ridge, centre=centre, bounds=bounds)
+            return Objective(weight, second, ridge=ridge, centre=centre, bounds=bounds)
 
         start = centre
         if isinstance(log_odds, MemoryRows) and log_odds.count >= 4 * _SAMPLE:  # elsewhere a sample costs a pass, too
