@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,12 @@ import pytest
 import torch
 from tests.cli.conftest import Run
 from tests.conftest import needs
+from tests.report.kinds import small_study
 from tests.study.test_run import TEXT as SMALL
 from typer.testing import CliRunner
 
 from calibrant.cli import main
-from calibrant.study import Study, load_study
+from calibrant.study import load_study
 from calibrant.study.load import presets
 
 pytestmark = needs("lightning")
@@ -217,13 +217,7 @@ def test_a_loss_beside_the_file_is_found(tmp_path: Path, run: Run, monkeypatch: 
 
 @pytest.fixture
 def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    def small(name: str) -> Study:
-        study = load_study(name)
-        plan = {**study.training, "epochs": 2}
-        setting = replace(study.settings[0], data={**study.settings[0].data, "folds": 2})
-        return replace(study, seeds=(0, 1), training=plan, settings=(setting,))
-
-    monkeypatch.setattr("calibrant.study.load_study", small)
+    monkeypatch.setattr("calibrant.study.load_study", small_study)
     store = ("--store", str(tmp_path))
     return lambda *options: CliRunner().invoke(
         main, ["demo", "--workers", "1", *(() if "--store" in options else store), *options]

@@ -1,22 +1,43 @@
 """A page of every kind of report, on rows that are off, for what is asked of all of them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
+from typer.testing import CliRunner
 
 from calibrant import BinaryPairs, MultiLabelPredictions, Predictions
 from calibrant.calibrators import TemperatureScaling
+from calibrant.cli import main
+from calibrant.operate import Monitor
+from calibrant.operate.formats import to_html
 from calibrant.report import Claims, Model, Table, write_report
 from calibrant.report.labels import LabelReport, write_label_report
 from calibrant.report.study_figures import study_pictures
+from calibrant.study import Study, load_study
 from calibrant.study.figures import Bars, Drawing, Line, Plot, Reliability
 
-KINDS = ("event", "classes", "tokens", "detection", "groups", "labels", "study")
+KINDS = ("event", "classes", "tokens", "detection", "groups", "labels", "study", "demo")
+
+
+def small_study(name: str) -> Study:
+    """Return a study at the size of a test: two seeds, two folds, two epochs."""
+    study = load_study(name)
+    plan = {**study.training, "epochs": 2}
+    setting = replace(study.settings[0], data={**study.settings[0].data, "folds": 2})
+    return replace(study, seeds=(0, 1), training=plan, settings=(setting,))
 
 
 def write_page(kind: str, folder: Path) -> Path:
-    """Write the page of a kind into ``folder``."""
+    """Write the page of a kind into ``folder``; besides KINDS there is "watch", a page without a report's script."""
     rng, path = np.random.default_rng(0), folder / f"{kind}.html"
+    if kind == "demo":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("calibrant.study.load_study", small_study)
+            done = CliRunner().invoke(main, ["demo", "--workers", "1", "--store", str(folder)])
+        assert done.exit_code == 0, done.stderr
+        return folder / "report.html"
     if kind == "labels":
         several = MultiLabelPredictions.from_logits(3 * rng.normal(size=(300, 4)), rng.integers(0, 2, (300, 4)))
         report = LabelReport("labels", several, None, None, "labels.npz", "all", "labels.npz", True, draws=20)
@@ -27,6 +48,13 @@ def write_page(kind: str, folder: Path) -> Path:
     if kind == "detection":
         score = 1 / (1 + np.exp(-z[0]))
         return write_report([Model("detector", BinaryPairs.from_probs(score, y[0]))], path, draws=20)
+    if kind == "watch":
+        monitor = Monitor(Predictions.from_binary_logits(z[0], y[0], features={"site": site[0]}), by=["site"])
+        for day, rows in enumerate(np.split(np.arange(900), 6)):
+            batch = Predictions.from_binary_logits(3 * z[1][rows], y[1][rows], features={"site": site[1][rows]})
+            monitor.update(batch, time=86_400 * (20_000 + day))
+        path.write_text(to_html(monitor, title="A monitor whose name is_quite_long_as_names_of_files_are.safetensors"))
+        return path
     if kind in ("event", "groups", "study"):
         features = {"site": site[1]} if kind == "groups" else None
         fit, test = (

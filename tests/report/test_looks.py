@@ -60,7 +60,7 @@ def test_no_axes_are_empty_and_ticks_can_be_read(kind: str, drawn: dict[str, lis
             ]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("study", "classes")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("study", "demo", "classes")])
 def test_pictures_of_one_thing_have_the_same_axes(kind: str, drawn: dict[str, list[Figure]]) -> None:
     limits: dict[Any, set[Any]] = {}
     for ax in (ax for figure in drawn[kind] for ax in figure.axes if not ax.patches):

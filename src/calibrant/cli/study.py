@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table as Grid
 
 from calibrant._core.paths import check_suffix
 from calibrant.cli._application import for_command_line, guarded, with_groups
@@ -462,11 +463,14 @@ def list_studies(as_json: AsJson = False) -> None:
     if as_json:
         print_json({name: study_by_name(name, scale=None).title for name in presets()})
         return
+    lines = Grid.grid(padding=(0, 1, 0, 0))
+    lines.add_column(no_wrap=True)
     for name in presets():
         found = study_by_name(name)
         cells = list(found.cells())
-        console().print(f"{name:20} {found.title}")
-        console().print(f"{'':20} {len(cells)} trainings on {_data_sets(cells)}", style="dim")
+        lines.add_row(name, found.title)
+        lines.add_row("", f"{len(cells)} trainings on {_data_sets(cells)}", style="dim")
+    console().print(lines)
     console().print("minutes on this machine: calibrant study run NAME --dry-run", style="dim")
 
 

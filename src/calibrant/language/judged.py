@@ -197,7 +197,7 @@ def read_judged(
     if scale is not None and not (len(scale) == 2 and scale[0] < scale[1]):
         raise refuse("scale as (lowest, highest)", shown(scale), "write (1, 5)", argument="scale")
     columns = table_columns(path)
-    _need_columns(columns, ("id", *scores), path)
+    _need_columns(columns, ("id", *scores), path, scores=scores)
     place = place_shown(path)
     sides: list[tuple[str, str] | None] = [None] * len(columns["id"])
     if "first" in columns and "second" in columns:
@@ -262,11 +262,15 @@ def _row_of_key(keys: Sequence[Sequence[str]], source: str) -> Mapping[tuple[str
     return found
 
 
-def _need_columns(table: Columns, names: Sequence[str], path: str | os.PathLike[str]) -> None:
+def _need_columns(
+    table: Columns, names: Sequence[str], path: str | os.PathLike[str], *, scores: Sequence[str] = ()
+) -> None:
     if lost := [name for name in names if name not in table]:
+        so = f"name the column so: {lost[0]}"
+        other = Remedy(f"{so}, or pass your column's name as scores", command=f"{so}, or name yours by --scores")
         raise FileFormatError(
             f"the columns {' and '.join(names)} in {place_shown(path)}", ", ".join(table) or "no rows",
-            f"name the column so: {lost[0]}",
+            other if lost[0] in scores else so,
         )  # fmt: skip
     if not table[names[0]]:
         raise FileFormatError(f"rows in {place_shown(path)}", "none", "check the file")

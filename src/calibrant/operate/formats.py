@@ -236,7 +236,7 @@ _PAGE = """<!doctype html>
 <style>
 :root {{ color-scheme: light dark; --ink: #1c2024; --soft: #60646c; --paper: #fff; --line: #3451b2; --bad: #c62a2f }}
 @media (prefers-color-scheme: dark) {{ :root {{ --ink: #edeef0; --soft: #a0a5ad; --paper: #14161a; --line: #8da4ef; --bad: #ff9592 }} }}
-body {{ font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 48rem;
+body {{ font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 48rem; overflow-wrap: anywhere;
   margin: 2rem auto; padding: 0 1rem }}
 h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1rem; margin-top: 2rem }}
 .alarm {{ border-left: 4px solid var(--bad); padding-left: 1rem }} .quiet {{ border-left: 4px solid var(--line); padding-left: 1rem }}
