@@ -269,24 +269,48 @@ def keep_excluded(answer: Tensor, logits: Tensor) -> Tensor:
     return torch.where(torch.isneginf(logits), -torch.inf, answer).to(logits.dtype)
 
 
-def at_least_of_row(logits: Tensor) -> Tensor:
-    """Return ``logits`` (N, K) with the least of the row where it is −inf: a matrix fitted without such would go on to −100."""
-    excluded = torch.isneginf(logits)
-    return torch.where(excluded, logits.masked_fill(excluded, torch.inf).amin(dim=1, keepdim=True), logits)
+def lowest_of(rows: RowSource) -> Tensor:
+    """Return how far below the best (1,) a class may lie before it is one that no row of the fit was like: twice as far as any was.
+
+    −inf if a class of a row was at probability 0.
+    """
+    least = -2 * rows.largest(_largest_span)
+    return least.clamp_max(LOWEST).to(rows.device)
+
+
+def _largest_span(chunk: Chunk) -> Tensor:
+    low, high = torch.aminmax(chunk.logits.double(), dim=1)
+    return (high - low).amax(keepdim=True).cpu()
+
+
+def beyond(logits: Tensor, lowest: Tensor) -> Tensor:
+    """Return which classes (N, K) lie further below the best than ``lowest`` (1,): at 0 or masked, where the fit had none such."""
+    return logits < logits.amax(dim=1, keepdim=True) + lowest.to(logits.dtype)
+
+
+def at_least_of_row(logits: Tensor, out: Tensor) -> Tensor:
+    """Return ``logits`` (N, K) with the least of the row's others where ``out`` (N, K) says so: times a matrix, −100 moves them all."""
+    return torch.where(out, logits.masked_fill(out, torch.inf).amin(dim=1, keepdim=True), logits)
+
+
+def as_far_below(answer: Tensor, logits: Tensor, out: Tensor) -> Tensor:
+    """Return ``answer`` in the dtype of ``logits``, with the distance to the best that these have where ``out`` (N, K) says so."""
+    apart = logits - logits.amax(dim=1, keepdim=True)
+    return torch.where(out, answer.amax(dim=1, keepdim=True) + apart, answer).to(logits.dtype)
 
 
 class RidgeAffine(Certified):
     """softmax(A x + b) of inputs x that a subclass makes of the logits, shrunk by ridges towards A = I and b = 0.
 
-    A matrix fitted on rows without exact zeros takes a class at 0 as the least of its row: it must not move the others.
+    A matrix takes a class that lies far below all that it was fitted on as the least of its row: it must not move the others.
     """
 
     diagonal: ClassVar[bool] = False
-    later = ("zeros_unseen",)
+    later = ("lowest",)
 
     scale: Tensor
     bias: Tensor
-    zeros_unseen: Tensor
+    lowest: Tensor
 
     @abstractmethod
     def _inputs(self, wide: Tensor) -> Tensor:
@@ -304,21 +328,18 @@ class RidgeAffine(Certified):
         unit, mass = self._unit(rows), rows.mass
         start = (self.scale * unit, self.bias) if self.fitted else None
         ridge = self._ridge(rows.classes, mass)
-        # a diagonal map leaves the other classes alone whatever it makes of one at 0
-        unseen = not self.diagonal and not float(rows.total(excluded_count))
-        self.zeros_unseen = torch.ones(int(unseen), dtype=torch.float64, device=rows.device)
+        # a diagonal map leaves the other classes alone whatever it makes of one
+        self.lowest = torch.empty(0, dtype=torch.float64) if self.diagonal else lowest_of(rows)
         found = fit_affine(rows.prepared(_affine_chunk, self, unit), mass, ridge, diagonal=self.diagonal, start=start)
         self.scale, self.bias = found.scale / unit, found.bias
         self._certify(found.gradient, rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
-        wide = at_least_of_row(logits) if self.zeros_unseen.numel() else logits
-        return keep_excluded(apply_affine(self._inputs(wide), self.scale, self.bias), logits)
-
-
-def excluded_count(chunk: Chunk) -> Tensor:
-    """Return how many classes are at probability 0."""
-    return torch.isneginf(chunk.logits).sum().double().cpu()
+        if not self.lowest.numel():
+            return keep_excluded(apply_affine(self._inputs(logits), self.scale, self.bias), logits)
+        out = beyond(logits, self.lowest)
+        inputs = self._inputs(at_least_of_row(logits, out))
+        return as_far_below(keep_excluded(apply_affine(inputs, self.scale, self.bias), logits), logits, out)
 
 
 def _affine_chunk(chunk: Chunk, calibrator: RidgeAffine, unit: float) -> AffineChunk:
