@@ -26,7 +26,6 @@ from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from calibrant.cli._io import imports_shown
 from calibrant.errors import CalibrantError, CalibrantWarning, Remedy, sentence
 
 USER_ERROR = 2
@@ -44,6 +43,8 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> R:
+        from calibrant.cli._io import imports_shown  # not for --help
+
         with warnings.catch_warnings():  # it also puts showwarning back
             warnings.simplefilter("always", CalibrantWarning)
             warnings.showwarning = _show_warning
