@@ -121,6 +121,17 @@ ROLES = [
         pairs=True,
     ),
     Case(
+        "the event's probability, the decision's and the decision, as SAS Enterprise Miner writes them",
+        CSV,
+        lambda r: {
+            "EM_EVENTPROBABILITY": r.probs[:, 1],
+            "EM_PROBABILITY": r.probs.max(1),
+            "EM_CLASSIFICATION": r.decided,
+            "RESPONDED": r.labels,
+        },
+        event,
+    ),
+    Case(
         "predictions and label_ids beside a record of metrics",
         "predictions.json",
         lambda r: {

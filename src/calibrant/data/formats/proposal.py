@@ -77,6 +77,7 @@ _TRUE = re.compile(
 )
 _NO_LABEL = re.compile(r"(.*_)?(fold|split|cluster|groups?|decision|seed|weights?)|feature:.*")
 _SUMMARIES = {"max", "min", "margin", "gap", "entropy", "mean", "std", "sum", "top", "top1"}
+_HALVES = 20  # rows: of events as likely as not, the probabilities are all a half or more in one of a million tables
 _EXPECTED_ERRORS = 14.0  # of which a calibrated model makes none in fewer than e^-14 of tables: one in a million
 ONE_HOT = "the column of 1"  # of the true classes, a column each: what a reading says of them
 _PERHAPS = (*LABELS, "target", "targets", "true", "y", "label_id", "answer", "class", "y_train", "y_val")
@@ -308,7 +309,10 @@ def _explained(values: Array, scores: Array) -> float:
     table = scores.reshape(len(scores), -1).astype(np.float64)
     table = table - table.mean(axis=0)
     _, code, count = np.unique(values.astype(str), return_inverse=True, return_counts=True)
-    best = scores.reshape(len(scores), -1).argmax(axis=1)
+    each = scores.reshape(len(scores), -1)
+    best = each.argmax(axis=1)  # all alike of one column
+    if each.shape[1] == 1 and len(each) >= _HALVES:
+        best = (each[:, 0] > (0.5 if within(each) else 0)).astype(int)
     if len(np.unique(best)) > 1 and len({*zip(best.tolist(), code.tolist(), strict=True)}) == len(np.unique(best)):
         return 0.0
     gaps = np.stack([np.bincount(code, column) for column in table.T]) / count
@@ -395,12 +399,15 @@ def _suggested(
     if percent:
         kind, sums = "probs", True
     made = replace(layout, columns=tuple(chosen), kind=kind or "probs", normalize=sums, one_vs_rest=kind is None)
+    halves = values.ndim == 1 and _are_halves(values) and layout.positive is None
     beside = f"if the columns {', '.join(chosen)} are meant and not {' or '.join(', '.join(one) for one in others)}, "
     fractions = (
         "if these are fractions of 1 and no percentages, "
         if _PERCENT.search(chosen[0]) and within(values)
         else "if these are percentages, "
         if percent and not _PERCENT.search(chosen[0])
+        else f"if {chosen[0]}, a half at least in every row, is a class's probability and not a decision's confidence, "
+        if halves
         else ""
     )
     return Proposal(made, table, certain=False, unsure=beside if others else fractions)
@@ -521,10 +528,13 @@ def _event(table: Any, layout: Layout) -> Proposal | None:
     """Return the reading of the one column that is called a probability, of the event that it names or of class 1."""
     floats = _floats(table, layout)
     chosen = [name for name in floats if _ALONE.fullmatch(name) or _MARKED.fullmatch(name)]
-    if len(chosen) != 1 or not within(_values(table, chosen)):
+    if len(chosen) != 1 or not within(values := _values(table, chosen)):
         return None
     matched = _MARKED.fullmatch(chosen[0])
     made = replace(layout, columns=(chosen[0],), kind="probs")
+    if _are_halves(values):  # as confidences of decisions are: another column is the event's, or none
+        events = [name for name in floats if name not in chosen and _is_larger_side(values, _values(table, [name]))]
+        return Proposal(replace(made, columns=(events[0],)), table, certain=False) if len(events) == 1 else None
     if matched is None or layout.positive is not None:
         return Proposal(made, table, certain=matched is None)
     for name in [layout.label] if layout.label else table.column_names:  # prob_yes beside labels yes and no
@@ -532,6 +542,18 @@ def _event(table: Any, layout: Layout) -> Proposal | None:
         if len(cells) == 2 and matched["part"].strip(")]") in cells:
             return Proposal(replace(made, positive=matched["part"].strip(")]"), label=name), table)
     return Proposal(made, table, certain=False)
+
+
+def _are_halves(values: Array) -> bool:
+    """Say whether probabilities are a half or more in every row, as confidences of one of two decisions are."""
+    return len(values) >= _HALVES and within(values) and bool(values.min() >= 0.5 - TOLERANCE)
+
+
+def _is_larger_side(confidences: Array, event: Array) -> bool:
+    """Say whether confidences are in every row the larger of an event's probability and of its complement."""
+    if len(event) != len(confidences) or not within(event):
+        return False
+    return bool(np.allclose(np.maximum(event, 1 - event), confidences, rtol=0, atol=TOLERANCE))
 
 
 def _listed(table: Any, layout: Layout) -> Proposal | None:
