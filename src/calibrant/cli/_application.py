@@ -334,5 +334,9 @@ def _print_usage_error(error: Any) -> int:
     else:
         message = error.format_message().rstrip(".?").replace(". Did", "; did").replace("Value error, ", "")
         message = message.removeprefix("Got ")
-        say_error(f"expected arguments as in {path} --help, got {message[:1].lower()}{message[1:]}; correct them")
+        missing = getattr(error, "param", None) if type(error).__name__ == "MissingParameter" else None
+        asked = " ".join((getattr(missing, "help", None) or "").split()).partition(". ")[0].rstrip(".")
+        name = missing.opts[0] if missing and missing.opts[0].startswith("-") else getattr(missing, "metavar", None)
+        remedy = f"add {name or missing.name}: {asked[:1].lower()}{asked[1:]}" if missing and asked else "correct them"
+        say_error(f"expected arguments as in {path} --help, got {message[:1].lower()}{message[1:]}; {remedy}")
     return int(error.exit_code)
