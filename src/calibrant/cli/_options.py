@@ -311,9 +311,9 @@ class Files:
         Raises:
             InputError: As ``Inputs.sources``.
         """
-        from calibrant.data.formats import hold_labels_alone
-
         if len(self.files or ()) == 2 and inputs.labels is None and inputs.logits is None:
+            from calibrant.data.formats import hold_labels_alone
+
             alone = [name for name in self.files or () if name != STREAM and hold_labels_alone(Path(name))]
             if len(alone) == 1 and (others := [name for name in self.files or () if name != alone[0]]):
                 typer.echo(

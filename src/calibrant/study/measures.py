@@ -155,7 +155,7 @@ class FoldFits:
         >>> import math
         >>> from calibrant import Predictions
         >>> seen = Predictions.from_logits([[2 * math.log(4), 0.0]] * 10, [0] * 8 + [1] * 2)
-        >>> fits = Fits([seen], [Predictions.from_logits([[1.4, 0.0], [0.0, 2.0]], [0, 0])])
+        >>> fits = FoldFits([seen], [Predictions.from_logits([[1.4, 0.0], [0.0, 2.0]], [0, 0])])
         >>> round(fits.value("temperature"), 4), fits.value("error")
         (2.0, 0.5)
     """

@@ -333,7 +333,7 @@ def verdict_on_claim(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, 
     Examples:
         >>> from calibrant.study import Claim
         >>> claim = Claim("b is lower than a", "a paper", "ece", ("a", "b"))
-        >>> verdict_of(claim, "digits", [{0: 0.10, 1: 0.12, 2: 0.11}, {0: 0.05, 1: 0.06, 2: 0.07}]).outcome
+        >>> verdict_on_claim(claim, "digits", [{0: 0.10, 1: 0.12, 2: 0.11}, {0: 0.05, 1: 0.06, 2: 0.07}]).outcome
         'shows'
     """
     if not all(by_seed) or any(math.isnan(value) for values in by_seed for value in values.values()):

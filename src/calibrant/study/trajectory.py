@@ -66,7 +66,7 @@ def epoch_figures(predictions: Predictions) -> dict[str, Any]:
 
     Examples:
         >>> from calibrant import Predictions
-        >>> figures = describe(Predictions.from_logits([[2.0, 0.0], [2.0, 0.0]], [0, 1]))
+        >>> figures = epoch_figures(Predictions.from_logits([[2.0, 0.0], [2.0, 0.0]], [0, 1]))
         >>> round(figures["nll"], 4), round(figures["nll_wrong"], 4), figures["error"]
         (1.1269, 2.1269, 0.5)
     """
