@@ -100,8 +100,8 @@ def judge(make: Callable[[], Calibrator], val: tuple[Tensor, Tensor], test: Pred
         return test.calibrated_by(calibrator), spent
 
 
-def run_set(name: str, chosen: dict[str, Callable[[], Calibrator]], *, draws: int) -> dict[str, Result]:
-    """Print and return every method's figures on one set; with ``draws`` of 0 without intervals."""
+def run_set(name: str, chosen: dict[str, Callable[[], Calibrator]], *, intervals: bool) -> dict[str, Result]:
+    """Print and return every method's figures on one set; without ``intervals`` the values alone."""
     splits = load_set(name)
     before = Predictions.from_logits(*splits["test"])
     base = tuple(metric(before) for metric in METRICS)
@@ -113,7 +113,7 @@ def run_set(name: str, chosen: dict[str, Callable[[], Calibrator]], *, draws: in
         except CalibrantError as error:
             print(f"  {label:42s} refused: {error}", flush=True)
             continue
-        values, shown = figures(before, after, draws=draws)
+        values, shown = figures(before, after, intervals=intervals)
         moved = float(after.correct.double().mean() - before.correct.double().mean())
         results[label] = Result(values, shown, spent, moved)
         print(
@@ -124,13 +124,13 @@ def run_set(name: str, chosen: dict[str, Callable[[], Calibrator]], *, draws: in
     return results
 
 
-def figures(before: Predictions, after: Predictions, *, draws: int) -> tuple[tuple[float, ...], tuple[str, ...]]:
+def figures(before: Predictions, after: Predictions, *, intervals: bool) -> tuple[tuple[float, ...], tuple[str, ...]]:
     """Return the metrics after calibration, and their paired differences with intervals in words."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrantWarning)
-        if draws == 0:
+        if not intervals:
             return tuple(metric(after) for metric in METRICS), ("",) * len(METRICS)
-        rows = compare(before, after, metrics=METRICS, draws=draws).rows
+        rows = compare(before, after, metrics=METRICS).rows
     shown = tuple("" if row.low is None else f"{row.difference:+.4f} [{row.low:+.4f}, {row.high:+.4f}]" for row in rows)
     return tuple(row.b for row in rows), shown
 
@@ -250,7 +250,7 @@ def main() -> None:
     parser.add_argument("--sets", action="store_true", help="every method on every set")
     parser.add_argument("--only", nargs="*", default=[], help="names of sets")
     parser.add_argument("--methods", nargs="*", default=[], help="names of methods")
-    parser.add_argument("--draws", type=int, default=400, help="bootstrap draws of the intervals; 0 for none")
+    parser.add_argument("--values-only", action="store_true", help="no intervals of differences")
     parser.add_argument("--most-classes", type=int, default=10_000, help="leave out sets with more classes")
     parser.add_argument("--speed", action="store_true", help="the temperature fit against other libraries")
     parser.add_argument("--rounds", type=int, default=5)
@@ -260,7 +260,7 @@ def main() -> None:
         names = arguments.only or sorted(path.stem for path in folder().glob("*.npz"))
         names = [name for name in names if load_set(name)["val"][0].shape[1] <= arguments.most_classes]
         chosen = methods(arguments.methods)
-        summarise({name: run_set(name, chosen, draws=arguments.draws) for name in names})
+        summarise({name: run_set(name, chosen, intervals=not arguments.values_only) for name in names})
     if arguments.speed:
         for classes in (100, 1000):
             speed(50_000, classes, arguments.rounds)
