@@ -243,7 +243,8 @@ def _softmax_and_residual(logits: Tensor, chunk: AffineChunk) -> tuple[Tensor, T
 
 def apply_affine(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     """Return scale · x + bias (N, K) in the dtype of ``x``."""
-    scale, bias = scale.to(x.dtype), bias.to(x.dtype)
+    most = 1e-8 * torch.finfo(x.dtype).max  # an altered file may hold more, and 0 · ∞ is no number
+    scale, bias = scale.clamp(-most, most).to(x.dtype), bias.clamp(-most, most).to(x.dtype)
     return (x * scale if scale.dim() == 1 else x @ scale.T) + bias
 
 
