@@ -12,7 +12,7 @@ in a later tree, too, wherever the function lies by then; what cannot be found i
 ``benchmarks/records/mutations-moved.json`` (number → the fields of ``Mutation`` that differ).
 
 ``mutations-after.jsonl`` is of commit 62ab6d50, with ``--budget 20``, from number 22 on with ``--closest 6``, too: what survived
-there survived these tests, not all. It holds the whole first hundred and the second as far as it was run. Tests were written after it.
+there survived these tests, not all. It holds both hundreds. Tests were written after it.
 """
 
 import argparse
