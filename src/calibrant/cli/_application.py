@@ -334,9 +334,17 @@ def _print_usage_error(error: Any) -> int:
     else:
         message = error.format_message().rstrip(".?").replace(". Did", "; did").replace("Value error, ", "")
         message = message.removeprefix("Got ")
-        missing = getattr(error, "param", None) if type(error).__name__ == "MissingParameter" else None
-        asked = " ".join((getattr(missing, "help", None) or "").split()).partition(". ")[0].rstrip(".")
-        name = missing.opts[0] if missing and missing.opts[0].startswith("-") else getattr(missing, "metavar", None)
-        remedy = f"add {name or missing.name}: {asked[:1].lower()}{asked[1:]}" if missing and asked else "correct them"
-        say_error(f"expected arguments as in {path} --help, got {message[:1].lower()}{message[1:]}; {remedy}")
+        say_error(
+            f"expected arguments as in {path} --help, got {message[:1].lower()}{message[1:]}; {_what_to_add(error)}"
+        )
     return int(error.exit_code)
+
+
+def _what_to_add(error: Any) -> str:
+    """Return the remedy of a wrong call: the option or argument that is missing, with what its help calls it."""
+    missing: Any = getattr(error, "param", None)
+    if type(error).__name__ != "MissingParameter" or not getattr(missing, "help", None):
+        return "correct them"
+    name = missing.opts[0] if missing.opts[0].startswith("-") else missing.metavar or missing.name
+    asked = " ".join(missing.help.split()).partition(". ")[0].rstrip(".")
+    return f"add {name}: {asked[:1].lower()}{asked[1:]}"

@@ -27,10 +27,6 @@ from calibrant.calibrators.affine.fit import (
     StructuredMatrixScaling,
     StructuredVectorScaling,
     VectorScaling,
-    as_far_below,
-    at_least_of_row,
-    beyond,
-    lowest_of,
 )
 from calibrant.calibrators.affine.kernel_scaling import KernelScaling
 from calibrant.calibrators.affine.prior_shift import label_mass
@@ -246,8 +242,6 @@ class AutoCalibrator(ByFeatures):
         floor: (3,) the log-probability that each class at −inf gets before anything else, in rows with one other class and in rows
             with several, −inf leaves it out; and what is then added to all; empty where no class was at −inf.
         tails: (2,) by how much the log-odds of these classes together are shifted after the pool.
-        lowest: (1,) how far below the best a class may lie; one further has the least logit of its row before the pool, and its
-            distance after it. Empty in files of version 0.1.0, whose members take 100 below the largest.
         absent: (K,) which classes keep their odds; empty where none does.
         absent_log_temperature: log T, by which these keep their odds.
 
@@ -271,13 +265,12 @@ class AutoCalibrator(ByFeatures):
     counts: Tensor
     floor: Tensor
     tails: Tensor
-    lowest: Tensor
     absent: Tensor
     absent_log_temperature: Tensor
     top_edges: Tensor
     top_values: Tensor
 
-    later = ("floor", "tails", "lowest", "absent", "absent_log_temperature", "top_edges", "top_values")
+    later = ("floor", "tails", "absent", "absent_log_temperature", "top_edges", "top_values")
     decision_on_top = True  # with top_label; without, no decision is carried either
 
     def __init__(
@@ -396,7 +389,6 @@ class AutoCalibrator(ByFeatures):
         """Set the levels of exact zeros, and return the rows with them."""
         zeros, missed = rows.total(_zeros).tolist()
         self.floor = torch.empty(0, dtype=torch.float64, device=rows.device)
-        self.lowest = lowest_of(rows)
         if not zeros:
             return rows
         ones, several = rows.largest(_depths).tolist()
@@ -567,8 +559,7 @@ class AutoCalibrator(ByFeatures):
 
     def _pooled(self, logits: Tensor, features: Features | None) -> Tensor:
         """Return the mixture's answer, with exact zeros at their level and then shifted, and without absent classes."""
-        out = beyond(logits, self.lowest) if self.lowest.numel() else None
-        inputs = with_levels(logits if out is None else at_least_of_row(logits, out), self.floor)
+        inputs = with_levels(logits, self.floor)
         inputs = without_absent(inputs, self.absent) if len(self.absent) else inputs
         used = [(m, member) for m, member in enumerate(self._members()) if member.fitted]
         beside = [features if member.needs_features else None for _, member in used]
@@ -581,7 +572,7 @@ class AutoCalibrator(ByFeatures):
             answer = torch.logsumexp(torch.stack(parts), dim=0)
         if self.tails.numel():
             answer = with_tails(answer.double(), logits, self.tails)
-        return narrowed(answer if out is None else as_far_below(answer, logits, out), logits.dtype)
+        return narrowed(answer, logits.dtype)
 
 
 # Classes at probability 0, and classes without rows.

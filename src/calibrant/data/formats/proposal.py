@@ -77,7 +77,7 @@ _TRUE = re.compile(
 )
 _NO_LABEL = re.compile(r"(.*_)?(fold|split|cluster|groups?|decision|seed|weights?)|feature:.*")
 _SUMMARIES = {"max", "min", "margin", "gap", "entropy", "mean", "std", "sum", "top", "top1"}
-_HALVES = 20  # rows: of events as likely as not, the probabilities are all a half or more in one of a million tables
+_ENOUGH_ROWS = 20  # in which a coin falls on one side throughout in one of a million tables
 _EXPECTED_ERRORS = 14.0  # of which a calibrated model makes none in fewer than e^-14 of tables: one in a million
 ONE_HOT = "the column of 1"  # of the true classes, a column each: what a reading says of them
 _PERHAPS = (*LABELS, "target", "targets", "true", "y", "label_id", "answer", "class", "y_train", "y_val")
@@ -306,12 +306,11 @@ def _explained(values: Array, scores: Array) -> float:
     """Return the part of the scores' variance that lies between the values of a column; 0 of a decision, or if rows were left out."""
     if len(values) != len(scores):
         return 0.0
-    table = scores.reshape(len(scores), -1).astype(np.float64)
-    table = table - table.mean(axis=0)
+    each = scores.reshape(len(scores), -1).astype(np.float64)
+    table = each - each.mean(axis=0)
     _, code, count = np.unique(values.astype(str), return_inverse=True, return_counts=True)
-    each = scores.reshape(len(scores), -1)
     best = each.argmax(axis=1)  # all alike of one column
-    if each.shape[1] == 1 and len(each) >= _HALVES:
+    if each.shape[1] == 1 and len(each) >= _ENOUGH_ROWS:
         best = (each[:, 0] > (0.5 if within(each) else 0)).astype(int)
     if len(np.unique(best)) > 1 and len({*zip(best.tolist(), code.tolist(), strict=True)}) == len(np.unique(best)):
         return 0.0
@@ -399,18 +398,19 @@ def _suggested(
     if percent:
         kind, sums = "probs", True
     made = replace(layout, columns=tuple(chosen), kind=kind or "probs", normalize=sums, one_vs_rest=kind is None)
-    halves = values.ndim == 1 and _are_halves(values) and layout.positive is None
-    beside = f"if the columns {', '.join(chosen)} are meant and not {' or '.join(', '.join(one) for one in others)}, "
-    fractions = (
-        "if these are fractions of 1 and no percentages, "
-        if _PERCENT.search(chosen[0]) and within(values)
-        else "if these are percentages, "
-        if percent and not _PERCENT.search(chosen[0])
-        else f"if {chosen[0]}, a half at least in every row, is a class's probability and not a decision's confidence, "
-        if halves
-        else ""
-    )
-    return Proposal(made, table, certain=False, unsure=beside if others else fractions)
+    unsure, called = "", _PERCENT.search(chosen[0]) is not None
+    if others:
+        beside = " or ".join(", ".join(one) for one in others)
+        unsure = f"if the columns {', '.join(chosen)} are meant and not {beside}, "
+    elif called and within(values):
+        unsure = "if these are fractions of 1 and no percentages, "
+    elif percent and not called:
+        unsure = "if these are percentages, "
+    elif values.ndim == 1 and _are_halves(values) and layout.positive is None:
+        unsure = (
+            f"if {chosen[0]}, a half at least in every row, is a class's probability and not a decision's confidence, "
+        )
+    return Proposal(made, table, certain=False, unsure=unsure)
 
 
 def _marked(table: Any, layout: Layout) -> Proposal | None:
@@ -546,7 +546,7 @@ def _event(table: Any, layout: Layout) -> Proposal | None:
 
 def _are_halves(values: Array) -> bool:
     """Say whether probabilities are a half or more in every row, as confidences of one of two decisions are."""
-    return len(values) >= _HALVES and within(values) and bool(values.min() >= 0.5 - TOLERANCE)
+    return len(values) >= _ENOUGH_ROWS and within(values) and bool(values.min() >= 0.5 - TOLERANCE)
 
 
 def _is_larger_side(confidences: Array, event: Array) -> bool:
@@ -734,9 +734,8 @@ def _scored_class(table: Any, name: str) -> str:
     """
     head, dot, end = name.rpartition(".")
     inner = dot and plain_name(end) in CLASS_FIELDS
-    if (
-        not dot and plain_name(name) in CLASS_FIELDS
-    ):  # label and score beside gold, as a pipeline's answers are laid beside truths
+    if not dot and plain_name(name) in CLASS_FIELDS:
+        # label and score beside gold, as a pipeline's answers are laid beside truths
         true = [one for one in table.column_names if _is_truth(one) and one != name and not _nested(table, one)]
         known = set(_known(table, true[0], len(table))) if len(true) == 1 else set()
         scores = [one for one in table.column_names if plain_name(one) in SCORE_FIELDS and _is_float(table, one)]

@@ -131,9 +131,8 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
         out.write("\ufeff" * mark + "".join(itertools.islice(lines, dialect.above)))
         rows = (row for row in csv.reader(lines, delimiter=dialect.delimiter, quotechar=dialect.quote) if row)
         writer = csv.writer(out, delimiter=dialect.delimiter, quotechar=dialect.quote, lineterminator="\n")
-        for at, title in enumerate(
-            itertools.islice(rows, dialect.titles)
-        ):  # each name as it stands there, one that occurs twice too
+        # each name as it stands there, one that occurs twice too
+        for at, title in enumerate(itertools.islice(rows, dialect.titles)):
             whole = title if len(title) == len(header) else header  # a title without a name for each column gets them
             kept = [cell for cell, stay in zip(whole, stays, strict=True) if stay]
             writer.writerow([*kept, *("" if at else name for name in added)])

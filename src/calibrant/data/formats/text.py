@@ -166,10 +166,8 @@ def _of_drawn(lines: Iterable[str], path: Path) -> Iterable[list[str]]:
 
 
 def _of_html(lines: Iterable[str], path: Path) -> Iterable[list[str]]:
-    cells = [
-        re.split(r"(?i)<t[dh]\b[^<>]{0,200}>", row)[1:]
-        for row in re.split(r"(?i)<tr\b", "\n".join(list(_counted(lines, path, growth=OBJECTS))))
-    ]
+    whole = "\n".join(_counted(lines, path, growth=OBJECTS))
+    cells = [re.split(r"(?i)<t[dh]\b[^<>]{0,200}>", row)[1:] for row in re.split(r"(?i)<tr\b", whole)]
     return [[html.unescape(one.partition("</")[0]).strip() for one in row] for row in cells if row]
 
 
