@@ -47,7 +47,7 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
 
         with warnings.catch_warnings():  # it also puts showwarning back
             warnings.simplefilter("always", CalibrantWarning)
-            warnings.showwarning = _show_warning
+            warnings.showwarning = _once_each()
             LABEL.set(None)
             try:
                 with imports_shown():
@@ -194,8 +194,17 @@ def say_error(sentence: str) -> None:
     typer.echo(typer.style("error: ", fg="red", bold=True) + " ".join(sentence.split()), err=True)
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    typer.echo(typer.style("warning: ", fg="yellow", bold=True) + " ".join(str(message).split()), err=True)
+def _once_each() -> Callable[..., None]:
+    """Return what shows the warnings of a command: each text once, however many steps give it."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        if text not in shown:
+            shown.add(text)
+            typer.echo(typer.style("warning: ", fg="yellow", bold=True) + text, err=True)
+
+    return show
 
 
 def load_command(name: str, home: str) -> Any:
