@@ -288,7 +288,7 @@ def test_few_units_tell_nothing() -> None:
         null_band(ECE(), few)
     with pytest.raises(NoIntervalError, match="at least two rows, or groups"):
         mean_interval(torch.ones(1))
-    with pytest.raises(InputError, match="at least two rows, or groups"):
+    with pytest.raises(NoIntervalError, match="at least two rows, or groups"):
         paired_test(torch.ones(5), groups=torch.zeros(5, dtype=torch.int64))
 
 

@@ -124,6 +124,13 @@ def test_two_rows_decide_nothing() -> None:
     assert compare(sure, wrong, metrics=[Accuracy()]).rows[0].winner is None
 
 
+def test_one_group_has_no_test_but_its_figures() -> None:
+    data = Predictions.from_logits(torch.randn(50, 3), [0, 1] * 25, groups=[7] * 50)
+    found = compare(data, data)
+    assert {row.p_value for row in found.rows} == {None}
+    assert "Not tested: Accuracy" in found.verdict
+
+
 def test_decisions_that_few_rows_tell_apart_are_tested_by_signs() -> None:
     labels = [1] * 100
     a = Predictions.from_binary_probs([0.9] * 100, labels)

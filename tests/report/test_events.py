@@ -73,6 +73,13 @@ def test_rates_at_a_threshold_are_counted(threshold: float) -> None:
         (1.0, 1.0, "too high by 1", "rarer than the model expects"),
         (1.0, -1.0, "too low by 13.", "more frequent than the model expects"),
         (1.0, 0.0, "too few rows", "Nothing"),
+        # the gap's own interval excludes 0 where the ECE does not tell the bins from chance
+        (
+            1.0,
+            0.13,
+            "by the ECE, but a hint: the probability of leaves is too high by 1.8",
+            "rarer than the model expects",
+        ),
     ],
 )
 def test_the_first_screen_says_what_is_wrong_and_what_to_do(slope: float, shift: float, said: str, todo: str) -> None:

@@ -143,6 +143,18 @@ def test_a_model_without_calibrator_is_shown_as_it_is(tmp_path: Path) -> None:
     Page(text)
 
 
+def test_of_several_models_the_page_says_which_is_better(tmp_path: Path) -> None:
+    data = over_confident(seed=2)
+    noise = torch.randn(data.logits.shape, generator=torch.Generator().manual_seed(3))
+    worse, other = Predictions.from_logits(data.logits + 3 * noise, data.labels), over_confident(seed=4)
+    pair = [Model("kept", data), Model("noisy", worse)]
+    text = write_report(pair, tmp_path / "r.md", draws=20).read_text()
+    assert re.search("Which model\n\n- kept is better than noisy: higher Accuracy by", text)
+    # three pairs, of which two are of other rows
+    assert "noisy" in write_report([*pair, Model("elsewhere", other)], tmp_path / "r.md", draws=20).read_text()
+    assert "Which" not in write_report([pair[0], Model("elsewhere", other)], tmp_path / "r.md", draws=20).read_text()
+
+
 def test_top_label_pairs_leave_classes_out(tmp_path: Path) -> None:
     text = written(tmp_path / "r.html", [Model("top", over_confident().top_label())])
     assert "Class by class" not in text

@@ -177,9 +177,9 @@ class Decided:
         if self.costs is not None:
             self.costs.check_classes(model.class_names or ())
             rule, event = thresholds(self.costs.table), model.class_name(1)
-            found.extend(costs_of(model.name, data, rule=rule, actions=self.costs.actions, event=event))
+            found.extend(costs_of(model, data, rule=rule, actions=self.costs.actions, event=event))
         if self.error is not None:
-            found.extend(answers_of(model.name, data, error=self.error))
+            found.extend(answers_of(model, data, error=self.error))
         return found
 
 

@@ -106,6 +106,13 @@ def compare(
     References:
         Holm 1979; Hall 1992 (means); Widmann et al. 2019 (the unbiased squares).
     """
+    return compared(a, b, ("A", "B"), metrics=metrics, level=level)
+
+
+def compared(
+    a: Data, b: Data, names: tuple[str, str], *, metrics: Metrics | None = None, level: float = 0.95
+) -> Comparison:
+    """Return ``compare`` of two models that the verdict calls by ``names``."""
     _check_same_rows(a, b)
     if metrics is None:
         known = [*default_metrics(a), *default_metrics(b)]
@@ -115,7 +122,7 @@ def compare(
     for metric, test in zip(metrics, _tests(metrics, a, b, level=level), strict=True):
         note = _lacking(metric, a, b) if test is None else _OF_SQUARES if isinstance(metric, SquaredGaps) else ""
         rows.append(_comparison_row(metric, metric(a), metric(b), test, note, level=level))
-    return Comparison(tuple(rows), verdict_in_words(rows, metrics, level=level), a.count, level)
+    return Comparison(tuple(rows), verdict_in_words(rows, metrics, names, level=level), a.count, level)
 
 
 @runtime_checkable
@@ -142,7 +149,12 @@ def _lacking(metric: Metric, a: Data, b: Data) -> str:
 
 def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list[PairedTest | None]:
     """Return the test of each metric that has one, its p-value corrected for their number (Holm)."""
-    tests = [_test(metric, a, b, level=level) for metric in metrics]
+    tests: list[PairedTest | None] = []
+    for metric in metrics:
+        try:
+            tests.append(_test(metric, a, b, level=level))
+        except NoIntervalError:  # a single row or group, or too few for the metric's own test
+            tests.append(None)
     # metrics without a test take no part in the correction
     corrected = iter(holm([test.p_value for test in tests if test is not None]))
     return [None if test is None else replace(test, p_value=next(corrected)) for test in tests]
@@ -155,10 +167,7 @@ def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | Non
     if not _needs_errors(metric) or _lacking(metric, a, b):
         return None
     if isinstance(metric, HasPairedTest):
-        try:
-            return metric.paired_test(a, b, level=level)
-        except NoIntervalError:
-            return None
+        return metric.paired_test(a, b, level=level)
     counted = need_rows(a, what=metric)
     difference = (metric.rows(need_rows(b, what=metric)) - metric.rows(counted)).cpu()  # type: ignore[attr-defined]
     if not bool(torch.isfinite(difference).all()):
@@ -212,40 +221,45 @@ def _closer(metric: Metric, one: float, other: float) -> bool:
     return one > other if metric.better == "higher" else one < other
 
 
-def verdict_in_words(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], *, level: float) -> str:
+def verdict_in_words(
+    rows: Sequence[ComparisonRow], metrics: Sequence[Metric], names: tuple[str, str], *, level: float
+) -> str:
     """Return the verdict in words.
 
     Args:
         rows: Of a comparison.
         metrics: The metric of each row.
+        names: Of the two.
         level: Of the intervals.
     """
-    names = [type(metric).__name__ for metric in metrics]
-    untested = [name for name, row in zip(names, rows, strict=True) if row.p_value is None]
+    a, b = names
+    kinds = [type(metric).__name__ for metric in metrics]
+    untested = [name for name, row in zip(kinds, rows, strict=True) if row.p_value is None]
     tail = f" Not tested: {', '.join(untested)}." if untested else ""
     for note in dict.fromkeys(row.note for row in rows if row.note and row.p_value is None):
         tail += (
-            f" For {_names_in_words([name for name, row in zip(names, rows, strict=True) if row.note == note])} {note}."
+            f" For {_names_in_words([name for name, row in zip(kinds, rows, strict=True) if row.note == note])} {note}."
         )
     if any(row.winner and row.note for row in rows):
         tail += f" For SquaredGaps {_OF_SQUARES}."
     parts: dict[str, list[str]] = {"a": [], "b": []}
-    for name, row, metric in zip(names, rows, metrics, strict=True):
+    for name, row, metric in zip(kinds, rows, metrics, strict=True):
         if row.winner is not None:
             parts[row.winner].append(_reason(name, row, metric, level=level))
     if len(untested) == len(rows):
         return "No test is known to hold its level for these metrics." + tail
     if not parts["a"] and not parts["b"]:
-        tested = [name for name in names if name not in untested]
+        tested = [name for name in kinds if name not in untested]
         return (
-            f"A and B cannot be told apart on these rows: no reliable difference in {_names_in_words(tested)}." + tail
+            f"{a} and {b} cannot be told apart on these rows: no reliable difference in {_names_in_words(tested)}."
+            + tail
         )
     if parts["a"] and parts["b"]:
-        return f"Neither is better in all: A has {'; '.join(parts['a'])}. B has {'; '.join(parts['b'])}." + tail
-    winner, loser = ("B", "A") if parts["b"] else ("A", "B")
-    even = [name for name, row in zip(names, rows, strict=True) if row.p_value is not None and row.winner is None]
+        return f"Neither is better in all: {a} has {'; '.join(parts['a'])}. {b} has {'; '.join(parts['b'])}." + tail
+    winner, loser = (b, a) if parts["b"] else (a, b)
+    even = [name for name, row in zip(kinds, rows, strict=True) if row.p_value is not None and row.winner is None]
     also = f" In {_names_in_words(even)} they cannot be told apart." if even else ""
-    return f"{winner} is better than {loser}: {'; '.join(parts[winner.lower()])}.{also}{tail}"
+    return f"{winner} is better than {loser}: {'; '.join(parts['a'] + parts['b'])}.{also}{tail}"
 
 
 def _reason(name: str, row: ComparisonRow, metric: Metric, *, level: float) -> str:
@@ -257,7 +271,7 @@ def _reason(name: str, row: ComparisonRow, metric: Metric, *, level: float) -> s
     p = "p < 0.001" if (row.p_value or 0.0) < 0.001 else f"p = {row.p_value:.3f}"
     digits = ".4f" if abs(row.difference) >= SMALL else ".2g"
     size, low, high = (format(value, digits) for value in (abs(row.difference), near, far))
-    return f"{word} {name} by {size} ({100 * level:g} % interval {low} to {high}, {p})"
+    return f"{word} {name} by {size} ({100 * level:.3g} % interval {low} to {high}, {p})"
 
 
 def _names_in_words(names: Sequence[str]) -> str:

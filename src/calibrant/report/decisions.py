@@ -1,30 +1,52 @@
-"""The part of a report on decisions: the cost of acting on the probabilities, and the rows to answer."""
+"""The part of a report on decisions: which model to take, the cost of acting on its probabilities, and the rows to answer."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import combinations
 
 from calibrant.data.predictions import Predictions
+from calibrant.errors import InputError
+from calibrant.evaluate.compare import compared
 from calibrant.evaluate.cost_calibration import CostCalibration
 from calibrant.operate import abstain
 from calibrant.operate.abstain import Abstention
 from calibrant.operate.decide import CostRule, weigh
-from calibrant.report.model import Claims, Table
+from calibrant.report.model import Claims, Model, Table
+from calibrant.report.section import Section
 
 LEVEL, COVERAGE = 0.95, 0.8  # "answer 80 %"
+MOST_PAIRS = 6  # of models that are compared: more than four models would fill the first screen with sentences
+
+
+def better_of(models: Sequence[Model | Section]) -> list[Claims]:
+    """Return which of a few models is better, each pair tested on the rows that both were evaluated on; empty where none share them.
+
+    Args:
+        models: As for a report; each as it would be used: calibrated, if it has a calibrator.
+    """
+    known = [one for one in models if isinstance(one, Model)]
+    used = {one.name: one.before if one.after is None else one.after for one in known}
+    pairs, lines = list(combinations(used, 2)), []
+    for pair in pairs if len(pairs) <= MOST_PAIRS else ():
+        with suppress(InputError):  # other rows: nothing to pair
+            lines.append(compared(used[pair[0]], used[pair[1]], pair, level=1 - (1 - LEVEL) / len(pairs)).verdict)
+    calibrated = ", each as calibrated" if any(one.after is not None for one in known) else ""
+    return [Claims("Which model" + calibrated, lines)] if lines else []
 
 
 def costs_of(
-    name: str, data: Predictions, *, rule: CostRule, actions: Sequence[str], event: str
+    model: Model, data: Predictions, *, rule: CostRule, actions: Sequence[str], event: str
 ) -> tuple[Claims, Table]:
     """Return what deciding by the probabilities costs, whether they foresaw it, and what to do, in sentences and as a table.
 
     Args:
-        name: Of the model.
-        data: Labelled and calibrated, of independent rows that no calibrator was fitted on.
+        model: Evaluated on independent rows that no calibrator was fitted on.
+        data: Its labelled rows, calibrated if it has a calibrator.
         rule: Made by ``operate.thresholds``.
         actions: A names.
         event: Name of class 1.
     """
-    found = weigh(rule, actions, data, event=event)
+    found, of = weigh(rule, actions, data, event=event), _of(model)
     # what decisions cost, and how much more than the probabilities foresaw
     cost, gap, p = found.expected_cost, found.calibration.difference, _least(found.calibration)
     chance = f"p {'< 0.0001' if p < 1e-4 else f'= {p:.2g}'} if calibrated"
@@ -38,13 +60,13 @@ def costs_of(
     elif cost.estimate < found.fixed_cost:
         todo = "decide by them"
     lines = [
-        f"Deciding by the probabilities costs {cost.estimate:.4g} a row; {against}.",
-        f"The probabilities expected {found.foreseen_cost:.4g}, {abs(gap.estimate):.3g} {side}, {sure}.",
+        f"Deciding by the {of} costs {cost.estimate:.4g} a row; {against}.",
+        f"The {of} expected {found.foreseen_cost:.4g}, {abs(gap.estimate):.3g} {side}, {sure}.",
         f"What to do: {todo}.",
     ]
     rows = [
-        ["cost of a row, deciding by the probabilities", f"{cost.estimate:.4g}", f"{cost.low:.4g} to {cost.high:.4g}"],
-        ["as the probabilities expected", f"{found.foreseen_cost:.4g}", ""],
+        [f"cost of a row, deciding by the {of}", f"{cost.estimate:.4g}", f"{cost.low:.4g} to {cost.high:.4g}"],
+        [f"as the {of} expected", f"{found.foreseen_cost:.4g}", ""],
         ["difference", f"{gap.estimate:+.4g} ({chance})", f"{gap.low:.4g} to {gap.high:.4g}"],
         [f"best single action ({found.fixed_action})", f"{found.fixed_cost:.4g}", ""],
         *([f"rows with action {action}", f"{100 * share:.1f} %", ""] for action, share in found.shares.items()),
@@ -52,9 +74,14 @@ def costs_of(
     if found.threshold is not None:
         rows.append([f"probability of {event} from which on to {actions[1]}", f"{found.threshold:.4f}", ""])
     note = f"{found.rows:,} rows. Bounds at 95 % that hold at every number of rows; each row gets the action of least expected cost."
-    return Claims(f"Costs: {name}", lines), Table(
-        f"Decisions at the least cost: {name}", ["figure", "value", "between"], rows, note
+    return Claims(f"Costs: {model.name}", lines), Table(
+        f"Decisions at the least cost: {model.name}", ["figure", "value", "between"], rows, note
     )
+
+
+def _of(model: Model) -> str:
+    """Return which probabilities are decided by, in words."""
+    return "probabilities" if model.after is None else "calibrated probabilities"
 
 
 def _least(calibration: CostCalibration) -> float:
@@ -64,12 +91,12 @@ def _least(calibration: CostCalibration) -> float:
     return min(1.0, len(found) * min(found))
 
 
-def answers_of(name: str, data: Predictions, *, error: float) -> tuple[Claims, Table]:
+def answers_of(model: Model, data: Predictions, *, error: float) -> tuple[Claims, Table]:
     """Return which rows to answer: for an error of at most ``error`` with 95 % confidence, and for 80 % of the rows.
 
     Args:
-        name: Of the model.
-        data: As in ``costs_of``.
+        model: As in ``costs_of``.
+        data: As there.
         error: Largest error among the answers, in (0, 1).
     """
     promises = [
@@ -78,7 +105,9 @@ def answers_of(name: str, data: Predictions, *, error: float) -> tuple[Claims, T
     ]
     rows = [_abstention_answers(label, rule) for label, rule in promises]
     note = (
-        "Thresholds found on these rows, for new rows of the same kind; with 95 % confidence the error among the answers is "
+        "Thresholds on the confidence of the "
+        + _of(model)
+        + ", found on these rows, for new rows of the same kind; with 95 % confidence the error among the answers is "
         "below the last column."
     )
     (part,) = promises[0][1].parts
@@ -88,8 +117,8 @@ def answers_of(name: str, data: Predictions, *, error: float) -> tuple[Claims, T
         if part.answered
         else f"No confidence keeps the errors among answers to {100 * error:g} %: pass every row to a person, or allow more."
     )
-    return Claims(f"Answers: {name}", [line]), Table(
-        f"Answer or abstain: {name}",
+    return Claims(f"Answers: {model.name}", [line]), Table(
+        f"Answer or abstain: {model.name}",
         ["asked", "confidence from", "answered", "wrong of them", "error below"],
         rows,
         note,

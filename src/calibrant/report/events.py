@@ -285,9 +285,9 @@ class EventFigures:
             found.append(NetBenefit(at.threshold, at.benefit, low, high, at.always))
         return found
 
-    @property
-    def side(self) -> str:
-        """How the probabilities are off, in words; of what is significant alone."""
+    @cached_property
+    def off(self) -> list[str]:
+        """What gap and slope say with their own intervals, in words; empty where both contain a calibrated model's."""
         parts = []
         if self.enough and not self.gap.low <= 0 <= self.gap.high:
             parts.append(
@@ -296,8 +296,13 @@ class EventFigures:
         if self.enough and self.line is not None and not self.line[0].low <= 1 <= self.line[0].high:
             slope = self.line[0].estimate
             parts.append(f"too {'extreme' if slope < 1 else 'cautious'} (slope {slope:.2f})")
-        off = f"off by {points(self.ece.value)} on average, too high in some ranges and too low in others"
-        return " and ".join(parts) or off
+        return parts
+
+    @property
+    def side(self) -> str:
+        """How the probabilities are off, in words."""
+        both = f"off by {points(self.ece.value)} on average, too high in some ranges and too low in others"
+        return " and ".join(self.off) or both
 
 
 @dataclass(frozen=True, eq=False)

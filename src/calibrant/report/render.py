@@ -20,6 +20,7 @@ from calibrant._core.constraints import Each, Kind, Level, Natural, checked
 from calibrant._core.paths import as_path, atomic_write, check_suffix
 from calibrant.plot.arguments import Label
 from calibrant.report.advice import MARGIN
+from calibrant.report.decisions import better_of
 from calibrant.report.groups_report import FIRST, PROMISE
 from calibrant.report.model import Block, Claims, Model, Picture, Table
 from calibrant.report.section import MOST_ROWS, Section, diagnose
@@ -76,12 +77,13 @@ def write_report(
             raise refuse("tables as Table, or figures as (caption, address)", shown(one), remedy)
     chosen = check_format(path, format)
     sections = [one if isinstance(one, Section) else diagnose(one, draws=draws, margin=margin) for one in models]
+    overview = not any(isinstance(one, Table) and one.lists_models for one in tables)
     text = {"html": _html, "md": _markdown, "json": _json}[chosen](
         {
             "title": title,
             "notes": list(notes),
-            "blocks": list(tables),
-            "overview": not any(isinstance(one, Table) and one.lists_models for one in tables),
+            "blocks": [*(better_of(models) if overview and draws else ()), *tables],
+            "overview": overview,
             "sections": sections,
         }
     )

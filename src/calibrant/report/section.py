@@ -308,7 +308,10 @@ def section_of(
     )
     if len(events) == len(states):
         event = EventSection(class_name(1), events, margin)
-        verdicts = [verdict_of([one.ece], one.diagram, margin=margin, side=event.side_of(one)) for one in events]
+        verdicts = [
+            verdict_of([one.ece], one.diagram, margin=margin, side=event.side_of(one), hint=bool(one.off))
+            for one in events
+        ]
     else:
         event = None
         verdicts = [verdict_of(state.rows, state.diagram, margin=margin) for state in states]

@@ -24,7 +24,7 @@ from calibrant._core.constraints import Level, NonNegative, Positive, Real, chec
 from calibrant._core.notebook import to_html
 from calibrant.data.checks import need_rows
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.errors import InputError, NoIntervalError
+from calibrant.errors import NoIntervalError
 
 FEWEST = 10  # wrong (and correct) decisions, and groups, below which no interval of a mean or binned error is offered
 # Wrong decisions of both models below which a mean loss is not tested: one error among few decides the variance, so that the
@@ -404,7 +404,7 @@ def paired_test(
         p < 1 − level if and only if the interval excludes 0.
 
     Raises:
-        InputError: If there is only one row or group.
+        NoIntervalError: If there is only one row or group.
 
     Examples:
         >>> test = paired_test(torch.tensor([0.1, 0.2, 0.0, 0.1] * 25))[0]
@@ -442,7 +442,7 @@ def mean_test(mean: float, spread: Spread, powers: Sequence[float], *, level: fl
         level: Coverage of the interval.
 
     Raises:
-        InputError: If there is only one row or group.
+        NoIntervalError: If there is only one row or group.
 
     References:
         Satterthwaite 1946.
@@ -451,7 +451,7 @@ def mean_test(mean: float, spread: Spread, powers: Sequence[float], *, level: fl
 
     second, third, fourth, sixth = powers
     if spread.units < 2:
-        raise InputError("at least two rows, or groups of rows, to compare on", "one", "compare on more data")
+        raise NoIntervalError("at least two rows, or groups of rows, to compare on", "one", "compare on more data")
     if spread.error == 0:  # equal differences have no variance to test with, but all have one sign: the sign test
         p_value = 1.0 if mean == 0 else 2.0 ** (1 - min(spread.units, 1000))
         undecided = p_value >= 1 - level

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant._core.check import check_row_tensor, refuse
 from calibrant._core.constraints import MOST_DRAWS, Each, Integer, Kind, Level, Number, Seed, Share, checked
-from calibrant.errors import InputError, NoIntervalError
+from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.clusters import cluster_sums
@@ -281,7 +281,7 @@ def paired_bootstrap(
         the resampled means.
 
     Raises:
-        InputError: If there is only one row or group.
+        NoIntervalError: If there is only one row or group.
 
     Examples:
         >>> import torch
@@ -297,7 +297,7 @@ def paired_bootstrap(
     check_finite_rows(differences, groups, name="differences", dims=(1, 2))
     units = count_units(differences, groups)
     if units < 2:
-        raise InputError("at least two rows, or groups of rows, to compare on", "one", "compare on more data")
+        raise NoIntervalError("at least two rows, or groups of rows, to compare on", "one", "compare on more data")
     columns = differences if differences.dim() == 2 else differences[:, None]
     drawn = resampled_means(columns, groups=groups, draws=draws, seed=seed)
     means = columns.double().mean(dim=0).tolist()
