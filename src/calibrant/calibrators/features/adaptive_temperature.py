@@ -131,7 +131,7 @@ def tops_of(logits: Tensor) -> Tops:
     second = rest.amax(dim=1)
     alone = torch.isneginf(second)
     second = torch.where(alone, top + LOWEST, second)
-    margin = top - second
+    margin = (top - second).clamp_max(-_FAR)  # a slope times it is finite
     below = (rest - second[:, None]).clamp_min(_FAR)
     weight = below.exp()
     total = torch.where(alone, 1.0, weight.sum(dim=1).double())
