@@ -96,7 +96,7 @@ def printed_words(err: str) -> list[str] | None:
     What makes a file for it, "cp scores.out scores.out.txt &&", is run.
     """
     found = re.search(
-        r"run: (?:((?:cp|seq|iconv|cat|cut|printf|python) .*?) && )?calibrant (.*)", " ".join(err.split())
+        r"run: (?:((?:cp|seq|iconv|cat|cut|sed|printf|python) .*?) && )?calibrant (.*)", " ".join(err.split())
     )
     if found is None:
         return None
@@ -108,9 +108,18 @@ def printed_words(err: str) -> list[str] | None:
 
 
 def _without_metrics(words: list[str]) -> list[str]:
-    """Return the words without the metrics that ``measured`` adds."""
-    own = ["--metric", "Accuracy", "Brier", "ECE:bins=1", "--draws", "0", "--json"]
-    return [word for word in words if word not in own]
+    """Return the words without the options that ``measured`` adds."""
+    kept = list(words)
+    for own in (
+        ["--metric", "Accuracy"],
+        ["--metric", "Brier"],
+        ["--metric", "ECE:bins=1"],
+        ["--draws", "0"],
+        ["--json"],
+    ):
+        at = next((at for at in range(len(kept)) if kept[at : at + len(own)] == own), len(kept))
+        del kept[at : at + len(own)]
+    return kept
 
 
 def outcome(case: Case, truth: Truth) -> tuple[str, str, list[str]]:

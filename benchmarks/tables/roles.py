@@ -1,4 +1,5 @@
-"""Files whose columns' parts are told by what stands beside them: two columns of classes, batches, and labels in a second file."""
+"""Files whose columns' parts are told by what stands beside them: two columns of classes, features, several models, batches, and
+labels in a second file."""
 
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 from benchmarks.tables.cases import NAMES, Case, Rows, event, records, some
 
 CSV = "predictions.csv"
+SIDES = ("neg", "pos")
 SIGNS = ("NEGATIVE", "POSITIVE")
 many = partial(some, classes=3)
 
@@ -67,7 +69,87 @@ def inspect_log(rows: Rows) -> dict[str, Any]:
     }
 
 
+def measured(rows: Rows) -> dict[str, Any]:
+    """Return numbers that are no scores: what a model was given."""
+    rng = np.random.default_rng(len(rows))
+    return {"age": rng.normal(40, 9, len(rows)).round(1), "share": rng.random(len(rows)).round(3)}
+
+
 ROLES = [
+    Case(
+        "features, a probability, a decision and a residual, as SPSS saves them",
+        CSV,
+        lambda r: {
+            **measured(r),
+            "default": r.labels,
+            "PRE_1": r.p,
+            "PGR_1": r.decided,
+            "RES_1": r.labels - r.p,
+        },
+        event,
+    ),
+    Case(
+        "an event's probability by two models",
+        CSV,
+        lambda r: {"y": r.labels, "prob_gbm": r.p, "prob_glm": (r.p + 0.5) / 2},
+        event,
+        says=False,
+    ),
+    Case(
+        "an event's probability with its error and bounds, as statsmodels writes them",
+        CSV,
+        lambda r: {
+            "mean": r.p,
+            "mean_se": r.p / 9,
+            "mean_ci_lower": 0.9 * r.p,
+            "mean_ci_upper": r.p**0.9,
+            "y": r.labels,
+        },
+        event,
+        says=False,
+    ),
+    Case(
+        "the probability that an event does not happen",
+        CSV,
+        lambda r: {"loan": r.ids, "prob_no_default": r.probs[:, 0], "default": r.labels},
+        event,
+    ),
+    Case(
+        "two models' columns and decisions, as Orange writes them",
+        CSV,
+        lambda r: {
+            "churn": r.of(SIDES),
+            "Forest": r.of(SIDES, r.decided),
+            "Tree": r.of(SIDES, (r.p**2 > 0.5).astype(int)),
+            **r.spread("Forest ({})", names=SIDES),
+            "Tree (neg)": 1 - r.p**2,
+            "Tree (pos)": r.p**2,
+        },
+        event,
+        says=False,
+    ),
+    Case(
+        "fastText, predict(k=-1) as tuples and arrays in cells",
+        CSV,
+        lambda r: {
+            "label": [f"__label__{one}" for one in r.truth],
+            "labels": [str(tuple(f"__label__{NAMES[k]}" for k in row)) for row in r.best(3)[0]],
+            "probs": [str(row) for row in r.best(3)[1]],
+        },
+        partial(some, digits=4),
+    ),
+    Case(
+        "Prodigy, options with scores, and what was accepted",
+        "annotated.jsonl",
+        lambda r: [
+            {
+                "options": [{"id": name, "text": name.title(), "score": p} for name, p in zip(NAMES, row, strict=True)],
+                "accept": [true],
+                "answer": "accept",
+            }
+            for row, true in zip(r.probs.tolist(), r.truth, strict=True)
+        ],
+    ),
     Case(
         "Class is the decision and Label the truth, as CatBoost writes them",
         "eval.tsv",

@@ -1,9 +1,11 @@
 """``inspect`` says how a file is read, and the command it prints works."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -205,3 +207,44 @@ def test_of_splits_that_are_not_all_labelled_one_that_is(home: Path, run: Run) -
     command = run("inspect", "s.npz", code=0).stdout.strip().partition("run: calibrant ")[2]
     assert command == "evaluate s.npz --split val"
     run(*shlex.split(command), "--draws", "0", code=0)
+
+
+def test_predictions_of_several_models_of_the_same_rows_are_parted(home: Path, run: Run) -> None:
+    lines = ["learner_id,row_ids,truth,prob.no,prob.yes"]
+    for learner, yes in (("forest", (0.9, 0.2, 0.8)), ("tree", (0.4, 0.6, 0.7))):
+        for at, (p, truth) in enumerate(zip(yes, ("yes", "no", "yes"), strict=True)):
+            lines.append(f"{learner},{at},{truth},{1 - p:.1f},{p}")
+    Path("m.csv").write_text("\n".join(lines) + "\n")
+    done = run("evaluate", "m.csv", "--metric", "Accuracy", "--draws", "0", "--json", code=0)
+    assert "m.csv: rows parted by learner_id, since it names models of the same rows" in done.stderr
+    assert [(row["split"], row["n"]) for row in json.loads(done.stdout)["rows"]] == [("forest", 3), ("tree", 3)]
+    Path("m.csv").write_text("\n".join(lines).replace("\ntree,0,yes", "\ntree,0,no") + "\n")  # rows of another kind
+    done = run("evaluate", "m.csv", "--metric", "Accuracy", "--draws", "0", "--json", code=0)
+    assert [row["n"] for row in json.loads(done.stdout)["rows"]] == [6]
+
+
+def test_a_probability_that_is_larger_where_the_label_is_0_is_asked_about(home: Path, run: Run) -> None:
+    p = np.linspace(0.01, 0.99, 60)
+    rows = "".join(f"{one:.2f},{int(at % 7 > 5 or one < 0.5)}\n" for at, one in enumerate(p))
+    Path("p.csv").write_text("prob,y\n" + rows)
+    run("evaluate", "p.csv", code=2, says="if prob speaks of '0', run: calibrant evaluate p.csv --columns prob")
+    for side in ("0", "1"):
+        run("evaluate", "p.csv", "--positive", side, "--draws", "0", code=0)
+
+
+@pytest.mark.parametrize("name", ["w.csv", "w.jsonl", "w.parquet"])
+def test_weights_of_no_kind_are_given_a_name_by_the_printed_command(name: str, home: Path, run: Run) -> None:
+    rows = [{"probs": [p, 1 - p], "label": int(p < 0.5), "weight": 1 + p} for p in (0.125, 0.25, 0.75)]
+    table = pa.Table.from_pylist(rows)
+    if name == "w.parquet":
+        pa.parquet.write_table(table, name)
+    elif name == "w.jsonl":
+        Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        lines = [f'"[{p}, {1 - p}]",{int(p < 0.5)},{1 + p}' for p in (0.125, 0.25, 0.75)]
+        Path(name).write_text("\n".join(["probs,label,weight", *lines]) + "\n")
+    done = run("evaluate", name, "--draws", "0", code=2)
+    make, _, then = done.stderr.partition("run: ")[2].strip().partition(" && calibrant ")
+    own = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    subprocess.run(["sh", "-c", make], check=True, env=os.environ | {"PATH": own})
+    run(*shlex.split(then), code=0)

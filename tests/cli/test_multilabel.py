@@ -1,8 +1,10 @@
 """``--multilabel``: fit, apply, evaluate and report on predictions of several labels a row."""
 
 import json
+import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.cli.conftest import Run
@@ -159,10 +161,26 @@ def test_messages_on_folders_and_weights_name_what_works_here(run: Run, tmp_path
     for command, text in (
         ([tmp_path / "parts", "--multilabel"], "there are some in its folders (test, val): name one of these"),
         ([tmp_path / "parts" / "val"], "; add --multilabel"),
-        ([tmp_path / "unnamed.csv", *columns], "name the array or column by what it holds"),
+        ([tmp_path / "unnamed.csv", *columns], "if weight are inverse probabilities of being drawn"),
         ([tmp_path / "counts.csv", *columns], "or name the array sampling_weights if these are inverse probabilities"),
     ):
         done = run("evaluate", *command, code=2)
         assert text in " ".join(done.stderr.split())
         assert "weight_kind" not in done.stderr
     run("evaluate", tmp_path / "parts" / "val", "--multilabel", code=0)
+
+
+def test_records_of_several_labels_are_read_by_the_printed_command(run: Run, tmp_path: Path) -> None:
+    path, rng = tmp_path / "cats.jsonl", np.random.default_rng(0)
+    scores = rng.random((60, 3))
+    rows = zip(scores.tolist(), (rng.random((60, 3)) < scores).astype(float).tolist(), strict=True)
+    names = ("toxic", "rude", "threat")
+    lines = [
+        {"gold": dict(zip(names, true, strict=True)), "cats": dict(zip(names, p, strict=True))} for p, true in rows
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = " ".join(run("evaluate", path, "--draws", 0, code=2).output.split())
+    words = shlex.split(said.partition("run: calibrant ")[2])
+    assert words[2:] == ["--multilabel", "--columns", "cats.*", "--label", "gold.*", "--kind", "probs"]
+    found = json.loads(run(*words, "--draws", 0, "--json").stdout)
+    assert "toxic" in str(found)

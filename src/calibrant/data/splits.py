@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from calibrant._core.paths import as_path, shown
 from calibrant.data.formats import TABLES, Layout, read_named, two_columns, write_named
 from calibrant.data.formats.columns import column_array, match_columns
 from calibrant.data.formats.layout import Reading, stem_and_name
-from calibrant.data.formats.proposal import several_labels
+from calibrant.data.formats.proposal import opened, several_labels
 from calibrant.data.formats.reading import ROW
 from calibrant.data.formats.tables import batches_of, read_table, table_files
 from calibrant.data.formats.tensors import read_tensors
@@ -295,6 +297,7 @@ class LabelColumns:
 
     def arrays(self, table: Any, place: Path) -> dict[str, Array]:
         """Return scores and labels (N, L) of an Arrow table, and what lies beside them, under the names that say what they are."""
+        table = opened(table)
         names = list(table.column_names)
         refuse_ambiguous(names, "", place)
         layout = self if self.columns is not None else self._found(table, place)
@@ -446,14 +449,34 @@ def refuse_ambiguous(names: Iterable[str], prefix: str, path: str | os.PathLike[
         raise FileFormatError(
             "weights named frequency_weights or sampling_weights",
             f"{prefix + nameless[0]} in {shown(path)}",
-            (
-                "name the array or column by what it holds, since intervals differ: counts of repeated rows, or "
-                "inverse probabilities; or remove it"
-            ),
+            _renamed(prefix + nameless[0], prefix + "sampling_weights", as_path(path)),
         )
     for meanings in (_KINDS, *_NAMES.values()):
         if len(both := [prefix + one for one in meanings if one in fields]) > 1:
             raise _ambiguous(both, path, "keep the one that is meant")
+
+
+def _renamed(old: str, new: str, path: Path) -> Remedy:
+    """Return the remedy for weights of no kind; on the command line it makes a file where they are called ``new``."""
+    words = (
+        "name the array or column by what it holds, since intervals differ: counts of repeated rows, or "
+        "inverse probabilities; or remove it"
+    )
+    file, copy = shlex.quote(shown(path)), path.with_name(f"{path.stem}-weights{path.suffix}")
+    target, signs = shlex.quote(str(copy)), re.escape(old)
+    match path.suffix.lower():
+        case ".csv" | ".tsv":
+            command = f"sed -E '1s/(^|[^[:alnum:]_]){signs}([^[:alnum:]_]|$)/\\1{new}\\2/' {file} > {target}"
+        case ".jsonl":
+            command = f"""sed 's/"{signs}":/"{new}":/' {file} > {target}"""
+        case ".parquet":
+            program = f"import pyarrow.parquet as q; t = q.read_table({str(path)!r}); "
+            program += f"q.write_table(t.rename_columns({{{old!r}: {new!r}}}), {str(copy)!r})"
+            command = f"python -c {shlex.quote(program)}"
+        case _:
+            return Remedy(words)
+    condition = f"if {old} are inverse probabilities of being drawn (counts of repeated rows are frequency_weights)"
+    return Remedy(words, command=f"{condition}, run: {command}", instead=(shown(path), str(copy)))
 
 
 def _ambiguous(names: Iterable[str], path: str | os.PathLike[str], remedy: str) -> FileFormatError:

@@ -72,6 +72,7 @@ def _of_text(column: Any) -> Any:
     if (
         first.endswith("%")
         or (first[:1] in ("[", "{") and first[-1:] in ("]", "}"))
+        or (first[:1] == "(" and first[-1:] == ")" and "," in first)  # a tuple
         or _WRAPPED.fullmatch(first)
         or _PARTED.fullmatch(first)
     ):
@@ -111,6 +112,7 @@ def _cell(text: str | None) -> Any:
     text = text.strip()
     text = wrapped[1] if (wrapped := _WRAPPED.fullmatch(text)) else text
     text = f"[{','.join(re.split(_SIGN, text))}]" if _PARTED.fullmatch(text) else text
+    text = f"[{text[1:-1].rstrip(', ')}]" if text[0] == "(" and text[-1] == ")" else text
     try:
         if text.endswith("%"):
             return float(text[:-1].strip().replace(",", ".")) / 100
@@ -188,7 +190,7 @@ def _by_class(column: Any) -> Any:
     names = {name: plain_name(name).rpartition("_")[2] for name in leaves}
     label, score = (
         next((name for end in ends for name, last in names.items() if last == end), None)
-        for ends in (CLASS_FIELDS, SCORE_FIELDS)
+        for ends in ((*CLASS_FIELDS, "id", "text"), SCORE_FIELDS)  # an annotator's options have the last two
     )
     if label is None or score is None or not len(column) or column.null_count:
         return None

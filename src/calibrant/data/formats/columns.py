@@ -72,8 +72,11 @@ def folded(name: str) -> str:
 def _spellings(columns: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the columns' names without ever more of the words that all begin with, and without what all end in."""
     before, after = shared(columns), shared([name[::-1] for name in columns])[::-1]
-    cuts = [0, *(one.end() for one in re.finditer(r"[_.\s:(\[='\"-]+", before))]
-    ends = [0, *(len(after) - one.start() for one in re.finditer(r"[_.\s:)\]'\"-]+", after))]
+    cuts = [
+        0,
+        *(one.end() for one in re.finditer(r"[_.\s:(\[='\"-]", before)),
+    ]  # classes may begin with such signs: __label__cat
+    ends = [0, *(len(after) - one.start() for one in re.finditer(r"[_.\s:)\]'\"-]", after))]
     # the most cut off first: labels say "cat" where columns say "p_big_cat", and seldom "big_cat"
     found = [tuple(name[cut : len(name) - end] for name in columns) for cut in reversed(cuts) for end in reversed(ends)]
     return [one for one in found if all(one) and len(set(one)) == len(columns)]

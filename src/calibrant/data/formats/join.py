@@ -14,7 +14,7 @@ from calibrant._core.paths import shown
 from calibrant.data.formats.layout import LABELS, SCORES, Layout, stem_and_name
 from calibrant.errors import InputError, Remedy
 
-_KEY = re.compile(r"(.*_)?(id|uuid|key)|ids|guid|uid|index|filename|name|row_no|row_number|unnamed:_0")
+_KEY = re.compile(r"(.*_)?(id|uuid|key)|ids|guid|uid|index|filename|name|\.?row|row_?(ids|no|number|index)|unnamed:_0")
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def encode_positive(labels: Array, positive: str, path: Path) -> Array:
     Raises:
         InputError: If no label is, or there are more than two values.
     """
-    texts = np.array([_spelled(one) for one in labels.reshape(-1).tolist()]).reshape(labels.shape)
+    texts = np.array([spelled(one) for one in labels.reshape(-1).tolist()]).reshape(labels.shape)
     values = sorted(set(texts.reshape(-1).tolist()))
     # as it is written before any other case: "Yes" and "yes" may be the two values
     wanted = next((one for one in values if one == positive), None)
@@ -195,8 +195,8 @@ def can_label(values: Array, scores: Array, pred: Array | None, layout: Layout, 
     return len(found) > 1 and (values.dtype.kind == "b" or found <= set(known))
 
 
-def _spelled(value: object) -> str:
-    # a column with gaps turns 1 into 1.0, which nobody types
+def spelled(value: object) -> str:
+    """Return a label as a person types it: a column with gaps turns 1 into 1.0."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 

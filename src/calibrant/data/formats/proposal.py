@@ -39,13 +39,13 @@ from calibrant.data.formats.kinds import agree, kind_of_values, needs_no_rest, n
 from calibrant.data.formats.labels import (
     RIGHT,
     can_label,
-    decisions_as_indices,
     from_zero,
     in_order,
     is_decided,
     is_single,
     likely_positive,
     plain_name,
+    spelled,
     subject_of,
 )
 from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, SPLITS, TOLERANCE, Layout, stem_and_name
@@ -77,10 +77,12 @@ _TRUE = re.compile(
 )
 _NO_LABEL = re.compile(r"(.*_)?(fold|split|cluster|groups?|decision|seed|weights?)|feature:.*")
 _SUMMARIES = {"max", "min", "margin", "gap", "entropy", "mean", "std", "sum", "top", "top1"}
+_BOUNDS = {"lower", "upper", "low", "high", "lcl", "ucl", "se", "sd", "std", "stderr", "error"}
 _ENOUGH_ROWS = 20  # in which a coin falls on one side throughout in one of a million tables
 _EXPECTED_ERRORS = 14.0  # of which a calibrated model makes none in fewer than e^-14 of tables: one in a million
+_ERRORS_OF_MEANS = 4.0  # beyond which scores of the two labels lie on the other side in one of 30,000 tables of a model that knows nothing
 ONE_HOT = "the column of 1"  # of the true classes, a column each: what a reading says of them
-_PERHAPS = (*LABELS, "target", "targets", "true", "y", "label_id", "answer", "class", "y_train", "y_val")
+_PERHAPS = (*LABELS, "target", "targets", "true", "y", "label_id", "answer", "accept", "class", "y_train", "y_val")
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class Proposal:
     certain: bool = True
     unsure: str = ""  # what a person decides before the command is run
     decided: str = ""  # what is said of decisions and their confidences, which have no columns of scores
+    beside: tuple[tuple[str, ...], ...] = ()  # other groups of columns that could be the scores
 
     @property
     def words(self) -> str:
@@ -122,6 +125,9 @@ class Proposal:
             if numbered := from_zero(label, Classes.of(known).numbers, **said):
                 return numbered.after(unsure + numbered.before)
         if not texts:
+            if other := self.other_side():
+                said["positive"] = other
+                unsure += f"if {known[0]} speaks of {other!r}, "
             return Remedy.read(**said).after(unsure)
         if len(known) > 1:
             held = column_array(self.table.column(self.layout.label), "", Path(), strict=False)
@@ -132,6 +138,21 @@ class Proposal:
             return replace(found, python=found.python.replace("'names.txt'", repr(texts)))
         said["positive"] = likely_positive(self.table.column(self.layout.label).to_numpy(), _values(self.table, known))
         return Remedy.read(**said).after(f"{unsure}if {known[0]} speaks of {said['positive']!r}, ")
+
+    def other_side(self) -> str:
+        """Return the smaller of two numbers as labels, where its rows have the larger scores, one a row: prob_no_default beside default."""
+        layout, table = self.layout, self.table
+        if len(layout.columns) != 1 or layout.positive or not {layout.label, *layout.columns} <= {*table.column_names}:
+            return ""
+        name = layout.columns[0]
+        labels = column_array(table.column(layout.label), "", Path(), strict=False)
+        scores = np.empty(0) if _nested(table, name) else _values(table, [name])[:, 0]
+        known = sorted({*labels.tolist()}) if labels.dtype.kind in "biuf" and labels.shape == scores.shape else []
+        if len(known) != 2:
+            return ""
+        low, high = (scores[labels == one].astype(np.float64) for one in known)
+        error = np.sqrt(low.var() / len(low) + high.var() / len(high))
+        return spelled(known[0]) if low.mean() - high.mean() > _ERRORS_OF_MEANS * error else ""
 
     def _unmatched(self) -> list[str]:
         """Return the labels that are text and that neither the columns' names nor the layout say the classes of."""
@@ -304,18 +325,27 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
 
 def _explained(values: Array, scores: Array) -> float:
     """Return the part of the scores' variance that lies between the values of a column; 0 of a decision, or if rows were left out."""
-    if len(values) != len(scores):
+    if len(values) != len(scores) or _decides(values, scores):
         return 0.0
     each = scores.reshape(len(scores), -1).astype(np.float64)
     table = each - each.mean(axis=0)
     _, code, count = np.unique(values.astype(str), return_inverse=True, return_counts=True)
-    best = each.argmax(axis=1)  # all alike of one column
-    if each.shape[1] == 1 and len(each) >= _ENOUGH_ROWS:
-        best = (each[:, 0] > (0.5 if within(each) else 0)).astype(int)
-    if len(np.unique(best)) > 1 and len({*zip(best.tolist(), code.tolist(), strict=True)}) == len(np.unique(best)):
-        return 0.0
     gaps = np.stack([np.bincount(code, column) for column in table.T]) / count
     return float((count * gaps**2).sum() / max(float((table**2).sum()), 1e-300))
+
+
+def _decides(values: Array, scores: Array) -> bool:
+    """Say whether a column (N,) has one value for each class of the largest score, (N, K) or (N,): it says no more than the decision."""
+    each = scores.reshape(len(scores), -1)
+    if values.shape != scores.shape[:1] or not len(values):
+        return False
+    if each.shape[1] == 1:
+        threshold = 0.5 if within(each) else 0
+        best, tied = (each[:, 0] > threshold).astype(int), each[:, 0] == threshold
+    else:
+        best, tied = each.argmax(axis=1), (each == each.max(axis=1, keepdims=True)).sum(axis=1) > 1
+    pairs = {*zip(best[~tied].tolist(), map(str, values[~tied].tolist()), strict=True)}
+    return len(pairs) == len({one for one, _ in pairs}) > 1 and (each.shape[1] > 1 or len(values) >= _ENOUGH_ROWS)
 
 
 def _is_other(name: str) -> bool:
@@ -375,9 +405,10 @@ def _classes_alone(kind: str | None, chosen: list[str], values: Array) -> tuple[
         kept = [at for at in range(len(chosen)) if not called[at] and not largest[at]]
     else:
         width = values.shape[1] if values.ndim == 2 else 0
-        sets = [gone for count in (0, 1, 2) for gone in combinations(range(width), count)] if 2 < width < 30 else []
+        inside = [at for at in range(width) if within(values[:, at])]
+        sets = [gone for count in (0, 1, 2) for gone in combinations(inside, count)] if 2 < width < 30 else []
         few = values[:256]  # a set that these rows refuse, as nearly all are, is not tried on all rows
-        left = ([at for at in range(width) if at not in gone] for gone in sets if width - len(gone) > 1)
+        left = ([at for at in inside if at not in gone] for gone in sets if len(inside) - len(gone) > 1)
         sums = [one for one in left if all(needs_no_rest(rows[:, one]) for rows in (few, values))]
         kept = sums[0] if len(sums) == 1 else list(range(width))
     alone = 1 < len(kept) < len(chosen)
@@ -387,7 +418,7 @@ def _classes_alone(kind: str | None, chosen: list[str], values: Array) -> tuple[
 def _suggested(
     table: Any, layout: Layout, chosen: Sequence[str], values: Array, *, others: Sequence[Sequence[str]] = ()
 ) -> Proposal:
-    if layout.kind != "logits" and kind_of_values(values) is None:
+    if layout.kind != "logits":
         chosen, values = _classes_alone("probs", list(chosen), values)
     kind = layout.kind or kind_of_values(values)
     sums = layout.normalize or needs_sums(values, kind)
@@ -410,7 +441,7 @@ def _suggested(
         unsure = (
             f"if {chosen[0]}, a half at least in every row, is a class's probability and not a decision's confidence, "
         )
-    return Proposal(made, table, certain=False, unsure=unsure)
+    return Proposal(made, table, certain=False, unsure=unsure, beside=tuple(map(tuple, others)))
 
 
 def _marked(table: Any, layout: Layout) -> Proposal | None:
@@ -443,7 +474,13 @@ def _marked(table: Any, layout: Layout) -> Proposal | None:
     models = _by_labels(table, layout, chosen)
     if len(models) > 1:
         return _suggested(table, layout, models[0], _values(table, models[0]), others=models[1:])
-    return _suggested(table, layout, chosen, values) if values.size else None
+    return (
+        _of_floats(table, layout, chosen)
+        if kind == "probs" and not _nested(table, chosen[0])
+        else _suggested(table, layout, chosen, values)
+        if values.size
+        else None
+    )
 
 
 def _by_labels(table: Any, layout: Layout, floats: Sequence[str]) -> list[list[str]]:
@@ -452,8 +489,7 @@ def _by_labels(table: Any, layout: Layout, floats: Sequence[str]) -> list[list[s
     So are ``mean_cat, mean_dog`` beside ``std_cat, std_dog``, of which the first alone sum to 1, and the columns of two models,
     which both do. The sums decide where one group has them.
     """
-    label = layout.label or label_among([name for name in table.column_names if name not in floats], ())
-    label = label or next((name for name in LABELS if name in table.column_names), None)
+    label = _label_by_name(table, layout, floats)
     text = [name for name in table.column_names if _is_string(table, name)] if label is None else []
     values = [str(one) for one in _known(table, label, len(floats))]
     for name in text:  # not said which: the first that the columns are called after
@@ -469,6 +505,12 @@ def _by_labels(table: Any, layout: Layout, floats: Sequence[str]) -> list[list[s
     found = [[name for name in floats if name in one.values()] for one in groups.values() if len(one) == len(values)]
     found = [one for one in found if len(one) == len(values) < len(floats)]
     return [one for one in found if needs_no_rest(_values(table, one))] or found[: len(found) == 1]
+
+
+def _label_by_name(table: Any, layout: Layout, used: Sequence[str]) -> str | None:
+    """Return the column that the user, or its name, says to hold the labels, beside those that are ``used``; or None."""
+    free = [name for name in table.column_names if name not in used]
+    return layout.label or label_among(free, ()) or next((name for name in LABELS if name in free), None)
 
 
 def _known(table: Any, name: str | None, most: int) -> list[Any]:
@@ -655,8 +697,7 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
         decided = {name: score for name in columns if (score := _scored_class(table, name))}
         pred, conf = list(decided), list(decided.values())
     free = [name for name in columns if name not in (*pred, *conf)]
-    truth = layout.label or label_among(free, ()) or _mirrored(table, free, layout)
-    known = layout.label or next((name for name in LABELS if name in free), truth)
+    known = _label_by_name(table, layout, (*pred, *conf)) or _mirrored(table, free, layout)
     if not conf and known in columns and len(pred) == 1:
         # one number beside decisions among three classes or more is the decision's confidence, whatever it is called
         several = pyarrow.compute.count_distinct(table.column(known)).as_py() > 2
@@ -809,13 +850,43 @@ def _unsaid(table: Any, layout: Layout) -> Proposal | None:
     floats = [name for name in floats if not _is_whole(_values(table, [name]))] or floats
     if families := _by_labels(table, layout, floats):
         return _suggested(table, layout, families[0], _values(table, families[0]), others=families[1:])
-    chosen = _alike(floats) or (nested if len(nested) == 1 else [])
-    if not chosen:
-        return None
-    values = _inner(table, chosen[0]) if chosen == nested else _values(table, chosen)
+    if not floats and len(nested) == 1:
+        values = _inner(table, nested[0])
+        return (
+            _suggested(table, layout, nested, values[:, 0] if values.shape[1] == 1 else values) if values.size else None
+        )
+    return _of_floats(table, layout, _alike(floats))
+
+
+def _of_floats(table: Any, layout: Layout, floats: Sequence[str]) -> Proposal | None:
+    """Return the reading that values suggest of columns of decimals: as those of all classes, or of one of two each.
+
+    Columns beside labels of two values that sum to 1 in no way and are not called after the labels are probabilities of an event
+    each; the one that tells most of the labels goes first, and none that is called a bound or an error of another.
+    """
+    chosen, values = list(floats), _values(table, floats) if floats else np.empty((0, 0))
     if not values.size:
         return None
-    return _suggested(table, layout, chosen, values[:, 0] if values.shape[1] == 1 else values)
+    if layout.kind != "logits":
+        chosen, values = _classes_alone("probs", chosen, values)
+    if len(chosen) == 1 or needs_no_rest(values):
+        return _suggested(table, layout, chosen, values[:, 0] if len(chosen) == 1 else values)
+    label = _label_by_name(table, layout, floats)
+    held = {
+        name: column_array(table.column(name), name, Path(), strict=False)
+        for name in table.column_names
+        if name not in floats and not _nested(table, name) and (name == label if label else not is_key(name))
+    }
+    held = {name: one for name, one in held.items() if _few_values(one, len(floats))}
+    sides = {len(set(map(str, one.tolist()))) for one in held.values()}
+    named = any(Classes.of(chosen).spelling(map(str, one.tolist())) for one in held.values())
+    if sides != {2} or named or layout.kind == "logits" or several_labels(table):
+        return _suggested(table, layout, chosen, values)
+    events = [name for name in floats if within(_values(table, [name]))] or list(floats)
+    events = [name for name in events if plain_name(name).rpartition("_")[2] not in _BOUNDS] or events
+    told = {name: max(_explained(one, _values(table, [name])) for one in held.values()) for name in events}
+    first, *others = sorted(events, key=lambda name: -round(told[name], 2))
+    return _suggested(table, layout, [first], _values(table, [first])[:, 0], others=[[name] for name in others[:3]])
 
 
 def _with_label(found: Proposal) -> Proposal:
@@ -844,15 +915,27 @@ def _with_label(found: Proposal) -> Proposal:
         others_said = f" and not {' or '.join(more[:3])}" if more else ""
         found = replace(found, unsure=f"{found.unsure}if {label}{others_said} holds the labels, ")
     label = _named(found, label, names) or label
-    return found if label is None and layout.columns else replace(found, layout=replace(layout, label=label))
+    if label is None and layout.columns:
+        return found
+    found = replace(found, layout=replace(layout, label=label))
+    return replace(found, certain=found.certain and not (layout.columns and found.other_side()))
+
+
+def opened(table: Any) -> Any:
+    """Return a table with the fields of records as columns: ``cats.toxic``."""
+    import pyarrow as pa
+
+    while any(map(pa.types.is_struct, table.schema.types)):
+        table = table.flatten()
+    return table
 
 
 def several_labels(table: Any) -> dict[str, str] | None:
     """Return the arguments that read columns of scores and of 1, 0 and -1 as several labels a row; None where names do not pair them."""
-    import pyarrow as pa
-
-    floats = [name for name in table.column_names if _is_float(table, name)]
-    whole = [one.name for one in table.schema if pa.types.is_integer(one.type) or pa.types.is_boolean(one.type)]
+    table = opened(table)
+    numbers = [one.name for one in table.schema if is_number(one.type) or str(one.type) == "bool"]
+    whole = [name for name in numbers if not _is_float(table, name) or _is_whole(_values(table, [name]))]
+    floats = [name for name in numbers if name not in {*whole}]
     groups: dict[tuple[str, str], dict[str, str]] = {}  # the patterns of both → label's own part → column of scores
     for name in whole:
         if set(table.column(name).unique().to_pylist()) <= {-1, 0, 1}:
@@ -901,7 +984,7 @@ def _named(found: Proposal, label: str | None, names: Sequence[str]) -> str | No
     unordered = records or ORDER_OF_NAMES.items() <= (table.schema.metadata or {}).items()
     if label is None or not unordered or not pa.types.is_integer(table.schema.field(label).type):
         return None
-    classes = Classes.of([one.name for one in table.schema.field(chosen[0]).type] if records else chosen)
+    classes = _classes_of(found)
     numbers = table.column(label).to_pylist()
     for name in names:
         if not pa.types.is_string(table.schema.field(name).type) or _is_decision(name):
@@ -975,30 +1058,46 @@ def one_hot(columns: Mapping[str, Array]) -> list[str]:
 def _echoes(found: Proposal, names: Sequence[str]) -> list[str]:
     """Return the columns that hold the class of the largest score in every row, and are decisions: a model this sure would miss some.
 
-    Also where another column has the same classes and misses some.
+    Also where another column has the same classes and misses some. Decisions on scores that are not meant are no labels either.
     """
     table, chosen = found.table, found.layout.columns
-    if len(chosen) < 2 or not set(chosen) <= set(table.column_names):
+    if not chosen or not set(chosen) <= set(table.column_names) or _nested(table, chosen[0]):
         return []
-    scores, classes, missed = _values(table, chosen), Classes.of(chosen), {}
-    for name in names:
-        held = column_array(table.column(name), name, Path(), strict=False)
-        if held.shape == scores.shape[:1] and scores.shape[1] == len(chosen) and len(held):
-            coded = decisions_as_indices(held, classes, found.layout.class_names, len(chosen))
-            if coded is not None and (is_text(held) or _is_truth(name) or plain_name(name) in _PERHAPS):
-                missed[name] = int((scores[np.arange(len(coded)), coded] < scores.max(axis=1)).sum())
+    held = {name: column_array(table.column(name), name, Path(), strict=False) for name in names}
+    scores, beside = _values(table, chosen), [_values(table, one) for one in found.beside]
+    held = {
+        name: one for name, one in held.items() if _few_values(one, max(scores.shape[1], 2)) and not _is_truth(name)
+    }
+    decided = [name for name, one in held.items() if _decides(one, scores)]
+    if not decided and not beside:
+        return []
+    classes = {name: {*map(str, one.tolist())} for name, one in held.items()}
+    missed = any(classes[name] == classes[one] for name in held.keys() - {*decided} for one in decided)
+    if scores.shape[1] == 1:
+        scores = np.concatenate(
+            [np.zeros_like(scores) if found.layout.kind == "logits" else 1 - scores, scores], axis=1
+        )
     if found.layout.kind == "logits":
         scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-    expected = float((1 - scores.max(axis=1) / scores.sum(axis=1)).sum()) if missed else 0.0
-    sure = expected > _EXPECTED_ERRORS or any(missed.values())
-    return [name for name in missed if sure and not missed[name] and plain_name(name) in _PERHAPS]
+    expected = float((1 - scores.max(axis=1) / scores.sum(axis=1)).sum())
+    others = [name for name, one in held.items() if any(_decides(one, other) for other in beside)]
+    return (decided if missed or expected > _EXPECTED_ERRORS else []) + others
+
+
+def _classes_of(found: Proposal) -> Classes:
+    """Return what the columns of scores, or the fields of one of records, say of the classes."""
+    table, chosen = found.table, found.layout.columns
+    records = len(chosen) == 1 and chosen[0] in table.column_names and _records(table, chosen[0])
+    return Classes.of([one.name for one in table.schema.field(chosen[0]).type] if records else chosen)
 
 
 def _is_measure(found: Proposal, name: str) -> bool:
-    """Say whether a column that may be called as labels are holds no class: fractions, or a number of its own in every row."""
+    """Say whether a column called as labels may be holds no class: fractions, a number of its own in every row, one text in all."""
     if plain_name(name) not in _PERHAPS or (stem_and_name(name)[1] in LABELS and name != "label_id"):
         return False
     values = column_array(found.table.column(name), name, Path(), strict=False)
+    if is_text(values) and len(values) >= _ENOUGH_ROWS and len(set(values.tolist())) == 1:
+        return not any(values[0] in one for one in (found.layout.columns, *_classes_of(found).spellings))
     if values.ndim != 1 or values.dtype.kind not in "iuf" or not len(values):
         return False
     known = np.unique(values[np.isfinite(values)])

@@ -54,6 +54,9 @@ from calibrant.errors import CalibrantError, FileFormatError, InputError, Remedy
 
 SPLIT = "split"
 RECEIPT = "calibrant.receipt"  # of a file that convert wrote: how its labels were matched
+_MODEL = re.compile(
+    r"(.*[_.])?(model|learner|algorithm|method|classifier|estimator|system|config)([_.]?(id|name))?|wflow_id", re.I
+)
 FEATURE, ROW = "feature:", "row of the table"  # the first as ``data.record`` has it, which needs PyTorch
 
 
@@ -90,6 +93,7 @@ class Named:
         class_names: The names of the classes, where the file or the layout gives them.
         matched: Whether labels were matched to names, by their text or by the order that names gave.
         respelled: Which labels name a class in another case or with other spaces, in words; or nothing.
+        parted: By what rows were parted that are predictions of several models, in words; or nothing.
         receipt: How labels were matched to names and to another file's rows, now or when the file was written.
         joined: Whether another file's labels were laid beside the rows just now.
         proposed: As what a file is read whose names are not Calibrant's own, in words; empty for others.
@@ -104,6 +108,7 @@ class Named:
     matched: bool = False
     proposed: str = ""
     respelled: str = ""
+    parted: str = ""
     receipt: Receipt = field(default_factory=Receipt)
     joined: bool = False
     frame: Frame | None = None
@@ -119,7 +124,9 @@ class Named:
     def notes(self) -> tuple[str, ...]:
         """Sentences on what was changed, and on how two files were joined."""
         off = () if self.off is None else (normalized_note(self.off),)
-        return tuple(filter(None, (self.proposed, self.respelled, *off, self.receipt.joined if self.joined else "")))
+        return tuple(
+            filter(None, (self.proposed, self.respelled, self.parted, *off, self.receipt.joined if self.joined else ""))
+        )
 
 
 def normalized_note(off: float) -> str:
@@ -217,18 +224,23 @@ def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, st
     proposal.refuse_log(table, layout, place)
     table = proposal.shortened(plain_cells(table), {layout.label, *layout.columns, *table.column_names})
     found = proposal.propose(table, layout)
+    what = ", ".join(table.column_names[:12])
     if found is None:
+        several = None if layout.given() else _several_labels(table, place)
+        if several and proposal.opened(table) is not table:
+            raise FileFormatError(
+                "columns that say what they hold (logits, probs, probs_0 …)",
+                f"{what} in {shown(place)}",
+                f"if a row may have several labels, run: {several}",
+            )
         return table, layout, ""
     if found.certain:
         return found.table, found.layout, "" if layout.columns else found.words
-    what = ", ".join(table.column_names[:12])
     if found.layout.one_vs_rest:
-        several = proposal.several_labels(table)
+        several = _several_labels(table, place)
         words = "add --multilabel if a row may have several labels; else "
-        if several is not None:
-            options = shlex.join(word for name, value in several.items() for word in (f"--{name}", value))
-            file = shlex.quote(shown(place))
-            words = f"if a row may have several labels: calibrant evaluate {file} --multilabel {options}; else "
+        if several:
+            words = f"if a row may have several labels: {several}; else "
         raise FileFormatError(
             "logits, or probabilities that sum to 1 in a row",
             f"scores between 0 and 1 with other sums in {shown(place)}, as one-vs-rest classifiers have them",
@@ -237,6 +249,13 @@ def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, st
     raise FileFormatError(
         "columns that say what they hold (logits, probs, probs_0 …)", f"{what} in {shown(place)}", found.remedy
     )
+
+
+def _several_labels(table: Any, place: Path) -> str:
+    """Return the command that reads a table as one of several labels a row; or nothing."""
+    said = proposal.several_labels(table) or {}
+    options = shlex.join(word for name, value in said.items() for word in (f"--{name}", value))
+    return f"calibrant evaluate {shlex.quote(shown(place))} --multilabel {options}" if said else ""
 
 
 def _kept_in(place: Path) -> str | None:
@@ -269,13 +288,15 @@ def named_of(
     receipt = receipt if receipt.matched or joined or kept is None else kept
     arrays, off = _normalized(arrays, layout, place)
     add_label = proposal.unnamed_labels(arrays, replace(layout, class_names=names), classes)
+    models = "" if SPLIT in arrays else _several_models(arrays)
     # parted last: up to here one array of each meaning stands for the rows of all splits
     return Named(
-        _by_split(arrays),
+        _by_split(arrays | {SPLIT: arrays[models].astype(str)} if models else arrays),
         off,
         names or matched,
         bool(text) or bool(names and (not classes.ordered or integers(names))),
         respelled=respelled,
+        parted=f"rows parted by {models}, since it names models of the same rows" if models else "",
         receipt=receipt,
         joined=bool(joined),
         add_label=add_label,
@@ -625,6 +646,28 @@ def _normalized(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple[
         worst = max(worst, float(off.max(initial=0.0)))
         found[name] = values / sums
     return found, worst
+
+
+def _several_models(arrays: dict[str, Array]) -> str:
+    """Return the column that names models whose predictions of the same rows stand one below another; or nothing.
+
+    A key names each row once for every model then, and always with the same label.
+    """
+    labels = next((arrays[name] for name in _labels_of(arrays) if arrays[name].ndim == 1), np.empty(0))
+    flat = {name: one for name, one in arrays.items() if one.shape == labels.shape and one.dtype.kind in "iuOUS"}
+    for key in filter(is_key, flat):
+        code, count = np.unique(flat[key].astype(str), return_inverse=True, return_counts=True)[1:]
+        for name in flat:
+            told = np.unique(flat[name].astype(str), return_inverse=True)[1] if _MODEL.fullmatch(name) else code
+            models = int(told.max(initial=0)) + 1
+            once = (
+                models > 1
+                and (count == models).all()
+                and len({*zip(code.tolist(), told.tolist(), strict=True)}) == len(labels)
+            )
+            if once and len({*zip(code.tolist(), labels.tolist(), strict=True)}) == len(count):
+                return name
+    return ""
 
 
 def _by_split(arrays: dict[str, Array]) -> dict[str, Array]:
