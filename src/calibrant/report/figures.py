@@ -262,16 +262,20 @@ def _gaps_svg(
     height = 1.1 + 0.42 * len(shown)
     ax = _bare(4.3, height).add_axes((0.36, 0.72 / height, 0.6, 0.42 * len(shown) / height))
     ax.axvline(0, color=PLACEHOLDERS.faint, linewidth=1, linestyle="--")
-    looks = (("before", PLACEHOLDERS.bad, "D", -0.14), ("after", PLACEHOLDERS.good, "o", 0.14))
-    for found, (when, colour, marker, shift) in zip(states, looks, strict=False):
-        rows = [(place + shift * (len(states) > 1), *found[name]) for place, name in enumerate(shown) if name in found]
+    looks = [("before", PLACEHOLDERS.bad, "D", -0.14), ("after", PLACEHOLDERS.good, "o", 0.14)]
+    if len(states) == 1:  # as in every diagram: a diamond is off, a circle is not
+        off = {name: not low <= 0 <= high for name, (_, low, high) in states[0].items()}
+        states = [{name: gap for name, gap in states[0].items() if off[name] is kind} for kind in (True, False)]
+        looks = [("", colour, marker, 0.0) for _, colour, marker, _ in looks]
+    for found, (when, colour, marker, shift) in zip(states, looks, strict=True):
+        rows = [(place + shift, *found[name]) for place, name in enumerate(shown) if name in found]
         ends = [[gap - low for _, gap, low, _ in rows], [high - gap for _, gap, _, high in rows]]
         y, gaps = [row[0] for row in rows], [row[1] for row in rows]
         ax.errorbar(gaps, y, xerr=ends, fmt=marker, color=colour, markersize=6, linewidth=1.4, label=when)
     names = [" ".join(name.split()) for name in shown]
     ax.set_yticks(range(len(shown)), [name if len(name) < 22 else f"{name[:20]}…" for name in names])
     ax.set_ylim(len(shown) - 0.4, -0.6)
-    if len(states) > 1:
+    if looks[0][0]:
         ax.legend(
             frameon=False, fontsize=7.5, labelcolor=PLACEHOLDERS.ink, loc="lower left", bbox_to_anchor=(0, 1), ncols=2
         )

@@ -120,7 +120,7 @@ class LabelReport:
     def words(self) -> list[str]:
         """The facts behind the verdict as sentences."""
         missing = int((~self.before.known).sum())
-        split = f", split {self.split}" if self.split != "all" else ""
+        split = f", split {self.split}" if self.split != "all" and not self.whole else ""
         lacking = f"; {missing:,} labels are missing" if missing else ""
         rows = f"{len(self.before):,} rows of {len(self.before.names)} labels from {self.source}{split}{lacking}."
         facts = [f"{self.name}: {rows} The event of each label is that it is 1; there is no top label."]
