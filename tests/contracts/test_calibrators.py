@@ -23,7 +23,7 @@ from calibrant._kernels import cpu
 from calibrant.calibrators import Calibrator, TemperatureScaling  # type: ignore[attr-defined]
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.errors import BoundWarning, CalibrantError, CalibrantWarning, InputError, LeakError
-from calibrant.rows import Chunk
+from calibrant.rows import Chunk, MemoryRows
 from calibrant.testing import check_calibrator
 
 FAMILY = [name for name in calibrators.__all__ if issubclass(getattr(calibrators, name), Calibrator)]
@@ -229,6 +229,22 @@ def test_only_the_probabilities_of_the_fitting_rows_count(name: str, monkeypatch
         assert difference < (2e-4 if name == "AdaptiveTemperatureScaling" else 1e-6), (
             f"{form}, {'compiled' if compiled else 'PyTorch'}: {difference:.0e}"
         )
+
+
+def test_what_is_learned_lies_where_the_rows_do() -> None:
+    rows = MemoryRows.of(*drawn(240))
+    rows.device = torch.device("meta")
+    calibrator = Shrinking()
+    calibrator._learn(rows)
+    assert {buffer.device for buffer in calibrator.buffers()} == {rows.device}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", FAMILY)
+def test_one_fitted_on_a_device_answers_there_as_one_on_the_processor(name: str) -> None:
+    logits, labels = drawn(240)
+    there = quiet_fit(make(name), logits.cuda(), labels.cuda())(logits.cuda())
+    torch.testing.assert_close(there.cpu(), fitted(name)(logits), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", FAMILY)

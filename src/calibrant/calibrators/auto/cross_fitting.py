@@ -255,7 +255,7 @@ class _Stages:
             self._fitted[key] = stage if quietly(stage, rest) else None
         made = self._fitted[key]
         if made is not None and made is not stage:
-            stage.load_state_dict(made.state_dict())
+            stage.to(rest.device).load_state_dict(made.state_dict())
         return made is not None
 
 

@@ -272,7 +272,8 @@ class Calibrator(Learned):
         self._note(rows)
 
     def _note(self, rows: RowSource) -> None:
-        """Note that all that there is to learn was learned, from ``rows``."""
+        """Note that all that there is to learn was learned, from ``rows``: it lies where they do."""
+        self.to(rows.device)
         self.classes.fill_(rows.classes)
         self._columns = int(rows.classes)
         self._update_facts()
