@@ -353,7 +353,10 @@ def independent_p(differences: np.ndarray, exact: bool, shift: float = 0.0, one_
     """The tests once more, from scipy: a permutation test of signs, and the t-test from its statistic."""
     x = differences - shift
     n = len(x)
-    if exact or n < 2 or np.ptp(differences) == 0:
+    if not exact and np.ptp(differences) == 0:  # of equal differences, or one: the test of their sign
+        side = "greater" if one_sided else "two-sided"
+        return float(stats.binomtest(int((x > 0).sum()), n, alternative=side).pvalue) if x.any() else 1.0
+    if exact:
         patterns = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
         means = (patterns * x).mean(axis=1)
         tail = means if one_sided else np.abs(means)
@@ -474,6 +477,8 @@ def test_tests_by_hand() -> None:
     assert sign_change_p([1.0, 2.0, 3.0], above=-1.0) == 1 / 8
     assert paired_p([0.1]) == 1.0
     assert paired_p([0.1, 0.1, 0.1]) == 0.25  # equal differences: no t-statistic
+    assert paired_p([0.0] * 60) == 1.0  # and as many as there are seeds
+    assert paired_p([0.1] * 60, above=-0.1) == 0.5**60
     assert benjamini_hochberg([0.005, 0.5, 0.01, 0.04]) == pytest.approx([0.02, 0.5, 0.02, 0.16 / 3])
     assert equivalence_p([0.001, -0.001, 0.0], margin=0.01, exact=False) < 0.01
     assert equivalence_p([0.02, 0.021, 0.019], margin=0.01, exact=False) > 0.9

@@ -27,7 +27,9 @@ def paired_p(differences: Sequence[float], *, above: float | None = None) -> flo
         1.0
     """
     if len(differences) < 2 or np.ptp(differences) == 0:
-        return sign_change_p(differences, above=above)
+        value, sides = differences[0] - (above or 0.0), 2 if above is None else 1
+        beyond = value != 0 if above is None else value > 0
+        return sides * 0.5 ** len(differences) if beyond else 1.0  # of 2ⁿ sign patterns only these are as extreme
     from scipy.stats import ttest_1samp
 
     side = "two-sided" if above is None else "greater"
