@@ -359,15 +359,15 @@ def _runs(notes: Sequence[Mapping[str, Any]], records: Mapping[str, Record]) -> 
     rows, said = [], []
     for note in notes:
         record = records[note["record"]]
-        count, seeds = len(record["figures"]), len({row["seed"] for row in record["figures"]})
-        each = record["provenance"]["seconds"]
-        command = note.get("command", note["record"])
-        held = [command, str(seeds), str(count), f"{each / count:,.0f}" if each else ""]
+        seconds = record["provenance"]["seconds"]
+        each = f"{seconds / len(record['figures']):,.0f}" if seconds else ""
         plain = [row for row in record["figures"] if row["objective"] == "Cross-entropy"]
         settings = list(dict.fromkeys(row["setting"] for row in plain)) or [""]
         group = []
         for at in settings:
             title = f"{note['title']}: {at}" if len(settings) > 1 else note["title"]
+            seeds = [row["seed"] for row in record["figures"] if at in ("", row["setting"])]
+            held = [note.get("command", note["record"]), str(len(set(seeds))), str(len(seeds)), each]
             means = [MEASURES[name].shown(_mean(plain, at, name)) if plain else "" for name in CROSS]
             group.append([title, *held, *means])
         rows.append(group)
