@@ -129,6 +129,44 @@ ROLES = [
         says=False,
     ),
     Case(
+        "an event's risk, and a flag of it at a low threshold, beside what happened",
+        CSV,
+        lambda r: {"mrn": r.ids, "risk": r.p, "high_risk_flag": (r.p > 0.2).astype(int), "event": r.labels},
+        event,
+        says=False,
+    ),
+    Case(
+        "classes called 1 star, 2 stars …, and labels from 1",
+        CSV,
+        lambda r: {**{f"{k + 1} star{'s' * (k > 0)}": r.probs[:, k] for k in range(4)}, "stars": r.labels + 1},
+        partial(some, classes=4),
+        says=False,
+    ),
+    Case(
+        "a decision, its confidence, and a record of all scores, as flair writes them",
+        "flair.jsonl",
+        lambda r: [
+            {
+                "gold": SIGNS[y],
+                "predicted": SIGNS[d],
+                "confidence": max(p),
+                "all_scores": {SIGNS[1]: p[1], SIGNS[0]: p[0]},
+            }
+            for y, d, p in zip(r.labels, r.decided, r.probs.tolist(), strict=True)
+        ],
+        event,
+    ),
+    Case(
+        "the first two classes as objects, as a pipeline of top_k=2 writes them",
+        "scored.jsonl",
+        lambda r: [
+            {"text": at, "top": scored[:2], "true_class": true}
+            for at, (scored, true) in enumerate(zip(r.scored("label", "score"), r.truth, strict=True))
+        ],
+        partial(some, classes=3),
+        pairs=True,
+    ),
+    Case(
         "fastText, predict(k=-1) as tuples and arrays in cells",
         CSV,
         lambda r: {

@@ -218,6 +218,15 @@ def test_predictions_of_several_models_of_the_same_rows_are_parted(home: Path, r
     done = run("evaluate", "m.csv", "--metric", "Accuracy", "--draws", "0", "--json", code=0)
     assert "m.csv: rows parted by learner_id, since it names models of the same rows" in done.stderr
     assert [(row["split"], row["n"]) for row in json.loads(done.stdout)["rows"]] == [("forest", 3), ("tree", 3)]
+    melted = ["model,doc_id,class,prob,truth"]
+    for line in lines[1:]:
+        learner, key, truth, *probs = line.split(",")
+        melted += [f"{learner},{key},{one},{p},{truth}" for one, p in zip(("no", "yes"), probs, strict=True)]
+    Path("l.csv").write_text("\n".join(melted) + "\n")
+    long = run("evaluate", "l.csv", "--metric", "Accuracy", "--draws", "0", "--json", code=0)
+    assert [row["value"] for row in json.loads(long.stdout)["rows"]] == [
+        row["value"] for row in json.loads(done.stdout)["rows"]
+    ]
     Path("m.csv").write_text("\n".join(lines).replace("\ntree,0,yes", "\ntree,0,no") + "\n")  # rows of another kind
     done = run("evaluate", "m.csv", "--metric", "Accuracy", "--draws", "0", "--json", code=0)
     assert [row["n"] for row in json.loads(done.stdout)["rows"]] == [6]

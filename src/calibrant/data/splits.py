@@ -475,7 +475,8 @@ def _renamed(old: str, new: str, path: Path) -> Remedy:
             command = f"python -c {shlex.quote(program)}"
         case _:
             return Remedy(words)
-    condition = f"if {old} are inverse probabilities of being drawn (counts of repeated rows are frequency_weights)"
+    others = f"counts of repeated rows are frequency_weights, and what is no weight of rows is feature:{old}"
+    condition = f"if {old} are inverse probabilities of being drawn ({others})"
     return Remedy(words, command=f"{condition}, run: {command}", instead=(shown(path), str(copy)))
 
 

@@ -10,7 +10,7 @@ from calibrant.data.formats.labels import plain_name
 SCORED = {b"calibrant": b"scores by class"}  # of a column that was lists of {label, score}
 # the names of fields, "tagName" and "class_probability" too; of two the first of these
 CLASS_FIELDS = ("label", "class", "name", "category", "value")
-SCORE_FIELDS = ("probability", "prob", "score", "confidence")
+SCORE_FIELDS = ("probability", "prob", "score", "confidence", "p")
 _NUMBER = re.compile(r"\*?[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\*?", re.I)  # Weka marks the decision by a star
 _VECTOR = {"type", "size", "indices", "values"}  # of Spark; indices are those of a sparse one
 _SIGN = r" *[ ,;|] *"
@@ -175,16 +175,16 @@ def _is_single(column: Any) -> bool:
     )
 
 
-def _by_class(column: Any) -> Any:
-    """Return lists of {label, score} as records of a score by class, in the order of the classes' numbers or else of their names.
-
-    None where they are no such lists, or some row has not all classes.
-    """
+def scored_lists(column: Any) -> tuple[list[list[Any]], list[list[Any]]] | None:
+    """Return the classes of each row, and their scores, of lists of {label, score}; None where they are no such lists."""
     import pyarrow as pa
 
+    kind = column.type
+    if not is_list(kind) or not pa.types.is_struct(kind.value_type) or not len(column) or column.null_count:
+        return None
     leaves = [
         f"{one.name}.{part.name}" if pa.types.is_struct(one.type) else one.name
-        for one in column.type.value_type
+        for one in kind.value_type
         for part in (one.type if pa.types.is_struct(one.type) else [one])
     ]
     names = {name: plain_name(name).rpartition("_")[2] for name in leaves}
@@ -192,21 +192,30 @@ def _by_class(column: Any) -> Any:
         next((name for end in ends for name, last in names.items() if last == end), None)
         for ends in ((*CLASS_FIELDS, "id", "text"), SCORE_FIELDS)  # an annotator's options have the last two
     )
-    if label is None or score is None or not len(column) or column.null_count:
+    if label is None or score is None:
         return None
-    rows = [[{name: _leaf(one, name) for name in (label, score)} for one in row] for row in column.to_pylist()]
-    known = {one[label] for row in rows for one in row}
-    if (
-        None in known
-        or len(known) < 2
-        or any(len(row) != len(known) or {one[label] for one in row} != known for row in rows)
-    ):
+    rows = column.to_pylist()
+    labels, scores = ([[_leaf(one, name) for one in row] for row in rows] for name in (label, score))
+    return labels, scores
+
+
+def _by_class(column: Any) -> Any:
+    """Return lists of {label, score} as records of a score by class, in the order of the classes' numbers or else of their names.
+
+    None where they are no such lists, or some row has not all classes.
+    """
+    import pyarrow as pa
+
+    if (found := scored_lists(column)) is None:
+        return None
+    known = {one for row in found[0] for one in row}
+    if None in known or len(known) < 2 or any(len(row) != len(known) or {*row} != known for row in found[0]):
         return None
     try:
-        found = [{str(one[label]): float(one[score]) for one in row} for row in rows]
+        made = [{str(one): float(p) for one, p in zip(*row, strict=True)} for row in zip(*found, strict=True)]
     except (TypeError, ValueError):
         return None
-    return pa.array(found, pa.struct([(str(one), pa.float64()) for one in sorted(known, key=_order(known))]))
+    return pa.array(made, pa.struct([(str(one), pa.float64()) for one in sorted(known, key=_order(known))]))
 
 
 def _leaf(found: dict[str, Any], name: str) -> Any:

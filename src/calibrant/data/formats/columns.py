@@ -301,8 +301,8 @@ def by_number(names: Sequence[str]) -> list[str]:
 
 
 def numbers_of(names: Sequence[str]) -> tuple[int, ...]:
-    """Return the number by which these names differ, or nothing unless they are one name with different numbers there."""
-    parts = [re.split(r"(\d+)", name) for name in names]
+    """Return the number by which these names differ, or nothing unless they are one name with different numbers there, or its plural."""
+    parts = [re.split(r"(\d+)", re.sub(r"(?<=\d)( [a-z]{3,}?)s$", r"\1", name)) for name in names]  # 1 star, 2 stars
     if len(parts) < 2 or len({(len(one), *one[::2]) for one in parts}) > 1:
         return ()
     varied = [at for at in range(1, len(parts[0]), 2) if len({one[at] for one in parts}) > 1]

@@ -16,6 +16,10 @@ from calibrant.errors import InputError, Remedy
 
 _KEY = re.compile(r"(.*_)?(id|uuid|key)|ids|guid|uid|index|filename|name|\.?row|row_?(ids|no|number|index)|unnamed:_0")
 
+_MODEL = re.compile(
+    r"(.*[_.])?(model|learner|algorithm|method|classifier|estimator|system|config)([_.]?(id|name))?|wflow_id"
+)
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -29,6 +33,11 @@ class Labels:
 def is_key(name: str) -> bool:
     """Say whether a column is called as those that name rows often are: ``id``, ``customer_id``, ``filename``."""
     return _KEY.fullmatch(name.strip().casefold()) is not None
+
+
+def is_model(name: str) -> bool:
+    """Say whether a column is called as those that name the model of each row: ``learner_id``, ``.config``."""
+    return _MODEL.fullmatch(name.strip().casefold()) is not None
 
 
 def align(

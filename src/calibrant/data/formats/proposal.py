@@ -21,7 +21,7 @@ import numpy as np
 
 from calibrant._core.files import Array
 from calibrant._core.paths import shown
-from calibrant.data.formats.cells import CLASS_FIELDS, SCORE_FIELDS, SCORED
+from calibrant.data.formats.cells import CLASS_FIELDS, SCORE_FIELDS, SCORED, scored_lists
 from calibrant.data.formats.columns import (
     ORDER_OF_NAMES,
     Classes,
@@ -34,7 +34,7 @@ from calibrant.data.formats.columns import (
     match_columns,
     spread_columns,
 )
-from calibrant.data.formats.join import is_key
+from calibrant.data.formats.join import is_key, is_model
 from calibrant.data.formats.kinds import agree, kind_of_values, needs_no_rest, needs_sums, of_one_event, within
 from calibrant.data.formats.labels import (
     RIGHT,
@@ -136,6 +136,8 @@ class Proposal:
             order = f"write {', '.join(texts[:4])}{' …' if texts[4:] else ''} in the order of the columns, one a line, into names.txt and "
             found = Remedy.read(**said, class_names="names.txt").after(unsure + order)
             return replace(found, python=found.python.replace("'names.txt'", repr(texts)))
+        if len(texts) != 2:
+            return Remedy.read(**said).after(unsure)
         said["positive"] = likely_positive(self.table.column(self.layout.label).to_numpy(), _values(self.table, known))
         return Remedy.read(**said).after(f"{unsure}if {known[0]} speaks of {said['positive']!r}, ")
 
@@ -335,17 +337,22 @@ def _explained(values: Array, scores: Array) -> float:
 
 
 def _decides(values: Array, scores: Array) -> bool:
-    """Say whether a column (N,) has one value for each class of the largest score, (N, K) or (N,): it says no more than the decision."""
+    """Say whether a column (N,) has one value for each class of the largest score (N, K), or on each side of a threshold of (N,)."""
     each = scores.reshape(len(scores), -1)
     if values.shape != scores.shape[:1] or not len(values):
         return False
+    texts = values.astype(str)
     if each.shape[1] == 1:
-        threshold = 0.5 if within(each) else 0
-        best, tied = (each[:, 0] > threshold).astype(int), each[:, 0] == threshold
-    else:
-        best, tied = each.argmax(axis=1), (each == each.max(axis=1, keepdims=True)).sum(axis=1) > 1
-    pairs = {*zip(best[~tied].tolist(), map(str, values[~tied].tolist()), strict=True)}
-    return len(pairs) == len({one for one, _ in pairs}) > 1 and (each.shape[1] > 1 or len(values) >= _ENOUGH_ROWS)
+        return len(values) >= _ENOUGH_ROWS and _one_threshold(texts, each)
+    best, tied = each.argmax(axis=1), (each == each.max(axis=1, keepdims=True)).sum(axis=1) > 1
+    pairs = {*zip(best[~tied].tolist(), texts[~tied].tolist(), strict=True)}
+    return len(pairs) == len({one for one, _ in pairs}) > 1
+
+
+def _one_threshold(texts: Array, scores: Array) -> bool:
+    """Say whether texts (N,) are two, and the scores (N, 1) of one are none below those of the other."""
+    sides = sorted((scores[texts == one].min(), scores[texts == one].max()) for one in np.unique(texts)[:3])
+    return len(sides) == 2 and bool(sides[0][1] <= sides[1][0])
 
 
 def _is_other(name: str) -> bool:
@@ -455,7 +462,9 @@ def _marked(table: Any, layout: Layout) -> Proposal | None:
         families = families or {("probs", ""): [name for name in _floats(table, layout) if name != "predict"]}
     for name in table.column_names:
         bare = re.sub(r"[_.]?(vector|dict|scores|values)$", "", name, flags=re.I)
-        if _nested(table, name) and (_ALONE.fullmatch(bare) or _labelled(table, name)):
+        if _nested(table, name) and (
+            _ALONE.fullmatch(bare) or _labelled(table, name) or _of_labels(table, layout, name)
+        ):
             families[("probs", name)] = [name]
         elif _nested(table, name) and re.fullmatch(f"(?:.*_)?(?:{_LOGITS})", name, re.I):
             families[("logits", name)] = [name]
@@ -550,6 +559,15 @@ def _labelled(table: Any, name: str) -> bool:
     return SCORED.items() <= (table.schema.field(name).metadata or {}).items()
 
 
+def _of_labels(table: Any, layout: Layout, name: str) -> bool:
+    """Say whether a column holds records of numbers that sum to 1, a field for each value of the labels."""
+    if not _records(table, name):
+        return False
+    fields = [one.name for one in table.schema.field(name).type]
+    known = _known(table, _label_by_name(table, layout, (name,)), len(fields))
+    return bool(known) and {*map(str, known)} <= {*fields} and needs_no_rest(_inner(table, name))
+
+
 def _inner(table: Any, name: str) -> Array:
     """Return the values (N, K) of a column of lists or of records."""
     import pyarrow as pa
@@ -605,7 +623,7 @@ def _listed(table: Any, layout: Layout) -> Proposal | None:
     lists = [name for name in table.column_names if is_list(table.schema.field(name).type)]
     inner = [[name for name in lists if mark.fullmatch(plain_name(name))] for mark in _LISTED]
     if any(len(names) != 1 for names in inner):
-        inner = _ranks(table, layout)
+        table, inner = _first_few(table, layout) or (table, _ranks(table, layout))
     if not inner:
         return None
     classes, scores = (
@@ -631,6 +649,22 @@ def _listed(table: Any, layout: Layout) -> Proposal | None:
     for name, rows in zip(("pred", "conf"), (classes, scores), strict=True):
         rest = rest.append_column(name, pa.array([row[at] for row, at in zip(rows, best, strict=True)]))
     return _pairs(rest, layout)
+
+
+def _first_few(table: Any, layout: Layout) -> tuple[Any, list[list[str]]] | None:
+    """Return the table with the one column of lists of {label, score}, of some classes each, as two of lists, beside named labels."""
+    import pyarrow as pa
+
+    found = {name: lists for name in table.column_names if (lists := scored_lists(table.column(name))) is not None}
+    if len(found) != 1 or (layout.labels is None and _label_by_name(table, layout, [*found]) is None):
+        return None
+    ((name, lists),) = found.items()
+    table = table.drop_columns([name])
+    for end, cells in zip(("labels", "scores"), lists, strict=True):
+        table = table.append_column(
+            f"{name}.{end}", pa.array([[one if end == "scores" else str(one) for one in row] for row in cells])
+        )
+    return table, [[f"{name}.labels"], [f"{name}.scores"]]
 
 
 def _ranks(table: Any, layout: Layout) -> list[list[str]]:
@@ -703,7 +737,12 @@ def _pairs(table: Any, layout: Layout) -> Proposal | None:
         several = pyarrow.compute.count_distinct(table.column(known)).as_py() > 2
         floats = _floats(table, layout)
         conf = floats if several or (len(floats) == 1 and _of_decisions(table, floats[0], pred[0])) else []
-    if len(conf) != 1 or len(pred) != 1 or not within(_values(table, conf)) or _side(table, conf[0], pred[0], known):
+    if (
+        len(conf) != 1
+        or len(pred) != 1
+        or not within(_values(table, conf))
+        or _of_event(table, conf[0], pred[0], known)
+    ):
         return None
     if known is None and layout.labels is None:
         held = {name: column_array(table.column(name), name, Path(), strict=False) for name in columns}
@@ -744,28 +783,26 @@ def _is_flag(table: Any, name: str) -> bool:
     return not table.column(name).null_count and set(_known(table, name, 2)) == {0, 1}
 
 
-def _side(table: Any, score: str, pred: str, truth: str | None) -> str:
-    """Return the one of two decisions that a score speaks of, where its rows have the larger scores and the others' lie below a half.
+def _of_event(table: Any, score: str, pred: str, truth: str | None) -> bool:
+    """Say whether a score speaks of one of two decisions: a threshold parts them, and it lies below a half in some row.
 
     Of a decision's own confidence neither is so: that of two classes is a half at least, whichever is decided.
     """
-    held, values = table.column(pred).to_pylist(), _values(table, [score])
-    known = {*held} | set(table.column(truth).unique().to_pylist() if truth in table.column_names else ())
-    if len(values) != len(held) or not len({*held}) == len(known) == 2 or values.min() >= 0.5 - TOLERANCE:
-        return ""
-    sides = sorted((values[[one == side for one in held]].min(), str(side)) for side in {*held})
-    low = values[[str(one) != sides[1][1] for one in held]]
-    return sides[1][1] if low.max() <= sides[1][0] else ""
+    known = {*_known(table, pred, len(table)), *_known(table, truth, len(table))}
+    return len(known) == 2 and _values(table, [score]).min() < 0.5 - TOLERANCE and _parts(table, score, pred)
 
 
 def _of_decisions(table: Any, score: str, pred: str) -> bool:
     """Say whether scores can only be the confidences of one of two decisions: a half at least, for both of them alike."""
-    held, values = np.asarray(table.column(pred).to_pylist(), dtype=object).astype(str), _values(table, [score])
-    sides = np.unique(held)
-    if len(sides) != 2 or len(values) != len(held) or not within(values) or values.min() < 0.5 - TOLERANCE:
-        return False
-    first, second = (values[held == one] for one in sides)
-    return bool(first.min() < second.max() and second.min() < first.max())  # no threshold parts them
+    values = _values(table, [score])
+    halves = bool(values.size) and within(values) and bool(values.min() >= 0.5 - TOLERANCE)
+    return halves and len(_known(table, pred, 2)) == 2 and not _parts(table, score, pred)
+
+
+def _parts(table: Any, score: str, pred: str) -> bool:
+    """Say whether a threshold of a score parts two decisions."""
+    held, values = column_array(table.column(pred), pred, Path(), strict=False), _values(table, [score])
+    return len(held) == len(values) and _one_threshold(held.astype(str), values)
 
 
 def _scored_class(table: Any, name: str) -> str:
@@ -798,7 +835,7 @@ def _long(table: Any, layout: Layout) -> Proposal | None:
     probs = [name for name in _floats(table, layout) if _ALONE.fullmatch(name) or name.casefold() in scores]
     held = [names[name] for name in names if name in _CLASS_COLUMN]
     text = [field.name for field in table.schema if pa.types.is_string(field.type) and field.name not in held]
-    keys = [name for name in table.column_names if is_key(name) and name not in held]
+    keys = [name for name in table.column_names if is_key(name) and not is_model(name) and name not in held]
     keys = keys or (text if len(text) == 1 else [])
     if len(probs) == 1 and not held and keys:  # a column that has every class once for each key
         pairs = {name: len(table.group_by([keys[0], name]).aggregate([])) for name in text if name != keys[0]}
@@ -815,9 +852,14 @@ def _long(table: Any, layout: Layout) -> Proposal | None:
             held, probs = [names[_MELTED[0]]], [names[_MELTED[1]]]
     if len(probs) != 1 or len(held) != 1 or not keys:
         return None
-    key, column = (np.asarray(table.column(name).to_pylist(), dtype=object).astype(str) for name in (keys[0], held[0]))
-    _, first, row = np.unique(key, return_index=True, return_inverse=True)
+    models = [name for name in table.column_names if is_model(name) and name not in (keys[0], held[0])][:1]
+    key, column, *model = (
+        np.asarray(table.column(name).to_pylist(), dtype=object).astype(str) for name in (keys[0], held[0], *models)
+    )
     classes, code = np.unique(column, return_inverse=True)
+    if model and len(np.unique(key)) * len(classes) != len(key):  # of several models, each with a row for each class
+        key = np.char.add(np.char.add(model[0], "\0"), key)
+    _, first, row = np.unique(key, return_index=True, return_inverse=True)
     if len(first) == len(key) or len(first) * len(classes) != len(key):
         return None
     place = np.argsort(np.argsort(first))[row]  # keys in the order of their first row

@@ -17,7 +17,7 @@ from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats import proposal
 from calibrant.data.formats.cells import plain_cells
 from calibrant.data.formats.columns import Classes, arrays_of_table, folded, is_text, numbers_of, score_columns
-from calibrant.data.formats.join import Labels, align, is_key
+from calibrant.data.formats.join import Labels, align, is_key, is_model
 from calibrant.data.formats.kinds import are_percentages, of_one_event, refuse_other_kinds, within
 from calibrant.data.formats.labels import (
     encode_labels,
@@ -54,9 +54,6 @@ from calibrant.errors import CalibrantError, FileFormatError, InputError, Remedy
 
 SPLIT = "split"
 RECEIPT = "calibrant.receipt"  # of a file that convert wrote: how its labels were matched
-_MODEL = re.compile(
-    r"(.*[_.])?(model|learner|algorithm|method|classifier|estimator|system|config)([_.]?(id|name))?|wflow_id", re.I
-)
 FEATURE, ROW = "feature:", "row of the table"  # the first as ``data.record`` has it, which needs PyTorch
 
 
@@ -658,7 +655,7 @@ def _several_models(arrays: dict[str, Array]) -> str:
     for key in filter(is_key, flat):
         code, count = np.unique(flat[key].astype(str), return_inverse=True, return_counts=True)[1:]
         for name in flat:
-            told = np.unique(flat[name].astype(str), return_inverse=True)[1] if _MODEL.fullmatch(name) else code
+            told = np.unique(flat[name].astype(str), return_inverse=True)[1] if is_model(name) else code
             models = int(told.max(initial=0)) + 1
             once = (
                 models > 1
