@@ -57,8 +57,8 @@ class Classes:
         known, wanted = [one for one in (given, *self.spellings) if one], set(labels)
         if self.spellings:  # P_targetCAT, where no sign stands before the class
             longest = max(self.spellings, key=lambda one: len(one[0]))
-            end = shared([name[::-1] for name in longest])
-            known.append(tuple(name[len(shared(longest)) : len(name) - len(end)] for name in longest))
+            start, end = len(shared(longest)), len(shared([name[::-1] for name in longest]))
+            known.append(tuple(name[start : len(name) - end] for name in longest))
         alike = [one for one in known if len(set(map(folded, one))) == len(one) and all(one)]
         exact = next((one for one in known if wanted <= set(one)), ())
         return exact or next((one for one in alike if set(map(folded, wanted)) <= set(map(folded, one))), ())
