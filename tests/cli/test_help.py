@@ -153,7 +153,7 @@ def test_a_table_has_every_word_whole_at_every_width(width: int) -> None:
         "NLL",
         "ECE %",
         "NLL at T",
-        "ECE at T %",
+        "ECE % at T",
         "T",
         "calibrated mean %",
         "calibrated 97.5 %",

@@ -96,7 +96,7 @@ def test_the_page_says_what_rows_are_and_what_to_do(tmp_path: Path) -> None:
     assert [row[0] for row in table.rows] == [
         "mean confidence − accuracy",
         *(f"in the {which} fifth" for which in ("first", "second", "middle", "fourth", "last")),
-        "independent pixels that say as much",
+        "independent pixels that tell as much",
     ]
     assert all(row[-1] for row in table.rows), "each figure has a sentence on what to do"
     assert "position as a feature" in table.rows[1][-1]

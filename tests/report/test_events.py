@@ -1,6 +1,7 @@
 """The event's section: its figures from sums are those of the rows, in memory and on disk, and say which side and what to do."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_rates_at_a_threshold_are_counted(threshold: float) -> None:
     ("slope", "shift", "said", "todo"),
     [
         (1.8, 0.0, "too extreme (slope 0.5", "Shrink the log-odds"),
-        (0.5, -0.6, "too cautious (slope 2.", "Stretch the log-odds"),
+        (0.5, -0.6, "on average, and too close together (slope 2.", "Stretch the log-odds"),
         (1.0, 1.0, "too high by 1", "rarer than the model expects"),
         (1.0, -1.0, "too low by 13.", "more frequent than the model expects"),
         (1.0, 0.0, "too few rows", "Nothing"),
@@ -87,7 +88,9 @@ def test_the_first_screen_says_what_is_wrong_and_what_to_do(slope: float, shift:
     found = diagnose(Model("m", data, class_names=["stays", "leaves"]), draws=50)
     assert said in found.verdicts[0].headline
     assert any(todo in row[-1] for row in found.event.statistics.rows)
-    assert "The event, leaves, happened in" in found.words[0]
+    assert re.fullmatch(
+        r"The event, leaves, happened in [\d,]+ \([\d.]+ %\) of 2,000 rows. Its mean .*", found.words[0]
+    )
 
 
 def test_few_events_have_no_interval_and_say_so() -> None:

@@ -76,10 +76,14 @@ def test_the_first_screen_opens_with_the_clearest_group(off: float, fitted: bool
     assert re.search(opens, section.screen.headline), section.screen
     assert re.match(advises, section.advice.headline), section.advice
     drawn = pictures_of_section(section, prefix="s")
-    assert ("Gap by group" in drawn["first"][0].caption) is (off > 0)
+    assert ("Gap by group" in drawn["first"][0][0].caption) is (off > 0)
     assert len(drawn["first"] + drawn["more"]) == 1 + fitted + (off > 0)
     if off:
         assert "BoostedScaling(['site']).fit(val)" in section.advice.commands[0][1]
+        check = section.advice.commands[-1][1]
+        limits = eval(re.search(r"maximum=({.*?})", check)[1])
+        assert limits["worst-group-ece"] < max(abs(row.gap) for row in section.audit.before.rows)
+        assert "features={'site': new_predictions.features['site']}" in check
         grouped = BoostedScaling(["site"], folds=2).fit(people(3000, seed=1, off=off))
         after = diagnose(Model("net", data, data.calibrated_by(grouped), grouped, by=["site"]), draws=20)
         assert not after.advice.headline.startswith("Calibrate by")

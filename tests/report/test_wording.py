@@ -1,5 +1,7 @@
 """Findings in words say what the figures say."""
 
+import re
+
 import pytest
 import torch
 
@@ -7,7 +9,7 @@ from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.metrics import ECE
 from calibrant.plot.diagrams import Bin, Diagram
-from calibrant.report.advice import commands_of, verdict_of
+from calibrant.report.advice import MARGIN, commands_of, find_row, verdict_of
 from calibrant.report.model import Model
 from calibrant.report.section import Section, diagnose
 from calibrant.report.tables import Row
@@ -100,7 +102,7 @@ def test_plain_temperature_is_named_where_it_does_as_well() -> None:
     other = Predictions.from_logits(after.logits * 1.01, after.labels)
     better = diagnose(Model("m", test, other, "Other", reference=after), draws=100)
     assert [gain.against for gain in better.gains] == ["doing nothing", "plain temperature scaling"]
-    assert any("does not differ significantly" in reason for reason in better.advice.reasons)
+    assert any("use plain temperature scaling (TemperatureScaling())" in reason for reason in better.advice.reasons)
     worse = Predictions.from_logits(after.logits * 2, after.labels)
     assert diagnose(Model("m", test, worse, "Worse", reference=after), draws=100).advice.headline.startswith(
         "Use plain temperature scaling"
@@ -141,3 +143,26 @@ def test_one_bin_in_words() -> None:
 def test_the_command_fits_the_calibrator_of_the_headline(calibrator: str | None, made: str) -> None:
     model = Model("m", scaled(2.0, seed=0, rows=10), calibrator=calibrator)
     assert commands_of(model, margin=0.02)[0][1].startswith(f"calibrant.calibrators.{made}().fit(")
+
+
+def test_too_few_rows_say_how_many_would_do() -> None:
+    made = diagnose(Model("m", scaled(1.0, seed=4)[:300]), draws=200)
+    found, row = made.verdicts[0], find_row(made.before, ECE())
+    assert found.state == "unclear"
+    rows = int(re.search(r"about ([\d,]+) rows", found.detail)[1].replace(",", ""))
+    exact = 300 * (row.high / MARGIN) ** 2
+    assert exact <= rows <= 1.1 * exact
+
+
+def test_rows_are_said_to_be_unseen_where_that_is_known() -> None:
+    fit, test = scaled(3.0, seed=1), scaled(3.0, seed=2)
+    fitted = TemperatureScaling().fit(fit)
+    said = "which the calibrator was not fitted on"
+    for after, calibrator, known in (
+        (test.calibrated_by(fitted), fitted, True),
+        (test.calibrated_by(fitted, allow_fit_rows=True), fitted, False),
+        (test.calibrated_by(fitted), "Temperature", False),
+    ):
+        words = diagnose(Model("m", test, after, calibrator, split="test"), draws=0).words
+        assert (said in words[0]) is known
+        assert "rows of split test" in words[0]

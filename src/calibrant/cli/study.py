@@ -41,7 +41,7 @@ TABLES: dict[str, tuple[str, str, str, dict[str, str]]] = {
         "a perfectly calibrated model with the probabilities at T would have on as many samples, on average and at most in "
         "97.5 % of cases; an ECE at T below the second is no evidence of miscalibration."),
         {
-            "error %": "{error}", "NLL": "{nll}", "ECE %": "{ece}", "NLL at T": "{nll_at_t}", "ECE at T %": "{ece_at_t}", "T": T_MEAN,
+            "error %": "{error}", "NLL": "{nll}", "ECE %": "{ece}", "NLL at T": "{nll_at_t}", "ECE % at T": "{ece_at_t}", "T": T_MEAN,
             "calibrated mean %": "{calibrated_mean}", "calibrated 97.5 %": "{calibrated_high}",
         },
     ),
@@ -51,7 +51,7 @@ TABLES: dict[str, tuple[str, str, str, dict[str, str]]] = {
         ("On {rows} test images a seed. ECE: how far confidence and accuracy are apart. T: one number that divides the logits, "
         "fitted on validation images by log-loss. By chance: a calibrated network stays below this ECE in 97.5 % of samples."),
         {
-            "error %": "{error}", "ECE %": "{ece}", "T": T_MEAN, "ECE at T %": "{ece_at_t}", "by chance": "{calibrated_high}"
+            "error %": "{error}", "ECE %": "{ece}", "T": T_MEAN, "ECE % at T": "{ece_at_t}", "by chance": "{calibrated_high}"
         },
     ),
     "calibrators": (
@@ -907,11 +907,11 @@ def demo(
     measured = collect(digits, kept)
     verdicts = verdicts_on(digits, measured)
     claims = claim_lines(verdicts)
-    heading = "Before and after one temperature, mean ± sd over seeds"
+    heading = f"Before and after one temperature, mean ± sd over {len(digits.seeds)} seeds"
     (table,) = tables_of(summarise(measured), title=heading, columns=["narrow"])
     report = kept.root / "report.html"
     first = [m for m in measured if m.seed == digits.seeds[0]]
-    pictures = before_after_panels([(m.objective, m.before, m.after) for m in first])
+    pictures = before_after_panels([(f"{m.objective}, seed {m.seed}", m.before, m.after) for m in first])
     made = Claims("How it was made", [" ".join(digits.about.split()), validation_note(measured)])
     write_report(
         [Model(f"{m.objective}, seed {m.seed}", m.before, m.after, "TemperatureScaling") for m in first],
@@ -974,17 +974,30 @@ def claim_lines(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def what_the_demo_shows(measured: list[Measured]) -> str:
-    """Return what the first objective shows, averaged over seeds, and what to do: a temperature, or the objective of the least ECE."""
+    """Return what the first objective shows over seeds, which errs the other way, and what to do: a temperature, or another objective."""
     from calibrant.study.tables import summarise
 
     if not measured:
         return ""
     lines = summarise(measured)
     line, best = lines[0], min(lines, key=lambda each: each.mean["ece"])
-    instead = "" if best is line else f", or train with {best.objective} (ECE {100 * best.mean['ece']:.1f} without it)"
-    side = "over-confident" if line.mean["temperature"] > 1 else "under-confident"
+    ece, error = ({x.objective: f"{100 * x.mean[name]:.1f}" for x in lines} for name in ("ece", "error"))
+    sides = ("over-confident", "under-confident")
+    over = {x.objective: x.mean["temperature"] > 1 for x in lines}
+    side, other = sides if over[line.objective] else sides[::-1]
+    # the farthest of those that are off in the other direction
+    away = [x for x in lines if over[x.objective] is not over[line.objective] and x.mean["ece"] > x.calibrated_high]
+    farthest = max(away, key=lambda each: each.mean["ece"], default=None)
+    against = "" if farthest is None else f" {farthest.objective} leaves it {other}, by {ece[farthest.objective]}."
+    instead = ""
+    if best is not line:
+        instead = (
+            f", or train with {best.objective}, whose ECE is {ece[best.objective]} without a temperature (errors: "
+        )
+        instead += f"{error[best.objective]} % of images; {line.objective} {error[line.objective]} %)"
     return (
-        f"{line.objective} leaves the network {side}: its confidence is off by {100 * line.mean['ece']:.1f} points (ECE), and "
-        f"by {100 * line.mean['ece_at_t']:.1f} after one temperature, T = {line.mean['temperature']:.2f}, at the same accuracy; a "
-        f"calibrated network stays below {100 * line.calibrated_high:.1f} on so many images. What to do: fit a temperature{instead}."
+        f"{line.objective} leaves the network {side}: its confidence is off by {ece[line.objective]} points (ECE, mean of "
+        f"{line.seeds} seed{'s' * (line.seeds > 1)}), and by {100 * line.mean['ece_at_t']:.1f} after one temperature, "
+        f"T = {line.mean['temperature']:.2f}, at the same accuracy; a calibrated network stays below "
+        f"{100 * line.calibrated_high:.1f} on so many images.{against} What to do: fit a temperature{instead}."
     )

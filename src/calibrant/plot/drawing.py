@@ -163,7 +163,10 @@ def draw_histogram(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT, wo
     ax.axvline(diagram.accuracy, color=palette.bad, linewidth=1.4, linestyle=(0, (3, 2)))
     if words:
         lines = (("mean confidence", diagram.confidence, palette.good), ("accuracy", diagram.accuracy, palette.bad))
-        at, side = (0.02, "left") if min(diagram.confidence, diagram.accuracy) > 0.5 else (0.98, "right")
+        # where no line crosses it: left of both, between them, or right of both
+        low, high = sorted((diagram.confidence, diagram.accuracy))
+        rooms = ((low, 0.02, "left"), (high - low, (low + high) / 2, "center"), (1 - high, 0.98, "right"))
+        _, at, side = max(rooms)
         for row, (text, value, colour) in enumerate(lines):
             shown = f"{text} {100 * value:.1f} %"
             height = 0.93 - row * 12 * ax.figure.dpi / 72 / ax.bbox.height  # one line of text is 12 points high

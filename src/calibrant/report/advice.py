@@ -1,5 +1,6 @@
 """The verdict on a model, the recommendation that follows from it and from the calibrator's gain, and the commands for it."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -123,15 +124,24 @@ def _detail(row: Row, state: State, margin: float, points: str) -> str:
         "calibrated": f"The whole interval lies below the margin of {points}.",
         "small": f"It is below the margin of {points}: for most uses this needs no action.",
         "large": f"It is above the margin of {points}.",
-        "perhaps large": f"The interval contains the margin of {points}: evaluate on more rows to decide.",
-        "unclear": f"The interval reaches above the margin of {points}: evaluate on more rows to decide.",
+        "perhaps large": f"The interval contains the margin of {points}: more rows would tell whether the error exceeds it.",
+        "unclear": f"The interval reaches above the margin of {points}{_rows_that_exclude(row, margin)}.",
     }.get(state, "")
     if state == "small" and row.high is not None and row.high >= margin:
         tail = f"The estimate is below the margin of {points}; the interval reaches above it."
     return f"ECE {row.shown(row.value)}{ends}; {calibrated}. {tail}"
 
 
-_LABELS = re.compile(
+def _rows_that_exclude(row: Row, margin: float) -> str:
+    if row.high is None:
+        return ""
+    # the upper end for a calibrated model falls as 1 / √n; rounded up to two digits
+    rows = math.ceil(row.n * (row.high / margin) ** 2)
+    unit = 10 ** max(len(str(rows)) - 2, 0)
+    return f": if the model is calibrated, about {math.ceil(rows / unit) * unit:,} rows would exclude a larger error"
+
+
+LABELS = re.compile(
     r" --(?:labels?|class-names) (?:'(?:[^']|'\"'\"')*'|\S+)"
 )  # the options on labels, with their quoted values
 NOTHING, TEMPERATURE = "doing nothing", "plain temperature scaling"
@@ -273,7 +283,8 @@ def advice_of(
             commands_of(model, margin=margin, method="TemperatureScaling"),
         )
     if temperature is not None and temperature.state == 0:
-        reasons.append("Plain temperature scaling does not differ significantly from it, and is the simpler choice.")
+        plain = "--method TemperatureScaling" if model.source else "TemperatureScaling()"
+        reasons.append(f"That may be chance: if you prefer a single number, use plain temperature scaling ({plain}).")
     return Advice(f"Calibrate with {name}.", reasons, commands)
 
 
@@ -286,7 +297,12 @@ def _advice_without(before: Verdict, commands: list[tuple[str, str]]) -> Advice:
 
 
 def commands_of(
-    model: Model | Subject, *, margin: float, method: str | None = None, features: Sequence[str] = ()
+    model: Model | Subject,
+    *,
+    margin: float,
+    method: str | None = None,
+    features: Sequence[str] = (),
+    worst: float | None = None,
 ) -> list[tuple[str, str]]:
     """Return the three commands that fit, apply and check a calibrator, on the command line or in Python.
 
@@ -295,6 +311,7 @@ def commands_of(
         margin: Largest ECE that the check accepts.
         method: Calibrator to fit; None is the model's.
         features: Columns that the method takes.
+        worst: Largest ECE that the check accepts of a group of those columns; None does not look at groups.
     """
     calibrator = model.calibrator
     # a study gives its name alone
@@ -308,10 +325,14 @@ def commands_of(
         )
         if features:  # predictions carry the columns with their rows
             fit, ship = "val", 'probs = new.calibrated_by(calibrant.load("calibrator.safetensors")).probs'
+        limits = f'maximum={{"ece": {margin:g}}}'
+        if worst is not None:
+            groups = ", ".join(f"{name!r}: new_predictions.features[{name!r}]" for name in features)
+            limits = f'maximum={{"ece": {margin:g}, "worst-group-ece": {worst:g}}}, features={{{groups}}}'
         return [
             ("fit", f'{made}.fit({fit}).save("calibrator.safetensors")'),
             ("ship", ship),
-            ("check", f'calibrant.operate.check(new_predictions, maximum={{"ece": {margin:g}}}).verdict'),
+            ("check", f"calibrant.operate.check(new_predictions, {limits}).verdict"),
         ]
     file = PurePath(model.source).name or model.source
     stem = PurePath(file).stem
@@ -329,9 +350,11 @@ def commands_of(
     saved = quote(f"{stem}-calibrator.safetensors")
     # new rows have no labels, so the check is on these ones, which the calibrator was not fitted on
     split = f" --split {quote(model.split)}" if model.split not in ("", "test", *(["all"] if streamed else [])) else ""
-    columns = f" --features {quote(','.join(features))}" if features else ""
+    names = quote(",".join(features))
+    columns = f" --features {names}" if features else ""
+    groups = "" if worst is None else f" --max worst-group-ece={worst:g} --by {names}"
     return [
         ("fit", f"calibrant fit {fit} --method {name}{columns} -o {saved}"),
-        ("ship", f"calibrant apply {saved} new{ending}{_LABELS.sub('', options)} -o new-calibrated{suffix}"),
-        ("check", f"calibrant check {data}{split} --calibrator {saved} --max ece={margin:g}"),
+        ("ship", f"calibrant apply {saved} new{ending}{LABELS.sub('', options)} -o new-calibrated{suffix}"),
+        ("check", f"calibrant check {data}{split} --calibrator {saved} --max ece={margin:g}{groups}"),
     ]

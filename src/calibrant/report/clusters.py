@@ -127,7 +127,9 @@ class ClusterSection:
         """What rows and groups are and how much they say, whole groups, and where they are off, as sentences."""
         first, rows, group = self.states[0], self.rows, self.group
         which = "" if self.unit in UNITS else " (a text's tokens, an image's pixels, a user's rows)"
-        worth = "" if first.worth is None else f", and all say as much as {first.worth:,.0f} independent {rows}"
+        worth = (
+            "" if first.worth is None else f", and together they tell as much as {first.worth:,.0f} independent {rows}"
+        )
         found = [f"The {first.rows:,} {rows} lie in {first.groups:,} {group}s{which}: intervals count those{worth}."]
         if first.product is not None and (first.right or first.product >= 0.5):
             seen, said = (f"{100 * (one or 0) / first.groups:.1f} %" for one in (first.right, first.product))
@@ -139,7 +141,8 @@ class ClusterSection:
             here, on_all = (_gap_in_words(one.estimate) for one in (first.fifths[k], first.gap))
             what = self.of.partition(" ")[0]
             found.append(
-                f"In the {FIFTHS[k]} of each {group} {what} is {here} (on all {rows} {on_all}): significantly different."
+                f"In the {FIFTHS[k]} of each {group} {what} is {here} (on all {rows} {on_all}), significantly different from the "
+                "other fifths."
             )
         return found
 
@@ -163,7 +166,7 @@ class ClusterSection:
             worth = [x for one in self.states for x in (f"{one.worth or 0:,.0f} of {one.rows:,}", "")]
             todo = f"To know more label further {group}s rather than more {rows} of these."
             todo = todo if last.worth < 0.8 * last.rows else f"Nothing: {rows} of one {group} err almost independently."
-            lines.append([f"independent {rows} that say as much", *worth, "", todo])
+            lines.append([f"independent {rows} that tell as much", *worth, "", todo])
         if last.right is not None and last.product is not None and (last.right or last.product >= 0.5):
             found, product = wilson(last.right, last.groups), last.product / last.groups
             right = [x for one in self.states for x in (f"{one.right:,} of {one.groups:,}", "")]

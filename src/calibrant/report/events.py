@@ -295,14 +295,14 @@ class EventFigures:
             )
         if self.enough and self.line is not None and not self.line[0].low <= 1 <= self.line[0].high:
             slope = self.line[0].estimate
-            parts.append(f"too {'extreme' if slope < 1 else 'cautious'} (slope {slope:.2f})")
+            parts.append(f"too {'extreme' if slope < 1 else 'close together'} (slope {slope:.2f}, 1 is right)")
         return parts
 
     @property
     def side(self) -> str:
         """How the probabilities are off, in words."""
         both = f"off by {points(self.ece.value)} on average, too high in some ranges and too low in others"
-        return " and ".join(self.off) or both
+        return ", and ".join(self.off) or both
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,12 +324,11 @@ class EventSection:
         """The figures after calibration, or before it without a calibrator."""
         return self.states[-1]
 
-    @property
-    def facts(self) -> list[str]:
-        """How often the event happens and is expected, as sentences."""
+    def fact(self, rows: str) -> str:
+        """Return how often the event happens in ``rows``, and is expected, as a sentence."""
         first = self.states[0]
-        happened = f"{first.rate * first.ece.n:,.0f} of {first.ece.n:,} rows ({100 * first.rate:.1f} %)"
-        return [f"The event, {self.name}, happened in {happened}; its mean probability is {100 * first.mean:.1f} %."]
+        happened = f"{first.rate * first.ece.n:,.0f} ({100 * first.rate:.1f} %) of {rows}".removesuffix(",")
+        return f"The event, {self.name}, happened in {happened}. Its mean probability is {100 * first.mean:.1f} %."
 
     def side_of(self, state: EventFigures) -> str:
         """Return how the probabilities are off, in words."""
@@ -435,7 +434,7 @@ def _slope_advice(state: EventFigures, _: float) -> str:
     word = (
         "Shrink the log-odds: probabilities are too near 0 and 1"
         if slope.estimate < 1
-        else "Stretch the log-odds: too cautious"
+        else "Stretch the log-odds: probabilities are too close together"
     )
     return f"{word}. A temperature of about {1 / max(slope.estimate, 1e-3):.2f} does it."
 

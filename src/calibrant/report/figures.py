@@ -210,19 +210,21 @@ def data_address(svg: str) -> str:
 
 
 def pictures_of_section(section: Section, *, prefix: str) -> dict[str, Any]:
-    """Return the pictures of a section: "first" and, for an event, "benefit"; and the SVG of "risk" and of the classes' "panels"."""
-    drawn: dict[str, Any] = {}
+    """Return the pictures of a section: "first" by columns, "benefit" of an event, and the SVG of "risk" and of the classes' "panels"."""
+    drawn: dict[str, Any] = {"more": []}
     if section.event is None:
-        drawn["first"] = _confidence_pictures(section, prefix=prefix)
+        first = _confidence_pictures(section, prefix=prefix)
     else:
-        drawn["first"] = event_pictures(section.event, prefix=prefix)
+        first = event_pictures(section.event, prefix=prefix)
         drawn["benefit"] = benefit_picture(section.event, prefix=prefix)
-    drawn["more"] = []
     if section.audit is not None and off_in(section.audit.before):  # beside the groups stands what all rows are now
-        drawn["more"] = drawn["first"][:-1]
-        drawn["first"] = [groups_picture(section.audit, prefix=prefix), drawn["first"][-1]]
+        drawn["more"] = first[:-1]
+        first = [groups_picture(section.audit, prefix=prefix), first[-1]]
+    columns = [[picture] for picture in first]
     if section.clusters is not None and section.clusters.states[0].fifths:
-        drawn["first"].append(clusters_picture(section.clusters, prefix=prefix))
+        fifths = clusters_picture(section.clusters, prefix=prefix)
+        columns = [[*columns[0], fifths], *columns[1:]] if len(columns) > 1 else [*columns, [fifths]]
+    drawn["first"] = columns
     drawn["risk"] = inline_svg(risk_figure(section.curves, palette=PLACEHOLDERS), prefix=f"{prefix}r")
     drawn["panels"] = []
     for number, (_, diagram) in enumerate(section.panels):

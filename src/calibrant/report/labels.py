@@ -14,9 +14,9 @@ from calibrant.calibrators import MultiLabelCalibrator
 from calibrant.data.multilabel import MultiLabelPredictions, check_label_names
 from calibrant.data.predictions import Events
 from calibrant.evaluate import label_table, multilabel_panel
-from calibrant.evaluate.multilabel import LabelTable, MultiLabelRow
+from calibrant.evaluate.multilabel import LabelRow, LabelTable, MultiLabelRow
 from calibrant.plot.diagrams import Diagram, diagram_of
-from calibrant.report.advice import MARGIN, Advice, Verdict, points
+from calibrant.report.advice import LABELS, MARGIN, Advice, Verdict, points
 from calibrant.report.figures import PLACEHOLDERS, dot_titles, inline_svg, panel_figure
 from calibrant.report.model import Picture, Table
 from calibrant.report.render import WORDY, check_format, environment, finished, versions
@@ -71,15 +71,25 @@ class LabelReport:
         """The labels of each state."""
         return {name: label_table(data) for name, data in self.states.items()}
 
+    @property
+    def _off(self) -> list[LabelRow]:
+        # adjusted for the number of labels: the worst of many is off by chance alone
+        table = self.labels["before"]
+        return [row for row in table.tested if row.p_adjusted is not None and row.p_adjusted < 1 - table.level]
+
+    @property
+    def _worst(self) -> LabelRow | None:
+        """The label of the largest mean gap before calibration: of those that are off, or of all that are tested."""
+        return max(self._off or self.labels["before"].tested, key=lambda row: abs(row.gap), default=None)
+
     @cached_property
     def verdicts(self) -> tuple[Verdict, None]:
         """The verdict on the label with the strongest evidence; ``label_table`` accounts for their number."""
         table = self.labels["before"]
         if not table.tested:
             return Verdict("unclear", "Too few rows or events to test any label", table.verdict), None
-        # adjusted for the number of labels: the worst of many is off by chance alone
-        found = [row for row in table.tested if row.p_adjusted is not None and row.p_adjusted < 1 - table.level]
-        worst = max(found or table.tested, key=lambda row: abs(row.gap))
+        found, worst = self._off, self._worst
+        assert worst is not None
         gap = points(abs(worst.gap))
         if not found:
             detail = f"The largest gap is that of {worst.label}, {gap}; chance gives as much. {table.verdict}"
@@ -104,7 +114,7 @@ class LabelReport:
         fit, new = (self.argument.replace(quote(self.source), name + suffix, 1) for name in ("other", "new"))
         commands = [
             ("fit", f"calibrant fit {fit if self.whole else self.argument} --multilabel -o {saved}"),
-            ("ship", f"calibrant apply {saved} {new} --multilabel -o new-calibrated{suffix}"),
+            ("ship", f"calibrant apply {saved} {LABELS.sub('', new)} --multilabel -o new-calibrated{suffix}"),
             ("check", f"calibrant evaluate {self.argument} --multilabel --calibrator {saved}"),
         ]
         if self.after is None:
@@ -122,8 +132,15 @@ class LabelReport:
         missing = int((~self.before.known).sum())
         split = f", split {self.split}" if self.split != "all" and not self.whole else ""
         lacking = f"; {missing:,} labels are missing" if missing else ""
-        rows = f"{len(self.before):,} rows of {len(self.before.names)} labels from {self.source}{split}{lacking}."
-        facts = [f"{self.name}: {rows} The event of each label is that it is 1; there is no top label."]
+        unseen = (
+            ", which the calibrator was not fitted on"
+            if self.calibrator is not None and len(self.calibrator.fit_rows)
+            else ""
+        )
+        rows = (
+            f"{len(self.before):,} rows of {len(self.before.names)} labels from {self.source}{split}{unseen}{lacking}."
+        )
+        facts = [f"{self.name}: {rows} The event of each label is that it is 1."]
         if self.before.names == check_label_names(None, columns=len(self.before.names)):
             facts.append("The labels are numbered: the file has no array label_names of text to name them.")
         if self.calibrator is not None:
@@ -140,10 +157,13 @@ class LabelReport:
         when = list(self.panels)
         header = ["metric", *(cell for name in when for cell in ((name if len(when) > 1 else "value"), "95 %"))]
         header.append(WORDY[0])
-        rows = []
+        rows: list[list[str]] = []
         for states in zip(*self.panels.values(), strict=True):
             average = "all labels pooled" if states[0].average == "pooled" else "mean over labels"
             cells = [cell for row in states for cell in (f"{row.value:.4f}", _ends(row.low, row.high, ".4f"))]
+            if rows and rows[-1][1:-1] == cells:  # every label is known in as many rows: both averages are one
+                rows[-1][0] = f"{states[0].metric}, all labels"
+                continue
             rows.append([f"{states[0].metric}, {average}", *cells, TO_DO_LABELS[states[0].metric, states[0].average]])
         note = (
             "NLL in nats; Brier (p − y)²; Bias: mean probability − frequency; ECE in 15 bins of equal width. Intervals take rows, "
@@ -190,14 +210,21 @@ def write_label_report(report: LabelReport, path: str, *, title: str, format: st
             if report.after is not None
             else {"before": ""}
         )
-        named = {f"All labels pooled{when_of[name]}": x.pooled() for name, x in report.states.items()}
-        worst = {
+        first = report._worst
+        named = (
+            {}
+            if first is None
+            else {f"{first.label}{when_of[name]}": x.label(first.label) for name, x in report.states.items()}
+        )
+        named |= {f"All labels pooled{when_of[name]}": x.pooled() for name, x in report.states.items()}
+        large = dict(list(named.items())[:2])  # two stand beside each other
+        small = {
             f"{row.label}: gap {row.gap:+.4f}, ECE {row.ece:.4f}": last.label(row.label)
             for row in report.labels[when].tested[:PANELS]
-        }
+        } | {name: events for name, events in named.items() if name not in large}
         drawn = {
-            "pictures": _pictures(named.items(), "p", small=False),
-            "panels": _pictures(worst.items(), "l", small=True),
+            "pictures": [[one] for one in _pictures(large.items(), "p", small=False)],
+            "panels": _pictures(small.items(), "l", small=True),
         }
         text = finished("labels.html", context | drawn | {"section": report, "notes": [], "how": HOW_TO_READ_LABELS})
     else:

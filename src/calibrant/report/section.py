@@ -51,6 +51,7 @@ from calibrant.report.wording import (
     WITHIN_CHANCE,
     beside_temperature,
     bin_sentence,
+    evaluated,
     summary,
     weight_remarks,
 )
@@ -315,8 +316,15 @@ def section_of(
     else:
         event = None
         verdicts = [verdict_of(state.rows, state.diagram, margin=margin) for state in states]
-    facts = summary(model, first.rows, after, first.diagram) if event is None else event.facts
+    if verdicts[0].state != "not tested":
+        detail = f"{verdicts[0].detail} The margin is the largest error that you accept (option margin)."
+        verdicts[0] = replace(verdicts[0], detail=detail)
     clusters = clusters_of(model) if isinstance(model, Model) else None  # streamed sums know no order of rows
+    rows = "rows" if clusters is None else clusters.rows
+    if event is None:
+        facts = summary(model, first.rows, after, first.diagram, rows=rows)
+    else:
+        facts = [event.fact(evaluated(model, f"{event.states[0].ece.n:,} {rows}"))]
     if clusters is not None:
         facts = clusters.facts + facts
     elif groups:

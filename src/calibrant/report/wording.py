@@ -1,5 +1,6 @@
 """The text of a report: how to read it, its limits, and its findings as sentences with their numbers."""
 
+from calibrant.calibrators import Calibrator
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, NLL, Accuracy
@@ -8,15 +9,15 @@ from calibrant.report.advice import find_row
 from calibrant.report.model import Model, Subject
 from calibrant.report.tables import Row
 
+BY_CHANCE = "of a calibrated model about one in twenty does by chance."
 HOW_TO_READ = (
     (
-        "Each dot is a bin of predictions (bins of equal mass; its area shows the rows in it): accuracy (vertical) against "
-        "mean confidence (horizontal). On the dashed line 80 % confidence means 80 % accuracy; below it the model is "
-        "over-confident."
+        "Each dot is a bin of equally many predictions: accuracy (vertical) against mean confidence (horizontal). On the "
+        "dashed line 80 % confidence means 80 % accuracy; below it the model is over-confident."
     ),
     (
-        "A grey bar covers the accuracy of a calibrated model in 95 % of samples of this size: a circle inside its bar is no "
-        "evidence of miscalibration, a diamond outside is."
+        "A grey bar covers the accuracy of a calibrated model in 95 % of samples of this size. A dot outside its bar is a "
+        "diamond; " + BY_CHANCE
     ),
 )
 
@@ -26,15 +27,15 @@ HOW_TO_READ_AN_EVENT = (
         "regression. Below the dashed line the probabilities are too high, above it too low."
     ),
     (
-        "The grey band holds the line of a calibrated model in 95 % of samples of this size. Dots are fifteenths of the rows; a "
-        "diamond lies outside what is expected. Below: rows without and with the event."
+        "The grey band holds the line of a calibrated model in 95 % of samples of this size. Dots are fifteenths of the rows, a "
+        f"diamond where one lies outside; {BY_CHANCE} Below: rows without and with the event."
     ),
 )
 
 HOW_TO_READ_LABELS = (
     (
-        "Each dot is a fifteenth of all pairs of a row and a label: how often the label is 1 (vertical) at its mean probability "
-        "(horizontal). Grey bars: what 95 % of samples of a calibrated model show; a diamond lies outside."
+        "Each dot is a fifteenth of the rows, or of all pairs of a row and a label: how often the label is 1 (vertical) at its mean "
+        f"probability (horizontal). Grey bars: what 95 % of samples of a calibrated model show. A diamond lies outside; {BY_CHANCE}"
     ),
 )
 
@@ -51,15 +52,18 @@ TO_DO = {
     "AURC": "Lower is better if you answer only the most confident rows.",
 }
 TO_DO_LABELS = {  # beside each figure over several labels
-    ("NLL", "pooled"): "Compare models and calibrators by it: lower is better; frequent labels count most.",
+    ("NLL", "pooled"): "Compare models and calibrators by it: lower is better.",
     ("NLL", "macro"): "The same with every label counting alike.",
     ("Brier", "pooled"): "Compare as by NLL; it forgives confident errors more.",
     ("Brier", "macro"): "The same with every label counting alike.",
     (
         "Bias",
         "pooled",
-    ): "Away from 0: recalibrate on recent rows, since events have become rarer (+) or more frequent (−).",
-    ("Bias", "macro"): "The same with every label counting alike; opposite labels cancel, so read the table of labels.",
+    ): (
+        "Away from 0: recalibrate on recent rows, since events have become rarer (+) or more frequent (−). Opposite labels cancel: "
+        "read the table of labels."
+    ),
+    ("Bias", "macro"): "The same with every label counting alike.",
     ("ECE", "pooled"): "If that is too much, calibrate: a probability is off by it on average.",
     ("ECE", "macro"): "Compare it with calibrated models (below): label by label, chance makes most of it.",
 }
@@ -94,21 +98,33 @@ LIMITS = (
 )
 
 
-def summary(model: Model | Subject, before: list[Row], after: list[Row], diagram: Diagram) -> list[str]:
+def evaluated(model: Model | Subject, rows: str) -> str:
+    """Return ``rows`` with their split and, where that is known, that the calibrator was not fitted on them."""
+    named = f"the {rows} of split {model.split}" if model.split not in ("", "all") and not model.whole else rows
+    fitted = model.calibrator.fit_rows if isinstance(model.calibrator, Calibrator) else ()
+    # rows go through a calibrator only after the leakage check, unless that was put off
+    after = None if isinstance(model, Subject) else model.after
+    checked = isinstance(model, Subject) or (isinstance(after, Predictions) and after.fit_check is None)
+    return f"{named}, which the calibrator was not fitted on," if len(fitted) and checked else named
+
+
+def summary(
+    model: Model | Subject, before: list[Row], after: list[Row], diagram: Diagram, *, rows: str = "rows"
+) -> list[str]:
     """Return sentences with the facts behind the verdict on one model.
 
     Args:
         model: The model.
+        rows: What its rows are called.
         before: Its figures before calibration.
         after: Its figures after, or none.
         diagram: Its reliability diagram before.
     """
     accuracy = find_row(before, Accuracy())
     assert accuracy is not None
-    sentences = [
-        f"On {accuracy.n:,} rows accuracy is {_with_interval(accuracy)} and mean confidence {100 * diagram.confidence:.1f} %."
-    ]
-    return sentences + (_change(model, before, after, accuracy) if after else [])
+    where, mean = evaluated(model, f"{accuracy.n:,} {rows}"), f"{100 * diagram.confidence:.1f} %"
+    first = f"On {where} accuracy is {_with_interval(accuracy)} and mean confidence {mean}."
+    return [first, *(_change(model, before, after, accuracy) if after else [])]
 
 
 def _change(model: Model | Subject, before: list[Row], after: list[Row], accuracy: Row) -> list[str]:
