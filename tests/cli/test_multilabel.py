@@ -1,6 +1,7 @@
 """``--multilabel``: fit, apply, evaluate and report on predictions of several labels a row."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -63,6 +64,29 @@ def test_fit_evaluate_apply_and_report(several: Path, saved: Path, run: Run, tmp
         assert "Owls" in text
         assert "owl <b>" not in text or suffix == "json"
         assert "PlattScaling a label" in text
+        assert "which the calibrator was not fitted on" in text
+
+    page = (tmp_path / "report.html").read_text()
+    captions = re.findall(r"<figcaption>([^:<]+)", page)
+    assert [caption.partition(", ")[2] for caption in captions[:2]] == ["before calibration", "after calibration"]
+    assert captions[0].partition(",")[0] == captions[1].partition(",")[0] in ("cat", "dog", "owl &lt;b&gt;")
+    assert sum(caption.startswith("All labels pooled") for caption in captions) == 2
+
+
+def test_both_averages_are_one_line_where_every_label_is_known(run: Run, tmp_path: Path) -> None:
+    data = made(250, 2)
+    table = tmp_path / "whole.csv"
+    y = data.labels.clamp(0).tolist()  # type: ignore[union-attr]
+    lines = [",".join(map(str, [*p, *own])) for p, own in zip(data.probs.tolist(), y, strict=True)]
+    table.write_text("\n".join(["p_a,p_b,p_c,y_a,y_b,y_c", *lines]))
+    options = ("--columns", "p_*", "--label", "y_*", "--kind", "probs", "--multilabel")
+    run("report", table, *options, "-o", tmp_path / "r.md", code=0)
+    text = (tmp_path / "r.md").read_text()
+    assert "NLL, all labels |" in text
+    assert "NLL, mean over labels" not in text
+    assert "ECE, mean over labels" in text
+    (ship,) = re.findall(r"calibrant apply .*", text)
+    assert "--label " not in ship, "new rows have none"
 
 
 def test_a_folder_of_tables_is_streamed(run: Run, saved: Path, tmp_path: Path) -> None:

@@ -37,6 +37,18 @@ def diagram() -> Diagram:
     return diagram_of(PAIRS)
 
 
+@pytest.mark.parametrize(("mean", "rate"), [(0.67, 0.5), (0.3, 0.35), (0.2, 0.85), (0.36, 0.64), (0.9, 0.99)])
+def test_no_line_of_the_histogram_crosses_its_words(diagram: Diagram, mean: float, rate: float) -> None:
+    named = dataclasses.replace(diagram, confidence=mean, accuracy=rate)
+    figure = reliability_figure(diagram, named)
+    below = figure.axes[1]
+    figure.canvas.draw()
+    boxes = [words.get_window_extent() for words in below.texts]
+    for at in (mean, rate):
+        x = below.transData.transform((at, 0))[0]
+        assert all(not box.x0 < x < box.x1 for box in boxes)
+
+
 def test_the_histogram_sums_to_all_rows(diagram: Diagram) -> None:
     _, below = reliability_figure(diagram, diagram_of(PAIRS, binning=EqualWidth(15))).axes
     assert sum(patch.get_height() for patch in below.patches) == pytest.approx(1)

@@ -162,8 +162,8 @@ def draw_histogram(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT, wo
     ax.axvline(diagram.confidence, color=palette.good, linewidth=1.4)
     ax.axvline(diagram.accuracy, color=palette.bad, linewidth=1.4, linestyle=(0, (3, 2)))
     if words:
-        lines = (("mean confidence", diagram.confidence, palette.good), ("accuracy", diagram.accuracy, palette.bad))
-        # where no line crosses it: left of both, between them, or right of both
+        lines = (("mean", diagram.confidence, palette.good), ("accuracy", diagram.accuracy, palette.bad))
+        # in the widest of three rooms, where no line crosses it: left of both, between them, or right of both
         low, high = sorted((diagram.confidence, diagram.accuracy))
         rooms = ((low, 0.02, "left"), (high - low, (low + high) / 2, "center"), (1 - high, 0.98, "right"))
         _, at, side = max(rooms)
