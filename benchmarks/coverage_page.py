@@ -161,7 +161,7 @@ KEPT = (
     Promise(
         "`compare` at 5 %",
         "paired t; sign test; `SquaredGaps`; Holm",
-        "5 errors of each model",
+        "5 errors that tell them apart",
         named_promises("compare-"),
         "tests",
     ),
@@ -172,7 +172,7 @@ KEPT = (
         "independent rows; ECE: its 15 bins",
         named_promises("gate-"),
     ),
-    Promise("`no_worse`, 2.5 %", "paired t, and bounds by betting", "20 errors of each", named_promises("no-worse-")),
+    Promise("`no_worse`, 2.5 %", "paired t, and bounds by betting", "few telling errors: bounds", named_promises("no-worse-")),
     Promise(
         "`Monitor` alarms without drift, 5 %",
         "a martingale (Ville 1939)",

@@ -108,13 +108,13 @@ def test_few_errors_decide_no_loss_and_say_how_many_rows_would_do() -> None:
     unsure = Predictions.from_binary_probs([0.9] * 300, [1] * 298 + [0] * 2)
     found = compare(sure, unsure, metrics=[NLL(), Brier(), Accuracy()])
     assert [row.p_value is None for row in found.rows] == [True, True, False]
-    assert "5 wrong decisions of both are needed, 2 seen; about 800 rows would do" in found.verdict
+    assert "5 wrong decisions that tell the two apart are needed, 2 seen; about 800 rows would do" in found.verdict
     more = [Predictions.from_binary_probs([p] * 300, [1] * 295 + [0] * 5, groups=groups)
             for groups in (None, list(range(300))) for p in (0.999, 0.9)]  # fmt: skip
     for pair, tested in ((more[:2], True), (more[2:], False)):
         found = compare(*pair, metrics=[NLL(), Brier(), SquaredGaps()])
         assert [row.p_value is not None for row in found.rows] == [tested, tested, False]
-        assert "20 wrong decisions of both are needed, 5 seen" in found.verdict
+        assert "20 wrong decisions that tell the two apart are needed, 5 seen" in found.verdict
 
 
 def test_two_rows_decide_nothing() -> None:

@@ -8,7 +8,8 @@ import torch
 
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import InputError
-from calibrant.metrics import ECE, Brier
+from calibrant.evaluate import compare
+from calibrant.metrics import ECE, NLL, Brier
 from calibrant.operate import check
 from calibrant.operate.check import verdict_of_bounds
 
@@ -139,17 +140,26 @@ def test_log_losses_of_few_errors_are_not_enough_evidence() -> None:
     line = check(new, baseline=old, no_worse={"nll": 0.0}).lines[0]
     assert line.verdict == "not enough evidence"
     assert line.more_rows == 62
-    assert "20 wrong decisions of both" in line.note
+    assert "20 wrong decisions that tell" in line.note
 
 
-def test_changes_that_no_row_showed_decide_the_error_of_a_log_loss() -> None:
+def test_changes_that_are_expected_and_were_seldom_seen_decide_the_error_of_a_log_loss() -> None:
+    labels = [1] * 380 + [0] * 20
+    new, old = (Predictions.from_binary_probs([p] * 400, labels) for p in (0.999, 0.9))
+    line = check(new, baseline=old, no_worse={"nll": 0.0}).lines[0]
+    # 20 rows lost 4.6 nats, of which the old model expects 40 to do so
+    gain, loss = (math.log(a / b) - line.value for a, b in ((0.9, 0.999), (0.1, 0.001)))
+    assert (line.high - line.low) / 2 == pytest.approx(2 * (360 * gain**2 + 40 * loss**2) ** 0.5 / 400, rel=0.1)
+
+
+def test_rows_on_which_two_models_agree_vouch_for_nothing_and_bets_decide() -> None:
     labels = [1] * 370 + [0] * 30
     new, old = (Predictions.from_binary_probs([p] * 370 + [0.6] * 30, labels) for p in (0.999, 0.99))
-    # 370 rows gain .009, of which the old model expects 3.7 to lose 2.3: the mean's error is .0109, not the .0001 seen
+    # 30 wrong decisions are of rows with the same loss, and none of the 370 that gain .009 and could lose 2.3
     bounds = {margin: check(new, baseline=old, no_worse={"nll": margin}).lines[0] for margin in (0.0, 0.03)}
     assert [line.verdict for line in bounds.values()] == ["not enough evidence", "pass"]
-    ends = bounds[0.0]
-    assert (ends.high - ends.low) / 2 == pytest.approx(1.97 * (3.7 * math.log(10) ** 2) ** 0.5 / 400, rel=0.05)
+    assert "20 wrong decisions that tell log-losses apart are needed, 0 were seen" in bounds[0.0].note
+    assert compare(old, new, metrics=[NLL()]).rows[0].p_value is None
 
 
 def test_the_cost_of_decisions_may_differ_from_the_foreseen_one_by_a_limit() -> None:

@@ -140,11 +140,12 @@ def _needs_errors(metric: Metric) -> bool:
 
 def _lacking(metric: Metric, a: Data, b: Data) -> str:
     """Return how many wrong decisions a test of ``metric`` lacks, if it needs some."""
-    alike = a.groups is None and a.weight_kind != "sampling" and isinstance(metric, NLL | Brier)
-    enough = FEWEST_OF_ROWS if alike else FEWEST_COMPARED
-    if not _needs_errors(metric) or (scarce := scarce_errors(a, b, enough=enough)) is None:
+    loss = metric.of_labels if isinstance(metric, NLL | Brier) else None
+    enough = FEWEST_OF_ROWS if a.groups is None and a.weight_kind != "sampling" and loss else FEWEST_COMPARED
+    if not _needs_errors(metric) or (scarce := scarce_errors(a, b, loss=loss, enough=enough)) is None:
         return ""
-    return f"{enough} wrong decisions of both are needed, {scarce[0]:.0f} seen; about {scarce[1]:,} rows would do"
+    seen, rows = scarce
+    return f"{enough} wrong decisions that tell the two apart are needed, {seen:.0f} seen; about {rows:,} rows would do"
 
 
 def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list[PairedTest | None]:

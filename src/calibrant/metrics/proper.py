@@ -106,9 +106,13 @@ class NLL(MeanMetric):
             )
         return rows
 
+    def of_labels(self, log_probs: Tensor) -> Tensor:
+        """Return the loss (n, K) of each label."""
+        return -log_probs
+
     def excess(self, data: ClassRows) -> Excess:
         """Return what the rows can be: −log p_j for the label j."""
-        return _excess(data, lambda logs: -logs, lambda logs: -logs.amax(dim=1))
+        return _excess(data, self.of_labels, lambda logs: -logs.amax(dim=1))
 
 
 @dataclass(frozen=True)
@@ -135,13 +139,17 @@ class Brier(MeanMetric):
         """Return Σ_k (p_k − y_k)² (N,)."""
         return brier_rows(data)
 
+    def of_labels(self, log_probs: Tensor) -> Tensor:
+        """Return the part (n, K) of the loss that depends on the label."""
+        return -2 * log_probs.exp()
+
     def excess(self, data: ClassRows) -> Excess:
         """Return what the rows can be: Σ_k p_k² + 1 − 2 p_j for the label j."""
 
         def least(logs: Tensor) -> Tensor:
             return (2 * logs).exp().sum(dim=1) + 1 - 2 * logs.amax(dim=1).exp()
 
-        return _excess(data, lambda logs: -2 * logs.exp(), least)
+        return _excess(data, self.of_labels, least)
 
 
 def _excess(predictions: Predictions, loss: Callable[[Tensor], Tensor], least: Callable[[Tensor], Tensor]) -> Excess:

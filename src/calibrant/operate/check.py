@@ -502,10 +502,13 @@ def change_against(metric: str, data: Data, baseline: Data, *, paired: bool, alp
     new_rows, old_rows = _rows_of_mean(metric, data), _rows_of_mean(metric, baseline)
     if metric == "nll":
         change_of = float(new_rows.mean() - old_rows.mean())
-        if scarce := scarce_errors(data, baseline):
+        if scarce := scarce_errors(data, baseline, loss=NLL().of_labels if paired else None):
             seen, enough = scarce
-            note = f"{FEWEST_COMPARED} wrong decisions of both are needed to compare log-losses, {seen:.0f} were seen"
-            return BoundedFigure(change_of, -math.inf, math.inf, change_of, n, max(enough - n, 1), note)
+            note = f"{FEWEST_COMPARED} wrong decisions that tell log-losses apart are needed, {seen:.0f} were seen"
+            low, high = _range_of_change(data, baseline) if paired else (-math.inf, math.inf)
+            if math.isfinite(high - low) and high > low:  # what any label could have changed bounds the mean
+                low, high = mean_ends(Moments.of(new_rows - old_rows), low=low, high=high, alpha=alpha)
+            return BoundedFigure(change_of, low, high, change_of, n, max(enough - n, 1), note)
         if paired:
             differences = torch.from_numpy(new_rows - old_rows)
             error = _expected_error(data, baseline, change_of)
@@ -516,6 +519,17 @@ def change_against(metric: str, data: Data, baseline: Data, *, paired: bool, alp
     reach = _RANGE[metric][1]
     low, high = mean_ends(Moments.of(rows), low=-reach, high=reach, alpha=alpha)
     return BoundedFigure(float(rows.mean()), low, high, float(rows.mean()), n)
+
+
+def _range_of_change(data: Data, baseline: Data) -> tuple[float, float]:
+    """Return the least and the largest change in log-loss that a label of any of the rows could show."""
+    new, old = (need_predictions(rows, metric=NLL()) for rows in (data, baseline))
+    ends = []
+    for rows in row_chunks(len(new), new.classes):
+        change_of = old[rows].log_probs.double() - new[rows].log_probs.double().to(old.logits.device)
+        ends.append(torch.stack(change_of.nan_to_num(math.inf).aminmax()).cpu())  # NaN: of probability 0 in both
+    found = torch.stack(ends)
+    return float(found[:, 0].min()), float(found[:, 1].max())
 
 
 def _expected_error(data: Data, baseline: Data, mean: float) -> float:

@@ -16,7 +16,7 @@ from calibrant.calibrators import Calibrator
 from calibrant.data.checks import Data, need_rows
 from calibrant.data.formats import WRITABLE
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.metrics import ECE
+from calibrant.metrics import ECE, NLL
 from calibrant.plot.diagrams import Diagram
 from calibrant.report.model import Model, Subject
 from calibrant.report.tables import Row
@@ -219,7 +219,11 @@ def gain_of(before: Data, after: Data, *, against: str, draws: int) -> Gain | No
     counted, calibrated = (need_rows(data, what="the gain in log-loss") for data in (before, after))
     # paired, so that what makes a row hard cancels
     difference, groups = loss_rows(counted) - loss_rows(calibrated), counted.groups
-    if draws < 2 or not bool(torch.isfinite(difference).all()) or scarce_errors(counted, calibrated) is not None:
+    if (
+        draws < 2
+        or not bool(torch.isfinite(difference).all())
+        or scarce_errors(counted, calibrated, loss=NLL().of_labels) is not None
+    ):
         return None
     test = (
         paired_bootstrap(difference, groups=groups, draws=draws)[0]

@@ -15,7 +15,7 @@ upper one an event of the largest possible size is added to both sums, which is 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Protocol, runtime_checkable
 
 import torch
@@ -297,6 +297,16 @@ def _need_object(metric: object) -> None:
         raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
 
 
+def _interval_of_few(rows: Powers, *, level: float) -> Interval:
+    """Return the interval of a mean that few rows may decide: corrected for skewness, with the degrees that they leave.
+
+    Two (Σ c²)² / Σ c⁴ are those of the variance (Satterthwaite), 2x if x equal rows decide it.
+    """
+    spread, fourth = rows.spread(), rows.total(4)
+    degrees = 2 * rows.total(2) ** 2 / fourth if fourth else math.inf
+    return interval_from(rows.mean, replace(spread, units=min(spread.units, 1 + max(degrees, 1.0))), level=level)
+
+
 @dataclass(frozen=True, eq=False)
 class MeanSums:
     """The moments of a mean over independent rows, from which its interval follows; they add over chunks, workers and days.
@@ -344,7 +354,7 @@ class MeanSums:
         if self.least is None:
             return True
         total = (self.rows.mean - self.least.mean) * self.rows.mass
-        return total**2 >= ENOUGH * max(self.squares, self.expected)
+        return 0 < total**2 >= ENOUGH * max(self.squares, self.expected)  # no event at all is too few
 
     def interval(self, what: object, *, level: float) -> Interval:
         """Return the interval of the mean.
@@ -378,11 +388,12 @@ class MeanSums:
             raise NoIntervalError(
                 "rows that are worth two of equal weight", f"{self.rows.units:.3g}", "measure on more data"
             )
-        total = self.rows.mean - least.mean
-        spread = least.spread()
-        half = spread.error * student_quantile((1 + level) / 2, max(spread.units - 1, 1))
+        total, sure = self.rows.mean - least.mean, _interval_of_few(least, level=level)
         low, high = self._event_ends(total, level=level)
-        low, high = self.rows.mean - math.hypot(half, total - low), self.rows.mean + math.hypot(half, high - total)
+        # rows whose least loss is 0 need not be among those seen: as many as none of the sample excludes (Clopper and Pearson)
+        unseen = sure.estimate * (1 - ((1 - level) / 2) ** (1 / self.rows.units))
+        low = self.rows.mean - math.hypot(max(sure.estimate - sure.low, unseen), total - low)
+        high = self.rows.mean + math.hypot(sure.high - sure.estimate, high - total)
         return Interval(self.rows.mean, low, high, level, "Clopper–Pearson for the effective number of errors")
 
     def _event_ends(self, total: float, *, level: float) -> tuple[float, float]:
