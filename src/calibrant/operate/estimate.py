@@ -459,11 +459,12 @@ def projected(window: Figure, reference: Figure | None, strata: Strata | None, *
         total = np.bincount(strata.reference, residual, minlength=strata.count)
         squares = np.bincount(strata.reference, residual**2, minlength=strata.count)
         means = total / np.maximum(rows, 1)
-        # strata may have no errors by chance: one unlikely label more, spread over the strata, keeps their variance above 0
+        # strata may have no errors by chance: one unlikely label more keeps their variance above 0, placed where it would count
         each = np.broadcast_to(reference.event, residual.shape)
         sums = np.bincount(strata.reference, each, minlength=strata.count)
-        event = np.where(rows > 0, sums / np.maximum(rows, 1), each.mean()) / strata.count
-        spread = (np.maximum(squares - rows * means**2, 0) + event) / np.maximum(rows - 1, 1)
+        event = np.where(rows > 0, sums / np.maximum(rows, 1), each.mean())
+        place = share * event / max(float(share @ event), 1e-300)
+        spread = (np.maximum(squares - rows * means**2, 0) + place * event) / np.maximum(rows - 1, 1)
         mean += float(share @ means)
         # over-confident probabilities promise too little variance of the labels
         chance = max(chance, float(share @ spread))
