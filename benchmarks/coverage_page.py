@@ -172,7 +172,12 @@ KEPT = (
         "independent rows; ECE: its 15 bins",
         named_promises("gate-"),
     ),
-    Promise("`no_worse`, 2.5 %", "paired t, and bounds by betting", "few telling errors: bounds", named_promises("no-worse-")),
+    Promise(
+        "`no_worse`, 2.5 %",
+        "paired t, and bounds by betting",
+        "few telling errors: bounds",
+        named_promises("no-worse-"),
+    ),
     Promise(
         "`Monitor` alarms without drift, 5 %",
         "a martingale (Ville 1939)",
