@@ -264,11 +264,11 @@ def test_rounded_probabilities_and_the_positive_label_are_said_on_the_first_scre
     text = (
         run("report", tmp_path / "s.csv", *options, "-o", tmp_path / "r.md", code=0) and (tmp_path / "r.md").read_text()
     )
-    assert "The probability of yes is" in text
+    assert "Probabilities of yes are" in text
     assert "Calibrate with AutoCalibrator: the error is large before it and not after." in text
     (tmp_path / "named.csv").write_text("\n".join(["prob_yes,churned,split", *lines]))
     run("report", tmp_path / "named.csv", "-o", tmp_path / "named.md", code=0)
-    assert "The probability of yes is" in (tmp_path / "named.md").read_text()
+    assert "Probabilities of yes are" in (tmp_path / "named.md").read_text()
 
 
 KINDS = (

@@ -63,7 +63,7 @@ def test_the_groups_are_those_of_subgroups_and_the_worst_is_named_at_the_top(tmp
 @pytest.mark.parametrize(
     ("off", "fitted", "opens", "advises"),
     [
-        (0.0, False, "The probability of class 1 is|No |Over|Under", "Collect|Its calib|Calibrate it"),
+        (0.0, False, "Probabilities of class 1 are|No |Over|Under", "Collect|Its calib|Calibrate it"),
         (1.2, False, r"too high by \d+\.\d points for site = b", "Calibrate by site: one correction"),
         (1.2, True, r"too high by \d+\.\d points for site = b", "Calibrate by site: one correction"),
     ],

@@ -332,7 +332,7 @@ class EventSection:
 
     def side_of(self, state: EventFigures) -> str:
         """Return how the probabilities are off, in words."""
-        return f"The probability of {self.name} is {state.side}"
+        return f"Probabilities of {self.name} are {state.side}"
 
     @property
     def statistics(self) -> Table:
