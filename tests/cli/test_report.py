@@ -299,7 +299,7 @@ def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monk
     page = Path("r.html").read_text()
     assert page.index('class="advice"') < page.index("<table")
     assert "script-src 'sha256-" in page
-    assert ("he probability of churned = 1 is" in page) is (kind in ("two classes", "groups of a table"))
+    assert ("robabilities of churned = 1 are" in page) is (kind in ("two classes", "groups of a table"))
     commands = [
         html.unescape(re.sub(r"<[^>]+>", "", code))
         for code in re.findall(r"<dd><code>(<span>calibrant<.*?)</code></dd>", page)
