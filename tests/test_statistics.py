@@ -44,6 +44,8 @@ from calibrant.statistics.interval import share_interval, wilson
 from calibrant.statistics.means import (
     Spread,
     _skewed_interval,
+    _surely_telling,
+    _telling_errors,
     mean_error,
     mean_interval,
     paired_test,
@@ -307,6 +309,9 @@ def test_few_wrong_decisions_are_bounded_by_what_the_probabilities_allow_or_refu
     # rows of less loss than any seen: 7 % of them, which 50 rows do not exclude
     half = interval(NLL(), Predictions.from_probs([[0.5, 0.5]] * 50, [0, 1] * 25))
     assert (half.low, half.high) == pytest.approx((np.log(2) * 0.025 ** (1 / 50), np.log(2)), rel=1e-6)
+    assert interval(NLL(), Predictions.from_probs([[0.999, 0.001], [0.6, 0.4]], [0, 0])).low >= 0  # of two rows
+    alike = [interval(Brier(), Predictions.from_logits([[0.0] * 3] * rows, [0] * rows)) for rows in range(2, 40)]
+    assert all(found.low < 0.65 for found in alike[:30])  # rounding is no event
     # one large error is not informative beside many small ones
     mixed = Predictions.from_probs([[0.51, 0.49]] * 60 + [[0.999, 0.001]] * 940, [1] * 30 + [0] * 970)
     assert interval(NLL(), mixed).high - NLL()(mixed) > 3 * np.log(999) / 1000
@@ -477,3 +482,21 @@ def test_unequal_groups_count_for_what_they_are_worth() -> None:
     data = Predictions.from_binary_probs([0.7] * 514, ([1] * 7 + [0] * 3) * 51 + [1] * 4, groups=groups)
     with pytest.raises(NoIntervalError, match=r"got 15 that are worth 1\.1 of equal size"):
         interval(Accuracy(), data)
+
+
+@pytest.mark.parametrize("loss", [NLL(), Brier()])
+@pytest.mark.parametrize("classes", [2, 7])
+def test_errors_counted_without_a_pass_over_all_scores_are_never_more_than_tell_models_apart(
+    loss: NLL | Brier, classes: int
+) -> None:
+    draws = torch.Generator().manual_seed(0)
+    scores = [torch.randn(400, classes, generator=draws, dtype=torch.float64) * 2 for _ in range(2)]
+    labels = (scores[0] + torch.randn(400, classes, generator=draws)).argmax(dim=1)
+    for other in (scores[0] * 1.2, scores[0] * 5, scores[1]):
+        a, b = (Predictions.from_logits(one, labels) for one in (scores[0], other))
+        few, all_of = _surely_telling(a, b, loss.of_labels), _telling_errors(a, b, loss.of_labels)
+        assert 0 < few <= all_of
+        assert (few, all_of) == (
+            pytest.approx(_surely_telling(b, a, loss.of_labels)),
+            pytest.approx(_telling_errors(b, a, loss.of_labels)),
+        )

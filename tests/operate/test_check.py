@@ -162,6 +162,24 @@ def test_rows_on_which_two_models_agree_vouch_for_nothing_and_bets_decide() -> N
     assert compare(old, new, metrics=[NLL()]).rows[0].p_value is None
 
 
+def test_changes_in_log_loss_that_could_be_infinite_or_beyond_squares_have_no_bounds() -> None:
+    half = Predictions.from_probs([[0.5, 0.5]] * 30, [0] * 30)
+    sure = Predictions.from_probs([[1.0, 0.0]] * 30, [0] * 30)
+    huge = Predictions.from_logits(torch.tensor([[1e200, 0.0]] * 30, dtype=torch.float64), [0] * 30)
+    lines = [check(new, baseline=half, no_worse={"nll": 0.0}).lines[0] for new in (sure, huge, half)]
+    assert [line.verdict for line in lines] == ["not enough evidence"] * 2 + ["pass"]
+    assert (lines[0].high, lines[2].high) == (math.inf, 0)
+
+
+def test_nineteen_and_a_half_wrong_decisions_are_not_called_twenty() -> None:
+    scores = [[0.99, 0.01]] * 480 + [[0.99, 0.01]] * 19 + [[0.9, 0.1]]
+    new, old = (
+        Predictions.from_probs(rows, [0] * 480 + [1] * 20) for rows in (scores, [[0.9, 0.1]] * 499 + [[0.88, 0.12]])
+    )
+    line = check(new, baseline=old, no_worse={"nll": 0.0}).lines[0]
+    assert "are needed, 19 were seen" in line.note
+
+
 def test_the_cost_of_decisions_may_differ_from_the_foreseen_one_by_a_limit() -> None:
     probs = [0.9] * 2000
     data = Predictions.from_binary_probs(probs, [1] * 1400 + [0] * 600)  # each row foresees .1 and costs .3 on average

@@ -1,5 +1,6 @@
 """Paired comparison of two models on the same rows."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
@@ -145,7 +146,7 @@ def _lacking(metric: Metric, a: Data, b: Data) -> str:
     if not _needs_errors(metric) or (scarce := scarce_errors(a, b, loss=loss, enough=enough)) is None:
         return ""
     seen, rows = scarce
-    return f"{enough} wrong decisions that tell the two apart are needed, {seen:.0f} seen; about {rows:,} rows would do"
+    return f"{enough} wrong decisions that tell the two apart are needed, {math.floor(seen)} seen; about {rows:,} rows would do"
 
 
 def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list[PairedTest | None]:

@@ -65,6 +65,7 @@ _BOTH = Remedy("pass both or neither", command="give both --costs and --max cost
 _COSTS = (("costs with a limit of cost-gap", "one without the other", _BOTH),) * 2
 DIRECTION = 0.025  # error probability of each line in each direction
 TOGETHER = 0.05  # probability that any of the lines is decided wrongly
+_WIDEST = 1e100  # range of changes: squares of wider ones leave the range of numbers, and say nothing
 _ENOUGH = 1e9  # larger numbers of rows are not given as advice
 
 
@@ -504,9 +505,11 @@ def change_against(metric: str, data: Data, baseline: Data, *, paired: bool, alp
         change_of = float(new_rows.mean() - old_rows.mean())
         if scarce := scarce_errors(data, baseline, loss=NLL().of_labels if paired else None):
             seen, enough = scarce
-            note = f"{FEWEST_COMPARED} wrong decisions that tell log-losses apart are needed, {seen:.0f} were seen"
+            note = (
+                f"{FEWEST_COMPARED} wrong decisions that tell log-losses apart are needed, {math.floor(seen)} were seen"
+            )
             low, high = _range_of_change(data, baseline) if paired else (-math.inf, math.inf)
-            if math.isfinite(high - low) and high > low:  # what any label could have changed bounds the mean
+            if 0 < high - low < _WIDEST:  # what any label could have changed bounds the mean
                 low, high = mean_ends(Moments.of(new_rows - old_rows), low=low, high=high, alpha=alpha)
             return BoundedFigure(change_of, low, high, change_of, n, max(enough - n, 1), note)
         if paired:
@@ -526,8 +529,9 @@ def _range_of_change(data: Data, baseline: Data) -> tuple[float, float]:
     new, old = (need_predictions(rows, metric=NLL()) for rows in (data, baseline))
     ends = []
     for rows in row_chunks(len(new), new.classes):
-        change_of = old[rows].log_probs.double() - new[rows].log_probs.double().to(old.logits.device)
-        ends.append(torch.stack(change_of.nan_to_num(math.inf).aminmax()).cpu())  # NaN: of probability 0 in both
+        change_of = old.log_probs_in(rows) - new.log_probs_in(rows).to(old.logits.device)
+        known = torch.where(change_of.isnan(), math.inf, change_of)  # of probability 0 in both
+        ends.append(torch.stack(known.aminmax()).cpu())
     found = torch.stack(ends)
     return float(found[:, 0].min()), float(found[:, 1].max())
 

@@ -42,6 +42,7 @@ from calibrant.statistics.means import (
 
 # Effective number of events from which Student's t holds for a mean loss; with fewer it is bounded by its range.
 ENOUGH = 20
+_ROUNDING = 1e-12  # of a mean loss, below which its excess is none
 
 
 @runtime_checkable
@@ -57,7 +58,7 @@ class Excess:
     """What a loss can be in each row, whatever its label.
 
     Args:
-        least: (N,) its smallest value over the labels.
+        least: (N,) its smallest value over the labels, ≥ 0.
         square: (N,) the mean square of how much larger it is, by the row's probabilities.
         most: (N,) the largest that it can be; infinite where a label has probability 0.
     """
@@ -353,8 +354,9 @@ class MeanSums:
         """Whether Student's t holds for the mean: the one rule of enough information."""
         if self.least is None:
             return True
-        total = (self.rows.mean - self.least.mean) * self.rows.mass
-        return 0 < total**2 >= ENOUGH * max(self.squares, self.expected)  # no event at all is too few
+        excess = self.rows.mean - self.least.mean
+        seen = excess > _ROUNDING * self.rows.mean  # no event at all is too few
+        return seen and (excess * self.rows.mass) ** 2 >= ENOUGH * max(self.squares, self.expected)
 
     def interval(self, what: object, *, level: float) -> Interval:
         """Return the interval of the mean.
@@ -392,7 +394,7 @@ class MeanSums:
         low, high = self._event_ends(total, level=level)
         # rows whose least loss is 0 need not be among those seen: as many as none of the sample excludes (Clopper and Pearson)
         unseen = sure.estimate * (1 - ((1 - level) / 2) ** (1 / self.rows.units))
-        low = self.rows.mean - math.hypot(max(sure.estimate - sure.low, unseen), total - low)
+        low = max(0.0, self.rows.mean - math.hypot(max(sure.estimate - sure.low, unseen), total - low))
         high = self.rows.mean + math.hypot(sure.high - sure.estimate, high - total)
         return Interval(self.rows.mean, low, high, level, "Clopper–Pearson for the effective number of errors")
 

@@ -38,6 +38,7 @@ FEWEST_OF_ROWS = 5
 # An unlikely label counts in full from this part of the deciding size on: with all of it the tests lost up to a fifth of their power
 # where they are valid, with a third none, and every pair of the registry held.
 FULL_FROM = 1 / 3
+MOST_SURE = 20_000  # wrong decisions that are looked at before all scores are
 # The sandwich variance of sampled rows is raised towards that of independent weights by at most this many of its own
 # standard deviations.
 REACH = 3.0
@@ -525,9 +526,8 @@ def check_enough_errors(decided: Tensor, *, what: object, sampled: bool) -> None
         )
 
 
-LossOfLabels: TypeAlias = Callable[
-    [Tensor], Tensor
-]  # log-probabilities (n, K) → each label's loss, up to a row's constant
+# log-probabilities (n, K) → each label's loss, up to a row's constant; it falls where its log-probability rises
+LossOfLabels: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def scarce_errors(
@@ -547,7 +547,10 @@ def scarce_errors(
         loss: The loss that is compared: wrong decisions then count as far as they tell the models apart (``_telling_errors``).
         enough: Wrong decisions of both that the test needs.
     """
-    wrong = [_telling_errors(a, b, loss)] if loss and isinstance(a, Predictions) and isinstance(b, Predictions) else []
+    wrong = []
+    if loss and isinstance(a, Predictions) and isinstance(b, Predictions):
+        known = _surely_telling(a, b, loss)
+        wrong.append(known if known >= enough else _telling_errors(a, b, loss))
     for data in (a, b):
         chosen = ~data.correct
         if data.groups is not None:
@@ -572,7 +575,7 @@ def _telling_errors(a: Predictions, b: Predictions, loss: LossOfLabels) -> float
     sampled = a.weight_kind == "sampling"
     size, sums = torch.zeros(len(a), dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
     for rows in row_chunks(len(a), a.classes):
-        logs = [model[rows].log_probs.double().cpu() for model in (a, b)]
+        logs = [model.log_probs_in(rows).cpu() for model in (a, b)]
         q = (logs[0].exp() + logs[1].exp()) / 2
         change = loss(logs[1]) - loss(logs[0])
         moved = (change - change.gather(1, q.argmax(dim=1, keepdim=True))).abs()
@@ -581,13 +584,34 @@ def _telling_errors(a: Predictions, b: Predictions, loss: LossOfLabels) -> float
         moved *= w
         sums += torch.stack([(count * q * moved.square()).sum(), (count * q * moved).sum()])
         size[rows] = moved.gather(1, labels[rows, None])[:, 0]
-    if not sums[1]:
+    if not sums[0]:
         return math.inf
     events = size * float(sums[1] / sums[0]) / FULL_FROM
     if a.groups is not None:
         _, code = torch.unique(a.groups.cpu(), return_inverse=True)
         return float(torch.bincount(code, weights=events).clamp_max(1).sum())
     return float((events.clamp_max(1) * (1.0 if sampled else times)).sum())
+
+
+def _surely_telling(a: Predictions, b: Predictions, loss: LossOfLabels) -> float:
+    """Return at least how many errors ``_telling_errors`` counts, from a few rows: many of them need no pass over all scores.
+
+    Of rows that both models decide alike and wrongly s is known, and s̄ ≤ max s, which the range of the scores bounds.
+    """
+    if a.groups is not None or a.weight_kind == "sampling" or a.decision is not None or b.decision is not None:
+        return 0.0
+    labels, decided = a.need_labels().cpu(), a.predicted.cpu()
+    rows = torch.nonzero((decided == b.predicted.cpu()) & (decided != labels))[:MOST_SURE, 0]
+    columns, most, losses = torch.stack([decided[rows], labels[rows]], dim=1), 0.0, []
+    for model in (a, b):
+        at = rows.to(model.logits.device)
+        least = model.logits.amin().double() - model.logits.amax().double() - math.log(model.classes)
+        ends = loss(torch.stack([least, torch.zeros_like(least)]))
+        most += float(ends[0] - ends[1])
+        scores = model.logits[at[:, None], columns.to(at.device)].double()
+        losses.append(loss(scores - (model.row_max[at].double() + model.log_sum[at])[:, None]).cpu())
+    size = (losses[1] - losses[0]).diff(dim=1).abs()
+    return float((size / (FULL_FROM * most)).clamp_max(1).sum()) if 0 < most < math.inf else 0.0
 
 
 def _effective(data: Predictions | BinaryPairs, chosen: Tensor) -> float:
