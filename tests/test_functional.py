@@ -90,6 +90,8 @@ def test_temperature_scale_is_what_temperature_scaling_applies() -> None:
     labels = torch.multinomial(torch.softmax(logits / 2, dim=1), 1, generator=torch.Generator().manual_seed(1))[:, 0]
     fitted = TemperatureScaling().fit(logits, labels)
     assert torch.allclose(functional.temperature_scale(logits, fitted.temperature), fitted(logits), rtol=1e-6)
+    each = torch.tensor([1.0, 2.0, 4.0, 8.0])
+    assert torch.equal(functional.temperature_scale(logits, each), logits / each)
 
 
 @pytest.mark.parametrize("gamma", [-0.5, 0.0, 3.0])

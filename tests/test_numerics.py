@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrant._core.numerics import increasing_root, log1mexp, row_chunks, softmax_into
+from calibrant._core.numerics import increasing_root, log1mexp, rank_in, row_chunks, softmax_into
 
 
 @pytest.mark.parametrize("x", [-1e-300, -1e-20, -1e-8, -0.5, -math.log(2), -0.7, -5.0, -40.0, -700.0])
@@ -68,3 +68,11 @@ def test_softmax_into_is_the_softmax_whichever_way_it_goes(classes: int) -> None
     out = torch.empty_like(logits)
     assert softmax_into(out, logits) is out
     torch.testing.assert_close(out.double(), torch.softmax(logits.double(), dim=1), rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_the_rank_of_a_traced_graph_is_that_of_the_search(right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    places, values = torch.tensor([[1.0, 2.0, 2.0, 3.0]]), torch.tensor([[0.0, 1.0, 2.0, 2.5, 3.0, 4.0]])
+    searched = rank_in(places, values, right=right)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert torch.equal(rank_in(places, values, right=right), searched)

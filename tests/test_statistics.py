@@ -40,7 +40,7 @@ from calibrant.statistics import (
     redraw,
 )
 from calibrant.statistics.binned import corrected_error, gap_variance
-from calibrant.statistics.interval import share_interval, wilson
+from calibrant.statistics.interval import sampled_share_interval, share_interval, wilson
 from calibrant.statistics.means import (
     Spread,
     _skewed_interval,
@@ -449,6 +449,8 @@ def test_the_interval_of_a_share_holds_it() -> None:
         for successes in (0, 1, count):
             for found in (wilson(successes, count), share_interval(successes, count)):
                 assert found.low <= found.estimate <= found.high
+    sampled, even = sampled_share_interval(0.3, 1000, 0.3 * 0.7 / 100, level=0.95), wilson(30, 100)
+    assert (sampled.low, sampled.high) == pytest.approx((even.low, even.high), rel=0.01)
 
 
 @pytest.mark.parametrize("skew", [-0.3, -1e-3, 0.0, 1e-9, 0.25])

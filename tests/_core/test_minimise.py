@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from calibrant._core.minimise import Objective, minimise
+from calibrant._core.minimise import Objective, _limited, minimise
 from calibrant.errors import FitError
 
 F64 = torch.float64
@@ -30,6 +30,7 @@ def test_without_a_ridge_the_minimum_is_the_log_odds_of_the_rows() -> None:
     assert abs(float(found.theta) - math.log(3)) < 1e-12
     assert abs(found.value - (0.75 * math.log(4 / 3) + 0.25 * math.log(4))) < 1e-12
     assert found.gradient < 1e-12
+    assert _limited(torch.tensor([[4.0, -8.0], [1.0, 0.5], [0.0, 0.0]]), 2.0).tolist() == [[1, -2], [1, 0.5], [0, 0]]
 
 
 def test_a_ridge_holds_theta_at_its_centre() -> None:

@@ -1,6 +1,7 @@
 """Groups of rows: what is found, what is controlled, what is refused."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy import stats
 from calibrant import BinaryPairs, Events, Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
-from calibrant.evaluate._group_sums import _factorized
+from calibrant.evaluate._group_sums import _at_least_of_rows, _factorized
 from calibrant.metrics import ECE
 from calibrant.statistics.means import mean_interval
 
@@ -106,6 +107,8 @@ def test_rows_of_one_cluster_are_not_independent() -> None:
     loose, honest = (subgroups(one, ["site"], draws=500).rows[0] for one in (alone, together))
     assert honest.high - honest.low > 2 * (loose.high - loose.low)
     assert honest.ece_low is None
+    alike = [SimpleNamespace(noise=0.1), SimpleNamespace(noise=0.2)]  # whose clusters all have no gap
+    assert _at_least_of_rows(np.zeros((2, 2)), alike).tolist() == [[0.1, 0], [0, 0.2]]  # type: ignore[arg-type]
     with pytest.raises(NoIntervalError, match="at least 10 groups"):
         subgroups(Events(data.p, data.y, groups=torch.arange(600) % 5, features=data.features))
 

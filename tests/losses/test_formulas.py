@@ -167,7 +167,7 @@ def test_laplacian_sums_over_many_points_keep_memory_and_digits() -> None:
 def test_cross_entropies_of_rows_made_elsewhere() -> None:
     # a fused linear cross-entropy gives −log p_y a row without ever holding the logits
     z, y = sample()
-    nll = F.cross_entropy(z, y, reduction="none")
+    nll = F.cross_entropy(z.requires_grad_(), y, reduction="none")
     for loss in (
         losses.FocalLoss(0.5),
         losses.FocalLoss(3.0, True),
@@ -175,6 +175,8 @@ def test_cross_entropies_of_rows_made_elsewhere() -> None:
         losses.AdaFocalLoss(),
     ):
         assert torch.allclose(loss.from_nll(nll), loss(z, y), rtol=1e-12)
+        slopes = [torch.autograd.grad(one, z, retain_graph=True)[0] for one in (loss.from_nll(nll), loss(z, y))]
+        torch.testing.assert_close(*slopes, rtol=1e-9, atol=1e-12)
     none = losses.FocalLoss(2.0, reduction="none")
     log_not_p = torch.logsumexp(z.scatter(1, y[:, None], -torch.inf), 1) - torch.logsumexp(z, 1)
     assert torch.allclose(none.from_nll(nll, log_not_p), none(z, y), rtol=1e-12)

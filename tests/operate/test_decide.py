@@ -10,7 +10,7 @@ from tests.draws import drawn
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import FileFormatError, InputError
 from calibrant.operate import net_benefit, thresholds
-from calibrant.operate.decide import read_costs
+from calibrant.operate.decide import read_costs, weigh
 
 
 def rows(count: int = 4000, *, seed: int = 0) -> Predictions:
@@ -71,6 +71,7 @@ def test_net_benefit_is_vickers_formula() -> None:
     assert low.model == pytest.approx(3 / 5 - 1 / 5 * 0.25)
     assert middle.model == pytest.approx(2 / 5 - 1 / 5)
     assert middle.all == pytest.approx(3 / 5 - 2 / 5)
+    assert weigh(thresholds([[0, 1], [1, 1]]), ["wait", "act"], data).threshold is None  # to wait is never worse
     assert all(point.low <= point.model <= point.high for point in net_benefit(data))
     other = net_benefit(data, at=[0.5], positive=0)[0]
     assert other.model == pytest.approx(1 / 5 - 1 / 5)

@@ -10,8 +10,8 @@ import pytest
 from calibrant import Predictions
 from calibrant.errors import InputError
 from calibrant.operate import check, plan
-from calibrant.operate.bounds import Moments
-from calibrant.operate.plan import decisions
+from calibrant.operate.bounds import Moments, log_below
+from calibrant.operate.plan import _assumed_confidences, decisions
 
 
 def test_a_looser_limit_needs_fewer_rows_and_the_curve_ends_at_the_power() -> None:
@@ -41,6 +41,10 @@ def test_the_simulated_decisions_are_those_of_check() -> None:
         passes, fails = decisions(batch, np.bincount(index, p, minlength=15)[None], 0.05)
         verdict = check(data, maximum={"ece": 0.05}).verdict
         assert (bool(passes[0]), bool(fails[0])) == (verdict == "pass", verdict == "fail")
+    count, gaps = np.full((1000, 1), 2000.0), np.linspace(0.046, 0.048, 1000)[:, None]
+    batch = Moments(count, gaps * count, gaps**2 * count)
+    passes, _ = decisions(batch, 0.9 * count, 0.05, alpha=0.025)
+    assert log_below(batch, 0.05, alpha=0.025)[passes].min() == pytest.approx(math.log(40), rel=1e-3)
 
 
 def test_given_predictions_stand_for_the_model() -> None:
@@ -49,6 +53,7 @@ def test_given_predictions_stand_for_the_model() -> None:
     rows = [plan(data, ece=0.05, draws=60).rows for data in (sure, unsure)]
     assert rows[0] < rows[1]
     assert rows[0] > math.log(40) / 0.05
+    assert _assumed_confidences(None, 0.9)[0].mean() == pytest.approx(0.9, abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,6 @@ def _nearest(terms: FocalTerms, gamma: float) -> tuple[float, float]:
         return float((torch.softmax(a * terms.log_q, dim=1) - target).abs().max())
 
     # for γ < 0 the map's slope at small logits is above γ + 1: as γ falls to −1 the best 1/T tends to 1.2, not to 0
-    ends = 0.25 * (gamma + 1), max(1.05 * (gamma + 1) + 0.05, 1.5)
+    ends = 0.25 * (gamma + 1), max(1.05 * (gamma + 1), 1.5)
     found = minimize_scalar(error, bounds=ends, method="bounded", options={"xatol": _TOLERANCE})
     return float(found.x), float(found.fun)

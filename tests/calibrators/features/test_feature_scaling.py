@@ -1,6 +1,7 @@
 """A slope and a bias by features: an independent logistic regression, hand-made data, and what is refused."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,6 +45,9 @@ def test_it_gains_on_rows_it_has_not_seen_and_finds_the_columns_of_numbers() -> 
     test = answers(4000, 2)
     plain = TemperatureScaling().fit(answers(1000, 1))
     assert "features length)" in repr(fitted)
+    moved = replace(test, features={"length": test.features["length"] + 1000})  # type: ignore[index, operator]
+    again, shifted = FeatureScaling(["length"]).fit(test), FeatureScaling(["length"]).fit(moved)
+    torch.testing.assert_close(shifted.slopes, again.slopes)
     assert NLL()(test.calibrated_by(fitted)) < NLL()(test.calibrated_by(plain)) - 0.05
 
 

@@ -73,6 +73,7 @@ def test_the_groups_gain_where_there_are_any() -> None:
     assert grouped.strength_used < 100
     assert NLL()(fresh.calibrated_by(grouped)) < NLL()(fresh.calibrated_by(whole)) - 0.01
     temperatures = {one.value: one.temperature for one in grouped.groups}
+    assert grouped.temperature == pytest.approx(whole.temperature, rel=0.1)
     assert temperatures["low"] == pytest.approx(np.exp(0.5), rel=0.15)
     assert temperatures["high"] == pytest.approx(1.0, rel=0.15)
     # the best fit of these rows has .75 and .93 between the first class and the others

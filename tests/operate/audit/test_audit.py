@@ -53,6 +53,9 @@ def test_an_even_draw_of_few_rows_gives_the_difference_estimate() -> None:
     terms = terms_of(seen, expected, (np.zeros(4), np.ones(4)), drawn, 0.8)
     # mean of m over the pool, plus the mean residual of the labelled rows: .8 + (.5 − .5 + .1 + .1) / 4
     assert terms.centre == pytest.approx(0.85)
+    # residuals .45, −.55, .05, .05, which could be −.95 … .45, of 3 degrees of freedom less one for the level
+    ends = -0.04 / np.log(0.96) * np.array([-0.95, 0.45, np.sqrt(0.51 / 8)])
+    assert (terms.low, terms.high, terms.error) == pytest.approx(ends)
     assert drawn.weights == pytest.approx(np.full(4, 25.0))
 
 
@@ -160,6 +163,7 @@ def test_groups_get_equal_numbers_of_labels_and_their_own_figures() -> None:
     pool, labels = pool_of(3000)
     drawn = sample(pool, 300, aim="worst group", by="region", seed=1)
     region = np.asarray(pool.features["region"])  # type: ignore[index]
+    labels[region == "north"] = pool.predicted[region == "north"]  # of which the model is always right
     assert 120 <= (region[drawn.rows] == "north").sum() <= 180
     found = audit(pool, drawn, labels[drawn.rows], by="region")
     for name in ("north", "south"):
