@@ -72,6 +72,24 @@ def test_clustered_rows_widen_the_interval() -> None:
     assert generator.initial_seed() == 0
 
 
+def test_groups_of_either_model_are_those_of_both_and_others_are_refused() -> None:
+    free, other = model(rows=400), model(0.4, rows=400)
+    logits, labels = free.logits, free.labels
+    tied = Predictions.from_logits(logits, labels, groups=torch.arange(400) // 4)
+    there, back = compare(tied, other).rows[1], compare(other, tied).rows[1]
+    assert (there.low, there.high, there.p_value) == pytest.approx((-back.high, -back.low, back.p_value))
+    with pytest.raises(InputError, match="same groups"):
+        compare(tied, Predictions.from_logits(logits, labels, groups=torch.arange(400) // 5))
+
+
+def test_events_of_other_rows_and_decisions_beside_events_are_refused() -> None:
+    events = [BinaryPairs.from_probs([0.9, 0.2, 0.6], y) for y in ([1, 0, 1], [1, 1, 0])]
+    with pytest.raises(InputError, match="label 0 and 1 in row 1"):
+        compare(*events)
+    with pytest.raises(InputError, match="of one kind"):
+        compare(events[0], BinaryPairs.from_decisions([0.9, 0.2, 0.6], [1, 0, 1]))
+
+
 def test_what_has_no_test_is_shown_untested() -> None:
     found = compare(model(0.4), model(), metrics=[MCE(), NLL()])
     assert (found.rows[0].p_value, found.rows[0].low, found.rows[0].winner) == (None, None, None)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import Predictions
+from calibrant import BinaryPairs, Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE
@@ -153,6 +153,15 @@ def test_of_several_models_the_page_says_which_is_better(tmp_path: Path) -> None
     # three pairs, of which two are of other rows
     assert "noisy" in write_report([*pair, Model("elsewhere", other)], tmp_path / "r.md", draws=20).read_text()
     assert "Which" not in write_report([pair[0], Model("elsewhere", other)], tmp_path / "r.md", draws=20).read_text()
+
+
+def test_models_of_one_name_are_numbered_and_rows_without_classes_are_not_paired(tmp_path: Path) -> None:
+    data = over_confident(seed=2)
+    models = [Model("m", Predictions.from_logits(data.logits * scale, data.labels)) for scale in (1.0, 0.5, 2.0)]
+    text = write_report(models, tmp_path / "r.md", draws=20).read_text()
+    assert all(f"m ({place})" in text for place in (1, 2, 3))
+    pairs = [Model(name, BinaryPairs.from_decisions(data.confidence, data.correct)) for name in "ab"]
+    assert "Which" not in write_report(pairs, tmp_path / "r.md", draws=20).read_text()
 
 
 def test_top_label_pairs_leave_classes_out(tmp_path: Path) -> None:

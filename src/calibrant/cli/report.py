@@ -114,7 +114,7 @@ def report(
         raise InputError("one FILE of predictions with --multilabel", f"{len(sources)}", "name one")
 
     from calibrant.cli._calibrators import load_fitted
-    from calibrant.report import write_report
+    from calibrant.report import Model, write_report
     from calibrant.report.labels import write_label_report
     from calibrant.report.render import check_format
 
@@ -134,6 +134,11 @@ def report(
             with path_or_stdin(source.path) as path, working(f"calibrating {source.shown}"):
                 data = Data(at_path(source, path), inputs, fitting, context, extras.columns, several=multilabel)
                 models.append(_model_of(data, saved=saved))
+        named = [one.name if isinstance(one, Model) else "" for one in models]
+        models = [  # files of one name in several folders
+            replace(one, name=source.shown) if name and named.count(name) > 1 else one
+            for one, name, source in zip(models, named, sources, strict=True)
+        ]
         with working("reporting"):
             look: dict[str, Any] = {"title": page.title, "format": page.format}
             if multilabel:

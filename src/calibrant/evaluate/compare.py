@@ -10,6 +10,7 @@ import torch
 from calibrant._core.constraints import Level, checked
 from calibrant._core.notebook import to_html
 from calibrant.data.checks import Data, need_rows
+from calibrant.data.pairs import Events
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.panel import Metrics, default_metrics
@@ -80,7 +81,7 @@ def compare(
 ) -> Comparison:
     """Compare two models, or two calibrators, on the same rows.
 
-    Rows are paired, so that what makes a row hard for both cancels; rows of one group (``groups`` of ``a``) count as one
+    Rows are paired, so that what makes a row hard for both cancels; rows of one group count as one
     unit; p-values are corrected for the number of metrics tested. The difference of two ECEs is shown but not tested: no
     test of it is known to hold its level between models whose errors have different shapes. ``SquaredGaps``, of the same gaps
     and free of the bias that depends on their shape, is tested in its place.
@@ -115,6 +116,8 @@ def compared(
 ) -> Comparison:
     """Return ``compare`` of two models that the verdict calls by ``names``."""
     _check_same_rows(a, b)
+    if a.groups is None and b.groups is not None:
+        a = replace(a, groups=b.groups)
     if metrics is None:
         known = [*default_metrics(a), *default_metrics(b)]
         # what both kinds of predictions have; the ECE itself is shown, its squares are tested
@@ -287,12 +290,18 @@ def _check_same_rows(a: Data, b: Data) -> None:
         raise InputError("A and B on the same rows", f"{len(a)} and {len(b)} of them", "compare one test set")
     if a.weight_kind != b.weight_kind or not torch.equal(a.row_weights.cpu(), b.row_weights.cpu()):
         raise InputError("A and B with the same weights", "others", "compare one test set with its weights")
+    if a.groups is not None and b.groups is not None and not torch.equal(a.groups.cpu(), b.groups.cpu()):
+        raise InputError("A and B with the same groups", "others", "compare one test set with its groups")
+    if isinstance(a, Events) != isinstance(b, Events):
+        raise InputError("A and B of one kind", "events and decisions", "compare what speaks of the same outcomes")
     if isinstance(a, Predictions) and isinstance(b, Predictions) and a.classes != b.classes:
         raise InputError("A and B over the same classes", f"K = {a.classes} and {b.classes}", "compare one task")
     if any(isinstance(data, Predictions) and data.labels is None for data in (a, b)):
         remedy = "pass labels when making them"
         raise InputError("labelled predictions of A and B", "unlabelled ones", remedy, argument="labels")
-    if a.labels is not None and b.labels is not None and not torch.equal(a.labels.cpu(), b.labels.cpu()):
-        row = int(torch.nonzero(a.labels.cpu() != b.labels.cpu())[0])
-        got = f"label {int(a.labels[row])} and {int(b.labels[row])} in row {row}"
+    known = [data.y.long().cpu() if isinstance(data, Events) else data.labels for data in (a, b)]
+    truth, other = (None if labels is None else labels.cpu() for labels in known)
+    if truth is not None and other is not None and not torch.equal(truth, other):
+        row = int(torch.nonzero(truth != other)[0])
+        got = f"label {int(truth[row])} and {int(other[row])} in row {row}"
         raise InputError("A and B on the same rows in the same order", got, "sort them alike")

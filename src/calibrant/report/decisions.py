@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import combinations
 
+from calibrant.data.pairs import Events
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluate.compare import compared
@@ -25,11 +26,16 @@ def better_of(models: Sequence[Model | Section]) -> list[Claims]:
         models: As for a report; each as it would be used: calibrated, if it has a calibrator.
     """
     known = [one for one in models if isinstance(one, Model)]
-    used = {one.name: one.before if one.after is None else one.after for one in known}
-    pairs, lines = list(combinations(used, 2)), []
-    for pair in pairs if len(pairs) <= MOST_PAIRS else ():
+    used = [one.before if one.after is None else one.after for one in known]
+    names = [one.name for one in known]
+    names = [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, start=1)]
+    # without true classes nothing tells whether rows are the same
+    told = [at for at, data in enumerate(used) if isinstance(data, Events) or data.labels is not None]
+    pairs, lines = list(combinations(told, 2)), []
+    for a, b in pairs if len(pairs) <= MOST_PAIRS else ():
         with suppress(InputError):  # other rows: nothing to pair
-            lines.append(compared(used[pair[0]], used[pair[1]], pair, level=1 - (1 - LEVEL) / len(pairs)).verdict)
+            level = 1 - (1 - LEVEL) / len(pairs)
+            lines.append(compared(used[a], used[b], (names[a], names[b]), level=level).verdict)
     calibrated = ", each as calibrated" if any(one.after is not None for one in known) else ""
     return [Claims("Which model" + calibrated, lines)] if lines else []
 
