@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from calibrant.evaluate import cost_calibration
 from calibrant.operate import Monitor
 from calibrant.operate.evidence import gather
 from calibrant.operate.formats import to_html, to_prometheus
+from calibrant.operate.monitor import _sense
 
 
 def three(rows: int, *, seed: int, sharp: float = 1.0, bias: float = 0.0) -> Predictions:
@@ -348,6 +350,8 @@ def test_the_group_that_changed_is_named_with_its_sense(tmp_path: Path) -> None:
     again = Monitor.load(path)
     assert (again.status, again.by) == (status, ("region", "site"))
     assert again.watches(grouped(2000, seed=0))
+    less = SimpleNamespace(moved={"group north": 0.5, "group west": -0.5})
+    assert [_sense(less, name) for name in ("north", "west")] == ["underconfident", "overconfident"]  # type: ignore[arg-type]
 
 
 def test_sums_of_groups_are_those_of_their_rows_and_merge() -> None:

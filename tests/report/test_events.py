@@ -137,6 +137,7 @@ def test_cells_add_up_over_parts() -> None:
     assert torch.allclose(whole.sum_p, parts.sum_p)
     edges = Predictions.from_binary_probs([0.0, 0.2, 0.5, 1.0], [0, 0, 1, 1])
     assert int(sums.state(edges).count.sum()) == 4
+    assert figures(Predictions.from_binary_probs([0.9, 0.1], [0, 1])).rate_at(0.5).right == 0
 
 
 @pytest.mark.parametrize("outcome", [0, 1])
