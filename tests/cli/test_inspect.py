@@ -232,6 +232,16 @@ def test_predictions_of_several_models_of_the_same_rows_are_parted(home: Path, r
     assert [row["n"] for row in json.loads(done.stdout)["rows"]] == [6]
 
 
+def test_a_probability_goes_before_its_bounds_and_beside_a_confidence_one_is_to_be_kept(home: Path, run: Run) -> None:
+    p = [at / 40 for at in range(1, 40)]
+    rows = "".join(f"{one},{one * 0.9:.4f},{min(one * 1.2, 1):.4f},{int(one > 0.4)}\n" for one in p)
+    Path("b.csv").write_text("prob,prob_lower,prob_upper,label\n" + rows)
+    run("evaluate", "b.csv", code=2, says="calibrant evaluate b.csv --columns prob --label label")
+    rows = "".join(f"{max(one, 1 - one)},{one},{int(one > 0.4)}\n" for one in p)
+    Path("c.csv").write_text("conf,p1,label\n" + rows)
+    run("evaluate", "c.csv", code=2, says="got probs and conf in c.csv; keep the one that is meant")
+
+
 def test_a_probability_that_is_larger_where_the_label_is_0_is_asked_about(home: Path, run: Run) -> None:
     p = np.linspace(0.01, 0.99, 60)
     rows = "".join(f"{one:.2f},{int(at % 7 > 5 or one < 0.5)}\n" for at, one in enumerate(p))

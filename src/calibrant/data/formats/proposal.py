@@ -925,7 +925,9 @@ def _of_floats(table: Any, layout: Layout, floats: Sequence[str]) -> Proposal | 
     if sides != {2} or named or layout.kind == "logits" or several_labels(table):
         return _suggested(table, layout, chosen, values)
     events = [name for name in floats if within(_values(table, [name]))] or list(floats)
-    events = [name for name in events if plain_name(name).rpartition("_")[2] not in _BOUNDS] or events
+    bounds = [name for name in events if plain_name(name).rpartition("_")[2] in _BOUNDS]
+    bounded = [one for one in _floats(table, layout) if any(name.startswith(one) and name != one for name in bounds)]
+    events = [name for name in events if name not in bounds] or bounded or events
     told = {name: max(_explained(one, _values(table, [name])) for one in held.values()) for name in events}
     first, *others = sorted(events, key=lambda name: -round(told[name], 2))
     return _suggested(table, layout, [first], _values(table, [first])[:, 0], others=[[name] for name in others[:3]])

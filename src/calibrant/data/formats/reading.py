@@ -571,9 +571,12 @@ def _counts(text: list[Array], arrays: dict[str, Array], names: tuple[str, ...])
 
 
 def _refuse_positive_of_several(arrays: dict[str, Array], place: Path) -> None:
+    own = any(
+        stem_and_name(name)[1] in KINDS for name in arrays
+    )  # beside them confidences are refused for what they are
     for name, values in arrays.items():
         kind = stem_and_name(name)[1]
-        if kind == "conf" or (kind in KINDS and not is_single(values)):
+        if (kind == "conf" and not own) or (kind in KINDS and not is_single(values)):
             got = f"{name} of shape {values.shape} in {shown(place)}"
             raise InputError("one score a row beside positive", got, _without("positive"))
 
