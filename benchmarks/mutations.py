@@ -12,7 +12,9 @@ in a later tree, too, wherever the function lies by then; what cannot be found i
 ``benchmarks/records/mutations-moved.json`` (number → the fields of ``Mutation`` that differ).
 
 ``mutations-after.jsonl`` is of commit 62ab6d50, with ``--budget 20``, from number 22 on with ``--closest 6``, too: what survived
-there survived these tests, not all. It holds both hundreds. Tests were written after it.
+there survived these tests, not all. It holds both hundreds. Tests were written after it. Of the 45 of the second hundred
+that survived, 13 are noticed by tests that the run did not reach and 22 by asserts written since; 1 was deleted, 7 change no
+answer, and 2 in the reading of files (120, 145) are left.
 """
 
 import argparse

@@ -45,6 +45,8 @@ def test_top_label_pairs(home: Path, run: Run) -> None:
     done = run("inspect", "t.csv")
     assert "top-label pairs, 2 rows" in done.stdout
     assert "0.4 → False" in done.stdout
+    Path("r.csv").write_text("label_1,score_1,label_2,score_2,y\ncat,.8,dog,.1,cat\ndog,.7,owl,.2,owl\n")
+    assert "0.7 → False" in run("inspect", "r.csv").stdout
 
 
 def test_a_reading_that_is_certain_is_followed_and_said(home: Path, run: Run) -> None:
@@ -230,6 +232,10 @@ def test_predictions_of_several_models_of_the_same_rows_are_parted(home: Path, r
     Path("m.csv").write_text("\n".join(lines).replace("\ntree,0,yes", "\ntree,0,no") + "\n")  # rows of another kind
     done = run("evaluate", "m.csv", "--metric", "Accuracy", "--draws", "0", "--json", code=0)
     assert [row["n"] for row in json.loads(done.stdout)["rows"]] == [6]
+    # side by side, called after the values of the last column, of which another has but one
+    head = "source,net_cat,net_dog,tree_cat,tree_dog,animal\n"
+    Path("w.csv").write_text(head + "dog,.9,.1,.8,.2,cat\nweb,.2,.8,.3,.7,dog\ndog,.6,.4,.7,.3,cat\n")
+    run("inspect", "w.csv", code=2, says="if the columns net_cat, net_dog are meant and not tree_cat, tree_dog")
 
 
 def test_a_probability_goes_before_its_bounds_and_beside_a_confidence_one_is_to_be_kept(home: Path, run: Run) -> None:
