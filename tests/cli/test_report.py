@@ -310,3 +310,13 @@ def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monk
     for command, codes in zip(commands, ([0], [0], [0, 1, 3]), strict=True):
         done = run(*shlex.split(command)[1:])
         assert done.exit_code in codes, (command, done.stderr)
+
+
+def test_files_of_one_name_are_called_by_their_folders(good: Path, tmp_path: Path, run: Run) -> None:
+    files = [tmp_path / folder / "preds.npz" for folder in ("one", "two")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_bytes(good.read_bytes())
+    run("report", *files, "--method", "none", "-o", tmp_path / "r.json", code=0)
+    names = [model["name"] for model in json.loads((tmp_path / "r.json").read_text())["models"]]
+    assert names == [str(file) for file in files]

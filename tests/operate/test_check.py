@@ -171,6 +171,13 @@ def test_changes_in_log_loss_that_could_be_infinite_or_beyond_squares_have_no_bo
     assert (lines[0].high, lines[2].high) == (math.inf, 0)
 
 
+def test_log_losses_over_other_classes_are_refused_and_brier_scores_are_not() -> None:
+    new, old = (Predictions.from_probs([[0.5, *[0.5 / k] * k]] * 30, [0] * 30) for k in (1, 2))
+    with pytest.raises(InputError, match="same classes, K = 2, for its log-loss, got 3"):
+        check(new, baseline=old, no_worse={"nll": 0.0})
+    assert check(new, baseline=old, no_worse={"brier": 0.5}).lines[0].verdict == "pass"
+
+
 def test_nineteen_and_a_half_wrong_decisions_are_not_called_twenty() -> None:
     scores = [[0.99, 0.01]] * 480 + [[0.99, 0.01]] * 19 + [[0.9, 0.1]]
     new, old = (

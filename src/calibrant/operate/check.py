@@ -491,7 +491,7 @@ def change_against(metric: str, data: Data, baseline: Data, *, paired: bool, alp
         alpha: Error probability of each bound.
 
     Raises:
-        InputError: For an infinite log-loss.
+        InputError: For an infinite log-loss, or log-losses over other classes.
     """
     sign = 1 if better_of(metric) == "lower" else -1
     n = min(len(data), len(baseline))
@@ -502,6 +502,10 @@ def change_against(metric: str, data: Data, baseline: Data, *, paired: bool, alp
         return BoundedFigure(sign * (new.value - old.value), ends[0], ends[1], sign * (new.centre - old.centre), n)
     new_rows, old_rows = _rows_of_mean(metric, data), _rows_of_mean(metric, baseline)
     if metric == "nll":
+        classes, of_old = (need_predictions(rows, metric=NLL()).classes for rows in (data, baseline))
+        if classes != of_old:
+            remedy = "compare one task, or their accuracy or brier"
+            raise refuse(f"a baseline over the same classes, K = {classes}, for its log-loss", f"{of_old}", remedy)
         change_of = float(new_rows.mean() - old_rows.mean())
         if scarce := scarce_errors(data, baseline, loss=NLL().of_labels if paired else None):
             seen, enough = scarce
