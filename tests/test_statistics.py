@@ -496,8 +496,13 @@ def test_errors_counted_without_a_pass_over_all_scores_are_never_more_than_tell_
     draws = torch.Generator().manual_seed(0)
     scores = [torch.randn(400, classes, generator=draws, dtype=torch.float64) * 2 for _ in range(2)]
     labels = (scores[0] + torch.randn(400, classes, generator=draws)).argmax(dim=1)
-    for other in (scores[0] * 1.2, scores[0] * 5, scores[1]):
-        a, b = (Predictions.from_logits(one, labels) for one in (scores[0], other))
+    weights = torch.rand(400, generator=draws, dtype=torch.float64) + 0.1
+    for other, beside in (
+        (scores[0] * 1.2, {}),
+        (scores[0] * 5, {"weights": weights, "weight_kind": "sampling"}),
+        (scores[1], {"groups": torch.arange(400) // 8}),
+    ):
+        a, b = (Predictions.from_logits(one, labels, **beside) for one in (scores[0], other))
         few, all_of = _surely_telling(a, b, loss.of_labels), _telling_errors(a, b, loss.of_labels)
         assert 0 < few <= all_of
         assert (few, all_of) == (

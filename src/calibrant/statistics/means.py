@@ -598,7 +598,7 @@ def _surely_telling(a: Predictions, b: Predictions, loss: LossOfLabels) -> float
 
     Of rows that both models decide alike and wrongly s is known, and s̄ ≤ max s, which the range of the scores bounds.
     """
-    if a.groups is not None or a.weight_kind == "sampling" or a.decision is not None or b.decision is not None:
+    if a.decision is not None or b.decision is not None:
         return 0.0
     labels, decided = a.need_labels().cpu(), a.predicted.cpu()
     rows = torch.nonzero((decided == b.predicted.cpu()) & (decided != labels))[:MOST_SURE, 0]
@@ -610,8 +610,15 @@ def _surely_telling(a: Predictions, b: Predictions, loss: LossOfLabels) -> float
         most += float(ends[0] - ends[1])
         scores = model.logits[at[:, None], columns.to(at.device)].double()
         losses.append(loss(scores - (model.row_max[at].double() + model.log_sum[at])[:, None]).cpu())
-    size = (losses[1] - losses[0]).diff(dim=1).abs()
-    return float((size / (FULL_FROM * most)).clamp_max(1).sum()) if 0 < most < math.inf else 0.0
+    if not 0 < most < math.inf:
+        return 0.0
+    events = (losses[1] - losses[0]).diff(dim=1).abs()[:, 0] / (FULL_FROM * most)
+    if a.weight_kind == "sampling":
+        weight = a.row_weights.double().cpu()
+        events *= weight[rows] / weight.max()
+    if a.groups is not None:
+        events = torch.bincount(torch.unique(a.groups.cpu()[rows], return_inverse=True)[1], weights=events)
+    return float(events.clamp_max(1).sum())
 
 
 def _effective(data: Predictions | BinaryPairs, chosen: Tensor) -> float:
