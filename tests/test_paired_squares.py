@@ -1,6 +1,7 @@
 """Two models' squared gaps on the same rows: the estimate by hand, what the test keeps, its size and its power."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from scipy import stats
 
 from benchmarks import pairs
-from calibrant import BinaryPairs, Events
+from calibrant import BinaryPairs
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import compare
 from calibrant.metrics import NLL, SquaredGaps
@@ -113,7 +114,7 @@ def test_the_simulation_finds_what_the_library_finds() -> None:
     data = []
     for (p, truth), draw in ((pair.a, luck), (pair.b, own)):
         seen, right = p[atom[0]], draw[0] < truth[atom[0]]
-        data.append(BinaryPairs.from_probs(seen, right.astype(np.int64)))
+        data.append(BinaryPairs.from_decisions(seen, right.astype(np.int64)))
     cells = [SquaredGaps().cells(one) for one in data]
     assert found[3] == pytest.approx(paired_square_test(*cells, draws=pairs.DRAWS).p_value, rel=1e-9)
     row = compare(*data, metrics=[SquaredGaps()]).rows[0]
@@ -161,20 +162,20 @@ def test_few_rows_that_decide_a_mean_count_as_few() -> None:
     assert paired_test(few)[0].p_value > 0.05  # by chance all four of four have one sign in one of eight samples
     assert stats.ttest_1samp(few.numpy(), 0.0).pvalue < 0.05
     assert (
-        compare(*(BinaryPairs.from_probs([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (296, 300))).rows[0].winner
+        compare(*(BinaryPairs.from_decisions([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (296, 300))).rows[0].winner
         is None
     )
 
 
 def test_few_groups_are_shown_untested() -> None:
-    a, b = (BinaryPairs.from_probs([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (200, 270))
-    few = [Events(one.p, one.y, groups=torch.arange(300) % 99) for one in (a, b)]
+    a, b = (BinaryPairs.from_decisions([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (200, 270))
+    few = [replace(one, groups=torch.arange(300) % 99) for one in (a, b)]
     assert compare(*few).rows[-1].p_value is None
     assert "Not tested: ECE, SquaredGaps." in str(compare(*few))
 
 
 def test_an_untested_metric_beside_it_changes_nothing() -> None:
-    a, b = (BinaryPairs.from_probs([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (200, 270))
+    a, b = (BinaryPairs.from_decisions([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (200, 270))
     assert compare(a, b).rows[-1].winner == "b"
     assert compare(a, b, metrics=[SquaredGaps()]).rows[0].metric.startswith("SquaredGaps(")
     assert NLL().better == "lower"
