@@ -162,7 +162,9 @@ def test_few_rows_that_decide_a_mean_count_as_few() -> None:
     assert paired_test(few)[0].p_value > 0.05  # by chance all four of four have one sign in one of eight samples
     assert stats.ttest_1samp(few.numpy(), 0.0).pvalue < 0.05
     assert (
-        compare(*(BinaryPairs.from_decisions([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (296, 300))).rows[0].winner
+        compare(*(BinaryPairs.from_decisions([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (296, 300)))
+        .rows[0]
+        .winner
         is None
     )
 
