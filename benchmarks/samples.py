@@ -12,8 +12,9 @@ from benchmarks.mechanisms import Floats, Ints, Population
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.metrics.debiased import few_bins_decide, square_error
 from calibrant.statistics.binned import chance_decides, corrected_error, interval_ends, squared_error, table_error
+from calibrant.statistics.enough import FEWEST
 from calibrant.statistics.interval import share_interval
-from calibrant.statistics.means import FEWEST, mean_interval
+from calibrant.statistics.means import mean_interval
 
 BINS = 15
 DRAWS = 200  # outcome sets behind each sample's level if calibrated

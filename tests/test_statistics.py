@@ -40,12 +40,11 @@ from calibrant.statistics import (
     redraw,
 )
 from calibrant.statistics.binned import corrected_error, gap_variance
+from calibrant.statistics.enough import _surely_telling, _telling_errors
 from calibrant.statistics.interval import sampled_share_interval, share_interval, wilson
 from calibrant.statistics.means import (
     Spread,
     _skewed_interval,
-    _surely_telling,
-    _telling_errors,
     mean_error,
     mean_interval,
     paired_test,

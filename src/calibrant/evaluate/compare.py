@@ -15,7 +15,8 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.panel import Metrics, default_metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric, SquaredGaps
-from calibrant.statistics.means import FEWEST_COMPARED, FEWEST_OF_ROWS, PairedTest, paired_test, scarce_errors
+from calibrant.statistics.enough import FEWEST_COMPARED, FEWEST_OF_ROWS, scarce_errors
+from calibrant.statistics.means import PairedTest, paired_test
 from calibrant.statistics.paired import holm
 
 _OF_SQUARES = "the test is of Σ (w gap)² over bins, not of the ECE: with few bins far off it is larger at equal ECE"
@@ -86,7 +87,7 @@ def compare(
     test of it is known to hold its level between models whose errors have different shapes. ``SquaredGaps``, of the same gaps
     and free of the bias that depends on their shape, is tested in its place.
     Losses and squared gaps are tested where both models decide at least 20 rows (or groups) wrongly, log-losses and Brier scores of
-    independent rows from 5 on.
+    independent rows from 5 on. Of these two scores wrong decisions count as far as they tell the models apart.
 
     Args:
         a: Predictions of A.

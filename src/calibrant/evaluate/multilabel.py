@@ -24,7 +24,8 @@ from calibrant.evaluate._group_sums import EventRows, Floats, GroupSums, covaria
 from calibrant.evaluate.subgroups import Subgroup, TestedPart, enough, rows_of, verdict_on
 from calibrant.metrics import ECE
 from calibrant.statistics import interval
-from calibrant.statistics.means import mean_interval, need_groups
+from calibrant.statistics.enough import need_groups
+from calibrant.statistics.means import mean_interval
 
 Average = Literal["pooled", "macro"]
 

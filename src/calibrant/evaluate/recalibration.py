@@ -21,8 +21,9 @@ from calibrant.errors import FitError, InputError
 from calibrant.losses import RowLoss
 from calibrant.metrics import ECE, NLL, Brier
 from calibrant.metrics.canonical import recalibrated_in_blocks
+from calibrant.statistics.enough import FEWEST_COMPARED, scarce_errors
 from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import FEWEST_COMPARED, Interval, PairedTest, mean_of, paired_test, scarce_errors
+from calibrant.statistics.means import Interval, PairedTest, mean_of, paired_test
 
 _TOLERANCE, _ROUNDING = 1e-11, 1e-16  # of an entry of the summed gradient; and of the sum of its terms' sizes
 _ENOUGH = 1e-9  # of the mean gradient

@@ -27,8 +27,9 @@ from calibrant.evaluate._group_sums import (
     partitions_of,
 )
 from calibrant.statistics.binned import chance_decides, corrected_error, interval_ends, table_error
+from calibrant.statistics.enough import need_groups
 from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import need_groups, skewed_ends
+from calibrant.statistics.means import skewed_ends
 
 # Largest skewness times quantile that the interval of a gap is corrected for: Hall's transformation of a larger one makes the
 # interval much longer than coverage needs.

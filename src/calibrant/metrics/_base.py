@@ -14,7 +14,7 @@ from calibrant.binning.row_sums import confidence_for, table_for
 from calibrant.data.checks import Data, Rows
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.clusters import cluster_sums, clustered_gaps, group_degrees
-from calibrant.statistics.means import need_groups
+from calibrant.statistics.enough import need_groups
 from calibrant.statistics.null import BinSums
 
 # Notions of calibration: of the confidence alone; of the confidence within each predicted class (Gupta & Ramdas 2022); of

@@ -18,7 +18,8 @@ from calibrant.metrics._base import BinnedMetric, Metric, Norm, SketchMetric, Su
 from calibrant.statistics import error_interval
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.clusters import cluster_error, cluster_sums, group_degrees
-from calibrant.statistics.means import Interval, need_groups
+from calibrant.statistics.enough import need_groups
+from calibrant.statistics.means import Interval
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from calibrant.metrics._base import SumMetric
 from calibrant.metrics.calibration_error import ECE
 from calibrant.statistics import error_interval
 from calibrant.statistics.clusters import centred_sums, clustered_gaps, group_degrees
-from calibrant.statistics.means import Interval, mean_error, need_groups
+from calibrant.statistics.enough import need_groups
+from calibrant.statistics.means import Interval, mean_error
 
 _MOST_COPIED = 1 << 22
 _MOST_BINS = 1000  # per class in the compiled loop

@@ -12,8 +12,9 @@ from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import BinnedMetric
 from calibrant.statistics import paired_square_test
 from calibrant.statistics.binned import left_over, squared_error, squared_gaps
+from calibrant.statistics.enough import need_errors, need_independent
 from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import Interval, PairedTest, need_errors, need_independent
+from calibrant.statistics.means import Interval, PairedTest
 
 FEWEST_BINS = 5.0  # effective number of bins in the noise; with fewer, a small square is far from normal
 CLEAR = 4.0  # with fewer bins the square must exceed 0 by this many half-widths of its interval

@@ -14,7 +14,7 @@ from calibrant._core.constraints import Integer
 from calibrant.data.checks import Rows
 from calibrant.metrics._base import SumMetric
 from calibrant.statistics import null_outcomes
-from calibrant.statistics.means import need_independent
+from calibrant.statistics.enough import need_independent
 
 Floats = NDArray[np.float64]
 BLOCK = 1 << 15  # rows whose temporaries stay in the cache

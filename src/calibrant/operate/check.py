@@ -38,7 +38,8 @@ from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
 from calibrant.operate.bounds import Moments, calibration_ends, mean_ends, share_ends
 from calibrant.operate.rows import LABELLED, LABELLED_CLASSES, Labelled
 from calibrant.rows import RowSource
-from calibrant.statistics.means import FEWEST_COMPARED, paired_test, scarce_errors
+from calibrant.statistics.enough import FEWEST_COMPARED, scarce_errors
+from calibrant.statistics.means import paired_test
 
 Verdict = Literal["pass", "fail", "not enough evidence"]
 Kind = Literal["maximum", "minimum", "no_worse"]

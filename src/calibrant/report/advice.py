@@ -20,7 +20,8 @@ from calibrant.metrics import ECE, NLL
 from calibrant.plot.diagrams import Diagram
 from calibrant.report.model import Model, Subject
 from calibrant.report.tables import Row
-from calibrant.statistics.means import paired_test, scarce_errors
+from calibrant.statistics.enough import scarce_errors
+from calibrant.statistics.means import paired_test
 from calibrant.statistics.paired import paired_bootstrap
 
 MARGIN = 0.02  # default ECE below which a miscalibration is called small
@@ -318,6 +319,7 @@ def commands_of(
         worst: Largest ECE that the check accepts of a group of those columns; None does not look at groups.
     """
     calibrator = model.calibrator
+    limits = {"ece": margin} if worst is None else {"ece": margin, "worst-group-ece": worst}
     # a study gives its name alone
     said = type(calibrator).__name__ if isinstance(calibrator, Calibrator) else calibrator
     name = method or ("auto" if said not in calibrators.__all__ or said == "AutoCalibrator" else str(said))
@@ -329,14 +331,13 @@ def commands_of(
         )
         if features:  # predictions carry the columns with their rows
             fit, ship = "val", 'probs = new.calibrated_by(calibrant.load("calibrator.safetensors")).probs'
-        limits = f'maximum={{"ece": {margin:g}}}'
-        if worst is not None:
-            groups = ", ".join(f"{name!r}: new_predictions.features[{name!r}]" for name in features)
-            limits = f'maximum={{"ece": {margin:g}, "worst-group-ece": {worst:g}}}, features={{{groups}}}'
+        maximum = ", ".join(f'"{metric}": {limit:g}' for metric, limit in limits.items())
+        columns = ", ".join(f"{name!r}: new_predictions.features[{name!r}]" for name in features)
+        groups = "" if worst is None else f", features={{{columns}}}"
         return [
             ("fit", f'{made}.fit({fit}).save("calibrator.safetensors")'),
             ("ship", ship),
-            ("check", f"calibrant.operate.check(new_predictions, {limits}).verdict"),
+            ("check", f"calibrant.operate.check(new_predictions, maximum={{{maximum}}}{groups}).verdict"),
         ]
     file = PurePath(model.source).name or model.source
     stem = PurePath(file).stem
@@ -356,9 +357,10 @@ def commands_of(
     split = f" --split {quote(model.split)}" if model.split not in ("", "test", *(["all"] if streamed else [])) else ""
     names = quote(",".join(features))
     columns = f" --features {names}" if features else ""
-    groups = "" if worst is None else f" --max worst-group-ece={worst:g} --by {names}"
+    maximum = "".join(f" --max {metric}={limit:g}" for metric, limit in limits.items())
+    groups = "" if worst is None else f" --by {names}"
     return [
         ("fit", f"calibrant fit {fit} --method {name}{columns} -o {saved}"),
         ("ship", f"calibrant apply {saved} new{ending}{LABELS.sub('', options)} -o new-calibrated{suffix}"),
-        ("check", f"calibrant check {data}{split} --calibrator {saved} --max ece={margin:g}{groups}"),
+        ("check", f"calibrant check {data}{split} --calibrator {saved}{maximum}{groups}"),
     ]

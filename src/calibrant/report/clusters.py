@@ -13,8 +13,9 @@ from calibrant.data.predictions import BinaryPairs
 from calibrant.plot.diagrams import event_pairs, is_event
 from calibrant.report.advice import points
 from calibrant.report.model import Model, Table
+from calibrant.statistics.enough import FEWEST
 from calibrant.statistics.interval import wilson
-from calibrant.statistics.means import FEWEST, Clusters, Interval, mean_error, mean_interval, mean_of
+from calibrant.statistics.means import Clusters, Interval, mean_error, mean_interval, mean_of
 
 FIFTHS = ("first fifth", "second fifth", "middle fifth", "fourth fifth", "last fifth")
 UNITS = {"token": "sequence", "pixel": "image"}  # what rows are → what their groups are then called

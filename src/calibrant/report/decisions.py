@@ -30,8 +30,8 @@ def better_of(models: Sequence[Model | Section]) -> list[Claims]:
     names = [one.name for one in known]
     names = [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, start=1)]
     # without true classes nothing tells whether rows are the same
-    told = [at for at, data in enumerate(used) if isinstance(data, Events) or data.labels is not None]
-    pairs, lines = list(combinations(told, 2)), []
+    comparable = [at for at, data in enumerate(used) if isinstance(data, Events) or data.labels is not None]
+    pairs, lines = list(combinations(comparable, 2)), []
     for a, b in pairs if len(pairs) <= MOST_PAIRS else ():
         with suppress(InputError):  # other rows: nothing to pair
             level = 1 - (1 - LEVEL) / len(pairs)
@@ -52,7 +52,7 @@ def costs_of(
         actions: A names.
         event: Name of class 1.
     """
-    found, of = weigh(rule, actions, data, event=event), _of(model)
+    found, basis = weigh(rule, actions, data, event=event), _basis(model)
     # what decisions cost, and how much more than the probabilities foresaw
     cost, gap, p = found.expected_cost, found.calibration.difference, _least(found.calibration)
     chance = f"p {'< 0.0001' if p < 1e-4 else f'= {p:.2g}'} if calibrated"
@@ -66,13 +66,13 @@ def costs_of(
     elif cost.estimate < found.fixed_cost:
         todo = "decide by them"
     lines = [
-        f"Deciding by the {of} costs {cost.estimate:.4g} a row; {against}.",
-        f"The {of} expected {found.foreseen_cost:.4g}, {abs(gap.estimate):.3g} {side}, {sure}.",
+        f"Deciding by the {basis} costs {cost.estimate:.4g} a row; {against}.",
+        f"The {basis} expected {found.foreseen_cost:.4g}, {abs(gap.estimate):.3g} {side}, {sure}.",
         f"What to do: {todo}.",
     ]
     rows = [
-        [f"cost of a row, deciding by the {of}", f"{cost.estimate:.4g}", f"{cost.low:.4g} to {cost.high:.4g}"],
-        [f"as the {of} expected", f"{found.foreseen_cost:.4g}", ""],
+        [f"cost of a row, deciding by the {basis}", f"{cost.estimate:.4g}", f"{cost.low:.4g} to {cost.high:.4g}"],
+        [f"as the {basis} expected", f"{found.foreseen_cost:.4g}", ""],
         ["difference", f"{gap.estimate:+.4g} ({chance})", f"{gap.low:.4g} to {gap.high:.4g}"],
         [f"best single action ({found.fixed_action})", f"{found.fixed_cost:.4g}", ""],
         *([f"rows with action {action}", f"{100 * share:.1f} %", ""] for action, share in found.shares.items()),
@@ -85,7 +85,7 @@ def costs_of(
     )
 
 
-def _of(model: Model) -> str:
+def _basis(model: Model) -> str:
     """Return which probabilities are decided by, in words."""
     return "probabilities" if model.after is None else "calibrated probabilities"
 
@@ -111,10 +111,8 @@ def answers_of(model: Model, data: Predictions, *, error: float) -> tuple[Claims
     ]
     rows = [_abstention_answers(label, rule) for label, rule in promises]
     note = (
-        "Thresholds on the confidence of the "
-        + _of(model)
-        + ", found on these rows, for new rows of the same kind; with 95 % confidence the error among the answers is "
-        "below the last column."
+        f"Thresholds on the confidence of the {_basis(model)}, found on these rows, for new rows of the same kind; with 95 % "
+        "confidence the error among the answers is below the last column."
     )
     (part,) = promises[0][1].parts
     line = (

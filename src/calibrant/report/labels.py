@@ -20,7 +20,7 @@ from calibrant.report.advice import LABELS, MARGIN, Advice, Verdict, points
 from calibrant.report.figures import PLACEHOLDERS, dot_titles, inline_svg, panel_figure
 from calibrant.report.model import Picture, Table
 from calibrant.report.render import WORDY, check_format, environment, finished, versions
-from calibrant.report.wording import HOW_TO_READ_LABELS, TO_DO_LABELS
+from calibrant.report.wording import HOW_TO_READ_LABELS, TO_DO_LABELS, UNSEEN
 
 PANELS = 6  # labels with a diagram of their own
 _HEADER = ("label", "rows", "positive", "mean probability", "frequency", "gap", "95 %", "ECE", "p, all labels")
@@ -132,11 +132,7 @@ class LabelReport:
         missing = int((~self.before.known).sum())
         split = f", split {self.split}" if self.split != "all" and not self.whole else ""
         lacking = f"; {missing:,} labels are missing" if missing else ""
-        unseen = (
-            ", which the calibrator was not fitted on"
-            if self.calibrator is not None and len(self.calibrator.fit_rows)
-            else ""
-        )
+        unseen = f", {UNSEEN}" if self.calibrator is not None and len(self.calibrator.fit_rows) else ""
         rows = (
             f"{len(self.before):,} rows of {len(self.before.names)} labels from {self.source}{split}{unseen}{lacking}."
         )

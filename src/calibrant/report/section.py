@@ -59,8 +59,8 @@ from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import ParquetSource, Passes, SomeCalibrator, calibrator_identity
 from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.scale.stream import IntervalMoments, Progress, metric_passes, one_pass, sums_of
+from calibrant.statistics.enough import FEWEST_COMPARED
 from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import FEWEST_COMPARED
 
 BINS = 15
 MOST_ROWS = 20  # most rows of a table of classes or groups; its caption states the total

@@ -9,6 +9,7 @@ from calibrant.report.advice import find_row
 from calibrant.report.model import Model, Subject
 from calibrant.report.tables import Row
 
+UNSEEN = "which the calibrator was not fitted on"
 BY_CHANCE = "of a calibrated model about one in twenty does by chance."
 HOW_TO_READ = (
     (
@@ -105,7 +106,7 @@ def evaluated(model: Model | Subject, rows: str) -> str:
     # rows go through a calibrator only after the leakage check, unless that was put off
     after = None if isinstance(model, Subject) else model.after
     checked = isinstance(model, Subject) or (isinstance(after, Predictions) and after.fit_check is None)
-    return f"{named}, which the calibrator was not fitted on," if len(fitted) and checked else named
+    return f"{named}, {UNSEEN}," if len(fitted) and checked else named
 
 
 def summary(

@@ -27,18 +27,8 @@ from calibrant._core.numerics import add_records
 from calibrant.data.checks import Data, need_rows
 from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
-from calibrant.statistics.means import (
-    Interval,
-    Powers,
-    check_enough_errors,
-    decided_of,
-    interval_from,
-    mean_interval,
-    mean_of,
-    need_errors,
-    need_groups,
-    student_quantile,
-)
+from calibrant.statistics.enough import check_enough_errors, decided_of, need_errors, need_groups
+from calibrant.statistics.means import Interval, Powers, interval_from, mean_interval, mean_of, student_quantile
 
 # Effective number of events from which Student's t holds for a mean loss; with fewer it is bounded by its range.
 ENOUGH = 20

@@ -22,7 +22,8 @@ from calibrant.data.checks import Data, need_rows, repeated
 from calibrant.data.predictions import BinaryPairs
 from calibrant.statistics._resampling import quantiles
 from calibrant.statistics.binned import BinnedRows
-from calibrant.statistics.means import Interval, need_independent
+from calibrant.statistics.enough import need_independent
+from calibrant.statistics.means import Interval
 
 Floats = NDArray[np.float64]
 Randomness = Annotated[torch.Generator, Kind(torch.Generator, "make one with torch.Generator().manual_seed(0)")]

@@ -16,8 +16,9 @@ from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.clusters import cluster_sums
+from calibrant.statistics.enough import need_groups
 from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import PairedTest, check_finite_rows, need_groups
+from calibrant.statistics.means import PairedTest, check_finite_rows
 
 Floats: TypeAlias = NDArray[np.float64]
 Binned = Annotated[BinnedRows, Kind(BinnedRows, "pass the rows in their bins, metric.cells(data)")]

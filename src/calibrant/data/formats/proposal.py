@@ -483,13 +483,9 @@ def _marked(table: Any, layout: Layout) -> Proposal | None:
     models = _by_labels(table, layout, chosen)
     if len(models) > 1:
         return _suggested(table, layout, models[0], _values(table, models[0]), others=models[1:])
-    return (
-        _of_floats(table, layout, chosen)
-        if kind == "probs" and not _nested(table, chosen[0])
-        else _suggested(table, layout, chosen, values)
-        if values.size
-        else None
-    )
+    if kind == "probs" and not _nested(table, chosen[0]):
+        return _of_floats(table, layout, chosen)
+    return _suggested(table, layout, chosen, values) if values.size else None
 
 
 def _by_labels(table: Any, layout: Layout, floats: Sequence[str]) -> list[list[str]]:
