@@ -125,4 +125,4 @@ def test_a_metric_of_100_000_rows_takes_8_mib_above_its_input(metric: str) -> No
     pytest.importorskip("numba", reason="optional package 'numba' is not installed")
     done = subprocess.run([sys.executable, "-c", ABOVE, metric], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert 0 < float(done.stdout) <= 8  # 12.5 of classwise bins when all partial tables could lie side by side
+    assert 0 <= float(done.stdout) <= 8  # 12.5 of classwise bins when all partial tables could lie side by side
