@@ -80,8 +80,10 @@ REFUSED = [  # what is read (text: of s.csv), and the commands whose refusal lea
 def test_what_is_refused_is_read_by_the_command_that_is_printed(
     made: str | Callable[[], None], command: str, home: Path, run: Run
 ) -> None:
-    file = {several_labels: "s.npz", parquet_parts: "parts"}.get(made, "s.csv")
-    Path(file).write_text(made) if isinstance(made, str) else made()
+    name, folder = {several_labels: "s.npz", parquet_parts: "parts"}.get(made, "s.csv"), Path("in a folder")
+    Path(name).write_text(made) if isinstance(made, str) else made()
+    folder.mkdir()
+    file = Path(name).rename(folder / name)
     more = {"convert": ["new.npz"], "check": ["--max", "ece=.9"]}.get(command, [])
     said = run(command, file, *more, code=2).stderr
     assert ("> names.txt" in said) is ("--class-names" in said)

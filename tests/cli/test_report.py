@@ -193,6 +193,12 @@ def files_of(kind: str) -> list[str]:
         elif kind == "two classes":
             score = 1 / (1 + np.exp(-z[:, :1].astype(float)))
             table(place, "score,churned", score, [str(int(x)) for x in rng.random(300) < score[:, 0] ** 2])
+        elif kind == "labels of their own":
+            score = rng.random(1500)
+            happened = ["yes" if x else "no" for x in rng.random(1500) < score**2]
+            Path(place).write_text("\n".join(["id,score", *(f"{k},{p:.9f}" for k, p in enumerate(score))]))
+            lines = ["id,churned", *(f"{k},{word}" for k, word in enumerate(happened) if k % 9)]  # some rows lack one
+            place == "new.csv" or Path(place.replace(".", "-labels.")).write_text("\n".join(lines))
         elif kind == "groups of a table":  # of numbers, in a column that nothing marks as a feature
             score, site = rng.random((1500, 1)), rng.integers(0, 2, (1500, 1))
             happened = rng.random(1500) < (score * np.where(site, 0.5, 1.0))[:, 0]
@@ -231,6 +237,11 @@ def files_of(kind: str) -> list[str]:
         "two classes": ["mine.csv", "--columns", "score", "--label", "churned", "--kind", "probs"],
         "splits": ["mine.npz"],
         "groups": ["mine.npz"],
+        "labels of their own": [
+            "mine.csv",
+            *("--columns", "score", "--kind", "probs", "--positive", "yes"),
+            *("--labels", "mine-labels.csv", "--on", "id", "--missing", "drop"),
+        ],
         "groups of a table": [
             "mine.csv",
             "--columns",
@@ -274,6 +285,7 @@ def test_rounded_probabilities_and_the_positive_label_are_said_on_the_first_scre
 KINDS = (
     "many classes",
     "two classes",
+    "labels of their own",
     "splits",
     "groups",
     "groups of a table",
@@ -284,18 +296,28 @@ KINDS = (
 )
 
 
-QUICK = ("many classes", "splits", "groups of a table")  # a page of each takes a second: the others are slow
+QUICK = (
+    "many classes",
+    "labels of their own",
+    "splits",
+    "groups of a table",
+)  # a page of each takes a second: the others are slow
 
 
 @pytest.mark.parametrize("kind", [k if k in QUICK else pytest.param(k, marks=pytest.mark.slow) for k in KINDS])
 def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the folder of the file, for a report that was made in another; two kinds of file have no splits."""
-    monkeypatch.chdir(tmp_path)
+    """From another folder than the file's, on other rows beside it; two kinds of file have no splits."""
+    elsewhere, data = (tmp_path / name for name in ("elsewhere", "data of -- mine"))
+    elsewhere.mkdir()
+    data.mkdir()
+    monkeypatch.chdir(elsewhere)
     file, *options = files_of(kind)
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    done = run("report", tmp_path / file if "mine" in file else file, *options, "-o", tmp_path / "r.html", code=0)
-    monkeypatch.chdir(tmp_path)
+    if file.startswith("mine"):
+        for place in Path().glob("mine*"):
+            place.rename(data / place)
+        options = [f"../{data.name}/{word}" if word.startswith("mine") else word for word in options]
+        file = str(data / file) if kind == "splits" else f"../{data.name}/{file}"
+    run("report", file, *options, "-o", "r.html", code=0)
     page = Path("r.html").read_text()
     assert page.index('class="advice"') < page.index("<table")
     assert "script-src 'sha256-" in page
@@ -306,7 +328,9 @@ def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monk
     ]
     assert len(commands) == 3
     assert ("--features" in commands[0]) is kind.startswith("groups")
-    assert ("fit other" in commands[0]) is (file == "mine.csv" or kind == "folder")  # "labelled rows other than these"
+    assert ("fit other" in commands[0]) is (
+        file.endswith(".csv") or kind == "folder"
+    )  # "labelled rows other than these"
     for command, codes in zip(commands, ([0], [0], [0, 1, 3]), strict=True):
         done = run(*shlex.split(command)[1:])
         assert done.exit_code in codes, (command, done.stderr)

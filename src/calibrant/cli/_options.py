@@ -201,13 +201,12 @@ class Inputs:
 
     @property
     def words(self) -> str:
-        """These options as they would be typed, files by their last names."""
+        """These options as they would be typed."""
         given = []
         for name in (one.name for one in fields(self) if one.name not in ("logits", "normalize")):
             value = self._kind if name == "kind" else getattr(self, name)
             if value != getattr(type(self), name):
-                shown_value = Path(str(value)).name if name in ("labels", "class_names") else str(value)
-                given += [f"--{name.replace('_', '-')}", shlex.quote(shown_value)]
+                given += [f"--{name.replace('_', '-')}", shlex.quote(shown(str(value)))]
         return " ".join([*given, *(["--normalize"] if self.normalize else [])])
 
     def sources(
@@ -227,8 +226,7 @@ class Inputs:
         if self.logits is not None:
             named = [self.logits]
         found = [
-            Source(name, shown(name), " ".join(filter(None, [shlex.quote(Path(shown(name)).name), self.words])))
-            for name in named
+            Source(name, shown(name), " ".join(filter(None, [shlex.quote(shown(name)), self.words]))) for name in named
         ]
         if example is not None:
             for name in () if named else LAYOUT[:-1]:

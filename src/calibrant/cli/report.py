@@ -233,7 +233,7 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     if saved is not None and named is not None:
         rows = SplitRows(before, named, own, data.fitting.split, data.source, data.inputs)
         before = rows.with_features(feature_names(saved)).data
-    made: dict[str, Any] = {"source": file, "split": data.fitting.split, "whole": len(splits) == 1}
+    made: dict[str, Any] = {"source": data.source.shown, "split": data.fitting.split, "whole": len(splits) == 1}
     calibrator = saved if saved is not None else _fit_for_report(data, splits)
     raw = before if calibrator is None else need_all_classes(before, file=file, split=data.fitting.split)
     after = None if calibrator is None else raw.calibrated_by(calibrator)
@@ -333,7 +333,7 @@ def _section_by_options(
             calibrator=calibrator,
             class_names=names,
             margin=margin,
-            source=name.name,
+            source=shown(file),
             split=split,
             checkpoint=checkpoint,
             executor=execution.runner,

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -142,9 +143,9 @@ def _rows_that_exclude(row: Row, margin: float) -> str:
     return f": if the model is calibrated, about {math.ceil(rows / unit) * unit:,} rows would exclude a larger error"
 
 
-LABELS = re.compile(
-    r" --(?:labels?|class-names) (?:'(?:[^']|'\"'\"')*'|\S+)"
-)  # the options on labels, with their quoted values
+_VALUE = r"(?:'(?:[^']|'\"'\"')*'|\S+)"  # as ``quote`` gives it
+LABELS = re.compile(rf" --(?:labels?|class-names|on|missing|positive) {_VALUE}")  # the options on labels
+_LABELS_FILE = re.compile(rf"(?<= --labels ){_VALUE}")
 NOTHING, TEMPERATURE = "doing nothing", "plain temperature scaling"
 
 
@@ -301,6 +302,22 @@ def _advice_without(before: Verdict, commands: list[tuple[str, str]]) -> Advice:
     return Advice("Calibrate it on labelled rows other than these.", [], commands)
 
 
+def _other_labels(found: re.Match[str]) -> str:
+    """Return how the labels of other rows are called where those of these rows lie in a file of their own."""
+    return f"other-labels{PurePath(*shlex.split(found[0])).suffix}"
+
+
+def stem_of(source: str, *, name: str) -> str:
+    """Return how files that are made of ``source`` are called, without their ending.
+
+    Args:
+        source: A file or folder as it was given.
+        name: Of the model, for a folder without a name of its own: "." or "..".
+    """
+    own = PurePath(source).name
+    return "stdin" if own == "-" else PurePath(name if own in ("", "..") else own).stem
+
+
 def commands_of(
     model: Model | Subject,
     *,
@@ -339,19 +356,17 @@ def commands_of(
             ("ship", ship),
             ("check", f"calibrant.operate.check(new_predictions, maximum={{{maximum}}}{groups}).verdict"),
         ]
-    file = PurePath(model.source).name or model.source
-    stem = PurePath(file).stem
-    streamed, ending = isinstance(model, Subject), PurePath(file).suffix
+    stem = stem_of(model.source, name=model.name)
+    streamed, ending = isinstance(model, Subject), PurePath(model.source).suffix
     if streamed and ending != ".parquet":
         ending = ""  # a folder
     # apply writes the format it read, where that can be written
     suffix = ending if streamed or ending in WRITABLE else ".npz"
-    argument = "" if isinstance(model, Subject) else model.argument
-    data = argument or quote(file)
-    _, _, options = ("", "", "") if argument.startswith("--example") else argument.partition(" --")
-    options = f" --{options}" if options else ""
+    argument, file = "" if isinstance(model, Subject) else model.argument, quote(model.source)
+    data = argument or file
+    options = data.removeprefix(file) if data.startswith(file) else ""  # an example has none
     # rows of a file without splits are all evaluated here, so the fit needs another file
-    fit = f"other{ending}{options}" if model.whole else data
+    fit = f"other{ending}{_LABELS_FILE.sub(_other_labels, options)}" if model.whole else data
     saved = quote(f"{stem}-calibrator.safetensors")
     # new rows have no labels, so the check is on these ones, which the calibrator was not fitted on
     split = f" --split {quote(model.split)}" if model.split not in ("", "test", *(["all"] if streamed else [])) else ""

@@ -16,7 +16,7 @@ from calibrant.data.predictions import Events
 from calibrant.evaluate import label_table, multilabel_panel
 from calibrant.evaluate.multilabel import LabelRow, LabelTable, MultiLabelRow
 from calibrant.plot.diagrams import Diagram, diagram_of
-from calibrant.report.advice import LABELS, MARGIN, Advice, Verdict, points
+from calibrant.report.advice import LABELS, MARGIN, Advice, Verdict, points, stem_of
 from calibrant.report.figures import PLACEHOLDERS, dot_titles, inline_svg, panel_figure
 from calibrant.report.model import Picture, Table
 from calibrant.report.render import WORDY, check_format, environment, finished, versions
@@ -110,7 +110,7 @@ class LabelReport:
     def advice(self) -> Advice:
         """What to do, with the commands for it."""
         suffix = Path(self.source).suffix or ".npz"
-        saved = quote(f"{Path(self.source).stem}-labels.safetensors")
+        saved = quote(f"{stem_of(self.source, name=self.name)}-labels.safetensors")
         fit, new = (self.argument.replace(quote(self.source), name + suffix, 1) for name in ("other", "new"))
         commands = [
             ("fit", f"calibrant fit {fit if self.whole else self.argument} --multilabel -o {saved}"),
@@ -133,9 +133,7 @@ class LabelReport:
         split = f", split {self.split}" if self.split != "all" and not self.whole else ""
         lacking = f"; {missing:,} labels are missing" if missing else ""
         unseen = f", {UNSEEN}" if self.calibrator is not None and len(self.calibrator.fit_rows) else ""
-        rows = (
-            f"{len(self.before):,} rows of {len(self.before.names)} labels from {self.source}{split}{unseen}{lacking}."
-        )
+        rows = f"{len(self.before):,} rows of {len(self.before.names)} labels from {Path(self.source).name}{split}{unseen}{lacking}."
         facts = [f"{self.name}: {rows} The event of each label is that it is 1."]
         if self.before.names == check_label_names(None, columns=len(self.before.names)):
             facts.append("The labels are numbered: the file has no array label_names of text to name them.")

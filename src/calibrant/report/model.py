@@ -51,7 +51,7 @@ class Model(Calibrated):
         before: Labelled predictions.
         after: The same rows calibrated; None reports on the uncalibrated model only.
         calibrator: The fitted calibrator that produced ``after``, or its name, or None.
-        source: File the rows came from, printed in the report.
+        source: File the rows came from: the report prints its name, and its commands the path as given.
         split: Name of the split.
         class_names: K names, or None for the class indices.
         reference: The same rows through plain temperature scaling, fitted where ``calibrator`` was; None leaves that

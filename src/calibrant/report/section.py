@@ -492,7 +492,7 @@ def diagnose_streamed(
         name: Name of the model; None takes the path's last part.
         calibrator: A fitted calibrator to report on as well, or None. It must not have been fitted on these rows.
         class_names: K names, or None for the class indices.
-        source: Source of the rows as printed in the report; None takes the path.
+        source: Source of the rows, which the report names and its commands read; None takes the path.
         split: Name of the split.
         draws: Simulation draws for limits if calibrated; 0 leaves them and the intervals out.
         margin: ECE above which a miscalibration is called large, in (0, 1).
@@ -630,7 +630,7 @@ def _metric_row(subject: Subject, states: States, calibrator: str | None, measur
             ends = measured.figures(state, draws=draws, seed=0, level=LEVEL)
     known = {name: ends.get(name) for name in ("low", "high", "null_high", "null_mean")}
     figure = PanelRow(repr(metric), measured.value(state), n=int(states[_ECE].total), **known)
-    file = subject.source or subject.name
+    file = PurePath(subject.source).name or subject.name
     return panel_rows([figure], [metric], file=file, split=subject.split, calibrator=calibrator)[0]
 
 
