@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.tables.cases import Case, Truth
 from benchmarks.tables.colleagues import COLLEAGUES
 from benchmarks.tables.corpus import CORPUS
+from benchmarks.tables.deployed import DEPLOYED
 from benchmarks.tables.elsewhere import ELSEWHERE
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.producers import FURTHER, PRODUCERS
@@ -40,6 +41,7 @@ SETS = {
     "colleagues": COLLEAGUES,
     "elsewhere": ELSEWHERE,
     "roles": ROLES,
+    "deployed": DEPLOYED,
 }
 
 
