@@ -12,7 +12,6 @@ import torch
 from benchmarks.tables.cases import Case
 from benchmarks.tables.colleagues import COLLEAGUES
 from benchmarks.tables.corpus import CORPUS
-from benchmarks.tables.deployed import DEPLOYED
 from benchmarks.tables.elsewhere import ELSEWHERE
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.measure import outcome, run

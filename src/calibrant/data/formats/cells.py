@@ -5,12 +5,9 @@ import re
 from typing import Any
 
 from calibrant.data.formats.columns import decoded, is_list, is_number, is_string
-from calibrant.data.formats.labels import plain_name
+from calibrant.data.formats.roles import CLASS_FIELDS, SCORE_FIELDS, plain_name
 
 SCORED = {b"calibrant": b"scores by class"}  # of a column that was lists of {label, score}
-# the names of fields, "tagName" and "class_probability" too; of two the first of these
-CLASS_FIELDS = ("label", "class", "name", "category", "value")
-SCORE_FIELDS = ("probability", "prob", "score", "confidence", "p")
 _NUMBER = re.compile(r"\*?[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\*?", re.I)  # Weka marks the decision by a star
 _VECTOR = {"type", "size", "indices", "values"}  # of Spark; indices are those of a sparse one
 _SIGN = r" *[ ,;|] *"

@@ -1,6 +1,5 @@
 """Labels of one file laid beside the scores of another: by a column that names each row in both, else by position."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,13 +11,8 @@ from numpy.typing import NDArray
 from calibrant._core.files import Array
 from calibrant._core.paths import shown
 from calibrant.data.formats.layout import LABELS, SCORES, Layout, stem_and_name
+from calibrant.data.formats.roles import called
 from calibrant.errors import InputError, Remedy
-
-_KEY = re.compile(r"(.*_)?(id|uuid|key)|ids|guid|uid|index|filename|name|\.?row|row_?(ids|no|number|index)|unnamed:_0")
-
-_MODEL = re.compile(
-    r"(.*[_.])?(model|learner|algorithm|method|classifier|estimator|system|config)([_.]?(id|name))?|wflow_id"
-)
 
 
 @dataclass(frozen=True)
@@ -28,16 +22,6 @@ class Labels:
     values: Array
     columns: Mapping[str, Array]
     path: Path
-
-
-def is_key(name: str) -> bool:
-    """Say whether a column is called as those that name rows often are: ``id``, ``customer_id``, ``filename``."""
-    return _KEY.fullmatch(name.strip().casefold()) is not None
-
-
-def is_model(name: str) -> bool:
-    """Say whether a column is called as those that name the model of each row: ``learner_id``, ``.config``."""
-    return _MODEL.fullmatch(name.strip().casefold()) is not None
 
 
 def align(
@@ -98,12 +82,12 @@ def _key(arrays: Mapping[str, Array], labels: Labels, on: str | None, path: Path
         and _names_rows(labels.columns[name], len(labels.values))
     ]
     # a column called id goes before a text that happens to be distinct; the sort keeps the file's order otherwise
-    shared.sort(key=lambda name: not is_key(name))
+    shared.sort(key=lambda name: not called(name, "key"))
     for name in shared:
         if _all_distinct(arrays[name]) and _all_distinct(labels.columns[name]):
             return name
     for name in shared:  # a key that repeats itself: position would join rows of different names
-        if is_key(name) and _texts(arrays[name]) != _texts(labels.columns[name]):
+        if called(name, "key") and _texts(arrays[name]) != _texts(labels.columns[name]):
             _refuse_repeats(arrays[name], name, path)
             _refuse_repeats(labels.columns[name], name, labels.path)
     return None

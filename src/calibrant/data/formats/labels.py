@@ -16,44 +16,14 @@ from calibrant._core.files import Array
 from calibrant._core.paths import shown
 from calibrant.data.formats.columns import Classes, folded, is_text
 from calibrant.data.formats.layout import KINDS, LABELS, Layout, stem_and_name
+from calibrant.data.formats.roles import called, is_decided
 from calibrant.errors import FileFormatError, InputError, Remedy
 
-# The names are those of ``plain_name``: "TrueLabel", "true label" and "true_label" are one.
-_DECIDED = re.compile(
-    r"(?P<whose>.*_)?(predict(ed|ion|ions)?|pred)|guess|y_hat|_into_|"
-    r"(predict(ed|ion)?|pred|top_?1)_?(class|label|labels|name|pred(iction)?)"
-)
-_SUBJECT = re.compile(
-    r"(?:predict(?:ed|ions?)?|pred|most_likely|scored|forecast|estimated)_(?P<of>.+)|(?P<that>.+)_(?:predict(?:ed|ion)|pred)"
-)
-_SCORE = re.compile(r".*_(scores?|prob|probability|confidence|logits?|classes|labels)")
-RIGHT = re.compile(r"acc|correct|is_correct|right|hit|tp|is_tp|true_positive|matched", re.IGNORECASE)
 # Share of rows that must agree. Decisions among three classes or more are the largest score but for ties; of two classes they
 # may be taken at any threshold, so only a reversed reading is told from them.
 _AGREE = {True: 0.5, False: 0.95}
 _INTEGER = re.compile(r"[-+]?\d{1,18}")
 _OPPOSITES = {"false": "true", "0": "1", "no": "yes", "f": "t", "n": "y", "neg": "pos", "negative": "positive"}
-
-
-def plain_name(name: str) -> str:
-    """Return a name in small letters with one sign between its words: "TrueLabel" and "true label" are "true_label"."""
-    name = name.strip("()', ") if name[:2] == "('" else name.strip()  # of pandas' two levels
-    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    return re.sub(r"[\s.()\[\]-]+", "_", parted).rstrip("_" if not parted.startswith("_") else "").casefold()
-
-
-def is_decided(name: str, *, own: bool = False) -> bool:
-    """Say whether a column is called as decisions are; with ``own`` as those of the model of the file, and not as ``svm_pred``."""
-    plain = plain_name(name).removeprefix("_") if name[:1] == "." else plain_name(name)
-    found, head = _DECIDED.fullmatch(plain), name.partition(".")[0]
-    inner = 0 < len(head) < len(name) and _DECIDED.fullmatch(plain_name(head)) is not None
-    return (found is not None and not (own and found["whose"])) or (inner and not _SCORE.fullmatch(plain))
-
-
-def subject_of(name: str) -> str:
-    """Return the plain name of what a column is called a decision on: "species" for ``predicted_species``; else nothing."""
-    found = _SUBJECT.fullmatch(plain_name(name)) or _SUBJECT.fullmatch(plain_name(name.partition(".")[0]))
-    return "" if found is None else found["of"] or found["that"]
 
 
 def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path, *, scores: Array | None = None) -> Array:
@@ -344,7 +314,7 @@ def refuse_contradictions(arrays: Mapping[str, Array], classes: Classes, names: 
                 and (coded := decisions_as_indices(values, classes, names, scores.shape[1])) is not None
             ):
                 agreed, what = scores[np.arange(len(best)), coded] >= top, "the class of the largest score"
-            elif RIGHT.fullmatch(name) and label is not None and label.shape == best.shape:
+            elif called(name, "right") and label is not None and label.shape == best.shape:
                 if values.dtype.kind in "biuf" and set(np.unique(values).tolist()) <= {0, 1}:
                     agreed, what = (best == label) == values.astype(bool), "whether the largest score is the label"
             if agreed is not None and (share := float(agreed.mean())) < _AGREE[scores.shape[1] == 2]:

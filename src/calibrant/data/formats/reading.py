@@ -14,17 +14,17 @@ import numpy as np
 
 from calibrant._core.files import Array, read_metadata, read_text
 from calibrant._core.paths import as_path, check_source, shown
-from calibrant.data.formats import proposal
+from calibrant.data.formats import advice, proposal
 from calibrant.data.formats.cells import plain_cells
 from calibrant.data.formats.columns import Classes, arrays_of_table, folded, is_text, numbers_of, score_columns
-from calibrant.data.formats.join import Labels, align, is_key, is_model
+from calibrant.data.formats.evidence import Columns, label_among, one_hot
+from calibrant.data.formats.join import Labels, align
 from calibrant.data.formats.kinds import are_percentages, of_one_event, refuse_other_kinds, within
 from calibrant.data.formats.labels import (
     encode_labels,
     encode_pair,
     encode_positive,
     integers,
-    is_decided,
     is_one_hot,
     is_single,
     names_of_decisions,
@@ -46,6 +46,7 @@ from calibrant.data.formats.layout import (
     stem_and_name,
     suffix_of,
 )
+from calibrant.data.formats.roles import called, is_decided
 from calibrant.data.formats.tables import batches_of, other_suffix, read_table
 from calibrant.data.formats.tensors import read_npy, read_tensors
 from calibrant.data.formats.text import FASTTEXT
@@ -162,7 +163,7 @@ def read_named(path: Any, layout: Layout | None = None, *, numbered: bool = Fals
         arrays = arrays if _stems(arrays) else _splits_first(arrays)
         if layout.label is None and layout.labels is None and (stems := _stems(arrays)):
             own = [name.removeprefix(stem) for stem in stems[-1:] for name in arrays if name.startswith(stem)]
-            layout = replace(layout, label=proposal.label_among(own, ()))
+            layout = replace(layout, label=label_among(own, ()))
         stored = arrays.pop(RECEIPT, None)
         kept = Receipt.of(str(stored) if stored is not None else _kept_in(place))
         return named_of(place, arrays, Classes(), layout, kept)
@@ -186,7 +187,7 @@ def _of_table(whole: Any, layout: Layout, place: Path, given: Any, numbered: boo
         refuse_strangers(
             found.arrays,
             columns,
-            lambda kept: proposal.Proposal(replace(understood, columns=tuple(kept)), table).remedy,
+            lambda kept: advice.Proposal(replace(understood, columns=tuple(kept)), Columns(table)).remedy,
             place,
         )
     frame = frame_of(given, found.arrays, classes, understood, columns) if same else None
@@ -284,7 +285,7 @@ def named_of(
     receipt = Receipt(_counts(text, arrays, matched), joined)
     receipt = receipt if receipt.matched or joined or kept is None else kept
     arrays, off = _normalized(arrays, layout, place)
-    add_label = proposal.unnamed_labels(arrays, replace(layout, class_names=names), classes)
+    add_label = advice.unnamed_labels(arrays, replace(layout, class_names=names), classes)
     models = "" if SPLIT in arrays else _several_models(arrays)
     # parted last: up to here one array of each meaning stands for the rows of all splits
     return Named(
@@ -408,11 +409,11 @@ def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
         elif _top_label(arrays):
             return _renamed(arrays, _top_label(arrays))
     if layout.kind is None:
-        if not _stems(arrays) and (advice := proposal.for_arrays(arrays)) and suffix_of(place) not in TABLES:
+        if not _stems(arrays) and (remedy := advice.for_arrays(arrays)) and suffix_of(place) not in TABLES:
             raise FileFormatError(
                 "arrays named logits, probs or conf (val_logits, test_logits …)",
                 f"{sorted(arrays)} in {shown(place)}",
-                advice,
+                remedy,
             )
         return arrays
     other = "probs" if layout.kind == "logits" else "logits"
@@ -423,7 +424,7 @@ def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
             got = f"{', '.join(sorted(_names_of_scores(arrays)))} in {shown(place)}"
             raise InputError(f"{layout.kind}, as kind says", got, remedy)
         return {name: values for name, values in arrays.items() if stem_and_name(name)[1] != other}
-    found = proposal.candidates(arrays)
+    found = advice.candidates(arrays)
     if len(found) != 1:
         raise InputError(
             f"one array of {layout.kind}",
@@ -512,12 +513,12 @@ def _read_labels(place: Path, layout: Layout) -> Labels:
     arrays = read_tensors(place) if held else arrays_of_table(read_table(place), Layout(), place)[0]
     wanted = [layout.label] if layout.label else [*LABELS, "label_ids"]
     named = [name for name in wanted if name in arrays]
-    if not named and not layout.label and (truth := proposal.label_among(list(arrays), ())):
+    if not named and not layout.label and (truth := label_among(list(arrays), ())):
         named = [truth]
     if not named and not layout.label:
-        named = [name for name in arrays if name != layout.on and not is_key(name)] or list(arrays)
+        named = [name for name in arrays if name != layout.on and not called(name, "key")] or list(arrays)
     columns = {name: arrays[name] for name in named if arrays[name].dtype.kind in "biuf" and arrays[name].ndim == 1}
-    if len(columns) > 1 and not layout.label and (true := proposal.one_hot(columns)):
+    if len(columns) > 1 and not layout.label and (true := one_hot(columns)):
         return Labels(np.array(true, dtype=object), arrays, place)
     if len(named) != 1:
         counts = {
@@ -655,10 +656,10 @@ def _several_models(arrays: dict[str, Array]) -> str:
     """
     labels = next((arrays[name] for name in _labels_of(arrays) if arrays[name].ndim == 1), np.empty(0))
     flat = {name: one for name, one in arrays.items() if one.shape == labels.shape and one.dtype.kind in "iuOUS"}
-    for key in filter(is_key, flat):
+    for key in (one for one in flat if called(one, "key")):
         code, count = np.unique(flat[key].astype(str), return_inverse=True, return_counts=True)[1:]
         for name in flat:
-            told = np.unique(flat[name].astype(str), return_inverse=True)[1] if is_model(name) else code
+            told = np.unique(flat[name].astype(str), return_inverse=True)[1] if called(name, "model") else code
             models = int(told.max(initial=0)) + 1
             once = (
                 models > 1

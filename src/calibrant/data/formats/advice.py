@@ -1,0 +1,187 @@
+"""Proposals of how a file is read, and the arguments and sentences that say them."""
+
+import fnmatch
+import glob
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from calibrant._core.files import Array
+from calibrant.data.formats.columns import Classes, by_number, is_text
+from calibrant.data.formats.evidence import Columns, explained, label_among, speaks_of_smaller
+from calibrant.data.formats.kinds import kind_of_values, needs_sums
+from calibrant.data.formats.labels import can_label, from_zero, in_order, is_single, likely_positive, spelled
+from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, Layout, stem_and_name
+from calibrant.data.formats.roles import PERHAPS, called, is_decided, is_no_label, plain_name
+from calibrant.errors import Remedy
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A layout, the columns that it reads, whether it is certain, and the words that say it."""
+
+    layout: Layout
+    held: Columns
+    certain: bool = True
+    unsure: str = ""  # what a person decides before the command is run
+    decided: str = ""  # what is said of decisions and their confidences, which have no columns of scores
+    beside: tuple[tuple[str, ...], ...] = ()  # other groups of columns that could be the scores
+
+    @property
+    def table(self) -> Any:
+        """The table that the layout reads."""
+        return self.held.table
+
+    @property
+    def words(self) -> str:
+        """What a proposal that is followed says; nothing of columns that are called as Calibrant's own."""
+        if not self.layout.columns:
+            return self.decided
+        chosen, what = self.layout.columns, {"logits": "logits", "probs": "probabilities"}[self.layout.kind or "probs"]
+        names = ", ".join(chosen if len(chosen) < 7 else [*chosen[:3], "…", chosen[-1]])
+        label = f", {self.layout.label} as the label" if self.layout.label and not self.layout.labels else ""
+        return f"read {names} as {what}{label}"
+
+    @property
+    def classes(self) -> Classes:
+        """What the columns of scores, or the fields of one of records, say of the classes."""
+        chosen = self.layout.columns
+        records = len(chosen) == 1 and chosen[0] in self.held.names and self.held.is_record(chosen[0])
+        return Classes.of([one.name for one in self.table.schema.field(chosen[0]).type] if records else chosen)
+
+    @property
+    def remedy(self) -> Remedy:
+        """The arguments that would read the file."""
+        layout, held, known = self.layout, self.held, self.layout.columns
+        said: dict[str, str | bool] = {}
+        for name in ("columns", "label", "kind", "positive", "normalize"):
+            if value := getattr(layout, name):
+                said[name] = _pattern_of(value, held.names) if name == "columns" else value
+        if layout.one_vs_rest:
+            said = said | {"kind": "one-vs-rest"}
+            del said["normalize"]
+        pairs = "if these are confidences of decisions, call their column confidence; else "
+        decided = len(known) == 1 and any(map(is_decided, held.names))
+        unsure = self.unsure or (pairs if decided else "")
+        if layout.label not in held.names:
+            return Remedy.read(**said).after(unsure)
+        label, texts = held.array(layout.label), self._unmatched()
+        found: Remedy | None = None
+        if len(known) > 1:
+            found = from_zero(label, self.classes.numbers, **said)
+            if texts and not found:
+                few = f"{', '.join(texts[:4])}{' …' if texts[4:] else ''}"
+                order = f"write {few} in the order of the columns, one a line, into names.txt and "
+                named = Remedy.read(**said, class_names="names.txt").after(order)
+                named = replace(named, python=named.python.replace("'names.txt'", repr(texts)))
+                found = in_order(label, held.scores(known), **said) or named
+        elif (
+            other := likely_positive(label, held.scores(known))
+            if len(texts) == 2
+            else ""
+            if texts
+            else self.other_side()
+        ):
+            found = Remedy.read(**said | {"positive": other}).after(f"if {known[0]} speaks of {other!r}, ")
+        found = found or Remedy.read(**said)
+        return found.after(unsure + found.before)
+
+    def other_side(self) -> str:
+        """Return the smaller of two numbers as labels, where its rows have the larger scores, one a row: prob_no_default beside default."""
+        layout, held = self.layout, self.held
+        if len(layout.columns) != 1 or layout.positive or not {layout.label, *layout.columns} <= {*held.names}:
+            return ""
+        if held.is_nested(layout.columns[0]):
+            return ""
+        smaller = speaks_of_smaller(held.array(layout.label), held.scores(layout.columns)[:, 0])
+        return "" if smaller is None else spelled(smaller)
+
+    def _unmatched(self) -> list[str]:
+        """Return the labels that are text and that neither the columns' names nor the layout say the classes of."""
+        layout, known = self.layout, self.layout.columns
+        if layout.positive or layout.class_names or layout.labels or not known or not {*known} <= {*self.held.names}:
+            return []
+        values = self.held.array(str(layout.label))
+        one = len(known) == 1 and self.held.is_nested(known[0])
+        texts = sorted(set(values.tolist())) if is_text(values) and not one else []
+        return [] if len(texts) > max(len(known), 2) or Classes.of(known).spelling(texts) else texts
+
+
+def _pattern_of(chosen: Sequence[str], names: Sequence[str]) -> str:
+    """Return the pattern that names these columns and no others, else their names with commas."""
+    first, last = min(chosen), max(chosen)
+    alike = next((place for place, sign in enumerate(first) if last[place : place + 1] != sign), len(first))
+    prefix = first[:alike].rstrip("0123456789")
+    prefix = "" if prefix.strip() != prefix or "," in prefix else prefix
+    pattern = prefix + "*"
+    if len(chosen) > 1 and prefix and by_number([n for n in names if fnmatch.fnmatchcase(n, pattern)]) == list(chosen):
+        return pattern
+    # what parts the names in a list, and what is cut from their ends, is any sign
+    odd = [re.sub(r"^\s|,|\s$", "?", glob.escape(name)) if re.search(r"^\s|,|\s$", name) else name for name in chosen]
+    return ",".join(odd)
+
+
+def candidates(arrays: Mapping[str, Array]) -> list[str]:
+    """Return the arrays that can hold scores: those of floats with a class axis, else those of floats."""
+    floats = [
+        name
+        for name, array in arrays.items()
+        if array.dtype.kind == "f" and not called(name, "truth") and plain_name(name) not in PERHAPS
+    ]
+    return [name for name in floats if arrays[name].ndim > 1] or floats
+
+
+def for_arrays(arrays: Mapping[str, Array]) -> Remedy | None:
+    """Return the remedy to read kind='logits' where one array can hold the scores, or None."""
+    found = candidates(arrays)
+    if len(found) != 1:
+        return None
+    values = arrays[found[0]]
+    label = label_among(list(arrays), [name for name in arrays if arrays[name].dtype.kind in "iuU"])
+    kind = kind_of_values(values)
+    said: dict[str, str | bool] = {} if label is None else {"label": label}
+    said |= {"normalize": True} if kind is not None and needs_sums(values, kind) else {}
+    return Remedy.read(**said, kind=kind or REST)
+
+
+def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes) -> Remedy | None:
+    """Return the arguments that seem to name the labels of scores without any, or None where no column can hold them.
+
+    A column that is called as true classes are goes before text that names classes, and that before booleans and whole
+    numbers, which other columns hold as well (a flag, a count); among equals the one of which one score a row tells most. The
+    words before the arguments say that it is a guess.
+    """
+    found: dict[
+        str, tuple[str, Array, Array]
+    ] = {}  # column without its split → the scores' kind, its values, the scores
+    for name, scores in arrays.items():
+        stem, kind = stem_and_name(name)
+        if kind not in SCORES or scores.ndim > 2 or any(stem + label in arrays for label in LABELS):
+            continue
+        for column, values in arrays.items():
+            own = column.removeprefix(stem)
+            if not column.startswith(stem) or is_no_label(own):
+                continue
+            unnamed = kind in KINDS and is_text(values) and (classes.numbers or not classes.spellings)
+            matches = can_label(values, scores, arrays.get(f"{stem}pred"), layout, classes)
+            if matches or (unnamed and in_order(values, scores) is not None):
+                found.setdefault(own, (kind, values, scores))
+    # decisions tell nothing, whatever they are called; of their own rows alone they may be all that is there
+    told = {name: explained(*found[name][1:]) for name in found}
+    named = label_among([name for name in found if told[name]] or list(found), ())
+    text = [name for name, (_, values, _) in found.items() if is_text(values)]
+    likely = [named] if named else sorted(text or list(found), key=lambda name: -told[name])
+    if not likely:
+        return None
+    kind, values, scores = found[likely[0]]
+    others = f" and not {' or '.join(likely[1:4])}" if likely[1:] else ""
+    said, unsure = {"label": likely[0]}, f"if {likely[0]}{others} holds the labels"
+    if is_text(values) and not is_single(scores):
+        spelling = classes.spelling({*values.tolist()}, given=layout.class_names)
+        if not spelling and (ordered := in_order(values, scores, **said)):
+            return ordered.after(f"{unsure} and {ordered.before.removeprefix('if ')}")
+    elif kind in KINDS and is_text(values) and layout.positive is None:
+        said["positive"] = likely_positive(values, scores)
+        unsure += f" and the score is the probability of {said['positive']!r}"
+    return Remedy.read(**said).after(f"{unsure}, ")

@@ -1,0 +1,263 @@
+"""The evidence in a table for the roles of its columns: types, values, and how columns agree with one another."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant._core.files import Array
+from calibrant.data.formats.cells import SCORED
+from calibrant.data.formats.columns import Classes, column_array, is_list, is_number, is_string, is_text
+from calibrant.data.formats.kinds import needs_no_rest, within
+from calibrant.data.formats.layout import LABELS, TOLERANCE, Layout, stem_and_name
+from calibrant.data.formats.roles import PERHAPS, called, is_decision, plain_name, subject_of
+
+_ENOUGH_ROWS = 20  # in which a coin falls on one side throughout in one of a million tables
+_EXPECTED_ERRORS = 14.0  # of which a calibrated model makes none in fewer than e^-14 of tables: one in a million
+# beyond which scores of the two labels lie on the other side in one of 30,000 tables of a model that knows nothing
+_ERRORS_OF_MEANS = 4.0
+
+
+class Columns:
+    """The columns of a table with what they show; each is read once."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+        self.names: list[str] = list(table.column_names)
+        self._arrays: dict[str, Array] = {}
+
+    def array(self, name: str) -> Array:
+        """Return a column as it is: numbers or text (N,), lists (N, K)."""
+        if name not in self._arrays:
+            self._arrays[name] = column_array(self.table.column(name), name, Path(), strict=False)
+        return self._arrays[name]
+
+    def scores(self, names: Sequence[str]) -> Array:
+        """Return columns of numbers, or one of lists or records, as (N, K) without rows that have empty cells.
+
+        Those are refused when they are read. Empty where a column holds no numbers.
+        """
+        if len(names) == 1 and self.is_nested(names[0]):
+            return self._inner(names[0])
+        parts = [self.array(name) for name in names]
+        if not parts or any(part.dtype.kind not in "fiu" for part in parts):
+            return np.empty((0, len(names)))
+        values = np.stack(parts, axis=1)
+        return values[~np.isnan(values).any(axis=1)] if values.dtype.kind == "f" else values
+
+    def _inner(self, name: str) -> Array:
+        import pyarrow as pa
+
+        kind = self._type(name)
+        if pa.types.is_struct(kind):
+            flat = self.table.select([name]).flatten()
+            numbers = all(is_number(one.type) for one in flat.schema)
+            return Columns(flat).scores(flat.column_names) if numbers else np.empty((0, 0))
+        values = self.array(name) if is_list(kind) and is_number(kind.value_type) else np.empty((0, 0))
+        return values if values.ndim == 2 else np.empty((0, 0))
+
+    def _type(self, name: str) -> Any:
+        return self.table.schema.field(name).type
+
+    def is_text(self, name: str) -> bool:
+        return is_string(self._type(name))
+
+    def is_number(self, name: str) -> bool:
+        return is_number(self._type(name))
+
+    def is_float(self, name: str) -> bool:
+        import pyarrow as pa
+
+        return bool(pa.types.is_floating(self._type(name)) or pa.types.is_decimal(self._type(name)))
+
+    def is_nested(self, name: str) -> bool:
+        import pyarrow as pa
+
+        return bool(pa.types.is_nested(self._type(name)))
+
+    def is_record(self, name: str) -> bool:
+        """Say whether a column holds a record of its classes in each row."""
+        import pyarrow as pa
+
+        return bool(pa.types.is_struct(self._type(name)))
+
+    def is_scored(self, name: str) -> bool:
+        """Say whether a column held lists of {label, score}, as pipelines of transformers and BigQuery write them."""
+        return SCORED.items() <= (self.table.schema.field(name).metadata or {}).items()
+
+    def is_whole(self, name: str) -> bool:
+        """Say whether numbers are whole: counts, or labels of a table with gaps, which are decimals."""
+        return self.is_number(name) and (not self.is_float(name) or _is_whole(self.scores([name])))
+
+    def known(self, name: str | None, most: int | None = None) -> list[Any]:
+        """Return the distinct values of a column, if they are two to ``most``; else nothing."""
+        if name not in self.names or self.is_nested(name):
+            return []
+        values = self.table.column(name).unique().drop_null().to_pylist()
+        return values if 1 < len(values) <= (len(self.table) if most is None else most) else []
+
+    @cached_property
+    def lists(self) -> list[str]:
+        return [name for name in self.names if is_list(self._type(name))]
+
+    def floats(self, layout: Layout) -> list[str]:
+        """Return the columns of decimals, or else of percentages, that are not called as labels or keys are."""
+        no = {layout.label, *LABELS}
+        free = [one for one in self.names if one not in no and not called(one, "truth", "key")]
+        floats = [one for one in free if self.is_float(one)]
+        return floats or [one for one in free if self.is_number(one) and called(one, "percentage")]
+
+    def label_by_name(self, layout: Layout, used: Sequence[str]) -> str | None:
+        """Return the column that the user, or its name, says to hold the labels, beside those that are ``used``; or None."""
+        free = [name for name in self.names if name not in used]
+        return layout.label or label_among(free, ()) or next((name for name in LABELS if name in free), None)
+
+    def mirrored(self, names: Sequence[str], most: int) -> str | None:
+        """Return the one column of at most ``most`` values that another is called a decision on: ``kind`` beside ``predicted_kind``."""
+        subjects = {subject_of(name) for name in self.names} - {""}
+        if any(stem_and_name(name)[1] in LABELS for name in names):
+            return None
+        plain = {name: plain_name(name) for name in names if not is_decision(name) and not self.is_nested(name)}
+        likely = [name for name, own in plain.items() if {own, own.partition("_")[2]} & subjects]
+        likely = [
+            name for name in likely if not called(name, "key", "part", "rank") and few(self.array(name), max(most, 20))
+        ]
+        first = [name for name in likely[1:] if not np.array_equal(self.array(name), self.array(likely[0]))]
+        return likely[0] if likely and not first else None
+
+    def halves(self, name: str) -> bool:
+        """Say whether probabilities are a half or more in every row, as confidences of one of two decisions are."""
+        return are_halves(self.scores([name])[:, 0])
+
+    def parted(self, score: str, decision: str) -> bool:
+        """Say whether a threshold of a score parts two decisions."""
+        values, held = self.scores([score]), self.array(decision)
+        return len(held) == len(values) and _one_threshold(held.astype(str), values)
+
+
+def label_among(names: Sequence[str], others: Sequence[str]) -> str | None:
+    """Return the column that seems to hold the true classes: by its name, else the only one among ``others``."""
+    free = [name for name in names if not is_decision(name) and not called(name, "rank")]
+    if any(stem_and_name(name)[1] in LABELS and not called(name, "truth") for name in free):
+        return None  # it is called as Calibrant calls it
+    plain = {plain_name(name): name for name in reversed(free)}
+    found = [name for name in free if called(name, "truth")] + [plain[one] for one in PERHAPS if one in plain]
+    return found[0] if found else (others[0] if len(others) == 1 else None)
+
+
+def one_hot(columns: Mapping[str, Array]) -> list[str]:
+    """Return which of the columns has the 1 in each row, or nothing where they are no zeros with a single 1."""
+    names, cells = list(columns), np.stack([np.asarray(one, dtype=object) for one in columns.values()], axis=1)
+    single = np.isin(cells, (0, 1)).all() and (cells.sum(axis=1) == 1).all()
+    return [names[at] for at in cells.argmax(axis=1)] if single else []
+
+
+def few(values: Array, most: int) -> bool:
+    """Say whether a column can hold classes: text, whole numbers or booleans of two to ``most`` values."""
+    if values.dtype.kind not in "iubOUS" and not _is_whole(values):
+        return False
+    return len({str(one) for one in values.tolist() if one is not None}) in range(2, most + 1)
+
+
+def _is_whole(values: Array) -> bool:
+    return values.dtype.kind == "f" and bool(np.array_equal(values, np.trunc(values)))
+
+
+def are_halves(values: Array) -> bool:
+    """Say whether probabilities (N,) are a half or more in every row, as confidences of one of two decisions are."""
+    return len(values) >= _ENOUGH_ROWS and within(values) and bool(values.min() >= 0.5 - TOLERANCE)
+
+
+def is_larger_side(confidences: Array, event: Array) -> bool:
+    """Say whether confidences are in every row the larger of an event's probability and of its complement."""
+    if len(event) != len(confidences) or not within(event):
+        return False
+    return bool(np.allclose(np.maximum(event, 1 - event), confidences, rtol=0, atol=TOLERANCE))
+
+
+def explained(values: Array, scores: Array) -> float:
+    """Return the part of the scores' variance that lies between the values of a column; 0 of a decision, or if rows were left out."""
+    if len(values) != len(scores) or decides(values, scores):
+        return 0.0
+    each = scores.reshape(len(scores), -1).astype(np.float64)
+    table = each - each.mean(axis=0)
+    _, code, count = np.unique(values.astype(str), return_inverse=True, return_counts=True)
+    gaps = np.stack([np.bincount(code, column) for column in table.T]) / count
+    return float((count * gaps**2).sum() / max(float((table**2).sum()), 1e-300))
+
+
+def decides(values: Array, scores: Array) -> bool:
+    """Say whether a column (N,) has one value for each class of the largest score (N, K), or on each side of a threshold of (N,)."""
+    each = scores.reshape(len(scores), -1)
+    if values.shape != scores.shape[:1] or not len(values):
+        return False
+    texts = values.astype(str)
+    if each.shape[1] == 1:
+        return len(values) >= _ENOUGH_ROWS and _one_threshold(texts, each)
+    best, tied = each.argmax(axis=1), (each == each.max(axis=1, keepdims=True)).sum(axis=1) > 1
+    pairs = {*zip(best[~tied].tolist(), texts[~tied].tolist(), strict=True)}
+    return len(pairs) == len({one for one, _ in pairs}) > 1
+
+
+def _one_threshold(texts: Array, scores: Array) -> bool:
+    """Say whether texts (N,) are two, and the scores (N, 1) of one are none below those of the other."""
+    sides = sorted((scores[texts == one].min(), scores[texts == one].max()) for one in np.unique(texts)[:3])
+    return len(sides) == 2 and bool(sides[0][1] <= sides[1][0])
+
+
+def speaks_of_smaller(labels: Array, scores: Array) -> Any:
+    """Return the smaller of two numbers as labels (N,), where its rows have the larger scores (N,); else None."""
+    known = sorted({*labels.tolist()}) if labels.dtype.kind in "biuf" and labels.shape == scores.shape else []
+    if len(known) != 2:
+        return None
+    low, high = (scores[labels == one].astype(np.float64) for one in known)
+    error = np.sqrt(low.var() / len(low) + high.var() / len(high))
+    return known[0] if low.mean() - high.mean() > _ERRORS_OF_MEANS * error else None
+
+
+def never_missed(scores: Array, kind: str | None) -> bool:
+    """Say whether a model of these scores (N, K) would miss some labels: a column of their largest is then a decision, and no label."""
+    if scores.shape[1] == 1:
+        scores = np.concatenate([np.zeros_like(scores) if kind == "logits" else 1 - scores, scores], axis=1)
+    if kind == "logits":
+        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return float((1 - scores.max(axis=1) / scores.sum(axis=1)).sum()) > _EXPECTED_ERRORS
+
+
+def is_measure(values: Array, classes: Classes) -> bool:
+    """Say whether a column called as labels may be holds no class: fractions, a number of its own in every row, one text in all."""
+    if is_text(values) and len(values) >= _ENOUGH_ROWS and len(set(values.tolist())) == 1:
+        return not any(values[0] in one for one in classes.spellings)
+    if values.ndim != 1 or values.dtype.kind not in "iuf" or not len(values):
+        return False
+    known = np.unique(values[np.isfinite(values)])
+    counts = len(known) == len(values) > max(len(classes.numbers), *map(len, classes.spellings), 2)
+    return bool(counts or (known != np.trunc(known)).any())
+
+
+def classes_alone(kind: str | None, chosen: Sequence[str], values: Array) -> list[str]:
+    """Return the columns of scores (N, K) without one or two that sum up the others (``prob_max``, ``prob_margin``).
+
+    Of probabilities these are the ones without which rows sum to 1; of logits those called so, or the largest in every row.
+    """
+    width = values.shape[1] if values.ndim == 2 else 0
+    if width != len(chosen):
+        return list(chosen)
+    kept = list(range(width))
+    if kind == "logits":
+        best, tied = values.max(axis=1, keepdims=True), len(values) > 1 and width > 2
+        # a class that is the largest in every row, and never alone, repeats the others
+        twice = tied and bool(((values == best).sum(axis=1) > 1).all())
+        largest = (values == best).all(axis=0) if twice else np.zeros(width, dtype=bool)
+        kept = [at for at in kept if not called(chosen[at], "summary") and not largest[at]]
+    elif 2 < width < 30:
+        inside = [at for at in kept if within(values[:, at])]
+        sets = [gone for count in (0, 1, 2) for gone in combinations(inside, count)]
+        few_rows = values[:256]  # a set that these rows refuse, as nearly all are, is not tried on all rows
+        left = ([at for at in inside if at not in gone] for gone in sets if len(inside) - len(gone) > 1)
+        sums = [one for one in left if all(needs_no_rest(rows[:, one]) for rows in (few_rows, values))]
+        kept = sums[0] if len(sums) == 1 else kept
+    return [chosen[at] for at in kept] if len(kept) > 1 else list(chosen)
