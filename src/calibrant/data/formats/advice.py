@@ -64,9 +64,10 @@ class Proposal:
         pairs = "if these are confidences of decisions, call their column confidence; else "
         decided = len(known) == 1 and any(map(is_decided, held.names))
         unsure = self.unsure or (pairs if decided else "")
-        if layout.label not in held.names:
+        if layout.label is None or layout.label not in held.names:
             return Remedy.read(**said).after(unsure)
-        label, texts = held.array(layout.label), self._unmatched()
+        label = held.array(layout.label)
+        texts = self._unmatched(label)
         found: Remedy | None = None
         if len(known) > 1:
             found = from_zero(label, self.classes.numbers, **said)
@@ -94,15 +95,14 @@ class Proposal:
             return ""
         if held.is_nested(layout.columns[0]):
             return ""
-        smaller = speaks_of_smaller(held.array(layout.label), held.scores(layout.columns)[:, 0])
+        smaller = speaks_of_smaller(held.array(str(layout.label)), held.scores(layout.columns)[:, 0])
         return "" if smaller is None else spelled(smaller)
 
-    def _unmatched(self) -> list[str]:
-        """Return the labels that are text and that neither the columns' names nor the layout say the classes of."""
+    def _unmatched(self, values: Array) -> list[str]:
+        """Return labels that are text and that neither the columns' names nor the layout say the classes of."""
         layout, known = self.layout, self.layout.columns
         if layout.positive or layout.class_names or layout.labels or not known or not {*known} <= {*self.held.names}:
             return []
-        values = self.held.array(str(layout.label))
         one = len(known) == 1 and self.held.is_nested(known[0])
         texts = sorted(set(values.tolist())) if is_text(values) and not one else []
         return [] if len(texts) > max(len(known), 2) or Classes.of(known).spelling(texts) else texts

@@ -10,7 +10,7 @@ import re
 import shlex
 import string
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def propose(table: Any, layout: Layout) -> Proposal | None:
     if layout.columns:
         return _with_label(Proposal(layout, held)) if layout.label is None else None
     # in the order of how much they prove, and the first that answers wins: values alone speak last
-    readers = (_own, read_pairs, _by_values)
+    readers: tuple[Callable[[Columns, Layout], Proposal | None], ...] = (_own, read_pairs, _by_values)
     if not layout.kind:
         readers = (read_lists, _own, read_rows_of_classes, _by_names, read_pairs, _of_event, _by_values)
     found = (reader(held, layout) for reader in readers)
