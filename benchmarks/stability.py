@@ -29,6 +29,7 @@ from calibrant.operate import deployed, watched
 ROOT = Path(__file__).parent.parent
 PAGE, SCHEMAS = ROOT / "docs" / "api-stability.md", ROOT / "docs" / "schemas"
 BEFORE = ROOT / "tests" / "data" / "before-1.0"
+TWO_MODELS = {"arguments": "report files/splits.npz files/splits.npz --format json -o {tmp}/report.json", "exit": 0}
 FAMILIES = ("losses", "metrics", "calibrators", "functional", "scores", "theory", "binning", "statistics", "evaluate",
             "operate", "language", "plot", "report", "scale", "rows", "study", "vocabulary", "testing", "errors")  # fmt: skip
 FILES = (
@@ -130,7 +131,7 @@ def answers() -> Iterator[tuple[str, Any]]:
     with tempfile.TemporaryDirectory() as home, chdir(home):
         for place in ("files", "calibrators", "study"):
             shutil.copytree(BEFORE / place, Path(home) / place)
-        for number, before in enumerate(json.loads((BEFORE / "commands.json").read_text()).values()):
+        for number, before in enumerate([*json.loads((BEFORE / "commands.json").read_text()).values(), TWO_MODELS]):
             scratch = Path(home) / f"scratch-{number}"
             scratch.mkdir()
             shutil.copy(BEFORE / "operate" / "watch.safetensors", scratch)

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from tests.study.test_run import TEXT as SMALL
 from typer.testing import CliRunner
 
 from calibrant.cli import main
-from calibrant.study import load_study
+from calibrant.cli.study import claim_lines
+from calibrant.study import Claim, load_study
 from calibrant.study.load import presets
+from calibrant.study.tables import verdict_on_claim
 
 pytestmark = needs("lightning")
 
@@ -241,6 +244,29 @@ def test_the_demo_shows_a_table_and_says_where_its_report_is(demo: Any, tmp_path
     assert first < text.index("<table"), "the page opens on a picture"
     assert text.index("<table") < text.index("<details")
     assert "All models" not in text  # one table, whose figures agree
+
+
+@pytest.mark.parametrize(
+    ("ece", "temperature", "said"),
+    [(0.084, 0.7, True), (0.084, 1.3, False), (0.02, 0.7, False)],
+    ids=["the other way", "the same way", "within chance"],
+)
+def test_a_claim_says_if_the_lower_error_is_of_the_other_side(
+    ece: float, temperature: float, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        SimpleNamespace(objective=name, mean={"ece": e, "temperature": t}, calibrated_high=0.028)
+        for name, e, t in (("CE", 0.092, 2.4), ("LS", ece, temperature))
+    ]
+    monkeypatch.setattr("calibrant.study.tables.summarise", lambda _: lines)
+    values = [{0: e, 1: e + 0.001 * k} for k, e in enumerate((0.092, ece), start=1)]
+    verdicts = [
+        verdict_on_claim(Claim("LS is lower", "a paper", measure, ("CE", "LS")), "here", values)
+        for measure in ("ece", "ece_at_t")
+    ]
+    first, at_t = claim_lines(verdicts, [])
+    assert ("; LS errs the other way, under-confident." in first) is said
+    assert "errs" not in at_t
 
 
 @pytest.mark.slow

@@ -143,3 +143,13 @@ def test_the_panel_of_parts_is_the_panel_of_each_part() -> None:
         panel_by(model(rows=20), "groups")
     with pytest.raises(InputError, match="expected by"):
         panel_by(data, "colour")
+
+
+def test_errors_that_a_recalibration_leaves_as_they_are_vouch_for_no_gain() -> None:
+    """Rows at which the model says exactly .5 are often wrong, and no temperature moves them; six errors decide."""
+    z = torch.tensor([0.0] * 300 + [6.0] * 300)
+    y = [0, 1] * 150 + [1] * 294 + [0] * 6
+    for score in ("log", "brier", BrierLoss()):
+        found = refinement(Predictions.from_binary_logits(z, y), score=score)
+        assert not found.reliable
+        assert "whose score the recalibration changes" in found.calibration.method

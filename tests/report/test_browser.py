@@ -227,6 +227,19 @@ def framed(pages: dict[str, str], look: str, widths: Sequence[int], folder: Path
     return found
 
 
+SCROLLS = """
+const look = (at, own) => [...at.querySelectorAll(".scroll")].filter((e) => e.scrollWidth > e.clientWidth + 1)
+  .map((e) => [e.getAttribute("aria-label"), e.scrollWidth]);
+"""
+
+
+def test_tables_are_whole_from_900_pixels_on(pages: dict[str, str], tmp_path: Path) -> None:
+    wide = {name: page for name, page in pages.items() if name != "study"}  # with a table of fourteen columns
+    found = framed(wide, SCROLLS, [900, 1000, 1440], tmp_path)
+    assert {place: seen for place, seen in found.items() if seen} == {}
+    assert framed({"wide": pages["study"]}, SCROLLS, [900], tmp_path)["wide 900"], "a wide one is found"
+
+
 def test_a_page_is_small_and_asks_for_nothing(pages: dict[str, str]) -> None:
     for text in pages.values():
         assert len(text.encode()) <= 600_000

@@ -94,7 +94,7 @@ def test_the_page_says_what_rows_are_and_what_to_do(tmp_path: Path) -> None:
     assert section.facts[0].startswith("The 1,200 pixels lie in 60 images: intervals count those")
     table = section.statistics
     assert [row[0] for row in table.rows] == [
-        "mean confidence − accuracy",
+        "mean confidence − accuracy, in points",
         *(f"in the {which} fifth" for which in ("first", "second", "middle", "fourth", "last")),
         "independent pixels that tell as much",
     ]

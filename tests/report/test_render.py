@@ -150,6 +150,9 @@ def test_of_several_models_the_page_says_which_is_better(tmp_path: Path) -> None
     pair = [Model("kept", data), Model("noisy", worse)]
     text = write_report(pair, tmp_path / "r.md", draws=20).read_text()
     assert re.search("Which model\n\n- kept is better than noisy: higher Accuracy by", text)
+    (found,) = json.loads(write_report(pair, tmp_path / "r.json", draws=20).read_text())["comparisons"]
+    assert found["verdict"] in text.replace("&lt;", "<")
+    assert (found["a"], found["b"], found["calibrated"], found["rows"][0]["winner"]) == ("kept", "noisy", False, "a")
     # three pairs, of which two are of other rows
     assert "noisy" in write_report([*pair, Model("elsewhere", other)], tmp_path / "r.md", draws=20).read_text()
     assert "Which" not in write_report([pair[0], Model("elsewhere", other)], tmp_path / "r.md", draws=20).read_text()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from calibrant.study.tables import Measured, Summary, Verdict
 SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
 T_MEAN = "{mean[temperature]:.2f}"
+SIDES = {True: "over-confident", False: "under-confident"}  # by whether the temperature is above 1
 # Of each table: heading of the first column, title, note, and the other columns; a study's title heads its first table.
 TABLES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "main": (
@@ -906,7 +907,7 @@ def demo(
     train_aloud(digits, kept, workers=workers)
     measured = collect(digits, kept)
     verdicts = verdicts_on(digits, measured)
-    claims = claim_lines(verdicts)
+    claims = claim_lines(verdicts, measured)
     heading = f"Before and after one temperature, mean ± sd over {len(digits.seeds)} seeds"
     (table,) = tables_of(summarise(measured), title=heading, columns=["narrow"])
     report = kept.root / "report.html"
@@ -958,10 +959,13 @@ def train_aloud(study: Study, store: Store, *, workers: int) -> None:
         )
 
 
-def claim_lines(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return one short line a claim: whether it shows here, its figures, and how sure that is."""
+def claim_lines(verdicts: Sequence[Verdict], measured: list[Measured]) -> list[str]:
+    """Return one short line a claim: whether it shows here, its figures, how sure that is, and if the error changed its side."""
     from calibrant.study.measures import MEASURES
+    from calibrant.study.tables import summarise
 
+    lines = summarise(measured)
+    over, away = {x.objective: x.mean["temperature"] > 1 for x in lines}, {x.objective for x in other_side(lines)}
     found = []
     for verdict in verdicts:
         if verdict.seen is not None:
@@ -969,8 +973,18 @@ def claim_lines(verdicts: Sequence[Verdict]) -> list[str]:
             values = " → ".join(measure.shown(value) for value in verdict.values)
             sure = "" if verdict.p is None else f" (p = {verdict.p:.2g})"
             unit = " %" if measure.percent else ""
-            found.append(f"{verdict.outcome.capitalize()}: {verdict.claim.text}: {measure.label} {values}{unit}{sure}.")
+            first, last = verdict.claim.falls[0], verdict.claim.falls[-1]
+            turned = verdict.claim.measure == "ece" and last in away and over[first] is not over[last]
+            side = f"; {last} errs the other way, {SIDES[over[last]]}" if turned else ""
+            shown = f"{measure.label} {values}{unit}{sure}{side}"
+            found.append(f"{verdict.outcome.capitalize()}: {verdict.claim.text}: {shown}.")
     return found
+
+
+def other_side(lines: Sequence[Summary]) -> list[Summary]:
+    """Return the objectives whose ECE is more than chance and that err in the other direction than the first."""
+    over = [x.mean["temperature"] > 1 for x in lines]
+    return [x for x, of in zip(lines, over, strict=True) if of is not over[0] and x.mean["ece"] > x.calibrated_high]
 
 
 def what_the_demo_shows(measured: list[Measured]) -> str:
@@ -982,12 +996,9 @@ def what_the_demo_shows(measured: list[Measured]) -> str:
     lines = summarise(measured)
     line, best = lines[0], min(lines, key=lambda each: each.mean["ece"])
     ece, error = ({x.objective: f"{100 * x.mean[name]:.1f}" for x in lines} for name in ("ece", "error"))
-    sides = ("over-confident", "under-confident")
-    over = {x.objective: x.mean["temperature"] > 1 for x in lines}
-    side, other = sides if over[line.objective] else sides[::-1]
-    # the farthest of those that are off in the other direction
-    away = [x for x in lines if over[x.objective] is not over[line.objective] and x.mean["ece"] > x.calibrated_high]
-    farthest = max(away, key=lambda each: each.mean["ece"], default=None)
+    over = line.mean["temperature"] > 1
+    side, other = SIDES[over], SIDES[not over]
+    farthest = max(other_side(lines), key=lambda each: each.mean["ece"], default=None)
     against = "" if farthest is None else f" {farthest.objective} leaves it {other}, by {ece[farthest.objective]}."
     instead = ""
     if best is not line:

@@ -150,7 +150,8 @@ def _lacking(metric: Metric, a: Data, b: Data) -> str:
     if not _needs_errors(metric) or (scarce := scarce_errors(a, b, loss=loss, enough=enough)) is None:
         return ""
     seen, rows = scarce
-    return f"{enough} wrong decisions that tell the two apart are needed, {math.floor(seen)} seen; about {rows:,} rows would do"
+    counted = "that tell the two apart" if loss and isinstance(a, Predictions) else "of each model"
+    return f"{enough} wrong decisions {counted} are needed, {math.floor(seen)} seen; about {rows:,} rows would do"
 
 
 def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list[PairedTest | None]:

@@ -21,7 +21,7 @@ from calibrant.errors import FitError, InputError
 from calibrant.losses import RowLoss
 from calibrant.metrics import ECE, NLL, Brier
 from calibrant.metrics.canonical import recalibrated_in_blocks
-from calibrant.statistics.enough import FEWEST_COMPARED, scarce_errors
+from calibrant.statistics.enough import FEWEST_COMPARED, LossOfLabels, scarce_errors
 from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import Interval, PairedTest, mean_of, paired_test
 
@@ -153,49 +153,45 @@ def refinement(
     References:
         Bröcker 2009; Berta et al. 2025 (cross-fitted refinement); Berta et al. 2026, arXiv 2602.24230.
     """
-    rows_of = _scores_by_row(score)
-    scarce = scarce_errors(predictions, predictions)
+    rows_of, loss = _scores_by_row(score)
     if isinstance(calibrator, str) and calibrator == "canonical":
         whole = predictions.repeated
         _, recalibrated, block = recalibrated_in_blocks(whole)
         measured = block > 0
         data = whole[measured]
-        after = rows_of(Predictions.from_probs(recalibrated[measured], data.need_labels())).cpu()
+        changed = Predictions.from_probs(recalibrated[measured], data.need_labels())
         method = "recalibrated by the blocks before"
     else:
-        data, after = predictions, _cross_fitted_scores(predictions, rows_of, calibrator, folds=folds, seed=seed)
+        data, changed = predictions, _cross_fitted(predictions, calibrator, folds=folds, seed=seed)
         method = f"{folds}-fold cross-fitting"
-    before = rows_of(data).cpu()
+    before, after = rows_of(data).cpu(), rows_of(changed).cpu()
     total, left = mean_of(before, data.weights), mean_of(after, data.weights)
-    # a recalibrated row keeps its decision, or nearly every one does
-    if scarce is not None:
-        why = f"none: fewer than {FEWEST_COMPARED} wrong decisions"
+    if scarce_errors(data, changed, loss=loss) is not None:
+        why = f"none: fewer than {FEWEST_COMPARED} wrong decisions whose score the recalibration changes"
         return Refinement(total, left, Interval(total - left, -math.inf, math.inf, level, why), False)
     gain: PairedTest = paired_test(before - after, groups=data.groups, level=level, weight=data.weights)[0]
     interval = Interval(gain.difference, gain.low, gain.high, level, f"{method}, paired Student's t")
     return Refinement(total, left, interval, gain.low > 0)
 
 
-def _cross_fitted_scores(
-    predictions: Predictions, rows_of: Callable[[Predictions], Tensor], calibrator: Any, *, folds: int, seed: int
-) -> Tensor:
-    """Return the score (N,) of each row after a fit that has not seen it, so that the gain is not optimistic."""
+def _cross_fitted(predictions: Predictions, calibrator: Any, *, folds: int, seed: int) -> Predictions:
+    """Return each row after a fit that has not seen it, so that the gain is not optimistic."""
     labels, weight = predictions.need_labels(), fitting_weights(predictions.weights)
     part = _folds(predictions, folds=folds, seed=seed)
-    after = torch.empty(len(predictions), dtype=torch.float64)
+    after = torch.empty_like(predictions.logits, dtype=torch.float64)
     for fold in range(folds):
         rest = part != fold
         once = None if weight is None else weight[rest]
         fitted = _made(calibrator).fit(predictions.logits[rest], labels[rest], sample_weight=once)
-        after[part == fold] = rows_of(predictions[part == fold].calibrated_by(fitted)).cpu()
-    return after
+        after[part == fold] = predictions[part == fold].calibrated_by(fitted).log_probs
+    return Predictions.from_logits(after, labels, groups=predictions.groups, unchecked_kind=True)
 
 
-def _scores_by_row(score: str | RowLoss) -> Callable[[Predictions], Tensor]:
-    """Return what gives the score of each row (N,)."""
+def _scores_by_row(score: str | RowLoss) -> tuple[Callable[[Predictions], Tensor], LossOfLabels]:
+    """Return what gives the score of each row (N,), and the loss of each label by which errors count."""
     if not isinstance(score, RowLoss):
         metric = NLL() if score == "log" else Brier()
-        return metric.rows
+        return metric.rows, metric.of_labels
     # of a proper loss Σ_k p_k ∂loss(p, k)/∂z is 0: p itself is the minimum
     z = torch.randn(16, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     p = torch.softmax(z, dim=1)
@@ -215,7 +211,8 @@ def _scores_by_row(score: str | RowLoss) -> Callable[[Predictions], Tensor]:
     def rows(data: Predictions) -> Tensor:
         return score.rows(data.log_probs, data.need_labels())
 
-    return rows
+    # a row that is left as it is moves no loss: which move is told by the log-loss, label by label
+    return rows, NLL().of_labels
 
 
 def _made(calibrator: Any) -> Calibrator:

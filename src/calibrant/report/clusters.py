@@ -159,7 +159,7 @@ class ClusterSection:
             if within
             else f"If that is too much, calibrate on other {group}s."
         )
-        lines = [[f"mean {self.of}", *_cells_of_gaps(one.gap for one in self.states), "0", todo]]
+        lines = [[f"mean {self.of}, in points", *_cells_of_gaps(one.gap for one in self.states), "0", todo]]
         for k, apart in enumerate(last.apart):
             todo = _APART if apart else "Nothing: no different from the other fifths."
             lines.append([f"in the {FIFTHS[k]}", *_cells_of_gaps(one.fifths[k] for one in self.states), "0", todo])
@@ -193,5 +193,5 @@ def _gap_in_words(gap: float) -> str:
 
 
 def _cells_of_gaps(gaps: Iterable[Interval]) -> list[str]:
-    shown = [(f"{100 * x.estimate:+.2f} points", f"{100 * x.low:+.2f} to {100 * x.high:+.2f}") for x in gaps]
+    shown = [(f"{100 * x.estimate:+.2f}", f"{100 * x.low:+.2f} to {100 * x.high:+.2f}") for x in gaps]
     return ["" if "nan" in cell else cell.replace("-", "−") for pair in shown for cell in pair]

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import combinations
 
 from calibrant.data.pairs import Events
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluate.compare import compared
+from calibrant.evaluate.compare import Comparison, compared
 from calibrant.evaluate.cost_calibration import CostCalibration
 from calibrant.operate import abstain
 from calibrant.operate.abstain import Abstention
@@ -19,8 +20,25 @@ LEVEL, COVERAGE = 0.95, 0.8  # "answer 80 %"
 MOST_PAIRS = 6  # of models that are compared: more than four models would fill the first screen with sentences
 
 
-def better_of(models: Sequence[Model | Section]) -> list[Claims]:
-    """Return which of a few models is better, each pair tested on the rows that both were evaluated on; empty where none share them.
+@dataclass(frozen=True)
+class Pair:
+    """Two models of a report that were evaluated on the same rows.
+
+    Args:
+        a: Name of one.
+        b: Name of the other.
+        calibrated: Whether a model with a calibrator is compared as calibrated by it.
+        found: Their comparison, at a level that accounts for the number of pairs.
+    """
+
+    a: str
+    b: str
+    calibrated: bool
+    found: Comparison
+
+
+def pairs_of(models: Sequence[Model | Section]) -> list[Pair]:
+    """Return the comparison of each pair of a few models on the rows that both were evaluated on; empty where none share them.
 
     Args:
         models: As for a report; each as it would be used: calibrated, if it has a calibrator.
@@ -31,13 +49,20 @@ def better_of(models: Sequence[Model | Section]) -> list[Claims]:
     names = [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, start=1)]
     # without true classes nothing tells whether rows are the same
     comparable = [at for at, data in enumerate(used) if isinstance(data, Events) or data.labels is not None]
-    pairs, lines = list(combinations(comparable, 2)), []
+    calibrated = any(one.after is not None for one in known)
+    pairs, found = list(combinations(comparable, 2)), []
     for a, b in pairs if len(pairs) <= MOST_PAIRS else ():
         with suppress(InputError):  # other rows: nothing to pair
             level = 1 - (1 - LEVEL) / len(pairs)
-            lines.append(compared(used[a], used[b], (names[a], names[b]), level=level).verdict)
-    calibrated = ", each as calibrated" if any(one.after is not None for one in known) else ""
-    return [Claims("Which model" + calibrated, lines)] if lines else []
+            comparison = compared(used[a], used[b], (names[a], names[b]), level=level)
+            found.append(Pair(names[a], names[b], calibrated, comparison))
+    return found
+
+
+def better_of(pairs: Sequence[Pair]) -> list[Claims]:
+    """Return the verdicts on ``pairs`` as sentences under a heading; nothing without pairs."""
+    calibrated = ", each as calibrated" if any(pair.calibrated for pair in pairs) else ""
+    return [Claims("Which model" + calibrated, [pair.found.verdict for pair in pairs])] if pairs else []
 
 
 def costs_of(

@@ -415,7 +415,7 @@ def _figure_and_interval(found: Interval | None, enough: bool, *, percent: bool 
         return "–", ""
     scale, form = (100, "{:+.2f}") if percent else (1, "{:.3f}")
     value, low, high = (form.format(scale * x).replace("-", "−") for x in (found.estimate, found.low, found.high))
-    return value + (" points" if percent else ""), f"{low} to {high}" if enough else ""
+    return value, f"{low} to {high}" if enough else ""
 
 
 def _gap_advice(state: EventFigures, _: float) -> str:
@@ -450,7 +450,7 @@ _STATISTICS: Sequence[
     tuple[str, Callable[[EventFigures], str], Callable[[EventFigures], tuple[str, str]], Callable[[EventFigures, float], str]]
 ] = (
     (
-        "calibration in the large: mean probability − rate", lambda _: "0",
+        "calibration in the large: mean probability − rate, in points", lambda _: "0",
         lambda s: _figure_and_interval(s.gap, s.enough, percent=True), _gap_advice,
     ),
     ("slope of the log-odds", lambda _: "1", lambda s: _figure_and_interval(s.line and s.line[0], s.enough), _slope_advice),

@@ -23,10 +23,10 @@ from calibrant.report.render import WORDY, check_format, environment, finished, 
 from calibrant.report.wording import HOW_TO_READ_LABELS, TO_DO_LABELS, UNSEEN
 
 PANELS = 6  # labels with a diagram of their own
-_HEADER = ("label", "rows", "positive", "mean probability", "frequency", "gap", "95 %", "ECE", "p, all labels")
+_HEADER = ("label", "rows", "positive", "mean probability %", "frequency %", "gap", "95 %", "ECE %", "p, all labels")
 _NOTE = (
-    "Gap: mean probability − frequency. p, all labels: the chance of a gap as clear as this in any label of a model of which each "
-    "label is calibrated; – where a label has fewer than 100 rows or 5 expected events."
+    "Gap: mean probability − frequency, in points. p, all labels: the chance of a gap as clear as this in any label of a model of "
+    "which each label is calibrated; – where a label has fewer than 100 rows or 5 expected events."
 )
 
 
@@ -213,7 +213,7 @@ def write_label_report(report: LabelReport, path: str, *, title: str, format: st
         named |= {f"All labels pooled{when_of[name]}": x.pooled() for name, x in report.states.items()}
         large = dict(list(named.items())[:2])  # two stand beside each other
         small = {
-            f"{row.label}: gap {row.gap:+.4f}, ECE {row.ece:.4f}": last.label(row.label)
+            f"{row.label}: gap {100 * row.gap:+.2f} points, ECE {100 * row.ece:.2f} %": last.label(row.label)
             for row in report.labels[when].tested[:PANELS]
         } | {name: events for name, events in named.items() if name not in large}
         drawn = {
@@ -233,16 +233,17 @@ def write_label_report(report: LabelReport, path: str, *, title: str, format: st
 def _table_of_labels(name: str, found: LabelTable) -> Table:
     rows = [
         (
-            row.label, f"{row.n:,}", f"{row.positives:,}", f"{row.confidence:.4f}", f"{row.rate:.4f}", f"{row.gap:+.4f}",
-            _ends(row.low, row.high, "+.4f"), f"{row.ece:.4f}", "–" if row.p_adjusted is None else f"{row.p_adjusted:.2g}",
+            row.label, f"{row.n:,}", f"{row.positives:,}", *(f"{100 * value:.2f}" for value in (row.confidence, row.rate)),
+            f"{100 * row.gap:+.2f}", _ends(row.low, row.high, "+.2f", times=100), f"{100 * row.ece:.2f}",
+            "–" if row.p_adjusted is None else f"{row.p_adjusted:.2g}",
         )
         for row in found.rows
     ]  # fmt: skip
     return Table(f"Labels {name} calibration, the strongest evidence first", _HEADER, rows, _NOTE)
 
 
-def _ends(low: float | None, high: float | None, form: str) -> str:
-    return "" if low is None or high is None else f"{low:{form}} … {high:{form}}"
+def _ends(low: float | None, high: float | None, form: str, *, times: int = 1) -> str:
+    return "" if low is None or high is None else f"{times * low:{form}} … {times * high:{form}}"
 
 
 def _pictures(named: Iterable[tuple[str, Events]], prefix: str, *, small: bool) -> list[Picture]:

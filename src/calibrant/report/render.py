@@ -20,7 +20,7 @@ from calibrant._core.constraints import Each, Kind, Level, Natural, checked
 from calibrant._core.paths import as_path, atomic_write, check_suffix
 from calibrant.plot.arguments import Label
 from calibrant.report.advice import MARGIN
-from calibrant.report.decisions import better_of
+from calibrant.report.decisions import better_of, pairs_of
 from calibrant.report.groups_report import FIRST, PROMISE
 from calibrant.report.model import Block, Claims, Model, Picture, Table
 from calibrant.report.section import MOST_ROWS, Section, diagnose
@@ -78,12 +78,14 @@ def write_report(
     chosen = check_format(path, format)
     sections = [one if isinstance(one, Section) else diagnose(one, draws=draws, margin=margin) for one in models]
     overview = not any(isinstance(one, Table) and one.lists_models for one in tables)
+    pairs = pairs_of(models) if draws else []
     text = {"html": _html, "md": _markdown, "json": _json}[chosen](
         {
             "title": title,
             "notes": list(notes),
-            "blocks": [*(better_of(models) if overview and draws else ()), *tables],
+            "blocks": [*(better_of(pairs) if overview else ()), *tables],
             "overview": overview,
+            "pairs": pairs,
             "sections": sections,
         }
     )
@@ -220,4 +222,7 @@ def _json(context: dict[str, Any]) -> str:
     rows = [row.plain() for section in context["sections"] for row in [*section.before, *section.after]]
     tables = [json_data(block) for block in context["blocks"] if isinstance(block, Table)]
     shown = {"title": context["title"], "notes": context["notes"], "tables": tables, "rows": rows, "models": models}
+    shown["comparisons"] = [
+        {"a": pair.a, "b": pair.b, "calibrated": pair.calibrated, **json_data(pair.found)} for pair in context["pairs"]
+    ]
     return json.dumps(shown | {"versions": versions()}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

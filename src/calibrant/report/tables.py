@@ -68,7 +68,7 @@ class Row(PanelRow):
         """The mean and the 97.5 % limit if calibrated as text; empty without them."""
         if self.null_high is None:
             return ""
-        mean = "" if self.null_mean is None else f"{self.shown(self.null_mean)} … "
+        mean = "" if self.null_mean is None else f"{self.shown(self.null_mean).removesuffix(' %')} … "
         return f"{mean}{self.shown(self.null_high)}"
 
     @property
