@@ -15,6 +15,8 @@ from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Kind, Text, checked
 from calibrant._core.paths import as_path, atomic_write
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
+from calibrant.calibrators.base.calibrator import ByFeatures
+from calibrant.calibrators.features.columns import KnownColumn, ServedFeatures, served_columns
 from calibrant.errors import FitError, InputError, optional
 from calibrant.operate import Deployed
 
@@ -74,8 +76,10 @@ def export_served(
     """Write a calibrator, or a calibrator with a decision rule, as an ONNX model that gives calibrated probabilities.
 
     The model has the input "logits", or "given_probs", (N, K) float32 and the output "probs" (N, K) float32, for any N;
-    with a rule also "actions" (N,) int64, −1 for abstaining. Its metadata hold "calibrator" and "rule" (as they print),
-    "class_names" (a JSON list) and the version that wrote it. Several labels a row have K probabilities each of its own.
+    with a rule also "actions" (N,) int64, −1 for abstaining. A calibrator that goes by features has the second input "features"
+    (N, C) float64: a column of numbers as it is, one of names by each name's place in its list, and −1 for a name that is not there.
+    The metadata hold "calibrator" and "rule" (as they print), "class_names" (a JSON list), "features" (a JSON list of "name" and
+    "values", the names, or null for numbers) and the version that wrote it. Several labels a row have K probabilities each of its own.
 
     Args:
         module: A fitted calibrator, ``MultiLabelCalibrator`` or ``calibrant.operate.Deployed``.
@@ -84,7 +88,7 @@ def export_served(
         class_names: K names, or None: "0", "1" ….
 
     Raises:
-        InputError: If the path does not end in .onnx, the names are not K, the module is none of these, or goes by features.
+        InputError: If the path does not end in .onnx, the names are not K, or the module is none of these.
         NotFittedError: If the calibrator is not fitted.
         FitError: If a part cannot be exported to standard operators.
         MissingExtraError: If onnx or onnxscript is not installed.
@@ -100,17 +104,21 @@ def export_served(
         raise refuse(
             f"{classes} distinct class_names", shown(names), "name each class once, in the order of the scores"
         )
-    if getattr(calibrator, "needs_features", False):
-        remedy = "fit it without features, or serve it by predict_proba"
-        raise refuse("a calibrator of scores alone", f"{type(calibrator).__name__} with features", remedy)
+    columns = columns_served(calibrator)
     # two rows, none of them equal: a graph traced on equal ones could fold a branch
     example = torch.linspace(1, 0, 2 * classes).reshape(2, -1)
     example = example if kind == "logits" else example.softmax(dim=1)
     outputs = ["probs"] if rule is None else ["probs", "actions"]
-    program = _translate(_Served(calibrator, rule, kind=kind), example, inputs=[INPUTS[kind]], outputs=outputs)
+    inputs = [INPUTS[kind]]
+    examples = [example]
+    if columns:
+        inputs.append("features")
+        examples.append(torch.tensor([[0.0], [1.0]], dtype=torch.float64).repeat(1, len(columns)))
+    program = _translate(_Served(calibrator, rule, columns, kind=kind), *examples, inputs=inputs, outputs=outputs)
     facts = {
         "calibrator": repr(calibrator),
         "class_names": json.dumps(names),
+        "features": json.dumps([{"name": one.name, "values": one.values} for one in columns]),
         "rule": "" if rule is None else repr(rule),
     }
     for key, value in {**facts, "calibrant": version("calibrant")}.items():
@@ -119,22 +127,36 @@ def export_served(
     _write_program(path, program)
 
 
+def columns_served(calibrator: nn.Module) -> list[KnownColumn]:
+    """Return the columns that a fitted calibrator goes by, in the order of the served model's features."""
+    if not getattr(calibrator, "needs_features", False):
+        return []
+    parts = [one for one in calibrator.modules() if isinstance(one, ByFeatures) and one.fitted]
+    return served_columns(
+        [[KnownColumn(one) if isinstance(one, str) else one for one in part._known] for part in parts]
+    )
+
+
 class _Served(nn.Module):
     """A calibrator from logits or probabilities to probabilities, and the actions of a rule."""
 
-    def __init__(self, calibrator: Any, rule: Any, *, kind: str) -> None:
+    def __init__(self, calibrator: Any, rule: Any, columns: list[KnownColumn], *, kind: str) -> None:
         super().__init__()
-        self.calibrator, self.rule, self.kind = calibrator, rule, kind
+        self.calibrator, self.rule, self.columns, self.kind = calibrator, rule, columns, kind
         self.several = isinstance(calibrator, MultiLabelCalibrator)
 
-    def forward(self, scores: Tensor) -> Any:
+    def forward(self, scores: Tensor, table: Tensor | None = None) -> Any:
         """Return probabilities (N, K), and actions (N,) if there is a rule."""
         # a row more, since some operators of the runtime refuse a table of none
         scores = torch.cat([scores, scores.new_full((1, scores.shape[1]), 1 / scores.shape[1])])
         if self.kind == "probs":  # as Predictions.from_probs: log p, for several labels the log-odds
             wide = scores.double()
             scores = torch.log(wide) - torch.log1p(-wide) if self.several else torch.log(wide)
-        logits = self.calibrator(scores)
+        if table is None:
+            logits = self.calibrator(scores)
+        else:
+            table = torch.cat([table, table.new_zeros(1, table.shape[1])])
+            logits = self.calibrator(scores, ServedFeatures(table, self.columns))
         probs = (torch.sigmoid(logits.double()) if self.several else torch.softmax(logits.double(), dim=1)).float()
         return probs[:-1] if self.rule is None else (probs[:-1], self.rule(logits)[:-1])
 
@@ -154,7 +176,7 @@ def _write_program(path: str | os.PathLike[str], program: Any) -> None:
         file.write(program.SerializeToString())
 
 
-def _translate(module: nn.Module, example: Tensor, *, inputs: list[str], outputs: list[str]) -> Any:
+def _translate(module: nn.Module, *examples: Tensor, inputs: list[str], outputs: list[str]) -> Any:
     with optional("onnx", extra="onnx"):
         import onnx
     with optional("onnxscript", extra="onnx"):
@@ -167,10 +189,10 @@ def _translate(module: nn.Module, example: Tensor, *, inputs: list[str], outputs
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # internal warnings of the exporter
             # torch.export treats a batch size of 1 as a constant
-            example = example if example.shape[0] > 1 else torch.cat([example, example])
-            module(example)  # what it refuses, it says in a sentence; tracing of PyTorch 2.7 does not
+            examples = tuple(one if one.shape[0] > 1 else torch.cat([one, one]) for one in examples)
+            module(*examples)  # what it refuses, it says in a sentence; tracing of PyTorch 2.7 does not
             rows = torch.export.Dim("rows", min=1, max=2**63 - 2)  # PyTorch 2.7 takes 2⁶³ − 1 for no bound, and fails
-            traced = torch.export.export(module, (example,), dynamic_shapes=({0: rows},))
+            traced = torch.export.export(module, examples, dynamic_shapes=tuple({0: rows} for _ in examples))
             program = torch.onnx.export(
                 traced, (), dynamo=True, verbose=False, input_names=inputs, output_names=outputs
             )

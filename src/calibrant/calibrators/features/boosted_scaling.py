@@ -101,15 +101,19 @@ class Trees:
 
     def values(self, columns: Tensor, depth: int) -> Tensor:
         """Return what each tree says (N, T) float64 of rows ``columns`` (N, F) float64, which may hold NaN."""
+        if torch.compiler.is_compiling():  # rows are a symbol there, and parts of them no loop
+            return self._values(columns, depth)
         found = columns.new_empty(columns.shape[0], len(self), dtype=torch.float64)
         step = max(1, _PLACES_AT_ONCE // max(1, len(self)))
         for start in range(0, columns.shape[0], step):
-            rows = columns[start : start + step]
-            node = self.roots.expand(rows.shape[0], -1)
-            for _ in range(depth):
-                node = self._next(rows, node)
-            found[start : start + step] = self.value[node]
+            found[start : start + step] = self._values(columns[start : start + step], depth)
         return found
+
+    def _values(self, rows: Tensor, depth: int) -> Tensor:
+        node = self.roots.expand(rows.shape[0], -1)
+        for _ in range(depth):
+            node = self._next(rows, node)
+        return self.value[node]
 
     def _next(self, rows: Tensor, node: Tensor) -> Tensor:
         x = rows.gather(1, self.feature[node])
@@ -117,8 +121,8 @@ class Trees:
         if len(self.bits):
             members, code = self.members[node], torch.nan_to_num(x).clamp(0, 32 * _WORDS - 1).long()
             word = self.bits[members.clamp_min(0), code >> 5]
-            low = torch.where(members >= 0, ((word >> (code & 31)) & 1).bool(), low)
-        low = torch.where(torch.isnan(x), self.missing_left[node], low)
+            low = _chosen(members >= 0, (torch.bitwise_right_shift(word, code & 31) & 1).bool(), low)
+        low = _chosen(torch.isnan(x), self.missing_left[node], low)
         return torch.where(low, self.left[node], self.right[node])
 
     def decoded(self, edges: Sequence[Tensor | None]) -> "Trees":
@@ -133,6 +137,11 @@ class Trees:
                 here = self.feature == at
                 threshold[here] = torch.cat([ends, ends.new_full((1,), math.inf)])[self.threshold[here].long()]
         return replace(self, threshold=threshold)
+
+
+def _chosen(where: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+    """Return ``torch.where`` of flags, which onnxruntime has for numbers alone."""
+    return (where & yes) | (~where & no)
 
 
 def bits_of(inside: Tensor) -> Tensor:
@@ -829,7 +838,7 @@ class BoostedScaling(ByFeatures):
         # of the fit for all rows, in float64: trees part rows by them
         x = lift_excluded(logits.double()) * self.slope + self.bias
         if features is not None and self._known:
-            columns, seen = (part.to(x.device) for part in tree_inputs(self._known, features, len(x)))
+            columns, seen = (part.to(x.device) for part in tree_inputs(self._known, features, x.shape[0]))
             x = with_change(x, self._change(columns, class_log_odds(x)) * seen[:, None])
         return keep_excluded(x, logits)
 

@@ -194,7 +194,7 @@ class FeatureScaling(Certified, ByFeatures):
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
         if features is None or not self._known:  # a row with the mean features
             return self._mapped(logits, self.slopes[0], self.biases[0])
-        table = _feature_table(features, self._known, len(logits)).to(self.slopes.device)
+        table = _feature_table(features, self._known, logits.shape[0]).to(self.slopes.device)
         design = _hinges(self.center, self.spread, self.lowest, self.highest).design(table)
         return self._mapped(logits, (design @ self.slopes)[:, None], design @ self.biases)
 

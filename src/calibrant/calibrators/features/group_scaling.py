@@ -431,7 +431,7 @@ class GroupScaling(Certified, ByFeatures):
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
         x = lift_excluded(logits) * self.slope.to(logits.dtype) + self.bias_.to(logits.dtype)  # of the fit for all rows
         if features is not None and self._known:
-            groups = codes_of(self._known, features, len(x)).to(x.device)
+            groups = codes_of(self._known, features, x.shape[0]).to(x.device)
             slopes = torch.cat([self.slopes, self.slopes.new_zeros(1)])[groups].sum(dim=1, keepdim=True)
             biases = torch.cat([self.biases, self.biases.new_zeros(1, self.biases.shape[1])])[groups].sum(dim=1)
             x = x * (1 + slopes).clamp_min(0).to(x.dtype) + biases.to(x.dtype)
