@@ -92,7 +92,7 @@ class ServedFeatures(dict[str, Tensor]):
         """Return the code (N,) of each entry in ``column``, which may know fewer categories; their number for all others."""
         places: Any = column.values
         if column._of_names:
-            places = [(self._columns[column.name].values or ()).index(value) for value in column.values or ()]  # type: ignore[arg-type]
+            places = [(self._columns[column.name].values or ()).index(value) for value in column.values or ()]
         same = self[column.name][:, None] == torch.tensor(places, dtype=torch.float64)
         return torch.where(same.any(dim=1), same.long().argmax(dim=1), len(column))
 
