@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.test_browser import CHROMIUM, QUIET
+from tests.report.test_browser import CHROMIUM, PALE, QUIET
 
 ROOT = Path(__file__).parent.parent
 WIDTHS = (360, 390, 768, 1280, 1920)
@@ -33,6 +33,22 @@ const look = (at, width) => {
     await new Promise((done) => setTimeout(done, 300));
     for (const one of frame.contentDocument.querySelectorAll("details")) one.open = true;
     found[`${page} ${width}`] = look(frame.contentDocument, width);
+    frame.remove();
+  }
+  document.body.dataset.probe = JSON.stringify(found);
+})();
+"""
+WALK_SCHEME = """
+(async () => {
+  const found = {};
+  for (const page of PAGES) {
+    const frame = Object.assign(document.createElement("iframe"), { src: page, width: 1280, height: 900 });
+    await new Promise((done) => { frame.onload = done; document.body.append(frame); });
+    await new Promise((done) => setTimeout(done, 300));
+    const at = frame.contentDocument;
+    at.head.append(Object.assign(at.createElement("style"), { textContent: "* { transition: none !important }" }));
+    at.body.setAttribute("data-md-color-scheme", SCHEME);
+    found[page] = look(at, frame.contentWindow);
     frame.remove();
   }
   document.body.dataset.probe = JSON.stringify(found);
@@ -87,32 +103,51 @@ def test_the_search_needs_no_server_and_nothing_from_elsewhere() -> None:
     assert (ROOT / "docs" / "assets" / "iframe-worker.js").exists()
 
 
-@pytest.mark.slow
-def test_no_page_of_the_site_is_wider_than_its_screen_or_lacks_a_picture(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built documentation."""
     pytest.importorskip("mkdocs")
     if CHROMIUM is None:
         pytest.skip("no Chromium")
-    site = tmp_path / "site"
+    site = tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(site)]
     subprocess.run(build, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True, timeout=300)
+    return site
+
+
+def probed(site: Path, script: str, profile: Path) -> Any:
+    """Return what a script finds that walks through the pages of the site."""
+    walk = site / "walk.htm"
+    walk.write_text(f"<!DOCTYPE html><body><script>{script}</script></body>")
+    flags = ["--allow-file-access-from-files", f"--user-data-dir={profile}", "--virtual-time-budget=600000"]
+    command = [str(CHROMIUM), *QUIET, *flags, "--dump-dom", walk.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    probe = re.search(r'data-probe="([^"]*)"', done.stdout)
+    assert probe, done.stderr[-2000:]
+    return json.loads(html.unescape(probe[1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["default", "slate"])
+def test_text_and_marks_of_the_site_stand_out(scheme: str, site: Path, tmp_path: Path) -> None:
+    pages = ["index.html", "operate.html", "files.html", "choose-a-loss.html", "gallery.html", "results/index.html"]
+    script = PALE + WALK_SCHEME.replace("PAGES", json.dumps(pages)).replace("SCHEME", json.dumps(scheme))
+    for page, (pale, text, _) in probed(site, script, tmp_path / "profile").items():
+        assert pale == [], page
+        assert text > 200
+    faulty = script.replace("ratio(over(colour, ground(e)), ground(e))", "1")
+    assert all(pale for pale, _, _ in probed(site, faulty, tmp_path / "profile").values()), "what is pale is found"
+
+
+@pytest.mark.slow
+def test_no_page_of_the_site_is_wider_than_its_screen_or_lacks_a_picture(site: Path, tmp_path: Path) -> None:
     named = [path.relative_to(site).as_posix() for path in sorted(site.rglob("*.html"))]
     pages = [name for name in named if not name.startswith(("reference", "404"))]
     assert {"index.html", "gallery.html", "evidence.html", "results/index.html"} <= set(pages)
     fault = '<body style="margin: 0"><p style="width: 1000px">wide</p><img src="none.png"></body>'
     (site / "fault.html").write_text(fault)
     script = WALK.replace("PAGES", json.dumps([*pages, "fault.html"])).replace("WIDTHS", json.dumps(WIDTHS))
-    walk = site / "walk.htm"
-    walk.write_text(f"<!DOCTYPE html><body><script>{script}</script></body>")
-    flags = [
-        "--allow-file-access-from-files",
-        f"--user-data-dir={tmp_path / 'profile'}",
-        "--virtual-time-budget=600000",
-    ]
-    command = [CHROMIUM, *QUIET, *flags, "--dump-dom", walk.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    probe = re.search(r'data-probe="([^"]*)"', done.stdout)
-    assert probe, done.stderr[-2000:]
-    found = json.loads(html.unescape(probe[1]))
+    found = probed(site, script, tmp_path / "profile")
     assert len(found) == len(WIDTHS) * (len(pages) + 1)
     assert len(found.pop("fault.html 390")) == 3, "what is wide and what lacks is found"
     assert {place: seen for place, seen in found.items() if seen and not place.startswith("fault.html")} == {}

@@ -168,6 +168,7 @@ PALE = """
 const channels = (colour) => (colour.match(/[\\d.]+/g) ?? []).map(Number);
 const light = (c) => c.slice(0, 3).map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
   .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const over = (c, ground) => (c.length > 3 ? c.slice(0, 3).map((v, i) => c[3] * v + (1 - c[3]) * ground[i]) : c);
 const ratio = (a, b) => (Math.max(light(a), light(b)) + 0.05) / (Math.min(light(a), light(b)) + 0.05);
 const look = (at, own) => {
   const style = (e) => own.getComputedStyle(e), root = style(at.documentElement), pale = new Set(), seen = {text: 0, marks: 0};
@@ -177,28 +178,27 @@ const look = (at, own) => {
   };
   const left = ["grid", "band", "paper"].map(role);
   const ground = (e) => {
-    for (let one = e; one; one = one.parentElement) {
-      const found = channels(style(one).backgroundColor);
-      if (found.length && found[3] !== 0) return found;
-    }
-    return channels(style(at.body).backgroundColor);
+    const found = channels(style(e).backgroundColor);
+    if (found.length && !(found[3] < 1)) return found;
+    return e === at.body ? [255, 255, 255] : over(found, ground(e.parentElement ?? at.body));
   };
   const walk = at.createTreeWalker(at.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
     const e = walk.currentNode.parentElement, own = style(e);
-    if (!walk.currentNode.data.trim() || e.closest("script, style, title, .skip") || !e.getClientRects().length) continue;
+    if (!walk.currentNode.data.trim() || !e.getClientRects().length) continue;
+    if (e.closest("script, style, title, .skip, .md-search, .headerlink")) continue;
     const colour = channels(e.closest("svg") ? own.fill : own.color), size = parseFloat(own.fontSize);
     const large = size >= 24 || (size >= 18.66 && own.fontWeight >= 700);
     seen.text += 1;
-    if (ratio(colour, ground(e)) < (large ? 3 : 4.5)) pale.add(`${walk.currentNode.data.trim().slice(0, 30)} ${colour}`);
+    if (ratio(over(colour, ground(e)), ground(e)) < (large ? 3 : 4.5)) pale.add(`${walk.currentNode.data.trim().slice(0, 30)} ${colour}`);
   }
   for (const e of at.querySelectorAll("svg :is(path, use, circle, rect, line, polygon)")) {
-    if (e.closest("defs, clipPath")) continue;
+    if (e.closest("defs, clipPath, .md-search")) continue;
     const own = style(e), colours = [own.fill, own.stroke].filter((c) => c.startsWith("rgb") && channels(c)[3] !== 0).map(channels);
     const drawn = colours.filter((c) => !left.includes(c.slice(0, 3).join()));
     if (!drawn.length) continue;
     seen.marks += 1;
-    if (Math.max(...drawn.map((c) => ratio(c, ground(e)))) < 3) pale.add(`${e.outerHTML.slice(0, 60)} ${drawn.join(" ")}`);
+    if (Math.max(...drawn.map((c) => ratio(over(c, ground(e)), ground(e)))) < 3) pale.add(`${e.outerHTML.slice(0, 60)} ${drawn.join(" ")}`);
   }
   return [[...pale].slice(0, 5), seen.text, seen.marks];
 };
