@@ -19,6 +19,7 @@ from calibrant.evaluate import subgroups
 from calibrant.metrics import ECE
 from calibrant.plot import risk_coverage
 from calibrant.report import Model, write_report
+from calibrant.report.advice import CHANCE, Advice
 from calibrant.report.figures import groups_picture, pictures_of_section
 from calibrant.report.groups_report import PROMISE, audit_of
 from calibrant.report.section import diagnose
@@ -87,6 +88,8 @@ def test_the_first_screen_opens_with_the_clearest_group(off: float, fitted: bool
         grouped = BoostedScaling(["site"], folds=2).fit(people(3000, seed=1, off=off))
         after = diagnose(Model("net", data, data.calibrated_by(grouped), grouped, by=["site"]), draws=20)
         assert not after.advice.headline.startswith("Calibrate by")
+        average = Advice("Calibrate.", ["It gains.", f"{CHANCE}: use plain temperature scaling."], [])
+        assert section.audit.advice(average, model).reasons == ["It gains."], "one recommendation"
 
 
 def test_names_of_groups_are_text_in_the_picture() -> None:

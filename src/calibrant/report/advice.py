@@ -146,6 +146,7 @@ def _rows_that_exclude(row: Row, margin: float) -> str:
 _VALUE = r"(?:'(?:[^']|'\"'\"')*'|\S+)"  # as ``quote`` gives it
 LABELS = re.compile(rf" --(?:labels?|class-names|on|missing|positive) {_VALUE}")  # the options on labels
 _LABELS_FILE = re.compile(rf"(?<= --labels ){_VALUE}")
+CHANCE = "That may be chance"  # opens the reason that names a simpler calibrator
 NOTHING, TEMPERATURE = "doing nothing", "plain temperature scaling"
 
 
@@ -290,7 +291,7 @@ def advice_of(
         )
     if temperature is not None and temperature.state == 0:
         plain = "--method TemperatureScaling" if model.source else "TemperatureScaling()"
-        reasons.append(f"That may be chance: if you prefer a single number, use plain temperature scaling ({plain}).")
+        reasons.append(f"{CHANCE}: if you prefer a single number, use plain temperature scaling ({plain}).")
     return Advice(f"Calibrate with {name}.", reasons, commands)
 
 

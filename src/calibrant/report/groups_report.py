@@ -13,7 +13,7 @@ from calibrant.data.checks import Data
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
 from calibrant.evaluate.subgroups import Subgroup, Subgroups
-from calibrant.report.advice import MARGIN, Advice, Verdict, commands_of, points
+from calibrant.report.advice import CHANCE, MARGIN, Advice, Verdict, commands_of, points
 from calibrant.report.model import Model, Subject
 
 FIRST = 8  # groups shown at once; the others are folded
@@ -98,7 +98,7 @@ class Audit:
         commands = commands_of(model, margin=MARGIN, method="BoostedScaling", features=columns, worst=worst)
         return Advice(
             f"Calibrate by {' and '.join(columns)}: one correction for all leaves some groups wrong.",
-            average.reasons,
+            [reason for reason in average.reasons if not reason.startswith(CHANCE)],  # one recommendation a page
             commands,
         )
 
