@@ -179,15 +179,22 @@ def test_a_calibrator_by_features_is_served_by_their_numbers_and_places(name: st
     session = onnxruntime.InferenceSession(tmp_path / "c.onnx", providers=["CPUExecutionProvider"])
     new, beside = rows(60, 2)
     beside["site"] = np.where(np.arange(60) == 3, "never seen", beside["site"])
-    table = []
-    for column in json.loads(session.get_modelmeta().custom_metadata_map["features"]):
-        values, given = column["values"], beside[column["name"]]
-        table.append([values.index(one) if one in values else -1 for one in given] if values else given)
-    inputs = {"logits": new.numpy(), "features": np.array(table, dtype=np.float64).T}
+
+    def inputs_of(scores: Tensor, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        table = []
+        for column in json.loads(session.get_modelmeta().custom_metadata_map["features"]):
+            values, given = column["values"], columns[column["name"]]
+            table.append([values.index(one) if one in values else -1 for one in given] if values else given)
+        return {"logits": scores.numpy(), "features": np.array(table, dtype=np.float64).T}
+
+    inputs = inputs_of(new, beside)
     expected = calibrator.predict_proba(new, beside)
     assert abs(session.run(["probs"], inputs)[0] - expected).max() < 1e-6
     one = {key: value[:1] for key, value in inputs.items()}
     assert abs(session.run(["probs"], one)[0] - expected[:1]).max() < 1e-6
+    # rows of the fit, next to which trees part: rounding in the runtime sends none to the other side
+    own = calibrator.predict_proba(logits, features)
+    assert abs(session.run(["probs"], inputs_of(logits, features))[0] - own).max() < 1e-6
     moved = calibrator.predict_proba(new, {key: np.roll(value, 1) for key, value in beside.items()})
     assert abs(moved - expected).max() > 0.01  # the features do decide
 

@@ -550,13 +550,17 @@ def with_change(x: Tensor, change: Tensor) -> Tensor:
 
 
 def part_edges(column: Tensor) -> Tensor:
-    """Return ascending upper edges of the at most 255 parts of a column but the last: between its values, or at its quantiles."""
+    """Return ascending upper edges of the at most 255 parts of a column but the last: between its values, or those at its quantiles.
+
+    Never at a value: rounding in another program would send a row of the fit to the other side.
+    """
     present = column[~torch.isnan(column)].numpy()
     values = np.unique(present)
+    below = np.arange(len(values) - 1)
     if len(values) > _EDGE_PARTS:
-        values = np.unique(np.quantile(present, np.arange(1, _EDGE_PARTS) / _EDGE_PARTS, method="lower"))
-        return torch.from_numpy(values)
-    return torch.from_numpy((values[:-1] + values[1:]) / 2)
+        cuts = np.quantile(present, np.arange(1, _EDGE_PARTS) / _EDGE_PARTS, method="lower")
+        below = np.unique(np.searchsorted(values, cuts).clip(max=len(values) - 2))
+    return torch.from_numpy((values[below] + values[below + 1]) / 2)
 
 
 def coded_by_part(column: Tensor, edges: Tensor) -> CodedColumn:
