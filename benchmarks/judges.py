@@ -7,7 +7,8 @@ answer shown first. With --data, judges are real: one vision-language model's pr
 OOD-CV judges it, and the key, which people made, is the label; each model judges three others, on questions that all answered. With
 --people, language models judged what people labelled too: DIR holds the tables of ``PEOPLE`` as CSV with the columns judge and person, in
 [0, 1], and system, or first and second; all rows are labelled, and some of the labels are drawn. Each cell has the coverage of the
-scores, of all differences of a ranking together, and the median ratio of half-widths. One thread.
+scores, of all differences of a ranking together, and the median ratio of half-widths. Of some cells a third of the labels is drawn
+evenly and the others by ``language.judge_rows``; they are compared with as many even labels alone. One thread.
 """
 
 import argparse
@@ -22,14 +23,16 @@ import numpy as np
 import torch
 
 from benchmarks.records import versions
-from calibrant.language import judge_audit
+from calibrant.language import judge_audit, judge_rows
 
 RECORD = Path("benchmarks/records/judges.json")
-ROWS, LABELS, SEED = 1000, 200, 20261123
+ROWS, LABELS, FIRST, SEED = 1000, 200, 60, 20261123
 ACCURACY = np.array([0.8, 0.72, 0.6])
 
 
-def answers(kind: str, systems: int, rng: np.random.Generator) -> tuple[dict[str, Any], dict[str, float]]:
+def answers(
+    kind: str, systems: int, rng: np.random.Generator, *, labels: int = LABELS
+) -> tuple[dict[str, Any], dict[str, float]]:
     """Return the arguments of an audit of answers that are right or wrong, and each system's truth."""
     of = np.repeat(np.arange(systems), ROWS)
     chance = ACCURACY[of] if kind != "rare errors" else np.array([0.985, 0.97, 0.95])[of]
@@ -42,21 +45,21 @@ def answers(kind: str, systems: int, rng: np.random.Generator) -> tuple[dict[str
     judge = np.where(rng.random(len(of)) < agree, truth, 1 - truth)
     if kind == "log-probabilities":
         judge = 1 / (1 + np.exp(-2 * (1.7 * (2 * truth - 1) + rng.normal(size=len(of)) * 1.2)))
-    drawn = rng.choice(len(of), LABELS, replace=False)
+    drawn = rng.choice(len(of), labels, replace=False)
     human = np.full(len(of), -1.0)
     human[drawn] = truth[drawn]
     means = {str(one): float(truth[of == one].mean()) for one in range(systems)}
     return {"judge": judge, "human": human, "systems": of, "by": {"length": length}}, means
 
 
-def comparisons(rng: np.random.Generator) -> tuple[dict[str, Any], dict[str, float]]:
+def comparisons(rng: np.random.Generator, *, labels: int = LABELS) -> tuple[dict[str, Any], dict[str, float]]:
     """Return those of comparisons in both orders, in a tenth of which the judge names what it sees first."""
     first = rng.integers(0, 3, ROWS)
     second = (first + rng.integers(1, 3, ROWS)) % 3
     wins = (rng.random(ROWS) < 1 / (1 + np.exp(2 * (ACCURACY[second] - ACCURACY[first]) * 5))).astype(float)
     said = np.where(rng.random(ROWS) < 0.93, wins, 1 - wins)
     judge, swapped = (np.where(rng.random(ROWS) < 0.1, favoured, said) for favoured in (1, 0))
-    human = np.where(rng.permutation(ROWS) < LABELS, wins, -1)
+    human = np.where(rng.permutation(ROWS) < labels, wins, -1)
     means = {str(one): float(np.r_[wins[first == one], 1 - wins[second == one]].mean()) for one in range(3)}
     return {"judge": judge, "human": human, "systems": (first, second), "swapped": swapped}, means
 
@@ -93,11 +96,40 @@ CELLS = [("plain", 1), ("plain", 3), ("biased", 3), ("uneven", 3), ("rare errors
          ("comparisons", 3)]  # fmt: skip
 
 
-def cell(kind: str, systems: int, replicates: int) -> dict[str, Any]:
+# of the simulated kinds, those whose labels are drawn in two batches as well
+CHOSEN = [("plain", 1), ("plain", 3), ("biased", 3), ("rare errors", 1), ("rare errors", 3), ("log-probabilities", 3),
+          ("comparisons", 3)]  # fmt: skip
+
+
+def cell(kind: str, systems: int, replicates: int, *, chosen: bool = False) -> dict[str, Any]:
     """Return the coverage and the widths of one kind of simulated judge."""
-    rounds = [np.random.default_rng([SEED, seed]) for seed in range(replicates)]
-    drawn = (comparisons(rng) if kind == "comparisons" else answers(kind, systems, rng) for rng in rounds)
-    return {"judge": kind, "systems": systems, "labels": LABELS, "replicates": replicates} | told(drawn)
+
+    def drawn(seed: int) -> tuple[Any, ...]:
+        rng = np.random.default_rng([SEED, seed])
+        rows = ROWS if kind == "comparisons" else ROWS * systems
+        made = comparisons if kind == "comparisons" else partial(answers, kind, systems)
+        given, means = made(rng, labels=rows if chosen else LABELS)
+        return (batches_of(given, seed), means, evenly(given, seed)) if chosen else (given, means)
+
+    about = {"judge": kind + ", chosen" * chosen, "systems": systems, "labels": LABELS, "replicates": replicates}
+    return about | told(map(drawn, range(replicates)))
+
+
+def batches_of(given: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Return the arguments with labels of two batches, of those of all rows."""
+    told_of = {name: given[name] for name in ("judge", "systems", "swapped") if name in given}
+    human, inclusion = np.full(len(given["human"]), -1.0), None
+    for count in (FIRST, LABELS - FIRST):
+        known = None if inclusion is None else human
+        rows, inclusion = judge_rows(**told_of, count=count, human=known, inclusion=inclusion, seed=seed)
+        human[rows] = given["human"][rows]
+    return {**given, "human": human, "inclusion": inclusion}
+
+
+def evenly(given: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Return the arguments with as many labels of even rows, of those of all rows."""
+    picked = np.random.default_rng([SEED, seed, 1]).permutation(len(given["human"])) < LABELS
+    return {**given, "human": np.where(picked, given["human"], -1)}
 
 
 def real(directory: Path, prefix: str, judge: int, replicates: int) -> dict[str, Any]:
@@ -136,18 +168,22 @@ def people(table: Path, labels: int, replicates: int) -> dict[str, Any]:
     return {**about, "labels": labels, "replicates": replicates, **found}
 
 
-def told(rounds: Iterable[tuple[dict[str, Any], dict[str, float]]]) -> dict[str, Any]:
-    """Return the coverage of scores and rankings, and the median ratio of half-widths beside its limit."""
+def told(rounds: Iterable[tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the coverage of scores and rankings, and the median ratio of half-widths beside its limit.
+
+    A round is the arguments of an audit, the truth, and those of another audit if that one's labels alone, and its limit, are compared.
+    """
     covered, together, ratios, agreement, limits = [], [], [], [], []
-    for given, truth in rounds:
+    for given, truth, *others in rounds:
         found = judge_audit(**given)
+        beside = judge_audit(**others[0]) if others else found
         covered += [one.low <= truth[name] <= one.high for name, one in found.scores.items()]
-        ratios += [(one.high - one.low) / (found.human[name].high - found.human[name].low)
+        ratios += [(one.high - one.low) / (beside.human[name].high - beside.human[name].low)
                    for name, one in found.scores.items()]  # fmt: skip
         gaps = found.ranking.differences
         together.append(all(one.low <= truth[a] - truth[b] <= one.high for (a, b), one in gaps.items()))
         agreement.append(found.calibration.agreement.estimate)
-        limits.append(found.calibration.gain)
+        limits.append(beside.calibration.gain)
     return {
         "coverage": float(np.mean(covered)), "ranking": float(np.mean(together)) if gaps else None,
         "width_ratio": float(np.median(ratios)), "limit": float(np.median(limits)), "agreement": float(np.mean(agreement)),
@@ -165,6 +201,7 @@ def main() -> None:
     torch.set_num_threads(1)
     record: dict[str, Any] = {"versions": versions(), "cells": []}
     tasks = [partial(cell, kind, systems, options.replicates) for kind, systems in CELLS]
+    tasks += [partial(cell, kind, systems, options.replicates, chosen=True) for kind, systems in CHOSEN]
     for prefix in ("mmbench", "oodcv") if options.data else ():
         judges = range(len(list(options.data.glob(f"{prefix}-*.npz"))))
         tasks += [partial(real, options.data, prefix, judge, options.replicates // 4) for judge in judges]

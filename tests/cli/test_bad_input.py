@@ -181,10 +181,10 @@ def test_an_argument_too_many_is_named(run: Run) -> None:
     )
 
 
-def test_a_missing_option_or_argument_says_what_to_add(run: Run) -> None:
-    assert_refused(
-        run("judge", "log.jsonl"), r"missing option '--human'; add --human: a table with the columns id and label"
-    )
+def test_a_missing_option_or_argument_says_what_to_add(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "judged.csv"
+    table.write_text("id,score\n1,1\n")
+    assert_refused(run("judge", table), r"got neither; add --human: a table with the columns id and label")
     assert_refused(run("watch"), r"missing argument 'state'; add state: the state \(.safetensors\)")
 
 

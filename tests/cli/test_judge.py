@@ -1,5 +1,6 @@
 """``calibrant judge``: tables and logs of judges, scores with intervals in words and JSON, and one sentence for a mistake."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -104,3 +105,43 @@ def test_labels_that_are_none_and_chances_that_are_missing_are_one_sentence(
         wrong = [[lines[0][0], label or lines[0][1], chance], *([*line, ".5"] for line in lines[1:])]
         Path("wrong.csv").write_text("id,label,inclusion\n" + "\n".join(map(",".join, wrong)))
         run("judge", "judged.csv", "--human", "wrong.csv", code=2, says=message)
+
+
+def test_rows_are_drawn_evenly_then_where_the_judge_errs_until_a_verdict(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(1)
+    right = rng.random(900) < 0.97
+    said = np.where(rng.random(900) < 0.93, right, ~right)
+    rows = [f"q{i},answer {i},{'yes' if said[i] else 'no'}" for i in range(900)]
+    Path("judged.csv").write_text("id,answer,score\n" + "\n".join(rows) + "\n")
+
+    def fill(path: str) -> None:
+        lines = [line.split(",") for line in Path(path).read_text().splitlines()]
+        filled = [[*line[:-1], line[-1] or ("yes" if right[int(line[0][1:])] else "no")] for line in lines[1:]]
+        Path(path).write_text("\n".join(",".join(line) for line in [lines[0], *filled]) + "\n")
+
+    run("judge", "judged.csv", "--draw", 60, code=2, says="add -o to-label.csv")
+    done = run("judge", "judged.csv", "--draw", 60, "-o", "a.csv", code=0)
+    assert done.stdout == "a.csv: 60 rows to label\n"
+    assert Path("a.csv").read_text().splitlines()[0] == "id,answer,inclusion,label"  # not what the judge says
+    fill("a.csv")
+    widths, names = [], "abcd"
+    for known, following in itertools.pairwise(names):
+        done = run(
+            "judge", "judged.csv", "--human", f"{known}.csv", "--draw", 70, "-o", f"{following}.csv", "--json", code=0
+        )
+        assert f"{following}.csv: 70 rows to label" in done.stderr
+        fill(f"{following}.csv")
+        score = json.loads(done.stdout)["scores"]["all"]
+        assert score["low"] <= right.mean() <= score["high"]
+        widths.append(score["high"] - score["low"])
+    assert widths[1] < widths[0] / 1.8  # more than twice as many labels alone would bring
+    chosen = [int(line.split(",")[0][1:]) for line in Path("b.csv").read_text().splitlines()[61:]]
+    assert (~said[chosen]).mean() > 2 * (~said).mean()
+    run("judge", "judged.csv", "--human", "b.csv", "--draw", 9, "-o", "c.csv", code=2, says="which has 200 labels")
+    Path("d.rows.json").unlink()
+    run("judge", "judged.csv", "--human", "d.csv", "--draw", 9, "-o", "e.csv", code=2, says="put it beside the table")
+    assert "270 human labels" in run("judge", "judged.csv", "--human", "d.csv", code=0).stdout
+    run("judge", "judged.csv", "--human", "d.csv", "--seed", 1, code=2, says="--seed for a call without --draw")

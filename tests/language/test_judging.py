@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calibrant.errors import CalibrantError, FileFormatError, InputError
-from calibrant.language import judge_audit, read_judged
+from calibrant.language import judge_audit, judge_rows, read_judged
 from calibrant.language.judging import JudgeAudit
 
 Arrays = dict[str, Any]
@@ -185,4 +185,57 @@ def test_wrong_tables_are_one_sentence(
     written(Path("l.csv"), labels)
     with pytest.raises(error) as caught:
         read_judged("t.csv", scores=("score", "also") if "also" in table else ("score",)).human("l.csv")
+    assert message in str(caught.value)
+
+
+def test_rows_drawn_in_two_batches_cover_and_leave_less_than_the_correlation_would() -> None:
+    held, ratios, limits = 0, [], []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        truth = (rng.random(1500) < 0.98).astype(float)
+        judge = np.where(rng.random(1500) < 0.93, truth, 1 - truth)
+        human, inclusion = np.full(1500, -1.0), None
+        for count in (60, 140):
+            rows, inclusion = judge_rows(judge, count, human=None if inclusion is None else human, inclusion=inclusion)
+            assert (human[rows] == -1).all()
+            human[rows] = truth[rows]
+        found = judge_audit(judge, human, inclusion=inclusion).scores["all"]
+        even = judge_audit(judge, np.where(rng.permutation(1500) < 200, truth, -1))
+        held += found.low <= truth.mean() <= found.high
+        ratios.append((found.high - found.low) / (even.human["all"].high - even.human["all"].low))
+        limits.append(even.calibration.gain)
+    assert held >= 10
+    assert np.median(ratios) < 0.75 < np.median(limits)
+
+
+def test_each_row_is_drawn_as_often_as_said() -> None:
+    judge = np.repeat([1.0, 0.0, 0.6], 40)
+    systems = np.tile(["a", "b"], 60)
+    human = np.where(np.arange(120) % 3 == 0, np.arange(120) % 2, -1)
+    left = human < 0
+    drawn = np.zeros(120)
+    for seed in range(120):
+        rows, inclusion = judge_rows(judge, 20, human=human, systems=systems, seed=seed)
+        drawn[rows] += 1
+    # with 40 of 120 rows labelled evenly, a third of each system
+    now = 1 - (1 - inclusion[left]) / (1 - 1 / 3)
+    assert drawn[~left].sum() == 0
+    assert now.sum() == pytest.approx(20)
+    assert np.abs(drawn[left] / 120 - now).max() < 4 * np.sqrt(0.25 / 120)
+    assert judge_rows(judge, 80, human=human)[1].min() == 1  # all that are left
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"count": 4000}, "expected count as an integer of at most"),
+        ({"swapped": np.zeros((2400, 2))}, "expected swapped of shape"),
+        ({"inclusion": np.full(2400, np.nan)}, "expected inclusion probabilities in (0, 1]"),
+        ({"judge": np.full(2400, 2.0)}, "expected judge in [0, 1]"),
+    ],
+)
+def test_wrong_draws_are_one_sentence(change: Arrays, message: str) -> None:
+    rows = scored()
+    with pytest.raises(InputError) as caught:
+        judge_rows(**{"judge": rows["judge"], "human": rows["human"], **change})
     assert message in str(caught.value)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._core.paths import check_source, check_target, same_file, shown
+from calibrant._core.paths import check_source, check_suffix, check_target, same_file, shown
 from calibrant.cli._application import option, with_groups
-from calibrant.cli._io import console, say, working
+from calibrant.cli._io import check_outputs, console, say, working
 from calibrant.cli._options import AsJson, names_of_by, refuse_typed
 from calibrant.errors import InputError
 
@@ -259,6 +259,19 @@ class Asked:
     target: Literal["rows", "population"] = option("rows", "Of the rows of the log, or of questions like them.")
 
 
+@dataclass(frozen=True)
+class NextRows:
+    """Which rows people shall label next."""
+
+    draw: int | None = option(
+        None, "Choose so many further rows to label, first evenly, then where the judge errs.", min=1
+    )
+    output: str | None = option(
+        None, "The table to fill in, with the labels known: CSV.", "--output", "-o", metavar="FILE"
+    )
+    seed: int = option(0, "Same seed, same rows.")
+
+
 @with_groups
 def judge(
     context: typer.Context,
@@ -266,7 +279,8 @@ def judge(
     program: Program,
     answers: Answers,
     asked: Asked,
-    human: Annotated[str, typer.Option(metavar="LABELS", help="A table with the columns id and label.")],
+    following: NextRows,
+    human: str | None = option(None, "A table with the columns id and label.", metavar="LABELS"),
     as_json: AsJson = False,
 ) -> None:
     """Correct a judge's scores of systems by a few human labels: scores and ranking with intervals, and the judge's own bias.
@@ -278,17 +292,42 @@ def judge(
 
         calibrant judge judged.csv --human labels.csv --by length
 
+        calibrant judge judged.csv --human labels.csv --draw 140 -o to-label.csv
+
         calibrant judge judge.jsonl --from openai --as yes-no --about systems.csv --human labels.csv --json
     """
-    from calibrant.language import judge_audit
+    from calibrant.language import judge_audit, judge_rows
+    from calibrant.operate.audit.table import refuse_filled
 
+    if human is None and following.draw is None:
+        expected = "--human, the labels that people gave, or --draw, which chooses rows to label"
+        raise InputError(expected, "neither", "add --human: a table with the columns id and label")
+    if following.draw is None:
+        refuse_typed(context, ["output", "seed"], where="a call without --draw")
+    elif following.output is None:
+        raise InputError("--output, the table to fill in", "none", "add -o to-label.csv")
+    else:
+        check_suffix(following.output, (".csv",), what="a table")
+        check_outputs(Path(following.output), inputs=[log, human, asked.about, answers.swapped])
+        refuse_filled(following.output)
     with working("correcting"):
         judged = _judge_answers(context, log, program, answers, asked)
-        labels, inclusion = judged.human(human)
+        labels, inclusion = (None, None) if human is None else judged.human(human)
+        if following.draw is not None and following.output is not None:
+            before = None if human is None or inclusion is None else judged.drawn_before(human)
+            rows, chance = judge_rows(
+                judged.judge, following.draw, human=labels, systems=judged.systems, inclusion=before,
+                swapped=judged.swapped, seed=following.seed,
+            )  # fmt: skip
+            hidden = [*(asked.scores or ["score"]), "swapped"]
+            judged.write_rows(following.output, rows, chance, human=human, hidden=hidden)
+            typer.echo(f"{following.output}: {len(rows):,} rows to label", err=labels is not None)
+        if labels is None:
+            return
         columns = {name: judged.column(name) for name in names_of_by(asked.by) or []}
         found = judge_audit(
-            judged.judge, labels, systems=judged.systems, inclusion=inclusion, questions=judged.questions, by=columns,
-            swapped=judged.swapped, target=asked.target,
+            judged.judge, labels, systems=judged.systems, inclusion=inclusion, questions=judged.questions,
+            by=columns, swapped=judged.swapped, target=asked.target,
         )  # fmt: skip
     say(found, as_json=as_json)
 

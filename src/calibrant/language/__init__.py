@@ -3,6 +3,7 @@
 from calibrant.language.answers import parse_confidence, sequences, verbalized
 from calibrant.language.choices import choices
 from calibrant.language.inspect import read_inspect
+from calibrant.language.judge_rows import judge_rows
 from calibrant.language.judged import read_judged
 from calibrant.language.judges import pairwise, rating, yes_no
 from calibrant.language.judging import judge_audit
@@ -19,6 +20,7 @@ __all__ = [
     "Token",
     "choices",
     "judge_audit",
+    "judge_rows",
     "pairwise",
     "parse_confidence",
     "rating",

@@ -1,9 +1,13 @@
 """Tables of a judge's scores, and of the labels that people gave to some of its rows."""
 
+import csv
+import io
+import json
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,6 +16,8 @@ from numpy.typing import NDArray
 
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import IS_TEXT, Each, Number, checked
+from calibrant._core.files import hash_arrays, read_text
+from calibrant._core.paths import atomic_write
 from calibrant._core.paths import shown as place_shown
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
@@ -26,6 +32,7 @@ _NO = {"0", "0.0", "false", "no", "wrong", "incorrect", "i", "b", "second", "mod
 _TIE = {"tie", "tie (bothbad)", "both", "draw", "p"}
 _OF_ONE = {"c", "i", "p"}  # correct, incorrect, partly: grades of one answer
 _KEYS = ("id", "system", "first", "second")
+_FORMAT = "calibrant judge rows 1"
 
 
 @dataclass(frozen=True)
@@ -132,14 +139,32 @@ class Judged:
             FileFormatError: If a column is missing.
             InputError: If a label is of a row that the judge did not score, or no label.
         """
+        lines, table = self._labelled_lines(path)
+        given: dict[int, list[float]] = {}
+        for row, line in lines:
+            # several people may have labelled one row: each is a column
+            text = table["label"][line]
+            given.setdefault(row, []).append(value_of(text, self._sides(row), self.scale, place_shown(path)))
+        # −1 where a row has fewer labels than another
+        found = np.full((len(self.judge), max(map(len, given.values()), default=1)), -1.0)
+        for row, values in given.items():
+            found[row, : len(values)] = values
+        if "inclusion" not in table or not lines:
+            return found, None
+        chance = np.full(len(self.judge), np.nan)
+        for row, line in lines:
+            one = table["inclusion"][line]
+            chance[row] = one if isinstance(one, int | float) else math.nan  # which the audit refuses
+        return found, chance
+
+    def _labelled_lines(self, path: str | os.PathLike[str]) -> tuple[list[tuple[int, int]], Columns]:
+        """Return the row and the line of each label of a table, and its columns."""
         table = table_columns(path)
         _need_columns(table, ("id", "label"), path)
         names = [name for name in _KEYS if name in self.columns and name in table]
         place = _row_of_key([list(map(str, self.columns[name])) for name in names], self.source)
-        given: dict[int, list[float]] = {}
-        chance = np.full(len(self.judge), np.nan)
-        for line in range(len(table["id"])):
-            text = table["label"][line]
+        lines = []
+        for line, text in enumerate(table["label"]):
             if text is None or not str(text).strip():
                 continue
             key = tuple(str(table[name][line]) for name in names)
@@ -148,17 +173,64 @@ class Judged:
                     "labels of rows that the judge scored", f"one of {', '.join(key)}", "leave it out, or add its score",
                     place=place_shown(path),
                 )  # fmt: skip
-            row = place[key]
-            # several people may have labelled one row: each is a column
-            given.setdefault(row, []).append(value_of(text, self._sides(row), self.scale, place_shown(path)))
-            if "inclusion" in table:
-                value = table["inclusion"][line]
-                chance[row] = value if isinstance(value, int | float) else math.nan  # which the audit refuses
-        # −1 where a row has fewer labels than another
-        found = np.full((len(self.judge), max(map(len, given.values()), default=1)), -1.0)
-        for row, values in given.items():
-            found[row, : len(values)] = values
-        return found, chance if given and "inclusion" in table else None
+            lines.append((place[key], line))
+        return lines, table
+
+    def write_rows(
+        self, path: str | os.PathLike[str], rows: NDArray[np.int64], inclusion: Floats, *,
+        human: str | os.PathLike[str] | None = None, hidden: Sequence[str] = ("score", "swapped"),
+    ) -> None:  # fmt: skip
+        """Write a table to fill in: the labels that are known, then ``rows`` without one; with ids, text, and probabilities.
+
+        Beside it the probabilities of all rows are kept, as the next draw needs them: ``to-label.csv`` has ``to-label.rows.json``.
+
+        Args:
+            path: CSV.
+            rows: That people shall label.
+            inclusion: (N,) as ``judge_rows`` returns it.
+            human: The table of the labels known.
+            hidden: Columns that a labeller shall not see.
+        """
+        own = (*hidden, "inclusion", "label")
+        names = [name for name, values in self.columns.items()
+                 if name in _KEYS or (name not in own and all(isinstance(one, str) for one in values))]  # fmt: skip
+        lines: list[tuple[int, Any]] = []
+        if human is not None:
+            known, table = self._labelled_lines(human)
+            lines = [(row, table["label"][line]) for row, line in known]
+        lines += [(int(row), "") for row in rows]
+        content = io.StringIO()
+        written = csv.writer(content, lineterminator="\n")
+        written.writerow([*names, "inclusion", "label"])
+        written.writerows(
+            [*(self.columns[name][row] for name in names), repr(float(inclusion[row])), label] for row, label in lines
+        )
+        kept = {"format": _FORMAT, "digest": self._digest(), "inclusion": inclusion.tolist()}
+        with atomic_write(_state_of(path)) as file:  # first, as a table without it has no next batch
+            file.write(json.dumps(kept).encode())
+        with atomic_write(path) as file:
+            file.write(content.getvalue().encode())
+
+    def drawn_before(self, path: str | os.PathLike[str]) -> Floats:
+        """Return the probability (N,) of every row to have been drawn for a table that ``write_rows`` wrote.
+
+        Raises:
+            FileFormatError: If the file beside the table is not there, or of other scores.
+        """
+        beside = _state_of(path)
+        try:
+            kept = json.loads(read_text(beside)) if os.path.exists(beside) else {}
+            if (kept["format"], kept["digest"]) == (_FORMAT, self._digest()):
+                return np.array(kept["inclusion"], np.float64)
+        except (ValueError, TypeError, KeyError):
+            pass
+        raise FileFormatError(
+            f"{place_shown(beside)}, which keeps how the rows were drawn", "none of these scores",
+            "put it beside the table again, or draw anew",
+        )  # fmt: skip
+
+    def _digest(self) -> str:
+        return hash_arrays(json.dumps([list(map(str, self.columns["id"])), self.judge.tolist()]), {})
 
     def _sides(self, row: int) -> tuple[str, str] | None:
         sides = self.systems
@@ -249,6 +321,10 @@ def value_of(
         )
         raise InputError(expected, repr(text), remedy, place=place)
     return number
+
+
+def _state_of(path: str | os.PathLike[str]) -> str:
+    return str(Path(path).with_suffix(".rows.json"))
 
 
 def _row_of_key(keys: Sequence[Sequence[str]], source: str) -> Mapping[tuple[str, ...], int]:

@@ -58,7 +58,7 @@ class JudgeCalibration:
 
     @property
     def gain(self) -> float:
-        """√(1 − ρ²): what part of the half-width of the labels alone the judge can leave at best."""
+        """√(1 − ρ²): what part of the half-width of the labels alone the judge can leave at best, of evenly drawn rows."""
         return math.sqrt(1 - self.correlation**2)
 
 
@@ -145,7 +145,9 @@ class JudgeAudit:
             told = _told(self.position, "+")
             lines.append(f"the answer shown first gains {told}; the same verdict in both orders: {self.consistent:.1%}")
         lines += [f"judge − people, {name:<{width}}  {_told(one, '+')}" for name, one in self.bias.items()]
-        lines.append(f"the judge leaves at best {about.gain:.0%} of the half-width of the labels alone (√(1 − ρ²))")
+        lines.append(
+            f"with even rows the judge leaves at best {about.gain:.0%} of the half-width of the labels alone (√(1 − ρ²))"
+        )
         return "\n".join(lines)
 
 
@@ -157,15 +159,15 @@ def judge_audit(
 ) -> JudgeAudit:  # fmt: skip
     """Correct a judge's scores of systems by a few human labels.
 
-    Rows to label should be drawn by chance, as ``operate.sample`` does. Annotators who disagree: a row's value is their mean, so a
-    score is what an annotator says on average.
+    Rows to label should be drawn by chance, as ``judge_rows`` and ``operate.sample`` do. Annotators who disagree: a row's value is their
+    mean, so a score is what an annotator says on average.
 
     Args:
         judge: (N,) the probability, score or verdict in [0, 1] that the answer is right, or that the first of two is better; (N, J)
             of several judges, which are pooled by a logistic regression.
         human: (N,) what a person says, in [0, 1] (a tie is ½), or −1 without a label; (N, A) of several annotators.
         systems: (N,) the system of each row, or a pair of two (N,) for comparisons: the first and the second; None is one system.
-        inclusion: (N,) the probability with which each labelled row was drawn; None: evenly within each system.
+        inclusion: (N,) the probability with which each labelled row was drawn, of all batches together; None: evenly within each system.
         questions: (N,) ids: systems that answer the same question, labelled together, are compared as pairs.
         by: Name → (N,) column, such as length: the judge's bias by its values, or by thirds of numbers.
         swapped: As ``judge``, from answers shown in the other order, of the same event; both orders are averaged in log-odds.
@@ -188,36 +190,24 @@ def judge_audit(
         Angelopoulos et al. 2023, Prediction-Powered Inference; Zou and Donner 2008 (differences from the ends of two intervals);
         Mogstad et al. 2024, Inference for Ranks.
     """
-    scores, other = _judge_matrix(judge, "judge"), None if swapped is None else _judge_matrix(swapped, "swapped")
+    scores, other = judge_matrix(judge, "judge"), None if swapped is None else judge_matrix(swapped, "swapped")
     rows = len(scores)
-    labels = _judge_matrix(human, "human", missing=True, rows=rows)
-    if other is not None and other.shape != scores.shape:
-        raise refuse(f"swapped of shape {scores.shape}, as judge", shown(other.shape), "score both orders of every row")
-    log_odds = (
-        _log_odds_of_scores(scores) if other is None else (_log_odds_of_scores(scores) + _log_odds_of_scores(other)) / 2
-    )
+    labels = judge_matrix(human, "human", missing=True, rows=rows)
+    log_odds = log_odds_of_orders(scores, other)
     given = labels >= 0
     seen = np.asarray(given.any(axis=1))
     # what people say of a row is the mean of its labels
     value = np.where(given, labels, 0).sum(axis=1) / np.maximum(given.sum(axis=1), 1)
     if seen.sum() < FEWEST:
         raise InputError(f"at least {FEWEST} human labels", str(int(seen.sum())), "label more rows", argument="human")
-    chance = None
-    if inclusion is not None:
-        chance = as_tensor(inclusion, name="inclusion").detach().cpu().double().numpy()
-        if chance.shape != seen.shape or not ((chance[seen] > 0) & (chance[seen] <= 1)).all():
-            expected = "inclusion probabilities in (0, 1] of all labelled rows"
-            remedy = Remedy(
-                "pass those of operate.sample", command="put back what sample wrote, or take the column out"
-            )
-            raise refuse(expected, "others", remedy)
+    chance = inclusion_of(inclusion, seen)
     raw = 1 / (1 + np.exp(-log_odds.mean(axis=1)))
     if other is None and scores.shape[1] == 1:
         raw = scores[:, 0]
     # Judges are averaged in log-odds: a sure judge counts for more than an undecided one.
-    slope, fitted = _recalibrated(log_odds, value, seen)
+    slope, fitted = recalibrated(log_odds, value, seen)
     rounds = _Rows(raw, fitted, value, seen, chance, target == "population", labels.shape[1] > 1)
-    names, parts = _numbered_systems(systems, rows)
+    names, parts = numbered_systems(systems, rows)
     unit = (
         np.arange(rows)
         if questions is None
@@ -396,7 +386,7 @@ def _ranking(figures: Mapping[str, _System], labels: int, rows: int) -> Ranking:
     return Ranking(order, ranks, tuple(better), differences, more)
 
 
-def _recalibrated(log_odds: Floats, value: Floats, seen: NDArray[np.bool_]) -> tuple[float, Floats]:
+def recalibrated(log_odds: Floats, value: Floats, seen: NDArray[np.bool_]) -> tuple[float, Floats]:
     """Return the sum of the slopes, and P(person says 1 | judges) of every row: a logistic regression with a weak prior.
 
     The slopes of J judges have the prior N(1 / J, 1), the intercept N(0, 2²): without labels the log-odds' mean is kept.
@@ -421,6 +411,35 @@ def _recalibrated(log_odds: Floats, value: Floats, seen: NDArray[np.bool_]) -> t
     return float(weights[1:].sum()), 1 / (1 + np.exp(-(weights[0] + log_odds @ weights[1:])))
 
 
+def log_odds_of_orders(scores: Floats, other: Floats | None) -> Floats:
+    """Return the judges' log-odds (N, J): the mean of both orders, where there are two.
+
+    Raises:
+        InputError: If the other order has another shape.
+    """
+    if other is None:
+        return _log_odds_of_scores(scores)
+    if other.shape != scores.shape:
+        raise refuse(f"swapped of shape {scores.shape}, as judge", shown(other.shape), "score both orders of every row")
+    return (_log_odds_of_scores(scores) + _log_odds_of_scores(other)) / 2
+
+
+def inclusion_of(inclusion: Any, needed: NDArray[np.bool_]) -> Floats | None:
+    """Return the checked probabilities (N,) of rows to have been drawn, of which those ``needed`` are read.
+
+    Raises:
+        InputError: If there are others.
+    """
+    if inclusion is None:
+        return None
+    chance: Floats = as_tensor(inclusion, name="inclusion").detach().cpu().double().numpy()
+    if chance.shape != needed.shape or not ((chance[needed] > 0) & (chance[needed] <= 1)).all():
+        expected = "inclusion probabilities in (0, 1] of all labelled rows"
+        remedy = Remedy("pass those of operate.sample", command="put back what sample wrote, or take the column out")
+        raise refuse(expected, "others", remedy)
+    return chance
+
+
 def _calibration(rows: _Rows, slope: float, labels: Floats, given: NDArray[np.bool_]) -> JudgeCalibration:
     everything = np.ones(len(rows.raw), bool)
     right = rows.raw >= 0.5
@@ -429,7 +448,9 @@ def _calibration(rows: _Rows, slope: float, labels: Floats, given: NDArray[np.bo
     value, fitted = rows.value[rows.seen], rows.fitted[rows.seen]
     varies = value.std() > 0 and fitted.std() > 0
     # A judge that people contradict is turned round by its slope, so that ρ of the recalibrated one is not negative.
-    correlation = max(0.0, float(np.corrcoef(value, fitted)[0, 1])) if varies else 0.0
+    moments = np.cov(value, fitted, aweights=None if rows.chance is None else 1 / rows.chance[rows.seen])
+    size = math.sqrt(moments[0, 0] * moments[1, 1])
+    correlation = min(max(0.0, float(moments[0, 1]) / size), 1.0) if varies else 0.0
     ece = None
     if np.isin(rows.value, (0.0, 1.0)).all():
         chosen = np.flatnonzero(rows.seen)
@@ -474,7 +495,7 @@ def _levels(values: Names) -> dict[str, NDArray[np.bool_]]:
     return {str(name): values == name for name in names}
 
 
-def _numbered_systems(systems: Any, rows: int) -> tuple[list[str], list[Integers]]:
+def numbered_systems(systems: Any, rows: int) -> tuple[list[str], list[Integers]]:
     """Return the systems' names, and each row's system by number; of comparisons that of the first and of the second."""
     if systems is None:
         return ["all"], [np.zeros(rows, np.int64)]
@@ -500,7 +521,7 @@ def _names_of_rows(values: Any, name: str, rows: int) -> Names:
     return found.astype(str) if found.dtype == object else found
 
 
-def _judge_matrix(values: Any, name: str, *, missing: bool = False, rows: int | None = None) -> Floats:
+def judge_matrix(values: Any, name: str, *, missing: bool = False, rows: int | None = None) -> Floats:
     """Return (N, J) float64 in [0, 1], or −1 where there is none."""
     found = as_tensor(values, name=name).detach().cpu().double().numpy()
     found = found[:, None] if found.ndim == 1 else found
