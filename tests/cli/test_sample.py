@@ -242,3 +242,23 @@ def test_labels_are_planned_before_any_is_given(pool: Path, run: Run) -> None:
     ):
         done = run("plan", *more, code=2)
         assert message in " ".join(done.stderr.split())
+
+
+def test_the_models_answers_are_shown_only_if_asked_for(pool: Path, run: Run) -> None:
+    held, table = np.load(pool), pool.with_name("t.csv")
+    names = pool.with_name("names.txt")
+    names.write_text("\n".join("abcdefghij"[: held["logits"].shape[1]]))
+    run("sample", pool, "--budget", 40, "-o", table, code=0)
+    assert "answer" not in table.read_text()
+    run("sample", pool, "--budget", 40, "--answers", "--class-names", names, "-o", table, code=0)
+    with table.open(newline="") as file:
+        for line in csv.DictReader(file):
+            assert line["answer"] == "abcdefghij"[int(held["logits"][int(line["row"])].argmax())]
+    fill(table, held["labels"])  # a column more does not disturb the audit
+    run("audit", pool, table, code=0)
+    alone, decided = pool.with_name("alone.npz"), np.arange(60) % 3
+    np.savez(alone, conf=np.linspace(0.1, 0.9, 60), pred=decided, label=np.zeros(60, int))
+    run("sample", alone, "--budget", 20, "--answers", "-o", pool.with_name("a.csv"), code=0)
+    with pool.with_name("a.csv").open(newline="") as file:
+        for line in csv.DictReader(file):
+            assert int(line["answer"]) == decided[int(line["row"])]

@@ -71,6 +71,7 @@ def sample(
     extend: str | None = option(
         None, "A table filled in: draw the next batch, and learn from its labels.", metavar="LABELLED"
     ),
+    answers: bool = option(False, "Show the model's answer beside each row, which may sway people.", "--answers"),
 ) -> None:
     """Choose the rows whose labels say most about the whole pool; calibrate its scores first.
 
@@ -96,7 +97,7 @@ def sample(
     refuse_filled(output)
     table = None if drawing.costs is None else costs_in(drawing.costs).table
     with path_or_stdin(source.path) as path, working("drawing"):
-        words = extend is not None and has_words(extend)
+        words = answers or (extend is not None and has_words(extend))
         others = [] if drawing.other is None else [drawing.other]
         opened = Opened.of(context, inputs, source, path, split, names_used=words, by=drawing.by, others=others)
         pool = opened.pool
@@ -111,7 +112,9 @@ def sample(
             check_count(budget, name="budget", high=known.pool_rows - len(known.rows))
             opened = opened if known.by is None else opened.with_feature(known.by)
             drawn = known.extend(budget, pool=opened.pool)
-        keys = opened.keys(drawn.rows[drawn.labels < 0])
+        keys = opened.keys(rows := drawn.rows[drawn.labels < 0])
+        if answers:
+            keys["answer"] = opened.answers(rows)
     drawn.save(state)  # first, as a table without its state would stand for a first batch
     write_table(output, drawn, keys)
     console().print(f"{output}: {int((drawn.labels < 0).sum()):,} rows to label; {state} keeps how they were drawn")
@@ -190,6 +193,14 @@ class Opened:
             if column.shape == (len(self.pool),) and _may_be_key(name, text=column.dtype.kind in "UO"):
                 found[name.rpartition(":")[2]] = column[rows].tolist()
         return found
+
+    def answers(self, rows: Integers) -> list[object]:
+        """Return the class that the model decides for, by its name where there is one."""
+        from calibrant.operate.audit.sample import need_pool
+
+        decided = need_pool(self.pool).select(rows).held.predicted
+        assert decided is not None  # a file of confidences has the decisions beside them
+        return [self.names[one] if self.names else one for one in decided.tolist()]
 
     def need_ids(self, lines: list[dict[str, str]]) -> None:
         """Refuse lines whose row is not that of their id, as where some columns were sorted without the others.
