@@ -12,6 +12,7 @@ import torch
 from benchmarks.tables.cases import Case
 from benchmarks.tables.colleagues import COLLEAGUES
 from benchmarks.tables.corpus import CORPUS
+from benchmarks.tables.deployed import DEPLOYED
 from benchmarks.tables.elsewhere import ELSEWHERE
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.measure import outcome, run
@@ -26,7 +27,7 @@ from calibrant.calibrators import TemperatureScaling  # type: ignore[attr-define
 from calibrant.data.formats import hold_labels_alone
 from calibrant.data.formats.tables import read_table
 
-READ = [*CORPUS, *FRESH, *REFUSED, *PRODUCERS, *FURTHER, *TOOLS, *COLLEAGUES, *ROLES]
+READ = [*CORPUS, *FRESH, *REFUSED, *PRODUCERS, *FURTHER, *TOOLS, *COLLEAGUES, *ROLES, *DEPLOYED]
 FAST = [*CORPUS, *REFUSED, *PRODUCERS, *TOOLS, *ROLES]
 EVERY = itertools.chain(READ, HELD_OUT, LATER, STRANGERS, LAST_LOOK, ELSEWHERE)
 

@@ -275,3 +275,36 @@ def test_weights_of_no_kind_are_given_a_name_by_the_printed_command(name: str, h
     own = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     subprocess.run(["sh", "-c", make], check=True, env=os.environ | {"PATH": own})
     run(*shlex.split(then), code=0)
+
+
+def test_a_weight_beside_features_is_one_of_them(home: Path, run: Run) -> None:
+    file = home / "clinic.csv"
+    lines = [f"{30 + i},{70 + i},{i % 10 / 10:.1f},{int(i % 10 > 6)}" for i in range(60)]
+    file.write_text("age,weight,probability,y_true\n" + "\n".join(lines) + "\n")
+    done = run("evaluate", str(file), code=2)
+    assert "if weight is a feature as age may be" in done.stderr
+    assert r"\1feature:weight\2" in done.stderr
+    assert f" {file} > " in done.stderr
+    file.write_text("id,weight,probability,y_true\n" + "\n".join(lines) + "\n")
+    assert r"\1sampling_weights\2" in run("evaluate", str(file), code=2).stderr
+
+
+def test_models_without_a_key_are_parted_where_their_labels_come_in_the_same_order(home: Path, run: Run) -> None:
+    file = home / "m.csv"
+    first = [f"gbm,{i % 10 / 10:.1f},{int(i % 10 > 6)}" for i in range(40)]
+    second = [f"glm,{i % 7 / 7:.3f},{int(i % 10 > 6)}" for i in range(40)]
+    file.write_text("model,probability,y_true\n" + "\n".join(first + second) + "\n")
+    done = run("inspect", str(file), code=0)
+    assert "rows parted by model, since it names models of the same rows" in done.stderr
+    assert "gbm: probs, 40 rows" in done.stdout
+    file.write_text("model,probability,y_true\n" + "\n".join(first + second[1:]) + "\n")
+    done = run("inspect", str(file), code=0)
+    assert "rows of all values of model measured together; call that column split to part them" in done.stderr
+    assert "all: probs, 79 rows" in done.stdout
+
+
+def test_a_workspace_of_matlab_is_refused_with_what_writes_a_table(home: Path, run: Run) -> None:
+    (home / "run.mat").write_bytes(b"MATLAB 5.0 MAT-file\0")
+    assert (
+        "in MATLAB, write the scores and the labels as a table: writetable(" in run("inspect", "run.mat", code=2).stderr
+    )

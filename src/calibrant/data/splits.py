@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
@@ -21,6 +21,7 @@ from calibrant.data.formats.columns import column_array, match_columns
 from calibrant.data.formats.layout import Reading, stem_and_name
 from calibrant.data.formats.proposal import opened, several_labels
 from calibrant.data.formats.reading import ROW
+from calibrant.data.formats.roles import has_role
 from calibrant.data.formats.tables import batches_of, read_table, table_files
 from calibrant.data.formats.tensors import read_tensors
 from calibrant.data.multilabel import MultiLabelPredictions
@@ -449,19 +450,25 @@ def refuse_ambiguous(names: Iterable[str], prefix: str, path: str | os.PathLike[
         raise FileFormatError(
             "weights named frequency_weights or sampling_weights",
             f"{prefix + nameless[0]} in {shown(path)}",
-            _renamed(prefix + nameless[0], prefix + "sampling_weights", as_path(path)),
+            _kept_apart(nameless[0], prefix, fields, as_path(path)),
         )
     for meanings in (_KINDS, *_NAMES.values()):
         if len(both := [prefix + one for one in meanings if one in fields]) > 1:
             raise _ambiguous(both, path, "keep the one that is meant")
 
 
-def _renamed(old: str, new: str, path: Path) -> Remedy:
-    """Return the remedy for weights of no kind; on the command line it makes a file where they are called ``new``."""
+def _kept_apart(name: str, prefix: str, fields: Collection[str], path: Path) -> Remedy:
+    """Return the remedy for weights of no kind; on the command line it makes a file where the likely role stands in the name.
+
+    A ``weight`` beside other columns without a role, such as ``age``, is a feature as they are; else rows are weighted by it.
+    """
     words = (
         "name the array or column by what it holds, since intervals differ: counts of repeated rows, or "
         "inverse probabilities; or remove it"
     )
+    free = [one for one in fields if one != name and not has_role(one) and not is_beside(one)]
+    features = sorted(free) if name == "weight" and not prefix else []
+    old, new = prefix + name, "feature:weight" if features else prefix + "sampling_weights"
     file, copy = shlex.quote(shown(path)), path.with_name(f"{path.stem}-weights{path.suffix}")
     target, signs = shlex.quote(str(copy)), re.escape(old)
     match path.suffix.lower():
@@ -475,8 +482,12 @@ def _renamed(old: str, new: str, path: Path) -> Remedy:
             command = f"python -c {shlex.quote(program)}"
         case _:
             return Remedy(words)
-    others = f"counts of repeated rows are frequency_weights, and what is no weight of rows is feature:{old}"
-    condition = f"if {old} are inverse probabilities of being drawn ({others})"
+    counts = "counts of repeated rows are frequency_weights"
+    drawn = "inverse probabilities of being drawn"
+    condition = f"if {old} are {drawn} ({counts}, and what is no weight of rows is feature:{old})"
+    if features:
+        like = ", ".join(features[:3])
+        condition = f"if {old} is a feature as {like} may be ({counts}, {drawn} sampling_weights)"
     return Remedy(words, command=f"{condition}, run: {command}", instead=(shown(path), str(copy)))
 
 

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from calibrant.data.formats.columns import decoded, is_list, is_number, is_string
-from calibrant.data.formats.roles import CLASS_FIELDS, SCORE_FIELDS, plain_name
+from calibrant.data.formats.roles import CLASS_FIELDS, SCORE_FIELDS, is_decided, plain_name
 
 SCORED = {b"calibrant": b"scores by class"}  # of a column that was lists of {label, score}
 _NUMBER = re.compile(r"\*?[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\*?", re.I)  # Weka marks the decision by a star
@@ -147,7 +147,7 @@ def _flat(table: Any) -> Any:
         of_classes = (
             pa.types.is_struct(column.type)
             and column.type.num_fields
-            and all(is_number(one.type) for one in column.type)
+            and all(is_number(one.type) and not is_decided(one.name) for one in column.type)
         )
         if pa.types.is_struct(column.type) and not of_classes:  # of a record without fields nothing is left
             for field, part in zip(column.type, column.flatten(), strict=True):

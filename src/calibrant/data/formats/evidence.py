@@ -135,7 +135,7 @@ class Columns:
     def parted(self, score: str, decision: str) -> bool:
         """Say whether a threshold of a score parts two decisions."""
         values, held = self.scores([score]), self.array(decision)
-        return len(held) == len(values) and _one_threshold(held.astype(str), values)
+        return len(held) == len(values) and _one_threshold(codes_of(held)[0], values)
 
 
 def label_among(names: Sequence[str], others: Sequence[str]) -> str | None:
@@ -157,9 +157,29 @@ def one_hot(columns: Mapping[str, Array]) -> list[str]:
 
 def few(values: Array, most: int) -> bool:
     """Say whether a column can hold classes: text, whole numbers or booleans of two to ``most`` values."""
-    if values.dtype.kind not in "iubOUS" and not _is_whole(values):
+    if (values.dtype.kind not in "iubOUS" and not _is_whole(values)) or values.ndim != 1:
         return False
-    return len({str(one) for one in values.tolist() if one is not None}) in range(2, most + 1)
+    return len(texts_in(values[:1000])) <= most and len(texts_in(values)) in range(2, most + 1)
+
+
+def codes_of(values: Array) -> tuple[Array, list[Any]]:
+    """Return the place (N,) of each cell among the distinct cells of a column, and these.
+
+    Text is not made of them: as an array of it, a cell of 100 MB would take as much in every row.
+    """
+    if values.dtype.kind in "biuf":
+        distinct, code = np.unique(values, return_inverse=True)
+        return code, distinct.tolist()
+    cells = values.tolist()
+    if any(isinstance(one, dict | list) for one in cells):
+        cells = list(map(str, cells))
+    table: dict[Any, int] = {}
+    return np.fromiter((table.setdefault(one, len(table)) for one in cells), np.int64, len(cells)), list(table)
+
+
+def texts_in(values: Array) -> set[str]:
+    """Return the distinct cells of a column as text, without empty ones."""
+    return {str(one) for one in codes_of(values)[1] if one is not None}
 
 
 def _is_whole(values: Array) -> bool:
@@ -184,7 +204,8 @@ def explained(values: Array, scores: Array) -> float:
         return 0.0
     each = scores.reshape(len(scores), -1).astype(np.float64)
     table = each - each.mean(axis=0)
-    _, code, count = np.unique(values.astype(str), return_inverse=True, return_counts=True)
+    code, _ = codes_of(values)
+    count = np.bincount(code)
     gaps = np.stack([np.bincount(code, column) for column in table.T]) / count
     return float((count * gaps**2).sum() / max(float((table**2).sum()), 1e-300))
 
@@ -194,18 +215,20 @@ def decides(values: Array, scores: Array) -> bool:
     each = scores.reshape(len(scores), -1)
     if values.shape != scores.shape[:1] or not len(values):
         return False
-    texts = values.astype(str)
+    code, distinct = codes_of(values)
     if each.shape[1] == 1:
-        return len(values) >= _ENOUGH_ROWS and _one_threshold(texts, each)
+        return len(values) >= _ENOUGH_ROWS and _one_threshold(code, each)
     best, tied = each.argmax(axis=1), (each == each.max(axis=1, keepdims=True)).sum(axis=1) > 1
-    pairs = {*zip(best[~tied].tolist(), texts[~tied].tolist(), strict=True)}
-    return len(pairs) == len({one for one, _ in pairs}) > 1
+    pairs = np.unique(best[~tied] * len(distinct) + code[~tied])
+    return len(pairs) == len(np.unique(pairs // len(distinct))) > 1
 
 
-def _one_threshold(texts: Array, scores: Array) -> bool:
-    """Say whether texts (N,) are two, and the scores (N, 1) of one are none below those of the other."""
-    sides = sorted((scores[texts == one].min(), scores[texts == one].max()) for one in np.unique(texts)[:3])
-    return len(sides) == 2 and bool(sides[0][1] <= sides[1][0])
+def _one_threshold(code: Array, scores: Array) -> bool:
+    """Say whether codes (N,) are 0 and 1, and the scores (N, 1) of one are none below those of the other, some above."""
+    if code.max(initial=0) != 1:
+        return False
+    sides = sorted((scores[code == one].min(), scores[code == one].max()) for one in (0, 1))
+    return bool(sides[0][1] <= sides[1][0] and sides[0][0] < sides[1][1])
 
 
 def speaks_of_smaller(labels: Array, scores: Array) -> Any:

@@ -44,10 +44,7 @@ def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path, *
         labels = texts.astype(np.int64)  # "0" and "2", or "001" beside prob_001: numbers that a file keeps as text
     if labels.dtype == bool:
         return _of_booleans(labels, layout, classes)
-    if labels.dtype.kind == "f" and np.array_equal(
-        labels, np.trunc(labels)
-    ):  # what a table with gaps makes of integers
-        labels = labels.astype(np.int64)
+    labels = as_whole(labels)
     # classes called "-1" and "1", or "10" and "2": such labels name a column and do not count the columns
     if labels.dtype.kind in "iu":
         for names in (layout.class_names, *(() if classes.numbers else classes.spellings)):
@@ -82,6 +79,12 @@ def _by_order(labels: Array, layout: Layout, classes: Classes, path: Path) -> Ar
             command="write them to names.txt, one a line in the order in which the labels count them, and add --class-names names.txt",
         ),
     )
+
+
+def as_whole(values: Array) -> Array:
+    """Return whole numbers that a table with gaps, or R, keeps as decimals as integers, and anything else as it is."""
+    whole = values.dtype.kind == "f" and np.array_equal(values, np.trunc(values))
+    return values.astype(np.int64) if whole else values
 
 
 def is_one_hot(labels: Array) -> bool:
@@ -142,6 +145,7 @@ def can_label(values: Array, scores: Array, pred: Array | None, layout: Layout, 
 
     Beside decisions ``pred``, whose confidences the scores are, it shares a value with them.
     """
+    values = as_whole(values)
     if values.shape != scores.shape[:1] or not len(values) or values.dtype.kind not in "biuOUS":
         return False
     if any(isinstance(one, dict | list) for one in values.tolist()):  # a record of several things names no class

@@ -32,6 +32,7 @@ from calibrant.data.formats.evidence import (
     label_among,
     never_missed,
     one_hot,
+    texts_in,
 )
 from calibrant.data.formats.kinds import agree, kind_of_values, needs_no_rest, needs_sums, of_one_event, within
 from calibrant.data.formats.layout import KINDS, LABELS, SPLITS, Layout, stem_and_name
@@ -147,8 +148,9 @@ def _by_values(held: Columns, layout: Layout) -> Proposal | None:
     """Return the reading that values suggest of columns whose names do not say what they hold."""
     nested = list(filter(held.is_nested, held.names))
     nested = [name for name in nested if len(nested) > 1 and needs_no_rest(held.scores([name]))] or nested
-    # A column with one value in all rows, such as a threshold, holds no scores.
-    floats = [name for name in held.floats(layout) if held.known(name) or len(held.table) == 1]
+    # a column with one value in all rows, such as a threshold, holds no scores where others may
+    floats = held.floats(layout)
+    floats = [name for name in floats if held.known(name)] or floats
     floats = [name for name in floats if not held.is_whole(name)] or floats
     if families := _called_as_labels(held, layout, floats):
         return _suggested(held, layout, families[0], others=families[1:])
@@ -197,16 +199,17 @@ def _of_floats(held: Columns, layout: Layout, floats: Sequence[str]) -> Proposal
     label = held.label_by_name(layout, floats)
     flat = [name for name in held.names if name not in floats and not held.is_nested(name)]
     flat = [name for name in flat if (name == label if label else not called(name, "key"))]
-    able = [name for name in flat if few(held.array(name), len(floats))]
-    sides = {len({*map(str, held.array(name).tolist())}) for name in able}
-    named = any(Classes.of(chosen).spelling(map(str, held.array(name).tolist())) for name in able)
-    if sides != {2} or named or layout.kind == "logits" or several_labels(held.table):
+    able = {name: held.array(name) for name in flat if few(held.array(name), len(floats))}
+    # the label and what the columns are of it are one question: the column that all of them tell most of has two values, or more
+    likely = max(able.values(), key=lambda one: explained(one, values), default=np.empty(0))
+    named = any(Classes.of(chosen).spelling(texts_in(one)) for one in able.values())
+    if not few(likely, 2) or named or layout.kind == "logits" or several_labels(held.table):
         return _suggested(held, layout, chosen)
     events = [name for name in floats if within(held.scores([name]))] or list(floats)
     bounds = [name for name in events if called(name, "bound")]
     bounded = [one for one in held.floats(layout) if any(name.startswith(one) and name != one for name in bounds)]
     events = [name for name in events if name not in bounds] or bounded or events
-    told = {name: max(explained(held.array(one), held.scores([name])) for one in able) for name in events}
+    told = {name: explained(likely, held.scores([name])) for name in events}
     first, *others = sorted(events, key=lambda name: -round(told[name], 2))
     return _suggested(held, layout, [first], others=[[name] for name in others[:3]])
 
@@ -343,7 +346,7 @@ def _echoes(found: Proposal, names: Sequence[str]) -> list[str]:
     decided = [name for name in able if decides(held.array(name), scores)]
     if not decided and not beside:
         return []
-    classes = {name: {*map(str, held.array(name).tolist())} for name in able}
+    classes = {name: texts_in(held.array(name)) for name in able}
     missed = any(classes[name] == classes[one] for name in {*able} - {*decided} for one in decided)
     others = [name for name in able if any(decides(held.array(name), other) for other in beside)]
     return (decided if missed or never_missed(scores, found.layout.kind) else []) + others

@@ -17,7 +17,7 @@ from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats import advice, proposal
 from calibrant.data.formats.cells import plain_cells
 from calibrant.data.formats.columns import Classes, arrays_of_table, folded, is_text, numbers_of, score_columns
-from calibrant.data.formats.evidence import Columns, label_among, one_hot
+from calibrant.data.formats.evidence import Columns, codes_of, label_among, one_hot
 from calibrant.data.formats.join import Labels, align
 from calibrant.data.formats.kinds import are_percentages, of_one_event, refuse_other_kinds, within
 from calibrant.data.formats.labels import (
@@ -55,6 +55,7 @@ from calibrant.errors import CalibrantError, FileFormatError, InputError, Remedy
 
 SPLIT = "split"
 RECEIPT = "calibrant.receipt"  # of a file that convert wrote: how its labels were matched
+_ENOUGH = 20  # rows of two models, of which labels in the same order are no chance
 FEATURE, ROW = "feature:", "row of the table"  # the first as ``data.record`` has it, which needs PyTorch
 
 
@@ -286,15 +287,18 @@ def named_of(
     receipt = receipt if receipt.matched or joined or kept is None else kept
     arrays, off = _normalized(arrays, layout, place)
     add_label = advice.unnamed_labels(arrays, replace(layout, class_names=names), classes)
-    models = "" if SPLIT in arrays else _several_models(arrays)
+    models, same = ("", False) if SPLIT in arrays else _several_models(arrays)
+    parted = f"rows parted by {models}, since it names models of the same rows" if same else ""
+    if models and not same:
+        parted = f"rows of all values of {models} measured together; call that column split to part them"
     # parted last: up to here one array of each meaning stands for the rows of all splits
     return Named(
-        _by_split(arrays | {SPLIT: arrays[models].astype(str)} if models else arrays),
+        _by_split(arrays | {SPLIT: arrays[models].astype(str)} if same else arrays),
         off,
         names or matched,
         bool(text) or bool(names and (not classes.ordered or integers(names))),
         respelled=respelled,
-        parted=f"rows parted by {models}, since it names models of the same rows" if models else "",
+        parted=parted,
         receipt=receipt,
         joined=bool(joined),
         add_label=add_label,
@@ -649,26 +653,28 @@ def _normalized(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple[
     return found, worst
 
 
-def _several_models(arrays: dict[str, Array]) -> str:
-    """Return the column that names models whose predictions of the same rows stand one below another; or nothing.
+def _several_models(arrays: dict[str, Array]) -> tuple[str, bool]:
+    """Return the column that names models, or nothing, and whether their predictions of the same rows stand in it.
 
-    A key names each row once for every model then, and always with the same label.
+    Then a key names each row once for every model, and always with the same label; without a key every model has as many rows,
+    whose labels come in the same order.
     """
     labels = next((arrays[name] for name in _labels_of(arrays) if arrays[name].ndim == 1), np.empty(0))
     flat = {name: one for name, one in arrays.items() if one.shape == labels.shape and one.dtype.kind in "iuOUS"}
-    for key in (one for one in flat if called(one, "key")):
-        code, count = np.unique(flat[key].astype(str), return_inverse=True, return_counts=True)[1:]
-        for name in flat:
-            told = np.unique(flat[name].astype(str), return_inverse=True)[1] if called(name, "model") else code
-            models = int(told.max(initial=0)) + 1
-            once = (
-                models > 1
-                and (count == models).all()
-                and len({*zip(code.tolist(), told.tolist(), strict=True)}) == len(labels)
-            )
-            if once and len({*zip(code.tolist(), labels.tolist(), strict=True)}) == len(count):
-                return name
-    return ""
+    keys = [name for name in flat if called(name, "key") and not called(name, "model")]
+    models = {name: codes_of(flat[name]) for name in flat if called(name, "model")}
+    models = {name: one for name, one in models.items() if 1 < len(one[1]) <= len(labels) / 2}
+    truth, classes = codes_of(labels)
+    for name, (told, known) in models.items():
+        for key in keys:
+            code, _ = codes_of(flat[key])
+            once = (np.bincount(code) == len(known)).all() and len(np.unique(code * len(known) + told)) == len(labels)
+            if once and len(np.unique(code * len(classes) + truth)) == len(labels) / len(known):
+                return name, True
+        if not keys:
+            each = [labels[told == one] for one in range(len(known))]
+            return name, len(each[0]) >= _ENOUGH and all(np.array_equal(one, each[0]) for one in each)
+    return "", False
 
 
 def _by_split(arrays: dict[str, Array]) -> dict[str, Array]:

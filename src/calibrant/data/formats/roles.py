@@ -6,7 +6,7 @@ A name is one part of the evidence, the values are the other (``evidence``): a c
 import re
 from dataclasses import dataclass
 
-from calibrant.data.formats.layout import LABELS
+from calibrant.data.formats.layout import LABELS, SCORES, stem_and_name
 
 # A log-probability is a logit; ``raw_formula_val`` is CatBoost's.
 LOGITS = "logits?|raw_?formula_?val|log_?prob(?:s|a|abilit(?:y|ies))?"
@@ -105,3 +105,9 @@ def is_decision(name: str) -> bool:
 def is_no_label(name: str) -> bool:
     """Say whether a column is called as keys, decisions, folds or weights are, and not as true classes."""
     return is_decision(name) or called(name, "key", "part", "rank")
+
+
+def has_role(name: str) -> bool:
+    """Say whether a name says anything of what a column is; a feature's does not."""
+    known = stem_and_name(name)[1] in (*SCORES, *LABELS) or plain_name(name) in PERHAPS
+    return bool(known or is_no_label(name) or mark_of(name) or called(name, *_NAMES))

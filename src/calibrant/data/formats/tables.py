@@ -83,6 +83,13 @@ def other_suffix(path: Path, suffixes: Sequence[str]) -> FileFormatError:
         command = f"python -c {shlex.quote(program)}"
     remedy = Remedy(f"run: {command}, and name {new}", command=f"run: {command}", instead=(shown(path), new))
     text = bool(head) and b"\0" not in head
+    if kind == ".mat":
+        remedy, text = (
+            Remedy(
+                "in MATLAB, write the scores and the labels as a table: writetable(table(scores, labels), 'run.csv')"
+            ),
+            True,
+        )
     named = f"a file named {', '.join('*' + one for one in suffixes)}"
     return FileFormatError(named, f"{shown(path.name)!r}", remedy if text else "convert it to one of them")
 

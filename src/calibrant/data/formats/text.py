@@ -67,7 +67,7 @@ def unpacked(path: Path) -> Any:
     return file if codec is None else pa.CompressedInputStream(file, codec)
 
 
-def content_of(path: Path, *, growth: int = 1) -> bytes:
+def content_of(path: Path, *, growth: int = 1) -> bytearray:
     """Return the bytes of a file, decompressed, in memory that is bounded whatever a small file unpacks to.
 
     Args:
@@ -77,13 +77,12 @@ def content_of(path: Path, *, growth: int = 1) -> bytes:
     Raises:
         FileFormatError: If that is more than half of the memory.
     """
-    parts, size = [], 0
+    content = bytearray()  # which grows where it is; parts that are joined take twice as much
     with unpacked(path) as file:
         while part := file.read(16 << 20):
-            parts.append(part)
-            size += len(part)
-            refuse_beyond_memory(size * growth, path)
-    return b"".join(parts)
+            content += part
+            refuse_beyond_memory(len(content) * growth, path)
+    return content
 
 
 def printed_by_tools(path: Path, *, lines: int | None = None) -> bytes:
