@@ -140,12 +140,26 @@ class Columns:
 
 def label_among(names: Sequence[str], others: Sequence[str]) -> str | None:
     """Return the column that seems to hold the true classes: by its name, else the only one among ``others``."""
-    free = [name for name in names if not is_decision(name) and not called(name, "rank")]
-    if any(stem_and_name(name)[1] in LABELS and not called(name, "truth") for name in free):
-        return None  # it is called as Calibrant calls it
-    plain = {plain_name(name): name for name in reversed(free)}
-    found = [name for name in free if called(name, "truth")] + [plain[one] for one in PERHAPS if one in plain]
+    found = labels_among(names)
+    if found is None:  # it is called as Calibrant calls it
+        return None
     return found[0] if found else (others[0] if len(others) == 1 else None)
+
+
+def labels_among(names: Sequence[str]) -> list[str] | None:
+    """Return the columns that are called as true classes, else those that may be; None where one is called ``label``."""
+    free = [name for name in names if not is_decision(name) and not called(name, "rank")]
+    true = [name for name in free if called(name, "truth")]
+    if any(stem_and_name(name)[1] in LABELS and name not in true for name in free):
+        return None
+    plain = {plain_name(name): name for name in reversed(free)}
+    return true or [plain[one] for one in PERHAPS if one in plain]
+
+
+def same_classes(first: Array, second: Array) -> bool:
+    """Say whether two columns (N,) part the rows alike, as classes and their numbers do."""
+    (one, distinct), (other, more) = codes_of(first), codes_of(second)
+    return len(distinct) == len(more) == len(np.unique(one * len(more) + other))
 
 
 def one_hot(columns: Mapping[str, Array]) -> list[str]:

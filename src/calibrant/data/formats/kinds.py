@@ -65,6 +65,14 @@ def agree(kind: str, values: Array) -> bool:
     return within(values) and bool((np.abs(values.sum(axis=1) - 1) <= PROBABILITY_TOLERANCE).all())
 
 
+def as_probs(kind: str, values: Array) -> Array:
+    """Return scores (N, K) of a kind as probabilities."""
+    if kind == "probs" or not values.size:
+        return values
+    shifted = np.exp(values - values.max(axis=-1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
+
+
 def kind_of_values(values: Array) -> str | None:
     """Return the kind that values suggest, or None for those of one-vs-rest classifiers, whose rows have any sum."""
     several = values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind == "f"

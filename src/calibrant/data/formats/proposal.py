@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._core.check import PROBABILITY_TOLERANCE
 from calibrant._core.paths import shown
 from calibrant.data.formats.advice import Proposal
 from calibrant.data.formats.columns import ORDER_OF_NAMES, Classes, by_number, is_list, match_columns, spread_columns
@@ -30,11 +31,21 @@ from calibrant.data.formats.evidence import (
     is_larger_side,
     is_measure,
     label_among,
+    labels_among,
     never_missed,
     one_hot,
+    same_classes,
     texts_in,
 )
-from calibrant.data.formats.kinds import agree, kind_of_values, needs_no_rest, needs_sums, of_one_event, within
+from calibrant.data.formats.kinds import (
+    agree,
+    as_probs,
+    kind_of_values,
+    needs_no_rest,
+    needs_sums,
+    of_one_event,
+    within,
+)
 from calibrant.data.formats.layout import KINDS, LABELS, SPLITS, Layout, stem_and_name
 from calibrant.data.formats.reshaped import ONE_HOT, read_lists, read_pairs, read_rows_of_classes
 from calibrant.data.formats.roles import (
@@ -99,6 +110,13 @@ def _by_names(held: Columns, layout: Layout) -> Proposal | None:
         elif called(name, "logits"):
             families["logits", name] = [name]
     families = {key: by_number(own) for key, own in families.items() if len(own) > 1 or held.is_nested(own[0])}
+    if len(families) > 1:  # logits beside their softmax give the same numbers
+        held_by = [as_probs(kind, held.scores(own)) for (kind, _), own in families.items()]
+        alike = all(
+            one.shape == held_by[0].shape and np.allclose(one, held_by[0], atol=PROBABILITY_TOLERANCE)
+            for one in held_by
+        )
+        families = dict(sorted(families.items(), reverse=True)[:1]) if alike else {}
     if len(families) != 1:
         return None
     (((kind, _), chosen),) = families.items()
@@ -266,7 +284,7 @@ def _with_label(found: Proposal) -> Proposal:
     gone = {*layout.columns, *(name for name in measures if is_measure(held.array(name), found.classes))}
     gone |= {*_echoes(found, [name for name in flat if name not in gone and not is_no_label(name)])}
     names = [name for name in held.names if name not in gone]
-    label = label_among(names, ()) or held.mirrored(names, len(layout.columns))
+    label, *rivals = _rivals(found, labels_among(names) or []) or [held.mirrored(names, len(layout.columns))]
     hot = _one_hot(found) if label is None and layout.columns else None
     if hot is not None:  # of a suggestion it is found again
         return replace(found, held=hot, layout=replace(layout, label=ONE_HOT)) if found.certain else found
@@ -275,16 +293,30 @@ def _with_label(found: Proposal) -> Proposal:
         free = [name for name in flat if name in names and not is_no_label(name)]
         others = [name for name in free if few(held.array(name), max(len(layout.columns), 2))]
     label = label or label_among(names, others)
-    if label is None and others:  # a guess, which the refusal says
+    if label is None and others:
         scores = held.scores(layout.columns)
-        label, *more = sorted(others, key=lambda name: -explained(held.array(name), scores))
-        others_said = f" and not {' or '.join(more[:3])}" if more else ""
-        found = replace(found, unsure=f"{found.unsure}if {label}{others_said} holds the labels, ")
+        label, *rivals = sorted(others, key=lambda name: -explained(held.array(name), scores))
+        rivals = rivals or [""]
+    if rivals:  # a guess, which the refusal says
+        others_said = f" and not {' or '.join(rivals[:3])}" if rivals[0] else ""
+        unsure = f"{found.unsure}if {label}{others_said} holds the labels, "
+        found = replace(found, unsure=unsure, certain=False)
     label = _named(found, label, names) or label
     if label is None and layout.columns:
         return found
     found = replace(found, layout=replace(layout, label=label))
     return replace(found, certain=found.certain and not (layout.columns and found.other_side()))
+
+
+def _rivals(found: Proposal, names: list[str]) -> list[str]:
+    """Return the columns called as labels with other classes a row than the first of them, of which the scores tell most first."""
+    held, chosen = found.held, found.layout.columns
+    flat = [name for name in names if not held.is_nested(name) and few(held.array(name), max(len(chosen), 2))]
+    if len(flat) < 2 or not {*chosen} <= {*held.names} or not chosen or flat[0] != names[0]:
+        return names[:1]
+    others = [name for name in flat[1:] if not same_classes(held.array(name), held.array(flat[0]))]
+    scores = held.scores(chosen)
+    return sorted([flat[0], *others], key=lambda name: -explained(held.array(name), scores))
 
 
 def _may_measure(name: str) -> bool:

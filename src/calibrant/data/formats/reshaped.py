@@ -12,7 +12,7 @@ from calibrant._core.files import Array
 from calibrant.data.formats.advice import Proposal
 from calibrant.data.formats.cells import scored_lists
 from calibrant.data.formats.columns import ORDER_OF_NAMES, Classes, is_text
-from calibrant.data.formats.evidence import Columns, label_among
+from calibrant.data.formats.evidence import Columns, label_among, labels_among, same_classes
 from calibrant.data.formats.kinds import agree, needs_no_rest, within
 from calibrant.data.formats.labels import can_label
 from calibrant.data.formats.layout import TOLERANCE, Layout
@@ -157,6 +157,12 @@ def read_pairs(held: Columns, layout: Layout) -> Proposal | None:
         text = [one for one in names if one not in (*conf, *pred) and not is_no_label(one) and is_text(held.array(one))]
         likely = [name for name in text if can_label(held.array(name), *own)]
         return Proposal(replace(layout, label=likely[0]), held, certain=False) if len(likely) == 1 else None
+    classes = held.known(pred[0])
+    able = [one for one in labels_among(free) or () if not {*held.known(one)}.isdisjoint(classes)]
+    rivals = [one for one in able if known in able and not same_classes(held.array(one), held.array(str(known)))]
+    if rivals and not layout.label:
+        unsure = f"if {known} and not {' or '.join(rivals[:3])} holds the labels, "
+        return Proposal(replace(layout, label=known), held, certain=False, unsure=unsure)
     new = {conf[0]: "conf", pred[0]: "pred", **({} if known is None else {known: "label"})}
     table = held.table.select([name for name in names if name in new or name not in new.values()])
     table = table.rename_columns([new.get(name, name) for name in table.column_names])
