@@ -122,3 +122,33 @@ def test_columns_that_repeat_the_label_are_one_label() -> None:
     assert proposal.layout.label == "BAD"
     other = table.set_column(1, "F_BAD", pa.array(1 - y))
     assert Columns(other).mirrored(["BAD", "F_BAD"], 2) is None
+
+
+@pytest.mark.parametrize(("other", "certain"), [([0, 1, 1] * 20, True), ([1, 1, 0] * 20, False)])
+def test_two_columns_called_as_labels_are_one_question(other: list[int], certain: bool) -> None:
+    y = np.tile([0, 1, 1], 20)
+    p = np.where(y == 1, 0.6, 0.4) + np.linspace(0, 0.3, 60)
+    proposal = propose(pa.table({"prob": p, "target": other, "y": y}), Layout())
+    assert proposal is not None
+    assert proposal.certain is certain
+    assert certain or proposal.layout.label == "y"  # of which the probabilities tell more
+    assert certain or proposal.remedy.before.startswith("if y and not target holds the labels")
+
+
+def test_logits_beside_their_softmax_are_one_reading() -> None:
+    z = np.random.default_rng(0).normal(size=(30, 3))
+    p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    names = ("cat", "dog", "eel")
+    logits, probs = (
+        {f"{kind}_{one}": v[:, k] for k, one in enumerate(names)} for kind, v in (("logit", z), ("prob", p))
+    )
+    truth = {"truth": [names[k] for k in z.argmax(axis=1)]}
+    proposal = propose(pa.table({**logits, **probs, **truth}), Layout())
+    assert proposal is not None
+    assert proposal.certain
+    assert proposal.layout.columns == tuple(probs)
+    proposal = propose(
+        pa.table({**logits, **{name: np.roll(one, 1) for name, one in probs.items()}, **truth}), Layout()
+    )
+    assert proposal is not None
+    assert not proposal.certain

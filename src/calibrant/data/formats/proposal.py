@@ -284,7 +284,9 @@ def _with_label(found: Proposal) -> Proposal:
     gone = {*layout.columns, *(name for name in measures if is_measure(held.array(name), found.classes))}
     gone |= {*_echoes(found, [name for name in flat if name not in gone and not is_no_label(name)])}
     names = [name for name in held.names if name not in gone]
-    label, *rivals = _rivals(found, labels_among(names) or []) or [held.mirrored(names, len(layout.columns))]
+    likely = _rivals(found, labels_among(names) or [])
+    rivals = likely[1:]
+    label = likely[0] if likely else held.mirrored(names, len(layout.columns))
     hot = _one_hot(found) if label is None and layout.columns else None
     if hot is not None:  # of a suggestion it is found again
         return replace(found, held=hot, layout=replace(layout, label=ONE_HOT)) if found.certain else found
@@ -295,8 +297,8 @@ def _with_label(found: Proposal) -> Proposal:
     label = label or label_among(names, others)
     if label is None and others:
         scores = held.scores(layout.columns)
-        label, *rivals = sorted(others, key=lambda name: -explained(held.array(name), scores))
-        rivals = rivals or [""]
+        likely = sorted(others, key=lambda name: -explained(held.array(name), scores))
+        label, rivals = likely[0], likely[1:] or [""]
     if rivals:  # a guess, which the refusal says
         others_said = f" and not {' or '.join(rivals[:3])}" if rivals[0] else ""
         unsure = f"{found.unsure}if {label}{others_said} holds the labels, "

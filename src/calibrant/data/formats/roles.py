@@ -109,5 +109,6 @@ def is_no_label(name: str) -> bool:
 
 def has_role(name: str) -> bool:
     """Say whether a name says anything of what a column is; a feature's does not."""
-    known = stem_and_name(name)[1] in (*SCORES, *LABELS) or plain_name(name) in PERHAPS
+    first = plain_name(name).partition("_")[0]  # y_toxic, of several labels a row
+    known = stem_and_name(name)[1] in (*SCORES, *LABELS) or {plain_name(name), first} & {*PERHAPS}
     return bool(known or is_no_label(name) or mark_of(name) or called(name, *_NAMES))
