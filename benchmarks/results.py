@@ -31,7 +31,8 @@ from calibrant.study.claims import (
     places,
     read_records,
 )  # fmt: skip
-from calibrant.study.measures import MEASURES
+from calibrant.study.claims._index import ROWS, UNFAITHFUL
+from calibrant.study.measures import DERIVED, MEASURES
 
 Record = Mapping[str, Any]
 Numbered = Sequence[tuple[int, Sequence[ClaimLine]]]  # each claim's lines, with its number
@@ -71,7 +72,18 @@ FOLD, FOLD_END = (
     "</details>",
 )  # around Markdown; the tables fold themselves
 CLAIMS = "claims.html"
-CLAIM_HEAD = ["data", "verdict", "effect", "would be seen", "adjusted p", "units", "note"]
+CLAIM_HEAD = ["data", "verdict", "effect", "95 %", "would be seen", "adjusted p", "units", "note"]
+SMALL = "smaller than the margin"
+THESE = "of these test rows"
+VERBS = {
+    "shows": "It shows",
+    "shows in part": "It shows in part",
+    "shows the opposite": "The opposite shows",
+    "no effect above the margin": "There is no effect above the margin",
+    "not told apart": "It is not told apart",
+    "not comparable": "It is not comparable",
+    "not run": "It was not run",
+}
 # A row stays with its claim's line; what is after "#" in the address is sought at once.
 CLAIMS_TOP = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Claims of the papers</title><style>
@@ -79,9 +91,11 @@ body{font:15px/1.4 system-ui,sans-serif;margin:1rem auto;max-width:75rem;padding
 input{font:inherit;width:100%;padding:.4rem;box-sizing:border-box}
 table{border-collapse:collapse;display:block;overflow-x:auto}td:not(:first-child,:last-child){white-space:nowrap}
 td:last-child{min-width:15rem}td{padding:.1rem .6rem;border-top:1px solid #8883;vertical-align:top}
-tbody th{text-align:left;padding:.8rem .6rem .2rem}thead th{text-align:left;padding:0 .6rem;position:sticky;top:0;background:Canvas}
-</style><h1>Claims of the papers</h1><p><a href="index.html">Results of the studies</a>: how verdicts are reached. A claim is followed
-by its place, measure and margin. Effects are first minus last: percentage points of errors, temperatures and log-losses as they are.</p>
+tbody th{text-align:left;padding:.8rem .6rem .2rem}tbody th p{font-weight:400;max-width:70rem;margin:.3rem 0}
+thead th{text-align:left;padding:0 .6rem;position:sticky;top:0;background:Canvas}
+</style><h1>Claims of the papers</h1><p><a href="index.html">Results of the studies</a>: how verdicts are reached. Effects are
+first minus last, with 95 % intervals: percentage points of errors, temperatures and log-losses as they are. "Would be seen": found with
+probability .8. ± is the margin; * a margin set before the first runs there; † a verdict on the rows tested: others are not counted.</p>
 <input placeholder="Filter: shows the opposite, digits, Table 2, Wang …" aria-label="filter the claims"><script>
 addEventListener("DOMContentLoaded",()=>{const i=document.querySelector("input"),f=()=>{const q=i.value.toLowerCase(),
 has=e=>e.textContent.toLowerCase().includes(q);for(const b of document.querySelectorAll("tbody")){const [h,...r]=b.rows,all=has(h);
@@ -113,7 +127,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def copied(folder: Path) -> str:
     """Return the text of the package's file: rows with the measures that claims name, and whole records of sets."""
-    measures = sorted({measure for claim in paper_claims() for measure in claim.measures})
+    named = {measure for claim in paper_claims() for measure in claim.measures}
+    measures = sorted({part for one in named for part in (DERIVED[one][1] if one in DERIVED else (one,))})
     keys = dict.fromkeys([*ALWAYS, *measures])
     found: dict[str, Any] = {}
     for place in places():
@@ -123,6 +138,10 @@ def copied(folder: Path) -> str:
         record = json.loads(file.read_text(encoding="utf-8"))
         rows = "sets" if place.exact else "figures"
         found[place.record] = {rows: [{k: row[k] for k in keys if k in row} for row in record[rows]]}
+    file = folder / f"{ROWS}.json"
+    if file.is_file():
+        shared = json.loads(file.read_text(encoding="utf-8"))["sets"]
+        found[ROWS] = {"sets": [{k: row[k] for k in ("place", "first", "last", "deviation")} for row in shared]}
     parts = []
     for name, record in found.items():
         ((kind, rows),) = record.items()
@@ -175,6 +194,7 @@ def page_of(folder: Path) -> str:
         _regime(focal_gains(records), said["regime"]),
         _faithful(faithfulness(records), said["faithful"]),
         said["verdicts"].replace("\n\n", f"\n\n{FOLD.format('Tests, margins, guards')}\n\n", 1) + FOLD_END,
+        _shared(records, [line for _, mine in numbered for line in mine]),
         said["runs"],
         *_runs([note for note in said["sections"] if note["record"] in records], records),
     ]
@@ -217,14 +237,37 @@ def _claims(numbered: Numbered) -> str:
     lines = [line for _, mine in numbered for line in mine]
     counts = ", ".join(f"{name} {sum(line.verdict == name for line in lines)}" for name in MARKS)
     decided, decidable = _decided([line for line in lines if line.decidable])
+    by_place = {place: [line for line in lines if line.data == place.name] for place in places()}
+    run = [place for place, mine in by_place.items() if any(line.verdict != "not run" for line in mine)]
     data = [
-        [_data(place, [line for line in lines if line.data == place.name]) for place in same]
-        for _, same in groupby(places(), key=lambda place: place.command)
+        [_data(place, by_place[place]) for place in same] for _, same in groupby(run, key=lambda place: place.command)
     ]
-    total = f"{len(numbered)} claims, {len(lines)} pairs of claim and data: {counts}. {decided} of {decidable} decidable are decided."
-    every = f"[Each with effect, power and p, to be filtered]({CLAIMS}); [all in one picture]({CLAIMS_FIGURE})."
+    total = (
+        f"{len(numbered)} claims, {len(lines)} pairs of claim and data: {counts}. {decided} of {decidable} decidable are decided. "
+        f"{limits_of(lines)}"
+    )
+    every = (
+        f"[Each with effect, interval, power and p, to be filtered]({CLAIMS}), with command and cost of what was not run, "
+        f"{len(by_place) - len(run)} data sets and networks among it; [all in one picture]({CLAIMS_FIGURE})."
+    )
     header = ["data", "decided/decidable", "not run", "of", "calibrant study run", "cost"]
     return f"\n## All claims\n\n{total} {every}\n\n{table(header, data, summary='By data set')}"
+
+
+def limits_of(lines: Sequence[ClaimLine]) -> str:
+    """Return what the count of decided pairs hides, in sentences."""
+    decided = [line for line in lines if line.decidable and line.verdict in DECIDED and line.data != "theory"]
+    whole = [line for line in lines if line.decidable and line.data != "theory" and "frozen features" not in line.data]
+    some, of = _decided(whole)
+    unfaithful = sum(line.note.startswith(UNFAITHFUL) for line in decided)
+    small = sum(bool(line.inside_margin) for line in decided if line.verdict.startswith("shows"))
+    before = sum(line.margin_set == "before" for line in decided)
+    beyond = sum(bool(line.beyond) for line in decided)
+    return (
+        f"Without theory and frozen features {some} of {of} ({some / of:.0%}) are. {unfaithful} of the {len(decided)} decided by runs "
+        f"rest on features that are no faithful regime; {small} that show are smaller than the margin; {before} have a margin set "
+        f"before the first runs there, the others after; {beyond} count other test rows, the others speak of the rows tested."
+    )
 
 
 def _decided(lines: Sequence[ClaimLine]) -> tuple[int, int]:
@@ -270,14 +313,56 @@ def _author(paper: str) -> str:
 
 
 def _body(number: int, lines: Sequence[ClaimLine]) -> str:
-    """Return a claim's line with place, measure and margin, and a row per data set."""
+    """Return a claim's paragraph, and a row per data set."""
     first = lines[0]
-    theory = first.data == "theory"
-    source = first.place if theory else f"{first.place}; {first.measure} ±{_effect(first, first.margin)}"
-    text = f"{number}. {first.claim} ({source})" + (f": {first.verdict}; {first.note}" if theory else "")
-    rows = [] if theory else [_row(line) for line in lines]
+    rows = [] if first.data == "theory" else [_row(line) for line in lines]
     cells = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in row) for row in rows)
-    return f"<tbody><tr><th colspan={len(CLAIM_HEAD)}>{html.escape(text)}{cells}</tbody>"
+    head = f"{number}. {html.escape(f'{first.claim} ({first.place})')}<p>{html.escape(paragraph(lines))}"
+    return f"<tbody><tr><th colspan={len(CLAIM_HEAD)}>{head}{cells}</tbody>"
+
+
+def paragraph(lines: Sequence[ClaimLine]) -> str:
+    """Return a claim with all that its verdicts rest on, in sentences."""
+    first = lines[0]
+    where = f"{first.paper[0].upper()}{first.paper[1:]}, {first.place}: {first.claim}."
+    if first.data == "theory":
+        return f"{where} {VERBS[first.verdict]}: {first.note}."
+    measure = " against ".join(MEASURES[name].label for name in first.measure.split(" → "))
+    sentences = [where, f"Measure: {measure}, the first less the last; ±{_effect(first, first.margin)} counts as none."]
+    for verdict, verb in VERBS.items():
+        mine = [_with_numbers(line) for line in lines if line.verdict == verdict]
+        sentences += [f"{verb} on {'; on '.join(mine)}."] if mine else []
+    pools: dict[str, list[str]] = {}
+    for line in lines:
+        for pool in line.test if line.verdict != "not run" else ():
+            pools.setdefault(pool, []).append(line.data)
+    shared = [f"{' and '.join(names)} share {pool}" for pool, names in pools.items() if len(names) > 1]
+    sentences += [f"{'; '.join(shared)}."] if shared else []
+    run = dict.fromkeys(line.command for line in lines if line.verdict != "not run")
+    return " ".join([*sentences, f"Made by {'; '.join(run)}."] if run else sentences)
+
+
+def _with_numbers(line: ClaimLine) -> str:
+    """Return the data of a line with effect, interval, power, p and units."""
+    if line.verdict == "not run":
+        return f"{line.data}: {line.command} ({line.cost})"
+    parts = [f"effect {_effect(line, line.effect)}{_interval(line)}"] if line.effect is not None else []
+    parts += [f"adjusted p {line.p_adjusted:.1g}"] if line.p_adjusted is not None else []
+    parts += [f"{line.seeds} {'sets in 8 clusters' if line.data.endswith('logits') else 'seeds'}"] if line.seeds else []
+    parts += [f"{_effect(line, line.detectable)} would be seen"] if line.detectable is not None else []
+    parts += [f"margin set {line.margin_set} the first runs"]
+    parts += [SMALL] if _is_small(line) else []
+    parts += [THESE] if line.beyond is False else []
+    parts += [line.note] if line.note else []
+    return f"{line.data} ({', '.join(parts)})"
+
+
+def _is_small(line: ClaimLine) -> bool:
+    return bool(line.inside_margin) and line.verdict.startswith("shows")
+
+
+def _interval(line: ClaimLine) -> str:
+    return "" if line.low is None else f" [{_effect(line, line.low)}, {_effect(line, line.high)}]"
 
 
 def _row(line: ClaimLine) -> list[str]:
@@ -285,7 +370,10 @@ def _row(line: ClaimLine) -> list[str]:
     p = "" if line.p_adjusted is None else f"{line.p_adjusted:.1g}"
     effect, power = _effect(line, line.effect), _effect(line, line.detectable)
     note = f"{line.command}: {line.cost}" if line.verdict == "not run" else line.note
-    return [line.data, line.verdict, effect, power, p, str(line.seeds) if line.seeds else "", note]
+    notes = "; ".join(filter(None, [f"{SMALL}, {_effect(line, line.margin)}" if _is_small(line) else "", note]))
+    verdict = line.verdict + ("*" if line.margin_set == "before" else "") + ("†" if line.beyond is False else "")
+    units = str(line.seeds) if line.seeds else ""
+    return [line.data, verdict, effect, _interval(line).strip(), power, p, units, notes]
 
 
 def _effect(line: ClaimLine, value: float | None) -> str:
@@ -354,6 +442,42 @@ def _faithful(found: Sequence[Faithful], text: str) -> str:
     return f"{text}\n{table(header, rows, summary='Features and networks')}"
 
 
+def _shared(records: Mapping[str, Record], lines: Sequence[ClaimLine]) -> str:
+    """Return what shared test rows add to the squared standard errors, by data."""
+    rows = []
+    for place in places():
+        mine = [row for row in records[ROWS]["sets"] if row["place"] == place.name]
+        known = [line for line in lines if line.data == place.name and line.beyond is not None]
+        if not mine or not known:
+            continue
+        counted = [line for line in known if line.beyond]
+        apart = [
+            (line.rows or 0.0) ** 2 / _squared_error(line) for line in counted if line.rows and line.low is not None
+        ]
+        seeds = sorted({row["seeds"] for row in mine})
+        cells = [
+            f"{seeds[0]} to {seeds[-1]}",
+            f"{np.median([row['deviation'] / row['of_a_seed'] for row in mine]) ** 2:.0%}",
+        ]
+        rows.append([[place.name, *cells, f"{np.median(apart):.0%}", f"{len(counted)} of {len(known)}"]])
+    header = [
+        "data",
+        "seeds kept",
+        "variance over test sets common to seeds",
+        "of the squared standard error",
+        "verdicts that count it",
+    ]
+    return f"\n{table(header, rows, summary='What shared test rows add (medians over comparisons)')}"
+
+
+def _squared_error(line: ClaimLine) -> float:
+    """Return the squared standard error of a line's effect, from its interval."""
+    from scipy.stats import t
+
+    width = (line.high or 0.0) - (line.low or 0.0)
+    return float(width / 2 / t.ppf(0.975, line.seeds - 1)) ** 2
+
+
 def _runs(notes: Sequence[Mapping[str, Any]], records: Mapping[str, Record]) -> list[str]:
     """Return a table of what each record holds and of cross-entropy there, and what to know of it."""
     rows, said = [], []
@@ -389,12 +513,14 @@ def _mean(rows: Sequence[Record], place: str, measure: str) -> float:
 
 
 def draw_claims(numbered: Numbered, short: Mapping[str, str], path: Path, *, lead: bool = False) -> None:
-    """Draw verdict and effect on each claim (rows) by data set (columns); the leading ones without the effect that would be seen."""
+    """Draw verdict, effect and the effect that would be seen on each claim (rows) by data set (columns)."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    shown = [(number, mine) for number, mine in numbered if mine[0].data != "theory"]
-    data = {line.data for _, mine in shown for line in mine}
+    # a place where nothing was run is in the table, not in the picture
+    data = {line.data for _, mine in numbered for line in mine if line.verdict != "not run"} - {"theory"}
+    shown = [(number, [line for line in mine if line.data in data]) for number, mine in numbered]
+    shown = [(number, mine) for number, mine in shown if mine]
     columns = [place.name for place in places() if place.name in data]
     size, width, tall, away, below = (9, 9, 0.36, 0.0, 0.36) if lead else (7, 15, 0.17, 0.13, 0.0)
     style = {"svg.hashsalt": "calibrant", "svg.fonttype": "none", "font.size": size}  # 900 texts as paths weigh 1 MB
@@ -410,7 +536,7 @@ def draw_claims(numbered: Numbered, short: Mapping[str, str], path: Path, *, lea
             for across, (row, line) in zip(x, mine, strict=True):
                 if line.effect is not None:
                     scale = 100 if MEASURES[line.measure.split(" → ")[0]].percent else 1
-                    power = "" if line.detectable is None or lead else f" | {scale * line.detectable:.2g}"
+                    power = "" if line.detectable is None else f" | {scale * line.detectable:.2g}"
                     text = f"{scale * line.effect:+.2g}{power}"
                     at = {"va": "center", "ha": "center" if lead else "left", "fontsize": size - 2, "color": "#444444"}
                     ax.text(across + away, row + below, text, **at)
@@ -421,7 +547,7 @@ def draw_claims(numbered: Numbered, short: Mapping[str, str], path: Path, *, lea
         ax.set_xlim(-0.5, len(columns) - 0.2)
         ax.grid(color="#EEEEEE", linewidth=0.5)
         ax.set_axisbelow(True)
-        power = "" if lead else " | the effect that would have been seen with probability .8"
+        power = " | the effect that would have been seen with probability .8"
         ax.set_xlabel(f"{'below' if lead else 'beside'} a mark: effect (points, or as it is){power}")
         figure.legend(
             *ax.get_legend_handles_labels(), loc="outside lower center", ncols=4 if lead else 7, frameon=False

@@ -300,6 +300,10 @@ def claim_sentences(lines: Sequence[ClaimLine]) -> list[str]:
         if line.p_adjusted is not None:
             unit = "sets" if line.data.endswith("logits") else "seed" if line.seeds == 1 else "seeds"
             parts.append(f"adjusted p = {line.p_adjusted:.2g} over {line.seeds} {unit}")
+        if line.inside_margin and line.verdict.startswith("shows"):
+            parts.append(f"smaller than the margin of {line.margin:.4f}")
+        if line.beyond is False:
+            parts.append("of these test rows")
         if line.verdict == "not told apart" and line.detectable is not None:
             parts.append(f"an effect of {line.detectable:.4f} would have been seen")
         if line.verdict == "not run":

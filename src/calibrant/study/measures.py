@@ -63,15 +63,23 @@ CALIBRATORS: Mapping[str, tuple[str, Callable[[], Calibrator]]] = {
     "binned": (" binned", HistogramBinning),
     "focal": (" at focal T", FocalTemperatureScaling),
     "focal_by_mass": (" at focal T by AdaECE", lambda: FocalTemperatureScaling("ece")),
+    "line_by_mass": (" at focal T by AdaECE, on a line", lambda: FocalTemperatureScaling("ece", search="line")),
 }
 FEW = 200  # validation samples of a small set (Wang et al. 2021, Figure 3)
 # At which T is fitted, for its linearity (Komisarenko & Kull 2024, Figure 8).
 LINE_GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0, 5.0)
+# The step of the authors' code, up to 20 instead of 5: an over-confident network's T at γ = 5 is beyond 5.
+LINE_GRID = tuple(step / 20 for step in range(1, 401))
 # Of figures of the papers, without a column in a table: what each measures stands at its function in Fits.
 CURVES: Mapping[str, Measure] = {
     "nll_wrong": Measure("NLL of wrong samples", percent=False),
     "nll_correct": Measure("NLL of correct samples", percent=False),
     "entropy_wrong": Measure("entropy of wrong samples", percent=False),
+    "nll_rise": Measure("rise of NLL", percent=False),
+    "nll_middle": Measure("NLL, half-way", percent=False),
+    "nll_late": Measure("NLL, late", percent=False),
+    "nll_train_middle": Measure("NLL of training samples, half-way", percent=False),
+    "nll_train_late": Measure("NLL of training samples, late", percent=False),
     "nll_rise_wrong": Measure("rise of NLL by wrong samples", percent=False),
     "nll_rise_correct": Measure("rise of NLL by correct samples", percent=False),
     **{
@@ -89,12 +97,38 @@ CURVES: Mapping[str, Measure] = {
     "ece_binned_few": Measure("ECE binned by few"),
     "gain_of_samples_by_ece": Measure("gain of samples at T by ECE"),
     "gain_of_samples_binned": Measure("gain of samples binned"),
-    "line_deviation": Measure("largest deviation of T from a line in γ", percent=False),
-    "line_tenth": Measure("a tenth of the range of T over γ", percent=False),
+    "ece_jumps": Measure("mean change of ECE between measured epochs, late"),
+    "line_deviation": Measure("largest deviation of T by AdaECE from a line in γ", percent=False),
+    "line_tenth": Measure("a tenth of the range of T by AdaECE over γ", percent=False),
+    "excess_uncertain": Measure("confidence less accuracy of the least confident third at T by ECE"),
     "logit_gap": Measure("largest logit, learned early less late", percent=False),
     "gap_lowest": Measure("calibration error of the lowest bin"),
     "gap_middle": Measure("calibration error of the middle bin"),
     "gap_highest": Measure("calibration error of the highest bin"),
+}
+# Made of others, seed by seed: their label, what they are made of, and how.
+DERIVED: Mapping[str, tuple[Measure, tuple[str, ...], Callable[..., float]]] = {
+    "apart_by_ece": (
+        Measure("distance of T by ECE from 1, |ln T|", percent=False),
+        ("temperature_by_ece",),
+        lambda t: abs(math.log(t)),
+    ),
+    "gain_by_ece": (Measure("gain of T by ECE in ECE"), ("ece", "ece_by_ece"), lambda raw, after: raw - after),
+    "generalisation": (
+        Measure("ln of T on test data over T on training data", percent=False),
+        ("temperature_test", "temperature_train"),
+        lambda test, train: math.log(test / train),
+    ),
+    **{
+        name: (Measure(f"{value:g}", percent=False), (of,), lambda _, value=value: value)
+        for name, of, value in (
+            ("tenth", "temperature_by_ece", math.log(1.1)),
+            ("one", "temperature", 1.0),
+            ("one_train", "temperature_train", 1.0),
+            ("two", "temperature_by_ece", 2.0),
+        )
+    },
+    "none": (Measure("0"), ("ece",), lambda _: 0.0),
 }
 ORACLE = "optimal"  # the temperature with the lowest ECE on the test data themselves
 FROM_TRAJECTORY = {"temperature_train": "train", "temperature_test": "test"}
@@ -123,7 +157,8 @@ def _measures() -> dict[str, Measure]:
         "temperature_train": "T on training data",
         "temperature_test": "T on test data (oracle)",
     }
-    return found | {name: Measure(label, percent=False) for name, label in temperatures.items()} | dict(CURVES)
+    derived = {name: measure for name, (measure, _, _) in DERIVED.items()}
+    return found | {name: Measure(label, percent=False) for name, label in temperatures.items()} | {**CURVES, **derived}
 
 
 MEASURES: Mapping[str, Measure] = _measures()
@@ -220,6 +255,9 @@ class FoldFits:
         if measure in FROM_TRAJECTORY:
             found = [entries[-1].get(FROM_TRAJECTORY[measure], {}).get("temperature") for entries in self.trajectories]
             return geometric_mean(found) if found and None not in found else math.nan
+        if measure in DERIVED:
+            _, parts, made = DERIVED[measure]
+            return made(*map(self.value, parts))
         if measure in CURVES:
             return self._curve(measure)
         number, _, name = measure.partition("_")
@@ -243,6 +281,10 @@ class FoldFits:
         if measure == "ood_auroc":
             folds = zip(self.test, self.ood, strict=False)
             return _mean_or_nan([ood_auroc(rows, outside) for rows, sets in folds for outside in sets.values()])
+        if measure == "excess_uncertain":
+            pairs = self.after("by_ece").top_label()
+            least = torch.argsort(pairs.p, stable=True)[: len(pairs) // 3]
+            return float((pairs.p[least] - pairs.y[least].double()).mean())
         if what == "gap":
             pairs = self.before.top_label()
             gaps = EqualMass(15).table(pairs.p, pairs.y).gap.abs()
@@ -269,8 +311,17 @@ class FoldFits:
 
 def _along(entries: Sequence[Mapping[str, Any]], measure: str) -> float:
     """Return a measure of a trajectory: "early" is its first entry, and for optimal ECE the one at a third of it."""
-    least, last = min(entries, key=lambda entry: entry["test"]["nll"])["test"], entries[-1]["test"]
+    least, end = min(entries, key=lambda entry: entry["test"]["nll"])["test"], entries[-1]
+    last = end["test"]
     name, _, which = measure.rpartition("_")
+    if measure == "ece_jumps":
+        late = [entry["test"]["ece"] for entry in entries[len(entries) // 2 :]]
+        return float(np.abs(np.diff(late)).mean()) if len(late) > 1 else math.nan
+    if measure.removeprefix("nll_").removeprefix("train_") in ("middle", "late"):
+        entry = end if which == "late" else entries[len(entries) // 2]
+        return float(entry["train" if "train" in measure else "test"]["nll"])
+    if measure == "nll_rise":
+        return float(last["nll"] - least["nll"])
     if measure in ("ece_at_least_nll", "ece_late"):
         return float((last if measure == "ece_late" else least)["ece"])
     if measure.startswith("entropy"):
@@ -295,8 +346,11 @@ def _share_of_nll(figures: Mapping[str, Any], kind: str) -> float:
 def _departure_from_line(rows: Predictions, which: str) -> float:
     """Return the largest deviation of T(γ) from its least-squares line, or a tenth of its range."""
     with ignore_bound_warnings():
-        fits = [FocalTemperatureScaling(gammas=(gamma,)).fit(rows.logits, rows.labels) for gamma in LINE_GAMMAS]
-    # T along γ, which Komisarenko & Kull (2024, Figure 8) find to be nearly a line
+        fits = [
+            FocalTemperatureScaling("ece", gammas=(gamma,), grid=LINE_GRID).fit(rows.logits, rows.labels)
+            for gamma in LINE_GAMMAS
+        ]
+    # T along γ, by AdaECE as in Komisarenko & Kull (2024, Figure 8), who find nearly a line
     found = np.array([fitted.temperature for fitted in fits])
     if which == "tenth":
         return float(np.ptp(found)) / 10

@@ -18,12 +18,13 @@ from calibrant.study.claims._inference import (
     benjamini_hochberg,
     detectable,
     equivalence_p,
+    interval,
     paired_p,
     sign_change_p,
     units_needed,
 )
 from calibrant.study.load import load_study, resource
-from calibrant.study.measures import MEASURES, geometric_mean
+from calibrant.study.measures import DERIVED, MEASURES, geometric_mean
 
 Record = Mapping[str, Any]
 Figures = dict[Any, float]  # seed or set → figure
@@ -33,6 +34,21 @@ LARGEST_MARGIN = 0.01
 THEORY = "theory"
 NO_EFFECT = "no effect above the margin"
 DECIDED = ("shows", "shows in part", "shows the opposite", NO_EFFECT)
+ROWS = "test-rows"  # the record of what resampled test rows do
+_BOTH = (("first", "last"), ("last", "first"))
+# Starts of measures of weights, of training rows and of validation rows.
+NO_TEST_ROWS = (
+    "temperature",
+    "apart",
+    "classifier_norm",
+    "logit_gap",
+    "line",
+    "nll_train",
+    "tenth",
+    "one",
+    "two",
+    "gamma",
+)
 UNFAITHFUL = "no faithful regime: these features rank the objectives otherwise than"  # the networks that follow
 
 
@@ -53,6 +69,8 @@ class Place:
         looks: How often a number of seeds was fixed: more were trained after verdicts had been read, so p-values count as often.
         like: Names of the places with whole networks on the same data, of frozen features.
         by_name: Whether only claims that name it are tested there: others are tested on more seeds of the same data.
+        test: The pools that its test rows come from: places with a pool in common share test rows.
+        fresh: Whether its first runs came after the margins of 2026-11-23 were set.
     """
 
     name: str
@@ -67,6 +85,8 @@ class Place:
     looks: int = 1
     like: tuple[str, ...] = ()
     by_name: bool = False
+    test: tuple[str, ...] = ()
+    fresh: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +102,9 @@ class PaperClaim:
         measures: The paper's own measure of each entry: keys of ``study.measures.MEASURES``.
         printed: The effects that the paper prints, first minus last, in per cent; temperatures as they are.
         margin: Differences within ± this count as none: half of the middle one of ``printed``, at most .01 of a fraction; stated
-            where nothing is printed. Fixed before the runs on frozen features; earlier records were known.
+            where nothing is printed.
+        added: The day on which it was added with the records known; empty for the claims of 2026-11-23, whose margins were set
+            before the first runs of ``fresh`` places.
         data: Names of the places, in the file also of groups of them; empty for all trainings.
         also: Names of further places.
         but: Names of places where the paper itself shows another order.
@@ -100,6 +122,7 @@ class PaperClaim:
     measures: tuple[str, ...] = ()
     printed: tuple[float, ...] = ()
     margin: float = 0.0
+    added: str = ""
     data: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     but: tuple[str, ...] = ()
@@ -122,15 +145,26 @@ class ClaimLine:
         measure: The paper's own measure; where calibrators are compared, that of the first and of the last.
         verdict: ``"shows"``, ``"shows in part"`` (first and last differ as claimed, the order between is another), ``"shows the
             opposite"``, ``"no effect above the margin"``, ``"not told apart"``, ``"not comparable"`` or ``"not run"``.
-        p: Two-sided p-value of first against last: over seeds by the paired t-test, over clusters of sets by exact sign
-            changes. 1 for a single seed and where nothing was tested; None for theory.
+        p: Two-sided p-value of first against last: over seeds by the paired t-test, whose standard error has the part of shared
+            test rows where that was measured (``rows``), over clusters of sets by exact sign changes. 1 for a single seed and
+            where nothing was tested; None for theory.
         p_adjusted: p times the place's looks (Bonferroni), after Benjamini and Hochberg over the distinct comparisons of the
             index; None where nothing was tested.
         effect: Mean of first minus last, a fraction.
+        low: Lower end of the effect's 95 % interval, as the test has it; None where there is none.
+        high: Its upper end.
         detectable: The effect that as many units would have shown with probability .8; None for fewer than two.
         decidable: Whether two cores could decide it in eight hours; over sets, whether they allow an adjusted p below .05.
         seeds: Number of seeds, or of sets.
         margin: See ``PaperClaim``.
+        margin_set: "before" the first runs there, or "after" some of its records were known.
+        inside_margin: Whether the effect, be it shown or not, is smaller than the margin.
+        test: The pools that the test rows come from.
+        same_test: Names of the other places with a pool in common.
+        rows: Standard deviation of the effect over test sets, of the part that all seeds have in common, by resampled test rows
+            of trainings whose outputs were kept; 0 if the effect rests on no test row; None where it was not measured.
+        beyond: Whether the verdict counts other test rows: by ``rows``, or since other sets are other rows; if not, it speaks of
+            these test rows. None where there is no verdict of a test.
         p_equivalence: Adjusted p-value of the tests that the effect lies within the margin.
         values: (objective, mean) in the claimed order.
         note: Why a line is not comparable, than which networks its features rank otherwise, or what a mathematical
@@ -149,10 +183,18 @@ class ClaimLine:
     p: float | None = None
     p_adjusted: float | None = None
     effect: float | None = None
+    low: float | None = None
+    high: float | None = None
     detectable: float | None = None
     decidable: bool = True
     seeds: int = 0
     margin: float = 0.0
+    margin_set: str = ""
+    inside_margin: bool | None = None
+    test: tuple[str, ...] = ()
+    same_test: tuple[str, ...] = ()
+    rows: float | None = None
+    beyond: bool | None = None
     p_equivalence: float | None = None
     values: tuple[tuple[str, float], ...] = ()
     note: str = ""
@@ -209,8 +251,8 @@ def places() -> list[Place]:
     found = []
     for entry in _claims_file()["data"]:
         scale = f" --scale {entry['scale']}" if "scale" in entry else ""
-        command, like = f"calibrant study run {entry.get('study')}{scale}", tuple(entry.get("like", ()))
-        found.append(Place(**{"command": command, **entry, "like": like}))
+        lists = {key: tuple(entry.get(key, ())) for key in ("like", "test")}
+        found.append(Place(**{"command": f"calibrant study run {entry.get('study')}{scale}", **entry, **lists}))
     return found
 
 
@@ -230,6 +272,7 @@ def claim_index(records: Mapping[str, Record] | None = None) -> list[ClaimLine]:
         True
     """
     kept = packaged_records() if records is None else records
+    rows = rows_of(kept)
     lines: list[ClaimLine] = []
     differences: dict[int, _Compared] = {}
     for claim in paper_claims():
@@ -250,7 +293,7 @@ def claim_index(records: Mapping[str, Record] | None = None) -> list[ClaimLine]:
         if not one.holds:
             otherwise.setdefault(one.features, []).append(one.network)
     notes = {features: f"{UNFAITHFUL} {'; '.join(networks)}" for features, networks in otherwise.items()}
-    decided = _with_verdicts(lines, differences)
+    decided = _with_verdicts(lines, differences, rows)
     return [replace(line, note=line.note or notes.get(line.data, "")) for line in decided]
 
 
@@ -283,6 +326,8 @@ def _untested(claim: PaperClaim, place: Place, record: Record | None) -> tuple[C
     line = ClaimLine(
         claim.text, claim.paper, claim.place, place.name, measure, "not run", p=1.0,
         decidable=place.two_cores, margin=claim.margin, command=place.command, cost=place.cost,
+        margin_set="before" if place.fresh and not claim.added else "after", test=place.test,
+        same_test=tuple(p.name for p in places() if p.name != place.name and {*p.test} & {*place.test}),
     )  # fmt: skip
     labels, figures = _chosen(claim, place, record)
     if not all(figures):
@@ -332,12 +377,14 @@ def figures_of(record: Record | None, place: Place, objective: str, measure: str
     if place.exact:  # models that share test rows are one unit: each data set counts once
         groups: dict[Any, list[float]] = {}
         for row in record["sets"]:
-            groups.setdefault(row["cluster"], []).append(row[measure])
+            if measure in row:
+                groups.setdefault(row["cluster"], []).append(row[measure])
         return {cluster: float(np.mean(values)) for cluster, values in groups.items()}
+    _, parts, made = DERIVED.get(measure, (None, (measure,), float))
     return {
-        row["seed"]: row[measure]
+        row["seed"]: made(*(row[part] for part in parts))
         for row in record["figures"]
-        if (row["setting"], row["objective"]) == (place.setting, objective) and measure in row
+        if (row["setting"], row["objective"]) == (place.setting, objective) and all(part in row for part in parts)
     }
 
 
@@ -363,15 +410,42 @@ def _seconds_a_unit(record: Record | None, place: Place, objectives: Sequence[st
     return float(np.mean(rows)) * len(set(objectives)) if rows else 0.0
 
 
-def _with_verdicts(lines: list[ClaimLine], compared: Mapping[int, _Compared]) -> list[ClaimLine]:
+def rows_of(records: Mapping[str, Record]) -> dict[tuple[str, str, str], float]:
+    """Return (place, first entry, last entry) → standard deviation of the effect that shared test rows give all seeds alike.
+
+    An entry is an objective and its measure: "Cross-entropy ece".
+    """
+    record = records.get(ROWS, {"sets": ()})
+    return {(row["place"], *(row[end] for end in ends)): row["deviation"] for row in record["sets"] for ends in _BOTH}
+
+
+def rows_of_line(claim: PaperClaim, place: Place, labels: Sequence[str], rows: Mapping[Any, float]) -> float | None:
+    """Return what ``ClaimLine.rows`` holds: None where it was not measured."""
+    ends = [f"{labels[i]} {claim.measures[i]}" for i in (0, -1)]
+    return 0.0 if not any(map(rests_on_test_rows, claim.measures)) else rows.get((place.name, *ends))
+
+
+def rests_on_test_rows(measure: str) -> bool:
+    """Return whether a measure is one of test rows, instead of weights, training or validation rows."""
+    return not measure.startswith(NO_TEST_ROWS) and measure != "none"
+
+
+def _with_verdicts(
+    lines: list[ClaimLine], compared: Mapping[int, _Compared], rows: Mapping[Any, float]
+) -> list[ClaimLine]:
     """Return the lines with p-values adjusted over distinct comparisons, and their verdicts."""
+    shared: dict[int, float | None] = {}
     p_values: dict[int, float] = {}
     within: dict[int, float] = {}
     for index, item in compared.items():
-        test = sign_change_p if item.place.exact else paired_p
-        p_values[index] = test(item.differences)
+        exact, values = item.place.exact, lines[index].values
+        ends = values[0][0], values[-1][0]
+        shared[index] = None if exact else rows_of_line(item.claim, item.place, ends, rows)
+        common = shared[index] or 0.0
+        p_values[index] = sign_change_p(item.differences) if exact else paired_p(item.differences, rows=common)
         if item.claim.margin:
-            within[index] = equivalence_p(item.differences, margin=item.claim.margin, exact=item.place.exact)
+            margin = item.claim.margin
+            within[index] = equivalence_p(item.differences, margin=margin, exact=exact, rows=common)
     looks = {index: item.place.looks for index, item in compared.items()}
     adjusted = _adjusted({lines[index].comparison: min(1.0, looks[index] * p) for index, p in p_values.items()})
     # The margin belongs to the comparison's test: two claims with other margins on the same numbers are two tests.
@@ -380,16 +454,22 @@ def _with_verdicts(lines: list[ClaimLine], compared: Mapping[int, _Compared]) ->
     attainable = list({lines[index].comparison: p for index, p in p_values.items()}.values())
     decided = list(lines)
     for index, item in compared.items():
+        common = shared[index] or 0.0
+        low, high = interval(item.differences, exact=item.place.exact, rows=common) or (None, None)
         line = replace(
             lines[index],
             p=p_values[index],
             p_adjusted=adjusted[lines[index].comparison],
             p_equivalence=equivalent[keys[index]] if index in keys else None,
-            detectable=detectable(item.differences),
+            detectable=detectable(item.differences, rows=common),
+            low=low,
+            high=high,
+            inside_margin=abs(lines[index].effect or 0.0) < item.claim.margin,
+            rows=shared[index],
+            beyond=item.place.exact or shared[index] is not None,
         )
-        decided[index] = replace(
-            line, verdict=_verdict_of_line(line, item), decidable=_decidable(item, attainable, p_values[index])
-        )
+        possible = _decidable(item, attainable, p_values[index], common)
+        decided[index] = replace(line, verdict=_verdict_of_line(line, item), decidable=possible)
     return decided
 
 
@@ -410,8 +490,11 @@ def _verdict_of_line(line: ClaimLine, item: _Compared) -> str:
     return NO_EFFECT if within else "not told apart"
 
 
-def _decidable(item: _Compared, p_values: Sequence[float], mine: float) -> bool:
-    """Return whether two cores decide a comparison: by their hours for seeds, by the least possible p for clusters of sets."""
+def _decidable(item: _Compared, p_values: Sequence[float], mine: float, rows: float) -> bool:
+    """Return whether two cores decide a comparison: by their hours for seeds, by the least possible p for clusters of sets.
+
+    Where test rows are shared, no number of seeds may do.
+    """
     if item.place.exact:
         least = 2.0 ** (1 - len(item.differences))
         others = list(p_values)
@@ -421,8 +504,8 @@ def _decidable(item: _Compared, p_values: Sequence[float], mine: float) -> bool:
         return item.place.two_cores
     effect = max(abs(float(np.mean(item.differences))), item.claim.margin)
     # the seeds that the observed effect, or the margin if that is larger, needs for a power of .8
-    hours = units_needed(item.differences, effect=effect) * item.seconds / 3600 / CORES
-    return hours <= HOURS
+    needed = units_needed(item.differences, effect=effect, rows=rows)
+    return needed is not None and needed * item.seconds / 3600 / CORES <= HOURS
 
 
 @cache

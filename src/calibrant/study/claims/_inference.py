@@ -11,7 +11,7 @@ LEVEL = 0.05  # of the false discovery rate, and of the detectable effect's test
 POWER = 0.8
 
 
-def paired_p(differences: Sequence[float], *, above: float | None = None) -> float:
+def paired_p(differences: Sequence[float], *, above: float | None = None, rows: float = 0.0) -> float:
     """Return the p-value of the t-test that the mean difference is 0, or that it is at most ``above``.
 
     Equal differences have no t-statistic, a single one neither; the exact sign-change test is then used.
@@ -19,6 +19,8 @@ def paired_p(differences: Sequence[float], *, above: float | None = None) -> flo
     Args:
         differences: One per seed.
         above: If given, the one-sided test of a mean of at most this.
+        rows: Standard deviation of the mean over test sets, of the part that all seeds have in common because they share test
+            rows: no number of seeds averages it out. Its square is added to the squared standard error.
 
     Examples:
         >>> round(paired_p([0.05, 0.06, 0.04]), 3)
@@ -26,14 +28,55 @@ def paired_p(differences: Sequence[float], *, above: float | None = None) -> flo
         >>> paired_p([0.05])
         1.0
     """
-    if len(differences) < 2 or np.ptp(differences) == 0:
+    if len(differences) < 2 or (np.ptp(differences) == 0 and not rows):
         value, sides = differences[0] - (above or 0.0), 2 if above is None else 1
         beyond = value != 0 if above is None else value > 0
         return sides * 0.5 ** len(differences) if beyond else 1.0  # of 2ⁿ sign patterns only these are as extreme
-    from scipy.stats import ttest_1samp
+    from scipy.stats import t
 
-    side = "two-sided" if above is None else "greater"
-    return float(ttest_1samp(differences, above or 0.0, alternative=side).pvalue)
+    # n − 1 degrees of freedom: Welch–Satterthwaite's are more, so that the test stays on the safe side
+    statistic = (float(np.mean(differences)) - (above or 0.0)) / standard_error(differences, rows=rows)
+    n = len(differences)
+    return float(2 * t.sf(abs(statistic), n - 1) if above is None else t.sf(statistic, n - 1))
+
+
+def standard_error(differences: Sequence[float], *, rows: float = 0.0) -> float:
+    """Return the standard error of the mean of two differences or more, with what their test rows add."""
+    return math.hypot(float(np.std(differences, ddof=1)) / math.sqrt(len(differences)), rows)
+
+
+def interval(differences: Sequence[float], *, exact: bool = False, rows: float = 0.0) -> tuple[float, float] | None:
+    """Return the 95 % interval of the mean difference, or None for fewer than two units.
+
+    Args:
+        differences: One per independent unit.
+        exact: Whether to invert the sign-change test; six units are the fewest that allow 95 %.
+        rows: As for ``paired_p``.
+
+    Examples:
+        >>> [round(end, 3) for end in interval([0.05, 0.06, 0.04]) or ()]
+        [0.025, 0.075]
+    """
+    n, mean = len(differences), float(np.mean(differences))
+    if n < (6 if exact else 2):
+        return None
+    if exact:
+        return _end(differences), -_end([-value for value in differences])
+    from scipy.stats import t
+
+    half = float(t.ppf(1 - LEVEL / 2, n - 1)) * standard_error(differences, rows=rows)
+    return mean - half, mean + half
+
+
+def _end(differences: Sequence[float]) -> float:
+    """Return the largest centre that the one-sided sign-change test rejects at half the level."""
+    from scipy.optimize import brentq
+
+    def excess(centre: float) -> float:
+        return sign_change_p(differences, above=centre) - LEVEL / 2
+
+    # a step function of the centre: brentq finds its jump between the least difference and the mean
+    return float(brentq(excess, min(differences) - 1e-9, max(differences), xtol=1e-9))
 
 
 def sign_change_p(differences: Sequence[float], *, above: float | None = None) -> float:
@@ -61,19 +104,22 @@ def sign_change_p(differences: Sequence[float], *, above: float | None = None) -
     return float(extreme.mean())
 
 
-def equivalence_p(differences: Sequence[float], *, margin: float, exact: bool) -> float:
+def equivalence_p(differences: Sequence[float], *, margin: float, exact: bool, rows: float = 0.0) -> float:
     """Return the p-value of two one-sided tests that the mean difference lies within ±``margin``.
 
     Args:
         differences: One per independent unit.
         margin: Chosen before the runs, > 0.
         exact: Whether to use the sign-change test.
+        rows: As for ``paired_p``.
 
     References:
         Schuirmann 1987.
     """
-    test = sign_change_p if exact else paired_p
-    return max(test(differences, above=-margin), test([-value for value in differences], above=-margin))
+    mirrored = [-value for value in differences]
+    if exact:
+        return max(sign_change_p(values, above=-margin) for values in (differences, mirrored))
+    return max(paired_p(values, above=-margin, rows=rows) for values in (differences, mirrored))
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
@@ -96,27 +142,30 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def detectable(differences: Sequence[float]) -> float | None:
+def detectable(differences: Sequence[float], *, rows: float = 0.0) -> float | None:
     """Return the mean difference that a t-test at .05 over as many units would find with probability .8.
 
     Args:
         differences: One per unit; their standard deviation is taken as known.
+        rows: As for ``paired_p``.
 
     Returns:
         The effect, or None for fewer than two units, whose spread is unknown.
     """
     if len(differences) < 2:
         return None
-    return _noncentrality(len(differences)) * float(np.std(differences, ddof=1)) / math.sqrt(len(differences))
+    return _noncentrality(len(differences)) * standard_error(differences, rows=rows)
 
 
-def units_needed(differences: Sequence[float], *, effect: float, most: int = 1000) -> int:
-    """Return how many units would find ``effect`` with probability .8, up to ``most``."""
+def units_needed(differences: Sequence[float], *, effect: float, rows: float = 0.0, most: int = 1000) -> int | None:
+    """Return how many units would find ``effect`` with probability .8; None if ``most`` on the same test rows would not."""
     spread = float(np.std(differences, ddof=1))
     low, high = 2, most
+    if _noncentrality(most) * math.hypot(spread / math.sqrt(most), rows) > effect:
+        return None if rows else most
     while low < high:
         middle = (low + high) // 2
-        if _noncentrality(middle) * spread / math.sqrt(middle) <= effect:
+        if _noncentrality(middle) * math.hypot(spread / math.sqrt(middle), rows) <= effect:
             high = middle
         else:
             low = middle + 1
