@@ -105,6 +105,7 @@ class PaperClaim:
             where nothing is printed.
         added: The day on which it was added with the records known; empty for the claims of 2026-11-23, whose margins were set
             before the first runs of ``fresh`` places.
+        looks: How often the seeds of its measures were fixed, if otherwise than the place's; 0 for as often.
         data: Names of the places, in the file also of groups of them; empty for all trainings.
         also: Names of further places.
         but: Names of places where the paper itself shows another order.
@@ -123,6 +124,7 @@ class PaperClaim:
     printed: tuple[float, ...] = ()
     margin: float = 0.0
     added: str = ""
+    looks: int = 0
     data: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     but: tuple[str, ...] = ()
@@ -446,7 +448,7 @@ def _with_verdicts(
         if item.claim.margin:
             margin = item.claim.margin
             within[index] = equivalence_p(item.differences, margin=margin, exact=exact, rows=common)
-    looks = {index: item.place.looks for index, item in compared.items()}
+    looks = {index: item.claim.looks or item.place.looks for index, item in compared.items()}
     adjusted = _adjusted({lines[index].comparison: min(1.0, looks[index] * p) for index, p in p_values.items()})
     # The margin belongs to the comparison's test: two claims with other margins on the same numbers are two tests.
     keys = {index: f"{lines[index].comparison} | {compared[index].claim.margin}" for index in within}
