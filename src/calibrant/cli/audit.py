@@ -53,6 +53,7 @@ class DrawOptions:
     other: Other = None
     costs: CostsFile = None
     seed: int = option(0, "Same seed, same rows.")
+    answers: bool = option(False, "Show the model's answer beside each row, which may sway people.", "--answers")
 
 
 @with_groups
@@ -71,7 +72,6 @@ def sample(
     extend: str | None = option(
         None, "A table filled in: draw the next batch, and learn from its labels.", metavar="LABELLED"
     ),
-    answers: bool = option(False, "Show the model's answer beside each row, which may sway people.", "--answers"),
 ) -> None:
     """Choose the rows whose labels say most about the whole pool; calibrate its scores first.
 
@@ -97,7 +97,7 @@ def sample(
     refuse_filled(output)
     table = None if drawing.costs is None else costs_in(drawing.costs).table
     with path_or_stdin(source.path) as path, working("drawing"):
-        words = answers or (extend is not None and has_words(extend))
+        words = drawing.answers or (extend is not None and has_words(extend))
         others = [] if drawing.other is None else [drawing.other]
         opened = Opened.of(context, inputs, source, path, split, names_used=words, by=drawing.by, others=others)
         pool = opened.pool
@@ -113,7 +113,7 @@ def sample(
             opened = opened if known.by is None else opened.with_feature(known.by)
             drawn = known.extend(budget, pool=opened.pool)
         keys = opened.keys(rows := drawn.rows[drawn.labels < 0])
-        if answers:
+        if drawing.answers:
             keys["answer"] = opened.answers(rows)
     drawn.save(state)  # first, as a table without its state would stand for a first batch
     write_table(output, drawn, keys)

@@ -18,9 +18,10 @@ from calibrant.data.formats import advice, proposal
 from calibrant.data.formats.cells import plain_cells
 from calibrant.data.formats.columns import Classes, arrays_of_table, folded, is_text, numbers_of, score_columns
 from calibrant.data.formats.evidence import Columns, codes_of, label_among, one_hot
-from calibrant.data.formats.join import Labels, align
 from calibrant.data.formats.kinds import are_percentages, of_one_event, refuse_other_kinds, within
 from calibrant.data.formats.labels import (
+    Labels,
+    align,
     encode_labels,
     encode_pair,
     encode_positive,
