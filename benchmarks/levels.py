@@ -29,7 +29,7 @@ from calibrant.metrics import (
     SquaredGaps,
     TopLabelECE,
 )
-from calibrant.metrics._base import BinnedMetric, null_tables
+from calibrant.metrics._base import BinnedMetric
 from calibrant.statistics import null_draws
 
 WIDTH: tuple[BinnedMetric, ...] = (ECE(), ECE(norm=2), ACE(), MCE(), DebiasedECE(), SquaredGaps())
@@ -111,8 +111,8 @@ def add_binned(shares: Shares, data: BinaryPairs, *, seed: int) -> None:
     """Add the binned errors of a sample, those of the same bins from the same draws."""
     add_drawn(shares, TopLabelECE(), data, seed=seed)
     for metrics in BINNED:
-        cells = metrics[0].cells(data)
-        table, drawn = cells.table(), null_tables(cells, data.groups, draws=DRAWS, seed=seed)
+        moments = metrics[0].moments(data)
+        table, drawn = moments.table, moments.null(metrics[0], draws=DRAWS, seed=seed)
         for metric in metrics:
             shares.add(metric, float(metric.errors(table)), metric.errors(drawn))
 

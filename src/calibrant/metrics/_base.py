@@ -1,7 +1,7 @@
 """Base classes of metrics: frozen dataclasses that hold a configuration and are called on predictions; binned errors among them."""
 
 from abc import abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import torch
@@ -13,8 +13,8 @@ from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassS
 from calibrant.binning.row_sums import confidence_for, table_for
 from calibrant.data.checks import Data, Rows
 from calibrant.statistics.binned import BinnedRows
-from calibrant.statistics.clusters import cluster_sums, clustered_gaps, group_degrees
-from calibrant.statistics.enough import need_groups
+from calibrant.statistics.interval import MeanSums
+from calibrant.statistics.means import Interval
 from calibrant.statistics.null import BinSums
 
 # Notions of calibration: of the confidence alone; of the confidence within each predicted class (Gupta & Ramdas 2022); of
@@ -176,6 +176,14 @@ class MeanMetric(SumMetric[MeanState]):
             raise refuse(f"a state of at least one row for {self}", shown(state), "make it with state(data)")
         return state.total / state.count
 
+    def moments(self, data: Rows) -> MeanSums:
+        """Return sums that the interval is computed from."""
+        return MeanSums.of(self, data)
+
+    def interval_of(self, moments: MeanSums, *, level: float, null: Tensor | None = None) -> Interval:
+        """Return the interval of the metric from ``moments``."""
+        return moments.interval(self, level=level)
+
 
 @dataclass(frozen=True)
 class SketchMetric(SumMetric[MassSketch]):
@@ -195,7 +203,32 @@ BinnedState = Annotated[BinTable | MassSketch, Kind((BinTable, MassSketch), "mak
 
 
 @dataclass(frozen=True)
-class BinnedMetric(SumMetric[BinTable | MassSketch]):
+class CellMetric(Metric):
+    """A metric that is a function of bins' sums: its values if calibrated follow from the sums ``moments``."""
+
+    @abstractmethod
+    def cells(self, data: Rows) -> BinnedRows:
+        """Return each row's bin, confidence and correctness."""
+
+    @abstractmethod
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the metric (…) of tables (…, B)."""
+
+    def moments(self, data: Rows) -> BinSums:
+        """Return sums that the interval and the values if calibrated are computed from."""
+        return BinSums.of(self.cells(data), data.groups)
+
+    def null_of(self, moments: BinSums, *, draws: int, seed: int) -> Tensor:
+        """Return the metric (draws,) of outcomes drawn from the confidences that ``moments`` are of."""
+        return self.errors(moments.null(self, draws=draws, seed=seed))
+
+    def null_draws(self, data: Rows, *, draws: int, seed: int) -> Tensor:
+        """Return the metric (draws,) of outcomes drawn from the confidences."""
+        return self.null_of(self.moments(data), draws=draws, seed=seed)
+
+
+@dataclass(frozen=True)
+class BinnedMetric(SumMetric[BinTable | MassSketch], CellMetric):
     """A metric that is a function of the bin table of confidences and correct decisions, in the bins of ``binning``."""
 
     binning: AnyBinning = field(default=EqualWidth(15))
@@ -207,10 +240,6 @@ class BinnedMetric(SumMetric[BinTable | MassSketch]):
         p = confidence_for(self.binning, data)
         index = self.binning.assign(p, weight=data.weights)
         return BinnedRows(index, p, data.correct, self.binning.bins, data.weights)
-
-    @abstractmethod
-    def errors(self, table: BinTable) -> Tensor:
-        """Return the metric (…) of tables (…, B)."""
 
     def __call__(self, data: Rows) -> float:
         """Return the value on ``data``, a Python float."""
@@ -225,17 +254,3 @@ class BinnedMetric(SumMetric[BinTable | MassSketch]):
     def value(self, state: BinnedState) -> float:
         """Return the metric of a state."""
         return float(self.errors(state.table() if isinstance(state, MassSketch) else state))
-
-    def null_draws(self, data: Rows, *, draws: int, seed: int) -> Tensor:
-        """Return the metric (draws,) of outcomes drawn from the confidences."""
-        need_groups(data.groups, what=self)
-        return self.errors(null_tables(self.cells(data), data.groups, draws=draws, seed=seed))
-
-
-def null_tables(cells: BinnedRows, groups: Tensor | None, *, draws: int, seed: int) -> BinTable:
-    """Return the table of ``cells`` with outcome sums (draws, B) drawn as if the probabilities were calibrated."""
-    if groups is None:
-        return BinSums.of(cells).null(draws=draws, seed=seed)
-    table, degrees = cells.table(), group_degrees(groups, cells.weight)
-    gaps = clustered_gaps(cluster_sums(cells, groups), draws=draws, seed=seed, degrees=degrees)
-    return replace(table, sum_y=table.sum_p - gaps * table.total)

@@ -1,6 +1,5 @@
 """Binned calibration errors of the top label: ECE, MCE, ACE, the sweep's, and within each predicted class."""
 
-from abc import abstractmethod
 from dataclasses import dataclass, field
 
 import torch
@@ -14,12 +13,10 @@ from calibrant.binning.row_sums import confidence_for
 from calibrant.data.checks import Data, Rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
-from calibrant.metrics._base import BinnedMetric, Metric, Norm, SketchMetric, SumMetric, null_tables
-from calibrant.statistics import error_interval
+from calibrant.metrics._base import BinnedMetric, CellMetric, Norm, SketchMetric, SumMetric
 from calibrant.statistics.binned import BinnedRows
-from calibrant.statistics.clusters import cluster_error, cluster_sums, group_degrees
-from calibrant.statistics.enough import need_groups
 from calibrant.statistics.means import Interval
+from calibrant.statistics.null import BinSums
 
 
 @dataclass(frozen=True)
@@ -68,12 +65,8 @@ class SweepECE(SketchMetric):
 
 
 @dataclass(frozen=True)
-class GapMetric(Metric):
+class GapMetric(CellMetric):
     """A metric Σ_b weight_b |gap_b| over the bins of ``cells``, which has an interval."""
-
-    @abstractmethod
-    def cells(self, data: Rows) -> BinnedRows:
-        """Return each row's bin, confidence and correctness."""
 
     def interval(
         self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0, null: Tensor | None = None
@@ -90,15 +83,13 @@ class GapMetric(Metric):
         Raises:
             NoIntervalError: For fewer than ten groups.
         """
-        need_groups(data.groups, what=self)
-        cells, groups = self.cells(data), data.groups
-        null = null_tables(cells, groups, draws=draws, seed=seed).errors() if null is None else null
-        table = cells.table(moments=True)
-        if groups is None:
-            return error_interval(table, null, level=level)
-        sums = cluster_sums(cells, groups)
-        error = cluster_error(table, sums, level=level, degrees=group_degrees(groups, cells.weight))
-        return error_interval(table, null, level=level, spread=sums.square().sum(dim=0).sqrt(), error=error)
+        moments = self.moments(data)
+        null = self.null_of(moments, draws=draws, seed=seed) if null is None else null
+        return self.interval_of(moments, null=null, level=level)
+
+    def interval_of(self, moments: BinSums, *, null: Tensor, level: float) -> Interval:
+        """Return the interval from sums, with the values (draws,) of the metric if calibrated."""
+        return moments.interval(self, null, level=level)
 
 
 @dataclass(frozen=True)
@@ -130,17 +121,15 @@ class ECE(BinnedMetric, GapMetric):
         """Return the error (…) of tables (…, B)."""
         return table.errors(norm=self.norm)
 
-    def interval(
-        self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0, null: Tensor | None = None
-    ) -> Interval:
-        """Return the interval of the error in these bins (``statistics.error_interval``).
+    def interval_of(self, moments: BinSums, *, null: Tensor, level: float) -> Interval:
+        """Return the interval from sums, with the values (draws,) of the metric if calibrated.
 
         Raises:
             NoIntervalError: For a norm other than 1, and for fewer than ten groups.
         """
         if self.norm != 1:
             raise NoIntervalError("norm 1", f"{self!r}, for which no interval is known to cover", "use null_band")
-        return super().interval(data, level=level, draws=draws, seed=seed, null=null)
+        return super().interval_of(moments, null=null, level=level)
 
 
 @dataclass(frozen=True)
@@ -272,7 +261,6 @@ class TopLabelECE(SumMetric[TopLabelTable], GapMetric):
         """Return the value on ``data``, a Python float."""
         return self.cells(data).table().error()
 
-    def null_draws(self, data: Rows, *, draws: int, seed: int) -> Tensor:
-        """Return the metric (draws,) of outcomes drawn from the confidences."""
-        need_groups(data.groups, what=self)
-        return null_tables(self.cells(data), data.groups, draws=draws, seed=seed).errors()
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the error (…) of tables (…, K · B)."""
+        return table.errors()

@@ -1,31 +1,36 @@
 """Classwise calibration error: every class's probability against its frequency."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from itertools import groupby
+from typing import Annotated, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_same_kind
 from calibrant._core.constraints import Draws, Kind, Level, Seed
-from calibrant._core.numerics import row_chunks
+from calibrant._core.numerics import add_records, row_chunks
 from calibrant._kernels import cpu, reference
 from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch
-from calibrant.data.checks import ClassRows, need_predictions, repeated
+from calibrant.data.checks import ClassRows, repeated
 from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import SumMetric
 from calibrant.metrics.calibration_error import ECE
 from calibrant.statistics import error_interval
-from calibrant.statistics.clusters import centred_sums, clustered_gaps, group_degrees
-from calibrant.statistics.enough import need_groups
-from calibrant.statistics.means import Interval, mean_error
+from calibrant.statistics.clusters import clustered_gaps
+from calibrant.statistics.enough import FEWEST
+from calibrant.statistics.means import Interval, Powers, UnitSums
+from calibrant.statistics.null import BinSums
 
 _MOST_COPIED = 1 << 22
 _MOST_BINS = 1000  # per class in the compiled loop
-_MOST_CLUSTER_SUMS = 1 << 26  # half a gigabyte
 _DENSE_BYTES = 1 << 28  # of tables drawn at once; above this only the cells that received a label are stored
+_SETS, _BLOCK, _WHOLE = 64, 1 << 12, 1 << 16  # sets of labels of a block of rows; its rows; rows before the first block
+_UNIFORMS = 1 << 19  # numbers drawn at once
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,40 @@ class ClassTables:
         table = self.table + other.table if self.table is not None and other.table is not None else None
         merged = tuple(a + b for a, b in zip(self.sketches, other.sketches, strict=True))
         return ClassTables(self.classes, table, merged)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassSums:
+    """The moments of the error of three or more classes, from which its interval follows; they add.
+
+    Args:
+        classes: K.
+        table: The bins of all classes (K · B,).
+        units: Σ w (p − y) by group and bin; None for independent rows.
+    """
+
+    classes: int
+    table: BinTable
+    units: UnitSums | None = None
+
+    def __add__(self, other: "ClassSums") -> "ClassSums":
+        return add_records(self, other, classes=self.classes)
+
+
+@dataclass(frozen=True, eq=False)
+class SecondSums:
+    """What a second look at independent rows adds to the moments, once the signs of the gaps are known; they add.
+
+    Args:
+        signed: Of Σ_k ± (p − y), with the signs of the gaps of a row's bins.
+        drawn: (draws, K · B) counts, or sums of weights, of labels drawn from the probabilities.
+    """
+
+    signed: Powers
+    drawn: Tensor
+
+    def __add__(self, other: "SecondSums") -> "SecondSums":
+        return add_records(self, other)
 
 
 @dataclass(frozen=True)
@@ -81,40 +120,87 @@ class ClasswiseECE(SumMetric[ClassTables]):
         tables = [state.table] if state.table is not None else [sketch.table() for sketch in state.sketches]
         return sum(table.error() for table in tables) / state.classes
 
+    def moments(self, data: ClassRows) -> "BinSums | ClassSums":
+        """Return sums that the interval and the values if calibrated are computed from: of two classes those of the second.
+
+        Those of independent rows need a second look at the rows, ``once_more``.
+        """
+        if data.classes == 2:  # both have the same error: counted twice it would look more certain
+            return self._event.moments(data.one_vs_rest(1))
+        table, groups = self._table(data), data.groups
+        if groups is None:
+            return ClassSums(data.classes, table)
+        size = data.classes * self.binning.bins
+        return ClassSums(data.classes, table, UnitSums.of(groups, data.row_weights, size, self._residuals(data)))
+
+    def once_more(self, data: Any, first: "ClassSums", *, start: int, draws: int, seed: int) -> "SecondSums":
+        """Return what a second look at some of the rows finds.
+
+        Args:
+            data: Predictions of independent rows.
+            first: The sums of all rows.
+            start: How many rows lie before these, by their counts if they have any: the labels drawn do not depend on how rows
+                are divided.
+            draws: Sets of labels.
+            seed: Same seed, same labels.
+
+        Raises:
+            NoIntervalError: If these are too many to be kept.
+        """
+        self._need_dense(first, draws)
+        signed = Powers.of(self._signed(data, first.table), data.weights)
+        return SecondSums(signed, self._drawn(repeated(data, what=self), start=start, draws=draws, seed=seed))
+
+    def null_of(
+        self, moments: "BinSums | ClassSums", *, draws: int, seed: int, second: "SecondSums | None" = None
+    ) -> Tensor:
+        """Return the metric (draws,) of labels drawn from the probabilities that ``moments`` are of."""
+        if not isinstance(moments, ClassSums):
+            return self._event.null_of(moments, draws=draws, seed=seed)
+        if moments.units is not None:
+            moments.units.need(what=self, least=FEWEST)
+            units, degrees = moments.units, moments.units.clusters.degrees
+            gaps = clustered_gaps(units.centred, draws=draws, seed=seed, degrees=degrees)
+            return torch.as_tensor(gaps.abs().sum(dim=1) / moments.classes)
+        assert second is not None
+        return self._errors_of(moments, second.drawn)
+
+    def interval_of(
+        self,
+        moments: "BinSums | ClassSums",
+        *,
+        null: Tensor,
+        level: float,
+        second: "SecondSums | None" = None,
+    ) -> Interval:
+        """Return the interval from sums, with the values (draws,) of the metric if calibrated.
+
+        Raises:
+            NoIntervalError: For fewer than ten groups.
+        """
+        if not isinstance(moments, ClassSums):
+            return self._event.interval_of(moments, null=null, level=level)
+        if moments.units is None:
+            assert second is not None
+            square = second.signed.total(2)
+        else:
+            moments.units.need(what=self, least=FEWEST)
+            square = float((moments.units.centred @ torch.sign(moments.table.gap)).square().sum())
+        scale = 1 / moments.classes
+        return error_interval(moments.table, null, level=level, error=math.sqrt(square), scale=scale)
+
     def null_draws(self, data: ClassRows, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) of labels drawn from the probabilities."""
-        need_groups(data.groups, what=self)
-        if data.groups is not None:
-            degrees = group_degrees(data.groups, data.weights)
-            gaps = clustered_gaps(self._cluster_sums(data, data.groups), draws=draws, seed=seed, degrees=degrees)
-            means: Tensor = gaps.abs().sum(dim=1) / data.classes
-            return means
-        predictions = need_predictions(repeated(data, what=self), metric=self)
-        table = self._table(predictions)
-        weight, cells = predictions.weights, table.count.shape[0]
-        drawn = self._drawn_cells(predictions, draws=draws, seed=seed)
-        if 8 * draws * cells > _DENSE_BYTES:
-            if weight is None:
-                return _sparse_errors(table, torch.cat([hit.int() for _, hit in drawn])) / predictions.classes
-            most = f"at most {_DENSE_BYTES // 8 // draws:,} bins of all classes for the uncertainty of {self!r} of weighted rows"
-            raise NoIntervalError(most, f"{cells:,}", "use fewer bins, or ECE()")
-        sums = torch.zeros(draws * cells, dtype=torch.float64, device=predictions.logits.device)
-        offset, one = torch.arange(draws, device=sums.device) * cells, sums.new_ones(1, 1)
-        for rows, hit in drawn:
-            inside, once = hit >= 0, one if weight is None else weight.double()[rows, None]
-            sums.index_add_(0, (hit + offset)[inside], once.expand_as(hit)[inside])
-        return replace(table, sum_y=sums.view(draws, -1)).errors() / predictions.classes
-
-    def _drawn_cells(self, predictions: Predictions, *, draws: int, seed: int) -> Iterator[tuple[slice, Tensor]]:
-        """Yield blocks of rows with the cells (n, draws) of labels drawn from their probabilities; −1 if in no bin."""
-        generator = torch.Generator().manual_seed(seed)
-        for whole, block, cells in self._cells(predictions):
-            for rows in row_chunks(block.shape[0], draws, itemsize=2):  # a few MiB for the draws of these rows
-                cumulative, cell = block[rows].cumsum(dim=1), cells[rows]
-                uniform = torch.rand(cell.shape[0], draws, dtype=torch.float64, generator=generator).to(cell.device)
-                # inverse of the cumulative distribution; scaled by its last entry, which rounding leaves near 1
-                drawn = torch.searchsorted(cumulative, uniform * cumulative[:, -1:]).clamp_max(cell.shape[1] - 1)
-                yield slice(whole.start + rows.start, whole.start + rows.stop), cell.gather(1, drawn)
+        moments = self.moments(data)
+        if not isinstance(moments, ClassSums) or moments.units is not None:
+            return self.null_of(moments, draws=draws, seed=seed)
+        rows = repeated(data, what=self)
+        if rows.weights is not None or self._dense(moments, draws):
+            self._need_dense(moments, draws)
+            return self._errors_of(moments, self._drawn(rows, start=0, draws=draws, seed=seed))
+        drawn = self._hits(rows, start=0, draws=draws, seed=seed)
+        hits = [(hit if block is None else hit[:, _picks(seed, block, draws)]).int() for block, _, hit in drawn]
+        return _sparse_errors(moments.table, torch.cat(hits)) / moments.classes
 
     def interval(
         self, data: ClassRows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0, null: Tensor | None = None
@@ -124,33 +210,86 @@ class ClasswiseECE(SumMetric[ClassTables]):
         Raises:
             NoIntervalError: For fewer than ten groups.
         """
-        need_groups(data.groups, what=self)
-        if data.classes == 2:  # both classes have the same error: counted twice it would look more certain
-            one = ECE(self.binning).interval(data.one_vs_rest(1), level=level, draws=draws, seed=seed, null=null)
-            return replace(one, estimate=self(data))
-        table = self._table(data)
-        error = mean_error(self._signed(data, table), groups=data.groups, weight=data.weights)
         null = self.null_draws(data, draws=draws, seed=seed) if null is None else null
-        return error_interval(table, null, level=level, error=error, scale=1 / data.classes)
+        moments, second = self.moments(data), None
+        if isinstance(moments, ClassSums) and moments.units is None:
+            second = SecondSums(Powers.of(self._signed(data, moments.table), data.weights), null)
+        return replace(self.interval_of(moments, null=null, level=level, second=second), estimate=self(data))
 
-    def _cluster_sums(self, predictions: Predictions, groups: Tensor) -> Tensor:
-        """Return Σ (p − y) / N by group and cell (G, K · B), centred over groups."""
-        _, code = torch.unique(groups.to(predictions.logits.device), return_inverse=True)
-        count, cells, labels = int(code.max()) + 1, predictions.classes * self.binning.bins, predictions.need_labels()
-        if count * cells > _MOST_CLUSTER_SUMS:
-            raise NoIntervalError(
-                f"at most {_MOST_CLUSTER_SUMS:,} sums of groups and bins for {self!r}",
-                f"{count * cells:,}",
-                "use fewer bins, or ECE()",
-            )
-        sums = torch.zeros(count * cells, dtype=torch.float64, device=code.device)
-        once = predictions.row_weights
+    @property
+    def _event(self) -> ECE:
+        return ECE(self.binning)
+
+    def looks_twice(self, moments: "ClassSums", draws: int) -> bool:
+        """Return whether ``once_more`` is needed, and what it keeps is not too much."""
+        return moments.units is None and self._dense(moments, draws)
+
+    def _dense(self, moments: "ClassSums", draws: int) -> bool:
+        return 8 * draws * moments.table.count.shape[0] <= _DENSE_BYTES
+
+    def _need_dense(self, moments: "ClassSums", draws: int) -> None:
+        if not self._dense(moments, draws):
+            most = f"at most {_DENSE_BYTES // 8 // draws:,} bins of all classes for the uncertainty of {self!r} of weighted or "
+            cells = f"{moments.table.count.shape[0]:,}"
+            raise NoIntervalError(f"{most}streamed rows", cells, "use fewer bins, or ECE()")
+
+    def _errors_of(self, moments: "ClassSums", drawn: Tensor) -> Tensor:
+        parts = row_chunks(*drawn.shape)
+        errors = [replace(moments.table, sum_y=drawn[some].double()).errors() for some in parts]
+        return torch.cat(errors) / moments.classes
+
+    def _drawn(self, data: Predictions, *, start: int, draws: int, seed: int) -> Tensor:
+        """Return how often (draws, K · B), or with what weight, labels drawn from the probabilities lie in each cell."""
+        cells, weight, home = data.classes * self.binning.bins, data.weights, data.logits.device
+        # counts need half the memory of sums of weights
+        sums = torch.zeros(draws, cells, dtype=torch.int32 if weight is None else torch.float64, device=home)
+        one = sums.new_ones(1, 1)
+        for block, drawn in groupby(self._hits(data, start=start, draws=draws, seed=seed), key=lambda part: part[0]):
+            some = sums if block is None else sums.new_zeros(_SETS, cells)
+            offset, flat = torch.arange(len(some), device=home) * cells, some.view(-1)
+            for _, rows, hit in drawn:
+                inside, once = hit >= 0, one if weight is None else weight[rows, None]
+                flat.index_add_(0, (hit + offset)[inside], once.expand_as(hit)[inside])
+            if block is not None:
+                picks = _picks(seed, block, draws).to(home)
+                for part in row_chunks(draws, cells):
+                    sums[part] += some[picks[part]]
+        return sums
+
+    def _hits(
+        self, data: Predictions, *, start: int, draws: int, seed: int
+    ) -> Iterator[tuple[int | None, slice, Tensor]]:
+        """Yield rows with the cells (n, draws) of labels drawn from their probabilities, −1 if in no bin, or (n, ``_SETS``) of a block.
+
+        Of the first ``_WHOLE`` rows all sets of labels are drawn, and the block is None. Of each block of further rows ``_SETS`` are,
+        of which every draw takes one at random (``_picks``): its labels have the same distribution, and two draws share one block in
+        ``_SETS``. The numbers that labels are drawn from are those at the row's place in one sequence.
+        """
+        for whole, p, cells in self._cells(data):
+            at = whole.start
+            while at < whole.stop:
+                block = (start + at) // _BLOCK
+                all_sets = draws <= _SETS or block < _WHOLE // _BLOCK
+                sets = draws if all_sets else _SETS
+                rows = slice(at, min(whole.stop, (block + 1) * _BLOCK - start, at + max(1, _UNIFORMS // sets)))
+                mine = slice(at - whole.start, rows.stop - whole.start)
+                cumulative, cell = p[mine].cumsum(dim=1), cells[mine]
+                bits = np.random.Philox(key=2 * seed + (not all_sets))
+                width = -(-sets // 4) * 4  # four numbers a step of the sequence
+                bits.advance((start + at) * (width // 4))
+                random = np.random.Generator(bits).random((rows.stop - at, width))[:, :sets]
+                uniform = torch.from_numpy(np.ascontiguousarray(random)).to(cell.device)
+                # inverse of the cumulative distribution; scaled by its last entry, which rounding leaves near 1
+                drawn = torch.searchsorted(cumulative, uniform * cumulative[:, -1:]).clamp_max(cell.shape[1] - 1)
+                yield None if all_sets else block, rows, cell.gather(1, drawn)
+                at = rows.stop
+
+    def _residuals(self, predictions: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield blocks of rows with cells (n, …) and what each adds to Σ w (p − y) of the cell."""
+        labels, once = predictions.need_labels(), predictions.row_weights
         for rows, p, cell in self._cells(predictions):
-            inside, home, weight = cell >= 0, code[rows, None] * cells, once[rows, None]
-            sums.index_add_(0, (home + cell)[inside], (p * weight)[inside])
-            hit = cell.gather(1, labels[rows, None])
-            sums.index_add_(0, (home + hit)[hit >= 0], -weight[hit >= 0])
-        return centred_sums(sums.view(count, cells) / float(once.sum()), torch.bincount(code, weights=once))
+            yield rows, cell, p * once[rows, None]
+            yield rows, cell.gather(1, labels[rows, None]), -once[rows, None]
 
     def _table(self, predictions: Predictions) -> BinTable:
         labels = predictions.need_labels()
@@ -202,6 +341,11 @@ class ClasswiseECE(SumMetric[ClassTables]):
             p = predictions.float64_probs(rows)
             index = self.binning.assign(p.reshape(-1)).view_as(p) if columns is None else columns[rows].long()
             yield rows, p, torch.where(index >= 0, index + offset, -1) if columns is not None else index + offset
+
+
+def _picks(seed: int, block: int, draws: int) -> Tensor:
+    """Return which of its sets of labels (draws,) each draw takes of a block of rows."""
+    return torch.from_numpy(np.random.default_rng([seed, block]).integers(_SETS, size=draws))
 
 
 def _sparse_errors(table: BinTable, hits: Tensor) -> Tensor:

@@ -12,9 +12,10 @@ from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import BinnedMetric
 from calibrant.statistics import paired_square_test
 from calibrant.statistics.binned import left_over, squared_error, squared_gaps
-from calibrant.statistics.enough import need_errors, need_independent
+from calibrant.statistics.enough import check_enough_errors, need_independent
 from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import Interval, PairedTest
+from calibrant.statistics.null import BinSums
 
 FEWEST_BINS = 5.0  # effective number of bins in the noise; with fewer, a small square is far from normal
 CLEAR = 4.0  # with fewer bins the square must exceed 0 by this many half-widths of its interval
@@ -132,9 +133,13 @@ class DebiasedECE(BinnedMetric):
         Raises:
             NoIntervalError: For grouped rows, for few wrong decisions, and where few bins decide a square near 0.
         """
-        need_independent(data, what=self)
-        need_errors(data, what=self)
-        table = self.cells(data).table()
+        return self.interval_of(self.moments(data), level=level)
+
+    def interval_of(self, moments: BinSums, *, level: float, null: Tensor | None = None) -> Interval:
+        """Return the interval from sums."""
+        need_independent(moments.units, what=self)
+        table = moments.table
+        check_enough_errors(moments.decided, what=self, sampled=table.squares is not None)
         square, error = squared_error(table), square_error(table)
         if bool(few_bins_decide(table, square, error, level=level)):
             raise NoIntervalError(

@@ -86,7 +86,7 @@ class SmoothECE(SumMetric[LatticeState]):
 
     def null_draws(self, data: Rows, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) of outcomes drawn from the confidences, with each confidence at its cell's centre."""
-        need_independent(data, what=self)
+        need_independent(data.groups, what=self)
         p, weight = data.confidence, data.weights
         index = (p * self.cells).long().clamp_max(self.cells - 1)
         sum_p = torch.bincount(index, weights=p if weight is None else p * weight, minlength=self.cells)

@@ -117,6 +117,23 @@ class ParquetRows:
         """The folder the shards' file names are relative to."""
         return self.path if self.path.is_dir() else self.path.parent
 
+    def starts(self) -> dict[str, int]:
+        """Return how many rows of positive weight, by their counts if they have any, lie before each shard, by its name."""
+        found, before = {}, 0
+        for shard in self.shards:
+            found[shard.name] = before
+            before += self._count(shard)
+        return found
+
+    def _count(self, shard: Shard) -> int:
+        if self.weight_kind is None:
+            return shard.rows
+        name = f"{self.weight_kind}_weights"
+        with open_parquet(self.file(shard)) as parquet:
+            batches = parquet.iter_batches(row_groups=[shard.row_group], columns=[name], use_threads=False)
+            weights = (batch.column(0).to_numpy(zero_copy_only=False) for batch in batches)
+            return int(sum(w.sum() if self.weight_kind == "frequency" else (w > 0).sum() for w in weights))
+
     def file(self, shard: Shard) -> Path:
         """Return the absolute path of the file of ``shard``."""
         return self._home / shard.file

@@ -1,7 +1,7 @@
 """Metrics of tables larger than memory: in bounded memory, resumable, with the values of an in-memory evaluation."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -16,10 +16,12 @@ from calibrant._core.paths import as_path, shown
 from calibrant.binning import EqualWidth
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.checks import Data, Summed, calibrated, need_predictions, need_rows, states_of
+from calibrant.data.predictions import Predictions
 from calibrant.data.splits import multilabel_batches
 from calibrant.errors import NoIntervalError, Remedy
 from calibrant.evaluate.multilabel import LabelSums
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, Metric, SumMetric, SumMetrics
+from calibrant.metrics.classwise import ClassSums, SecondSums
 from calibrant.rows.source import added, reduced
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import (
@@ -32,9 +34,8 @@ from calibrant.scale.passes import (
     shard_result,
 )
 from calibrant.scale.rows import ParquetRows, Shard
-from calibrant.statistics import error_interval
 from calibrant.statistics.interval import MeanSums
-from calibrant.statistics.null import BinSums, HasCells
+from calibrant.statistics.null import HasMoments
 
 Progress = Callable[[int, int], None]
 States = dict[SumMetric[Any], Any]
@@ -49,8 +50,8 @@ class StreamedFigure:
         metric: The metric's repr.
         value: Its value, the same as in memory.
         n: Rows.
-        low: Lower end of its interval, as in memory; None where it has none, of rows in groups, and of metrics whose uncertainty
-            needs all rows at once.
+        low: Lower end of its interval, as in memory; None where it has none, and of metrics whose uncertainty needs all rows at
+            once.
         high: Upper end, or None.
         null_high: Of a binned error, the 97.5 % limit if calibrated, or None.
         null_mean: The mean if calibrated, or None.
@@ -67,14 +68,14 @@ class StreamedFigure:
 
 @dataclass(frozen=True)
 class IntervalMoments(SumMetric[Any]):
-    """What the uncertainty of a metric of independent rows is computed from: sums that add, in memory and on disk.
+    """What the uncertainty of a metric is computed from: sums that add, in memory and on disk.
 
     Args:
         metric: A mean over rows, or a binned error in fixed bins.
         event: Whether of the probability of the second class of two, not of the decision's.
     """
 
-    metric: Metric
+    metric: Any
     event: bool = False
 
     better, bounds, notion, cite = "lower", (0.0, inf), "moments", "–"
@@ -82,44 +83,77 @@ class IntervalMoments(SumMetric[Any]):
     @staticmethod
     def known_for(metric: Metric) -> bool:
         """Return whether there are such sums for ``metric``."""
-        return isinstance(metric, MeanMetric) or (
-            isinstance(getattr(metric, "binning", None), EqualWidth) and (isinstance(metric, HasCells))
-        )
+        fixed = isinstance(getattr(metric, "binning", None), EqualWidth)
+        return isinstance(metric, MeanMetric) or (isinstance(metric, HasMoments) and fixed)
 
-    def state(self, data: Data) -> MeanSums | BinSums:
+    def state(self, data: Data) -> Any:
         """Return the sums of ``data``."""
         data = need_rows(data, what=self.metric)
         # of two classes an interval is that of the event, class 1
-        if self.event:
-            data = need_predictions(data, metric=self.metric).one_vs_rest(1)
-        if isinstance(self.metric, HasCells):
-            return BinSums.of(self.metric.cells(data))
-        assert isinstance(self.metric, MeanMetric)
-        return MeanSums.of(self.metric, data)
+        return self.metric.moments(need_predictions(data, metric=self.metric).one_vs_rest(1) if self.event else data)
 
-    def value(self, state: MeanSums | BinSums) -> float:
+    def value(self, state: Any) -> float:
         """Return the metric of a state."""
-        if isinstance(state, MeanSums):
-            return state.rows.mean
-        assert isinstance(self.metric, HasCells)
-        return float(self.metric.errors(state.table))
+        return state.rows.mean if isinstance(state, MeanSums) else float(self.metric.errors(state.table))
 
-    def figures(self, state: MeanSums | BinSums, *, draws: int, seed: int = 0, level: float = 0.95) -> dict[str, Any]:
+    def figures(
+        self, state: Any, second: SecondSums | None = None, *, draws: int, seed: int = 0, level: float = 0.95
+    ) -> dict[str, Any]:
         """Return ``low`` and ``high`` where there is an interval, and ``null_high`` and ``null_mean`` of a binned error."""
+        if isinstance(state, ClassSums) and state.units is None and second is None:
+            return {}  # too many bins to draw labels in
         found: dict[str, Any] = {}
-        null = None
-        if isinstance(state, BinSums):
-            null = self.metric.errors(state.null(draws=draws, seed=seed))  # type: ignore[attr-defined]
-            found |= {"null_high": float(torch.quantile(null, (1 + level) / 2)), "null_mean": float(null.mean())}
+        again = {} if second is None else {"second": second}
         with suppress(NoIntervalError):
-            if isinstance(state, MeanSums):
-                ends = state.interval(self.metric, level=level)
-            elif isinstance(self.metric, ECE) and self.metric.norm == 1 and null is not None:
-                ends = error_interval(state.table, null, level=level)
-            else:
-                return found
-            found |= {"low": ends.low, "high": ends.high}
+            null = None
+            if not isinstance(state, MeanSums):
+                null = self.metric.null_of(state, draws=draws, seed=seed, **again)
+                found |= {"null_high": float(torch.quantile(null, (1 + level) / 2)), "null_mean": float(null.mean())}
+            if hasattr(self.metric, "interval_of"):
+                ends = self.metric.interval_of(state, null=null, level=level, **again)
+                found |= {"low": ends.low, "high": ends.high}
         return found
+
+
+@dataclass(frozen=True)
+class PlacedPieces:
+    """Yields how many rows of positive weight, by their counts if they have any, lie before each piece of a shard, and the piece.
+
+    Args:
+        pieces: Yields the pieces.
+        starts: How many lie before each shard, by its name.
+    """
+
+    pieces: Pieces
+    starts: dict[str, int]
+
+    def __call__(self, rows: ParquetRows, shard: Shard) -> Iterator[tuple[int, Predictions]]:
+        start = self.starts[shard.name]
+        for piece in self.pieces(rows, shard):
+            yield start, piece
+            start += piece.count
+
+
+def second_sums(passes: Passes, states: States, calibrator: Calibrator | None, *, draws: int) -> dict[Any, SecondSums]:
+    """Return what a second pass adds to the moments of a metric that needs one, where it is not too much to be kept."""
+    wanted = {
+        one: state
+        for one, state in states.items()
+        if isinstance(one, IntervalMoments) and isinstance(state, ClassSums) and one.metric.looks_twice(state, draws)
+    }
+    if not draws or not wanted:
+        return {}
+    units: Any = PlacedPieces(Pieces(calibrator), passes.rows.starts())
+    parameters = (tuple(one.metric for one in wanted), tuple(wanted.values()), draws)
+    return dict(zip(wanted, ParquetSource(passes, units=units).part(_once_more, added, *parameters), strict=True))
+
+
+def _once_more(
+    placed: tuple[int, Predictions], metrics: tuple[ClasswiseECE, ...], first: tuple[ClassSums, ...], draws: int
+) -> tuple[SecondSums, ...]:
+    start, piece = placed
+    both = zip(metrics, first, strict=True)
+    return tuple(metric.once_more(piece, sums, start=start, draws=draws, seed=0) for metric, sums in both)
 
 
 def sum_metrics() -> list[SumMetric[Any]]:
@@ -177,17 +211,15 @@ def evaluate_streamed(
     rows = ParquetRows.of(path)
     chosen = sum_metrics() if metrics is None else metrics
     check_execution(executor, progress)
-    # of grouped rows the groups are the units of an interval, which these sums do not tell apart
-    moments = [
-        IntervalMoments(metric) for metric in chosen if draws and not rows.grouped and IntervalMoments.known_for(metric)
-    ]
+    moments = [IntervalMoments(metric) for metric in chosen if draws and IntervalMoments.known_for(metric)]
     asked = [*chosen, *moments]
     passes = metric_passes(rows, asked, calibrator, executor=executor, checkpoint=checkpoint, progress=progress)
     states = sums_of(passes, asked, calibrator)
-    passes.remove()
     if not states:
         raise refuse("at least one row of positive weight", "none", "check the column of weights")
-    ends = {one.metric: one.figures(states[one], draws=draws) for one in moments}
+    second = second_sums(passes, states, calibrator, draws=draws)
+    passes.remove()
+    ends = {one.metric: one.figures(states[one], second.get(one), draws=draws) for one in moments}
     return [StreamedFigure(repr(m), m.value(states[m]), rows.rows, **ends.get(m, {})) for m in chosen]
 
 

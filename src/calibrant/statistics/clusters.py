@@ -13,7 +13,7 @@ from torch import Tensor
 from calibrant.binning import BinTable
 from calibrant.statistics.binned import BinnedRows, table_error
 from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import Clusters, student_quantile
+from calibrant.statistics.means import UnitSums, student_quantile
 
 # The signs are estimated from the same rows, so that a group's effects partly cancel in the signed sum: in simulation its
 # standard error is too small by about this factor where effects are large (7.8 to 8.2 % of intervals missed).
@@ -28,23 +28,14 @@ def cluster_sums(rows: BinnedRows, groups: Tensor) -> Tensor:
         rows: Rows in their bins.
         groups: (N,) group of each row; at least two of them.
     """
-    _, code = torch.unique(groups.to(rows.index.device), return_inverse=True)
-    count, shares = int(code.max()) + 1, rows.shares
-    residual = torch.where(rows.index >= 0, rows.p.double() - rows.y.double(), 0.0) * shares
-    flat = code * rows.bins + rows.index.clamp_min(0)
-    sums = torch.bincount(flat, weights=residual, minlength=count * rows.bins).view(count, rows.bins)
-    return centred_sums(sums, torch.bincount(code, weights=shares, minlength=count))
+    return unit_sums(rows, groups).centred
 
 
-def centred_sums(sums: Tensor, sizes: Tensor) -> Tensor:
-    """Return sums of groups (G, B), minus each group's part of the total in proportion to its size, scaled as in ``Clusters``.
-
-    Args:
-        sums: (G, B) Σ (p_i − y_i) / N.
-        sizes: (G,) rows.
-    """
-    centred = sums - (sizes / sizes.sum())[:, None] * sums.sum(dim=0)
-    return centred * Clusters.of(sizes).scale[:, None]
+def unit_sums(rows: BinnedRows, groups: Tensor) -> UnitSums:
+    """Return Σ w (p − y) by group and bin."""
+    weight = torch.ones_like(rows.p, dtype=torch.float64) if rows.weight is None else rows.weight.double()
+    gaps = (rows.p.double() - rows.y.double()) * weight
+    return UnitSums.of(groups, weight, rows.bins, [(slice(None), rows.index, gaps)])
 
 
 def cluster_error(table: BinTable, sums: Tensor, *, level: float, degrees: float) -> float:
@@ -57,7 +48,7 @@ def cluster_error(table: BinTable, sums: Tensor, *, level: float, degrees: float
         table: Of the rows in their bins.
         sums: (G, B), from ``cluster_sums``.
         level: Of the interval.
-        degrees: Of freedom (``group_degrees``).
+        degrees: Of freedom (``Clusters``).
     """
     signed = (
         max(float((sums @ sign).square().sum()) for sign in (torch.sign(table.gap), _worst_signs(table, sums))) ** 0.5
@@ -87,7 +78,7 @@ def clustered_gaps(sums: Tensor, *, draws: int, seed: int, degrees: float) -> Te
         sums: (G, B), from ``cluster_sums``.
         draws: Number of draws.
         seed: Same seed, same gaps.
-        degrees: Of freedom (``group_degrees``).
+        degrees: Of freedom (``Clusters``).
     """
     count, rng = sums.shape[0], np.random.default_rng(seed)
     home, gaps = sums.cpu(), []
@@ -97,11 +88,3 @@ def clustered_gaps(sums: Tensor, *, draws: int, seed: int, degrees: float) -> Te
         root = torch.from_numpy(np.sqrt(rng.chisquare(degrees, size=(size, 1)) / degrees))
         gaps.append(normal @ home / root)
     return torch.cat(gaps).to(sums.device)
-
-
-def group_degrees(groups: Tensor, weight: Tensor | None = None) -> float:
-    """Return the degrees of freedom of a variance over groups (N,), from their numbers of rows or sums of weights (N,)."""
-    _, code = torch.unique(groups, return_inverse=True)
-    return Clusters.of(
-        torch.bincount(code, weights=None if weight is None else weight.double().to(code.device))
-    ).degrees

@@ -12,7 +12,7 @@ from calibrant._core.numerics import row_chunks
 from calibrant.data.checks import need_rows
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import NoIntervalError
-from calibrant.statistics.means import Clusters
+from calibrant.statistics.means import need_clusters
 
 FEWEST = 10  # wrong (and correct) decisions, and groups, below which no interval of a mean or binned error is offered
 # Wrong decisions of both models below which a mean loss is not tested: one error among few decides the variance, so that the
@@ -182,28 +182,20 @@ def need_groups(groups: Tensor | None, *, what: object, least: int = FEWEST) -> 
     if groups is None:
         return
     check_row_tensor(groups, name="groups")
-    sizes = torch.unique(groups, return_counts=True)[1]
-    # rounding must not refuse ten groups of equal size
-    if (effective := Clusters.of(sizes).effective) < least - 1e-6:
-        worth = "" if len(sizes) < least else f" that are worth {effective:.1f} of equal size"
-        raise NoIntervalError(
-            f"at least {least} groups of rows for the uncertainty of {shown(what, most=200)}",
-            f"{len(sizes)}{worth}",
-            "measure on more groups",
-        )
+    need_clusters(torch.unique(groups, return_counts=True)[1], what=what, least=least)
 
 
-def need_independent(data: Predictions | BinaryPairs, *, what: object) -> None:
+def need_independent(groups: object, *, what: object) -> None:
     """Raise if rows have groups, for methods that need independent rows.
 
     Args:
-        data: Predictions or pairs.
+        groups: None for independent rows.
         what: The metric, for the message.
 
     Raises:
         NoIntervalError: If the rows have groups.
     """
-    if need_rows(data, what=what).groups is not None:
+    if groups is not None:
         raise NoIntervalError(
             f"independent rows for the uncertainty of {shown(what, most=200)}",
             "groups, for which no method is known to hold",

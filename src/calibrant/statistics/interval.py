@@ -27,8 +27,8 @@ from calibrant._core.numerics import add_records
 from calibrant.data.checks import Data, need_rows
 from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
-from calibrant.statistics.enough import check_enough_errors, decided_of, need_errors, need_groups
-from calibrant.statistics.means import Interval, Powers, interval_from, mean_interval, mean_of, student_quantile
+from calibrant.statistics.enough import FEWEST, check_enough_errors, decided_of, need_errors
+from calibrant.statistics.means import Interval, Powers, UnitSums, interval_from, mean_of, student_quantile
 
 # Effective number of events from which Student's t holds for a mean loss; with fewer it is bounded by its range.
 ENOUGH = 20
@@ -112,12 +112,7 @@ def interval(
     predictions = need_rows(predictions, what=metric)
     if isinstance(metric, HasInterval):
         return metric.interval(predictions, level=level, draws=draws, seed=seed, null=null)
-    if predictions.groups is None:
-        return MeanSums.of(_as_row_metric(metric), predictions).interval(metric, level=level)
-    need_groups(predictions.groups, what=metric)
-    need_errors(predictions, what=metric)
-    rows = _finite_rows(metric, predictions)
-    return mean_interval(rows, groups=predictions.groups, level=level, weight=predictions.weights)
+    return MeanSums.of(_as_row_metric(metric), predictions).interval(metric, level=level)
 
 
 def _as_row_metric(metric: object) -> HasRows:
@@ -300,7 +295,7 @@ def _interval_of_few(rows: Powers, *, level: float) -> Interval:
 
 @dataclass(frozen=True, eq=False)
 class MeanSums:
-    """The moments of a mean over independent rows, from which its interval follows; they add over chunks, workers and days.
+    """The moments of a mean over rows, from which its interval follows; they add over chunks, workers and days.
 
     Args:
         rows: Of the rows.
@@ -310,6 +305,7 @@ class MeanSums:
         most: The largest w e that a row can have.
         decided: (2, 2) Σ w and Σ w² of wrong and of right decisions.
         binary: Whether every row is 0 or 1.
+        units: Sums over the groups, which then are the independent units; None for independent rows.
     """
 
     rows: Powers
@@ -319,6 +315,7 @@ class MeanSums:
     most: float
     decided: Tensor
     binary: bool
+    units: UnitSums | None = None
 
     @classmethod
     def of(cls, metric: HasRows, data: Data) -> "MeanSums":
@@ -328,6 +325,9 @@ class MeanSums:
         w = torch.ones_like(rows) if weight is None else weight.double().to(rows.device)
         v, decided = w.square() if sampled else w, decided_of(data)
         whole, binary = Powers.of(rows, weight), bool(((rows == 0) | (rows == 1)).all())
+        if data.groups is not None:
+            units = UnitSums.of_column(data.groups, w, rows)
+            return cls(whole, None, 0.0, 0.0, math.inf, decided, binary, units)
         if not isinstance(metric, HasExcess):
             return cls(whole, None, 0.0, 0.0, math.inf, decided, binary)
         excess = metric.excess(data)
@@ -356,10 +356,16 @@ class MeanSums:
             level: Nominal coverage.
 
         Raises:
-            NoIntervalError: If few decisions are wrong, or right, and the metric does not know its range, or for an infinite value.
+            NoIntervalError: If few decisions are wrong, or right, and the metric does not know its range, for few groups, or for an
+                infinite value.
         """
         rows = self.rows
+        if self.units is not None:
+            self.units.need(what=what, least=FEWEST)
+            check_enough_errors(self.decided, sampled=rows.sampled, what=what)
         _need_finite(rows.mean, what)
+        if self.units is not None:
+            return interval_from(rows.mean, self.units.contributions.spread, level=level)
         if self.binary and not rows.sampled:
             return share_interval(round(float(rows.sums[0, 1])), round(rows.mass), level=level)
         if self.binary:

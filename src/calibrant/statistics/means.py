@@ -13,13 +13,14 @@ removes this to the next order. For a count of x rare events it gives nearly the
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_dense, check_row_tensor, check_row_weight, refuse
+from calibrant._core.check import check_dense, check_row_tensor, check_row_weight, refuse, shown
 from calibrant._core.constraints import Level, NonNegative, Positive, Real, checked
 from calibrant._core.notebook import to_html
 from calibrant.errors import NoIntervalError
@@ -29,6 +30,7 @@ from calibrant.errors import NoIntervalError
 REACH = 3.0
 # A skewness estimated from few rows is noisy; above this (ten equal events have .32) the correction would only add length.
 MOST_SKEW = 0.4
+MOST_SUMS = 1 << 26  # of all groups: half a gigabyte a figure
 
 
 @dataclass(frozen=True)
@@ -143,12 +145,7 @@ def contributions(rows: Tensor, groups: Tensor | None, weight: Tensor | None = N
     normalised = normalised / normalised.sum()
     if groups is None:
         return Contributions(centred * normalised, None, 1 / float(normalised.square().sum()))
-    _, code = torch.unique(groups.to(rows.device), return_inverse=True)
-    parts, clusters = (
-        torch.bincount(code, weights=centred * normalised),
-        Clusters.of(torch.bincount(code, weights=normalised)),
-    )
-    return Contributions(parts * clusters.scale, None, clusters.degrees + 1, unbiased=True)
+    return UnitSums.of_column(groups, normalised, centred).contributions
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,6 +258,111 @@ class Clusters:
         low_rank = 2 * (square * aa + av.square()) - 4 * total * square * av + (total * square).square()
         crossed = (a * (total * v.square() - 2 * v * a)).sum()
         return cls(left.rsqrt(), float(trace.square() / (aa + 2 * crossed + low_rank)), float(1 / square))
+
+
+@dataclass(frozen=True, eq=False)
+class UnitSums:
+    """Sums over the rows of each group, of which a variance over groups is made; they add over chunks, workers and days.
+
+    Args:
+        keys: (G,) int64 groups, ascending.
+        rows: (G,) how many rows each has.
+        mass: (G,) Σ w.
+        sums: (G, C) Σ w x of each column.
+        dropped: 1 if there were too many sums to keep, so that none is kept, else 0.
+    """
+
+    keys: Tensor
+    rows: Tensor
+    mass: Tensor
+    sums: Tensor
+    dropped: int = 0
+
+    @classmethod
+    def of(
+        cls, groups: Tensor, weight: Tensor, columns: int, parts: Iterable[tuple[slice, Tensor, Tensor]]
+    ) -> "UnitSums":
+        """Return the sums of rows in ``groups`` (N,) with weights (N,).
+
+        Args:
+            groups: One of each row.
+            weight: 1 for rows that count once.
+            columns: C.
+            parts: Rows, and for these the columns (n, …), −1 for none, that the numbers w x (n, …) are added to.
+        """
+        keys, code = torch.unique(groups.to(weight.device), return_inverse=True)
+        count = keys.shape[0]
+        rows, mass = (torch.bincount(code, weights=w, minlength=count) for w in (None, weight.double()))
+        if count * columns > MOST_SUMS:
+            return cls(keys[:0], rows[:0], mass[:0], mass.new_zeros(0, columns), 1)
+        sums = mass.new_zeros(count * columns)
+        for some, column, values in parts:
+            inside, home = column >= 0, code[some].reshape(-1, *[1] * (column.dim() - 1)) * columns + column
+            sums.index_add_(0, home[inside], values[inside])
+        return cls(keys, rows.double(), mass, sums.view(count, columns))
+
+    @classmethod
+    def of_column(cls, groups: Tensor, weight: Tensor, values: Tensor) -> "UnitSums":
+        """Return the sums of one column of ``values`` (N,)."""
+        home = torch.zeros(values.shape[0], dtype=torch.int64, device=values.device)
+        weight = weight.to(values.device)
+        return cls.of(groups, weight, 1, [(slice(None), home, values * weight)])
+
+    def __add__(self, other: "UnitSums") -> "UnitSums":
+        # a group may have rows in several pieces
+        keys, place = torch.unique(torch.cat([self.keys, other.keys]), return_inverse=True)
+        dropped = self.dropped or other.dropped or int(keys.shape[0] * self.sums.shape[1] > MOST_SUMS)
+        if dropped:
+            return UnitSums(keys[:0], self.rows[:0], self.mass[:0], self.sums[:0], 1)
+        columns = (torch.cat([getattr(self, name), getattr(other, name)]) for name in ("rows", "mass", "sums"))
+        return UnitSums(keys, *(x.new_zeros(keys.shape[0], *x.shape[1:]).index_add_(0, place, x) for x in columns))
+
+    def need(self, *, what: object, least: int) -> None:
+        """Raise unless they are worth ``least`` groups of equal size.
+
+        Raises:
+            NoIntervalError: Then, and for groups of which no sums are kept.
+        """
+        if self.dropped:
+            most = f"at most {MOST_SUMS // self.sums.shape[1]:,} groups for the uncertainty of {shown(what, most=200)}"
+            raise NoIntervalError(most, "more", "use fewer bins, ECE(), or larger groups")
+        need_clusters(self.rows, what=what, least=least)
+
+    @cached_property
+    def clusters(self) -> "Clusters":
+        """What their sizes say about a variance."""
+        return Clusters.of(self.mass)
+
+    @cached_property
+    def centred(self) -> Tensor:
+        """(G, C) sums over Σw, less each group's part of the total in proportion to its mass, scaled as in ``Clusters``.
+
+        So Σ over groups of their products is the covariance of the columns' Σ w x / Σ w.
+        """
+        whole = self.mass.sum()
+        parts = (self.sums - (self.mass / whole)[:, None] * self.sums.sum(dim=0)) / whole
+        return parts * self.clusters.scale[:, None]
+
+    @property
+    def contributions(self) -> Contributions:
+        """Those of each group to the mean of the only column."""
+        return Contributions(self.centred[:, 0], None, self.clusters.degrees + 1, unbiased=True)
+
+
+def need_clusters(sizes: Tensor, *, what: object, least: int) -> None:
+    """Raise if groups of these sizes (G,) are worth fewer than ``least`` of equal size.
+
+    Raises:
+        NoIntervalError: Then.
+    """
+    # rounding must not refuse ten groups of equal size
+    if (effective := Clusters.of(sizes).effective) < least - 1e-6:
+        worth = "" if len(sizes) < least else f" that are worth {effective:.1f} of equal size"
+        raise NoIntervalError(
+            f"at least {least} groups of rows for the uncertainty of {shown(what, most=200)}",
+            f"{len(sizes)}{worth}",
+            "measure on more groups",
+        )
 
 
 def spread_of(units: float, second: float, third: float, *, unbiased: bool = False) -> Spread:

@@ -16,14 +16,15 @@ from torch import Tensor, nn
 
 from calibrant._core.check import check_index, check_row_tensor, check_row_weight, refuse, shown
 from calibrant._core.constraints import Bins, Draws, Kind, Level, Seed, checked
-from calibrant._core.numerics import add_records, row_chunks
+from calibrant._core.numerics import add_records, row_chunks, slices
 from calibrant.binning import BinTable
 from calibrant.data.checks import Data, need_rows, repeated
 from calibrant.data.predictions import BinaryPairs
 from calibrant.statistics._resampling import quantiles
-from calibrant.statistics.binned import BinnedRows
-from calibrant.statistics.enough import need_independent
-from calibrant.statistics.means import Interval
+from calibrant.statistics.binned import BinnedRows, error_interval
+from calibrant.statistics.clusters import cluster_error, clustered_gaps, unit_sums
+from calibrant.statistics.enough import FEWEST, need_independent
+from calibrant.statistics.means import Interval, UnitSums
 
 Floats = NDArray[np.float64]
 Randomness = Annotated[torch.Generator, Kind(torch.Generator, "make one with torch.Generator().manual_seed(0)")]
@@ -34,6 +35,7 @@ CELLS = 1024
 _COARSE = 256  # cells for rows with sampling weights, which are also divided by weight
 _MOST_STEPS = 1 << 12  # factors of 1.25 between 1 and the largest or smallest float64
 _SPAN = 2 * _MOST_STEPS * _COARSE  # numbers of cells of a bin
+_DRAWN = 1 << 22  # outcomes drawn at once
 ROUNDING = 1e-9  # by which a sum of exponentials may lie outside [0, 1]
 
 
@@ -105,7 +107,7 @@ def null_draws(
     predictions = need_rows(predictions, what=metric)
     if isinstance(metric, HasNull):
         return metric.null_draws(predictions, draws=draws, seed=seed).cpu().double()
-    need_independent(predictions, what=metric)
+    need_independent(predictions.groups, what=metric)
     predictions = repeated(predictions, what=metric)
     generator = torch.Generator().manual_seed(seed)
     return torch.tensor([metric(redraw(predictions, generator=generator)) for _ in range(draws)], dtype=torch.float64)
@@ -184,50 +186,91 @@ class NullCells:
         (count, mass, sum_p), home = self.sums.numpy(), (self.keys // _SPAN).numpy()
         times = np.rint(count if self.sampled else mass).astype(np.int64)
         mean, rng = np.clip(sum_p / mass, 0.0, 1.0), np.random.default_rng(seed)
-        drawn: NDArray[Any] = rng.binomial(times[:, None], mean[:, None], size=(len(times), draws))
-        drawn = drawn * (mass / count)[:, None] if self.sampled else drawn
         sums = np.zeros((bins, draws))
-        if home.size:
-            starts = np.concatenate([[0], np.flatnonzero(np.diff(home)) + 1])  # cells are sorted by bin
-            sums[home[starts]] = np.add.reduceat(drawn, starts, axis=0)
+        for some in slices(len(times), max(1, _DRAWN // draws)):  # the same numbers as of all cells at once
+            drawn: NDArray[Any] = rng.binomial(times[some, None], mean[some, None], size=(len(times[some]), draws))
+            drawn = drawn * (mass / count)[some, None] if self.sampled else drawn
+            starts = np.concatenate([[0], np.flatnonzero(np.diff(home[some])) + 1])  # cells are sorted by bin
+            sums[home[some][starts]] += np.add.reduceat(drawn, starts, axis=0)
         return torch.from_numpy(np.ascontiguousarray(sums.T))
 
 
 @dataclass(frozen=True, eq=False)
 class BinSums:
-    """The moments of a binned error over independent rows in fixed bins, from which its interval and null follow; they add.
+    """The moments of a binned error over rows in fixed bins, from which its interval and null follow; they add.
 
     Args:
         table: Of the bins, with second moments.
-        cells: Of nearly equal probabilities.
+        cells: Of nearly equal probabilities; None for rows in groups.
+        units: Σ w (p − y) by group and bin; None for independent rows.
     """
 
     table: BinTable
-    cells: NullCells
+    cells: NullCells | None
+    units: UnitSums | None = None
 
     @classmethod
-    def of(cls, rows: BinnedRows) -> "BinSums":
-        """Return the moments of rows in their bins."""
-        return cls(rows.table(moments=True), NullCells.of(rows.index, rows.p, rows.weight))
+    def of(cls, rows: BinnedRows, groups: Tensor | None = None) -> "BinSums":
+        """Return the moments of rows in their bins; ``groups`` (N,) are the independent units, if any."""
+        table = rows.table(moments=True)
+        if groups is not None:
+            return cls(table, None, unit_sums(rows, groups))
+        return cls(table, NullCells.of(rows.index, rows.p, rows.weight))
 
     def __add__(self, other: "BinSums") -> "BinSums":
         return add_records(self, other)
 
-    def null(self, *, draws: int, seed: int) -> BinTable:
-        """Return the table with outcome sums (draws, B) drawn as if the probabilities were calibrated."""
+    @property
+    def decided(self) -> Tensor:
+        """(2, 2) as ``decided_of`` returns it, where outcomes are right decisions."""
+        table, second = self.table, self.table.second
+        assert second is not None
+        mass, square = table.count.double().sum(), (table.count if table.squares is None else table.squares).sum()
+        right = torch.stack([table.sum_y.sum(), second[1].sum()])
+        return torch.stack([torch.stack([mass, square]) - right, right]).cpu()
+
+    def null(self, what: object, *, draws: int, seed: int) -> BinTable:
+        """Return the table with outcome sums (draws, B) drawn as if the probabilities were calibrated.
+
+        Raises:
+            NoIntervalError: For fewer than ten groups, or too many, of ``what``.
+        """
+        if self.cells is None:
+            units = self.need_units(what)
+            gaps = clustered_gaps(units.centred, draws=draws, seed=seed, degrees=units.clusters.degrees)
+            return replace(self.table, sum_y=self.table.sum_p - gaps * self.table.total, second=None)
         sums = self.cells.outcomes(bins=self.table.count.shape[0], draws=draws, seed=seed)
         return replace(self.table, sum_y=sums.to(self.table.sum_p.device), second=None)
 
+    def interval(self, what: object, null: Tensor, *, level: float) -> Interval:
+        """Return the interval of Σ_b weight_b |gap_b|, whose values (draws,) if calibrated are ``null``."""
+        if self.cells is not None:
+            return error_interval(self.table, null, level=level)
+        units = self.need_units(what)
+        error = cluster_error(self.table, units.centred, level=level, degrees=units.clusters.degrees)
+        spread = units.centred.square().sum(dim=0).sqrt()
+        return error_interval(self.table, null, level=level, spread=spread, error=error)
+
+    def need_units(self, what: object) -> UnitSums:
+        """Return the sums of groups if there are enough of them.
+
+        Raises:
+            NoIntervalError: If not.
+        """
+        assert self.units is not None
+        self.units.need(what=what, least=FEWEST)
+        return self.units
+
 
 @runtime_checkable
-class HasCells(Protocol):
-    """A binned error."""
+class HasMoments(Protocol):
+    """A calibration error whose uncertainty follows from sums that add."""
 
-    def cells(self, data: Data) -> BinnedRows:
-        """Return each row's bin, probability and outcome."""
+    def moments(self, data: Any) -> Any:
+        """Return the sums of ``data``."""
 
-    def errors(self, table: BinTable) -> Tensor:
-        """Return the error (…) of tables (…, B)."""
+    def null_of(self, moments: Any, *, draws: int, seed: int) -> Tensor:
+        """Return values (draws,) of the metric if calibrated."""
 
 
 @checked
