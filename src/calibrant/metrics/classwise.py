@@ -56,30 +56,18 @@ class ClassSums:
         classes: K.
         table: The bins of all classes (K · B,).
         units: Σ w (p − y) by group and bin; None for independent rows.
+        signed: Of independent rows' Σ_k ± (p − y), with the signs of the gaps of a row's bins, which take a second look at the rows.
+        drawn: (draws, K · B) counts, or sums of weights, of labels drawn from the probabilities; likewise.
     """
 
     classes: int
     table: BinTable
     units: UnitSums | None = None
+    signed: Powers | None = None
+    drawn: Tensor | None = None
 
     def __add__(self, other: "ClassSums") -> "ClassSums":
         return add_records(self, other, classes=self.classes)
-
-
-@dataclass(frozen=True, eq=False)
-class SecondSums:
-    """What a second look at independent rows adds to the moments, once the signs of the gaps are known; they add.
-
-    Args:
-        signed: Of Σ_k ± (p − y), with the signs of the gaps of a row's bins.
-        drawn: (draws, K · B) counts, or sums of weights, of labels drawn from the probabilities.
-    """
-
-    signed: Powers
-    drawn: Tensor
-
-    def __add__(self, other: "SecondSums") -> "SecondSums":
-        return add_records(self, other)
 
 
 @dataclass(frozen=True)
@@ -120,7 +108,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
         tables = [state.table] if state.table is not None else [sketch.table() for sketch in state.sketches]
         return sum(table.error() for table in tables) / state.classes
 
-    def moments(self, data: ClassRows) -> "BinSums | ClassSums":
+    def moments(self, data: ClassRows) -> BinSums | ClassSums:
         """Return sums that the interval and the values if calibrated are computed from: of two classes those of the second.
 
         Those of independent rows need a second look at the rows, ``once_more``.
@@ -133,8 +121,8 @@ class ClasswiseECE(SumMetric[ClassTables]):
         size = data.classes * self.binning.bins
         return ClassSums(data.classes, table, UnitSums.of(groups, data.row_weights, size, self._residuals(data)))
 
-    def once_more(self, data: Any, first: "ClassSums", *, start: int, draws: int, seed: int) -> "SecondSums":
-        """Return what a second look at some of the rows finds.
+    def once_more(self, data: Any, first: ClassSums, *, start: int, draws: int, seed: int) -> tuple[Powers, Tensor]:
+        """Return ``signed`` and ``drawn`` of some of the rows, which add.
 
         Args:
             data: Predictions of independent rows.
@@ -144,16 +132,11 @@ class ClasswiseECE(SumMetric[ClassTables]):
             draws: Sets of labels.
             seed: Same seed, same labels.
 
-        Raises:
-            NoIntervalError: If these are too many to be kept.
         """
-        self._need_dense(first, draws)
         signed = Powers.of(self._signed(data, first.table), data.weights)
-        return SecondSums(signed, self._drawn(repeated(data, what=self), start=start, draws=draws, seed=seed))
+        return signed, self._drawn(repeated(data, what=self), start=start, draws=draws, seed=seed)
 
-    def null_of(
-        self, moments: "BinSums | ClassSums", *, draws: int, seed: int, second: "SecondSums | None" = None
-    ) -> Tensor:
+    def null_of(self, moments: BinSums | ClassSums, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) of labels drawn from the probabilities that ``moments`` are of."""
         if not isinstance(moments, ClassSums):
             return self._event.null_of(moments, draws=draws, seed=seed)
@@ -162,17 +145,12 @@ class ClasswiseECE(SumMetric[ClassTables]):
             units, degrees = moments.units, moments.units.clusters.degrees
             gaps = clustered_gaps(units.centred, draws=draws, seed=seed, degrees=degrees)
             return torch.as_tensor(gaps.abs().sum(dim=1) / moments.classes)
-        assert second is not None
-        return self._errors_of(moments, second.drawn)
+        assert moments.drawn is not None
+        parts = row_chunks(*moments.drawn.shape)
+        errors = [replace(moments.table, sum_y=moments.drawn[some].double()).errors() for some in parts]
+        return torch.cat(errors) / moments.classes
 
-    def interval_of(
-        self,
-        moments: "BinSums | ClassSums",
-        *,
-        null: Tensor,
-        level: float,
-        second: "SecondSums | None" = None,
-    ) -> Interval:
+    def interval_of(self, moments: BinSums | ClassSums, *, null: Tensor, level: float) -> Interval:
         """Return the interval from sums, with the values (draws,) of the metric if calibrated.
 
         Raises:
@@ -181,8 +159,8 @@ class ClasswiseECE(SumMetric[ClassTables]):
         if not isinstance(moments, ClassSums):
             return self._event.interval_of(moments, null=null, level=level)
         if moments.units is None:
-            assert second is not None
-            square = second.signed.total(2)
+            assert moments.signed is not None
+            square = moments.signed.total(2)
         else:
             moments.units.need(what=self, least=FEWEST)
             square = float((moments.units.centred @ torch.sign(moments.table.gap)).square().sum())
@@ -195,9 +173,12 @@ class ClasswiseECE(SumMetric[ClassTables]):
         if not isinstance(moments, ClassSums) or moments.units is not None:
             return self.null_of(moments, draws=draws, seed=seed)
         rows = repeated(data, what=self)
-        if rows.weights is not None or self._dense(moments, draws):
-            self._need_dense(moments, draws)
-            return self._errors_of(moments, self._drawn(rows, start=0, draws=draws, seed=seed))
+        if rows.weights is not None or self._dense(data.classes, draws):
+            if not self._dense(data.classes, draws):
+                most = f"at most {_DENSE_BYTES // 8 // draws:,} bins of all classes for the uncertainty of {self!r} of weighted rows"
+                raise NoIntervalError(most, f"{data.classes * self.binning.bins:,}", "use fewer bins, or ECE()")
+            drawn = self._drawn(rows, start=0, draws=draws, seed=seed)
+            return self.null_of(replace(moments, drawn=drawn), draws=draws, seed=seed)
         drawn = self._hits(rows, start=0, draws=draws, seed=seed)
         hits = [(hit if block is None else hit[:, _picks(seed, block, draws)]).int() for block, _, hit in drawn]
         return _sparse_errors(moments.table, torch.cat(hits)) / moments.classes
@@ -211,32 +192,21 @@ class ClasswiseECE(SumMetric[ClassTables]):
             NoIntervalError: For fewer than ten groups.
         """
         null = self.null_draws(data, draws=draws, seed=seed) if null is None else null
-        moments, second = self.moments(data), None
+        moments = self.moments(data)
         if isinstance(moments, ClassSums) and moments.units is None:
-            second = SecondSums(Powers.of(self._signed(data, moments.table), data.weights), null)
-        return replace(self.interval_of(moments, null=null, level=level, second=second), estimate=self(data))
+            moments = replace(moments, signed=Powers.of(self._signed(data, moments.table), data.weights))
+        return replace(self.interval_of(moments, null=null, level=level), estimate=self(data))
 
     @property
     def _event(self) -> ECE:
         return ECE(self.binning)
 
-    def looks_twice(self, moments: "ClassSums", draws: int) -> bool:
-        """Return whether ``once_more`` is needed, and what it keeps is not too much."""
-        return moments.units is None and self._dense(moments, draws)
+    def looks_twice(self, classes: int, draws: int) -> bool:
+        """Return whether independent rows of so many classes need ``once_more``, and what it keeps is not too much."""
+        return classes > 2 and draws > 0 and self._dense(classes, draws)
 
-    def _dense(self, moments: "ClassSums", draws: int) -> bool:
-        return 8 * draws * moments.table.count.shape[0] <= _DENSE_BYTES
-
-    def _need_dense(self, moments: "ClassSums", draws: int) -> None:
-        if not self._dense(moments, draws):
-            most = f"at most {_DENSE_BYTES // 8 // draws:,} bins of all classes for the uncertainty of {self!r} of weighted or "
-            cells = f"{moments.table.count.shape[0]:,}"
-            raise NoIntervalError(f"{most}streamed rows", cells, "use fewer bins, or ECE()")
-
-    def _errors_of(self, moments: "ClassSums", drawn: Tensor) -> Tensor:
-        parts = row_chunks(*drawn.shape)
-        errors = [replace(moments.table, sum_y=drawn[some].double()).errors() for some in parts]
-        return torch.cat(errors) / moments.classes
+    def _dense(self, classes: int, draws: int) -> bool:
+        return 8 * draws * classes * self.binning.bins <= _DENSE_BYTES
 
     def _drawn(self, data: Predictions, *, start: int, draws: int, seed: int) -> Tensor:
         """Return how often (draws, K · B), or with what weight, labels drawn from the probabilities lie in each cell."""
@@ -292,6 +262,12 @@ class ClasswiseECE(SumMetric[ClassTables]):
             yield rows, cell.gather(1, labels[rows, None]), -once[rows, None]
 
     def _table(self, predictions: Predictions) -> BinTable:
+        if self not in predictions.sums:
+            predictions.sums[self] = self._made_table(predictions)
+        table: BinTable = predictions.sums[self]
+        return table
+
+    def _made_table(self, predictions: Predictions) -> BinTable:
         labels = predictions.need_labels()
         # for half precision the compiled loop needs a float32 copy, so large logits take the other path
         copied = predictions.logits.itemsize < 4 and predictions.logits.numel() > _MOST_COPIED

@@ -58,7 +58,7 @@ from calibrant.report.wording import (
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import ParquetSource, Passes, SomeCalibrator, calibrator_identity
 from calibrant.scale.rows import ParquetRows, Shard
-from calibrant.scale.stream import IntervalMoments, Progress, metric_passes, one_pass, sums_of
+from calibrant.scale.stream import IntervalMoments, Progress, looks, metric_passes, one_pass, sums_of
 from calibrant.statistics.enough import FEWEST_COMPARED
 from calibrant.statistics.interval import normal_quantile
 
@@ -460,8 +460,7 @@ _PANEL: tuple[Metric, ...] = (
 _EVENT = IntervalMoments(_ECE, event=True)  # of the probability of the second of two classes
 _OMITTED = (
     "These figures are sums over rows read from disk in pieces. Figures that need all rows at once are left out: the ECE in "
-    "equal-mass bins, SmoothECE, AURC, the limit of the class-by-class error, the gain over plain temperature scaling, and "
-    "intervals and limits for rows with groups."
+    "equal-mass bins, SmoothECE, AURC, and the gain over plain temperature scaling."
 )
 _MANY_GROUPS = "There are more than 10,000 groups, so figures by group are left out."
 
@@ -515,7 +514,10 @@ def diagnose_streamed(
         raise refuse("rows without weights for a report on streamed data", f"{rows.weight_kind} weights", remedy)
     subject = Subject(name or Path(path).name, calibrator, source or os.fspath(path), split)
     class_names = check_class_names(class_names, classes=rows.classes)
-    passes = _AllPasses(rows, executor, checkpoint, progress, count=1 + (calibrator is not None) + has_features(rows))
+    draws = 0 if rows.partly_grouped else draws
+    each = looks(rows, _sums(rows.classes), draws=draws)
+    count = each * (1 + (calibrator is not None)) + has_features(rows)
+    passes = _AllPasses(rows, executor, checkpoint, progress, draws=draws, count=count, each=each)
     gain = [] if calibrator is None else [LossGain(calibrator_identity(calibrator), calibrator)]
     states = [passes.sums([*_sums(rows.classes), Digest(), *gain], None)]
     if calibrator is not None:
@@ -538,7 +540,8 @@ def diagnose_streamed(
 def _sums(classes: int) -> list[Any]:
     """Return what every figure of the page is computed from."""
     event = [_EVENT] if classes == 2 else []
-    return [*map(IntervalMoments, _PANEL), *event, _ECE, CLASSES, Cells(), Cells(decision=True), ByGroup()]
+    panel = map(IntervalMoments, (*_PANEL, CLASSES))
+    return [*panel, *event, _ECE, CLASSES, Cells(), Cells(decision=True), ByGroup()]
 
 
 @dataclass
@@ -550,18 +553,26 @@ class _AllPasses:
         executor: Runs the shards.
         checkpoint: The JSON file of the first pass, or None.
         progress: Called with (rows done, total rows) of all passes together, or None.
+        draws: Of limits if calibrated.
         count: Number of passes.
+        each: How many of them ``sums`` makes.
     """
 
     rows: ParquetRows
     executor: Executor
     checkpoint: Any
     progress: Progress | None
+    draws: int
     count: int
+    each: int
     done: list[Passes] = field(default_factory=list)
 
     def _settings(self, name: str) -> dict[str, Any]:
-        checkpoint, before, total = self.checkpoint, len(self.done) * self.rows.rows, self.count * self.rows.rows
+        checkpoint, before, total = (
+            self.checkpoint,
+            self.each * len(self.done) * self.rows.rows,
+            self.count * self.rows.rows,
+        )
         if checkpoint is not None and name:
             checkpoint = Path(checkpoint).with_suffix(f".{name}.json")
 
@@ -573,8 +584,8 @@ class _AllPasses:
 
     def sums(self, asked: list[Any], calibrator: Calibrator | None, *, name: str = "") -> States:
         """Return the states of all rows, through the calibrator if there is one."""
-        self.done.append(metric_passes(self.rows, asked, calibrator, **self._settings(name)))
-        return sums_of(self.done[-1], asked, calibrator)
+        self.done.append(metric_passes(self.rows, asked, calibrator, draws=self.draws, **self._settings(name)))
+        return sums_of(self.done[-1], asked, calibrator, draws=self.draws)
 
     def sample(self, calibrator: Calibrator | None) -> Passes:
         """Return the pass that ``audit_streamed`` reads rows with."""
@@ -593,7 +604,7 @@ def _figures_on_disk(states: States, row: Any) -> Figures:
     mass, ends = mass_table(decisions)
     tables = bins_of_classes(states[CLASSES].table, classes=states[CLASSES].classes)
     return Figures(
-        [*(row(IntervalMoments(metric)) for metric in _PANEL), row(CLASSES)],
+        [row(IntervalMoments(metric)) for metric in (*_PANEL, CLASSES)],
         diagram_from(mass, edges=ends),
         diagram_from(states[_ECE], edges=equal_edges()),
         _risk_points(decisions),
@@ -622,14 +633,11 @@ def _gains(states: States, after: States, *of: "LossGain") -> list[Gain]:
 
 def _metric_row(subject: Subject, states: States, calibrator: str | None, measured: Any, *, draws: int) -> Row:
     """Return the row of a metric: of its moments, with interval and limits; of one without them its value."""
-    state, metric, ends = states[measured], measured, {}
-    if isinstance(measured, IntervalMoments):
-        metric = measured.metric
-        # labels drawn independently by row would give clustered rows a limit that they exceed too often
-        if draws and not states[ByGroup()].any:
-            ends = measured.figures(state, draws=draws, seed=0, level=LEVEL)
+    ends = measured.figures(states[measured], draws=draws, seed=0, level=LEVEL) if draws else {}
     known = {name: ends.get(name) for name in ("low", "high", "null_high", "null_mean")}
-    figure = PanelRow(repr(metric), measured.value(state), n=int(states[_ECE].total), **known)
+    metric = measured.metric
+    value = metric.value(states[metric]) if metric == CLASSES else measured.value(states[measured])
+    figure = PanelRow(repr(metric), value, n=int(states[_ECE].total), **known)
     file = PurePath(subject.source).name or subject.name
     return panel_rows([figure], [metric], file=file, split=subject.split, calibrator=calibrator)[0]
 

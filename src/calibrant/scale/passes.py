@@ -115,6 +115,7 @@ class Passes:
         """Read what the journal holds of a request, the whole result or that of the shards before the stop."""
         if key in self._loaded:
             self._results[key] = self._read(self._loaded.pop(key), job)
+            self.count += 1
         elif key == self._stopped[0]:
             (_, done, plain), self._stopped = self._stopped, ("", 0, None)
             self._open = (key, done, self._read(plain, job))

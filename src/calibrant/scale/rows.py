@@ -90,7 +90,7 @@ class ParquetRows:
         self.kind, self.classes = "", 0
         self.spread: tuple[str, ...] = ()  # the columns of the classes, where each has one
         self.beside: tuple[str, ...] | None = None
-        self.grouped = False  # whether some rows have groups
+        self._grouped = 0  # files whose rows have groups
         self.shards: list[Shard] = []
         for file in files:
             self._add(file)
@@ -111,6 +111,16 @@ class ParquetRows:
     def weight_kind(self) -> str | None:
         """Kind of the weights, "frequency" or "sampling"; None without weights."""
         return next((name.removesuffix("_weights") for name in self.beside or () if name in WEIGHT_NAMES), None)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether rows of some file have groups."""
+        return self._grouped > 0
+
+    @property
+    def partly_grouped(self) -> bool:
+        """Whether rows of some files have groups and those of others have none, so that no units are known."""
+        return 0 < self._grouped < len(self.files)
 
     @property
     def folder(self) -> Path:
@@ -215,7 +225,7 @@ class ParquetRows:
                     "give all files of a folder the same columns",
                 )
             self.kind, self.classes, self.spread, self.beside = kind, classes, spread, first
-            self.grouped |= any(name in schema.names for name in ("group", "groups"))
+            self._grouped += any(name in schema.names for name in ("group", "groups"))
             meta = parquet.metadata
             counts = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
         self.shards += [Shard(file.name, i, count, mark) for i, count in enumerate(counts) if count]

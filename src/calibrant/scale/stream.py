@@ -3,11 +3,12 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Annotated, Any, Literal
 
 import torch
+from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.config import to_plain
@@ -21,7 +22,7 @@ from calibrant.data.splits import multilabel_batches
 from calibrant.errors import NoIntervalError, Remedy
 from calibrant.evaluate.multilabel import LabelSums
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, Metric, SumMetric, SumMetrics
-from calibrant.metrics.classwise import ClassSums, SecondSums
+from calibrant.metrics.classwise import ClassSums
 from calibrant.rows.source import added, reduced
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import (
@@ -35,6 +36,7 @@ from calibrant.scale.passes import (
 )
 from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.statistics.interval import MeanSums
+from calibrant.statistics.means import Powers
 from calibrant.statistics.null import HasMoments
 
 Progress = Callable[[int, int], None]
@@ -96,21 +98,18 @@ class IntervalMoments(SumMetric[Any]):
         """Return the metric of a state."""
         return state.rows.mean if isinstance(state, MeanSums) else float(self.metric.errors(state.table))
 
-    def figures(
-        self, state: Any, second: SecondSums | None = None, *, draws: int, seed: int = 0, level: float = 0.95
-    ) -> dict[str, Any]:
+    def figures(self, state: Any, *, draws: int, seed: int = 0, level: float = 0.95) -> dict[str, Any]:
         """Return ``low`` and ``high`` where there is an interval, and ``null_high`` and ``null_mean`` of a binned error."""
-        if isinstance(state, ClassSums) and state.units is None and second is None:
+        if isinstance(state, ClassSums) and state.units is None and state.drawn is None:
             return {}  # too many bins to draw labels in
         found: dict[str, Any] = {}
-        again = {} if second is None else {"second": second}
         with suppress(NoIntervalError):
             null = None
             if not isinstance(state, MeanSums):
-                null = self.metric.null_of(state, draws=draws, seed=seed, **again)
+                null = self.metric.null_of(state, draws=draws, seed=seed)
                 found |= {"null_high": float(torch.quantile(null, (1 + level) / 2)), "null_mean": float(null.mean())}
             if hasattr(self.metric, "interval_of"):
-                ends = self.metric.interval_of(state, null=null, level=level, **again)
+                ends = self.metric.interval_of(state, null=null, level=level)
                 found |= {"low": ends.low, "high": ends.high}
         return found
 
@@ -134,23 +133,15 @@ class PlacedPieces:
             start += piece.count
 
 
-def second_sums(passes: Passes, states: States, calibrator: Calibrator | None, *, draws: int) -> dict[Any, SecondSums]:
-    """Return what a second pass adds to the moments of a metric that needs one, where it is not too much to be kept."""
-    wanted = {
-        one: state
-        for one, state in states.items()
-        if isinstance(one, IntervalMoments) and isinstance(state, ClassSums) and one.metric.looks_twice(state, draws)
-    }
-    if not draws or not wanted:
-        return {}
-    units: Any = PlacedPieces(Pieces(calibrator), passes.rows.starts())
-    parameters = (tuple(one.metric for one in wanted), tuple(wanted.values()), draws)
-    return dict(zip(wanted, ParquetSource(passes, units=units).part(_once_more, added, *parameters), strict=True))
+def looks(rows: ParquetRows, asked: Sequence[Any], *, draws: int) -> int:
+    """Return how many passes the sums ``asked`` need: 2 where a metric looks at the rows again."""
+    again = (one.metric for one in asked if isinstance(one, IntervalMoments) and isinstance(one.metric, ClasswiseECE))
+    return 1 + (not rows.grouped and any(metric.looks_twice(rows.classes, draws) for metric in again))
 
 
 def _once_more(
     placed: tuple[int, Predictions], metrics: tuple[ClasswiseECE, ...], first: tuple[ClassSums, ...], draws: int
-) -> tuple[SecondSums, ...]:
+) -> tuple[tuple[Powers, Tensor], ...]:
     start, piece = placed
     both = zip(metrics, first, strict=True)
     return tuple(metric.once_more(piece, sums, start=start, draws=draws, seed=0) for metric, sums in both)
@@ -201,7 +192,7 @@ def evaluate_streamed(
             end.
         executor: Runs the shards: ``in_turn``, ``processes(n)`` or ``ray_cluster(address)``. States are added in the
             order of the shards, so all executors give the same bits.
-        progress: Called with (rows done, total rows).
+        progress: Called with (rows done, total rows) of all passes together: ``ClasswiseECE`` looks at the rows twice.
         draws: Outcomes drawn for the limits if calibrated; 0 leaves them and the intervals out.
 
     Raises:
@@ -211,15 +202,16 @@ def evaluate_streamed(
     rows = ParquetRows.of(path)
     chosen = sum_metrics() if metrics is None else metrics
     check_execution(executor, progress)
+    draws = 0 if rows.partly_grouped else draws
     moments = [IntervalMoments(metric) for metric in chosen if draws and IntervalMoments.known_for(metric)]
     asked = [*chosen, *moments]
-    passes = metric_passes(rows, asked, calibrator, executor=executor, checkpoint=checkpoint, progress=progress)
-    states = sums_of(passes, asked, calibrator)
+    settings: dict[str, Any] = {"executor": executor, "checkpoint": checkpoint, "progress": progress}
+    passes = metric_passes(rows, asked, calibrator, draws=draws, **settings)
+    states = sums_of(passes, asked, calibrator, draws=draws)
+    passes.remove()
     if not states:
         raise refuse("at least one row of positive weight", "none", "check the column of weights")
-    second = second_sums(passes, states, calibrator, draws=draws)
-    passes.remove()
-    ends = {one.metric: one.figures(states[one], second.get(one), draws=draws) for one in moments}
+    ends = {one.metric: one.figures(states[one], draws=draws) for one in moments}
     return [StreamedFigure(repr(m), m.value(states[m]), rows.rows, **ends.get(m, {})) for m in chosen]
 
 
@@ -276,17 +268,19 @@ def evaluate_multilabel_streamed(
 
 
 def metric_passes(
-    rows: ParquetRows,
-    metrics: Sequence[Summed],
-    calibrator: Calibrator | None,
-    *,
-    executor: Executor,
-    checkpoint: str | os.PathLike[str] | None,
-    progress: Progress | None,
+    rows: ParquetRows, metrics: Sequence[Summed], calibrator: Calibrator | None, *, draws: int, **settings: Any
 ) -> Passes:
-    """Return a pass over ``rows`` that sums the states of ``metrics``, resuming from ``checkpoint``; see ``evaluate_streamed``."""
+    """Return passes over ``rows`` that sum the states of ``metrics``, resuming from a checkpoint; see ``evaluate_streamed``.
+
+    Args:
+        rows: The data set.
+        metrics: What is summed.
+        calibrator: Applied first, or None.
+        draws: Sets of labels drawn by metrics that look at the rows again.
+        settings: ``executor``, ``checkpoint`` and ``progress``, as for ``one_pass``.
+    """
     what = f"{[to_plain(metric) for metric in metrics]} of {calibrator and calibrator_identity(calibrator)}"
-    return one_pass(rows, what, executor=executor, checkpoint=checkpoint, progress=progress, most=_KEPT)
+    return one_pass(rows, what, most=_KEPT, count=looks(rows, metrics, draws=draws), **settings)
 
 
 def one_pass(
@@ -297,24 +291,44 @@ def one_pass(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     most: int,
+    count: int = 1,
 ) -> Passes:
-    """Return a single pass over ``rows`` that reports its progress once a shard is done, and resumes from ``checkpoint``.
+    """Return a pass over ``rows`` that reports its progress once a shard is done, and resumes from ``checkpoint``.
 
     Args:
         rows: The data set.
         what: Description of the request; a checkpoint of another one is refused.
         executor: Runs the shards.
         checkpoint: The JSON file, or None.
-        progress: Called with (rows done, total rows).
+        progress: Called with (rows done, total rows) of all ``count`` passes.
         most: Largest result in bytes that the checkpoint keeps.
+        count: Number of passes.
     """
     journal = None if checkpoint is None else as_path(checkpoint, name="checkpoint")
-    report = None if progress is None else lambda _, done, total: progress(done, total) if done else None
-    return Passes(rows, what, executor=executor, journal=journal, progress=report, most=most)
+
+    def report(begun: int, done: int, total: int) -> None:
+        if progress is not None and done:
+            progress((begun - 1) * total + done, count * total)
+
+    return Passes(rows, what, executor=executor, journal=journal, progress=progress and report, most=most)
 
 
-def sums_of(passes: Passes, metrics: Sequence[Summed], calibrator: Calibrator | None) -> dict[Any, Any]:
-    """Return the metrics' states over all rows of positive weight, empty where there are none."""
+def sums_of(
+    passes: Passes, metrics: Sequence[Summed], calibrator: Calibrator | None, *, draws: int = 0
+) -> dict[Any, Any]:
+    """Return the metrics' states over all rows of positive weight, empty where there are none.
+
+    Of ``draws`` more than 0 a second pass completes the moments of metrics that need one.
+    """
     source = ParquetSource(passes, units=Pieces(calibrator))
     found = source.part(states_of, added, tuple(metrics))
-    return {} if found is None else dict(zip(metrics, found, strict=True))
+    states = {} if found is None else dict(zip(metrics, found, strict=True))
+    if not states or looks(passes.rows, list(metrics), draws=draws) == 1:
+        return states
+    wanted = [one for one in states if looks(passes.rows, [one], draws=draws) > 1]
+    placed: Any = PlacedPieces(Pieces(calibrator), passes.rows.starts())
+    parameters = (tuple(one.metric for one in wanted), tuple(states[one] for one in wanted), draws)
+    second = ParquetSource(passes, units=placed).part(_once_more, added, *parameters)
+    for one, (signed, drawn) in zip(wanted, second, strict=True):
+        states[one] = replace(states[one], signed=signed, drawn=drawn)
+    return states
