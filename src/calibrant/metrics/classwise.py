@@ -134,7 +134,8 @@ class ClasswiseECE(SumMetric[ClassTables]):
 
         """
         signed = Powers.of(self._signed(data, first.table), data.weights)
-        return signed, self._drawn(repeated(data, what=self), start=start, draws=draws, seed=seed)
+        rows: Any = repeated(data, what=self)
+        return signed, self._drawn(rows, start=start, draws=draws, seed=seed)
 
     def null_of(self, moments: BinSums | ClassSums, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) of labels drawn from the probabilities that ``moments`` are of."""
@@ -172,15 +173,15 @@ class ClasswiseECE(SumMetric[ClassTables]):
         moments = self.moments(data)
         if not isinstance(moments, ClassSums) or moments.units is not None:
             return self.null_of(moments, draws=draws, seed=seed)
-        rows = repeated(data, what=self)
+        rows: Any = repeated(data, what=self)
         if rows.weights is not None or self._dense(data.classes, draws):
             if not self._dense(data.classes, draws):
                 most = f"at most {_DENSE_BYTES // 8 // draws:,} bins of all classes for the uncertainty of {self!r} of weighted rows"
                 raise NoIntervalError(most, f"{data.classes * self.binning.bins:,}", "use fewer bins, or ECE()")
             drawn = self._drawn(rows, start=0, draws=draws, seed=seed)
             return self.null_of(replace(moments, drawn=drawn), draws=draws, seed=seed)
-        drawn = self._hits(rows, start=0, draws=draws, seed=seed)
-        hits = [(hit if block is None else hit[:, _picks(seed, block, draws)]).int() for block, _, hit in drawn]
+        blocks = self._hits(rows, start=0, draws=draws, seed=seed)
+        hits = [(hit if block is None else hit[:, _picks(seed, block, draws)]).int() for block, _, hit in blocks]
         return _sparse_errors(moments.table, torch.cat(hits)) / moments.classes
 
     def interval(

@@ -147,6 +147,11 @@ def _once_more(
     return tuple(metric.once_more(piece, sums, start=start, draws=draws, seed=0) for metric, sums in both)
 
 
+def _added_in_place(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the sums of both; the counts of ``left``, which nothing else holds, are added to, as a copy may take 100 MB."""
+    return tuple((one + two, drawn.add_(more)) for (one, drawn), (two, more) in zip(left, right, strict=True))
+
+
 def sum_metrics() -> list[SumMetric[Any]]:
     """Return the default panel's metrics that are sums of bounded size."""
     return [Accuracy(), NLL(), Brier(), ECE(EqualWidth(15)), MCE(EqualWidth(15)), ClasswiseECE(EqualWidth(15))]
@@ -322,13 +327,13 @@ def sums_of(
     """
     source = ParquetSource(passes, units=Pieces(calibrator))
     found = source.part(states_of, added, tuple(metrics))
-    states = {} if found is None else dict(zip(metrics, found, strict=True))
+    states: dict[Any, Any] = {} if found is None else dict(zip(metrics, found, strict=True))
     if not states or looks(passes.rows, list(metrics), draws=draws) == 1:
         return states
     wanted = [one for one in states if looks(passes.rows, [one], draws=draws) > 1]
     placed: Any = PlacedPieces(Pieces(calibrator), passes.rows.starts())
     parameters = (tuple(one.metric for one in wanted), tuple(states[one] for one in wanted), draws)
-    second = ParquetSource(passes, units=placed).part(_once_more, added, *parameters)
+    second = ParquetSource(passes, units=placed).part(_once_more, _added_in_place, *parameters)
     for one, (signed, drawn) in zip(wanted, second, strict=True):
         states[one] = replace(states[one], signed=signed, drawn=drawn)
     return states

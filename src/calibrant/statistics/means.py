@@ -314,8 +314,9 @@ class UnitSums:
         dropped = self.dropped or other.dropped or int(keys.shape[0] * self.sums.shape[1] > MOST_SUMS)
         if dropped:
             return UnitSums(keys[:0], self.rows[:0], self.mass[:0], self.sums[:0], 1)
-        columns = (torch.cat([getattr(self, name), getattr(other, name)]) for name in ("rows", "mass", "sums"))
-        return UnitSums(keys, *(x.new_zeros(keys.shape[0], *x.shape[1:]).index_add_(0, place, x) for x in columns))
+        both = (torch.cat([getattr(self, name), getattr(other, name)]) for name in ("rows", "mass", "sums"))
+        rows, mass, sums = (x.new_zeros(keys.shape[0], *x.shape[1:]).index_add_(0, place, x) for x in both)
+        return UnitSums(keys, rows, mass, sums)
 
     def need(self, *, what: object, least: int) -> None:
         """Raise unless they are worth ``least`` groups of equal size.
