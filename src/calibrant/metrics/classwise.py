@@ -29,7 +29,7 @@ from calibrant.statistics.null import BinSums
 _MOST_COPIED = 1 << 22
 _MOST_BINS = 1000  # per class in the compiled loop
 _DENSE_BYTES = 1 << 28  # of tables drawn at once; above this only the cells that received a label are stored
-_SETS, _BLOCK, _WHOLE = 64, 1 << 12, 1 << 16  # sets of labels of a block of rows; its rows; rows before the first block
+_SETS, _BLOCK, _WHOLE = 64, 1 << 11, 1 << 15  # sets of labels of a block of rows; its rows; rows before the first block
 _UNIFORMS = 1 << 19  # numbers drawn at once
 
 
