@@ -94,6 +94,7 @@ class Passes:
         self._report(finished)
         for shard, part in zip(left, self.executor(partial(shard_result, self.rows, job), left), strict=True):
             result = part if result is None else result if part is None else job.join(result, part)
+            del part  # else it would be held while the next shard is read
             begun, finished = begun + 1, finished + shard.rows
             self._open = (key, begun, result)
             self._save()
