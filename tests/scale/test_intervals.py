@@ -132,7 +132,10 @@ def test_labels_are_drawn_as_often_as_their_probabilities_say(monkeypatch: pytes
     monkeypatch.setattr(classwise, "_WHOLE", 256)
     monkeypatch.setattr(classwise, "_BLOCK", 16)
     p = torch.tensor([[0.7, 0.2, 0.1]], dtype=torch.float64).expand(1024, 3)
-    drawn = ClasswiseECE()._drawn(Predictions.from_probs(p, [0] * 1024), start=0, draws=2000, seed=3).double()
+    data = Predictions.from_probs(p, [0] * 1024)
+    drawn = ClasswiseECE().no_labels(data, 2000)
+    ClasswiseECE()._draw(data, start=0, seed=3, drawn=drawn)
+    drawn = drawn.double()
     filled = drawn[:, drawn.sum(dim=0) > 0]  # one bin of each class
     assert filled.sum(dim=1).tolist() == [1024.0] * 2000
     # about the exact mean, since draws that share a set of labels share its error

@@ -15,7 +15,7 @@ from calibrant._core.constraints import Draws, Kind, Level, Seed
 from calibrant._core.numerics import add_records, row_chunks
 from calibrant._kernels import cpu, reference
 from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch
-from calibrant.data.checks import ClassRows, repeated
+from calibrant.data.checks import ClassRows, Data, repeated
 from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import SumMetric
@@ -57,14 +57,14 @@ class ClassSums:
         table: The bins of all classes (K · B,).
         units: Σ w (p − y) by group and bin; None for independent rows.
         signed: Of independent rows' Σ_k ± (p − y), with the signs of the gaps of a row's bins, which take a second look at the rows.
-        drawn: (draws, K · B) counts, or sums of weights, of labels drawn from the probabilities; likewise.
+        null: (draws,) values for labels drawn from the probabilities; likewise.
     """
 
     classes: int
     table: BinTable
     units: UnitSums | None = None
     signed: Powers | None = None
-    drawn: Tensor | None = None
+    null: Tensor | None = None
 
     def __add__(self, other: "ClassSums") -> "ClassSums":
         return add_records(self, other, classes=self.classes)
@@ -121,21 +121,31 @@ class ClasswiseECE(SumMetric[ClassTables]):
         size = data.classes * self.binning.bins
         return ClassSums(data.classes, table, UnitSums.of(groups, data.row_weights, size, self._residuals(data)))
 
-    def once_more(self, data: Any, first: ClassSums, *, start: int, draws: int, seed: int) -> tuple[Powers, Tensor]:
-        """Return ``signed`` and ``drawn`` of some of the rows, which add.
+    def once_more(self, data: Any, first: ClassSums, *, start: int, seed: int, drawn: Tensor) -> Powers:
+        """Return ``signed`` of some of the rows, which adds, and add labels drawn from their probabilities to ``drawn``.
 
         Args:
             data: Predictions of independent rows.
             first: The sums of all rows.
             start: How many rows lie before these, by their counts if they have any: the labels drawn do not depend on how rows
                 are divided.
-            draws: Sets of labels.
             seed: Same seed, same labels.
-
+            drawn: (draws, K · B) from ``no_labels``.
         """
-        signed = Powers.of(self._signed(data, first.table), data.weights)
-        rows: Any = repeated(data, what=self)
-        return signed, self._drawn(rows, start=start, draws=draws, seed=seed)
+        self._draw(repeated(data, what=self), start=start, seed=seed, drawn=drawn)
+        return Powers.of(self._signed(data, first.table), data.weights)
+
+    def no_labels(self, data: Data, draws: int) -> Tensor:
+        """Return zeros (draws, K · B): how often, or with what weight, labels drawn from the probabilities lie in each cell."""
+        # counts need half the memory of sums of weights
+        kind = torch.float64 if data.weight_kind == "sampling" else torch.int32
+        size = draws, data.classes * self.binning.bins if isinstance(data, Predictions) else 0
+        return torch.zeros(size, dtype=kind, device=data.scores.device)
+
+    def errors_of(self, moments: ClassSums, drawn: Tensor) -> Tensor:
+        """Return the metric (draws,) of the labels ``drawn``."""
+        parts = (drawn[some].double() for some in row_chunks(*drawn.shape))
+        return torch.cat([replace(moments.table, sum_y=part).errors() for part in parts]) / moments.classes
 
     def null_of(self, moments: BinSums | ClassSums, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) of labels drawn from the probabilities that ``moments`` are of."""
@@ -146,10 +156,8 @@ class ClasswiseECE(SumMetric[ClassTables]):
             units, degrees = moments.units, moments.units.clusters.degrees
             gaps = clustered_gaps(units.centred, draws=draws, seed=seed, degrees=degrees)
             return torch.as_tensor(gaps.abs().sum(dim=1) / moments.classes)
-        assert moments.drawn is not None
-        parts = row_chunks(*moments.drawn.shape)
-        errors = [replace(moments.table, sum_y=moments.drawn[some].double()).errors() for some in parts]
-        return torch.cat(errors) / moments.classes
+        assert moments.null is not None
+        return moments.null
 
     def interval_of(self, moments: BinSums | ClassSums, *, null: Tensor, level: float) -> Interval:
         """Return the interval from sums, with the values (draws,) of the metric if calibrated.
@@ -178,8 +186,9 @@ class ClasswiseECE(SumMetric[ClassTables]):
             if not self._dense(data.classes, draws):
                 most = f"at most {_DENSE_BYTES // 8 // draws:,} bins of all classes for the uncertainty of {self!r} of weighted rows"
                 raise NoIntervalError(most, f"{data.classes * self.binning.bins:,}", "use fewer bins, or ECE()")
-            drawn = self._drawn(rows, start=0, draws=draws, seed=seed)
-            return self.null_of(replace(moments, drawn=drawn), draws=draws, seed=seed)
+            drawn = self.no_labels(rows, draws)
+            self._draw(rows, start=0, seed=seed, drawn=drawn)
+            return self.errors_of(moments, drawn)
         blocks = self._hits(rows, start=0, draws=draws, seed=seed)
         hits = [(hit if block is None else hit[:, _picks(seed, block, draws)]).int() for block, _, hit in blocks]
         return _sparse_errors(moments.table, torch.cat(hits)) / moments.classes
@@ -209,23 +218,19 @@ class ClasswiseECE(SumMetric[ClassTables]):
     def _dense(self, classes: int, draws: int) -> bool:
         return 8 * draws * classes * self.binning.bins <= _DENSE_BYTES
 
-    def _drawn(self, data: Predictions, *, start: int, draws: int, seed: int) -> Tensor:
-        """Return how often (draws, K · B), or with what weight, labels drawn from the probabilities lie in each cell."""
-        cells, weight, home = data.classes * self.binning.bins, data.weights, data.logits.device
-        # counts need half the memory of sums of weights
-        sums = torch.zeros(draws, cells, dtype=torch.int32 if weight is None else torch.float64, device=home)
-        one = sums.new_ones(1, 1)
-        for block, drawn in groupby(self._hits(data, start=start, draws=draws, seed=seed), key=lambda part: part[0]):
-            some = sums if block is None else sums.new_zeros(_SETS, cells)
+    def _draw(self, data: Any, *, start: int, seed: int, drawn: Tensor) -> None:
+        """Add labels drawn from the probabilities to ``drawn``."""
+        (draws, cells), weight, home, one = drawn.shape, data.weights, drawn.device, drawn.new_ones(1, 1)
+        for block, parts in groupby(self._hits(data, start=start, draws=draws, seed=seed), key=lambda part: part[0]):
+            some = drawn if block is None else drawn.new_zeros(_SETS, cells)
             offset, flat = torch.arange(len(some), device=home) * cells, some.view(-1)
-            for _, rows, hit in drawn:
+            for _, rows, hit in parts:
                 inside, once = hit >= 0, one if weight is None else weight[rows, None]
                 flat.index_add_(0, (hit + offset)[inside], once.expand_as(hit)[inside])
             if block is not None:
                 picks = _picks(seed, block, draws).to(home)
                 for part in row_chunks(draws, cells):
-                    sums[part] += some[picks[part]]
-        return sums
+                    drawn[part] += some[picks[part]]
 
     def _hits(
         self, data: Predictions, *, start: int, draws: int, seed: int

@@ -103,6 +103,10 @@ class Passes:
             self._results[key] = result
         return result
 
+    def forget(self) -> None:
+        """Free the results in memory; the journal keeps them."""
+        self._results, self._open = {}, ("", 0, None)
+
     def remove(self) -> None:
         """Delete the journal, after the fit is finished."""
         if self.journal is not None:

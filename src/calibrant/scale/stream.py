@@ -100,7 +100,7 @@ class IntervalMoments(SumMetric[Any]):
 
     def figures(self, state: Any, *, draws: int, seed: int = 0, level: float = 0.95) -> dict[str, Any]:
         """Return ``low`` and ``high`` where there is an interval, and ``null_high`` and ``null_mean`` of a binned error."""
-        if isinstance(state, ClassSums) and state.units is None and state.drawn is None:
+        if isinstance(state, ClassSums) and state.units is None and state.null is None:
             return {}  # too many bins to draw labels in
         found: dict[str, Any] = {}
         with suppress(NoIntervalError):
@@ -116,7 +116,7 @@ class IntervalMoments(SumMetric[Any]):
 
 @dataclass(frozen=True)
 class PlacedPieces:
-    """Yields how many rows of positive weight, by their counts if they have any, lie before each piece of a shard, and the piece.
+    """Yields all pieces of a shard at once, each with how many rows of positive weight, by their counts if any, lie before it.
 
     Args:
         pieces: Yields the pieces.
@@ -126,7 +126,10 @@ class PlacedPieces:
     pieces: Pieces
     starts: dict[str, int]
 
-    def __call__(self, rows: ParquetRows, shard: Shard) -> Iterator[tuple[int, Predictions]]:
+    def __call__(self, rows: ParquetRows, shard: Shard) -> Iterator[Iterator[tuple[int, Predictions]]]:
+        yield self._placed(rows, shard)
+
+    def _placed(self, rows: ParquetRows, shard: Shard) -> Iterator[tuple[int, Predictions]]:
         start = self.starts[shard.name]
         for piece in self.pieces(rows, shard):
             yield start, piece
@@ -140,15 +143,23 @@ def looks(rows: ParquetRows, asked: Sequence[Any], *, draws: int) -> int:
 
 
 def _once_more(
-    placed: tuple[int, Predictions], metrics: tuple[ClasswiseECE, ...], first: tuple[ClassSums, ...], draws: int
-) -> tuple[tuple[Powers, Tensor], ...]:
-    start, piece = placed
-    both = zip(metrics, first, strict=True)
-    return tuple(metric.once_more(piece, sums, start=start, draws=draws, seed=0) for metric, sums in both)
+    placed: Iterator[tuple[int, Predictions]],
+    metrics: tuple[ClasswiseECE, ...],
+    first: tuple[ClassSums, ...],
+    draws: int,
+) -> tuple[tuple[Powers, Tensor], ...] | None:
+    """Return what a second look at a shard finds: labels are counted in place, since a copy may take 100 MB."""
+    signed: list[list[Powers]] = [[] for _ in metrics]
+    drawn: list[Tensor] = []
+    for start, piece in placed:
+        drawn = drawn or [metric.no_labels(piece, draws) for metric in metrics]
+        for i, metric in enumerate(metrics):
+            signed[i].append(metric.once_more(piece, first[i], start=start, seed=0, drawn=drawn[i]))
+    return tuple((reduced(added, iter(s)), d) for s, d in zip(signed, drawn, strict=True)) if drawn else None
 
 
 def _added_in_place(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the sums of both; the counts of ``left``, which nothing else holds, are added to, as a copy may take 100 MB."""
+    """Return the sums of both; the counts of ``left``, which nothing else holds, are added to."""
     return tuple((one + two, drawn.add_(more)) for (one, drawn), (two, more) in zip(left, right, strict=True))
 
 
@@ -335,5 +346,6 @@ def sums_of(
     parameters = (tuple(one.metric for one in wanted), tuple(states[one] for one in wanted), draws)
     second = ParquetSource(passes, units=placed).part(_once_more, _added_in_place, *parameters)
     for one, (signed, drawn) in zip(wanted, second, strict=True):
-        states[one] = replace(states[one], signed=signed, drawn=drawn)
+        states[one] = replace(states[one], signed=signed, null=one.metric.errors_of(states[one], drawn))
+    passes.forget()
     return states
