@@ -242,7 +242,7 @@ print((peak() - before) // 1024)
 
 @pytest.mark.slow
 def test_memory_stays_bounded_whatever_the_size(tmp_path: Path) -> None:
-    """128k rows of 1,000 classes in one row group: 488 MiB of logits, at most 320 MiB beyond the imports."""
+    """128k rows of 1,000 classes in one row group: 488 MiB of logits, at most 384 MiB beyond the imports."""
     path = tmp_path / "big.parquet"
     rng = np.random.default_rng(0)
     column = pa.list_(pa.float32(), 1000)
@@ -261,7 +261,7 @@ def test_memory_stays_bounded_whatever_the_size(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert int(run.stdout) <= 320, f"{run.stdout} MiB"
+    assert int(run.stdout) <= 384, f"{run.stdout} MiB"
 
 
 def rewrite(file: Path, *, keep_times: bool) -> None:
