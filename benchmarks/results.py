@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -522,7 +523,7 @@ def draw_claims(numbered: Numbered, short: Mapping[str, str], path: Path, *, lea
     shown = [(number, [line for line in mine if line.data in data]) for number, mine in numbered]
     shown = [(number, mine) for number, mine in shown if mine]
     columns = [place.name for place in places() if place.name in data]
-    size, width, tall, away, below = (9, 9, 0.36, 0.0, 0.36) if lead else (7, 15, 0.17, 0.13, 0.0)
+    size, width, tall, away, below = (9, 11, 0.52, 0.0, 0.3) if lead else (7, 15, 0.17, 0.13, 0.0)
     style = {"svg.hashsalt": "calibrant", "svg.fonttype": "none", "font.size": size}  # 900 texts as paths weigh 1 MB
     with mpl.rc_context(style):
         figure = Figure(figsize=(width, 1.5 + tall * len(shown)), layout="constrained")
@@ -536,19 +537,22 @@ def draw_claims(numbered: Numbered, short: Mapping[str, str], path: Path, *, lea
             for across, (row, line) in zip(x, mine, strict=True):
                 if line.effect is not None:
                     scale = 100 if MEASURES[line.measure.split(" → ")[0]].percent else 1
-                    power = "" if line.detectable is None else f" | {scale * line.detectable:.2g}"
-                    text = f"{scale * line.effect:+.2g}{power}"
-                    at = {"va": "center", "ha": "center" if lead else "left", "fontsize": size - 2, "color": "#444444"}
-                    ax.text(across + away, row + below, text, **at)
+                    power = "" if line.detectable is None else f"{scale * line.detectable:.2g}"
+                    text = f"{scale * line.effect:+.2g}{(chr(10) if lead else ' | ') if power else ''}{power}"
+                    place = {"va": "center", "ha": "left"} if not lead else {"va": "top", "ha": "center"}
+                    at = {**place, "fontsize": size - 2, "color": "#444444"}
+                    ax.text(across + away, row + below * 0.5, text, **at)
         ax.set_xticks(range(len(columns)), [short[name] for name in columns], rotation=30, ha="left")
         ax.xaxis.tick_top()
-        ax.set_yticks(range(len(shown)), [f"{mine[0].claim} · {n}" for n, mine in shown])
-        ax.set_ylim(len(shown) - 0.4, -0.5)
+        names = [f"{mine[0].claim} · {n}" for n, mine in shown]
+        ax.set_yticks(range(len(shown)), [fill(name, 46) for name in names] if lead else names)
+        ax.set_ylim(len(shown) - 0.2, -0.5)
         ax.set_xlim(-0.5, len(columns) - 0.2)
         ax.grid(color="#EEEEEE", linewidth=0.5)
         ax.set_axisbelow(True)
-        power = " | the effect that would have been seen with probability .8"
-        ax.set_xlabel(f"{'below' if lead else 'beside'} a mark: effect (points, or as it is){power}")
+        power = "the effect that would have been seen with probability .8"
+        where = f"below a mark: effect (points, or as it is), and {power}" if lead else f"beside a mark: effect | {power}"
+        ax.set_xlabel(where, loc="right")
         figure.legend(
             *ax.get_legend_handles_labels(), loc="outside lower center", ncols=4 if lead else 7, frameon=False
         )
