@@ -468,7 +468,11 @@ def _shared(records: Mapping[str, Record], lines: Sequence[ClaimLine]) -> str:
         "of the squared standard error",
         "verdicts that count it",
     ]
-    return f"\n{table(header, rows, summary='What shared test rows add (medians over comparisons)')}"
+    alone = claim_index({name: record for name, record in records.items() if name != ROWS})
+    verdicts = {(line.claim, line.paper, line.place, line.data): line.verdict for line in alone}
+    other = sum(verdicts[line.claim, line.paper, line.place, line.data] != line.verdict for line in lines)
+    said = f"{other} verdicts would be others if shared test rows were not counted."
+    return f"\n{said}\n\n{table(header, rows, summary='What shared test rows add (medians over comparisons)')}"
 
 
 def _squared_error(line: ClaimLine) -> float:
@@ -551,7 +555,9 @@ def draw_claims(numbered: Numbered, short: Mapping[str, str], path: Path, *, lea
         ax.grid(color="#EEEEEE", linewidth=0.5)
         ax.set_axisbelow(True)
         power = "the effect that would have been seen with probability .8"
-        where = f"below a mark: effect (points, or as it is), and {power}" if lead else f"beside a mark: effect | {power}"
+        where = (
+            f"below a mark: effect (points, or as it is), and {power}" if lead else f"beside a mark: effect | {power}"
+        )
         ax.set_xlabel(where, loc="right")
         figure.legend(
             *ax.get_legend_handles_labels(), loc="outside lower center", ncols=4 if lead else 7, frameon=False
