@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,25 @@ def test_few_events_have_no_interval_and_say_so() -> None:
     assert "Gap and slope have no interval here" in found.statistics.note
 
 
+@pytest.mark.parametrize("events", [0, 15])
+@pytest.mark.parametrize("low", [False, True])
+def test_few_events_have_a_direction(events: int, low: bool) -> None:
+    p = torch.linspace(0.05, 0.25, 800, dtype=torch.float64)
+    y = torch.zeros(800, dtype=torch.int64)
+    y[torch.linspace(0, 799, events).long()] = 1
+    found = diagnose(Model("m", Predictions.from_binary_probs(1 - p if low else p, 1 - y if low else y)), draws=200)
+    side = "low" if low else "high"
+    assert f"too {side} by {100 * (0.15 - events / 800):.1f} points on average" in found.verdicts[0].headline
+    assert found.advice.headline.startswith("Calibrate")
+    advised = {row[0].split()[0]: row[-1] for row in found.event.statistics.rows}
+    assert advised["calibration"].startswith(f"Probabilities are too {side}: do what the ECE says")
+    assert advised["ECE"] == "Calibrate."
+    # errors to both sides have no direction
+    half = (torch.arange(800) % 2).double()
+    mixed = figures(Predictions.from_binary_probs(0.1 + 0.8 * half, half.long()))
+    assert "too high in some ranges and too low in others" in replace(mixed, independent=False).side
+
+
 def test_rows_on_disk_give_the_section_of_memory(tmp_path: Path) -> None:
     data = churn(1500, slope=1.5)
     (tmp_path / "data").mkdir()
@@ -144,4 +164,4 @@ def test_cells_add_up_over_parts() -> None:
 def test_one_outcome_alone_is_reported(outcome: int, tmp_path: Path) -> None:
     data = Predictions.from_binary_probs(torch.linspace(0.01, 0.99, 50, dtype=torch.float64), [outcome] * 50)
     text = write_report([Model("odd", data)], tmp_path / "r.html", draws=10).read_text()
-    assert "Label more rows." in text
+    assert "Label more rows to tell the slope." in text

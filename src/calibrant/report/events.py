@@ -33,6 +33,7 @@ PERCENT = 100  # cells of equal width, at whose edges rates and histograms are e
 _PER_UNIT, _FARTHEST = 32, 37  # cells per unit of log-odds; at ±37 a float64 probability is 0 or 1
 _BAND = 400  # cells in which the band is drawn: more would enlarge the page and not change it by a line's width
 FEWEST = 20  # events, and rows without one, below which gap and slope have no interval: fewer were not simulated
+ONE_SIDED = 0.9  # of the ECE: a mean gap of as much leaves 5 % of it to the other side
 THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LEVEL = 0.95
 Floats = NDArray[np.float64]
@@ -302,7 +303,16 @@ class EventFigures:
     def side(self) -> str:
         """How the probabilities are off, in words."""
         both = f"off by {points(self.ece.value)} on average, too high in some ranges and too low in others"
-        return ", and ".join(self.off) or both
+        gap = points(abs(self.gap.estimate))
+        return ", and ".join(self.off) or (f"too {self.one_side} by {gap} on average" if self.one_side else both)
+
+    @property
+    def one_side(self) -> str:
+        """ "high" or "low" where the gap has no interval and nearly all bins are off to that side, else ""."""
+        gap = self.gap.estimate
+        # the gap is the bins' gaps with their signs, the ECE the same without: alike, 95 % of that mass has one sign
+        one = not self.enough and abs(gap) >= ONE_SIDED * self.ece.value and gap != 0
+        return ("high" if gap > 0 else "low") if one else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -418,16 +428,26 @@ def _figure_and_interval(found: Interval | None, enough: bool, *, percent: bool 
     return value, f"{low} to {high}" if enough else ""
 
 
+def _significant(row: Row) -> bool:
+    return row.null_high is not None and row.value > row.null_high
+
+
 def _gap_advice(state: EventFigures, _: float) -> str:
-    if not state.enough or state.gap.low <= 0 <= state.gap.high:
-        return "Nothing: the average is right, as far as these rows can tell." if state.enough else "Label more rows."
+    if not state.enough:
+        if state.one_side and _significant(state.ece):
+            return (
+                f"Probabilities are too {state.one_side}: do what the ECE says (below); the gap has no interval here."
+            )
+        return "Label more rows to tell the average."
+    if state.gap.low <= 0 <= state.gap.high:
+        return "Nothing: the average is right, as far as these rows can tell."
     side = "rarer" if state.gap.estimate > 0 else "more frequent"
     return f"Refit on recent rows, or correct for a new rate (PriorShift): the event is {side} than the model expects."
 
 
 def _slope_advice(state: EventFigures, _: float) -> str:
     if state.line is None or not state.enough:
-        return "Label more rows."
+        return "Label more rows to tell the slope."
     slope = state.line[0]
     if slope.low <= 1 <= slope.high:
         return "Nothing: high and low probabilities are spread as they should be."
@@ -441,7 +461,7 @@ def _slope_advice(state: EventFigures, _: float) -> str:
 
 def _ece_advice(state: EventFigures, margin: float) -> str:
     row = state.ece
-    if row.null_high is not None and row.value <= row.null_high:
+    if row.null_high is not None and not _significant(row):
         return "Nothing to correct: a calibrated model scores as much by chance."
     return "Calibrate." if row.value >= margin else "Below your margin: calibrate only if it costs nothing."
 
