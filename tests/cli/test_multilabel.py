@@ -144,6 +144,45 @@ def test_a_csv_file_with_columns(run: Run, tmp_path: Path) -> None:
     assert "owl" in done.stdout
 
 
+def write_with_splits(file: Path, **parts: MultiLabelPredictions) -> tuple[str, ...]:
+    """Write the rows of each split to one table with a column ``split``; return the options that read it."""
+    lines = [
+        ",".join(map(str, [*p, *y, name]))
+        for name, data in parts.items()
+        for p, y in zip(data.probs.tolist(), data.labels.tolist(), strict=True)  # type: ignore[union-attr]
+    ]
+    file.write_text("\n".join(["p_cat,p_dog,p_owl,y_cat,y_dog,y_owl,split", *lines]) + "\n")
+    return ("--multilabel", "--columns", "p_*", "--label", "y_*", "--kind", "probs")
+
+
+def test_a_table_has_the_splits_of_its_column(run: Run, tmp_path: Path) -> None:
+    file, parts = tmp_path / "tags.csv", {"val": made(300, 1), "test": made(250, 2)}
+    options = write_with_splits(file, **parts)
+    command = ["evaluate", file, *options, "--draws", 0, "--json"]
+    expected = {name: multilabel_panel(data, draws=0)[0].value for name, data in parts.items()}
+    for asked in (["val"], ["test"], []):
+        rows = json.loads(run(*command, *(word for one in asked for word in ("--split", one)), code=0).stdout)["rows"]
+        assert dict.fromkeys(row["split"] for row in rows) == dict.fromkeys(asked or parts)
+        for name in asked or parts:
+            first = next(row for row in rows if row["split"] == name)
+            assert first["n"] == len(parts[name])
+            assert first["value"] == pytest.approx(expected[name], abs=1e-6)
+    assert "'nope'" in run(*command, "--split", "nope", code=2).stderr
+    run("fit", file, *options, "-o", tmp_path / "c.safetensors", code=0)
+    for number, more in enumerate([(), ("--calibrator", tmp_path / "c.safetensors"), ("--split", "val")]):
+        page = tmp_path / f"{number}.md"
+        run("report", file, *options, *more, "-o", page, code=0)
+        text = page.read_text()
+        assert ("300" if "val" in more else "250") in text
+        assert "550" not in text
+        assert ("after" in text) == ("val" not in more), "fitted on val, never on the rows that are evaluated"
+
+
+def test_two_spellings_of_a_split_are_refused(run: Run, tmp_path: Path) -> None:
+    options = write_with_splits(tmp_path / "tags.csv", val=made(30, 1), validation=made(20, 2))
+    assert "keep one spelling" in " ".join(run("evaluate", tmp_path / "tags.csv", *options, code=2).stderr.split())
+
+
 def test_wrong_use_is_one_sentence_and_writes_nothing(
     several: Path, saved: Path, good: Path, fitted: Path, run: Run
 ) -> None:
