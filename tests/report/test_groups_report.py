@@ -20,7 +20,7 @@ from calibrant.metrics import ECE
 from calibrant.plot import risk_coverage
 from calibrant.report import Model, write_report
 from calibrant.report.advice import CHANCE, Advice
-from calibrant.report.figures import groups_picture, pictures_of_section
+from calibrant.report.figures import distinct, groups_picture, pictures_of_section
 from calibrant.report.groups_report import PROMISE, audit_of
 from calibrant.report.section import diagnose
 
@@ -100,6 +100,31 @@ def test_names_of_groups_are_text_in_the_picture() -> None:
     picture = groups_picture(audit, prefix="p")
     assert "<script>" not in picture.svg
     assert "x" * 40 not in picture.svg
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_groups_of_a_long_column_are_told_apart_in_the_picture(columns: int) -> None:
+    data = people(1500)
+    segment = np.array(["retail", "business", "public"])[np.arange(1500) % 3]
+    by = {"customer_segment_2024": segment, "customer_segment_2025": np.roll(segment, 500)}
+    audit = audit_of(Model("net", data, by=dict(list(by.items())[:columns])))
+    picture = groups_picture(audit, prefix="p")
+    drawn = re.findall(r"<!--(.*?)-->", picture.svg) or re.findall(r"<text[^>]*>(.*?)</text>", picture.svg)
+    shown = [text.strip() for text in drawn if re.search("retail|business|public|customer", text)]
+    assert len(shown) == len(set(shown)) == 3 * columns, shown
+    if columns == 1:
+        assert set(shown) == set(segment)
+        assert "customer_segment_2024" in picture.caption
+
+
+def test_labels_are_cut_so_that_they_stay_distinct() -> None:
+    assert distinct(["short", "a b\nc"], width=9) == ["short", "a b c"]
+    assert distinct(["abcdefghij", "zbcdefghij"], width=6) == ["abcde…", "zbcde…"]
+    assert distinct(["abcdefghij = 1", "abcdefghij = 2"], width=9) == ["abcd… = 1", "abcd… = 2"]
+    for alike in (["a" * 20 + x + "a" * 20 for x in "bcd"], ["a b", "a  b"]):
+        cut = distinct(alike, width=12)
+        assert len(set(cut)) == len(alike)
+        assert max(map(len, cut)) <= 12
 
 
 def test_before_and_after_stand_side_by_side(tmp_path: Path) -> None:

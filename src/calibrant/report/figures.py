@@ -237,14 +237,24 @@ def pictures_of_section(section: Section, *, prefix: str) -> dict[str, Any]:
 def groups_picture(audit: Audit, *, prefix: str) -> Picture:
     """Return the gaps of the groups with the strongest evidence, before and after calibration, with intervals for all at once."""
     assert audit.before is not None
-    shown = [row.group for row in audit.before.rows[:FIRST]]
+    # of one column its groups are told apart by their values
+    one = len({name for row in audit.before.rows for name, _ in row.columns}) == 1
+    names = {row.group: row.columns[0][1] if one else row.group for row in audit.before.rows[:FIRST]}
     states = [audit.before] if audit.after is None else [audit.before, audit.after]
     # groups are ranked by each state's own evidence
-    gaps = [{row.group: (row.gap, row.all_low, row.all_high) for row in state.rows} for state in states]
-    caption = "Gap by group: right of 0 probabilities are too high. Lines: 95 % intervals of all groups at once"
+    gaps = [
+        {names[row.group]: (row.gap, row.all_low, row.all_high) for row in state.rows if row.group in names}
+        for state in states
+    ]
+    column = f" of {audit.before.rows[0].columns[0][0]}" if one else ""
+    caption = (
+        f"Gap by group{column}: right of 0 probabilities are too high. Lines: 95 % intervals of all groups at once"
+    )
     if any(row.all_low < 0 < row.all_high for row in off_in(audit.before)):
         caption += "; where one crosses 0 a group may still be off in ranges that cancel: see For whom"
-    return Picture(caption, _gaps_svg(shown, gaps, x="mean probability − frequency", prefix=f"{prefix}g"))
+    return Picture(
+        caption, _gaps_svg(list(names.values()), gaps, x="mean probability − frequency", prefix=f"{prefix}g")
+    )
 
 
 def clusters_picture(section: ClusterSection, *, prefix: str) -> Picture:
@@ -255,6 +265,24 @@ def clusters_picture(section: ClusterSection, *, prefix: str) -> Picture:
     ]
     caption = f"Gap by place in the {section.group}: right of 0 too sure. Lines: 95 % intervals of all fifths at once"
     return Picture(caption, _gaps_svg(list(gaps[0]), gaps, x=f"mean {section.of}", prefix=f"{prefix}w"))
+
+
+def distinct(names: Sequence[str], *, width: int) -> list[str]:
+    """Return names on one line of at most ``width`` characters each, cut where they are alike so that they stay distinct.
+
+    Args:
+        names: Distinct names.
+        width: Characters; names that no cut tells apart at this width get a number.
+    """
+    lines = [" ".join(name.split()) for name in names]
+    # of a long name its head, its two ends, or its tail: the first cut that leaves no two alike
+    for head in (width - 1, width // 2, 0):
+        tail = width - 1 - head
+        cut = [x if len(x) <= width else f"{x[:head]}…{x[len(x) - tail :]}" for x in lines]
+        if len(set(cut)) == len(cut):
+            return cut
+    room = width - 2 - len(str(len(lines)))
+    return [f"{place} {x if len(x) <= room else x[:room] + '…'}" for place, x in enumerate(lines, 1)]
 
 
 def _gaps_svg(
@@ -274,8 +302,7 @@ def _gaps_svg(
         ends = [[gap - low for _, gap, low, _ in rows], [high - gap for _, gap, _, high in rows]]
         y, gaps = [row[0] for row in rows], [row[1] for row in rows]
         ax.errorbar(gaps, y, xerr=ends, fmt=marker, color=colour, markersize=6, linewidth=1.4, label=when)
-    names = [" ".join(name.split()) for name in shown]
-    ax.set_yticks(range(len(shown)), [name if len(name) < 22 else f"{name[:20]}…" for name in names])
+    ax.set_yticks(range(len(shown)), distinct(shown, width=21))
     ax.set_ylim(len(shown) - 0.4, -0.6)
     if looks[0][0]:
         ax.legend(
