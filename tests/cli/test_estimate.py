@@ -221,3 +221,28 @@ def test_rows_of_today_may_lack_the_column_of_labels_that_the_reference_has(tmp_
     how = ["--columns", "score", "--kind", "probs", "--label", "churned", "--positive", "yes", "--json"]
     found = run("estimate", tmp_path / "today.csv", "--reference", tmp_path / "old.csv", *how, code=0)
     assert json.loads(found.stdout)["reference_rows"] == 300
+
+
+def test_class_names_are_those_of_the_reference(folder: Path, run: Run) -> None:
+    words, (reference, new) = np.array(["lo", "me", "hi"]), (folder / "labelled.csv", folder / "new.csv")
+    (folder / "names.txt").write_text("\n".join(words))
+    lines = {}
+    for place, name in ((reference, "reference.npz"), (new, "new.npz")):
+        data = load_predictions(folder / name)
+        lines[place] = [",".join(f"{p:.3f}" for p in row) for row in data.probs.tolist()]  # type: ignore[union-attr]
+        place.write_text("\n".join(["low,medium,high", *lines[place]]))
+    labels = np.load(folder / "reference.npz")["labels"]
+
+    def write_labels(values: np.ndarray) -> None:
+        rows = [f"{row},{one}" for row, one in zip(lines[reference], values, strict=True)]
+        reference.write_text("\n".join(["low,medium,high,outcome", *rows]))
+
+    options = ["--normalize", "--columns", "low,medium,high", "--kind", "probs"]
+    command = ["estimate", new, "--reference", reference, *options, "--label", "outcome", "--json"]
+    write_labels(labels)
+    expected = json.loads(run(*command, code=0).stdout)
+    assert "leave it out" in run(*command, "--class-names", folder / "names.txt", code=2).stderr
+    write_labels(words[labels])
+    assert json.loads(run(*command, "--class-names", folder / "names.txt", code=0).stdout) == expected
+    alone = ["estimate", new, *options, "--class-names", folder / "names.txt"]
+    assert "leave it out" in run(*alone, code=2).stderr, "nothing there is named by them"

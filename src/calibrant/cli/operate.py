@@ -323,9 +323,12 @@ def estimate(
     names = [] if fitted is None else feature_names(fitted)
     # rows of today may lack the column of labels that the reference has
     scored = replace(inputs, label=None, positive=None)
-    window = scored.read(source, chosen.split).with_features(names).scores
+    # names of classes may be those of the reference's labels alone, which are text
+    new = scored.read(source, chosen.split, names_used=before.reference is not None)
+    window = new.with_features(names).scores
     if before.reference is not None:
-        reference = inputs.read(Source(before.reference, before.reference), before.reference_split)
+        place = Source(before.reference, before.reference)
+        reference = inputs.read(place, before.reference_split, names_used=new.named.matched)
         known = reference.with_features(names).scores
     with working("estimating"):
         found = estimate_figures(window, fitted, reference=known, sensitivity=sensitivity)
