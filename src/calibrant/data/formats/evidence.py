@@ -298,3 +298,32 @@ def classes_alone(kind: str | None, chosen: Sequence[str], values: Array) -> lis
         sums = [one for one in left if all(needs_no_rest(rows[:, one]) for rows in (few_rows, values))]
         kept = sums[0] if len(sums) == 1 else kept
     return [chosen[at] for at in kept] if len(kept) > 1 else list(chosen)
+
+
+def models_apart(held: Columns, names: Sequence[str], kind: str | None) -> list[list[str]]:
+    """Return the columns of several models in one table: those called as others but for one ending, or that sum to 1 a group.
+
+    Args:
+        held: The table.
+        names: Columns of scores, in the order of the file.
+        kind: "logits", which have no sums, or anything else.
+
+    Returns:
+        At least two groups; none where the columns are of one model, as far as these tell.
+    """
+    known = {*names}
+    for ending in (other.removeprefix(names[0]) for other in names[1:] if other.startswith(names[0])):
+        first = [one for one in names if one + ending in known]
+        second = [one + ending for one in first]
+        apart = len(first) > 1 and len(first) + len(second) == len(names) and known.issubset({*first, *second})
+        if apart and (kind == "logits" or all(needs_no_rest(held.scores(one)) for one in (first, second))):
+            return [first, second]
+    values = held.scores(names)
+    if kind == "logits" or values.ndim != 2 or values.shape[1] != len(names):
+        return []
+    for size in (size for size in range(2, len(names) // 2 + 1) if len(names) % size == 0):
+        starts = range(0, len(names), size)
+        # groups that the first rows refuse, as nearly all are, are not tried on all rows
+        if all(needs_no_rest(rows[:, at : at + size]) for rows in (values[:256], values) for at in starts):
+            return [list(names[at : at + size]) for at in starts]
+    return []

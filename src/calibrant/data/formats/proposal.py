@@ -32,6 +32,7 @@ from calibrant.data.formats.evidence import (
     is_measure,
     label_among,
     labels_among,
+    models_apart,
     never_missed,
     one_hot,
     same_classes,
@@ -121,6 +122,8 @@ def _by_names(held: Columns, layout: Layout) -> Proposal | None:
         return None
     (((kind, _), chosen),) = families.items()
     values = held.scores(chosen)
+    if kind == "logits" and (models := models_apart(held, chosen, kind)):
+        return _suggested(held, replace(layout, kind=kind), models[0], others=models[1:])
     if kind == "logits" and (alone := classes_alone(kind, chosen, values)) != chosen:
         return _suggested(held, replace(layout, kind=kind), alone)
     if agree(kind, values):
@@ -211,6 +214,8 @@ def _of_floats(held: Columns, layout: Layout, floats: Sequence[str]) -> Proposal
     values = held.scores(floats)
     if not floats or not values.size:
         return None
+    if models := models_apart(held, floats, layout.kind):
+        return _suggested(held, layout, models[0], others=models[1:])
     chosen = list(floats) if layout.kind == "logits" else classes_alone("probs", floats, values)
     if len(chosen) == 1 or needs_no_rest(held.scores(chosen)):
         return _suggested(held, layout, chosen)
