@@ -199,3 +199,24 @@ def test_the_cost_of_decisions_may_differ_from_the_foreseen_one_by_a_limit() -> 
     for settings in ({"maximum": {"cost-gap": 0.1}}, {"maximum": {"ece": 0.1}, "costs": costs}):
         with pytest.raises(InputError, match="costs with a limit of cost-gap"):
             check(data, **settings)
+
+
+def test_an_event_said_too_likely_fails_its_own_limit_where_decisions_for_and_against_it_cancel() -> None:
+    g = torch.Generator().manual_seed(0)
+    truth = torch.tensor([0.3, 0.5], dtype=torch.float64).repeat(3000)
+    labels = torch.bernoulli(truth, generator=g).long()
+    said = truth + 0.1  # decisions with confidence .6, right in 70 % against the event and in 50 % for it
+    model = Predictions.from_probs(torch.stack([1 - said, said], dim=1), labels)
+    limits = {"ece": 0.05, "event-ece": 0.05, "worst-group-event-ece": 0.05}
+    found = check(model, maximum=limits, features={"half": np.arange(6000) // 3000})
+    assert [line.verdict for line in found.lines[:2]] == ["pass", "fail"]
+    assert {line.verdict for line in found.lines[2:]} == {"fail"}
+    line = found.lines[1]
+    assert abs(line.value - ECE()(model.one_vs_rest(1))) < 1e-12
+    assert check(BinaryPairs.from_probs(said, labels), maximum={"event-ece": 0.05}).lines[0].value == line.value
+    right = Predictions.from_probs(torch.stack([1 - truth, truth], dim=1), labels)
+    assert check(right, maximum={"event-ece": 0.05}).verdict == "pass"
+    assert check(model, no_worse={"event-ece": 0.01}, baseline=right).verdict == "fail"
+    three = Predictions.from_logits(torch.randn(50, 3, generator=g), torch.zeros(50, dtype=torch.int64))
+    with pytest.raises(InputError, match="two classes for event-ece, got 3"):
+        check(three, maximum={"event-ece": 0.02})

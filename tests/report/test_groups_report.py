@@ -83,7 +83,7 @@ def test_the_first_screen_opens_with_the_clearest_group(off: float, fitted: bool
         assert "BoostedScaling(['site']).fit(val)" in section.advice.commands[0][1]
         check = section.advice.commands[-1][1]
         limits = eval(re.search(r"maximum=({.*?})", check)[1])
-        assert limits["worst-group-ece"] < max(abs(row.gap) for row in section.audit.before.rows)
+        assert limits["worst-group-event-ece"] < max(abs(row.gap) for row in section.audit.before.rows)
         assert "features={'site': new_predictions.features['site']}" in check
         grouped = BoostedScaling(["site"], folds=2).fit(people(3000, seed=1, off=off))
         after = diagnose(Model("net", data, data.calibrated_by(grouped), grouped, by=["site"]), draws=20)

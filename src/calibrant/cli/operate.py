@@ -50,7 +50,7 @@ class Limits:
     """What is to be kept: limits by name, those of a policy file, and no worse than a baseline."""
 
     maximum: list[str] | None = option(
-        None, "Largest value: ece, brier, error, worst-group-ece …", "--max", metavar="METRIC=NUMBER"
+        None, "Largest value: ece, event-ece, brier, error, worst-group-ece …", "--max", metavar="METRIC=NUMBER"
     )
     minimum: list[str] | None = option(
         None, "Smallest value: accuracy, worst-group-accuracy.", "--min", metavar="METRIC=NUMBER"

@@ -31,7 +31,7 @@ from calibrant._core.paths import as_path
 from calibrant._core.paths import shown as printed
 from calibrant.binning import EqualWidth
 from calibrant.data.checks import Data, need_predictions, need_rows
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import Events, Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.evaluate.cost_calibration import decided_costs
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
@@ -46,10 +46,18 @@ Kind = Literal["maximum", "minimum", "no_worse"]
 
 Floats = NDArray[np.float64]
 
-LIMITED = ("accuracy", "error", "brier", "ece")
+LIMITED = ("accuracy", "error", "brier", "ece", "event-ece")
+_BINNED = ("ece", "event-ece")
 WORST = "worst-group-"
 COST_GAP = "cost-gap"
-_METRICS: dict[str, Metric] = {"accuracy": Accuracy(), "error": Error(), "brier": Brier(), "ece": ECE(), "nll": NLL()}
+_METRICS: dict[str, Metric] = {
+    "accuracy": Accuracy(),
+    "error": Error(),
+    "brier": Brier(),
+    "ece": ECE(),
+    "event-ece": ECE(),
+    "nll": NLL(),
+}
 _RANGE = {"accuracy": (0.0, 1.0), "error": (0.0, 1.0), "brier": (0.0, 2.0)}
 _BINS = EqualWidth(15)
 # what is refused: a limit without what it needs, and that without the limit
@@ -196,12 +204,18 @@ class GateSums:
             _, own, foreseen = decided_costs(predictions, costs)
             rows = own.gather(1, predictions.need_labels()[:, None])[:, 0] - foreseen
             return cls(Moments.of(rows.cpu().numpy()), ends=(float(own.min()), float(own.max())))
-        need_rows(data, what=_METRICS[metric])
-        if metric != "ece":
+        if metric not in _BINNED:
+            need_rows(data, what=_METRICS[metric])
             return cls(Moments.of(_rows_of_mean(metric, data)))
-        p = data.confidence.cpu()
+        # of an event every probability from 0 to 1 counts, of a decision its confidence
+        if metric == "event-ece":
+            of_event = _of_event(data)
+            p, y = of_event.p.cpu(), of_event.y
+        else:
+            need_rows(data, what=_METRICS[metric])
+            p, y = data.confidence.cpu(), data.correct
         index = np.asarray(_BINS.assign(p).numpy())
-        x = np.asarray((p - data.correct.cpu().double()).numpy())
+        x = np.asarray((p - y.cpu().double()).numpy())
         # Σ p by bin says how many errors are expected in it: bins of few have no part in the asymptotic bound
         confidences = np.bincount(index, p.double().numpy(), minlength=_BINS.bins).astype(np.float64)
         return cls(Moments.of(x, index, bins=_BINS.bins), confidences)
@@ -233,7 +247,9 @@ def check(
     Args:
         predictions: Labelled, on rows on which neither model nor calibrator was fitted; or a source of such rows without groups,
             which is read once and need not fit in memory.
-        maximum: Metric → largest value allowed. Metrics: accuracy, error, brier (0 to 2), ece (15 equal-width bins); with
+        maximum: Metric → largest value allowed. Metrics: accuracy, error, brier (0 to 2), ece (of the decision's confidence, 15
+            equal-width bins), event-ece (of the second class's probability of two, which the decision's confidence hides where events
+            are rare); with
             "worst-group-" before the name, of the worst group of every column in ``features``; and cost-gap, by how much the mean
             cost of decisions at ``costs`` may differ from the cost that the probabilities foresee.
         minimum: Metric → smallest value allowed.
@@ -448,6 +464,17 @@ def _check_limit(kind: Kind, name: str, limit: float) -> float:
     return check_number(limit, name=f"the limit of {name}", low=0, high=2 if metric == "brier" else 1)
 
 
+def _of_event(data: Data) -> Events:
+    """Return the probability and the outcome of the second of two classes."""
+    if isinstance(data, Events):
+        return data
+    predictions = need_predictions(data, metric=ECE())
+    if predictions.classes != 2:
+        remedy = "limit ece, of the decision's confidence"
+        raise refuse("two classes for event-ece", str(predictions.classes), remedy)
+    return predictions.one_vs_rest(1)
+
+
 def better_of(metric: str) -> Literal["lower", "higher", "zero"]:
     """Return whether a lower or a higher value of ``metric`` is better."""
     return _METRICS[metric.removeprefix(WORST)].better
@@ -465,7 +492,7 @@ def bounded(metric: str, sums: GateSums, *, alpha: float) -> BoundedFigure:
     moments = sums.moments
     n = round(float(moments.count.sum()))
     mean = value = centre = float(moments.total.sum()) / n
-    if metric == "ece" and sums.confidences is not None:
+    if sums.confidences is not None:
         value, centre = float(np.abs(moments.total).sum()) / n, _centre(moments)
         ends = calibration_ends(moments, confidences=sums.confidences, alpha=alpha)
     elif metric == COST_GAP:
@@ -496,7 +523,7 @@ def change_against(metric: str, data: Data, baseline: Data, *, paired: bool, alp
     """
     sign = 1 if better_of(metric) == "lower" else -1
     n = min(len(data), len(baseline))
-    if metric == "ece" or (metric != "nll" and not paired):
+    if metric in _BINNED or (metric != "nll" and not paired):
         # two intervals at α / 2 each: the difference of their ends is missed with at most α
         new, old = (bounded(metric, GateSums.of(metric, rows), alpha=alpha / 2) for rows in (data, baseline))
         ends = sorted((sign * (new.low - old.high), sign * (new.high - old.low)))

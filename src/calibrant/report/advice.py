@@ -252,7 +252,13 @@ def gains_of(model: Model, *, draws: int) -> list[Gain]:
 
 
 def advice_of(
-    model: Model | Subject, before: Verdict, after: Verdict | None, gains: list[Gain], *, margin: float
+    model: Model | Subject,
+    before: Verdict,
+    after: Verdict | None,
+    gains: list[Gain],
+    *,
+    margin: float,
+    event: bool = False,
 ) -> Advice:
     """Return the recommendation for a model.
 
@@ -262,8 +268,9 @@ def advice_of(
         after: The verdict after calibration, or None.
         gains: From ``gains_of``.
         margin: ECE above which an error is large; the check command contains it.
+        event: Whether that is the ECE of an event's probability.
     """
-    commands = commands_of(model, margin=margin)
+    commands = commands_of(model, margin=margin, event=event)
     if after is None:
         return _advice_without(before, commands)
     name = model.calibrated_in_short
@@ -287,7 +294,7 @@ def advice_of(
         return Advice(
             f"Use plain temperature scaling: {name} is significantly worse.",
             reasons,
-            commands_of(model, margin=margin, method="TemperatureScaling"),
+            commands_of(model, margin=margin, method="TemperatureScaling", event=event),
         )
     if temperature is not None and temperature.state == 0:
         plain = "--method TemperatureScaling" if model.source else "TemperatureScaling()"
@@ -326,6 +333,7 @@ def commands_of(
     method: str | None = None,
     features: Sequence[str] = (),
     worst: float | None = None,
+    event: bool = False,
 ) -> list[tuple[str, str]]:
     """Return the three commands that fit, apply and check a calibrator, on the command line or in Python.
 
@@ -335,9 +343,10 @@ def commands_of(
         method: Calibrator to fit; None is the model's.
         features: Columns that the method takes.
         worst: Largest ECE that the check accepts of a group of those columns; None does not look at groups.
+        event: Whether that is the ECE of an event's probability.
     """
-    calibrator = model.calibrator
-    limits = {"ece": margin} if worst is None else {"ece": margin, "worst-group-ece": worst}
+    calibrator, figure = model.calibrator, "event-ece" if event else "ece"
+    limits = {figure: margin} if worst is None else {figure: margin, f"worst-group-{figure}": worst}
     # a study gives its name alone
     said = type(calibrator).__name__ if isinstance(calibrator, Calibrator) else calibrator
     name = method or ("auto" if said not in calibrators.__all__ or said == "AutoCalibrator" else str(said))

@@ -13,6 +13,7 @@ from calibrant.data.checks import Data
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
 from calibrant.evaluate.subgroups import Subgroup, Subgroups
+from calibrant.plot.diagrams import is_event
 from calibrant.report.advice import CHANCE, MARGIN, Advice, Verdict, commands_of, points
 from calibrant.report.model import Model, Subject
 
@@ -95,7 +96,10 @@ class Audit:
             return average
         columns = list(dict.fromkeys(name for row in off for name, _ in row.columns))
         worst = _decidable_limit(model, columns, max(abs(row.gap) for row in off))
-        commands = commands_of(model, margin=MARGIN, method="BoostedScaling", features=columns, worst=worst)
+        event = isinstance(model, Model) and is_event(model.before)
+        commands = commands_of(
+            model, margin=MARGIN, method="BoostedScaling", features=columns, worst=worst, event=event
+        )
         return Advice(
             f"Calibrate by {' and '.join(columns)}: one correction for all leaves some groups wrong.",
             [reason for reason in average.reasons if not reason.startswith(CHANCE)],  # one recommendation a page
