@@ -283,7 +283,8 @@ def advice_of(
         if before.state == "large" and after.state != "large":
             headline = f"Calibrate with {name}: the error is large before it and not after."
         else:
-            headline = f"Collect more labelled rows before deciding on {name}."
+            # what it learned is no reason to wait for rows, nor would it be learned again
+            headline = f"Collect more labelled rows before deciding on {name.split('(')[0].rstrip()}."
         return Advice(headline, [*reasons, "The gain in log-loss could not be tested."], commands)
     # the log-loss decides, as a proper score: an ECE can fall while probabilities get worse
     if nothing.state < 0:

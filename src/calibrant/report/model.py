@@ -37,9 +37,9 @@ class Calibrated(metaclass=PublicCalls):
 
     @property
     def calibrated_in_short(self) -> str:
-        """The calibrator's repr, or its class name if the repr is long."""
+        """The calibrator's repr, or its class name if the repr is long or a record of what was tried."""
         name = as_text(self.calibrator) or "calibration"
-        return name if len(name) <= LONGEST_NAME else name.split("(")[0]
+        return name if len(name) <= LONGEST_NAME and not name.startswith("AutoCalibrator(") else name.split("(")[0]
 
 
 @dataclass(frozen=True, eq=False)
