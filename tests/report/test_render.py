@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.report.kinds import write_page
 
 from calibrant import BinaryPairs, Predictions
 from calibrant.calibrators import TemperatureScaling
@@ -192,3 +193,17 @@ def test_odd_data_are_reported(data: Predictions, suffix: str, tmp_path: Path) -
     assert "odd" in text
     if suffix == "html":
         Page(text)
+
+
+@pytest.mark.parametrize("kind", ["event", "detection", "classes", "labels"])
+def test_what_a_report_cannot_say_is_true_of_its_kind(kind: str, tmp_path: Path) -> None:
+    text = write_page(kind, tmp_path).read_text()
+    said = text.split('id="limits">')[1].split("</section>")[0]
+    assert ("predicted class only" in said) is (kind == "classes")
+    assert ("class-by-class table" in said) is (kind == "classes")
+    assert ("<summary>Class by class</summary>" in text) or kind != "classes"
+    named = ("Brier", "NLL") if kind == "classes" else ("Brier",)
+    assert all(score in said and score in text.split('id="limits">')[0] for score in named)
+    assert "opposite errors inside a bin cancel" in said
+    assert "`" not in said
+    assert ("<code>calibrant check</code>" in said) is (kind != "labels")

@@ -20,7 +20,7 @@ from calibrant.report.advice import LABELS, MARGIN, Advice, Verdict, points, ste
 from calibrant.report.figures import PLACEHOLDERS, dot_titles, inline_svg, panel_figure
 from calibrant.report.model import Picture, Table
 from calibrant.report.render import WORDY, check_format, environment, finished, versions
-from calibrant.report.wording import HOW_TO_READ_LABELS, TO_DO_LABELS, UNSEEN
+from calibrant.report.wording import HOW_TO_READ_LABELS, TO_DO_LABELS, UNSEEN, limits_of
 
 PANELS = 6  # labels with a diagram of their own
 _HEADER = ("label", "rows", "positive", "mean probability %", "frequency %", "gap", "95 %", "ECE %", "p, all labels")
@@ -194,6 +194,7 @@ def write_label_report(report: LabelReport, path: str, *, title: str, format: st
         FileFormatError: If the file cannot be written.
     """
     chosen, context = check_format(path, format), {"title": title, "blocks": report.tables}
+    context["limits"] = limits_of(top=False, labels=True)
     if chosen == "json":
         shown = {"title": title, "notes": report.words, **report.plain, "versions": versions()}
         text = json.dumps(shown, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

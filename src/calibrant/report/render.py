@@ -24,7 +24,7 @@ from calibrant.report.decisions import better_of, pairs_of
 from calibrant.report.groups_report import FIRST, PROMISE
 from calibrant.report.model import Block, Claims, Model, Picture, Table
 from calibrant.report.section import MOST_ROWS, Section, diagnose
-from calibrant.report.wording import GLOSSARY, LIMITS
+from calibrant.report.wording import GLOSSARY, limits_of
 
 SUFFIXES = {"html": (".html", ".htm"), "md": (".md", ".markdown", ".txt"), "json": (".json",)}
 FORMATS = tuple(SUFFIXES)
@@ -87,6 +87,7 @@ def write_report(
             "overview": overview,
             "pairs": pairs,
             "sections": sections,
+            "limits": limits_of(top=any(section.event is None for section in sections)),
         }
     )
     with atomic_write(path) as file:
@@ -145,8 +146,9 @@ def environment(*, markdown: bool = False) -> Any:
         lstrip_blocks=True,
     )
     made.filters["soft"] = _soft
+    made.filters["code"] = _code
     made.filters["percent"] = lambda value: "" if value is None else f"{100 * value:.2f} %"
-    made.globals.update(versions=versions(), limits=LIMITS, most=MOST_ROWS)
+    made.globals.update(versions=versions(), most=MOST_ROWS)
     made.globals.update(glossary=GLOSSARY, promise=PROMISE, first_groups=FIRST, wordy=WORDY)
     made.filters["groups"] = _in_groups
     made.filters["numbers"] = lambda value: json.dumps(value, separators=(",", ":"))
@@ -165,6 +167,13 @@ def _soft(name: Any) -> Any:
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"([_/(]+|\)\.)", r"\1<wbr>", str(escape(name))))
+
+
+def _code(sentence: str) -> Any:
+    """Return a sentence as HTML with what stands in backticks as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
 def _html(context: dict[str, Any]) -> str:

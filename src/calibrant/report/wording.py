@@ -82,21 +82,31 @@ GLOSSARY = (
     ),
 )
 
-LIMITS = (
-    (
-        "These figures hold for data distributed like the rows evaluated here. After a distribution shift (other users, "
-        "cameras, seasons) evaluate again on the new data."
-    ),
-    (
-        "ECE and the reliability diagram use the predicted class only and average within bins: opposite errors inside a bin "
-        "cancel. The class-by-class table and the proper scores (NLL, Brier) detect those errors."
-    ),
-    (
-        "Intervals treat rows (or groups, where there are groups) as independent. `calibrant check` decides by wider ones, whose "
-        "promise needs no assumption on the scores: it may ask for more rows where the interval here is clear."
-    ),
-    "A calibrator changes probabilities, not what the model has learned: accuracy and ranking hardly change.",
+_HOLD = (
+    "These figures hold for data distributed like the rows evaluated here. After a distribution shift (other users, "
+    "cameras, seasons) evaluate again on the new data."
 )
+_TOP_ALONE = (
+    "ECE and the reliability diagram use the predicted class only and average within bins: opposite errors inside a bin "
+    "cancel. The class-by-class table and the proper scores (NLL, Brier) detect those errors."
+)
+_WITHIN_BINS = "The ECE averages within bins: opposite errors inside a bin cancel. The Brier score is proper and detects those errors."
+_UNITS = "Intervals treat rows (or groups, where there are groups) as independent."
+_CHECK = (
+    " `calibrant check` decides by wider ones, whose promise needs no assumption on the scores: it may ask for more rows where "
+    "the interval here is clear."
+)
+_LEARNED = "A calibrator changes probabilities, not what the model has learned: accuracy and ranking hardly change."
+
+
+def limits_of(*, top: bool, labels: bool = False) -> list[str]:
+    """Return what a report cannot say, as sentences with code in backticks.
+
+    Args:
+        top: Whether it shows the top class of more than two.
+        labels: Whether rows have several labels, which ``calibrant check`` does not take.
+    """
+    return [_HOLD, _TOP_ALONE if top else _WITHIN_BINS, _UNITS + ("" if labels else _CHECK), _LEARNED]
 
 
 def evaluated(model: Model | Subject, rows: str) -> str:
