@@ -344,3 +344,29 @@ def test_files_of_one_name_are_called_by_their_folders(good: Path, tmp_path: Pat
     run("report", *files, "--method", "none", "-o", tmp_path / "r.json", code=0)
     names = [model["name"] for model in json.loads((tmp_path / "r.json").read_text())["models"]]
     assert names == [str(file) for file in files]
+
+
+def test_columns_of_groups_beside_the_rows_are_named(tmp_path: Path, run: Run) -> None:
+    logits, labels = some_logits(rows=300, classes=2)
+    p, rng = 1 / (1 + np.exp(logits[:, 0] - logits[:, 1])), np.random.default_rng(3)
+    beside = {
+        "region": rng.choice(["north", "south"], 300),
+        "age": rng.choice([20, 30, 40], 300),
+        "visit_id": np.arange(300) % 7,
+        "income": rng.normal(size=300).round(3),
+        "customer": [f"c{row}" for row in range(300)],
+        "answer_again": np.array(["no", "yes"])[labels],
+    }
+    lines = [",".join(map(str, row)) for row in zip(p, labels, *beside.values(), strict=True)]
+    file = tmp_path / "regions.csv"
+    file.write_text("\n".join([",".join(["score", "outcome", *beside]), *lines]))
+    command = ["report", file, "--columns", "score", "--label", "outcome", "--kind", "probs", "-o", tmp_path / "r.md"]
+    said = "region, age stand beside the rows, unused; --by region,age shows the groups"
+    assert said in " ".join(run(*command, code=0).stderr.split())
+    assert "north" not in (tmp_path / "r.md").read_text()
+    for by in ("region,age", "none"):
+        assert "beside the rows" not in run(*command, "--by", by, code=0).stderr
+        assert ("north" in (tmp_path / "r.md").read_text()) == (by != "none")
+    file.write_text(file.read_text().replace("region,age", "feature:region,feature:age", 1))
+    assert "beside the rows" not in run(*command, code=0).stderr
+    assert "north" in (tmp_path / "r.md").read_text()

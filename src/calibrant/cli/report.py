@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 
 NONE = "none"
+MOST_VALUES = 20  # of a column whose groups a note offers
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,10 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
         made["unit"] = {3: "token", 4: "pixel"}.get(max(one.ndim for one in named.arrays.values()), "")
     rows = SplitRows(before, named, own, data.fitting.split, data.source, data.inputs)
     made["by"] = data.columns and {name: rows.column(name) for name in data.columns}
+    if data.columns is None and (unused := _columns_of_groups(rows)):
+        are, by = "stands" if len(unused) == 1 else "stand", shlex.quote(shown(",".join(unused)))
+        note = f"{', '.join(map(shown, unused))} {are} beside the rows, unused; --by {by} shows the groups"
+        typer.echo(f"note: {data.source.shown}: {note}", err=True)
     if calibrator is None:
         return Model(Path(file).stem, before, **made)
     reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(data, splits, raw)
@@ -257,6 +263,24 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
         where = f"a saved {type(saved).__name__} that no temperature fitted on that split of {data.source.shown} is compared with"
         refuse_typed(data.context, ["fit_split"], where=where)
     return Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
+
+
+def _columns_of_groups(rows: SplitRows) -> list[str]:
+    """Return the columns of few values beside the rows that are no features; not those whose values each have one label."""
+    from calibrant.data.formats.evidence import few
+    from calibrant.data.formats.roles import has_role
+    from calibrant.data.splits import UNNAMED
+
+    found, prefix, used = [], "" if rows.split == UNNAMED else f"{rows.split}_", rows.data.features or {}
+    labels = [] if rows.data.labels is None else rows.data.labels.tolist()
+    for key, values in rows.named.arrays.items():
+        name = key.removeprefix(prefix)
+        if not key.startswith(prefix) or "," in name or has_role(name) or name in used:
+            continue
+        if values.shape == (len(labels),) and few(values, MOST_VALUES):
+            pairs = set(zip(values.tolist(), labels, strict=True))
+            found += [name] if len(pairs) > len({value for value, _ in pairs}) else []
+    return found
 
 
 def _file_and_options(data: Data, *, names_matched: bool) -> str:
