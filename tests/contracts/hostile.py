@@ -283,6 +283,7 @@ def _written(name: str, content: str) -> Path:
 VALID |= {
     "log": _judged,
     "language.judge_audit.judge": lambda: [0.0, 1.0] * 20,
+    "language.judge_rows.judge": lambda: [0.0, 1.0] * 100,
     "language.judge_audit.human": lambda: [0, 1, 1, 1] * 10,
     "language.read_judged.path": lambda: _written("judged.csv", "id,score\n1,0.5\n"),
     "language.read_uqlm.path": lambda: _written("scored.jsonl", '{"response": "A", "exact_match": 0.5}'),

@@ -296,9 +296,6 @@ def judge(
 
         calibrant judge judge.jsonl --from openai --as yes-no --about systems.csv --human labels.csv --json
     """
-    from calibrant.language import judge_audit, judge_rows
-    from calibrant.operate.audit.table import refuse_filled
-
     if human is None and following.draw is None:
         expected = "--human, the labels that people gave, or --draw, which chooses rows to label"
         raise InputError(expected, "neither", "add --human: a table with the columns id and label")
@@ -309,7 +306,11 @@ def judge(
     else:
         check_suffix(following.output, (".csv",), what="a table")
         check_outputs(Path(following.output), inputs=[log, human, asked.about, answers.swapped])
+        from calibrant.operate.audit.table import refuse_filled
+
         refuse_filled(following.output)
+    from calibrant.language import judge_audit, judge_rows
+
     with working("correcting"):
         judged = _judge_answers(context, log, program, answers, asked)
         labels, inclusion = (None, None) if human is None else judged.human(human)
