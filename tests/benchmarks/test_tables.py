@@ -26,6 +26,7 @@ from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling  # type: ignore[attr-defined]
 from calibrant.data.formats import hold_labels_alone
 from calibrant.data.formats.tables import read_table
+from calibrant.errors import InputError
 
 READ = [*CORPUS, *FRESH, *REFUSED, *PRODUCERS, *FURTHER, *TOOLS, *COLLEAGUES, *ROLES, *DEPLOYED]
 FAST = [*CORPUS, *REFUSED, *PRODUCERS, *TOOLS, *ROLES]
@@ -80,7 +81,12 @@ def assert_round_trip(words: list[str]) -> None:
     words = [one for one in words if one != options.get("labels") or "--labels" in words]
     if options.keys() & {"class_dim", "ignore_index"}:  # of arrays, which ``calibrant.read`` takes as they are
         return
-    data = calibrant.read(file or None, **options)
+    try:
+        data = calibrant.read(file or None, **options)
+    except InputError as error:  # the rows of several models, which ``read`` gives one model at a time
+        if error.expected != "one split":
+            raise
+        return
     assert isinstance(data, Predictions)
     logits, labels = drawn(400, data.classes, dtype=torch.float32)
     scaling = TemperatureScaling().fit(logits, labels)
