@@ -230,7 +230,7 @@ def test_a_fit_on_ray_that_was_stopped_goes_on_to_the_same_bits(ray: Any, table:
         checkpoint=journal,
         progress=lambda passes, done, total: seen.append((passes, done)),
     )
-    assert seen[0] == (1, 1500)  # the finished pass is replayed, the other goes on where it stopped
+    assert seen[0] == (2, 1500)  # the finished pass is counted and replayed, the other goes on where it stopped
     assert resumed.temperature == expected.temperature
     assert torch.equal(resumed.fit_rows, expected.fit_rows)
 
