@@ -131,10 +131,8 @@ def columns_served(calibrator: nn.Module) -> list[KnownColumn]:
     """Return the columns that a fitted calibrator goes by, in the order of the served model's features."""
     if not getattr(calibrator, "needs_features", False):
         return []
-    parts = [one for one in calibrator.modules() if isinstance(one, ByFeatures) and one.fitted]
-    return served_columns(
-        [[KnownColumn(one) if isinstance(one, str) else one for one in part._known] for part in parts]
-    )
+    parts = (one for one in calibrator.modules() if isinstance(one, ByFeatures) and one.fitted)
+    return served_columns(part._known for part in parts)
 
 
 class _Served(nn.Module):

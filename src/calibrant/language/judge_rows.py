@@ -11,6 +11,7 @@ from calibrant.language.judging import (
     inclusion_of,
     judge_matrix,
     log_odds_of_orders,
+    mean_of_people,
     numbered_systems,
     recalibrated,
 )
@@ -60,10 +61,9 @@ def judge_rows(
     scores = judge_matrix(judge, "judge")
     rows = len(scores)
     labels = np.full((rows, 1), -1.0) if human is None else judge_matrix(human, "human", missing=True, rows=rows)
-    given = labels >= 0
+    value, given = mean_of_people(labels)
     seen = np.asarray(given.any(axis=1))
     check_count(count, name="count", high=int((~seen).sum()))
-    value = np.where(given, labels, 0).sum(axis=1) / np.maximum(given.sum(axis=1), 1)
     parts = numbered_systems(systems, rows)[1]
     # a comparison is of two systems, and all count alike
     code = parts[0] if len(parts) == 1 else np.zeros(rows, np.int64)

@@ -194,10 +194,8 @@ def judge_audit(
     rows = len(scores)
     labels = judge_matrix(human, "human", missing=True, rows=rows)
     log_odds = log_odds_of_orders(scores, other)
-    given = labels >= 0
+    value, given = mean_of_people(labels)
     seen = np.asarray(given.any(axis=1))
-    # what people say of a row is the mean of its labels
-    value = np.where(given, labels, 0).sum(axis=1) / np.maximum(given.sum(axis=1), 1)
     if seen.sum() < FEWEST:
         raise InputError(f"at least {FEWEST} human labels", str(int(seen.sum())), "label more rows", argument="human")
     chance = inclusion_of(inclusion, seen)
@@ -422,6 +420,12 @@ def log_odds_of_orders(scores: Floats, other: Floats | None) -> Floats:
     if other.shape != scores.shape:
         raise refuse(f"swapped of shape {scores.shape}, as judge", shown(other.shape), "score both orders of every row")
     return (_log_odds_of_scores(scores) + _log_odds_of_scores(other)) / 2
+
+
+def mean_of_people(labels: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return what people say of each row (N,), the mean of its labels, 0 without one, and which labels (N, A) there are."""
+    given = labels >= 0
+    return np.where(given, labels, 0).sum(axis=1) / np.maximum(given.sum(axis=1), 1), given
 
 
 def inclusion_of(inclusion: Any, needed: NDArray[np.bool_]) -> Floats | None:

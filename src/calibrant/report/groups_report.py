@@ -13,7 +13,6 @@ from calibrant.data.checks import Data
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
 from calibrant.evaluate.subgroups import Subgroup, Subgroups
-from calibrant.plot.diagrams import is_event
 from calibrant.report.advice import CHANCE, MARGIN, Advice, Verdict, commands_of, points
 from calibrant.report.model import Model, Subject
 
@@ -84,19 +83,19 @@ class Audit:
         overall = f"overall {average.headline[:1].lower()}{average.headline[1:]}"
         return Verdict(average.state, f"Probabilities are {clear}; {overall}", average.detail)
 
-    def advice(self, average: Advice, model: Model | Subject) -> Advice:
+    def advice(self, average: Advice, model: Model | Subject, *, event: bool = False) -> Advice:
         """Return the recommendation: to calibrate by group where groups are still off after calibration, or were not calibrated.
 
         Args:
             average: The recommendation for all rows together.
             model: The model.
+            event: Whether the page is of an event's probability.
         """
         off = off_in(self.last)
         if not off or isinstance(model.calibrator, GroupScaling | BoostedScaling):
             return average
         columns = list(dict.fromkeys(name for row in off for name, _ in row.columns))
         worst = _decidable_limit(model, columns, max(abs(row.gap) for row in off))
-        event = isinstance(model, Model) and is_event(model.before)
         commands = commands_of(
             model, margin=MARGIN, method="BoostedScaling", features=columns, worst=worst, event=event
         )

@@ -141,8 +141,9 @@ class Section:
     @property
     def advice(self) -> Advice:
         """The recommendation."""
-        average = advice_of(self.model, *self.verdicts, self.gains, margin=self.margin, event=self.event is not None)
-        return average if self.audit is None else self.audit.advice(average, self.model)
+        event = self.event is not None
+        average = advice_of(self.model, *self.verdicts, self.gains, margin=self.margin, event=event)
+        return average if self.audit is None else self.audit.advice(average, self.model, event=event)
 
     @property
     def screen(self) -> Verdict:

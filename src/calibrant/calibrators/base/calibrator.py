@@ -393,7 +393,7 @@ class ByFeatures(Calibrator):
     _known: Any = ()
 
     def _learned_columns(self) -> Sequence[Any]:
-        """Return the columns that the buffers hold, by their names or as values with a ``name``; none before ``fit``."""
+        """Return the columns that the buffers hold, each with a ``name``; none before ``fit``."""
         return ()
 
     def _update_facts(self) -> None:
@@ -404,7 +404,7 @@ class ByFeatures(Calibrator):
     def known_columns(self) -> tuple[str, ...]:
         """Names of the features that it goes by: those that were named, else those of the fit."""
         named = self.config().get("columns")
-        return tuple(getattr(one, "name", one) for one in (self._known if named is None else named))
+        return tuple(one.name for one in self._known) if named is None else tuple(named)
 
     @abstractmethod
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:

@@ -1,7 +1,7 @@
 """Feature columns as a calibrator knows them from its fit: by their categories, or as numbers."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -263,7 +263,7 @@ def _both(a: KnownColumn, b: KnownColumn) -> KnownColumn:
     return KnownColumn(a.name, None if a.values is None else tuple(sorted(both)))
 
 
-def served_columns(calibrators: Sequence[Sequence[KnownColumn]]) -> list[KnownColumn]:
+def served_columns(calibrators: Iterable[Sequence[KnownColumn]]) -> list[KnownColumn]:
     """Return the columns that any of several calibrators goes by, each once, with the names that any of them knows.
 
     Args:

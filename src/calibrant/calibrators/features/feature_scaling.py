@@ -138,11 +138,11 @@ class FeatureScaling(Certified, ByFeatures):
         self.ridge = ridge
         self.bias = bias
 
-    def _learned_columns(self) -> tuple[str, ...]:
+    def _learned_columns(self) -> tuple[KnownColumn, ...]:
         names = from_bytes(self.names)  # which may come from a file
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("a list of names was expected")
-        return tuple(names)
+        return tuple(map(KnownColumn, names))
 
     def _update_facts(self) -> None:
         super()._update_facts()
@@ -158,7 +158,7 @@ class FeatureScaling(Certified, ByFeatures):
 
     def learned(self) -> str:
         """Return the temperature at the mean features, and their names."""
-        return f"temperature={self.temperature:.4g}, features {', '.join(self._known) or 'none'}"
+        return f"temperature={self.temperature:.4g}, features {', '.join(one.name for one in self._known) or 'none'}"
 
     def _fit(self, rows: RowSource) -> None:
         biased = rows.classes == 2 if self.bias is None else self.bias
@@ -194,7 +194,8 @@ class FeatureScaling(Certified, ByFeatures):
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
         if features is None or not self._known:  # a row with the mean features
             return self._mapped(logits, self.slopes[0], self.biases[0])
-        table = _feature_table(features, self._known, logits.shape[0]).to(self.slopes.device)
+        names = [one.name for one in self._known]
+        table = _feature_table(features, names, logits.shape[0]).to(self.slopes.device)
         design = _hinges(self.center, self.spread, self.lowest, self.highest).design(table)
         return self._mapped(logits, (design @ self.slopes)[:, None], design @ self.biases)
 
