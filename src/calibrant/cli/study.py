@@ -49,7 +49,8 @@ TABLES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "narrow": (
         "trained with",
         "",
-        ("On {rows} test images a seed. ECE: how far confidence and accuracy are apart. T: one number that divides the logits, "
+        ("On {rows} test images a seed, of all folds; the line of one training is of its own, where chance adds more. "
+        "ECE: how far confidence and accuracy are apart. T: one number that divides the logits, "
         "fitted on validation images by log-loss. By chance: a calibrated network stays below this ECE in 97.5 % of samples."),
         {
             "error %": "{error}", "ECE %": "{ece}", "T": T_MEAN, "ECE % at T": "{ece_at_t}", "by chance": "{calibrated_high}"
