@@ -141,6 +141,13 @@ def test_rows_are_drawn_evenly_then_where_the_judge_errs_until_a_verdict(
     chosen = [int(line.split(",")[0][1:]) for line in Path("b.csv").read_text().splitlines()[61:]]
     assert (~said[chosen]).mean() > 2 * (~said).mean()
     run("judge", "judged.csv", "--human", "b.csv", "--draw", 9, "-o", "c.csv", code=2, says="which has 200 labels")
+    run("judge", "judged.csv", "--draw", 6, "-o", "few.csv", code=0)
+    fill("few.csv")
+    done = run("judge", "judged.csv", "--human", "few.csv", "--draw", 9, "-o", "more.csv", code=0)
+    assert "more.csv: 9 rows to label" in done.stderr
+    assert "no scores yet: expected at least 10 human labels, got 6" in done.stderr
+    assert len(Path("more.csv").read_text().splitlines()) == 16
+    run("judge", "judged.csv", "--human", "few.csv", code=2, says="expected at least 10 human labels, got 6")
     Path("d.rows.json").unlink()
     run("judge", "judged.csv", "--human", "d.csv", "--draw", 9, "-o", "e.csv", code=2, says="put it beside the table")
     assert "270 human labels" in run("judge", "judged.csv", "--human", "d.csv", code=0).stdout

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrant.errors import CalibrantError, FileFormatError, InputError
+from calibrant.errors import CalibrantError, FileFormatError, InputError, NoIntervalError
 from calibrant.language import judge_audit, judge_rows, read_judged
 from calibrant.language.judging import JudgeAudit
 
@@ -138,7 +138,7 @@ def test_a_column_shows_where_the_judge_is_lenient() -> None:
 )
 def test_wrong_arguments_are_one_sentence(change: Arrays, message: str) -> None:
     rows = scored()
-    with pytest.raises(InputError) as caught:
+    with pytest.raises((InputError, NoIntervalError)) as caught:
         judge_audit(**{"judge": rows["judge"], "human": rows["human"], "systems": SYSTEMS, **change})
     assert message in str(caught.value)
 

@@ -16,7 +16,7 @@ from calibrant._core.paths import check_source, check_suffix, check_target, same
 from calibrant.cli._application import option, with_groups
 from calibrant.cli._io import check_outputs, console, say, working
 from calibrant.cli._options import AsJson, names_of_by, refuse_typed
-from calibrant.errors import InputError
+from calibrant.errors import InputError, NoIntervalError
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
@@ -326,10 +326,16 @@ def judge(
         if labels is None:
             return
         columns = {name: judged.column(name) for name in names_of_by(asked.by) or []}
-        found = judge_audit(
-            judged.judge, labels, systems=judged.systems, inclusion=inclusion, questions=judged.questions,
-            by=columns, swapped=judged.swapped, target=asked.target,
-        )  # fmt: skip
+        try:
+            found = judge_audit(
+                judged.judge, labels, systems=judged.systems, inclusion=inclusion, questions=judged.questions,
+                by=columns, swapped=judged.swapped, target=asked.target,
+            )  # fmt: skip
+        except NoIntervalError as too_few:
+            if following.draw is None:
+                raise
+            typer.echo(f"note: no scores yet: {too_few}", err=True)  # rows were chosen, which is what was asked for
+            return
     say(found, as_json=as_json)
 
 

@@ -21,7 +21,7 @@ from calibrant._core.check import as_array, as_tensor, check_mapping, refuse, sh
 from calibrant._core.constraints import checked
 from calibrant._core.minimise import Objective, minimise
 from calibrant.data.predictions import BinaryPairs
-from calibrant.errors import InputError, Remedy
+from calibrant.errors import InputError, NoIntervalError, Remedy
 from calibrant.operate import Sample, audit
 from calibrant.statistics import Interval
 from calibrant.statistics.labelled import Drawn, Floats, Integers, Terms, interval_of, terms_of
@@ -174,7 +174,8 @@ def judge_audit(
         target: "rows": the mean over the rows of the log. "population": over questions like these, with a wider interval.
 
     Raises:
-        InputError: If values lie outside of [0, 1], columns have other lengths, or no system has ten labels.
+        InputError: If values lie outside of [0, 1], or columns have other lengths.
+        NoIntervalError: If no system has ten labels.
 
     Examples:
         >>> import numpy as np
@@ -197,7 +198,8 @@ def judge_audit(
     value, given = mean_of_people(labels)
     seen = np.asarray(given.any(axis=1))
     if seen.sum() < FEWEST:
-        raise InputError(f"at least {FEWEST} human labels", str(int(seen.sum())), "label more rows", argument="human")
+        given_rows = str(int(seen.sum()))
+        raise NoIntervalError(f"at least {FEWEST} human labels", given_rows, "label more rows", argument="human")
     chance = inclusion_of(inclusion, seen)
     raw = 1 / (1 + np.exp(-log_odds.mean(axis=1)))
     if other is None and scores.shape[1] == 1:
@@ -213,7 +215,7 @@ def judge_audit(
     )
     figures, refused = _systems(rounds, names, parts, unit)
     if not figures:
-        raise InputError(
+        raise NoIntervalError(
             f"a system with at least {FEWEST} human labels", next(iter(refused.values())), "label more rows of each"
         )
     bias = {}
