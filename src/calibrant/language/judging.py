@@ -21,7 +21,7 @@ from calibrant._core.check import as_array, as_tensor, check_mapping, refuse, sh
 from calibrant._core.constraints import checked
 from calibrant._core.minimise import Objective, minimise
 from calibrant.data.predictions import BinaryPairs
-from calibrant.errors import InputError, NoIntervalError, Remedy
+from calibrant.errors import NoIntervalError, Remedy
 from calibrant.operate import Sample, audit
 from calibrant.statistics import Interval
 from calibrant.statistics.labelled import Drawn, Floats, Integers, Terms, interval_of, terms_of
