@@ -37,8 +37,8 @@ Sizes = Callable[[np.random.Generator], int]
 
 BINS = 15
 ALLOWED = {"gate": 0.025, "no": 0.025, "limit": 0.025}  # how often a promise may be broken, 5 % for the others
-GATED = {"accuracy": "minimum", "brier": "maximum", "ece": "maximum"}
-NO_WORSE = ("brier", "ece", "nll")
+GATED = {"accuracy": "minimum", "brier": "maximum", "ece": "maximum", "event-ece": "maximum"}
+NO_WORSE = ("brier", "ece", "event-ece", "nll")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +100,11 @@ class Population:
         return self._binned(self.p.max(axis=1), self.right)
 
     @property
+    def event_ece(self) -> float:
+        """The ECE of the probabilities of class 1, of two."""
+        return self._binned(self.p[:, 1], self.truth[:, 1])
+
+    @property
     def classwise(self) -> float:
         """(1/K) Σ_k Σ_b |E (p_k − y_k) 1_b| over 15 bins of equal width of each class."""
         return sum(self._binned(self.p[:, k], self.truth[:, k]) for k in range(self.p.shape[1])) / self.p.shape[1]
@@ -109,6 +114,10 @@ class Population:
         """The ECE's sum over the bins of each decided class."""
         return self._binned(self.p.max(axis=1), self.right, self.predicted)
 
+    def value(self, figure: str) -> float:
+        """The true value of a figure, by the name that the gate knows."""
+        return float(getattr(self, figure.replace("-", "_")))
+
     def _binned(self, p: Floats, truth: Floats, part: NDArray[np.int64] | int = 0) -> float:
         index = np.clip(np.searchsorted(np.arange(BINS + 1) / BINS, p, side="left") - 1, 0, BINS - 1)
         return float(np.abs(np.bincount(index + BINS * part, self.share * (p - truth))).sum())
@@ -116,6 +125,8 @@ class Population:
     def applies(self, promise: str) -> bool:
         """Return whether ``promise`` says anything about this population."""
         independent = self.group_size is None and self.weight is None
+        if promise.endswith("event-ece") and self.p.shape[1] != 2:
+            return False
         if promise.startswith(("gate", "no-worse", "monitor", "estimate", "power")):
             return independent
         return bool(np.isfinite(self.nll)) or not promise.endswith("nll")
@@ -429,7 +440,7 @@ def _interval(population: Population, figure: str, n: int, seed: int) -> dict[st
 
 def _gate(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
     """A limit that the population meets exactly: either decision is wrong, with at most 2.5 % each."""
-    limits = {GATED[figure]: {figure: min(max(getattr(population, figure), 0.0), 1.0)}}
+    limits = {GATED[figure]: {figure: min(max(population.value(figure), 0.0), 1.0)}}
     verdict = check(population.draw(n, seed), **limits).verdict  # type: ignore[arg-type]
     return {
         "shown": float(verdict != "not enough evidence"),
@@ -441,7 +452,7 @@ def _gate(population: Population, figure: str, n: int, seed: int) -> dict[str, f
 def _no_worse(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
     """A model that is worse than its baseline by exactly the margin: a pass is wrong, with at most 2.5 %."""
     sharp = population.sharpened(1.6)
-    margin = getattr(replace(population, p=sharp), figure) - getattr(population, figure)
+    margin = replace(population, p=sharp).value(figure) - population.value(figure)
     if not 0 <= margin <= 1:
         return {}
     new, old = population.drawn(n, seed, with_p=sharp)[::-1]
@@ -477,7 +488,7 @@ def _exchangeable(population: Population, figure: str, n: int, seed: int) -> dic
 
 def _worst_group(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
     """Groups that meet the limit exactly: failing one, or passing all, is wrong with at most 2.5 %."""
-    data, limit = population.draw(n, seed), min(max(getattr(population, figure), 0.0), 1.0)
+    data, limit = population.draw(n, seed), min(max(population.value(figure), 0.0), 1.0)
     features = {"part": np.random.default_rng([seed, n]).integers(4, size=n)}
     verdict = check(data, features=features, **{GATED[figure]: {f"worst-group-{figure}": limit}}).verdict  # type: ignore[arg-type]
     shown, failed, passed = (float(held) for held in (verdict[0] != "n", verdict == "fail", verdict == "pass"))
