@@ -12,8 +12,8 @@ import torch
 from calibrant import Predictions
 from calibrant._core.notebook import TABLES
 from calibrant.calibrators import AutoCalibrator, MultiLabelCalibrator, TemperatureScaling
-from calibrant.evaluate import compare, subgroups
-from calibrant.metrics import ECE
+from calibrant.evaluate import compare, panel, subgroups
+from calibrant.metrics import ECE, Accuracy
 from calibrant.operate import check
 from calibrant.report import Model
 from calibrant.statistics import interval
@@ -39,6 +39,7 @@ def auto() -> AutoCalibrator:
         (AutoCalibrator, "folds=5", 0),
         (MultiLabelCalibrator, "MultiLabelCalibrator(", 0),
         (auto, "uses", None),  # a row a candidate
+        (lambda: panel(DATA, metrics=[Accuracy(), ECE()]), "ECE(binning", 2),
         (lambda: compare(DATA, DATA.calibrated_by(auto(), allow_fit_rows=True)), "NLL", 5),
         (lambda: subgroups(DATA), "group", 2),
         (lambda: check(DATA, maximum={"ece": 0.5}), "pass", 1),

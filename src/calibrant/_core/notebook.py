@@ -5,8 +5,9 @@ from typing import Any
 
 from torch import nn
 
-# what each class shows: the attribute that holds its lines, and their columns
+# what each class shows: the attribute that holds its lines (none: it is them), and their columns
 TABLES = {
+    "Panel": ("", ("metric", "value", "low", "high", "null_high")),
     "Comparison": ("rows", ("metric", "a", "b", "difference", "low", "high", "p_value")),
     "Subgroups": ("rows", ("group", "n", "gap", "all_low", "all_high", "p_adjusted")),
     "LabelTable": ("rows", ("label", "n", "positives", "confidence", "gap", "p_adjusted")),
@@ -21,12 +22,12 @@ def to_html(self: Any) -> str:
     """Return the text of an object and its table, escaped; what is not there yet, as before a fit, is left out."""
     path, columns = TABLES.get(type(self).__name__, ("", ()))
     found: Any = self
-    for name in path.split("."):
-        found = getattr(found, name, None) if name else None
+    for name in path.split(".") if path else ():
+        found = getattr(found, name, None)
     # a module's own text lists its members over many lines
     words = f"{type(self).__name__}({self.extra_repr()})" if isinstance(self, nn.Module) else str(self)
-    text = f"<pre>{html.escape(words)}</pre>"
-    if not found:
+    text = f"<pre>{html.escape(words)}</pre>" if path or not columns else ""  # else the table says the same
+    if not columns or not found:
         return text
     cells = [[_cell_text(getattr(line, column)) for column in columns] for line in found[:_MOST]]
     head = "".join(f"<th>{column.replace('_', ' ')}</th>" for column in columns)

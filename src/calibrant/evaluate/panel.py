@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import torch
 
 from calibrant._core.constraints import MOST_DRAWS, Integer, Kind, Level, Seed, checked
+from calibrant._core.notebook import to_html
 from calibrant.binning import EqualMass
 from calibrant.data.checks import Data, MeasuredRows
 from calibrant.data.predictions import BinaryPairs, Events
@@ -44,6 +45,20 @@ class PanelRow:
     null_mean: float | None = None
     effective: float | None = None
 
+    def __str__(self) -> str:
+        ends = "" if self.low is None or self.high is None else f" [{self.low:.4g}, {self.high:.4g}]"
+        limit = "" if self.null_high is None else f", limit if calibrated {self.null_high:.4g}"
+        return f"{self.metric}: {self.value:.4g}{ends}{limit}"
+
+
+class Panel(list[PanelRow]):
+    """Rows of a panel, which print as a table."""
+
+    _repr_html_ = to_html
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
 
 @checked
 def default_metrics(predictions: PanelRows) -> list[Metric]:
@@ -73,7 +88,7 @@ def panel(
     draws: Annotated[int, Integer(2, MOST_DRAWS)] = 1000,
     seed: Seed = 0,
     level: Level = 0.95,
-) -> list[PanelRow]:
+) -> Panel:
     """Return every metric of the panel with its interval and its limit if calibrated.
 
     Args:
@@ -85,16 +100,18 @@ def panel(
         level: Coverage of the intervals; (1 − level) / 2 of calibrated models lie above the limit.
 
     Returns:
-        One row a metric, in their order.
+        One row a metric, in their order; printed, a line each.
 
     Examples:
         >>> from calibrant import Predictions
+        >>> from calibrant.metrics import ECE, Accuracy
         >>> data = Predictions.from_logits([[1.4, 0.0]] * 100, [0] * 80 + [1] * 20)
-        >>> [row.value for row in panel(data, uncertainty=False)][0]
-        0.8
+        >>> print(panel(data, metrics=[Accuracy(), ECE()]))
+        Accuracy(): 0.8 [0.7112, 0.8666]
+        ECE(binning=EqualWidth(bins=15), norm=1): 0.002184 [0, 0.0813], limit if calibrated 0.08793
     """
     chosen = default_metrics(predictions) if metrics is None else metrics
-    return [_panel_row(metric, predictions, uncertainty, draws=draws, seed=seed, level=level) for metric in chosen]
+    return Panel(_panel_row(metric, predictions, uncertainty, draws=draws, seed=seed, level=level) for metric in chosen)
 
 
 @checked
@@ -107,7 +124,7 @@ def panel_by(
     draws: int = 1000,
     seed: int = 0,
     level: float = 0.95,
-) -> dict[int, list[PanelRow]]:
+) -> dict[int, Panel]:
     """Return the panel for each group, true class or predicted class.
 
     Small parts have wide intervals and high limits if calibrated: read those before reading the values. A model calibrated overall
