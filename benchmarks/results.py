@@ -9,6 +9,7 @@ import json
 import math
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -186,14 +187,13 @@ def page_of(folder: Path) -> str:
     records = read_records(folder)
     said = tomllib.loads((folder / "notes.toml").read_text(encoding="utf-8"))
     numbered = _numbered(claim_index(records))
-    lead = "\n".join(_said(number, mine) for number, mine in _leading(numbered))
     picture = f"![verdict and effect on the leading claims by data set]({LEADING_FIGURE})"
     parts = [
-        f"# Results of the studies\n\n{said['intro']}\n## Claims decided on most data sets\n\n{lead}\n\n{picture}",
-        _claims(numbered),
+        f"# Results of the studies\n\n{said['intro']}\n## Claims decided on most data sets\n\n{picture}\n\n{_said(_leading(numbered))}",
+        _claims(numbered, said["short"]),
         f"{said['losses']}\n{losses_table(records)}",
-        _regime(focal_gains(records), said["regime"]),
-        _faithful(faithfulness(records), said["faithful"]),
+        _regime(focal_gains(records), said["regime"], said["short"]),
+        _faithful(faithfulness(records), said["faithful"], said["short"]),
         said["verdicts"].replace("\n\n", f"\n\n{FOLD.format('Tests, margins, guards')}\n\n", 1) + FOLD_END,
         _shared(records, [line for _, mine in numbered for line in mine]),
         said["runs"],
@@ -233,15 +233,17 @@ def _numbered(lines: Sequence[ClaimLine]) -> Numbered:
     return list(enumerate(found.values(), start=1))
 
 
-def _claims(numbered: Numbered) -> str:
+def _claims(numbered: Numbered, short: Mapping[str, str]) -> str:
     """Return what was counted, and the data with what is decided and what was not run there."""
     lines = [line for _, mine in numbered for line in mine]
-    counts = ", ".join(f"{name} {sum(line.verdict == name for line in lines)}" for name in MARKS)
+    found = Counter(line.verdict for line in lines)
+    counts = ", ".join(f"{name} {found[name]}" for name in MARKS if found[name])
     decided, decidable = _decided([line for line in lines if line.decidable])
     by_place = {place: [line for line in lines if line.data == place.name] for place in places()}
     run = [place for place, mine in by_place.items() if any(line.verdict != "not run" for line in mine)]
     data = [
-        [_data(place, by_place[place]) for place in same] for _, same in groupby(run, key=lambda place: place.command)
+        [_data(place, by_place[place], short) for place in same]
+        for _, same in groupby(run, key=lambda place: place.command)
     ]
     total = (
         f"{len(numbered)} claims, {len(lines)} pairs of claim and data: {counts}. {decided} of {decidable} decidable are decided. "
@@ -251,7 +253,7 @@ def _claims(numbered: Numbered) -> str:
         f"[Each with effect, interval, power and p, to be filtered]({CLAIMS}), with command and cost of what was not run, "
         f"{len(by_place) - len(run)} data sets and networks among it; [all in one picture]({CLAIMS_FIGURE})."
     )
-    header = ["data", "decided/decidable", "not run", "of", "calibrant study run", "cost"]
+    header = ["data", "short", "decided/decidable", "not run", "of"]
     return f"\n## All claims\n\n{total} {every}\n\n{table(header, data, summary='By data set')}"
 
 
@@ -275,18 +277,10 @@ def _decided(lines: Sequence[ClaimLine]) -> tuple[int, int]:
     return sum(line.verdict in DECIDED for line in lines), len(lines)
 
 
-def _data(place: Place, mine: Sequence[ClaimLine]) -> list[str]:
-    """Return the cells of a data set: how many of its decidable claims are decided, how many were not run, and what runs them."""
+def _data(place: Place, mine: Sequence[ClaimLine], short: Mapping[str, str]) -> list[str]:
+    """Return the cells of a data set: how many of its decidable claims are decided, and how many of all were not run."""
     shares = "/".join(str(count) for count in _decided([line for line in mine if line.decidable]))
-    missing = str(sum(line.verdict == "not run" for line in mine))
-    return [
-        place.name,
-        shares,
-        missing,
-        str(len(mine)),
-        place.command.removeprefix("calibrant study run "),
-        place.cost,
-    ]
+    return [place.name, short[place.name], shares, str(sum(line.verdict == "not run" for line in mine)), str(len(mine))]
 
 
 def _leading(numbered: Numbered) -> Numbered:
@@ -300,17 +294,14 @@ def _leading(numbered: Numbered) -> Numbered:
     return list(chosen.values())
 
 
-def _said(number: int, mine: Sequence[ClaimLine]) -> str:
-    """Return a claim in a line, with how its data decide it."""
-    counts = [(verdict, sum(line.verdict == verdict for line in mine)) for verdict in (*DECIDED, "not told apart")]
-    said = ", ".join(f"{verdict} on {count}" for verdict, count in counts if count)
-    claim = f"{mine[0].claim} ({_author(mine[0].paper)}, {mine[0].place})"
-    return f"- **{claim[0].upper()}{claim[1:]}**: {said}. [{number}]"
-
-
-def _author(paper: str) -> str:
-    """Return the first name of a paper's authors, or "report"."""
-    return paper.removeprefix("the ").split()[0]
+def _said(leading: Numbered) -> str:
+    """Return claims by how their data decide them, a line for claims of the same counts."""
+    groups: dict[str, list[str]] = {}
+    for number, mine in leading:
+        counts = [(verdict, sum(line.verdict == verdict for line in mine)) for verdict in (*DECIDED, "not told apart")]
+        said = ", ".join(f"{verdict} on {count}" for verdict, count in counts if count)
+        groups.setdefault(said, []).append(f"{mine[0].claim} [{number}]")
+    return "\n".join(f"- **{said[0].upper()}{said[1:]}**: {'; '.join(claims)}." for said, claims in groups.items())
 
 
 def _body(number: int, lines: Sequence[ClaimLine]) -> str:
@@ -384,11 +375,11 @@ def _effect(line: ClaimLine, value: float | None) -> str:
     return f"{100 * value:.2f}" if MEASURES[line.measure.split(" → ")[0]].percent else f"{value:.3f}"
 
 
-def _regime(gains: Sequence[Gain], text: str) -> str:
+def _regime(gains: Sequence[Gain], text: str, short: Mapping[str, str]) -> str:
     raw, after = focal_threshold(gains, gamma=GAMMA), focal_threshold(gains, gamma=GAMMA, after=True)
     rows = [
         [
-            [g.data, f"{g.gamma:g}", str(g.seeds), f"{g.temperature:.2f}", _points(g.raw), _points(g.after)]
+            [short[g.data], f"{g.gamma:g}", str(g.seeds), f"{g.temperature:.2f}", _points(g.raw), _points(g.after)]
             for g in sorted(gains, key=lambda g: g.temperature)
             if g.gamma == gamma
         ]
@@ -399,31 +390,31 @@ def _regime(gains: Sequence[Gain], text: str) -> str:
         [(g, (g.after if after else g.raw)[0]) for g in gains if g.gamma == GAMMA] for after in (False, True)
     )
     said = (
-        f"{_sentence(raw, of_raw, 'before calibration')} "
-        f"{_sentence(after, of_after, 'after temperature scaling of both')}"
+        f"For γ = {GAMMA:g}, before calibration, {_sentence(raw, of_raw, short)} "
+        f"After temperature scaling of both, {_sentence(after, of_after, short)} A tendency over few data sets, not a rule."
     )
     picture = f"[Every γ in a picture]({FIGURE})."
     return f"{text}\n{said} {picture}\n\n{table(header, rows, summary='By data set')}"
 
 
-def _sentence(found: Threshold, gains: Sequence[tuple[Gain, float]], when: str) -> str:
+def _sentence(found: Threshold, gains: Sequence[tuple[Gain, float]], short: Mapping[str, str]) -> str:
     """Return what the line says, and the data sets whose gain has another sign than it says; a gain of NaN is not known."""
     known = [(one, gain) for one, gain in gains if not math.isnan(gain)]
     if not known:
-        return f"For γ = {GAMMA:g}, {when}, nothing was run."
+        return "nothing was run."
     least, most = (end(one.temperature for one, _ in known) for end in (min, max))
-    line = f"For γ = {GAMMA:g}, {when}, the least-squares line over {found.sets} data sets (T from {least:.2f} to {most:.2f})"
+    line = f"the least-squares line over {found.sets} data sets (T from {least:.2f} to {most:.2f})"
     if not least <= found.temperature <= most:
         return f"{line} does not cross zero within these temperatures: there is no T above which focal loss helps."
     high = f"to {found.high:.2f}" if found.high < BOUNDED else "without an upper end"
     against = ", ".join(
-        f"{one.data} (T {one.temperature:.2f}, gain {100 * gain:+.2f})"
+        f"{short[one.data]} (T {one.temperature:.2f}, gain {100 * gain:+.2f})"
         for one, gain in known
         if (one.temperature > found.temperature) != (gain > 0)
     )
     return (
-        f"{line} crosses zero at T = {found.temperature:.2f} (95 % interval over resampled data sets: from {found.low:.2f} "
-        f"{high}). This is a tendency over few data sets, not a rule{against and f'; against it: {against}'}."
+        f"{line} crosses zero at T = {found.temperature:.2f} (95 % interval over data sets from {found.low:.2f} "
+        f"{high}){against and f'; against it: {against}'}."
     )
 
 
@@ -434,9 +425,18 @@ def _points(value: tuple[float, float, float]) -> str:
     return f"{mean:+.2f}" if math.isnan(low) else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
-def _faithful(found: Sequence[Faithful], text: str) -> str:
+def _faithful(found: Sequence[Faithful], text: str, short: Mapping[str, str]) -> str:
     rows = [
-        [[f.features, f.network, str(f.objectives), f"{f.ece:.2f}", f"{f.temperature:.2f}", "yes" if f.holds else "no"]]
+        [
+            [
+                short[f.features],
+                short[f.network],
+                str(f.objectives),
+                f"{f.ece:.2f}",
+                f"{f.temperature:.2f}",
+                "yes" if f.holds else "no",
+            ]
+        ]
         for f in found
     ]
     header = ["frozen features", "network", "objectives", "rank correlation of raw ECE", "of T", "faithful"]
@@ -494,16 +494,18 @@ def _runs(notes: Sequence[Mapping[str, Any]], records: Mapping[str, Record]) -> 
         settings = list(dict.fromkeys(row["setting"] for row in plain)) or [""]
         group = []
         for at in settings:
-            title = f"{note['title']}: {at}" if len(settings) > 1 else note["title"]
-            seeds = [row["seed"] for row in record["figures"] if at in ("", row["setting"])]
-            held = [note.get("command", note["record"]), str(len(set(seeds))), str(len(seeds)), each]
+            run = note.get("command", note["record"])
+            mine = [row for row in record["figures"] if at in ("", row["setting"])]
+            seeds = sorted(Counter((row["setting"], row["objective"]) for row in mine).values())
+            held = [" to ".join(dict.fromkeys(str(count) for count in (seeds[0], seeds[-1]))), str(len(mine)), each]
             means = [MEASURES[name].shown(_mean(plain, at, name)) if plain else "" for name in CROSS]
-            group.append([title, *held, *means])
+            group.append([f"{run}: {at}" if len(settings) > 1 else run, *held, *means])
         rows.append(group)
         links = [f"[{n.removeprefix(note['record'] + '-')}](figures/{n}.svg)" for n in note.get("figures", ())]
         if note["note"] or links:
-            said.append(f"- `{note['record']}`: {' '.join([note['note'], ', '.join(links)]).strip()}")
-    header = ["what", "calibrant study run", "seeds", "rows", "seconds a row", "error, %", "ECE, %", "T"]
+            told = " ".join(f"{part.removesuffix('.')}." for part in (note["title"], note["note"]) if part)
+            said.append(f"- `{note['record']}`: {' '.join(filter(None, [told, ', '.join(links)]))}")
+    header = ["calibrant study run", "seeds", "rows", "seconds a row", "error, %", "ECE, %", "T"]
     return [
         table(header, rows, summary="Every record"),
         FOLD.format("What to know of each, and its pictures"),
