@@ -322,6 +322,7 @@ def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monk
     assert page.index('class="advice"') < page.index("<table")
     assert "script-src 'sha256-" in page
     assert ("robabilities of churned = 1 are" in page) is (kind in ("two classes", "groups of a table"))
+    assert ("After BoostedScaling" in page) is (kind == "groups"), "what is recommended is fitted where rows allow it"
     commands = [
         html.unescape(re.sub(r"<[^>]+>", "", code))
         for code in re.findall(r"<dd><code>(<span>calibrant<.*?)</code></dd>", page)
@@ -334,6 +335,22 @@ def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monk
     for command, codes in zip(commands, ([0], [0], [0, 1, 3]), strict=True):
         done = run(*shlex.split(command)[1:])
         assert done.exit_code in codes, (command, done.stderr)
+
+
+def test_confidences_alone_get_no_command_that_cannot_run(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    p = np.random.default_rng(0).random((400, 1))
+    table(
+        "mine.csv", "confidence,correct", p, [str(int(x)) for x in np.random.default_rng(1).random(400) < p[:, 0] ** 2]
+    )
+    run("report", "mine.csv", "-o", "r.md", code=0)
+    text = Path("r.md").read_text()
+    assert "calibrant fit" not in text
+    options = shlex.split(re.search("--columns CONFIDENCE --label CORRECT --kind probs", text)[0].lower())
+    run("report", "mine.csv", *options, "-o", "r.md", code=0)
+    assert "calibrant fit other.csv --columns confidence" in Path("r.md").read_text()
 
 
 def test_files_of_one_name_are_called_by_their_folders(good: Path, tmp_path: Path, run: Run) -> None:

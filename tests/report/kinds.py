@@ -10,15 +10,17 @@ from typer.testing import CliRunner
 from calibrant import BinaryPairs, MultiLabelPredictions, Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.cli import main
-from calibrant.operate import Monitor
+from calibrant.operate import Monitor, thresholds
 from calibrant.operate.formats import to_html
 from calibrant.report import Claims, Model, Table, write_report
+from calibrant.report.decisions import answers_of, costs_of
 from calibrant.report.labels import LabelReport, write_label_report
 from calibrant.report.study_figures import study_pictures
 from calibrant.study import Study, load_study
 from calibrant.study.figures import Bars, Drawing, Line, Plot, Reliability
 
-KINDS = ("event", "classes", "tokens", "detection", "groups", "labels", "study", "demo")
+REPORTS = ("event", "one outcome", "decisions", "classes", "tokens", "detection", "groups", "labels", "study", "demo")
+KINDS = (*REPORTS, "watch")  # a page without a report's script and pictures
 
 
 def small_study(name: str) -> Study:
@@ -30,7 +32,7 @@ def small_study(name: str) -> Study:
 
 
 def write_page(kind: str, folder: Path) -> Path:
-    """Write the page of a kind into ``folder``; besides KINDS there is "watch", a page without a report's script."""
+    """Write the page of a kind into ``folder``."""
     rng, path = np.random.default_rng(0), folder / f"{kind}.html"
     if kind == "demo":
         with pytest.MonkeyPatch.context() as patch:
@@ -55,7 +57,9 @@ def write_page(kind: str, folder: Path) -> Path:
             monitor.update(batch, time=86_400 * (20_000 + day))
         path.write_text(to_html(monitor, title="A monitor whose name is_quite_long_as_names_of_files_are.safetensors"))
         return path
-    if kind in ("event", "groups", "study"):
+    if kind == "one outcome":
+        return write_report([Model(kind, Predictions.from_binary_logits(z[0], 0 * y[0]))], path, draws=20)
+    if kind in ("event", "decisions", "groups", "study"):
         features = {"site": site[1]} if kind == "groups" else None
         fit, test = (
             Predictions.from_binary_logits(z[0], y[0]),
@@ -64,7 +68,9 @@ def write_page(kind: str, folder: Path) -> Path:
         calibrator = TemperatureScaling().fit(fit)
         model = Model(kind, test, test.calibrated_by(calibrator), calibrator)
         if kind != "study":
-            return write_report([model], path, draws=20)
+            rule, look = thresholds([[0.0, 1.0], [5.0, 0.0]]), {"actions": ("wait", "act"), "event": "class 1"}
+            found = [*costs_of(model, model.after, rule=rule, **look), *answers_of(model, model.after, error=0.1)]
+            return write_report([model], path, tables=found if kind == "decisions" else (), draws=20)
         x, rise = (1.0, 2.0, 3.0), (0.1, 0.2, 0.4)
         lines = [
             Line(f"objective {k}", x, tuple(k + 1 - v for v in rise), (k + 0.2,) * 3, (k + 1.2,) * 3) for k in range(9)

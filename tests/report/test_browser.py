@@ -192,7 +192,7 @@ const look = (at, own) => {
     seen.text += 1;
     if (ratio(over(colour, ground(e)), ground(e)) < (large ? 3 : 4.5)) pale.add(`${walk.currentNode.data.trim().slice(0, 30)} ${colour}`);
   }
-  for (const e of at.querySelectorAll("svg :is(path, use, circle, rect, line, polygon)")) {
+  for (const e of at.querySelectorAll("svg :is(path, use, circle, rect, line, polyline, polygon)")) {
     if (e.closest("defs, clipPath, .md-search")) continue;
     const own = style(e), colours = [own.fill, own.stroke].filter((c) => c.startsWith("rgb") && channels(c)[3] !== 0).map(channels);
     const drawn = colours.filter((c) => !left.includes(c.slice(0, 3).join()));
@@ -241,17 +241,16 @@ def test_tables_are_whole_from_900_pixels_on(pages: dict[str, str], tmp_path: Pa
 
 
 def test_a_page_is_small_and_asks_for_nothing(pages: dict[str, str]) -> None:
-    for text in pages.values():
+    for kind, text in pages.items():
         assert len(text.encode()) <= 600_000
-        assert (
-            5_000 < sum(len(code.encode()) for code in re.findall(r"<script>(.*?)</script>", text, re.DOTALL)) <= 15_000
-        )
+        code = sum(len(code.encode()) for code in re.findall(r"<script>(.*?)</script>", text, re.DOTALL))
+        assert (0 if kind == "watch" else 5_000) <= code <= 15_000
         assert set(re.findall(r"""(?:src|href)=["'](\w+):""", text)) <= {"data"}
         assert "default-src 'none'" in text
 
 
 def test_no_page_is_wider_than_its_screen(pages: dict[str, str], tmp_path: Path) -> None:
-    for name, text in {**pages, "watch": write_page("watch", tmp_path).read_text()}.items():
+    for name, text in pages.items():
         found = framed({name: text}, WIDER, WIDTHS, tmp_path)
         assert {place: seen for place, seen in found.items() if seen} == {}
 
@@ -260,8 +259,8 @@ def test_no_page_is_wider_than_its_screen(pages: dict[str, str], tmp_path: Path)
 def test_text_and_marks_of_every_page_stand_out(flags: list[str], pages: dict[str, str], tmp_path: Path) -> None:
     for place, (pale, text, marks) in framed(pages, PALE, [1280], tmp_path, *flags).items():
         assert pale == [], place
-        assert text > 50
-        assert marks > 20
+        assert text > 20
+        assert marks >= 4
     faulty = {
         "pale": pages["event"].replace("--ink: #1b1f24", "--ink: #a3adb8").replace("--ink: #e6eaee", "--ink: #45515e")
     }

@@ -110,7 +110,7 @@ def test_few_events_have_a_direction(events: int, low: bool) -> None:
     found = diagnose(Model("m", Predictions.from_binary_probs(1 - p if low else p, 1 - y if low else y)), draws=200)
     side = "low" if low else "high"
     assert f"too {side} by {100 * (0.15 - events / 800):.1f} points on average" in found.verdicts[0].headline
-    assert found.advice.headline.startswith("Calibrate")
+    assert found.advice.headline.startswith("Calibrate" if events else "Check the labels")
     advised = {row[0].split()[0]: row[-1] for row in found.event.statistics.rows}
     assert advised["calibration"].startswith(f"Probabilities are too {side}: do what the ECE says")
     assert advised["ECE"] == "Calibrate."
@@ -164,4 +164,6 @@ def test_cells_add_up_over_parts() -> None:
 def test_one_outcome_alone_is_reported(outcome: int, tmp_path: Path) -> None:
     data = Predictions.from_binary_probs(torch.linspace(0.01, 0.99, 50, dtype=torch.float64), [outcome] * 50)
     text = write_report([Model("odd", data)], tmp_path / "r.html", draws=10).read_text()
-    assert "Label more rows to tell the slope." in text
+    lacking = "rows without it" if outcome else "rows with the event"
+    assert f"Check the labels: there are no {lacking}." in text
+    assert f"Label {lacking}: there are none." in text

@@ -87,7 +87,8 @@ def test_the_first_screen_opens_with_the_clearest_group(off: float, fitted: bool
         assert "features={'site': new_predictions.features['site']}" in check
         grouped = BoostedScaling(["site"], folds=2).fit(people(3000, seed=1, off=off))
         after = diagnose(Model("net", data, data.calibrated_by(grouped), grouped, by=["site"]), draws=20)
-        assert not after.advice.headline.startswith("Calibrate by")
+        assert after.advice.headline == "Calibrate by site with BoostedScaling."
+        assert "BoostedScaling(['site']).fit(val)" in after.advice.commands[0][1]
         average = Advice("Calibrate.", ["It gains.", f"{CHANCE}: use plain temperature scaling."], [])
         assert section.audit.advice(average, model).reasons == ["It gains."], "one recommendation"
 

@@ -11,13 +11,13 @@ from matplotlib.colors import to_hex
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from tests.plot.test_pictures import CALLS, SIMULATED, apart
-from tests.report.kinds import KINDS, write_page
+from tests.report.kinds import REPORTS, write_page
 
 from calibrant.plot.style import LIGHT
 from calibrant.report.figures import PLACEHOLDERS
 
 pytestmark = pytest.mark.slow
-PICTURES = [*KINDS, "gallery"]
+PICTURES = [*REPORTS, "gallery"]
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Figure]]:
     found: dict[str, list[Figure]] = {}
     with pytest.MonkeyPatch.context() as patch:
         save = Figure.savefig
-        for kind in KINDS:
+        for kind in REPORTS:
             figures = found.setdefault(kind, [])
             patch.setattr(Figure, "savefig", lambda own, *a, to=figures, **k: to.append(own) or save(own, *a, **k))
             write_page(kind, tmp_path_factory.mktemp(kind))
@@ -60,7 +60,7 @@ def test_no_axes_are_empty_and_ticks_can_be_read(kind: str, drawn: dict[str, lis
             ]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("study", "demo", "classes")])
+@pytest.mark.parametrize("kind", [kind for kind in REPORTS if kind not in ("study", "demo", "classes")])
 def test_pictures_of_one_thing_have_the_same_axes(kind: str, drawn: dict[str, list[Figure]]) -> None:
     limits: dict[Any, set[Any]] = {}
     for ax in (ax for figure in drawn[kind] for ax in figure.axes if not ax.patches):

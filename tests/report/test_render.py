@@ -150,7 +150,10 @@ def test_of_several_models_the_page_says_which_is_better(tmp_path: Path) -> None
     worse, other = Predictions.from_logits(data.logits + 3 * noise, data.labels), over_confident(seed=4)
     pair = [Model("kept", data), Model("noisy", worse)]
     text = write_report(pair, tmp_path / "r.md", draws=20).read_text()
-    assert re.search("Which model\n\n- kept is better than noisy: higher Accuracy by", text)
+    assert re.search(
+        "Which model\n\n- What to do: take kept, which has the better log-loss. Calibrate .*\n- kept is better than noisy: higher",
+        text,
+    )
     (found,) = json.loads(write_report(pair, tmp_path / "r.json", draws=20).read_text())["comparisons"]
     assert found["verdict"] in text.replace("&lt;", "<")
     assert (found["a"], found["b"], found["calibrated"], found["rows"][0]["winner"]) == ("kept", "noisy", False, "a")

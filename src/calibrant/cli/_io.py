@@ -171,7 +171,9 @@ def say_rows(
         screen.print(_figures_as_table(figures, wide=screen.width >= NARROW))
         if (table := (labels or {}).get((first.file, first.split, first.calibrator))) is not None:
             screen.print(table.verdict)
-            screen.print(_label_rows(table))
+            print_table(
+                screen, ("label", "n", "positive", "mean p", "gap", "95 %", "ECE", "p (all)"), _label_rows(table)
+            )
     limited = any(row.of_labels is None and (row.low is not None or row.null_high is not None) for row in rows)
     if limited and screen.width >= NARROW:
         screen.print(LEGEND, style="dim")
@@ -183,12 +185,12 @@ def say_evidence(evidence: Evidence, *, err: bool = False) -> None:
     """Print what an automatic choice weighed."""
     screen = console(err=err)
     screen.print(f"auto: {evidence.verdict}", style="bold")
-    table = figures_table("tried", "log-loss", "gain", "± s.e.", "weight")
+    rows = []
     for trial in evidence.trials:
         if math.isfinite(trial.loss):
             figures = (f"{trial.loss:.4f}", f"{trial.gain:+.4f}", f"{trial.error:.4f}", f"{trial.weight:.2f}")
-            table.add_row(re.sub(r"\([^()]*\)", "", trial.name), *figures)
-    screen.print(table)
+            rows.append((re.sub(r"\([^()]*\)", "", trial.name), *figures))
+    print_table(screen, ("tried", "log-loss", "gain", "± s.e.", "weight"), rows)
 
 
 @contextmanager
@@ -265,6 +267,7 @@ def print_table(
     widths = [max(len(word) for cell in cells for word in cell.split() or [""]) for cells in columns]
     if title:
         screen.print(title, style="bold")
+    more = [max(map(len, cells)) - width for cells, width in zip(columns, widths, strict=True)]
     spare = screen.width - sum(widths) - len(widths) + 1
     if spare < 0:
         for row in rows:
@@ -274,23 +277,15 @@ def print_table(
                     screen.print(f"{heading}: {cell}")
         return
     table = Table(box=SIMPLE_HEAD, padding=0, show_edge=False)
-    for index, (cells, width) in enumerate(zip(columns, widths, strict=True)):
-        # said here: to make room the library narrows the widest columns alike, below their longest word, and then cuts the last
-        more = min(spare, max(map(len, cells)) - width)
-        spare -= more
-        table.add_column(cells[0], justify="left" if index < left else "right", width=width + more)
+    # said here: to make room the library narrows the widest columns alike, below their longest word, and then cuts the last
+    for index in sorted(range(len(columns)), key=more.__getitem__):  # what lacks little becomes whole first
+        more[index] = min(spare, more[index])
+        spare -= more[index]
+    for index, (heading, width) in enumerate(zip(header, widths, strict=True)):
+        table.add_column(heading, justify="left" if index < left else "right", width=width + more[index])
     for row in rows:
         table.add_row(*row)
     screen.print(table)
-
-
-def figures_table(name: str, *headings: str, title: str | None = None) -> Table:
-    """Return a table without rows, of a column of names, which fold, and of columns of figures, which do not."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(name, overflow="fold", min_width=8)
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
 
 
 def _figures_as_table(rows: list[Row], *, wide: bool) -> Table:
@@ -318,17 +313,17 @@ def _heading(row: Row) -> str:
     return "before" if row.calibrator is None else "after"
 
 
-def _label_rows(found: LabelTable) -> Table:
-    """Return the labels with the strongest evidence, each with its gap."""
-    table = figures_table("label", "n", "positive", "mean p", "gap", "95 %", "ECE", "p (all)")
+def _label_rows(found: LabelTable) -> list[list[str]]:
+    """Return the cells of the labels with the strongest evidence, each with its gap."""
+    made = []
     for row in found.rows[:MOST_LABELS]:
-        p = "–" if row.p_adjusted is None else f"{row.p_adjusted:.2g}"
+        p = "–" if row.p_adjusted is None else "<0.0001" if row.p_adjusted < 1e-4 else f"{row.p_adjusted:.2g}"
         ends = "" if row.low is None or row.high is None else f"{row.low:.4f} … {row.high:.4f}"
         cells = [f"{row.n:,}", f"{row.positives:,}", f"{row.confidence:.4f}", f"{row.gap:+.4f}"]
-        table.add_row(row.label, *cells, ends, f"{row.ece:.4f}", p)
+        made.append([row.label, *cells, ends, f"{row.ece:.4f}", p])
     if (more := len(found.rows) - MOST_LABELS) > 0:
-        table.add_row(f"… {more} more (--json shows all)", *[""] * 7)
-    return table
+        made.append([f"… {more} more (--json shows all)", *[""] * 7])
+    return made
 
 
 def _without_percent_sign(row: Row, value: float | None) -> str:

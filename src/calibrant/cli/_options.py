@@ -492,11 +492,9 @@ class SplitRows:
 
 def feature_names(calibrator: Any) -> list[str]:
     """Return the names of the features that a calibrator, or one of its parts, goes by."""
-    from calibrant.calibrators.base.calibrator import ByFeatures
+    from calibrant.calibrators.base import calibrator as of_calibrators  # loads PyTorch
 
-    if calibrator.fitted and not calibrator.needs_features:
-        return []
-    return sorted({name for one in calibrator.modules() if isinstance(one, ByFeatures) for name in one.known_columns})
+    return of_calibrators.feature_names(calibrator)
 
 
 def names_of_by(by: Sequence[str] | None) -> list[str] | None:

@@ -10,7 +10,7 @@ import typer
 
 from calibrant._core.paths import check_suffix
 from calibrant.cli._application import declare_argument, option, with_groups
-from calibrant.cli._io import check_outputs, console, figures_table, path_or_stdin, print_json, say, working
+from calibrant.cli._io import check_outputs, console, path_or_stdin, print_json, print_table, say, working
 from calibrant.cli._options import (
     LAYOUT,
     AsJson,
@@ -453,11 +453,11 @@ def plan(
 
 
 def _print_plan(found: Plan, aim: Aim, *, assumed: bool) -> None:
-    table = figures_table("rows", "pass", "fail", "not enough evidence")
+    rows = []
     for point in found.curve:
-        table.add_row(f"{point.rows:,}", *(f"{100 * p:.1f} %" for p in (point.passes, point.fails, point.undecided)))
+        rows.append([f"{point.rows:,}", *(f"{100 * p:.1f} %" for p in (point.passes, point.fails, point.undecided))])
     screen = console()
-    screen.print(table)
+    print_table(screen, ("rows", "pass", "fail", "not enough evidence"), rows)
     if assumed:
         screen.print(f"Assumed: accuracy {aim.accuracy:g}.", style="dim")
     screen.print(str(found), style="bold")

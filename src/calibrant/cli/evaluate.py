@@ -16,9 +16,9 @@ from calibrant.cli._io import (
     Findings,
     bar,
     console,
-    figures_table,
     kept_progress,
     print_json,
+    print_table,
     say_json,
     say_rows,
     working,
@@ -359,7 +359,8 @@ def compare(
         print_json({"a": a, "b": b, "on": None if base is None else base.shown, "split": split, **asdict(found)})
     else:
         screen = console()
-        screen.print(_comparison_table(found))
+        header = ("metric", "A", "B", "B − A", "interval", "p")
+        print_table(screen, header, _comparison_rows(found), title=f"n = {found.n:,}")
         screen.print(f"A: {a}\nB: {b}\n\n{found.verdict}")
 
 
@@ -371,13 +372,13 @@ def _load_split(name: str, *, on: Source | None, split: str, inputs: Inputs) -> 
     return inputs.read(Source(name, shown(name)), split).data
 
 
-def _comparison_table(found: Comparison) -> Any:
-    table = figures_table("metric", "A", "B", "B − A", "interval", "p", title=f"n = {found.n:,}")
+def _comparison_rows(found: Comparison) -> list[list[str]]:
+    made = []
     for row in found.rows:
         places = 5 if max(abs(row.a), abs(row.b)) < SMALL_VALUES else 4  # squares of gaps are small
         cells = [f"{row.a:.{places}f}", f"{row.b:.{places}f}", f"{row.difference:+.{places}f}", "", ""]
         if row.low is not None and row.high is not None and row.p_value is not None:
             cells[3] = f"[{row.low:+.{places}f}, {row.high:+.{places}f}]"
-            cells[4] = "< 0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}"
-        table.add_row(row.metric.split("(")[0], *cells)
-    return table
+            cells[4] = "<0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}"
+        made.append([row.metric.split("(")[0], *cells])
+    return made

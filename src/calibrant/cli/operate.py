@@ -459,7 +459,7 @@ def watch(
         monitor.save(state)
     rows, names = [data for data, _ in added], next((sides for _, sides in added if sides), ())
     note = None if outputs.refit is None else _refit(monitor, rows, outputs.refit, after=new.calibrator)
-    prometheus, page = to_prometheus(monitor, model=state.stem), to_html(monitor, title=state.stem)
+    prometheus, page = to_prometheus(monitor, model=state.stem), to_html(monitor, title=state.stem, names=names)
     _write({outputs.prometheus: prometheus, outputs.html: page})
     if outputs.as_json:
         print_json({**monitor.status.plain(), "refit": note})

@@ -262,7 +262,22 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     if saved is not None and reference is None:
         where = f"a saved {type(saved).__name__} that no temperature fitted on that split of {data.source.shown} is compared with"
         refuse_typed(data.context, ["fit_split"], where=where)
-    return Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
+    model = Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
+    return model if saved is not None or data.fitting.method is not None else _by_groups(model, data, splits, rows)
+
+
+def _by_groups(model: Model, data: Data, splits: Splits, rows: SplitRows) -> Model:
+    """Return the model calibrated by the columns whose groups one correction for all leaves off, as the report recommends."""
+    from calibrant.calibrators import BoostedScaling
+    from calibrant.data.splits import find_split
+    from calibrant.report.groups_report import audit_of
+
+    groups, found = audit_of(model), find_split(splits, data.fitting.fit_split)
+    columns = [] if groups is None else groups.off_by
+    if not columns or found is None:
+        return model
+    fitted = BoostedScaling(columns).fit(replace(rows, data=splits[found], split=found).with_features(columns).scores)
+    return replace(model, after=rows.with_features(columns).scores.calibrated_by(fitted), calibrator=fitted)
 
 
 def _columns_of_groups(rows: SplitRows) -> list[str]:

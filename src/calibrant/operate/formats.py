@@ -1,7 +1,7 @@
 """Results for other programs: a check as JUnit XML, Markdown and GitHub annotations, a monitor as Prometheus text and an HTML page."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Annotated
 from xml.etree import ElementTree as ET
@@ -147,12 +147,13 @@ def _prometheus_label(text: str) -> str:
 
 
 @checked
-def to_html(monitor: Watching, *, title: Text = "Calibration over time") -> str:
+def to_html(monitor: Watching, *, title: Text = "Calibration over time", names: Sequence[Text] = ()) -> str:
     """Return a self-contained HTML page: the verdict, what changed, what to do, and the timeline.
 
     Args:
         monitor: The monitor.
         title: The heading.
+        names: Those of the classes; without them, classes are called by their numbers.
     """
     status, blocks = monitor.status, monitor.timeline
     since = f"{status.changed_rows:,} labels: mean confidence {status.confidence:.3f}, accuracy {status.accuracy:.3f}"
@@ -163,7 +164,7 @@ def to_html(monitor: Watching, *, title: Text = "Calibration over time") -> str:
     rows = [
         *quiet,
         ("likelier if something changed", f"{' times, at most '.join(dict.fromkeys(likelier))} times"),
-        ("classes that clearly changed", ", ".join(map(str, status.classes)) or "none"),
+        ("classes that clearly changed", status.classes_shown(names) or "none"),
         *([("groups that clearly changed", ", ".join(status.groups) or "none")] if monitor.by else []),
     ]
     table = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
@@ -171,7 +172,7 @@ def to_html(monitor: Watching, *, title: Text = "Calibration over time") -> str:
     logs = [block.evidence / math.log(10) for block in blocks]
     return _PAGE.format(
         title=escape(title),
-        verdict=escape(str(status).removesuffix(f"; {status.advice}")),
+        verdict=escape(status.sentence(names).removesuffix(f"; {status.advice}")),
         advice=escape(status.advice),
         kind=status.verdict,
         table=table,
@@ -232,7 +233,7 @@ def _chart(title: str, values: list[float], blocks: tuple[Block, ...], *, line: 
 
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"><title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; --ink: #1c2024; --soft: #60646c; --paper: #fff; --line: #3451b2; --bad: #c62a2f }}
 @media (prefers-color-scheme: dark) {{ :root {{ --ink: #edeef0; --soft: #a0a5ad; --paper: #14161a; --line: #8da4ef; --bad: #ff9592 }} }}

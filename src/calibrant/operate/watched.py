@@ -308,6 +308,10 @@ class Status:
     def __str__(self) -> str:
         return self.sentence()
 
+    def classes_shown(self, names: Sequence[str] = ()) -> str:
+        """Return the classes that clearly changed, by their names or, without any, by their numbers."""
+        return ", ".join(names[one] if names else f"{one} (counted from 0)" for one in self.classes)
+
     def sentence(self, names: Sequence[str] = ()) -> str:
         """Return the status in words.
 
@@ -317,8 +321,7 @@ class Status:
         if self.verdict == "quiet":
             return f"quiet: {self.rows:,} labels, evidence of a change {self.peak:.3g} at most, an alarm from 20.4 on"
         when = "" if self.since is None else f" since {show_time(self.since)}"
-        which = ", ".join(names[one] if names else str(one) for one in self.classes)
-        which = f", most in class {which}" if which else ""
+        which = f", most in class {self.classes_shown(names)}" if self.classes else ""
         which += f", by group {', '.join(self.groups)}" if self.groups else ""
         return (
             f"alarm: {self.direction}{when}{which}: mean confidence {self.confidence:.3f}, accuracy {self.accuracy:.3f} "

@@ -554,6 +554,7 @@ def draw_decisions(curve: DecisionCurve, ax: "Axes", *, palette: Palette = LIGHT
     ax.axhline(0, color=palette.faint, linewidth=1.2, linestyle=(0, (1, 2)), label="never act")
     top = max([*model, *always, 0.01])
     ax.set_xlim(0, max(at))
-    ax.set_ylim(-0.25 * top, 1.15 * top)  # a rule far below 0 is of no interest
+    # a rule far below 0 is of no interest, unless none rises above it
+    ax.set_ylim(-0.25 * top if max([*model, *always]) > 0 else 1.15 * min(model), 1.15 * top)
     ax.legend(frameon=False, fontsize=8, labelcolor=palette.ink, handlelength=3)
     return finish(ax, palette, x="threshold t", y="net benefit (true positives per row)", in_percent="x")

@@ -4,7 +4,7 @@ import math
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from shlex import quote
 from typing import Literal
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from calibrant import calibrators
 from calibrant.calibrators import Calibrator
+from calibrant.calibrators.base.calibrator import feature_names
 from calibrant.data.checks import Data, need_rows
 from calibrant.data.formats import WRITABLE
 from calibrant.data.predictions import BinaryPairs, Predictions
@@ -146,6 +147,10 @@ def _rows_that_exclude(row: Row, margin: float) -> str:
 _VALUE = r"(?:'(?:[^']|'\"'\"')*'|\S+)"  # as ``quote`` gives it
 LABELS = re.compile(rf" --(?:labels?|class-names|on|missing|positive) {_VALUE}")  # the options on labels
 _LABELS_FILE = re.compile(rf"(?<= --labels ){_VALUE}")
+OF_CONFIDENCES = (
+    "A fit needs the scores of all classes, which the file lacks: save the model's logits. Or report the confidences as the "
+    "probability of being right: --columns CONFIDENCE --label CORRECT --kind probs, by the names of your columns."
+)
 CHANCE = "That may be chance"  # opens the reason that names a simpler calibrator
 NOTHING, TEMPERATURE = "doing nothing", "plain temperature scaling"
 
@@ -271,6 +276,9 @@ def advice_of(
         event: Whether that is the ECE of an event's probability.
     """
     commands = commands_of(model, margin=margin, event=event)
+    if isinstance(model, Model) and isinstance(model.before, BinaryPairs) and model.source:
+        found = _advice_without(before, [])
+        return replace(found, reasons=[OF_CONFIDENCES] if found.headline.startswith("Calibrate") else [])
     if after is None:
         return _advice_without(before, commands)
     name = model.calibrated_in_short
@@ -300,7 +308,9 @@ def advice_of(
     if temperature is not None and temperature.state == 0:
         plain = "--method TemperatureScaling" if model.source else "TemperatureScaling()"
         reasons.append(f"{CHANCE}: if you prefer a single number, use plain temperature scaling ({plain}).")
-    return Advice(f"Calibrate with {name}.", reasons, commands)
+    columns = feature_names(model.calibrator) if isinstance(model.calibrator, Calibrator) else []
+    by_columns = f"by {' and '.join(columns)} " if columns else ""
+    return Advice(f"Calibrate {by_columns}with {name}.", reasons, commands)
 
 
 def _advice_without(before: Verdict, commands: list[tuple[str, str]]) -> Advice:
@@ -351,6 +361,8 @@ def commands_of(
     # a study gives its name alone
     said = type(calibrator).__name__ if isinstance(calibrator, Calibrator) else calibrator
     name = method or ("auto" if said not in calibrators.__all__ or said == "AutoCalibrator" else str(said))
+    if method is None and isinstance(calibrator, Calibrator):
+        features = feature_names(calibrator)
     if not model.source:
         made = f"calibrant.calibrators.{'AutoCalibrator' if name == 'auto' else name}({list(features) or ''})"
         fit, ship = (

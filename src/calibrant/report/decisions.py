@@ -59,10 +59,28 @@ def pairs_of(models: Sequence[Model | Section]) -> list[Pair]:
     return found
 
 
-def better_of(pairs: Sequence[Pair]) -> list[Claims]:
-    """Return the verdicts on ``pairs`` as sentences under a heading; nothing without pairs."""
+def better_of(pairs: Sequence[Pair], sections: Sequence[Section]) -> list[Claims]:
+    """Return what to do and the verdicts on ``pairs`` as sentences under a heading; nothing without pairs.
+
+    Args:
+        pairs: From ``pairs_of``.
+        sections: Those of the same models.
+    """
+    if not pairs:
+        return []
+    lost, score = set(), ""
+    for pair in pairs:
+        # one proper score decides: it counts calibration and ranking together
+        row = next(one for name in ("NLL", "Brier", "") for one in pair.found.rows if one.metric.startswith(name))
+        score = "log-loss" if row.metric.startswith("NLL") else row.metric.split("(")[0]
+        lost |= {pair.b} if row.winner == "a" else {pair.a} if row.winner == "b" else set()
+    best = sorted({name for pair in pairs for name in (pair.a, pair.b)} - lost)
+    todo = f"{' and '.join(best)} cannot be told apart by their {score} on these rows: take the simpler, or label more rows."
+    if len(best) == 1:
+        then = [section.advice.headline for section in sections if section.model.name == best[0]]
+        todo = " ".join([f"take {best[0]}, which has the better {score}.", *then])
     calibrated = ", each as calibrated" if any(pair.calibrated for pair in pairs) else ""
-    return [Claims("Which model" + calibrated, [pair.found.verdict for pair in pairs])] if pairs else []
+    return [Claims("Which model" + calibrated, [f"What to do: {todo}", *(pair.found.verdict for pair in pairs)])]
 
 
 def costs_of(

@@ -179,6 +179,11 @@ class EventFigures:
         return self.events / self.rows
 
     @property
+    def lacking(self) -> str:
+        """The kind of rows of which there is none, in words, or ""."""
+        return "rows with the event" if not self.events else "rows without it" if self.events == self.rows else ""
+
+    @property
     def enough(self) -> bool:
         """Whether there are events, and rows without one, for intervals of gap and slope."""
         return self.independent and min(self.events, self.rows - self.events) >= FEWEST
@@ -438,7 +443,11 @@ def _gap_advice(state: EventFigures, _: float) -> str:
             return (
                 f"Probabilities are too {state.one_side}: do what the ECE says (below); the gap has no interval here."
             )
-        return "Label more rows to tell the average."
+        return (
+            f"Check the labels: there are no {state.lacking}."
+            if state.lacking
+            else "Label more rows to tell the average."
+        )
     if state.gap.low <= 0 <= state.gap.high:
         return "Nothing: the average is right, as far as these rows can tell."
     side = "rarer" if state.gap.estimate > 0 else "more frequent"
@@ -446,6 +455,10 @@ def _gap_advice(state: EventFigures, _: float) -> str:
 
 
 def _slope_advice(state: EventFigures, _: float) -> str:
+    if len(state.filled[0]) == 1:
+        return "None: all probabilities are equal, so that nothing is ranked."
+    if state.lacking:
+        return f"Label {state.lacking}: there are none."
     if state.line is None or not state.enough:
         return "Label more rows to tell the slope."
     slope = state.line[0]
@@ -476,7 +489,7 @@ _STATISTICS: Sequence[
     ("slope of the log-odds", lambda _: "1", lambda s: _figure_and_interval(s.line and s.line[0], s.enough), _slope_advice),
     (
         "intercept, given the slope", lambda _: "0", lambda s: _figure_and_interval(s.line and s.line[1], s.enough),
-        lambda *_: "Read it with the slope; together they are Platt scaling.",
+        lambda s, _: "Read it with the slope; together they are Platt scaling." if s.line else "As for the slope.",
     ),
     (
         "ECE of the event, 15 bins", lambda s: s.ece.limits,
@@ -488,6 +501,10 @@ _STATISTICS: Sequence[
     ),
     (
         "AUROC (ranking)", lambda _: "", lambda s: ("–" if s.auroc is None else f"{s.auroc:.4f}", ""),
-        lambda *_: "For more of it train a better model: calibration hardly changes the ranking.",
+        lambda s, _: (
+            "As for the slope."
+            if s.auroc is None
+            else "For more of it train a better model: one correction for all hardly changes the ranking."
+        ),
     ),
 )  # fmt: skip

@@ -58,6 +58,11 @@ class Audit:
         return self.after or self.before
 
     @property
+    def off_by(self) -> list[str]:
+        """Names of the columns of groups that are off, after calibration if there is a calibrator."""
+        return list(dict.fromkeys(name for row in off_in(self.last) for name, _ in row.columns))
+
+    @property
     def finding(self) -> str | None:
         """The verdict if the worst group is significant, else None."""
         last = self.last
@@ -91,11 +96,10 @@ class Audit:
             model: The model.
             event: Whether the page is of an event's probability.
         """
-        off = off_in(self.last)
-        if not off or isinstance(model.calibrator, GroupScaling | BoostedScaling):
+        columns = self.off_by
+        if not columns or isinstance(model.calibrator, GroupScaling | BoostedScaling):
             return average
-        columns = list(dict.fromkeys(name for row in off for name, _ in row.columns))
-        worst = _decidable_limit(model, columns, max(abs(row.gap) for row in off))
+        worst = _decidable_limit(model, columns, max(abs(row.gap) for row in off_in(self.last)))
         commands = commands_of(
             model, margin=MARGIN, method="BoostedScaling", features=columns, worst=worst, event=event
         )

@@ -17,6 +17,7 @@ from calibrant.evaluate import label_table, multilabel_panel
 from calibrant.evaluate.multilabel import LabelRow, LabelTable, MultiLabelRow
 from calibrant.plot.diagrams import Diagram, diagram_of
 from calibrant.report.advice import LABELS, MARGIN, Advice, Verdict, points, stem_of
+from calibrant.report.events import Cells, percents
 from calibrant.report.figures import PLACEHOLDERS, dot_titles, inline_svg, panel_figure
 from calibrant.report.model import Picture, Table
 from calibrant.report.render import WORDY, check_format, environment, finished, versions
@@ -70,6 +71,11 @@ class LabelReport:
     def labels(self) -> dict[str, LabelTable]:
         """The labels of each state."""
         return {name: label_table(data) for name, data in self.states.items()}
+
+    @property
+    def cells(self) -> dict[str, list[list[float]]]:
+        """Of each whole percent of probability: pairs of row and label, Σp and Σy, of each state, for the page's sliders."""
+        return {name: percents(Cells().state(data.pooled())) for name, data in self.states.items()}
 
     @property
     def _off(self) -> list[LabelRow]:
@@ -154,7 +160,11 @@ class LabelReport:
         rows: list[list[str]] = []
         for states in zip(*self.panels.values(), strict=True):
             average = "all labels pooled" if states[0].average == "pooled" else "mean over labels"
-            cells = [cell for row in states for cell in (f"{row.value:.4f}", _ends(row.low, row.high, ".4f"))]
+            cells = [
+                cell
+                for row in states
+                for cell in (f"{row.value:.4f}".replace("-", "−"), _ends(row.low, row.high, ".4f"))
+            ]
             if rows and rows[-1][1:-1] == cells:  # every label is known in as many rows: both averages are one
                 rows[-1][0] = f"{states[0].metric}, all labels"
                 continue
@@ -235,8 +245,8 @@ def _table_of_labels(name: str, found: LabelTable) -> Table:
     rows = [
         (
             row.label, f"{row.n:,}", f"{row.positives:,}", *(f"{100 * value:.2f}" for value in (row.confidence, row.rate)),
-            f"{100 * row.gap:+.2f}", _ends(row.low, row.high, "+.2f", times=100), f"{100 * row.ece:.2f}",
-            "–" if row.p_adjusted is None else f"{row.p_adjusted:.2g}",
+            f"{100 * row.gap:+.2f}".replace("-", "−"), _ends(row.low, row.high, "+.2f", times=100), f"{100 * row.ece:.2f}",
+            "–" if row.p_adjusted is None else "<0.0001" if row.p_adjusted < 1e-4 else f"{row.p_adjusted:.2g}",
         )
         for row in found.rows
     ]  # fmt: skip
@@ -244,7 +254,7 @@ def _table_of_labels(name: str, found: LabelTable) -> Table:
 
 
 def _ends(low: float | None, high: float | None, form: str, *, times: int = 1) -> str:
-    return "" if low is None or high is None else f"{times * low:{form}} … {times * high:{form}}"
+    return "" if low is None or high is None else f"{times * low:{form}} … {times * high:{form}}".replace("-", "−")
 
 
 def _pictures(named: Iterable[tuple[str, Events]], prefix: str, *, small: bool) -> list[Picture]:

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
@@ -83,7 +83,7 @@ def write_report(
         {
             "title": title,
             "notes": list(notes),
-            "blocks": [*(better_of(pairs) if overview else ()), *tables],
+            "blocks": [*(better_of(pairs, sections) if overview else ()), *tables],
             "overview": overview,
             "pairs": pairs,
             "sections": sections,
@@ -151,10 +151,16 @@ def environment(*, markdown: bool = False) -> Any:
     made.globals.update(versions=versions(), most=MOST_ROWS)
     made.globals.update(glossary=GLOSSARY, promise=PROMISE, first_groups=FIRST, wordy=WORDY)
     made.filters["groups"] = _in_groups
-    made.filters["numbers"] = lambda value: json.dumps(value, separators=(",", ":"))
+    made.filters["numbers"] = _numbers
     if markdown:
         made.finalize = _without_tags
     return made
+
+
+def _numbers(cells: Mapping[str, Sequence[Sequence[float]]]) -> str:
+    """Return the cells of sliders as JSON, to three decimals."""
+    rounded = {name: [[round(x, 3) for x in column] for column in columns] for name, columns in cells.items()}
+    return json.dumps(rounded, separators=(",", ":"))
 
 
 def _in_groups(blocks: Sequence[Block]) -> list[tuple[str, list[Block]]]:

@@ -142,6 +142,8 @@ class Section:
     def advice(self) -> Advice:
         """The recommendation."""
         event = self.event is not None
+        if self.event is not None and self.event.last.lacking:
+            return Advice(f"Check the labels: there are no {self.event.last.lacking}.", [], [])
         average = advice_of(self.model, *self.verdicts, self.gains, margin=self.margin, event=event)
         return average if self.audit is None else self.audit.advice(average, self.model, event=event)
 
@@ -186,8 +188,7 @@ class Section:
     @property
     def cells(self) -> dict[str, list[list[float]]]:
         """Of each whole percent of probability: rows, Σp and Σy, before and after calibration, for the page's sliders."""
-        named = zip(("before", "after"), self.percents, strict=False)
-        return {name: [[round(x, 3) for x in column] for column in columns] for name, columns in named}
+        return dict(zip(("before", "after"), self.percents, strict=False))
 
     @property
     def how_to_read(self) -> Sequence[str]:

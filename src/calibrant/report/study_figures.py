@@ -117,6 +117,8 @@ def _check_drawings(drawn: Sequence[Drawing]) -> None:
 
 
 def _draw_plot(plot: Plot, ax: "Axes") -> None:
+    from matplotlib.ticker import MaxNLocator
+
     scale = 100 if plot.percent else 1
     if plot.diagonal:
         ax.plot([0, 100], [0, 100], color=LIGHT.faint, linewidth=0.8, linestyle=(0, (2, 3)))
@@ -125,6 +127,8 @@ def _draw_plot(plot: Plot, ax: "Axes") -> None:
     for place, line in enumerate(plot.lines):
         _draw_line(line, place, ax, scale=scale, marked=plot.marked)
     ax.set(xlabel=plot.x_label, ylabel=plot.y_label)
+    if all(float(x).is_integer() for line in plot.lines for x in line.x):  # epochs, seeds
+        ax.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
     if plot.ticks:
         ax.set_xticks([place for place, _ in plot.ticks], labels=[text for _, text in plot.ticks])
     # from 0, so that differences are not magnified by the axis; NaN is a training that failed

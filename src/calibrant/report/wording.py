@@ -42,7 +42,7 @@ HOW_TO_READ_LABELS = (
 
 # What to do beside each metric, by its class; those that grow with miscalibration say so only above their limit.
 TO_DO = {
-    "Accuracy": "For more of it train a better model: calibration hardly changes it.",
+    "Accuracy": "For more of it train a better model: one correction for all hardly changes it.",
     "NLL": "Compare models and calibrators by it: lower is better, and every class and row counts.",
     "Brier": "Compare as by NLL; it forgives confident errors more.",
     "ECE": "If that is too much, calibrate: the confidence is off by it on average.",
@@ -96,7 +96,7 @@ _CHECK = (
     " `calibrant check` decides by wider ones, whose promise needs no assumption on the scores: it may ask for more rows where "
     "the interval here is clear."
 )
-_LEARNED = "A calibrator changes probabilities, not what the model has learned: accuracy and ranking hardly change."
+_LEARNED = "One correction for all rows changes probabilities, not what the model has learned: accuracy and ranking hardly change."
 
 
 def limits_of(*, top: bool, labels: bool = False) -> list[str]:

@@ -414,6 +414,13 @@ class ByFeatures(Calibrator):
         return self._transform_with(logits, None)
 
 
+def feature_names(calibrator: Calibrator) -> list[str]:
+    """Return the names of the features that a calibrator, or one of its parts, goes by."""
+    if calibrator.fitted and not calibrator.needs_features:
+        return []
+    return sorted({name for one in calibrator.modules() if isinstance(one, ByFeatures) for name in one.known_columns})
+
+
 class Tempered(Calibrator):
     """A calibrator that divides the logits by a temperature T, kept as log T."""
 

@@ -58,9 +58,9 @@ const kinds = {
     const [rows, , events] = cells.after ?? cells.before, n = sum(rows), k = sum(events);
     slider(box, "Act from a probability of ", 1, 99, 50, (t, out) => {
       const acted = sum(rows, t), caught = sum(events, t), odds = t / (100 - t);
-      out.textContent = `${t}\u00a0%: act on ${percent(acted / n)} of rows, catch ${percent(k ? caught / k : 0)} of the events, right in ` +
+      out.textContent = `${t}\u00a0%: act on ${percent(acted / n)} of ${box.dataset.of}, catch ${percent(k ? caught / k : 0)} of the events, right in ` +
         `${acted ? percent(caught / acted) : "none"} of them, false alarms ${percent(n - k ? (acted - caught) / (n - k) : 0)}; net benefit ` +
-        `${((caught - odds * (acted - caught)) / n).toFixed(4)} per row. Right if a missed event costs ${(1 / odds).toPrecision(2)} false alarms.`;
+        `${((caught - odds * (acted - caught)) / n).toFixed(4).replace("-", "−")} each. Right if a missed event costs ${(1 / odds).toPrecision(2)} false alarms.`;
     });
   },
   answer(box, cells) {
@@ -99,7 +99,7 @@ const kinds = {
         }
         const error = most.reduce((total, [c, a, b]) => total + (c / n) * Math.abs(a - b), 0), largest = Math.max(...most.map(([c]) => c));
         for (const [c, a, b] of most) {
-          const r = Math.max(5 * Math.sqrt(c / largest), 1.5), title = `${Math.round(c)} rows: ${percent(a)} predicted, ${percent(b)} seen`;
+          const r = Math.max(5 * Math.sqrt(c / largest), 1.5), title = `${Math.round(c)} ${box.dataset.of}: ${percent(a)} predicted, ${percent(b)} seen`;
           const dot = when === "before" && cells.after
             ? draw("rect", { x: at(a) - r, y: at(1 - b) - r, width: 2 * r, height: 2 * r, class: when })
             : draw("circle", { cx: at(a), cy: at(1 - b), r, class: "after" });
