@@ -300,7 +300,9 @@ def test_the_page_holds_verdict_advice_and_both_charts_and_loads_nothing(referen
     assert "&lt;model&gt;" in page
     assert page.count("re-fit all") == 1
     assert page.count("1970-01-06") == 2, "where both pictures end"
-    assert "http" not in page
+    assert "http:" not in page
+    assert "https:" not in page
+    assert "default-src 'none'" in page
     assert "src=" not in page
 
 
