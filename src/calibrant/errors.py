@@ -57,6 +57,7 @@ class Remedy:
         option: The option that ``command`` rests on, with its dashes; a command without it names those that have it.
         before: Words before the arguments of ``reading``, such as another case's remedy.
         instead: The file that was typed, and the one to type after ``command`` made it.
+        otherwise: The remedy of another case, which the command line says before it.
         reading: Arguments of ``calibrant.read``, (name, value), that make it right; on the command line they are options of the same names.
 
     Example:
@@ -70,6 +71,7 @@ class Remedy:
     reading: tuple[tuple[str, str | bool], ...] = ()
     before: str = ""
     instead: tuple[str, str] | None = None
+    otherwise: "Remedy | None" = None
 
     @classmethod
     def read(cls, **arguments: str | bool) -> "Remedy":

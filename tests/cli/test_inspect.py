@@ -286,7 +286,10 @@ def test_a_weight_beside_features_is_one_of_them(home: Path, run: Run) -> None:
     assert r"\1feature:weight\2" in done.stderr
     assert f" {file} > " in done.stderr
     file.write_text("id,weight,probability,y_true\n" + "\n".join(lines) + "\n")
-    assert r"\1sampling_weights\2" in run("evaluate", str(file), code=2).stderr
+    said = run("evaluate", str(file), code=2).stderr
+    assert r"\1sampling_weights\2" in said.rpartition("run: ")[2]
+    assert "if rows count alike: sed" in said
+    assert "clinic-unweighted.csv && calibrant evaluate" in said
 
 
 def test_models_without_a_key_are_parted_where_their_labels_come_in_the_same_order(home: Path, run: Run) -> None:

@@ -6,12 +6,15 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pyarrow.csv
 import pytest
 import torch
 from tests.cli.conftest import Run
 
 from calibrant import MultiLabelPredictions, Predictions, read_multilabel, save_multilabel, save_predictions
 from calibrant.calibrators import MultiLabelCalibrator
+from calibrant.data.formats.tables import read_table
+from calibrant.data.formats.writing import write_table
 from calibrant.evaluate import multilabel_panel
 
 
@@ -244,6 +247,43 @@ def test_records_of_several_labels_are_read_by_the_printed_command(run: Run, tmp
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     said = " ".join(run("evaluate", path, "--draws", 0, code=2).output.split())
     words = shlex.split(said.partition("run: calibrant ")[2])
-    assert words[2:] == ["--multilabel", "--columns", "cats.*", "--label", "gold.*", "--kind", "probs"]
-    found = json.loads(run(*words, "--draws", 0, "--json").stdout)
+    assert words[4:] == ["--multilabel", "--columns", "cats.*", "--label", "gold.*", "--kind", "probs"]
+    found = json.loads(run(*words, "--json").stdout)
     assert "toxic" in str(found)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".xlsx", ".parquet", ".jsonl", ".feather"])
+def test_a_table_comes_back_with_calibrated_columns(suffix: str, run: Run, saved: Path, tmp_path: Path) -> None:
+    options = write_with_splits(tmp_path / "plain.csv", val=made(30, 1), test=made(20, 2))
+    whole = pyarrow.csv.read_csv(tmp_path / "plain.csv").append_column("price", [["1.10"] * 50])
+    whole = whole.add_column(0, "id", [[f"{at:04d}" for at in range(50)]])
+    names = [name.replace("owl", "owl <b>") for name in whole.column_names]
+    path, out = tmp_path / f"t{suffix}", tmp_path / f"out{suffix}"
+    write_table(path, whole.rename_columns(names))
+    run("apply", saved, path, *options, "-o", out, code=0)
+    before, after = read_table(path), read_table(out)
+    assert after.column_names == [*names, "p_cat_calibrated", "p_dog_calibrated", "p_owl <b>_calibrated"]
+    assert after.select(names).equals(before)
+    calibrator = MultiLabelCalibrator.load(saved)
+    said = {"columns": "p_*", "label": "y_*", "kind": "probs"}
+    data = [read_multilabel(path, split=split, **said) for split in ("val", "test")]  # type: ignore[arg-type]
+    expected = torch.cat([one.calibrated_by(calibrator, allow_fit_rows=True).probs for one in data])
+    found = np.stack([after[name].to_numpy() for name in after.column_names[-3:]], axis=1)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert "expected probs or logits" in run("apply", saved, path, *options, "--as", "top", "-o", out, code=2).stderr
+
+
+def test_own_columns_and_arrays_hold_calibrated_scores_instead(run: Run, saved: Path, tmp_path: Path) -> None:
+    data, calibrator = made(40, 3), MultiLabelCalibrator.load(saved)
+    expected = data.calibrated_by(calibrator, allow_fit_rows=True).logits
+    for suffix in (".csv", ".parquet", ".npz"):
+        path, out = tmp_path / f"p{suffix}", tmp_path / f"out{suffix}"
+        save_multilabel(path, {"all": data})
+        if suffix == ".npz":
+            with np.load(path) as held:
+                np.savez(path, ids=np.arange(40), **held)
+        run("apply", saved, path, "--multilabel", "-o", out, code=0)
+        assert torch.allclose(read_multilabel(out).logits.float(), expected, atol=1e-5)
+        assert torch.equal(read_multilabel(out).labels, data.labels)  # type: ignore[arg-type]
+    with np.load(out) as held:
+        assert held["ids"].tolist() == list(range(40))

@@ -148,7 +148,10 @@ def _followed(remedy: Remedy) -> str:
         old, new = remedy.instead
         taken = ["--labels"] if " --labels " in remedy.command else []  # by the first command
         typed = [new if Path(word) == Path(old) else word for word in _without_options(ARGUMENTS.get(), taken)]
-        return f"{remedy.command} && calibrant {shlex.join(typed)}" if new in typed else remedy.python
+        if new not in typed:
+            return remedy.python
+        other = f"{_followed(remedy.otherwise)}; " if remedy.otherwise else ""
+        return f"{other}{remedy.before}{remedy.command} && calibrant {shlex.join(typed)}"
     words = remedy.command or remedy.python
     if remedy.option and OPTIONS.get() and remedy.option not in OPTIONS.get():
         owners, files = owners_of(remedy.option), [word for word in ARGUMENTS.get()[1:] if Path(word).exists()]

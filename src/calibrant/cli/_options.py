@@ -274,7 +274,7 @@ class Inputs:
         with path_or_stdin(source.path) as path:
             here = replace(source, path=path)
             named = Named({}) if several else self.named(here, names_used=names_used)
-            splits: Any = self.several_by_split(here) if several else self.splits_of(named, source)
+            splits: Any = self.several(here) if several else self.splits_of(named, source)
         return {name: SplitRows(data, named, name, name, source, self) for name, data in splits.items()}
 
     def read(self, source: Source, split: str, *, several: bool = False, names_used: bool = False) -> SplitRows:
@@ -289,31 +289,6 @@ class Inputs:
         from calibrant.data.splits import load_multilabel
 
         return load_multilabel(source.path, **self.of_labels)
-
-    def several_by_split(self, source: Source) -> dict[str, MultiLabelPredictions]:
-        """Return the splits of a file of several labels a row, those of a table by its column ``split`` of text.
-
-        Raises:
-            FileFormatError: As ``load_multilabel``, for an empty cell in that column, or two spellings of one split's name.
-        """
-        import numpy as np
-
-        from calibrant.data.formats import TABLES, is_array_folder
-        from calibrant.data.formats.columns import column_array, is_text
-        from calibrant.data.formats.reading import SPLIT
-        from calibrant.data.formats.tables import read_table
-        from calibrant.data.splits import UNNAMED, split_prefixes
-
-        found, place = self.several(source), Path(source.path)
-        of_table = not is_array_folder(place) if place.is_dir() else place.suffix.lower() in TABLES
-        if not of_table or SPLIT not in (table := read_table(place)).column_names:
-            return found
-        column = column_array(table.column(SPLIT), SPLIT, place)
-        if not is_text(column):
-            return found
-        names = dict.fromkeys(column.tolist())
-        split_prefixes([f"{name}_probs" for name in names], place)
-        return {name: found[UNNAMED][np.flatnonzero(column == name)] for name in names}
 
     @property
     def of_labels(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -34,14 +34,12 @@ if TYPE_CHECKING:
 
     from calibrant._core.files import Array
     from calibrant.calibrators import Calibrator
-    from calibrant.data.formats import Named
     from calibrant.data.frames import Frame
     from calibrant.data.predictions import Predictions
 
 
 # of what is read, where the rows of a table come back whole
 UNREAD = ("labels", "label", "class_names", "missing", "positive", "class_dim")
-OF_LABELS = (".npz", ".safetensors", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl")  # of several a row
 
 
 @dataclass(frozen=True)
@@ -92,11 +90,16 @@ def apply(
         calibrant apply c.safetensors labels.npz --multilabel -o calibrated.npz
     """
     if multilabel:
-        refuse_for_several(context, "what", "replace_scores", "suffix")
+        refuse_for_several(context)
+        if written.what in ("label", "top"):
+            raise InputError("probs or logits of several labels a row", f"--as {written.what}", "write one of these")
+        if inputs.columns is None and not typed(context, ("what", "suffix")):
+            written = replace(written, replace_scores=True)  # probs:cat_calibrated would be one more label
     source = given.source(inputs, purpose="calibrate")
 
     from calibrant.cli._calibrators import load_fitted
     from calibrant.data.formats import write_named
+    from calibrant.data.formats.layout import suffix_of
     from calibrant.data.splits import save_multilabel
     from calibrant.report.model import in_one_line
 
@@ -109,7 +112,7 @@ def apply(
         said = _apply_to_streamed(fitted, source.path, output, execution, inputs=read)
         console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}: {said}", style="dim")
         return
-    if not multilabel and (parts := _parts_of(Path(source.path), output)):
+    if parts := _parts_of(Path(source.path), output):
         _apply_to_parts(fitted, source, Path(output), parts, inputs, written)
         console(err=True).print(
             f"{name} through {in_one_line(fitted)} to {shown(output)}: {len(parts)} files", style="dim"
@@ -117,19 +120,23 @@ def apply(
         return
     with (
         path_or_stdin(source.path) as path,
-        writable(output, suffix=_suffix_for(path, output, several=multilabel), inputs=read) as target,
+        writable(output, suffix=_suffix_for(path, output), inputs=read) as target,
         working(f"calibrating {name}"),
     ):
         here = at_path(source, path)
-        table = None if multilabel else _table_to_extend(path, target, inputs, named=context.get_parameter_source)
+        table = _table_to_extend(path, target, inputs, named=context.get_parameter_source, several=multilabel)
         if unread := typed(context, ["ignore_index", *(UNREAD if table is not None else ())]):
             typer.echo(f"note: {name}: every row is calibrated; not read: {', '.join(unread)}", err=True)
-        if multilabel:
-            before = inputs.several(here).items()
-            save_multilabel(target, {key: x.calibrated_by(fitted, allow_fit_rows=True) for key, x in before})
-        elif table is None:
+        if table is None:
             refuse_typed(context, ("replace_scores", "suffix"), where=f"{name}, which is no table of one split")
-            write_named(target, _calibrated_arrays(here, fitted, inputs, what=written.what))
+            if multilabel and suffix_of(Path(path)) != suffix_of(
+                Path(target)
+            ):  # each format names the labels in its way
+                refuse_typed(context, ("what",), where=f"{shown(output)}, which gets logits of several labels")
+                parts = inputs.several(here)
+                save_multilabel(target, {key: x.calibrated_by(fitted, allow_fit_rows=True) for key, x in parts.items()})
+            else:
+                write_named(target, _calibrated_arrays(here, fitted, inputs, what=written.what))
         else:
             _write_table(fitted, Path(path), Path(target), table, written, name)
     console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}", style="dim")
@@ -176,8 +183,6 @@ def _apply_to_parts(
     Raises:
         InputError: If the output is the folder itself, or a table has other scores than the first.
     """
-    from calibrant.data.formats import read_score_table
-
     check_folder(output)
     if output.exists() and same_file(output, Path(source.path)):
         raise InputError("another folder to write to", f"{shown(output)}, which is read", "name one by --output")
@@ -188,7 +193,7 @@ def _apply_to_parts(
         for at, part in enumerate(parts):
             progress(at, len(parts))
             own = part.relative_to(source.path)
-            table = read_score_table(part, inputs.layout)
+            table = _read_scores(part, inputs, several=calibrator.multi_label)
             alike = table is not None and (first is None or _same_scores(first, table[0]))
             if table is None or not alike:
                 got = "other ones" if table is not None else "none in one group of columns"
@@ -208,16 +213,11 @@ def _same_scores(one: Frame, other: Frame) -> bool:
     return (one.kind, one.columns, one.names) == (other.kind, other.columns, other.names)
 
 
-def _suffix_for(path: str, output: str, *, several: bool) -> str:
+def _suffix_for(path: str, output: str) -> str:
     """Return the suffix of what is written to stdout; a file's own name says its format, and must be one that is written."""
-    from calibrant.data.formats import TABLES, WRITABLE
+    from calibrant.data.formats import WRITABLE
     from calibrant.data.formats.layout import suffix_of
 
-    if several:  # of arrays: a table of labels would not say which columns are scores
-        if output != STREAM:
-            check_suffix(output, OF_LABELS, what="calibrated predictions of several labels")
-        own = Path(path).suffix.lower()
-        return own if own in OF_LABELS and own not in TABLES else ".npz"
     if output != STREAM and not Path(output).is_dir():
         same = suffix_of(Path(output)) == suffix_of(Path(path))  # .json too: a table comes back in its own format
         if not same and suffix_of(Path(output)) not in WRITABLE:
@@ -226,18 +226,35 @@ def _suffix_for(path: str, output: str, *, several: bool) -> str:
     return suffix if suffix in WRITABLE else ".npz"
 
 
-def _table_to_extend(path: str, target: str, inputs: Inputs, *, named: Any) -> tuple[Frame, Mapping[str, Array]] | None:
+def _read_scores(path: Path, inputs: Inputs, *, several: bool) -> tuple[Frame, Mapping[str, Array]] | None:
+    """Return a table with where the scores of one label a row, or of several, stand, and these; None for other files."""
+    from calibrant.data.formats import read_score_table
+    from calibrant.data.splits import read_label_table
+
+    return read_label_table(path, **inputs.of_labels) if several else read_score_table(path, inputs.layout)
+
+
+def _table_to_extend(
+    path: str, target: str, inputs: Inputs, *, named: Any, several: bool
+) -> tuple[Frame, Mapping[str, Array]] | None:
     """Return the table that comes back with new columns; None for arrays, and for columns that Calibrant calls logits."""
-    from calibrant.data.formats import TABLES, read_score_table
+    from calibrant.data.formats import TABLES
     from calibrant.data.formats.layout import suffix_of
 
     if suffix_of(Path(target)) not in TABLES:
         return None
-    table = read_score_table(Path(path), inputs.layout)
+    table = _read_scores(Path(path), inputs, several=several)
     options = ("what", "replace_scores", "suffix")
     chosen = any((origin := named(one)) is not None and origin.name == "COMMANDLINE" for one in options)
     own = table is not None and table[0].columns[0].startswith("logits")
-    if table is not None and table[0].kind == "logits" and own and inputs.columns is None and not chosen:
+    if (
+        table is not None
+        and table[0].kind == "logits"
+        and own
+        and inputs.columns is None
+        and not chosen
+        and not several
+    ):
         return None
     return table
 
@@ -247,36 +264,37 @@ def _calibrate_split(
 ) -> Predictions:
     """Return the rows of one split through the calibrator, those without a label too."""
     from calibrant.data.record import FEATURE, is_beside
-    from calibrant.data.splits import rows_in
+    from calibrant.data.splits import LABEL_CODES, LABEL_NAMES, rows_in
 
-    used = (prefix + kind, prefix + "decision")
+    used = (prefix + kind, prefix + "decision", LABEL_NAMES, LABEL_CODES, prefix + LABEL_NAMES, prefix + LABEL_CODES)
     held = {name: values for name, values in arrays.items() if name in used or is_beside(name)}
-    for name in feature_names(calibrator):  # those of a table stand under their own names
+    for name in (
+        () if calibrator.multi_label else feature_names(calibrator)
+    ):  # those of a table stand under their own names
         if (column := next((arrays[one] for one in (prefix + name, name) if one in arrays), None)) is not None:
             held.setdefault(f"{prefix}{FEATURE}{name}", column)
     # every row is passed through, the fitted ones too: nothing is evaluated here
-    found: Predictions = rows_in(held, prefix, file, class_dim=class_dim)
+    found: Predictions = rows_in(held, prefix, file, several=calibrator.multi_label, class_dim=class_dim)
     return found.calibrated_by(calibrator, allow_fit_rows=True)
 
 
-def _calibrated_arrays(
-    source: Source, calibrator: Calibrator, inputs: Inputs, *, what: str | None = None
-) -> dict[str, Array]:
+def _calibrated_arrays(source: Source, calibrator: Calibrator, inputs: Inputs, *, what: str | None) -> dict[str, Array]:
     """Return a file's arrays with every split's logits (or probabilities) as calibrated logits.
 
     Labels, if there are any, are checked; rows without one (``--ignore-index``) are calibrated all the same.
     """
     from calibrant._core.check import as_tensor
     from calibrant.cli._calibrators import need_all_classes
-    from calibrant.data.splits import split_prefixes, stale_names
+    from calibrant.data.splits import arrays_of_labels, split_prefixes, splits_of, stale_names
 
     if what in ("label", "top"):
         raise InputError(f"a table for --as {what}", f"{source.shown}", "write probs or logits")
-    named: Named = inputs.named(source)
-    arrays = dict(named.arrays)
+    named = None if calibrator.multi_label else inputs.named(source)
+    arrays = arrays_of_labels(source.path) if named is None else dict(named.arrays)
     prefixes = split_prefixes(arrays, source.shown)
     # read for its refusals alone: a wrong label in the last split is found before the first is calibrated
-    for name, data in inputs.splits_of(named, source).items():
+    read = splits_of(arrays, source.shown, several=True) if named is None else inputs.splits_of(named, source)
+    for name, data in read.items():
         need_all_classes(data, file=source.shown, split=name)
     for prefix in prefixes.values():
         kind = next(kind for kind in ("logits", "probs") if prefix + kind in arrays)

@@ -227,9 +227,7 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
 
     file = Path(data.source.shown).name
     named = None if data.several else data.inputs.named(data.source, names_used=True)
-    splits: Splits = (
-        data.inputs.several_by_split(data.source) if named is None else data.inputs.splits_of(named, data.source)
-    )
+    splits: Splits = data.inputs.several(data.source) if named is None else data.inputs.splits_of(named, data.source)
     own = pick_name(splits, data.fitting.split, file)
     before = splits[own]
     if isinstance(before, BinaryPairs) and data.inputs.class_names:

@@ -1,5 +1,6 @@
 """Tables that predictions come from, and go back into: the columns that hold their scores, and the names of their classes."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -24,6 +25,7 @@ class Frame:
         names: The classes as the columns call them; their numbers where they have no names.
         rows: (N,) the numbers of the table's rows that are meant; None is all.
         keys: What a cell of records calls the classes, in the order of the scores; the new cells are records, too.
+        percentage: A cell, "87 %", where the scores are percentages that are text; "" of numbers from 0 to 100; None of fractions.
     """
 
     table: Any
@@ -33,6 +35,7 @@ class Frame:
     names: tuple[str, ...]
     rows: Array | None = None
     keys: tuple[str, ...] = ()
+    percentage: str | None = None
 
     def taken(self, rows: Any) -> "Frame":
         """Return some of these rows: a slice, a mask or their places (N,)."""
@@ -73,11 +76,11 @@ class Frame:
         ending = "" if instead and not (decided and {"predicted", "confidence"} & set(taken)) else suffix
         if decided:
             found: dict[str, list[Any]] = {f"predicted{ending}": [self.names[one] for one in probs.argmax(axis=1)]}
-            found |= {f"confidence{ending}": probs.max(axis=1).tolist()} if what == "top" else {}
+            found |= {f"confidence{ending}": self._in_unit(probs.max(axis=1)).tolist()} if what == "top" else {}
         else:
-            values = probs if what == "probs" else logits
+            values = self._in_unit(probs) if what == "probs" else logits
             if self.single:  # as the table has it: p of class 1, or the log-odds
-                values = probs[:, 1:] if what == "probs" else logits[:, 1:] - logits[:, :1]
+                values = values[:, 1:] if what == "probs" else logits[:, 1:] - logits[:, :1]
             names = [f"{name}{ending}" for name in self.columns]
             if len(names) == 1 and not self.single:
                 cells = values.tolist()
@@ -89,6 +92,17 @@ class Frame:
             remedy = Remedy("name another ending by suffix", command="name another ending by --suffix")
             raise InputError("new names of columns", f"{known[0]!r}, which the table has", remedy)
         return found
+
+    def _in_unit(self, probs: Array) -> Array:
+        """Return probabilities as the table has its own: as they are, or as percentages, of text where these are."""
+        if self.percentage is None:
+            return probs
+        if not self.percentage:
+            return 100 * probs
+        decimal = "," if "," in self.percentage else "."
+        before, _, after = re.split(r"([\d.,]+)", self.percentage, maxsplit=1)
+        cells = [f"{before}{100 * one:.9g}{after}".replace(".", decimal) for one in probs.ravel().tolist()]
+        return np.array(cells, dtype=object).reshape(probs.shape)
 
     def with_columns(self, columns: dict[str, list[Any]], *, instead: bool) -> Any:
         """Return these rows of the table with the columns, in the library that the table is of; an index of pandas stays."""

@@ -18,12 +18,13 @@ from calibrant._core.files import Array
 from calibrant._core.paths import as_path, shown
 from calibrant.data.formats import TABLES, Layout, read_named, two_columns, write_named
 from calibrant.data.formats.columns import column_array, match_columns
-from calibrant.data.formats.layout import Reading, stem_and_name
+from calibrant.data.formats.layout import Reading, stem_and_name, suffix_of
 from calibrant.data.formats.proposal import opened, several_labels
-from calibrant.data.formats.reading import ROW
+from calibrant.data.formats.reading import ROW, SPLIT, by_split
 from calibrant.data.formats.roles import has_role
 from calibrant.data.formats.tables import batches_of, read_table, table_files
 from calibrant.data.formats.tensors import read_tensors
+from calibrant.data.frames import Frame
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.data.record import WEIGHT_NAMES, beside_stored, is_beside, stored_tensor, taken
@@ -42,7 +43,7 @@ __all__ = [
 R = TypeVar("R")
 
 UNNAMED = "all"
-LABEL_NAMES, _LABEL_CODES = "label_names", "label_names_json"  # the second in formats of numbers alone: UTF-8 bytes
+LABEL_NAMES, LABEL_CODES = "label_names", "label_names_json"  # the second in formats of numbers alone: UTF-8 bytes
 LABEL_SUFFIXES = (".npz", ".safetensors", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl")
 _KINDS = ("logits", "probs", "conf")
 _STALE = {*_KINDS, "pred", "predicted", "prediction", "predictions", "confidence", "correct", "decision"}
@@ -200,13 +201,53 @@ def load_multilabel(path: str | os.PathLike[str], **said: Unpack[Several]) -> di
         FileFormatError: If the file cannot be read or holds no such predictions.
         InputError: If what it holds is not valid; the split is named.
     """
+    return splits_of(arrays_of_labels(path, **said), path, several=True)
+
+
+def arrays_of_labels(path: str | os.PathLike[str], **said: Unpack[Several]) -> dict[str, Array]:
+    """Return the arrays of a file with several labels a row, those of a table parted by its column ``split``.
+
+    Args:
+        path: As in ``load_multilabel``.
+        columns: As there.
+        label: As there.
+        kind: As there.
+
+    Raises:
+        FileFormatError: As there.
+        InputError: As there.
+    """
     place = as_path(path)
     layout = LabelColumns(**said)
-    if not (place.is_dir() and any(place.glob("*.npy"))) and (place.is_dir() or place.suffix.lower() in TABLES):
-        return splits_of(layout.arrays(read_table(place), place), place, several=True)
+    if not (place.is_dir() and any(place.glob("*.npy"))) and (place.is_dir() or suffix_of(place) in TABLES):
+        arrays = layout.arrays(read_table(place), place)
+        names = {name: arrays.pop(name) for name in [LABEL_NAMES] if name in arrays}  # of labels, not of rows
+        return by_split(arrays) | names
     if layout != LabelColumns():
         raise refuse("columns, label and kind for a table", shown(place), "leave them out, or name the file of a table")
-    return splits_of(read_tensors(place), place, several=True)
+    return read_tensors(place)
+
+
+def read_label_table(path: Path, **said: Unpack[Several]) -> tuple[Frame, dict[str, Array]] | None:
+    """Return a table with where the scores of several labels a row stand, and these; None for files that are no tables.
+
+    Labels are not read: rows without them are calibrated as others are.
+
+    Args:
+        path: A file.
+        columns: As in ``load_multilabel``.
+        label: As there.
+        kind: As there.
+
+    Raises:
+        FileFormatError: If the file is broken, or names do not say which columns are the scores.
+        InputError: If the scores cannot be read as stated.
+    """
+    if suffix_of(path) not in TABLES or path.is_dir():
+        return None
+    layout, table = LabelColumns(**said), read_table(path)
+    kind, columns, names = layout.scores_in(table, path)
+    return Frame(table, kind, columns, False, names), layout.arrays(table, path, labelled=False)
 
 
 @takes(Several)
@@ -296,28 +337,29 @@ class LabelColumns:
         if self.columns is None and (self.label is not None or self.kind is not None):
             raise refuse("columns beside label and kind", "none", "name the columns of scores, such as columns='p_*'")
 
-    def arrays(self, table: Any, place: Path) -> dict[str, Array]:
+    def arrays(self, table: Any, place: Path, *, labelled: bool = True) -> dict[str, Array]:
         """Return scores and labels (N, L) of an Arrow table, and what lies beside them, under the names that say what they are."""
         table = opened(table)
         names = list(table.column_names)
         refuse_ambiguous(names, "", place)
-        layout = self if self.columns is not None else self._found(table, place)
-        kind = str(layout.kind)
-        listed = kind in names  # one column of lists
-        chosen, parts = ([kind], ("",)) if listed else match_columns([str(layout.columns)], names, place)
+        kind, chosen, parts = self.scores_in(table, place)
         scores = [column_array(table.column(name), name, place) for name in chosen]
+        listed = len(scores) == 1 and (scores[0].ndim == 2 or chosen == (kind,))
         if not listed:
             wrong = next((name for name, one in zip(chosen, scores, strict=True) if one.dtype.kind not in "fiu"), None)
             if wrong is not None:
                 got = f"text in {wrong!r} of {shown(place)}"
                 raise InputError("numbers in the columns of scores", got, "name others")
         arrays: dict[str, Array] = {kind: scores[0] if listed else np.stack(scores, axis=1).astype(np.float64)}
-        lists = next((name for name in _NAMES["labels"] if name in names and listed), None)
+        label = self._label_among(names) if labelled else None
+        lists = (
+            next((name for name in (label, *_NAMES["labels"]) if name in names), None) if listed and labelled else None
+        )
         if lists is not None:  # one number a row, of one class, is refused with the rest
             arrays["labels"] = column_array(table.column(lists), lists, place)
-        elif layout.label is not None:
-            held, own = match_columns([layout.label], names, place)
-            if layout.label == "*":  # of labels that stand under their own names
+        elif label is not None:
+            held, own = match_columns([label], names, place)
+            if label == "*":  # of labels that stand under their own names
                 held = [name for name in held if name in parts]
                 own = tuple(held)
             if sorted(own) != sorted(parts) or len(held) != len(chosen):
@@ -325,18 +367,30 @@ class LabelColumns:
                 raise InputError("a column of labels for each of scores", got, "rename the columns")
             held = [held[own.index(part)] for part in parts]
             arrays["labels"] = np.stack([column_array(table.column(name), name, place) for name in held], axis=1)
-        beside = [name for name in names if is_beside(name) or name in (*_NAMES["groups"], *WEIGHT_NAMES)]
+        beside = [name for name in names if is_beside(name) or name in (*_NAMES["groups"], *WEIGHT_NAMES, SPLIT)]
+        beside = beside if labelled else []
         arrays |= {name: column_array(table.column(name), name, place) for name in beside}
         return arrays if listed else arrays | {LABEL_NAMES: np.array(parts)}
 
-    @staticmethod
-    def _found(table: Any, place: Path) -> "LabelColumns":
-        """Return the columns that are called as ``save_multilabel`` calls them."""
+    def _label_among(self, names: Sequence[str]) -> str | None:
+        """Return the pattern of the columns of labels, those that ``save_multilabel`` calls so where none is stated."""
+        return "labels:*" if self.columns is None and any(name.startswith("labels:") for name in names) else self.label
+
+    def scores_in(self, table: Any, place: Path) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+        """Return the kind of the scores, their columns, and the labels' names.
+
+        Raises:
+            FileFormatError: If neither the layout nor names, as ``save_multilabel`` has them, say which they are.
+        """
+        table = opened(table)
         names = list(table.column_names)
-        for kind in ("logits", "probs"):
-            if any(name == kind or name.startswith(kind + ":") for name in names):
-                label = "labels:*" if any(name.startswith("labels:") for name in names) else None
-                return LabelColumns(f"{kind}:*", label, kind)
+        kinds = [self.kind] if self.columns is not None else ["logits", "probs"]
+        for kind in filter(None, kinds):
+            if kind in names:
+                return kind, (kind,), ("",)
+            if self.columns is not None or any(name.startswith(kind + ":") for name in names):
+                columns, parts = match_columns([self.columns or f"{kind}:*"], names, place)
+                return kind, tuple(columns), parts
         remedy = Remedy(
             "pass columns, label and kind: columns='p_*', label='y_*', kind='probs'",
             command="add --columns 'p_*' --label 'y_*' --kind probs",
@@ -458,9 +512,10 @@ def refuse_ambiguous(names: Iterable[str], prefix: str, path: str | os.PathLike[
 
 
 def _kept_apart(name: str, prefix: str, fields: Collection[str], path: Path) -> Remedy:
-    """Return the remedy for weights of no kind; on the command line it makes a file where the likely role stands in the name.
+    """Return the remedy for weights of no kind; on the command line it makes a file where the role stands in the name.
 
-    A ``weight`` beside other columns without a role, such as ``age``, is a feature as they are; else rows are weighted by it.
+    A ``weight`` beside other columns without a role, such as ``age``, is likely a feature as they are; else rows are likely
+    weighted by it. Both commands are said, the likely one last, as others are.
     """
     words = (
         "name the array or column by what it holds, since intervals differ: counts of repeated rows, or "
@@ -468,27 +523,29 @@ def _kept_apart(name: str, prefix: str, fields: Collection[str], path: Path) -> 
     )
     free = [one for one in fields if one != name and not has_role(one) and not is_beside(one)]
     features = sorted(free) if name == "weight" and not prefix else []
-    old, new = prefix + name, "feature:weight" if features else prefix + "sampling_weights"
-    file, copy = shlex.quote(shown(path)), path.with_name(f"{path.stem}-weights{path.suffix}")
-    target, signs = shlex.quote(str(copy)), re.escape(old)
-    match path.suffix.lower():
-        case ".csv" | ".tsv":
+    old, suffix = prefix + name, path.suffix.lower()
+
+    def renamed(new: str, ending: str, case: str) -> Remedy:
+        file, copy = shlex.quote(shown(path)), path.with_name(f"{path.stem}-{ending}{path.suffix}")
+        target, signs = shlex.quote(str(copy)), re.escape(old)
+        if suffix in (".csv", ".tsv"):
             command = f"sed -E '1s/(^|[^[:alnum:]_]){signs}([^[:alnum:]_]|$)/\\1{new}\\2/' {file} > {target}"
-        case ".jsonl":
+        elif suffix == ".jsonl":
             command = f"""sed 's/"{signs}":/"{new}":/' {file} > {target}"""
-        case ".parquet":
+        else:
             program = f"import pyarrow.parquet as q; t = q.read_table({str(path)!r}); "
             program += f"q.write_table(t.rename_columns({{{old!r}: {new!r}}}), {str(copy)!r})"
             command = f"python -c {shlex.quote(program)}"
-        case _:
-            return Remedy(words)
-    counts = "counts of repeated rows are frequency_weights"
-    drawn = "inverse probabilities of being drawn"
-    condition = f"if {old} are {drawn} ({counts}, and what is no weight of rows is feature:{old})"
-    if features:
-        like = ", ".join(features[:3])
-        condition = f"if {old} is a feature as {like} may be ({counts}, {drawn} sampling_weights)"
-    return Remedy(words, command=f"{condition}, run: {command}", instead=(shown(path), str(copy)))
+        return Remedy(words, command=command, before=case, instead=(shown(path), str(copy)))
+
+    if suffix not in (".csv", ".tsv", ".jsonl", ".parquet"):
+        return Remedy(words)
+    like = f"{old} is a feature as {', '.join(features[:3])} may be" if features else "rows count alike"
+    counted = renamed(f"feature:{old}", "unweighted", f"if {like}")
+    kinds = f"if {old} are inverse probabilities of being drawn (counts of repeated rows are frequency_weights)"
+    weighted = renamed(f"{prefix}sampling_weights", "weights", kinds)
+    first, last = (weighted, counted) if features else (counted, weighted)
+    return replace(last.after(f"{last.before}, run: "), otherwise=first.after(f"{first.before}: "))
 
 
 def _ambiguous(names: Iterable[str], path: str | os.PathLike[str], remedy: str) -> FileFormatError:
@@ -577,7 +634,7 @@ def _arrays(data: Predictions | BinaryPairs | MultiLabelPredictions, suffix: str
     elif text:
         found[LABEL_NAMES] = np.array(data.names)
     else:
-        found[_LABEL_CODES] = np.frombuffer(json.dumps(data.names).encode(), dtype=np.uint8).copy()
+        found[LABEL_CODES] = np.frombuffer(json.dumps(data.names).encode(), dtype=np.uint8).copy()
     return found
 
 
@@ -586,9 +643,9 @@ def _class_names_of(arrays: Mapping[str, Array], prefix: str) -> list[str] | Non
     for start in (prefix, ""):
         if start + LABEL_NAMES in arrays:
             return [str(name) for name in arrays[start + LABEL_NAMES].tolist()]
-        if start + _LABEL_CODES in arrays:
+        if start + LABEL_CODES in arrays:
             try:
-                found = json.loads(bytes(arrays[start + _LABEL_CODES].astype(np.uint8).tolist()))
+                found = json.loads(bytes(arrays[start + LABEL_CODES].astype(np.uint8).tolist()))
             except ValueError as error:
                 raise refuse("names of labels as JSON", "others", "save the file again") from error
             return [str(name) for name in found] if isinstance(found, list) else None

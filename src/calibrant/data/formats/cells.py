@@ -189,7 +189,9 @@ def scored_lists(column: Any) -> tuple[list[list[Any]], list[list[Any]]] | None:
         next((name for end in ends for name, last in names.items() if last == end), None)
         for ends in ((*CLASS_FIELDS, "id", "text"), SCORE_FIELDS)  # an annotator's options have the last two
     )
-    if label is None or score is None:
+    numbers = [name for name in leaves if pa.types.is_floating(_type_of(kind.value_type, name))]
+    score = score or (numbers[0] if len(numbers) == 1 else None)
+    if label is None or score is None or label == score:
         return None
     rows = column.to_pylist()
     labels, scores = ([[_leaf(one, name) for one in row] for row in rows] for name in (label, score))
@@ -219,6 +221,16 @@ def _leaf(found: dict[str, Any], name: str) -> Any:
     """Return a field of an object, or of one in it."""
     head, dot, tail = name.partition(".")
     return found.get(name) if name in found or not dot else (found.get(head) or {}).get(tail)
+
+
+def _type_of(record: Any, name: str) -> Any:
+    """Return the type of a field of a record, or of one in it."""
+    head, dot, tail = name.partition(".")
+    return (
+        record.field(name).type
+        if record.get_field_index(name) >= 0 or not dot
+        else record.field(head).type.field(tail).type
+    )
 
 
 def _order(known: set[Any]) -> Any:

@@ -288,13 +288,14 @@ def _with_label(found: Proposal) -> Proposal:
     measures = [name for name in flat if plain_name(name) in PERHAPS and _may_measure(name)]
     gone = {*layout.columns, *(name for name in measures if is_measure(held.array(name), found.classes))}
     gone |= {*_echoes(found, [name for name in flat if name not in gone and not is_no_label(name)])}
+    hot = one_hot_of(found)
+    gone |= {*(hot[1] if hot else ())}
     names = [name for name in held.names if name not in gone]
     likely = _rivals(found, labels_among(names) or [])
     rivals = likely[1:]
     label = likely[0] if likely else held.mirrored(names, len(layout.columns))
-    hot = _one_hot(found) if label is None and layout.columns else None
-    if hot is not None:  # of a suggestion it is found again
-        return replace(found, held=hot, layout=replace(layout, label=ONE_HOT)) if found.certain else found
+    if label is None and hot:  # of a suggestion it is found again
+        return replace(found, held=hot[0], layout=replace(layout, label=ONE_HOT)) if found.certain else found
     others: list[str] = []
     if not found.certain:
         free = [name for name in flat if name in names and not is_no_label(name)]
@@ -350,8 +351,8 @@ def _named(found: Proposal, label: str | None, names: Sequence[str]) -> str | No
     return None
 
 
-def _one_hot(found: Proposal) -> Columns | None:
-    """Return the table with a column of the true classes, where it has them as a 0 or a 1 for each class; else None."""
+def one_hot_of(found: Proposal) -> tuple[Columns, list[str]] | None:
+    """Return the table with a column of the true classes, where it has them as a 0 or a 1 for each class, and these columns."""
     import pyarrow as pa
 
     table = found.table
@@ -361,14 +362,14 @@ def _one_hot(found: Proposal) -> Columns | None:
         return None
     whole = [field.name for field in table.schema if pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)]
     for spelling in Classes.of(chosen).spellings:
-        ends = {name.removesuffix(spelling[0]) for name in whole if name.endswith(spelling[0]) and name != spelling[0]}
+        ends = {name.removesuffix(spelling[0]) for name in whole if name.endswith(spelling[0])}
         for head in sorted(ends):
             group = [head + part for part in spelling]
             if set(group) <= set(whole) - set(chosen):
                 cells = {name: np.asarray(table.column(name).to_pylist(), dtype=object) for name in group}
                 if true := one_hot(cells):
                     own = pa.array([name.removeprefix(head) for name in true])
-                    return Columns(table.append_column(ONE_HOT, own))
+                    return Columns(table.append_column(ONE_HOT, own)), group
     return None
 
 

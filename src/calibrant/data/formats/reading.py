@@ -16,7 +16,15 @@ from calibrant._core.files import Array, read_metadata, read_text
 from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats import advice, proposal
 from calibrant.data.formats.cells import plain_cells
-from calibrant.data.formats.columns import Classes, arrays_of_table, folded, is_text, numbers_of, score_columns
+from calibrant.data.formats.columns import (
+    Classes,
+    arrays_of_table,
+    folded,
+    is_string,
+    is_text,
+    numbers_of,
+    score_columns,
+)
 from calibrant.data.formats.evidence import Columns, codes_of, label_among, one_hot
 from calibrant.data.formats.kinds import are_percentages, of_one_event, refuse_other_kinds, within
 from calibrant.data.formats.labels import (
@@ -165,7 +173,8 @@ def read_named(path: Any, layout: Layout | None = None, *, numbered: bool = Fals
         arrays = arrays if _stems(arrays) else _splits_first(arrays)
         if layout.label is None and layout.labels is None and (stems := _stems(arrays)):
             own = [name.removeprefix(stem) for stem in stems[-1:] for name in arrays if name.startswith(stem)]
-            layout = replace(layout, label=label_among(own, ()))
+            beside = list(arrays) if len(stems) == 1 else []  # pred_probs beside given_labels
+            layout = replace(layout, label=label_among(own, ()) or label_among(beside, ()))
         stored = arrays.pop(RECEIPT, None)
         kept = Receipt.of(str(stored) if stored is not None else _kept_in(place))
         return named_of(place, arrays, Classes(), layout, kept)
@@ -193,6 +202,8 @@ def _of_table(whole: Any, layout: Layout, place: Path, given: Any, numbered: boo
             place,
         )
     frame = frame_of(given, found.arrays, classes, understood, columns) if same else None
+    if frame is not None:
+        frame = replace(frame, percentage=percentage_in(whole, frame, opened))
     return replace(found, proposed=words, frame=frame)
 
 
@@ -214,6 +225,16 @@ def frame_of(
     return Frame(table, kind, columns, values.ndim == 1, names, keys=keys)
 
 
+def percentage_in(table: Any, frame: Frame, opened: Mapping[str, Array]) -> str | None:
+    """Return how the scores of a table are written as percentages: as ``Frame.percentage``, by the numbers as they were opened."""
+    first, values = frame.columns[0], opened.get(frame.kind)
+    if first in table.column_names and is_string(table.schema.field(first).type):
+        text = next((one for one in table.column(first).to_pylist() if one), "")
+        return text if text.strip().endswith("%") else None
+    percent = frame.kind == "probs" and values is not None and (are_percentages(values) or of_one_event(values))
+    return "" if percent else None
+
+
 def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, str]:
     """Return a table as columns that can be read, the layout that reads it, and what that is in words; "" for the layout given.
 
@@ -225,37 +246,38 @@ def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, st
     table = proposal.shortened(plain_cells(table), {layout.label, *layout.columns, *table.column_names})
     found = proposal.propose(table, layout)
     what = ", ".join(table.column_names[:12])
+    several = _several_labels(table, place)
     if found is None:
-        several = None if layout.given() else _several_labels(table, place)
-        if several and proposal.opened(table) is not table:
+        if several and not layout.given() and proposal.opened(table) is not table:
             raise FileFormatError(
-                "columns that say what they hold (logits, probs, probs_0 …)",
-                f"{what} in {shown(place)}",
-                f"if a row may have several labels, run: {several}",
+                "columns that say what they hold (logits, probs, probs_0 …)", f"{what} in {shown(place)}", several
             )
         return table, layout, ""
     if found.certain:
         return found.table, found.layout, "" if layout.columns else found.words
     if found.layout.one_vs_rest:
-        several = _several_labels(table, place)
-        words = "add --multilabel if a row may have several labels; else "
-        if several:
-            words = f"if a row may have several labels: {several}; else "
+        # columns of 1 and 0 that names pair with the scores are all labels, and none of them is the one of a row
+        alone = found.remedy.after("add --multilabel if a row may have several labels; else ")
         raise FileFormatError(
             "logits, or probabilities that sum to 1 in a row",
             f"scores between 0 and 1 with other sums in {shown(place)}, as one-vs-rest classifiers have them",
-            found.remedy.after(words),
+            alone if several is None or proposal.one_hot_of(found) else several,
         )
     raise FileFormatError(
         "columns that say what they hold (logits, probs, probs_0 …)", f"{what} in {shown(place)}", found.remedy
     )
 
 
-def _several_labels(table: Any, place: Path) -> str:
-    """Return the command that reads a table as one of several labels a row; or nothing."""
-    said = proposal.several_labels(table) or {}
-    options = shlex.join(word for name, value in said.items() for word in (f"--{name}", value))
-    return f"calibrant evaluate {shlex.quote(shown(place))} --multilabel {options}" if said else ""
+def _several_labels(table: Any, place: Path) -> Remedy | None:
+    """Return the arguments that read a table as one of several labels a row, or None where names do not pair these with scores."""
+    said = proposal.several_labels(table)
+    if said is None:
+        return None
+    remedy = Remedy.read(multilabel=True, **said).after("if a row may have several labels, ")
+    typed = shlex.join(["calibrant", "evaluate", shown(place), *remedy.options])
+    return replace(
+        remedy, python=Remedy.read(**said).python.replace("calibrant.read", "calibrant.read_multilabel"), command=typed
+    )
 
 
 def _kept_in(place: Path) -> str | None:
@@ -294,7 +316,7 @@ def named_of(
         parted = f"rows of all values of {models} measured together; call that column split to part them"
     # parted last: up to here one array of each meaning stands for the rows of all splits
     return Named(
-        _by_split(arrays | {SPLIT: arrays[models].astype(str)} if same else arrays),
+        by_split(arrays | {SPLIT: arrays[models].astype(str)} if same else arrays),
         off,
         names or matched,
         bool(text) or bool(names and (not classes.ordered or integers(names))),
@@ -402,6 +424,7 @@ def _checked(place: Path) -> Path:
 
 def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[str, Array]:
     """Return ``arrays`` with the scores under the name of their kind."""
+    arrays = _without_stem(arrays, layout)
     if not _stems(arrays):
         if _from_trainer(arrays):  # transformers.Trainer.predict: predictions are the model's logits
             if twice := [name for name in LABELS if name in arrays]:
@@ -437,6 +460,17 @@ def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
             f"name the one that is meant {layout.kind}",
         )
     return _renamed(arrays, {found[0]: layout.kind})
+
+
+def _without_stem(arrays: dict[str, Array], layout: Layout) -> dict[str, Array]:
+    """Return ``arrays`` with the one array of scores, pred_probs, under its own name where the labels of its rows have no stem."""
+    labels = [name for name in (layout.label, *LABELS) if name in arrays]
+    stems = [stem for stem in _stems(arrays) if stem]
+    if len(stems) != 1 or not labels or "" in _stems(arrays) or stems[0].strip("_").casefold() in SPLITS:
+        return arrays
+    scores = {name: name.removeprefix(stems[0]) for name in _names_of_scores(arrays)}
+    rows = {len(arrays[name]) for name in (*scores, labels[0]) if arrays[name].ndim}
+    return _renamed(arrays, scores) if len(rows) == 1 and not {*scores.values()} & arrays.keys() else arrays
 
 
 def _with_labels(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple[dict[str, Array], str]:
@@ -678,7 +712,7 @@ def _several_models(arrays: dict[str, Array]) -> tuple[str, bool]:
     return "", False
 
 
-def _by_split(arrays: dict[str, Array]) -> dict[str, Array]:
+def by_split(arrays: dict[str, Array]) -> dict[str, Array]:
     """Return ``arrays`` parted by the names in the column ``split``, if there is one of text."""
     column = arrays.get(SPLIT)
     if column is None or column.ndim != 1 or not is_text(column):

@@ -38,6 +38,8 @@ def read_lists(held: Columns, layout: Layout) -> Proposal | None:
     import pyarrow as pa
 
     inner = [[one for one in held.lists if called(one, f"ranked {what}")] for what in ("classes", "scores")]
+    if len(inner[0]) > 1:  # ids beside names of the same classes
+        inner[0] = _named_as_labels(held, layout, inner[0])
     if any(len(names) != 1 for names in inner):
         held, inner = _first_few(held, layout) or (held, _ranks(held, layout))
     if not inner:
@@ -60,6 +62,15 @@ def read_lists(held: Columns, layout: Layout) -> Proposal | None:
     for name, rows in zip(("pred", "conf"), (classes, scores), strict=True):
         rest = rest.append_column(name, pa.array([row[at] for row, at in zip(rows, best, strict=True)]))
     return read_pairs(Columns(rest), layout)
+
+
+def _named_as_labels(held: Columns, layout: Layout, names: list[str]) -> list[str]:
+    """Return the columns of lists that call classes as the labels do; without labels those of other text than numbers."""
+    known = {*map(str, held.known(held.label_by_name(layout, names)))}
+    cells = {name: {str(one) for row in held.table.column(name).to_pylist() for one in row or ()} for name in names}
+    if known:
+        return [name for name, own in cells.items() if known <= own]
+    return [name for name, own in cells.items() if not any(one.isdigit() for one in own)]
 
 
 def _first_few(held: Columns, layout: Layout) -> tuple[Columns, list[list[str]]] | None:
@@ -137,11 +148,16 @@ def read_pairs(held: Columns, layout: Layout) -> Proposal | None:
     pred = [name for name in pred if not held.is_float(name) or held.is_whole(name)]
     if len(conf) == 1 and not pred and (judged := _judged(held, layout, conf[0])):
         return judged
+    fields: list[str] = []
+    if conf and not pred and layout.labels is not None:  # labels are elsewhere: a class beside a confidence is decided
+        fields = [one for one in names if plain_name(one) in CLASS_FIELDS and held.known(one) and one not in conf]
+        alike = all(same_classes(held.array(one), held.array(fields[0])) for one in fields)
+        pred = sorted(fields, key=held.is_text, reverse=True)[:1] if alike else []
     if not conf and not pred:
         decided = {name: score for name in names if (score := _scored_class(held, name))}
         pred, conf = list(decided), list(decided.values())
-    free = [name for name in names if name not in (*pred, *conf)]
-    known = held.label_by_name(layout, (*pred, *conf)) or held.mirrored(free, len(layout.columns))
+    free = [name for name in names if name not in (*pred, *conf, *fields)]
+    known = held.label_by_name(layout, (*pred, *conf, *fields)) or held.mirrored(free, len(layout.columns))
     if not conf and known in names and len(pred) == 1:
         # one number beside decisions among three classes or more is the decision's confidence, whatever it is called
         floats, several = held.floats(layout), len(held.known(known)) > 2
@@ -163,12 +179,30 @@ def read_pairs(held: Columns, layout: Layout) -> Proposal | None:
     if rivals and not layout.label:
         unsure = f"if {known} and not {' or '.join(rivals[:3])} holds the labels, "
         return Proposal(replace(layout, label=known), held, certain=False, unsure=unsure)
+    if len(sides) == 2 and known is not None and conf[0] not in ("conf", "confidence"):
+        two = _of_two(held, replace(layout, label=known), conf[0], pred[0], sorted(sides, key=str))
+        if two is not None:
+            return two
     new = {conf[0]: "conf", pred[0]: "pred", **({} if known is None else {known: "label"})}
     table = held.table.select([name for name in names if name in new or name not in new.values()])
     table = table.rename_columns([new.get(name, name) for name in table.column_names])
     said = f"read {conf[0]} as the confidence of {pred[0]}{'' if known is None else f', {known} as the label'}"
     decided_words = said if any(name not in _OWN_PAIRS for name in new) else ""
     return Proposal(replace(layout, label=None, kind=None), Columns(table), decided=decided_words)
+
+
+def _of_two(held: Columns, layout: Layout, conf: str, pred: str, sides: Sequence[Any]) -> Proposal | None:
+    """Return the probabilities of both classes, which a confidence in one of two determines; None for less than a half."""
+    import pyarrow as pa
+
+    values, first = held.scores([conf])[:, 0], held.array(pred) == sides[0]
+    if len(values) != len(first) or values.min() < 0.5:
+        return None
+    probs = np.where(first, values, 1 - values)
+    rest = held.table.select([name for name in held.names if name not in (conf, pred, "decision")])
+    if bool((values == 0.5).any()):  # of which the larger says nothing
+        rest = rest.append_column("decision", pa.array(np.where(first, 0, 1)))
+    return _spread(rest, replace(layout, kind=None), conf, list(map(str, sides)), np.stack([probs, 1 - probs], axis=1))
 
 
 def _judged(held: Columns, layout: Layout, conf: str) -> Proposal | None:
@@ -214,7 +248,7 @@ def _scored_class(held: Columns, name: str) -> str:
         return scores[0] if alike and len(scores) == 1 and held.scores(scores).min() >= 1 / len(known) else ""
     if not inner and (not held.is_text(name) or len(held.known(name)) < 3):
         return ""
-    parts = (f"{head if inner else name}.{part}" for part in SCORE_FIELDS)
+    parts = (f"{head if inner else name}{sign}{part}" for part in SCORE_FIELDS for sign in "._")
     return next((one for one in parts if one in held.names), "")
 
 

@@ -21,7 +21,7 @@ PERHAPS = (*LABELS, "target", "targets", "true", "y", "label_id", "answer", "acc
 # role → its plain names (``plain_name``)
 _NAMES = {
     "truth": r"y_(true|test)|truth|ground_truth|gold|actual|observed|obs|_from_|"
-    r"(true|actual|observed|gold|gt|real|ground_truth|expected|reference)_(y|labels?|class(es)?|category|target)",
+    r"(true|actual|observed|gold|gt|real|ground_truth|expected|reference|given)_(y|labels?|class(es)?|category|target)",
     "decision": r"(?P<whose>.*_)?(predict(ed|ion|ions)?|pred)|guess|y_hat|_into_|"
     r"(predict(ed|ion)?|pred|top_?1)_?(class|label|labels|name|pred(iction)?)",
     "score": r".*_(scores?|prob|probability|confidence|logits?|classes|labels)",  # of decisions: predicted_label_probability
@@ -33,7 +33,7 @@ _NAMES = {
     "model": r"(.*[_.])?(model|learner|algorithm|method|classifier|estimator|system|config)([_.]?(id|name))?|wflow_id",
     "part": r"(.*_)?(fold|split|cluster|groups?|decision|seed|weights?)|feature:.*",  # of the rows, or of a study of them
     "rank": r"top_?\d+_.*",  # of the first few classes, which are no true ones
-    "ranked classes": r"(top(_?k|_?\d+)?_)?(classes|labels|names|indices|ids)",  # lists of them …
+    "ranked classes": r"(top(_?k|_?\d+)?_)?(classes|labels|(display_)?names|indices|ids)",  # lists of them …
     "ranked scores": rf"(top(_?k|_?\d+)?_)?(probs|probabilities|scores|confidences|{LOGITS})",  # … beside lists of scores
     "class": "class|class_name|category|class_id|level|candidate|option",  # of each row of a table with a row a class
     "summary": r"(.*_)?(max|min|margin|gap|entropy|mean|std|sum|top|top1)",  # of the scores of a row

@@ -16,7 +16,7 @@ from calibrant._core.paths import atomic_write, shown
 from calibrant.data.formats.cells import plain_cells
 from calibrant.data.formats.columns import arrays_of_table, is_list, score_columns
 from calibrant.data.formats.layout import LABELS, TABLES, Layout, stem_and_name, suffix_of
-from calibrant.data.formats.reading import SPLIT, frame_of, named_of, understand
+from calibrant.data.formats.reading import SPLIT, frame_of, named_of, percentage_in, understand
 from calibrant.data.formats.tables import batches_of, need_openpyxl, read_table, sheet_table, table_sheet
 from calibrant.data.formats.text import content_of, dialect_of, printed_by_tools, unpacked
 from calibrant.data.formats.writing import compressed, without_formula, write_table
@@ -53,7 +53,7 @@ def read_score_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[str, Ar
     opened, classes = arrays_of_table(table, layout, path)
     arrays = named_of(path, opened, classes, layout).arrays
     frame = frame_of(whole, arrays, classes, layout, columns)
-    return None if frame is None else (frame, arrays)
+    return None if frame is None else (replace(frame, percentage=percentage_in(whole, frame, opened)), arrays)
 
 
 def _names_classes(table: Any, name: str) -> bool:

@@ -19,6 +19,8 @@ from calibrant.errors import FileFormatError, Remedy
 _HEAD = 1 << 18  # bytes from which the dialect is found: some hundred rows
 OBJECTS = 12  # bytes of Python objects per byte of JSON, as measured on rows of ten numbers
 FASTTEXT = "__label__"  # before each label in its files
+_HEADING = re.compile(r"(=+|-+) [^=]* \1")  # as Weka sets one
+_WORD = re.compile(r'"[^"]*"|\S+')
 _RULE = re.compile(r"(?=.*--)[\s|+:=,-]+")  # drawn below the names of a table
 _BOXES = (
     {ord(one): "|" for one in "│┃║┆"}
@@ -135,16 +137,21 @@ def _counted(lines: Iterable[str], path: Path, *, growth: int) -> Iterator[str]:
 
 
 def _words(lines: Iterable[str], path: Path | None = None) -> Iterator[list[str]]:
-    return (re.findall(r'"[^"]*"|\S+', line) for line in lines)
+    return (_WORD.findall(line) for line in lines)
 
 
 def _of_fasttext(lines: Iterable[str], path: Path) -> Iterable[list[str]]:
-    cells = [dict(zip(row[::2], row[1::2], strict=True)) for row in _words(list(_counted(lines, path, growth=OBJECTS)))]
+    rows = list(_words(list(_counted(lines, path, growth=OBJECTS))))
+    true = int(all(len(row) % 2 for row in rows))  # the true label before the pairs, as a file of labels is pasted
+    cells = [dict(zip(row[true::2], row[true + 1 :: 2], strict=True)) for row in rows]
     names = sorted({name for row in cells for name in row})
     refuse_beyond_memory(16 * len(cells) * len(names), path)
     return [
-        [f"prob_{name.removeprefix(FASTTEXT)}" for name in names],
-        *([row.get(n, "") for n in names] for row in cells),
+        [f"prob_{name.removeprefix(FASTTEXT)}" for name in names] + ["label"] * true,
+        *(
+            [one.get(n, "") for n in names] + [row[0].removeprefix(FASTTEXT)] * true
+            for row, one in zip(rows, cells, strict=True)
+        ),
     ]
 
 
@@ -177,8 +184,22 @@ def _of_arff(lines: Iterable[str], path: Path) -> Iterable[list[str]]:
     return [[one[1].strip("'\"") for one in named if one], *csv.reader(data, quotechar="'", skipinitialspace=True)]
 
 
+def _of_aligned(lines: Iterable[str], path: Path) -> Iterator[list[str]]:
+    kept = (line for line in lines if not _HEADING.fullmatch(line.strip()))
+    title = list(re.finditer(_WORD, next(kept, "")))
+    middles = [one.start() + one.end() for one in title]
+    yield [one[0] for one in title]
+    for line in kept:
+        words = list(re.finditer(_WORD, line))
+        row = [one[0] for one in words]
+        if len(words) < len(title):  # a cell is empty: each word stands below the nearest name
+            at = [min(range(len(middles)), key=lambda k: abs(middles[k] - sum(one.span()))) for one in words]
+            row = [row[at.index(k)] if k in at else "" for k in range(len(middles))] if len({*at}) == len(at) else row
+        yield row
+
+
 def _aligned(head: str) -> bool:
-    first = head.splitlines()[:3]
+    first = [line for line in head.splitlines() if line.strip() and not _HEADING.fullmatch(line.strip())][:3]
     return bool(first) and all(re.search(r"\S {2,}\S", one) and not re.search("[,;\t|]", one) for one in first)
 
 
@@ -192,7 +213,7 @@ _PRINTED: tuple[tuple[Callable[[str], Any], Callable[[Iterable[str], Path], Iter
     (lambda head: head.lower().startswith(("@relation", "%")) and "@attribute" in head.lower(), _of_arff),
     # LIBSVM's svm-predict -b 1 prints "labels 2 1 3", then the decision and the probabilities in that order
     (lambda head: head.startswith("labels "), _of_libsvm),
-    (_aligned, _words),
+    (_aligned, _of_aligned),
 )
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from calibrant._core.files import Array, write_arrays
 from calibrant._core.paths import as_path, atomic_write, check_folder, shown
-from calibrant.data.formats.columns import arrays_of_table, is_text
-from calibrant.data.formats.layout import COMPRESSED, KINDS, SCORES, Layout, stem_and_name, suffix_of
+from calibrant.data.formats.columns import arrays_of_table, folded, is_text
+from calibrant.data.formats.layout import COMPRESSED, KINDS, LABELS, SCORES, Layout, stem_and_name, suffix_of
 from calibrant.data.formats.reading import RECEIPT, SPLIT, Receipt, named_of, understand
 from calibrant.data.formats.tables import batches_of
 from calibrant.errors import FileFormatError, InputError, Remedy
@@ -143,6 +143,7 @@ def _columns(arrays: Mapping[str, Array], suffix: str, place: Path) -> dict[str,
 
     rows = next((len(values) for name, values in arrays.items() if name in SCORES), None)
     columns: dict[str, Any] = {}
+    classes = _names_in_text(arrays) if suffix in (".csv", ".tsv", ".xlsx") else []
     for name, values in arrays.items():
         if name in ("class_names", "classes") and values.ndim == 1 and is_text(values):
             continue  # names of classes are no column of rows
@@ -155,17 +156,31 @@ def _columns(arrays: Mapping[str, Array], suffix: str, place: Path) -> dict[str,
         if name in ("logits", "probs"):
             values = two_columns(values, name)
         if values.ndim == 1:
+            if classes and name in (*LABELS, "pred", "decision"):
+                values = np.array(classes, dtype=object)[values]
             cells = values.tolist() if values.dtype == object else values
             if suffix in (".csv", ".tsv") and is_text(values) and suffix_of(place) not in (".csv", ".tsv"):
                 cells = [without_formula(one) for one in values.tolist()]
             columns[name] = pa.array(cells)
         elif suffix in (".csv", ".tsv", ".xlsx"):
-            columns |= {
-                f"{name}_{place}": pa.array(np.ascontiguousarray(values[:, place])) for place in range(values.shape[1])
-            }
+            ends = classes if name in KINDS and classes else range(values.shape[1])
+            columns |= {f"{name}_{end}": pa.array(np.ascontiguousarray(values[:, at])) for at, end in enumerate(ends)}
         else:
             columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(np.ravel(values)), values.shape[1])
     return columns
+
+
+def _names_in_text(arrays: Mapping[str, Array]) -> list[str]:
+    """Return the classes' names where columns and labels called so are read again as these; else nothing."""
+    names = next((arrays[name].tolist() for name in ("class_names", "classes") if name in arrays), [])
+    scores = next((arrays[kind] for kind in KINDS if kind in arrays), np.empty(0))
+    labels = [arrays[name] for name in arrays if name in LABELS]
+    known = all(one.dtype.kind in "iu" and one.min(initial=0) >= 0 for one in labels)
+    text = all(
+        isinstance(one, str) and without_formula(one) == one.strip() != "" and not one[-1].isdigit() for one in names
+    )
+    wide = scores.ndim == 2 and scores.shape[1] == len(names)
+    return names if wide and known and text and len({*map(folded, names)}) == len(names) else []
 
 
 def of_kind(arrays: Mapping[str, Array], to: str | None, *, axis: int = 1) -> dict[str, Array]:
@@ -227,7 +242,7 @@ def _converted(source: Path, layout: Layout, suffix: str, to: str | None) -> Ite
         if given and not named.matched and not is_text(opened.get("pred", np.empty(0))):
             expected = "class_names beside labels that are text"
             raise InputError(expected, f"numbers in {shown(source)}", "leave it out", argument="class_names")
-        arrays = dict(named.arrays)
+        arrays = dict(named.arrays) | ({"class_names": np.array(named.class_names)} if named.class_names else {})
         if SPLIT + "s" in arrays:
             arrays[SPLIT] = arrays.pop(SPLIT + "s")
         yield table_of(of_kind(arrays, to), suffix, source), named.off
