@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -93,27 +93,26 @@ def apply(
         refuse_for_several(context)
         if written.what in ("label", "top"):
             raise InputError("probs or logits of several labels a row", f"--as {written.what}", "write one of these")
-        if inputs.columns is None and not typed(context, ("what", "suffix")):
-            written = replace(written, replace_scores=True)  # probs:cat_calibrated would be one more label
     source = given.source(inputs, purpose="calibrate")
 
     from calibrant.cli._calibrators import load_fitted
-    from calibrant.data.formats import write_named
+    from calibrant.data.formats import TABLES, write_named
     from calibrant.data.formats.layout import suffix_of
     from calibrant.data.splits import save_multilabel
     from calibrant.report.model import in_one_line
 
     fitted: Any = load_fitted(calibrator, several=multilabel)
     execution = Execution(context, streaming)
-    name = source.shown
+    name, options = source.shown, ("what", "replace_scores", "suffix")
+    own = inputs.columns is None and not typed(context, options)  # names that Calibrant gives say what stands there
     read = [calibrator, source.path, *filter(None, (inputs.labels, inputs.class_names))]
     if not multilabel and execution.streams(source.path):
-        refuse_typed(context, ("what", "replace_scores", "suffix"), where=f"the folder {name}, which is streamed")
+        refuse_typed(context, options, where=f"the folder {name}, which is streamed")
         said = _apply_to_streamed(fitted, source.path, output, execution, inputs=read)
         console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}: {said}", style="dim")
         return
     if parts := _parts_of(Path(source.path), output):
-        _apply_to_parts(fitted, source, Path(output), parts, inputs, written)
+        _apply_to_parts(fitted, source, Path(output), parts, inputs, written, own=own)
         console(err=True).print(
             f"{name} through {in_one_line(fitted)} to {shown(output)}: {len(parts)} files", style="dim"
         )
@@ -124,7 +123,7 @@ def apply(
         working(f"calibrating {name}"),
     ):
         here = at_path(source, path)
-        table = _table_to_extend(path, target, inputs, named=context.get_parameter_source, several=multilabel)
+        table = _read_scores(Path(path), inputs, several=multilabel) if suffix_of(Path(target)) in TABLES else None
         if unread := typed(context, ["ignore_index", *(UNREAD if table is not None else ())]):
             typer.echo(f"note: {name}: every row is calibrated; not read: {', '.join(unread)}", err=True)
         if table is None:
@@ -138,7 +137,7 @@ def apply(
             else:
                 write_named(target, _calibrated_arrays(here, fitted, inputs, what=written.what))
         else:
-            _write_table(fitted, Path(path), Path(target), table, written, name)
+            _write_table(fitted, Path(path), Path(target), table, written, name, own=own)
     console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}", style="dim")
 
 
@@ -149,20 +148,31 @@ def _write_table(
     table: tuple[Frame, Mapping[str, Array]],
     written: Written,
     name: str,
+    *,
+    own: bool,
 ) -> None:
-    """Write the table that ``path`` holds with calibrated columns; ``name`` is what messages call it."""
+    """Write the table that ``path`` holds with calibrated columns; ``name`` is what messages call it.
+
+    They take the place of columns called logits, and of all that Calibrant names if they are ``own``, with what was decided by them.
+    """
     from calibrant.data.formats import write_same_table
+    from calibrant.data.splits import stale_names
 
     frame, arrays = table
+    own = own and (calibrator.multi_label or (frame.kind == "logits" and frame.columns[0].startswith("logits")))
     after = _calibrate_split(calibrator, arrays, "", frame.kind, name)
     columns = frame.new_columns(
         after.probs.detach().cpu().numpy(),
         after.logits.detach().cpu().numpy(),
         what=written.what or frame.kind,
         suffix=written.suffix,
-        instead=written.replace_scores,
+        instead=written.replace_scores or own,
     )
-    write_same_table(path, frame, target, columns, instead=written.replace_scores)
+    gone = {*(frame.columns if written.replace_scores or own else ())}
+    if own:
+        gone |= {*stale_names(frame.table.column_names, "")}
+        columns |= {} if getattr(after, "decision", None) is None else {"decision": after.decision.tolist()}
+    write_same_table(path, frame, target, columns, gone=gone)
 
 
 def _parts_of(folder: Path, output: str) -> list[Path]:
@@ -176,7 +186,14 @@ def _parts_of(folder: Path, output: str) -> list[Path]:
 
 
 def _apply_to_parts(
-    calibrator: Calibrator, source: Source, output: Path, parts: Sequence[Path], inputs: Inputs, written: Written
+    calibrator: Calibrator,
+    source: Source,
+    output: Path,
+    parts: Sequence[Path],
+    inputs: Inputs,
+    written: Written,
+    *,
+    own: bool,
 ) -> None:
     """Write each table of a folder, with calibrated columns, under its name into the folder ``output``: all of them, or none.
 
@@ -192,18 +209,18 @@ def _apply_to_parts(
     with bar(f"calibrating {source.shown}") as progress, tempfile.TemporaryDirectory(dir=output.parent) as folder:
         for at, part in enumerate(parts):
             progress(at, len(parts))
-            own = part.relative_to(source.path)
+            place = part.relative_to(source.path)
             table = _read_scores(part, inputs, several=calibrator.multi_label)
             alike = table is not None and (first is None or _same_scores(first, table[0]))
             if table is None or not alike:
                 got = "other ones" if table is not None else "none in one group of columns"
                 expected = f"scores as in {parts[0].name} in every table of {source.shown}"
-                raise InputError(expected, f"{got} in {own}", "name the files one by one")
+                raise InputError(expected, f"{got} in {place}", "name the files one by one")
             first = table[0] if first is None else first
-            target = Path(folder, own)
+            target = Path(folder, place)
             target.parent.mkdir(exist_ok=True)
-            _write_table(calibrator, part, target, table, written, str(own))
-            made.append((target, output / own))
+            _write_table(calibrator, part, target, table, written, str(place), own=own)
+            made.append((target, output / place))
         for target, place in made:
             place.parent.mkdir(parents=True, exist_ok=True)
             os.replace(target, place)
@@ -232,31 +249,6 @@ def _read_scores(path: Path, inputs: Inputs, *, several: bool) -> tuple[Frame, M
     from calibrant.data.splits import read_label_table
 
     return read_label_table(path, **inputs.of_labels) if several else read_score_table(path, inputs.layout)
-
-
-def _table_to_extend(
-    path: str, target: str, inputs: Inputs, *, named: Any, several: bool
-) -> tuple[Frame, Mapping[str, Array]] | None:
-    """Return the table that comes back with new columns; None for arrays, and for columns that Calibrant calls logits."""
-    from calibrant.data.formats import TABLES
-    from calibrant.data.formats.layout import suffix_of
-
-    if suffix_of(Path(target)) not in TABLES:
-        return None
-    table = _read_scores(Path(path), inputs, several=several)
-    options = ("what", "replace_scores", "suffix")
-    chosen = any((origin := named(one)) is not None and origin.name == "COMMANDLINE" for one in options)
-    own = table is not None and table[0].columns[0].startswith("logits")
-    if (
-        table is not None
-        and table[0].kind == "logits"
-        and own
-        and inputs.columns is None
-        and not chosen
-        and not several
-    ):
-        return None
-    return table
 
 
 def _calibrate_split(

@@ -15,8 +15,10 @@ from calibrant._core.files import Array
 from calibrant._core.paths import atomic_write, shown
 from calibrant.data.formats.cells import plain_cells
 from calibrant.data.formats.columns import arrays_of_table, is_list, score_columns
+from calibrant.data.formats.evidence import Columns as Held
 from calibrant.data.formats.layout import LABELS, TABLES, Layout, stem_and_name, suffix_of
 from calibrant.data.formats.reading import SPLIT, frame_of, named_of, percentage_in, understand
+from calibrant.data.formats.reshaped import read_rows_of_classes
 from calibrant.data.formats.tables import batches_of, need_openpyxl, read_table, sheet_table, table_sheet
 from calibrant.data.formats.text import content_of, dialect_of, printed_by_tools, unpacked
 from calibrant.data.formats.writing import compressed, without_formula, write_table
@@ -41,7 +43,9 @@ def read_score_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[str, Ar
     whole = read_table(path)
     labels = {name for name in whole.column_names if stem_and_name(name)[1] in (*LABELS, "label_ids")}
     kept = [name for name in whole.column_names if name not in {SPLIT, *labels} or _names_classes(whole, name)]
-    table, layout, _ = understand(whole.select(kept), layout, path)
+    # of a row for each class the column called label may hold that class
+    long = read_rows_of_classes(Held(plain_cells(whole)), layout) if labels and not layout.columns else None
+    table, layout, _ = (long.table, long.layout, "") if long else understand(whole.select(kept), layout, path)
     layout = replace(layout, label=None, positive=None)
     columns = score_columns(table.column_names, layout, path)
     if columns is not None and len(table) != len(whole):
@@ -65,15 +69,14 @@ def _names_classes(table: Any, name: str) -> bool:
 
 
 def write_same_table(
-    path: Path, given: Frame, target: Path, columns: Mapping[str, Sequence[Any]], *, instead: bool
+    path: Path, given: Frame, target: Path, columns: Mapping[str, Sequence[Any]], *, gone: set[str]
 ) -> None:
-    """Write the table with the new columns; in its own format every cell of text keeps its characters.
+    """Write the table with the new columns, without those that are ``gone``; in its own format each cell of text keeps its characters.
 
     Raises:
         InputError: If rows of text cannot be told apart as they were read.
     """
     old, new = suffix_of(path), suffix_of(target)
-    gone = set(given.columns) if instead else set()
     same = {
         **dict.fromkeys((".csv", ".tsv"), _write_text),
         ".jsonl": _write_lines,
