@@ -184,6 +184,78 @@ def orders(rows: Rows, pattern: str, values: Any = None) -> dict[str, Any]:
 # 17 by the printed command (89 % read), two refused, and two gave wrong numbers by their command (a decision as the label, a weight in
 # kilograms as that of rows); of the other 11 one at once, eight by the command, and two wrong (a bound among scores, two models pooled).
 # Since roles and their evidence are one table: 18 at once and 17 by the command; of the others two and nine; none wrong.
+def printed(rows: Rows) -> str:
+    """Return what Weka's buffer shows: a sign beside wrong decisions, and nothing beside right ones."""
+    lines = ["=== Predictions on test data ===", "", "    inst#     actual  predicted error prediction"]
+    for at, (label, decided, top) in enumerate(zip(rows.labels, rows.decided, rows.probs.max(1), strict=True)):
+        wrong = "  +  " if label != decided else " " * 5
+        cells = f"{label + 1}:{NAMES[label]}", f"{decided + 1}:{NAMES[decided]}"
+        lines.append(f"{at + 1:9d} {cells[0]:>10} {cells[1]:>10} {wrong} {top:.6f} ")
+    return "\n".join(lines) + "\n\n"
+
+
+def decisions(rows: Rows) -> str:
+    """Return Weka's CSV of two classes, with the probability of the decision alone."""
+    lines = ["inst#,actual,predicted,error,prediction"]
+    for at, (label, decided, top) in enumerate(zip(rows.labels, rows.decided, rows.probs.max(1), strict=True)):
+        wrong = "+" if label != decided else ""
+        lines.append(f"{at + 1},{label + 1}:{ANSWERS[label]},{decided + 1}:{ANSWERS[decided]},{wrong},{top:.6f}")
+    return "\n".join(lines) + "\n"
+
+
+def pasted(rows: Rows) -> str:
+    """Return the true label, a tab, and each label with its probability."""
+    cells = zip(rows.truth, rows.scored("label", "p"), strict=True)
+    lines = (
+        "\t".join([f"__label__{y}", " ".join(f"__label__{k['label']} {k['p']:.6f}" for k in row)]) for y, row in cells
+    )
+    return "\n".join(lines) + "\n"
+
+
+def images(rows: Rows) -> dict[str, Any]:
+    """Return batch predictions with numbers of classes beside their names, and labels in another order."""
+    order, probs = rows.best(3)
+    made = [
+        {
+            "instance": {"content": f"gs://b/{one}.jpg", "mimeType": "image/jpeg"},
+            "prediction": {
+                "ids": [str(100 + k) for k in ks],
+                "displayNames": [NAMES[k] for k in ks],
+                "confidences": p.tolist(),
+            },
+        }
+        for one, ks, p in zip(rows.ids, order, probs, strict=True)
+    ]
+    labels = {"content": [f"gs://b/{one}.jpg" for one in rows.ids[::-1]], "label": rows.truth[::-1]}
+    return {"predictions_00001.jsonl": made, "labels.csv": labels}
+
+
+def summary(rows: Rows) -> dict[str, Any]:
+    """Return the decision of each row as a name and as a number, beside its confidence; the labels in another file."""
+    made = zip(rows.decided.tolist(), rows.probs.max(1).tolist(), strict=True)
+    return {
+        "results.json": [{"name": NAMES[k], "class": k, "confidence": p} for k, p in made],
+        "truth.csv": {"label": rows.truth},
+    }
+
+
+def concepts(rows: Rows) -> list[dict[str, Any]]:
+    """Return scores called value beside ids and names of concepts."""
+    made = zip(rows.ids, rows.truth, rows.scored("name", "value"), strict=True)
+    return [
+        {"id": one, "data": {"concepts": [{"id": f"c_{k['name']}", **k} for k in row]}, "ground_truth": y}
+        for one, y, row in made
+    ]
+
+
+def unnested(rows: Rows) -> dict[str, Any]:
+    """Return a row for each class of each id, beside the true class and the decision."""
+    order, probs = rows.best(3)
+    thrice = {"id": rows.ids, "species": rows.truth, "predicted_species": rows.of(NAMES, rows.decided)}
+    long = {name: np.repeat(cells, 3) for name, cells in thrice.items()}
+    return long | {"label": [NAMES[k] for k in order.reshape(-1)], "prob": probs.reshape(-1)}
+
+
 DEPLOYED = [
     Case(
         "scikit-learn, cross_val_predict with the fold",
@@ -513,4 +585,34 @@ DEPLOYED = [
         pairs=True,
     ),
     Case("Lightning, batches of a predict_step", "preds.pt", lightning),
+    Case(
+        "Weka, predictions as plain text, where right ones leave a cell empty",
+        "weka.txt",
+        printed,
+        partial(some, digits=6),
+        pairs=True,
+    ),
+    Case("Weka, CSV of two classes without distributions", CSV, decisions, partial(event, digits=6)),
+    Case("fastText, predict-prob beside the true labels by paste", "pred.txt", pasted, partial(some, digits=6)),
+    Case(
+        "Vertex AI, ids, displayNames and confidences of images", "predictions_00001.jsonl --labels labels.csv", images
+    ),
+    Case("YOLO, a summary of name, class and confidence", "results.json --labels truth.csv", summary, pairs=True),
+    Case("Clarifai, concepts of id, name and value", "concepts.json", concepts),
+    Case(
+        "cleanlab, pred_probs and given_labels",
+        "labels.npz",
+        lambda r: {"pred_probs": r.probs, "given_labels": r.labels},
+    ),
+    Case(
+        "MindsDB, species beside species_original and species_confidence",
+        CSV,
+        lambda r: {
+            "species": r.of(NAMES, r.decided),
+            "species_original": r.truth,
+            "species_confidence": r.probs.max(1),
+        },
+        pairs=True,
+    ),
+    Case("BigQuery ML, unnested: the class of a row is called label", CSV, unnested, says=False),
 ]
