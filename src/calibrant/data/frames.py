@@ -76,7 +76,7 @@ class Frame:
         ending = "" if instead and not (decided and {"predicted", "confidence"} & set(taken)) else suffix
         if decided:
             found: dict[str, list[Any]] = {f"predicted{ending}": [self.names[one] for one in probs.argmax(axis=1)]}
-            found |= {f"confidence{ending}": self._in_unit(probs.max(axis=1)).tolist()} if what == "top" else {}
+            found |= {f"confidence{ending}": probs.max(axis=1).tolist()} if what == "top" else {}
         else:
             values = self._in_unit(probs) if what == "probs" else logits
             if self.single:  # as the table has it: p of class 1, or the log-odds
