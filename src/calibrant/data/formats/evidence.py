@@ -96,8 +96,15 @@ class Columns:
         """Return the distinct values of a column, if they are two to ``most``; else nothing."""
         if name not in self.names or self.is_nested(name):
             return []
-        values = self.table.column(name).unique().drop_null().to_pylist()
-        return values if 1 < len(values) <= (len(self.table) if most is None else most) else []
+        values = (
+            self.table.column(name).unique().drop_null()
+        )  # of ids and scores as many as rows, which Python would hold
+        return values.to_pylist() if 1 < len(values) <= (len(self.table) if most is None else most) else []
+
+    def varies(self, name: str) -> bool:
+        """Say whether a column of numbers has more than one value."""
+        values = self.scores([name])
+        return bool(values.size and values.min() < values.max())
 
     @cached_property
     def lists(self) -> list[str]:

@@ -171,7 +171,7 @@ def _by_values(held: Columns, layout: Layout) -> Proposal | None:
     nested = [name for name in nested if len(nested) > 1 and needs_no_rest(held.scores([name]))] or nested
     # a column with one value in all rows, such as a threshold, holds no scores where others may
     floats = held.floats(layout)
-    floats = [name for name in floats if held.known(name)] or floats
+    floats = [name for name in floats if held.varies(name)] or floats
     floats = [name for name in floats if not held.is_whole(name)] or floats
     if families := _called_as_labels(held, layout, floats):
         return _suggested(held, layout, families[0], others=families[1:])
@@ -408,7 +408,8 @@ def several_labels(table: Any) -> dict[str, str] | None:
     floats = [name for name in numbers if held.is_float(name) and not held.is_whole(name)]
     groups: dict[tuple[str, str], dict[str, str]] = {}  # the patterns of both → label's own part → column of scores
     for name in numbers:
-        if name not in floats and set(held.table.column(name).unique().to_pylist()) <= {-1, 0, 1}:
+        values = held.table.column(name).unique()
+        if name not in floats and len(values) < 4 and set(values.to_pylist()) <= {-1, 0, 1}:
             words = re.findall(r"[^_.\s:-]+|[_.\s:-]+", name)  # toxic, or y_toxic, or toxic_true
             parts = [("*", name), ("".join([*words[:2], "*"]), "".join(words[2:]))]
             for label, own in [*parts, ("".join(["*", *words[-2:]]), "".join(words[:-2]))]:

@@ -246,9 +246,9 @@ def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, st
     table = proposal.shortened(plain_cells(table), {layout.label, *layout.columns, *table.column_names})
     found = proposal.propose(table, layout)
     what = ", ".join(table.column_names[:12])
-    several = _several_labels(table, place)
     if found is None:
-        if several and not layout.given() and proposal.opened(table) is not table:
+        several = None if layout.given() or proposal.opened(table) is table else _several_labels(table, place)
+        if several:
             raise FileFormatError(
                 "columns that say what they hold (logits, probs, probs_0 …)", f"{what} in {shown(place)}", several
             )
@@ -256,12 +256,13 @@ def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, st
     if found.certain:
         return found.table, found.layout, "" if layout.columns else found.words
     if found.layout.one_vs_rest:
+        several = None if proposal.one_hot_of(found) else _several_labels(table, place)
         # columns of 1 and 0 that names pair with the scores are all labels, and none of them is the one of a row
         alone = found.remedy.after("add --multilabel if a row may have several labels; else ")
         raise FileFormatError(
             "logits, or probabilities that sum to 1 in a row",
             f"scores between 0 and 1 with other sums in {shown(place)}, as one-vs-rest classifiers have them",
-            alone if several is None or proposal.one_hot_of(found) else several,
+            several or alone,
         )
     raise FileFormatError(
         "columns that say what they hold (logits, probs, probs_0 …)", f"{what} in {shown(place)}", found.remedy
