@@ -128,12 +128,11 @@ def apply(
             typer.echo(f"note: {name}: every row is calibrated; not read: {', '.join(unread)}", err=True)
         if table is None:
             refuse_typed(context, ("replace_scores", "suffix"), where=f"{name}, which is no table of one split")
-            if multilabel and suffix_of(Path(path)) != suffix_of(
-                Path(target)
-            ):  # each format names the labels in its way
+            # each format names the labels in its way
+            if multilabel and suffix_of(Path(path)) != suffix_of(Path(target)):
                 refuse_typed(context, ("what",), where=f"{shown(output)}, which gets logits of several labels")
-                parts = inputs.several(here)
-                save_multilabel(target, {key: x.calibrated_by(fitted, allow_fit_rows=True) for key, x in parts.items()})
+                before = inputs.several(here).items()
+                save_multilabel(target, {key: x.calibrated_by(fitted, allow_fit_rows=True) for key, x in before})
             else:
                 write_named(target, _calibrated_arrays(here, fitted, inputs, what=written.what))
         else:
@@ -171,7 +170,8 @@ def _write_table(
     gone = {*(frame.columns if written.replace_scores or own else ())}
     if own:
         gone |= {*stale_names(frame.table.column_names, "")}
-        columns |= {} if getattr(after, "decision", None) is None else {"decision": after.decision.tolist()}
+        decision = getattr(after, "decision", None)
+        columns |= {} if decision is None else {"decision": decision.tolist()}
     write_same_table(path, frame, target, columns, gone=gone)
 
 
