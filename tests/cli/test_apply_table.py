@@ -46,6 +46,30 @@ def test_cells_come_back_with_their_characters(home: Path, run: Run) -> None:
     np.testing.assert_allclose(found, expected(), atol=1e-12)
 
 
+@pytest.mark.parametrize("sign", ["", "%", " %"])
+def test_percentages_come_back_as_such(sign: str, home: Path, run: Run) -> None:
+    rows = [",".join(f"{100 * p:g}{sign}" for p in row) for row in PROBS.tolist()]
+    Path("p.csv").write_text("\n".join(["p_cat,p_dog,p_eel", *rows]) + "\n")
+    more = [] if sign else ["--normalize", "--columns", "p_*", "--kind", "probs"]
+    run("apply", "c.safetensors", "p.csv", *more, "-o", "o.csv", code=0)
+    cells = [line.split(",")[3:] for line in Path("o.csv").read_text().splitlines()[1:]]
+    assert all(cell.endswith(sign) for row in cells for cell in row)
+    found = np.array([[float(cell.removesuffix(sign)) for cell in row] for row in cells])
+    np.testing.assert_allclose(found, 100 * expected(), atol=1e-6)
+
+
+def test_a_table_of_logits_keeps_its_columns_cells_and_text(home: Path, run: Run) -> None:
+    text = "id,logits_0,logits_1,logits_2,truth,price\n007,2.0,.50,-1,cat,1.10\n008,0.1,.2,.3,,2\n"
+    Path("z.csv").write_text(text)
+    run("apply", "c.safetensors", "z.csv", "-o", "o.csv", code=0)
+    rows = list(csv.reader(io.StringIO(Path("o.csv").read_text())))
+    old = list(csv.reader(io.StringIO(text)))
+    assert [row[:1] + row[4:] for row in rows] == [row[:1] + row[4:] for row in old]
+    logits = torch.tensor([[2.0, 0.5, -1.0], [0.1, 0.2, 0.3]], dtype=torch.float64)
+    after = calibrant.load("c.safetensors")(logits).numpy()
+    np.testing.assert_allclose(np.array(rows[1:])[:, 1:4].astype(float), after, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["s.csv", "s.csv.gz", "s.tsv", "s.csv.bz2"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_a_dialect_comes_back_as_it_was(name: str, encoding: str, home: Path, run: Run) -> None:

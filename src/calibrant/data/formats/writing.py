@@ -172,7 +172,7 @@ def _columns(arrays: Mapping[str, Array], suffix: str, place: Path) -> dict[str,
 
 def _names_in_text(arrays: Mapping[str, Array]) -> list[str]:
     """Return the classes' names where columns and labels called so are read again as these; else nothing."""
-    names = next((arrays[name].tolist() for name in ("class_names", "classes") if name in arrays), [])
+    names: list[str] = next((arrays[name].tolist() for name in ("class_names", "classes") if name in arrays), [])
     scores = next((arrays[kind] for kind in KINDS if kind in arrays), np.empty(0))
     labels = [arrays[name] for name in arrays if name in LABELS]
     known = all(one.dtype.kind in "iu" and one.min(initial=0) >= 0 for one in labels)
