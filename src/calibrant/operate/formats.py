@@ -233,7 +233,7 @@ def _chart(title: str, values: list[float], blocks: tuple[Block, ...], *, line: 
 
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"><title>{title}</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'none'"><title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; --ink: #1c2024; --soft: #60646c; --paper: #fff; --line: #3451b2; --bad: #c62a2f }}
 @media (prefers-color-scheme: dark) {{ :root {{ --ink: #edeef0; --soft: #a0a5ad; --paper: #14161a; --line: #8da4ef; --bad: #ff9592 }} }}
