@@ -135,7 +135,7 @@ class Section:
     remarks: Sequence[str] = ()
     audit: Audit | None = None
     event: EventSection | None = None
-    percents: Sequence[Sequence[list[float]]] = ()
+    percents: Sequence[list[list[float]]] = ()
     clusters: ClusterSection | None = None
 
     @property
