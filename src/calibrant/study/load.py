@@ -3,7 +3,7 @@
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -169,7 +169,8 @@ def _study(table: Plain, *, where: str) -> Study:
     for required in ("seeds", "objectives"):
         if not getattr(study, required):
             raise InputError(f"at least one entry in {required} of {where}", "none", "add one")
-    if not {cell.recipe.fingerprint for cell in study.cells()}:  # constructs every recipe
+    first = replace(study, seeds=study.seeds[:1])  # seeds differ in no choice that could be wrong
+    if not {cell.recipe.fingerprint for cell in first.cells()}:  # constructs its recipes
         raise InputError(f"at least one training in {where}", "none", "raise folds to 1 or more")
     return study
 
@@ -179,9 +180,13 @@ def _objective(entry: Any) -> Any:
     given = {"label": entry} if isinstance(entry, str) else entry
     if not isinstance(given, Mapping) or "loss" in given:
         return entry
-    known = {item["label"]: item for item in tomllib.loads(resource("objectives.toml"))["objectives"]}
-    check_choice(given.get("label"), name="an objective without a loss", choices=known)
-    return {**known[given["label"]], **given}
+    check_choice(given.get("label"), name="an objective without a loss", choices=_known_objectives())
+    return {**_known_objectives()[given["label"]], **given}
+
+
+@cache
+def _known_objectives() -> dict[str, Plain]:
+    return {item["label"]: item for item in tomllib.loads(resource("objectives.toml"))["objectives"]}
 
 
 def _with_kind_of_data(data: Plain) -> Plain:

@@ -248,14 +248,15 @@ def margin_of(printed: Sequence[float], *, measure: str) -> float:
     return min(half / 100, LARGEST_MARGIN) if MEASURES[measure].percent else half
 
 
-def places() -> list[Place]:
+@cache
+def places() -> tuple[Place, ...]:
     """Return the data and networks on which claims are tested."""
     found = []
     for entry in _claims_file()["data"]:
         scale = f" --scale {entry['scale']}" if "scale" in entry else ""
         lists = {key: tuple(entry.get(key, ())) for key in ("like", "test")}
         found.append(Place(**{"command": f"calibrant study run {entry.get('study')}{scale}", **entry, **lists}))
-    return found
+    return tuple(found)
 
 
 def claim_index(records: Mapping[str, Record] | None = None) -> list[ClaimLine]:
