@@ -380,6 +380,7 @@ def test_columns_of_groups_beside_the_rows_are_named(tmp_path: Path, run: Run) -
     command = ["report", file, "--columns", "score", "--label", "outcome", "--kind", "probs", "-o", tmp_path / "r.md"]
     said = "region, age stand beside the rows, unused; --by region,age shows the groups"
     assert said in " ".join(run(*command, code=0).stderr.split())
+    assert f"regions.csv: {said}." in (tmp_path / "r.md").read_text(), "who reads the page did not see the terminal"
     assert "north" not in (tmp_path / "r.md").read_text()
     for by in ("region,age", "none"):
         assert "beside the rows" not in run(*command, "--by", by, code=0).stderr

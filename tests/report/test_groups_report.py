@@ -93,6 +93,20 @@ def test_the_first_screen_opens_with_the_clearest_group(off: float, fitted: bool
         assert section.audit.advice(average, model).reasons == ["It gains."], "one recommendation"
 
 
+def test_groups_that_err_as_all_rows_do_need_no_correction_of_their_own() -> None:
+    rng = np.random.default_rng(0)
+    truth, site = rng.normal(-1, 1.3, 3000), rng.choice(["a", "b", "c"], 3000)
+    labels = (rng.random(3000) < 1 / (1 + np.exp(-truth))).astype(int)
+    data = Predictions.from_logits(np.stack([0 * truth, 1.8 * truth - 0.5], 1), labels, features={"site": site})
+    section = diagnose(Model("net", data), draws=20)
+    assert section.audit.before.p_value < 0.05, "each is off"
+    assert "site" not in section.screen.headline
+    assert section.advice.headline == "Calibrate it on labelled rows other than these."
+    assert (
+        "One correction for all suffices for the groups of site, as far as these rows tell." in section.advice.reasons
+    )
+
+
 def test_names_of_groups_are_text_in_the_picture() -> None:
     data = people(1500)
     named = np.where(np.asarray(data.features["site"]) == "b", "$\\frac{<script>\n$", "x" * 60)

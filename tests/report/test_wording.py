@@ -44,14 +44,22 @@ def test_the_verdict_names_side_size_and_certainty(factor: float, side: str) -> 
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_model_without_an_error_is_advised_on_a_class_and_not_a_repr(whole: bool) -> None:
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_model_with_hardly_an_error_is_advised_on_a_class_and_not_a_repr(whole: bool, wrong: int) -> None:
     labels = torch.arange(400) % 3
-    data = Predictions.from_logits(9.0 * torch.nn.functional.one_hot(labels, 3).double(), labels)
+    logits = 9.0 * torch.nn.functional.one_hot(labels, 3).double()
+    labels[:wrong] = 2
+    data = Predictions.from_logits(logits, labels)
     fitted = TemperatureScaling().fit(scaled(2.0, seed=0).logits, scaled(2.0, seed=0).labels)
     named = "AutoCalibrator(keep=None, folds=5, uses 1.00 Identity)" if whole else fitted
     found = diagnose(Model("m", data, data.calibrated_by(fitted), named), draws=20)
     advised = "AutoCalibrator" if whole else "TemperatureScaling"
-    assert found.advice.headline == f"Collect more labelled rows before deciding on {advised}."
+    opens = (
+        f"Collect more labelled rows before deciding on {advised}."
+        if wrong
+        else "Collect labelled rows on which the model errs"
+    )
+    assert found.advice.headline.startswith(opens)
     said = " ".join([found.advice.headline, *found.advice.reasons, *found.words, found.statistics.title])
     assert "keep=" not in said
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -129,12 +129,13 @@ def report(
     with writable(page.output, suffix=f".{page.format or 'html'}", inputs=read) as target:
         check_format(target, page.format)
         models: list[Any] = []
+        notes: list[str] = []
         for source in sources:
             if not multilabel and execution.streams(source.path):
                 models.append(_section_by_options(source.path, fitting, saved, names, page.margin, execution))
                 continue
             with path_or_stdin(source.path) as path, working(f"calibrating {source.shown}"):
-                data = Data(at_path(source, path), inputs, fitting, context, extras.columns, several=multilabel)
+                data = Data(at_path(source, path), inputs, fitting, context, extras.columns, multilabel, notes)
                 models.append(_model_of(data, saved=saved))
         named = [one.name if isinstance(one, Model) else "" for one in models]
         models = [  # files of one name in several folders
@@ -146,7 +147,7 @@ def report(
             if multilabel:
                 write_label_report(models[0], target, **look)
             else:
-                write_report(models, target, tables=decided.of(models), margin=page.margin, **look)
+                write_report(models, target, tables=decided.of(models), notes=notes, margin=page.margin, **look)
     said = ", ".join(source.shown for source in sources)
     console(err=True).print(f"report on {said} written to {shown(page.output)}", style="dim")
 
@@ -200,6 +201,7 @@ class Data:
     context: typer.Context
     columns: list[str] | None = None
     several: bool = False  # labels a row
+    notes: list[str] = field(default_factory=list)  # what the page says of how the file was read
 
 
 def _refuse_choices(context: typer.Context, fitting: Fitting) -> None:
@@ -254,6 +256,7 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
         are, by = "stands" if len(unused) == 1 else "stand", shlex.quote(shown(",".join(unused)))
         note = f"{', '.join(map(shown, unused))} {are} beside the rows, unused; --by {by} shows the groups"
         typer.echo(f"note: {data.source.shown}: {note}", err=True)
+        data.notes.append(f"{file}: {note}.")
     if calibrator is None:
         return Model(Path(file).stem, before, **made)
     reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(data, splits, raw)

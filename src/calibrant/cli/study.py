@@ -993,7 +993,7 @@ def other_side(lines: Sequence[Summary]) -> list[Summary]:
 
 
 def what_the_demo_shows(measured: list[Measured]) -> str:
-    """Return what the first objective shows over seeds, which errs the other way, and what to do: a temperature, or another objective."""
+    """Return what the first objective shows over seeds, and what to do: a temperature, or another objective."""
     from calibrant.study.tables import summarise
 
     if not measured:
@@ -1001,19 +1001,15 @@ def what_the_demo_shows(measured: list[Measured]) -> str:
     lines = summarise(measured)
     line, best = lines[0], min(lines, key=lambda each: each.mean["ece"])
     ece, error = ({x.objective: f"{100 * x.mean[name]:.1f}" for x in lines} for name in ("ece", "error"))
-    over = line.mean["temperature"] > 1
-    side, other = SIDES[over], SIDES[not over]
-    farthest = max(other_side(lines), key=lambda each: each.mean["ece"], default=None)
-    against = "" if farthest is None else f" {farthest.objective} leaves it {other}, by {ece[farthest.objective]}."
+    side = SIDES[line.mean["temperature"] > 1]
     instead = ""
     if best is not line:
         instead = (
-            f", or train with {best.objective}, whose ECE is {ece[best.objective]} without a temperature (errors: "
+            f", or train with {best.objective}: {ece[best.objective]} without one, at {error[best.objective]} % errors"
         )
-        instead += f"{error[best.objective]} % of images; {line.objective} {error[line.objective]} %)"
+        instead += f" against {error[line.objective]} %"
     return (
-        f"{line.objective} leaves the network {side}: its confidence is off by {ece[line.objective]} points (ECE, mean of "
-        f"{line.seeds} seed{'s' * (line.seeds > 1)}), and by {100 * line.mean['ece_at_t']:.1f} after one temperature, "
-        f"T = {line.mean['temperature']:.2f}, at the same accuracy; a calibrated network stays below "
-        f"{100 * line.calibrated_high:.1f} on so many images.{against} What to do: fit a temperature{instead}."
+        f"{line.objective} leaves the network {side} by {ece[line.objective]} points (ECE, mean of {line.seeds} "
+        f"seed{'s' * (line.seeds > 1)}); one temperature leaves {100 * line.mean['ece_at_t']:.1f} at the same accuracy, where a "
+        f"calibrated network stays below {100 * line.calibrated_high:.1f}. What to do: fit a temperature{instead}."
     )

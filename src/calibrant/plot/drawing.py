@@ -104,7 +104,7 @@ def draw_diagrams(
     looks = zip(cycle(colours or COLOURS), cycle(DASHES), cycle(MARKERS), strict=False)
     for (name, diagram), (colour, dash, marker) in zip(named, looks, strict=False):
         x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
-        label = f"{name}: ECE {100 * diagram.ece:.2f} %"
+        label = f"{name}: ECE(EqualMass) {100 * diagram.ece:.2f} %"
         ax.plot(x, y, color=colour, linestyle=dash, marker=marker, markersize=5, linewidth=1.4, label=label, zorder=3)
     _square(ax, start)
     ax.legend(frameon=False, fontsize=8, labelcolor=palette.ink, loc="lower right", handlelength=3)

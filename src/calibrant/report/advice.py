@@ -293,7 +293,11 @@ def advice_of(
         else:
             # what it learned is no reason to wait for rows, nor would it be learned again
             headline = f"Collect more labelled rows before deciding on {name.split('(')[0].rstrip()}."
-        return Advice(headline, [*reasons, "The gain in log-loss could not be tested."], commands)
+        why = "The gain in log-loss could not be tested: it is infinite, or too few decisions are wrong."
+        if isinstance(model, Model) and bool(model.before.correct.all()):
+            headline = "Collect labelled rows on which the model errs: how sure it should be cannot be learned from right ones."
+            why = "The gain in log-loss could not be tested: no decision is wrong."
+        return Advice(headline, [*reasons, why], commands)
     # the log-loss decides, as a proper score: an ECE can fall while probabilities get worse
     if nothing.state < 0:
         return Advice(f"Leave the model as it is: {name} makes its log-loss worse.", reasons, [])
@@ -357,6 +361,8 @@ def commands_of(
         event: Whether that is the ECE of an event's probability.
     """
     calibrator, figure = model.calibrator, "event-ece" if event else "ece"
+    # rows of a group are not independent, which a check asks for
+    grouped = isinstance(model, Model) and model.before.groups is not None
     limits = {figure: margin} if worst is None else {figure: margin, f"worst-group-{figure}": worst}
     # a study gives its name alone
     said = type(calibrator).__name__ if isinstance(calibrator, Calibrator) else calibrator
@@ -377,7 +383,9 @@ def commands_of(
         return [
             ("fit", f'{made}.fit({fit}).save("calibrator.safetensors")'),
             ("ship", ship),
-            ("check", f"calibrant.operate.check(new_predictions, maximum={{{maximum}}}{groups}).verdict"),
+            ("check", "calibrant.evaluate.panel(new_predictions)")
+            if grouped
+            else ("check", f"calibrant.operate.check(new_predictions, maximum={{{maximum}}}{groups}).verdict"),
         ]
     stem = stem_of(model.source, name=model.name)
     streamed, ending = isinstance(model, Subject), PurePath(model.source).suffix
@@ -400,5 +408,7 @@ def commands_of(
     return [
         ("fit", f"calibrant fit {fit} --method {name}{columns} -o {saved}"),
         ("ship", f"calibrant apply {saved} new{ending}{LABELS.sub('', options)} -o new-calibrated{suffix}"),
-        ("check", f"calibrant check {data}{split} --calibrator {saved}{maximum}{groups}"),
+        ("check", f"calibrant evaluate {data}{split or ' --split test' * (not model.whole)} --calibrator {saved}")
+        if grouped
+        else ("check", f"calibrant check {data}{split} --calibrator {saved}{maximum}{groups}"),
     ]

@@ -105,7 +105,7 @@ def costs_of(
     sure = f"{'more than chance explains' if off else 'which chance explains'} ({chance})"
     todo = f"take {found.fixed_action} always: it costs no more"
     if off:
-        todo = "calibrate for these costs first: the command “fit” below, with --costs COSTS.csv"
+        todo = "calibrate for these costs first: the command “fit” below, with --costs COSTS.csv in place of its --method and --features"
     elif cost.estimate < found.fixed_cost:
         todo = "decide by them"
     lines = [

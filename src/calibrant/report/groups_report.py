@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from calibrant.calibrators import BoostedScaling, GroupScaling
 from calibrant.data.checks import Data
+from calibrant.data.pairs import BinaryPairs
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
 from calibrant.evaluate.subgroups import Subgroup, Subgroups
@@ -43,6 +46,7 @@ class Audit:
         unread: Columns left out for their many categories.
         reason: Why there was no test, or "".
         basis: The rows it was computed on, where these are not simply all of memory, or "".
+        pooled: The groups after one increasing correction for all of these rows, where some are off and none was fitted, or None.
     """
 
     columns: tuple[str, ...]
@@ -51,6 +55,7 @@ class Audit:
     unread: tuple[str, ...] = ()
     reason: str = ""
     basis: str = ""
+    pooled: Subgroups | None = None
 
     @property
     def last(self) -> Subgroups | None:
@@ -59,8 +64,8 @@ class Audit:
 
     @property
     def off_by(self) -> list[str]:
-        """Names of the columns of groups that are off, after calibration if there is a calibrator."""
-        return list(dict.fromkeys(name for row in off_in(self.last) for name, _ in row.columns))
+        """Names of the columns of groups that one correction for all leaves off."""
+        return list(dict.fromkeys(name for row in off_in(self.after or self.pooled) for name, _ in row.columns))
 
     @property
     def finding(self) -> str | None:
@@ -75,7 +80,8 @@ class Audit:
         Args:
             average: The verdict on all rows together, which groups with opposite errors can pass.
         """
-        if not (off := off_in(self.before)):
+        off = off_in(self.before)
+        if not off or (self.after is None and not self.off_by):  # groups that err as all do are no news
             return average
         worst = max(off, key=lambda row: abs(row.gap))
         if abs(worst.gap) < MARGIN:
@@ -97,6 +103,9 @@ class Audit:
             event: Whether the page is of an event's probability.
         """
         columns = self.off_by
+        if not columns and off_in(self.before) and self.after is None and average.commands:
+            reason = f"One correction for all suffices for the groups of {', '.join(self.columns)}, as far as these rows tell."
+            return replace(average, reasons=[*average.reasons, reason])
         if not columns or isinstance(model.calibrator, GroupScaling | BoostedScaling):
             return average
         worst = _decidable_limit(model, columns, max(abs(row.gap) for row in off_in(self.last)))
@@ -211,11 +220,26 @@ def audit(
     try:
         first = subgroups(before, columns, minimum=MINIMUM)
         second = None if after is None else subgroups(after, columns, minimum=MINIMUM)
+        alone = after is None and bool(off_in(first))
+        pooled = subgroups(_corrected(before), columns, minimum=MINIMUM) if alone else None
     except (NoIntervalError, InputError) as error:
         if named and isinstance(error, InputError):
             raise
         return Audit(names, None, unread=left, reason=f"Groups are not tested: {error}.")
-    return Audit(names, first, second, left)
+    return Audit(names, first, second, left, pooled=pooled)
+
+
+def _corrected(data: Data) -> BinaryPairs:
+    """Return the rows at the frequencies that isotonic regression gives them: what the best increasing correction for all leaves."""
+    from scipy.optimize import isotonic_regression
+
+    pairs = data.one_vs_rest(1) if isinstance(data, Predictions) and data.classes == 2 else data.top_label()
+    p, y = pairs.p.cpu().numpy(), pairs.y.cpu().numpy()
+    weight = np.ones(len(p)) if pairs.weights is None else pairs.weights.cpu().numpy()
+    at = np.unique(p, return_inverse=True)[1]
+    count = np.maximum(np.bincount(at, weight), 1e-12)  # rows of weight 0 have a place of their own
+    fitted = isotonic_regression(np.bincount(at, weight * y) / count, weights=count).x
+    return replace(pairs, p=torch.from_numpy(np.clip(fitted, 0, 1)[at]).to(pairs.p.device))
 
 
 def unread(values: Any) -> bool:

@@ -116,7 +116,7 @@ class LabelReport:
     def advice(self) -> Advice:
         """What to do, with the commands for it."""
         suffix = Path(self.source).suffix or ".npz"
-        saved = quote(f"{stem_of(self.source, name=self.name)}-labels.safetensors")
+        saved = quote(f"{stem_of(self.source, name=self.name)}-calibrator.safetensors")
         fit, new = (self.argument.replace(quote(self.source), name + suffix, 1) for name in ("other", "new"))
         commands = [
             ("fit", f"calibrant fit {fit if self.whole else self.argument} --multilabel -o {saved}"),
