@@ -742,7 +742,8 @@ def _verdict(trials: Sequence[Trial], wrong: float, *, of_all: bool) -> str:
             f"hardly changed: no candidate showed a gain, and {len(used) - 1} within error of doing nothing share "
             f"{1 - trials[0].weight:.2f} of the weight"
         )
-    return f"calibrated: {len(used)} of {len(trials)} candidates in use, mean cross-fitted gain {gain:.4f} nats"
+    tried = sum(math.isfinite(trial.loss) for trial in trials)  # not those that the data rule out
+    return f"calibrated: {len(used)} of {tried} candidates in use, mean cross-fitted gain {gain:.4f} nats"
 
 
 # The candidates that an ``AutoCalibrator`` tries.
