@@ -328,6 +328,7 @@ def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monk
     assert "script-src 'sha256-" in page
     assert ("robabilities of churned = 1 are" in page) is (kind in ("two classes", "groups of a table"))
     assert ("After BoostedScaling" in page) is (kind == "groups"), "what is recommended is fitted where rows allow it"
+    assert ("confirm the figures after it on others" in page) is (kind == "groups")
     commands = [
         html.unescape(re.sub(r"<[^>]+>", "", code))
         for code in re.findall(r"<dd><code>(<span>calibrant<.*?)</code></dd>", page)

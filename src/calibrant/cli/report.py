@@ -277,6 +277,10 @@ def _by_groups(model: Model, data: Data, splits: Splits, rows: SplitRows) -> Mod
     columns = [] if groups is None else groups.off_by
     if not columns or found is None:
         return model
+    data.notes.append(
+        f"The rows shown here said that the groups of {' and '.join(columns)} need a correction of their own: confirm the figures "
+        "after it on others."
+    )
     fitted = BoostedScaling(columns).fit(replace(rows, data=splits[found], split=found).with_features(columns).scores)
     return replace(model, after=rows.with_features(columns).scores.calibrated_by(fitted), calibrator=fitted)
 
