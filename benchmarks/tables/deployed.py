@@ -256,6 +256,59 @@ def unnested(rows: Rows) -> dict[str, Any]:
     return long | {"label": [NAMES[k] for k in order.reshape(-1)], "prob": probs.reshape(-1)}
 
 
+def numpy_texts(rows: Rows) -> dict[str, Any]:
+    """Return dicts as Python prints them where the classes are NumPy's texts."""
+    cells = [dict(zip(map(np.str_, NAMES), one, strict=True)) for one in rows.probs.tolist()]
+    return {"label": rows.truth, "prob_classify": list(map(repr, cells))}
+
+
+def fixed_ranks(rows: Rows) -> dict[str, Any]:
+    """Return a column of one class, and one of its score, for each class in turn."""
+    ranks = {f"predicted_kind.classes.{k}": [name] * len(rows) for k, name in enumerate(NAMES)}
+    return {"kind": rows.truth, **ranks, **rows.spread("predicted_kind.scores.{}", names=(0, 1, 2))}
+
+
+def numbered_cells(rows: Rows) -> dict[str, Any]:
+    """Return classes from 1 with their probabilities in one cell."""
+    cells = [" ".join(f"{k}:{p!r}" for k, p in enumerate(one, start=1)) for one in rows.probs.tolist()]
+    return {"label": rows.labels + 1, "prediction": cells}
+
+
+def long_html(rows: Rows) -> str:
+    """Return a table of HTML with a line for each cell."""
+    import pandas
+
+    return str(pandas.DataFrame(rows.table("prob_{}", "label")).to_html(index=False, float_format="{:.17g}".format))
+
+
+def of_documents(rows: Rows) -> dict[str, Any]:
+    """Return a row for each class of a document, whose name is text, with the true class in each."""
+    return {
+        "doc": [f"d{at:03d}" for at in range(len(rows)) for _ in NAMES],
+        "class": [*NAMES] * len(rows),
+        "probability": rows.probs.reshape(-1),
+        "actual": np.repeat(rows.truth, len(NAMES)),
+    }
+
+
+def with_usage(rows: Rows) -> dict[str, Any]:
+    """Return a submission, and the solution with the part of the board that each row counts for."""
+    parts = ["Public" if at % 3 else "Private" for at in range(len(rows))]
+    solution = rows.shuffled({"id": rows.ids, "Status": rows.truth, "Usage": parts})
+    return {"submission.csv": {"id": rows.ids, **rows.spread("Status_{}")}, "solution.csv": solution}
+
+
+def two_purchases(rows: Rows) -> dict[str, Any]:
+    """Return PyCaret's decision of two classes and its score, with pandas' index in front."""
+    kinds = ("CH", "MM")
+    return {
+        "": range(len(rows)),
+        "Purchase": rows.of(kinds),
+        "prediction_label": rows.of(kinds, rows.decided),
+        "prediction_score": rows.probs.max(1),
+    }
+
+
 DEPLOYED = [
     Case(
         "scikit-learn, cross_val_predict with the fold",
@@ -615,4 +668,41 @@ DEPLOYED = [
         pairs=True,
     ),
     Case("BigQuery ML, unnested: the class of a row is called label", CSV, unnested, says=False),
+    Case(
+        "fastai, get_preds beside the vocabulary",
+        "preds.npz",
+        lambda r: {"preds": r.probs, "targs": r.labels, "vocab": np.array(NAMES)},
+    ),
+    Case("NLTK, dicts that NumPy's texts print", CSV, numpy_texts),
+    Case("AutoML Tables, the same class in all of a column, and its score", CSV, fixed_ranks, says=False),
+    Case("Vowpal Wabbit, 1:0.2 2:0.8 in a cell", CSV, numbered_cells, says=False),
+    Case("pandas, to_html of many rows", "report.html", long_html),
+    Case(
+        "SAS, obs that counts rows beside y from 1",
+        CSV,
+        lambda r: {"obs": range(1, len(r) + 1), "y": r.labels + 1, **r.spread("prob{}", names=(1, 2, 3))},
+    ),
+    Case("a row for each class of a document, with actual", "long.csv", of_documents),
+    Case(
+        "pandas, probabilities with exponents in one cell",
+        "cells.tsv",
+        lambda r: {
+            "gold": r.labels,
+            "probabilities": [";".join(map(repr, one)) for one in np.float64(r.probs).tolist()],
+        },
+        partial(some, digits=5),
+    ),
+    Case(
+        "Trainer, predictions and label_ids as JSON",
+        "predictions.json",
+        lambda r: {"predictions": r.logits.tolist(), "label_ids": r.labels.tolist()},
+    ),
+    Case(
+        "AutoGluon, the class before the mark: cat_proba",
+        "test.parquet",
+        lambda r: {**r.spread("{}_proba"), "class_pred": r.of(NAMES, r.decided), "class": r.truth},
+    ),
+    Case("a network, cat_logit beside gt", CSV, lambda r: {**r.spread("{}_logit", values=r.logits), "gt": r.truth}),
+    Case("Kaggle, a solution with its usage", "submission.csv --labels solution.csv", with_usage, says=False),
+    Case("PyCaret, two classes and the larger score", CSV, two_purchases, event),
 ]

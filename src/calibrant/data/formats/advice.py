@@ -138,7 +138,8 @@ def for_arrays(arrays: Mapping[str, Array]) -> Remedy | None:
     if len(found) != 1:
         return None
     values = arrays[found[0]]
-    label = label_among(list(arrays), [name for name in arrays if arrays[name].dtype.kind in "iuU"])
+    rows = [name for name in arrays if arrays[name].shape[:1] == values.shape[:1]]  # names of classes are fewer
+    label = label_among(rows, [name for name in rows if arrays[name].dtype.kind in "iuU"])
     kind = kind_of_values(values)
     said: dict[str, str | bool] = {} if label is None else {"label": label}
     said |= {"normalize": True} if kind is not None and needs_sums(values, kind) else {}

@@ -11,7 +11,9 @@ SCORED = {b"calibrant": b"scores by class"}  # of a column that was lists of {la
 _NUMBER = re.compile(r"\*?[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\*?", re.I)  # Weka marks the decision by a star
 _VECTOR = {"type", "size", "indices", "values"}  # of Spark; indices are those of a sparse one
 _SIGN = r" *[ ,;|] *"
-_PARTED = re.compile(rf"-?\d+\.\d+(e[-+]?\d+)?({_SIGN}-?\d+\.\d+(e[-+]?\d+)?)+", re.I)  # the probabilities of one cell
+_DECIMAL = r"-?(?:\d+\.\d+|\d+(?=e))(?:e[-+]?\d+)?"
+_PARTED = re.compile(rf"{_DECIMAL}({_SIGN}{_DECIMAL})+", re.I)  # the probabilities of one cell
+_PAIRED = re.compile(rf"[^\s:]+:{_DECIMAL}({_SIGN}[^\s:]+:{_DECIMAL})+", re.I)  # each behind its class: "1:0.2 2:0.8"
 _WRAPPED = re.compile(
     r"(?:tensor|array)\((\[.*\]|-?\d[^,]*)(?:, *(?:dtype|device|grad_fn)=.*)?\)", re.DOTALL
 )  # as they print
@@ -72,6 +74,7 @@ def _of_text(column: Any) -> Any:
         or (first[:1] == "(" and first[-1:] == ")" and "," in first)  # a tuple
         or _WRAPPED.fullmatch(first)
         or _PARTED.fullmatch(first)
+        or _PAIRED.fullmatch(first)
     ):
         made = [_cell(text) for text in column.to_pylist()]
     elif _NUMBER.fullmatch(first):  # a column that JSON keeps as text; whole numbers alone are ids or labels
@@ -109,6 +112,9 @@ def _cell(text: str | None) -> Any:
     text = text.strip()
     text = wrapped[1] if (wrapped := _WRAPPED.fullmatch(text)) else text
     text = f"[{','.join(re.split(_SIGN, text))}]" if _PARTED.fullmatch(text) else text
+    if _PAIRED.fullmatch(text):
+        pairs = [one.rpartition(":") for one in re.split(_SIGN, text)]
+        return {name: float(number) for name, _, number in pairs}
     text = f"[{text[1:-1].rstrip(', ')}]" if text[0] == "(" and text[-1] == ")" else text
     try:
         if text.endswith("%"):
@@ -118,7 +124,7 @@ def _cell(text: str | None) -> Any:
         except json.JSONDecodeError:  # as Python and NumPy print dicts and arrays
             if text[0] == "{" and ":" not in text:  # Postgres' arrays
                 text = f"[{text[1:-1]}]"
-            text = re.sub(r"np\.float\d+\(([^()]*)\)", r"\1", text)
+            text = re.sub(r"np\.\w+\(([^()]*)\)", r"\1", text)
             text = re.sub(r"(?<=[\d.])\)(?=\s*[,\]])", "]", re.sub(r"(?<=[\[,\s])\((?=['\"])", "[", text))  # tuples
             text = text.replace("'", '"')
             return json.loads(re.sub(r"(?<=[\d.])\s+(?=[-\d.])", ",", re.sub(r"(?<=\d)\.(?=[\s,\]])", ".0", text)))

@@ -122,9 +122,12 @@ def refuse_unnamed_positive(labels: Array, scores: Array, path: Path) -> None:
         InputError: Always, naming the two values, and first the one whose rows have larger scores.
     """
     likely, texts = likely_positive(labels, scores), np.unique(labels.astype(str))
+    got = f"labels {', '.join(repr(one[:40]) for one in texts[:4].tolist())} in {shown(path)}"
+    if len(texts) > 2:
+        raise InputError("labels of two values beside one score a row", got, "name the columns of all classes")
     raise InputError(
         expected="the label that the one score a row is the probability of",
-        got=f"labels {', '.join(repr(one[:40]) for one in texts[:4].tolist())} in {shown(path)}",
+        got=got,
         remedy=Remedy.read(positive=likely).after(f"if it is {likely!r}, "),
     )
 

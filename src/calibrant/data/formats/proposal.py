@@ -54,10 +54,12 @@ from calibrant.data.formats.roles import (
     LOGITS,
     PERHAPS,
     SCORE_FIELDS,
+    Mark,
     called,
     is_decided,
     is_decision,
     is_no_label,
+    mark_behind,
     mark_of,
     plain_name,
 )
@@ -97,18 +99,15 @@ def _own(held: Columns, layout: Layout) -> Proposal | None:
 
 def _by_names(held: Columns, layout: Layout) -> Proposal | None:
     """Return the reading of the one group of columns whose names say their kind, of h2o's, or of one column of lists."""
-    families: dict[tuple[str, str], list[str]] = {}
     floats = held.floats(layout)
-    for name in floats:
-        if mark := mark_of(name):
-            families.setdefault((mark.kind, mark.head), []).append(name)
+    families = _marked(floats, mark_of) or _marked(floats, mark_behind)
     if held.names[0] == "predict":  # h2o: the decision, then the probability of every class
         families = families or {("probs", ""): [name for name in floats if name != "predict"]}
     for name in filter(held.is_nested, held.names):
         bare = re.sub(r"[_.]?(vector|dict|scores|values)$", "", name, flags=re.I)
         if called(bare, "event") or held.is_scored(name) or _has_labels(held, layout, name):
             families["probs", name] = [name]
-        elif called(name, "logits"):
+        elif called(name, "logits") or (name == "predictions" and "label_ids" in held.names):  # the last are Trainer's
             families["logits", name] = [name]
     families = {key: by_number(own) for key, own in families.items() if len(own) > 1 or held.is_nested(own[0])}
     if len(families) > 1:  # logits beside their softmax give the same numbers
@@ -127,13 +126,31 @@ def _by_names(held: Columns, layout: Layout) -> Proposal | None:
     if kind == "logits" and (alone := classes_alone(kind, chosen, values)) != chosen:
         return _suggested(held, replace(layout, kind=kind), alone)
     if agree(kind, values):
-        return Proposal(replace(layout, columns=tuple(chosen), kind=kind), held)
+        made = Proposal(replace(layout, columns=tuple(chosen), kind=kind), held)
+        # a_logit and b_logit may be two models' of one event, if no label is called a
+        classes = kind == "probs" or mark_behind(chosen[0]) is None or _are_labels(held, layout, chosen)
+        return made if classes else replace(made, certain=False)
     models = _called_as_labels(held, layout, chosen)
     if len(models) > 1:
         return _suggested(held, layout, models[0], others=models[1:])
     if kind == "probs" and not held.is_nested(chosen[0]):
         return _of_floats(held, layout, chosen)
     return _suggested(held, layout, chosen) if values.size else None
+
+
+def _marked(names: Sequence[str], mark_in: Callable[[str], Mark | None]) -> dict[tuple[str, str], list[str]]:
+    """Return the columns, by kind and by what they have in common, of which names say both; one alone is no group."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        if mark := mark_in(name):
+            found.setdefault((mark.kind, mark.head), []).append(name)
+    return {key: own for key, own in found.items() if len(own) > 1}
+
+
+def _are_labels(held: Columns, layout: Layout, chosen: Sequence[str]) -> bool:
+    """Say whether columns are called as the labels' values are."""
+    known = held.known(held.label_by_name(layout, chosen), len(chosen))
+    return bool(known) and bool(Classes.of(chosen).spelling(map(str, known)))
 
 
 def _has_labels(held: Columns, layout: Layout, name: str) -> bool:
@@ -286,6 +303,9 @@ def _with_label(found: Proposal) -> Proposal:
         return found
     flat = [name for name in held.names if name not in layout.columns and not held.is_nested(name)]
     measures = [name for name in flat if plain_name(name) in PERHAPS and _may_measure(name)]
+    measures += [
+        name for name in flat if called(name, "truth") and held.array(name).dtype.kind in "iu"
+    ]  # obs: 1, 2, 3 …
     gone = {*layout.columns, *(name for name in measures if is_measure(held.array(name), found.classes))}
     gone |= {*_echoes(found, [name for name in flat if name not in gone and not is_no_label(name)])}
     hot = one_hot_of(found)

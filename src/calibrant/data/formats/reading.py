@@ -5,7 +5,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -158,7 +158,8 @@ def read_named(path: Any, layout: Layout | None = None, *, numbered: bool = Fals
     """
     layout = Layout() if layout is None else layout
     if not isinstance(path, str | os.PathLike):
-        return _of_table(arrow_of(path), layout, Path("the frame"), path, numbered)
+        frame = arrow_of(path)
+        return _followed(lambda said: _of_table(frame, said, Path("the frame"), path, numbered), layout)
     place = as_path(path)
     if parts := parts_in(place):
         return _joined({name: read_named(part, layout) for name, part in parts.items()})
@@ -177,9 +178,33 @@ def read_named(path: Any, layout: Layout | None = None, *, numbered: bool = Fals
             layout = replace(layout, label=label_among(own, ()) or label_among(beside, ()))
         stored = arrays.pop(RECEIPT, None)
         kept = Receipt.of(str(stored) if stored is not None else _kept_in(place))
-        return named_of(place, arrays, Classes(), layout, kept)
+        return _followed(lambda said: named_of(place, arrays, Classes(), said, kept), layout)
     table = read_table(place)
-    return _of_table(table, layout, place, table, numbered)
+    return _followed(lambda said: _of_table(table, said, place, table, numbered), layout)
+
+
+def _followed(read: Callable[[Layout], Named], layout: Layout) -> Named:
+    """Return what is read by a layout; a refusal names at once what following it would be refused for."""
+    try:
+        return read(layout)
+    except (FileFormatError, InputError) as error:
+        remedy = error.remedy
+        said = dict(remedy.reading) if isinstance(remedy, Remedy) else {}
+        # names.txt is to be written first, and what is said already does not help
+        if not said or said.keys() & {"class_names", "multilabel"} or said.keys() <= {*layout.given()}:
+            raise
+        try:
+            more = _followed(read, replace(layout, **_given(Layout.of(**said)))).add_label
+        except (FileFormatError, InputError) as other:
+            more = other.remedy
+        if not isinstance(more, Remedy) or not more.reading or "class_names" in dict(more.reading):
+            raise
+        whole = Remedy.read(**(said | dict(more.reading))).after(remedy.before + more.before)
+        raise type(error)(error.expected, error.got, whole, argument=error.argument, place=error.place) from error
+
+
+def _given(layout: Layout) -> dict[str, Any]:
+    return {name: getattr(layout, name) for name in layout.given()}
 
 
 def _of_table(whole: Any, layout: Layout, place: Path, given: Any, numbered: bool) -> Named:

@@ -57,7 +57,7 @@ def read_lists(held: Columns, layout: Layout) -> Proposal | None:
     if 1 < len(known) == len(classes[0]) and all(len(set(row)) == len(row) == len(known) for row in classes):
         cells = [dict(zip(map(str, row), other, strict=True)) for row, other in zip(classes, scores, strict=True)]
         values = np.array([[row[name] for name in known] for row in cells])
-        return _spread(rest, layout, inner[1][0].rstrip("0123456789_"), known, values)
+        return _spread(rest, layout, inner[1][0].rstrip("0123456789_."), known, values)
     best = [max(range(len(row)), key=row.__getitem__) for row in scores]
     for name, rows in zip(("pred", "conf"), (classes, scores), strict=True):
         rest = rest.append_column(name, pa.array([row[at] for row, at in zip(rows, best, strict=True)]))
@@ -104,7 +104,8 @@ def _ranks(held: Columns, layout: Layout) -> list[list[str]]:
         values = held.scores([scores[at] for at in order])
         parts = [held.table.column(classes[at]).to_pylist() for at in order]
         falling = len(values) == len(held.table) and within(values) and bool((np.diff(values, axis=1) <= 0).all())
-        whole = falling and bool((values.sum(axis=1) <= 1 + TOLERANCE).all())
+        # the first few classes, the likeliest first, or all of them in any order
+        whole = (falling and bool((values.sum(axis=1) <= 1 + TOLERANCE).all())) or needs_no_rest(values)
         if whole and all(len(set(row)) == len(row) for row in zip(*parts, strict=True)):
             found.append([[classes[at] for at in order], [scores[at] for at in order]])
     return found[0] if len(found) == 1 else []
@@ -271,6 +272,8 @@ def read_rows_of_classes(held: Columns, layout: Layout) -> Proposal | None:
         if all(one and one.kind == "probs" for one in marks) or {*held.known(true, len(parts))} == {*parts}:
             classes_in, probs = columns[:1], columns[1:]
     keys = [name for name in held.names if called(name, "key") and not called(name, "model") and name not in classes_in]
+    if not keys and len(classes_in) == 1:  # what has every class once
+        keys = [name for name in text if len(table.group_by([name, classes_in[0]]).aggregate([])) == len(table)]
     keys = keys or (text if len(text) == 1 else [])
     if len(probs) == 1 and not classes_in and keys:  # a column that has every class once for each key
         pairs = {name: len(table.group_by([keys[0], name]).aggregate([])) for name in text if name != keys[0]}

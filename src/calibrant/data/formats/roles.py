@@ -20,7 +20,7 @@ PERHAPS = (*LABELS, "target", "targets", "true", "y", "label_id", "answer", "acc
 
 # role → its plain names (``plain_name``)
 _NAMES = {
-    "truth": r"y_(true|test)|truth|ground_truth|gold|actual|observed|obs|_from_|"
+    "truth": r"y_(true|test|orig)|truth|ground_truth|gold|gt|actual|observed|obs|_from_|"
     r"(true|actual|observed|gold|gt|real|ground_truth|expected|reference|given)_(y|labels?|class(es)?|category|target)",
     "decision": r"(?P<whose>.*_)?(predict(ed|ion|ions)?|pred)|guess|y_hat|_into_|"
     r"(predict(ed|ion)?|pred|top_?1)_?(class|label|labels|name|pred(iction)?)",
@@ -53,9 +53,16 @@ _MARKED = re.compile(
 )
 
 
+# "cat_proba", "cat logit", "no_predicted_proba": the class, and the mark of the kind behind it
+_BEHIND = re.compile(
+    rf"(?P<part>.+?)(?P<tail>(?:[_.\s:-](?:{_DECISION}))?[_.\s:-](?:(?P<logits>{LOGITS})|p|pr|probs?|proba|probabilit(?:y|ies)))",
+    re.IGNORECASE,
+)
+
+
 @dataclass(frozen=True)
 class Mark:
-    """What a name says of one of several scores: their kind, the words before it, which the others share, and the class."""
+    """What a name says of one of several scores: their kind, the words beside it, which the others share, and the class."""
 
     kind: str
     head: str
@@ -81,6 +88,12 @@ def mark_of(name: str) -> Mark | None:
     if found is None:
         return None
     return Mark("logits" if found["logits"] else "probs", found["head"].casefold(), found["part"])
+
+
+def mark_behind(name: str) -> Mark | None:
+    """Return what a name says of the score of a class that it begins with; None where it says nothing."""
+    found = _BEHIND.fullmatch(name)
+    return found and Mark("logits" if found["logits"] else "probs", found["tail"].casefold(), found["part"])
 
 
 def is_decided(name: str, *, own: bool = False) -> bool:

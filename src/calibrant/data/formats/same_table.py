@@ -19,6 +19,7 @@ from calibrant.data.formats.evidence import Columns as Held
 from calibrant.data.formats.layout import LABELS, TABLES, Layout, stem_and_name, suffix_of
 from calibrant.data.formats.reading import SPLIT, frame_of, named_of, percentage_in, understand
 from calibrant.data.formats.reshaped import read_rows_of_classes
+from calibrant.data.formats.roles import is_decision
 from calibrant.data.formats.tables import batches_of, need_openpyxl, read_table, sheet_table, table_sheet
 from calibrant.data.formats.text import content_of, dialect_of, printed_by_tools, unpacked
 from calibrant.data.formats.writing import compressed, without_formula, write_table
@@ -39,13 +40,18 @@ def read_score_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[str, Ar
     """
     if suffix_of(path) not in TABLES or path.is_dir():
         return None
+    label = layout.label
     layout = replace(layout, label=None, labels=None, on=None, positive=None, missing=None)
     whole = read_table(path)
-    labels = {name for name in whole.column_names if stem_and_name(name)[1] in (*LABELS, "label_ids")}
-    kept = [name for name in whole.column_names if name not in {SPLIT, *labels} or _names_classes(whole, name)]
+    ends = {name for name in whole.column_names if stem_and_name(name)[1] in (*LABELS, "label_ids")}
+    labels = {name for name in ends if not is_decision(name)}  # prediction_label is none
+    labels = {name for name in labels if not _names_classes(whole, name)}
     # of a row for each class the column called label may hold that class
     long = read_rows_of_classes(Held(plain_cells(whole)), layout) if labels and not layout.columns else None
-    table, layout, _ = (long.table, long.layout, "") if long else understand(whole.select(kept), layout, path)
+    if long is None:  # of decisions with their confidences the label that is named tells the classes
+        layout = replace(layout, label=label if label in whole.column_names and not layout.columns else None)
+    table, layout, _ = (long.table, long.layout, "") if long else understand(whole, layout, path)
+    table = table.drop_columns([name for name in table.column_names if name in {SPLIT, *labels}])
     layout = replace(layout, label=None, positive=None)
     columns = score_columns(table.column_names, layout, path)
     if columns is not None and len(table) != len(whole):

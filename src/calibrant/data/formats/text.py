@@ -112,6 +112,8 @@ def printed_by_tools(path: Path, *, lines: int | None = None) -> bytes:
             return b""
         for row in itertools.chain([title, first] if first else [title], rows):
             if row is not title and len(row) != width:
+                if lines and next(rows, None) is None:  # cut off by the number of lines
+                    break
                 return b""
             writer.writerow([cell.strip('"') for cell in row])
     return content.getvalue()
