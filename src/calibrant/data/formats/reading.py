@@ -188,11 +188,12 @@ def _followed(read: Callable[[Layout], Named], layout: Layout) -> Named:
     try:
         return read(layout)
     except (FileFormatError, InputError) as error:
-        remedy = error.remedy
-        said = dict(remedy.reading) if isinstance(remedy, Remedy) else {}
+        remedy = error.remedy if isinstance(error.remedy, Remedy) else Remedy("")
+        said: dict[str, Any] = dict(remedy.reading)
         # names.txt is to be written first, and what is said already does not help
         if not said or said.keys() & {"class_names", "multilabel"} or said.keys() <= {*layout.given()}:
             raise
+        more: str | Remedy | None
         try:
             more = _followed(read, replace(layout, **_given(Layout.of(**said)))).add_label
         except (FileFormatError, InputError) as other:
