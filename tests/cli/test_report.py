@@ -228,12 +228,13 @@ def files_of(kind: str) -> list[str]:
         y = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(np.int64)
         np.savez("mine.npz", val_logits=2 * z[0], val_labels=y[0], test_logits=2 * z[1], test_labels=y[1])
         np.savez("new.npz", logits=2 * z[2])
-    elif kind in ("folder", "folder of splits"):
+    elif kind.startswith("folder"):
         for place, seed in (("mine", 1), ("other", 2), ("new", 3)):
             within = {"test": seed, "val": 4} if (place, kind) == ("mine", "folder of splits") else {"": seed}
             for part, of in within.items():
                 (folder := Path(place, part)).mkdir(parents=True, exist_ok=True)
-                data = calibrant.Predictions.from_logits(*some_logits(seed=of))
+                groups = np.arange(400) // 4 if kind == "folder of groups" else None
+                data = calibrant.Predictions.from_logits(*some_logits(seed=of), groups=groups)
                 calibrant.save_predictions(folder / "a.parquet", {"all": data})
     elif kind == "example":
         np.savez("new.npz", logits=rng.normal(size=(9, 10)))
@@ -262,6 +263,7 @@ def files_of(kind: str) -> list[str]:
         "several labels": ["mine.npz", "--multilabel"],
         "folder": ["mine"],
         "folder of splits": ["mine"],
+        "folder of groups": ["mine"],
     }[kind]
 
 
@@ -298,6 +300,7 @@ KINDS = (
     "several labels",
     "folder",
     "folder of splits",
+    "folder of groups",
 )
 
 
@@ -336,7 +339,7 @@ def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monk
     assert len(commands) == 3
     assert ("--features" in commands[0]) is kind.startswith("groups")
     assert ("fit other" in commands[0]) is (
-        file.endswith(".csv") or kind == "folder"
+        file.endswith(".csv") or kind in ("folder", "folder of groups")
     )  # "labelled rows other than these"
     for command, codes in zip(commands, ([0], [0], [0, 1, 3]), strict=True):
         done = run(*shlex.split(command)[1:])

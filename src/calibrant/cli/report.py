@@ -274,7 +274,7 @@ def _by_groups(model: Model, data: Data, splits: Splits, rows: SplitRows) -> Mod
     from calibrant.report.groups_report import audit_of
 
     groups, found = audit_of(model), find_split(splits, data.fitting.fit_split)
-    columns = [] if groups is None else groups.off_by
+    columns = [] if groups is None else list(groups.off_by)
     if not columns or found is None:
         return model
     data.notes.append(

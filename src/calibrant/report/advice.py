@@ -361,8 +361,6 @@ def commands_of(
         event: Whether that is the ECE of an event's probability.
     """
     calibrator, figure = model.calibrator, "event-ece" if event else "ece"
-    # rows of a group are not independent, which a check asks for
-    grouped = isinstance(model, Model) and model.before.groups is not None
     limits = {figure: margin} if worst is None else {figure: margin, f"worst-group-{figure}": worst}
     # a study gives its name alone
     said = type(calibrator).__name__ if isinstance(calibrator, Calibrator) else calibrator
@@ -384,7 +382,7 @@ def commands_of(
             ("fit", f'{made}.fit({fit}).save("calibrator.safetensors")'),
             ("ship", ship),
             ("check", "calibrant.evaluate.panel(new_predictions)")
-            if grouped
+            if model.grouped  # a check asks for independent rows
             else ("check", f"calibrant.operate.check(new_predictions, maximum={{{maximum}}}{groups}).verdict"),
         ]
     stem = stem_of(model.source, name=model.name)
@@ -409,6 +407,6 @@ def commands_of(
         ("fit", f"calibrant fit {fit} --method {name}{columns} -o {saved}"),
         ("ship", f"calibrant apply {saved} new{ending}{LABELS.sub('', options)} -o new-calibrated{suffix}"),
         ("check", f"calibrant evaluate {data}{split or ' --split test' * (not model.whole)} --calibrator {saved}")
-        if grouped
+        if model.grouped
         else ("check", f"calibrant check {data}{split} --calibrator {saved}{maximum}{groups}"),
     ]

@@ -46,7 +46,8 @@ class Audit:
         unread: Columns left out for their many categories.
         reason: Why there was no test, or "".
         basis: The rows it was computed on, where these are not simply all of memory, or "".
-        pooled: The groups after one increasing correction for all of these rows, where some are off and none was fitted, or None.
+        off_by: The columns of groups that one correction for all rows leaves off: the calibrator, or without one the best that
+            increases.
     """
 
     columns: tuple[str, ...]
@@ -55,17 +56,12 @@ class Audit:
     unread: tuple[str, ...] = ()
     reason: str = ""
     basis: str = ""
-    pooled: Subgroups | None = None
+    off_by: tuple[str, ...] = ()
 
     @property
     def last(self) -> Subgroups | None:
         """The groups after calibration, or before it without a calibrator."""
         return self.after or self.before
-
-    @property
-    def off_by(self) -> list[str]:
-        """Names of the columns of groups that one correction for all leaves off."""
-        return list(dict.fromkeys(name for row in off_in(self.after or self.pooled) for name, _ in row.columns))
 
     @property
     def finding(self) -> str | None:
@@ -102,7 +98,7 @@ class Audit:
             model: The model.
             event: Whether the page is of an event's probability.
         """
-        columns = self.off_by
+        columns = list(self.off_by)
         if not columns and off_in(self.before) and self.after is None and average.commands:
             reason = f"One correction for all suffices for the groups of {', '.join(self.columns)}, as far as these rows tell."
             return replace(average, reasons=[*average.reasons, reason])
@@ -226,7 +222,8 @@ def audit(
         if named and isinstance(error, InputError):
             raise
         return Audit(names, None, unread=left, reason=f"Groups are not tested: {error}.")
-    return Audit(names, first, second, left, pooled=pooled)
+    off_by = dict.fromkeys(name for row in off_in(second or pooled) for name, _ in row.columns)
+    return Audit(names, first, second, left, off_by=tuple(off_by))
 
 
 def _corrected(data: Data) -> BinaryPairs:

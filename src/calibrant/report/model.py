@@ -110,6 +110,11 @@ class Model(Calibrated):
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {len(self.before)} rows)"
 
+    @property
+    def grouped(self) -> bool:
+        """Whether its rows lie in groups, so that they are not independent."""
+        return self.before.groups is not None
+
     def class_name(self, index: int) -> str:
         """Return the name of class ``index``."""
         return name_of_class(index, self.class_names, event=is_event(self.before))
@@ -131,12 +136,14 @@ class Subject(Calibrated):
         calibrator: The calibrator of the figures after calibration, or None.
         source: File or folder of the rows.
         split: Name of the split.
+        grouped: Whether its rows lie in groups, so that they are not independent.
     """
 
     name: Text
     calibrator: Named = None
     source: Text = ""
     split: Text = ""
+    grouped: bool = False
 
     @property
     def whole(self) -> bool:

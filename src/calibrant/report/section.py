@@ -514,7 +514,7 @@ def diagnose_streamed(
             "evaluate_streamed, or report on a file of them, which is read whole"
         )
         raise refuse("rows without weights for a report on streamed data", f"{rows.weight_kind} weights", remedy)
-    subject = Subject(name or Path(path).name, calibrator, source or os.fspath(path), split)
+    subject = Subject(name or Path(path).name, calibrator, source or os.fspath(path), split, rows.grouped)
     class_names = check_class_names(class_names, classes=rows.classes)
     draws = 0 if rows.partly_grouped else draws
     each = looks(rows, _sums(rows.classes), draws=draws)
