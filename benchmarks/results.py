@@ -86,22 +86,25 @@ VERBS = {
     "not comparable": "It is not comparable",
     "not run": "It was not run",
 }
-# A row stays with its claim's line; what is after "#" in the address is sought at once.
+# A row is shown if it, its claim and its paper have every part between commas; what is after "#" in the address is sought at once.
 CLAIMS_TOP = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Claims of the papers</title><style>
 body{font:15px/1.4 system-ui,sans-serif;margin:1rem auto;max-width:75rem;padding:0 1rem}
 input{font:inherit;width:100%;padding:.4rem;box-sizing:border-box}
 table{border-collapse:collapse;display:block;overflow-x:auto}td:not(:first-child,:last-child){white-space:nowrap}
 td:last-child{min-width:15rem}td{padding:.1rem .6rem;border-top:1px solid #8883;vertical-align:top}
-tbody th{text-align:left;padding:.8rem .6rem .2rem}tbody th p{font-weight:400;max-width:70rem;margin:.3rem 0}
+tbody th{text-align:left;font-weight:400;padding:.8rem .6rem .2rem}summary{font-weight:700}
+details{max-width:min(70rem,calc(100vw - 4rem))}[hidden]{display:none}
 thead th{text-align:left;padding:0 .6rem;position:sticky;top:0;background:Canvas}
 </style><h1>Claims of the papers</h1><p><a href="index.html">Results of the studies</a>: how verdicts are reached. Effects are
 first minus last, with 95 % intervals: percentage points of errors, temperatures and log-losses as they are. "Would be seen": found with
 probability .8. ± is the margin; * a margin set before the first runs there; † a verdict on the rows tested: others are not counted.</p>
-<input placeholder="Filter: shows the opposite, digits, Table 2, Wang …" aria-label="filter the claims"><script>
-addEventListener("DOMContentLoaded",()=>{const i=document.querySelector("input"),f=()=>{const q=i.value.toLowerCase(),
-has=e=>e.textContent.toLowerCase().includes(q);for(const b of document.querySelectorAll("tbody")){const [h,...r]=b.rows,all=has(h);
-r.forEach(e=>e.hidden=!all&&!has(e));h.hidden=!all&&r.every(e=>e.hidden)}};
+<input placeholder="Filter: shows the opposite, digits, Table 2, Wang …" aria-label="filter the rows"><script>
+addEventListener("DOMContentLoaded",()=>{const i=document.querySelector("input"),f=()=>{
+const parts=i.value.toLowerCase().split(",").map(part=>part.trim()),has=text=>parts.every(part=>text.toLowerCase().includes(part));
+for(const t of document.querySelectorAll("table")){const paper=t.previousElementSibling;for(const b of t.tBodies){const [h,...r]=b.rows;
+r.forEach(e=>e.hidden=!has([paper,h.querySelector("summary"),e].map(x=>x.textContent).join(" ")));b.hidden=r.every(e=>e.hidden)}
+paper.hidden=t.hidden=[...t.tBodies].every(b=>b.hidden)}};
 i.oninput=f;i.value=decodeURIComponent(location.hash.slice(1));f()})</script>
 """
 
@@ -203,7 +206,7 @@ def page_of(folder: Path) -> str:
 
 
 def claims_page(folder: Path) -> str:
-    """Return the page of all claims, which a word filters: a line per claim, and a row per data set."""
+    """Return the page of all claims, which words filter: a line per claim, and a row per data set."""
     parts = [CLAIMS_TOP]
     for paper, mine in groupby(_numbered(claim_index(read_records(folder))), key=lambda each: each[1][0].paper):
         head = "".join(f"<th>{cell}" for cell in CLAIM_HEAD)
@@ -305,12 +308,11 @@ def _said(leading: Numbered) -> str:
 
 
 def _body(number: int, lines: Sequence[ClaimLine]) -> str:
-    """Return a claim's paragraph, and a row per data set."""
+    """Return a claim with its paragraph folded below it, and a row per data set."""
     first = lines[0]
-    rows = [] if first.data == "theory" else [_row(line) for line in lines]
-    cells = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in row) for row in rows)
-    head = f"{number}. {html.escape(f'{first.claim} ({first.place})')}<p>{html.escape(paragraph(lines))}"
-    return f"<tbody><tr><th colspan={len(CLAIM_HEAD)}>{head}{cells}</tbody>"
+    cells = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in _row(line)) for line in lines)
+    head = f"<summary>{number}. {html.escape(f'{first.claim} ({first.place})')}</summary><p>{html.escape(paragraph(lines))}"
+    return f"<tbody><tr><th colspan={len(CLAIM_HEAD)}><details>{head}</details>{cells}</tbody>"
 
 
 def paragraph(lines: Sequence[ClaimLine]) -> str:
@@ -339,8 +341,9 @@ def _with_numbers(line: ClaimLine) -> str:
     if line.verdict == "not run":
         return f"{line.data}: {line.command} ({line.cost})"
     parts = [f"effect {_effect(line, line.effect)}{_interval(line)}"] if line.effect is not None else []
-    parts += [f"adjusted p {line.p_adjusted:.1g}"] if line.p_adjusted is not None else []
-    parts += [f"{line.seeds} {'sets in 8 clusters' if line.data.endswith('logits') else 'seeds'}"] if line.seeds else []
+    parts += [f"adjusted p {line.p_adjusted:.2g}"] if line.p_adjusted is not None else []
+    unit = "sets in 8 clusters" if line.data.endswith("logits") else "seed" if line.seeds == 1 else "seeds"
+    parts += [f"{line.seeds} {unit}"] if line.seeds else []
     parts += [f"{_effect(line, line.detectable)} would be seen"] if line.detectable is not None else []
     parts += [f"margin set {line.margin_set} the first runs"]
     parts += [SMALL] if _is_small(line) else []
@@ -359,7 +362,7 @@ def _interval(line: ClaimLine) -> str:
 
 def _row(line: ClaimLine) -> list[str]:
     """Return the cells of a claim on one data set."""
-    p = "" if line.p_adjusted is None else f"{line.p_adjusted:.1g}"
+    p = "" if line.p_adjusted is None else f"{line.p_adjusted:.2g}"
     effect, power = _effect(line, line.effect), _effect(line, line.detectable)
     note = f"{line.command}: {line.cost}" if line.verdict == "not run" else line.note
     notes = "; ".join(filter(None, [f"{SMALL}, {_effect(line, line.margin)}" if _is_small(line) else "", note]))

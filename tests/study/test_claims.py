@@ -165,17 +165,17 @@ def test_the_pages_of_results_are_what_the_records_give() -> None:
     sections = {part.partition("</h2>")[0].lower(): part for part in table.split("<h2>")[1:]}
     for claim in paper_claims():  # no claim without its rows, under its paper
         begin = html.escape(f"{claim.text} ({claim.place}")
-        assert re.search(rf"colspan=8>\d+\. {re.escape(begin)}", sections[html.escape(claim.paper.lower())])
+        assert re.search(rf"<summary>\d+\. {re.escape(begin)}", sections[html.escape(claim.paper.lower())])
     lines = claim_index(read_records(folder))
-    assert table.count("<tr><td>") == sum(line.data != "theory" for line in lines)
-    for line in (line for line in lines if line.data != "theory"):
+    assert table.count("<tr><td>") == len(lines)
+    for line in lines:
         marks = ("*" if line.margin_set == "before" else "") + ("†" if line.beyond is False else "")
         assert f"<td>{html.escape(line.data)}<td>{line.verdict}{marks}<td>" in table
-    numbers = [int(number) for number in re.findall(r"colspan=8>(\d+)\.", table)]
+    numbers = [int(number) for number in re.findall(r"<summary>(\d+)\.", table)]
     leading = "; ".join(re.findall(r"^- \*\*.*\*\*: (.*)\.$", page.partition("## All claims")[0], re.M))
     tops = {number: claim for claim, number in re.findall(r"(?:^|; )([^;]+) \[(\d+)\]", leading)}
     assert len(tops) == results.LEADING
-    assert all(re.search(rf"colspan=8>{number}\. {re.escape(claim)}", table) for number, claim in tops.items())
+    assert all(re.search(rf"<summary>{number}\. {re.escape(claim)}", table) for number, claim in tops.items())
     assert numbers == list(range(1, len(numbers) + 1))
     loss = re.search(r"<tr><td>Focal 3<td>(FocalLoss\(gamma=3.0\))<td>([\d.]+)<td>([\d.]+)±", page)
     rows = json.loads((folder / "features-cifar10.json").read_text(encoding="utf-8"))["figures"]
@@ -205,7 +205,7 @@ def test_each_claim_has_a_paragraph_with_all_that_its_verdicts_rest_on() -> None
                 numbers = [f"{(100 if shown.percent else 1) * (v or 0):.{2 if shown.percent else 3}f}"
                            for v in (line.effect, line.low, line.high, line.detectable)]  # fmt: skip
                 own = part[: part.index("margin set")]
-                assert f"effect {numbers[0]} [{numbers[1]}, {numbers[2]}], adjusted p {line.p_adjusted:.1g}" in own
+                assert f"effect {numbers[0]} [{numbers[1]}, {numbers[2]}], adjusted p {line.p_adjusted:.2g}" in own
                 assert f"{line.seeds} se" in own
                 assert f"{numbers[3]} would be seen" in own
             if line.same_test and any(other.data in line.same_test and other.seeds for other in lines):
@@ -549,6 +549,10 @@ def test_the_page_on_losses_says_what_the_records_show() -> None:
     assert f"T below {found.low:.1f} " in page
     shown = {(line.claim, line.data) for line in claim_index() if line.verdict == "shows"}
     assert not any("beats cross-entropy also after temperature scaling" in claim for claim, _ in shown)
+    for line in claim_index():  # at a fitted T, focal loss has no lower ECE, of equal width or mass, than cross-entropy
+        if line.measure in ("ece_by_ece", "ece_mass_by_ece", "ece_mass_by_mass") and line.verdict.startswith("shows"):
+            lower = line.values if line.verdict == "shows the opposite" else line.values[::-1]
+            assert not (lower[0][0].startswith(("Focal", "FLSD")) and lower[-1][0] == "Cross-entropy"), line
     for data in ("digits, MLP", "CIFAR-10, frozen features"):
         for loss in (
             "focal loss γ = 3",
@@ -712,6 +716,26 @@ def test_a_record_without_figures_and_a_folder_without_records_are_said(tmp_path
         read_records(tmp_path)
     (tmp_path / "digits-all.json").write_text('{"objectives": []}')
     with pytest.raises(FileFormatError, match="expected figures in"):
+        read_records(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"ece": None}, "a number for ece in row 2 of figures in .*, got None"),
+        ({"ece": math.nan}, "a number for ece in row 2 .*, got nan"),
+        ({"error": "x"}, "a number for error in row 2 .*, got 'x'"),
+        ({"seed": 0}, "a seed once in row 2 .*, got digits-all, Cross-entropy, 0 again"),
+        (None, "error in row 2 .*, got a row without"),
+        ([], "a list of figures in .*, got dict"),
+    ],
+)
+def test_a_broken_row_of_a_record_is_said(broken: Any, said: str, tmp_path: Path) -> None:
+    row = {"setting": "digits-all", "objective": "Cross-entropy", "seed": 1, "seconds": 1.0, "error": 0.1, "ece": 0.1}
+    second = row | broken if broken else {key: value for key, value in row.items() if key != "error"}
+    figures = {} if broken == [] else [row | {"seed": 0}, second]
+    (tmp_path / "digits-all.json").write_text(json.dumps({"objectives": [], "figures": figures}))
+    with pytest.raises(FileFormatError, match=said):
         read_records(tmp_path)
 
 

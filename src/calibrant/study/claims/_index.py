@@ -523,7 +523,7 @@ def read_records(folder: Path) -> dict[str, Record]:
         folder: Where ``calibrant study show STUDY --record FILE`` wrote them.
 
     Raises:
-        FileFormatError: If a file is not JSON, a record has no figures, or the folder has no record.
+        FileFormatError: If a file is not JSON, a record has no figures or a broken row, or the folder has no record.
     """
     found: dict[str, Record] = {}
     for path in sorted(folder.glob("*.json")):
@@ -534,11 +534,38 @@ def read_records(folder: Path) -> dict[str, Record]:
         if isinstance(record, dict) and ("objectives" in record or "sets" in record):
             if not {"figures", "sets"} & record.keys():
                 raise FileFormatError(f"figures in {path}", "a record without them", "write the record again")
+            if path.stem in {
+                ROWS,
+                *(place.record for place in places()),
+            }:  # others in the folder are none of its business
+                _check_rows(record, path)
             found[path.stem] = record
     if not found:
         remedy = "write some there with calibrant study show STUDY --record FILE"
         raise FileFormatError(f"records of studies (*.json) in {folder}", "none", remedy)
     return found
+
+
+def _check_rows(record: Record, path: Path) -> None:
+    """Refuse a row without what every comparison reads, with a measure that is no finite number, or that is there twice."""
+    kind = "figures" if "figures" in record else "sets"
+    of_sets = ("place", "first", "last", "deviation") if path.stem == ROWS else ("cluster",)
+    needed = ("setting", "objective", "seed", "seconds", "error") if kind == "figures" else of_sets
+    if not isinstance(record[kind], list):
+        raise FileFormatError(f"a list of {kind} in {path}", type(record[kind]).__name__, "write the record again")
+    seen = set()
+    for number, row in enumerate(record[kind], start=1):
+        where = f"row {number} of {kind} in {path}"
+        missing = [key for key in needed if key not in row] if isinstance(row, dict) else needed
+        if missing:
+            raise FileFormatError(f"{', '.join(missing)} in {where}", "a row without", "write the record again")
+        for key in row.keys() & {*MEASURES, "seconds", "deviation"}:
+            if not isinstance(row[key], int | float) or not math.isfinite(row[key]):
+                raise FileFormatError(f"a number for {key} in {where}", f"{row[key]!r}", "write the record again")
+        unit = tuple(str(row[key]) for key in needed[:3])
+        if kind == "figures" and unit in seen:
+            raise FileFormatError(f"a seed once in {where}", f"{', '.join(unit)} again", "write the record again")
+        seen.add(unit)
 
 
 def packaged_records() -> dict[str, Record]:
