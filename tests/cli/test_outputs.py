@@ -117,7 +117,10 @@ HOME = Path(__file__).parent.parent / "data" / "before-1.0"
 
 BEFORE = json.loads((HOME / "commands.json").read_text())
 
-SAID_OTHERWISE = {"keep_argmax=False": "keep=None"}  # in texts, as the changelog says
+SAID_OTHERWISE = {
+    "keep_argmax=False": "keep=None",  # as the changelog says
+    "8 of 13 candidates": "8 of 10 candidates",  # those that were tried
+}
 
 
 def keys_of(value: Any, path: str = "") -> set[str]:
