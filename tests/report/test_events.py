@@ -80,7 +80,7 @@ def test_rates_at_a_threshold_are_counted(threshold: float) -> None:
             1.0,
             0.13,
             "by the ECE, but a hint: probabilities of leaves are too high by 1.8",
-            "rarer than the model expects",
+            "may be rarer than the model expects, or that is chance",
         ),
     ],
 )

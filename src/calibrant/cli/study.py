@@ -49,7 +49,7 @@ TABLES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "narrow": (
         "trained with",
         "",
-        ("On {rows} test images a seed, of all folds; the line of one training is of its own, where chance adds more. "
+        ("On {rows} test images a seed, of all folds; each training's live line was of one fold, where chance adds more. "
         "ECE: how far confidence and accuracy are apart. T: one number that divides the logits, "
         "fitted on validation images by log-loss. By chance: a calibrated network stays below this ECE in 97.5 % of samples."),
         {

@@ -451,6 +451,8 @@ def _gap_advice(state: EventFigures, _: float) -> str:
     if state.gap.low <= 0 <= state.gap.high:
         return "Nothing: the average is right, as far as these rows can tell."
     side = "rarer" if state.gap.estimate > 0 else "more frequent"
+    if not _significant(state.ece):
+        return f"Look again on other rows: the event may be {side} than the model expects, or that is chance (one in twenty)."
     return f"Refit on recent rows, or correct for a new rate (PriorShift): the event is {side} than the model expects."
 
 
