@@ -317,10 +317,9 @@ def _label_rows(found: LabelTable) -> list[list[str]]:
     """Return the cells of the labels with the strongest evidence, each with its gap."""
     made = []
     for row in found.rows[:MOST_LABELS]:
-        p = "–" if row.p_adjusted is None else "<0.0001" if row.p_adjusted < 1e-4 else f"{row.p_adjusted:.2g}"
         ends = "" if row.low is None or row.high is None else f"{row.low:.4f} … {row.high:.4f}"
         cells = [f"{row.n:,}", f"{row.positives:,}", f"{row.confidence:.4f}", f"{row.gap:+.4f}"]
-        made.append([row.label, *cells, ends, f"{row.ece:.4f}", p])
+        made.append([row.label, *cells, ends, f"{row.ece:.4f}", row.p_shown])
     if (more := len(found.rows) - MOST_LABELS) > 0:
         made.append([f"… {more} more (--json shows all)", *[""] * 7])
     return made

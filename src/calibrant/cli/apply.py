@@ -159,19 +159,20 @@ def _write_table(
 
     frame, arrays = table
     own = own and (calibrator.multi_label or (frame.kind == "logits" and frame.columns[0].startswith("logits")))
+    instead = written.replace_scores or own
     after = _calibrate_split(calibrator, arrays, "", frame.kind, name)
     columns = frame.new_columns(
         after.probs.detach().cpu().numpy(),
         after.logits.detach().cpu().numpy(),
         what=written.what or frame.kind,
         suffix=written.suffix,
-        instead=written.replace_scores or own,
+        instead=instead,
     )
-    gone = {*(frame.columns if written.replace_scores or own else ())}
+    gone = set(frame.columns) if instead else set()
     if own:
         gone |= {*stale_names(frame.table.column_names, "")}
-        decision = getattr(after, "decision", None)
-        columns |= {} if decision is None else {"decision": decision.tolist()}
+        if (decision := getattr(after, "decision", None)) is not None:
+            columns["decision"] = decision.tolist()
     write_same_table(path, frame, target, columns, gone=gone)
 
 
@@ -260,9 +261,8 @@ def _calibrate_split(
 
     used = (prefix + kind, prefix + "decision", LABEL_NAMES, LABEL_CODES, prefix + LABEL_NAMES, prefix + LABEL_CODES)
     held = {name: values for name, values in arrays.items() if name in used or is_beside(name)}
-    for name in (
-        () if calibrator.multi_label else feature_names(calibrator)
-    ):  # those of a table stand under their own names
+    features = () if calibrator.multi_label else feature_names(calibrator)
+    for name in features:  # those of a table stand under their own names
         if (column := next((arrays[one] for one in (prefix + name, name) if one in arrays), None)) is not None:
             held.setdefault(f"{prefix}{FEATURE}{name}", column)
     # every row is passed through, the fitted ones too: nothing is evaluated here

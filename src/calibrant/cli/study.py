@@ -1004,10 +1004,8 @@ def what_the_demo_shows(measured: list[Measured]) -> str:
     side = SIDES[line.mean["temperature"] > 1]
     instead = ""
     if best is not line:
-        instead = (
-            f", or train with {best.objective}: {ece[best.objective]} without one, at {error[best.objective]} % errors"
-        )
-        instead += f" against {error[line.objective]} %"
+        errors = f"{error[best.objective]} % errors against {error[line.objective]} %"
+        instead = f", or train with {best.objective}: {ece[best.objective]} without one, at {errors}"
     return (
         f"{line.objective} leaves the network {side} by {ece[line.objective]} points (ECE, mean of {line.seeds} "
         f"seed{'s' * (line.seeds > 1)}); one temperature leaves {100 * line.mean['ece_at_t']:.1f} at the same accuracy, where a "

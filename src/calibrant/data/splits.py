@@ -352,9 +352,8 @@ class LabelColumns:
                 raise InputError("numbers in the columns of scores", got, "name others")
         arrays: dict[str, Array] = {kind: scores[0] if listed else np.stack(scores, axis=1).astype(np.float64)}
         label = self._label_among(names) if labelled else None
-        lists = (
-            next((name for name in (label, *_NAMES["labels"]) if name in names), None) if listed and labelled else None
-        )
+        possible = (label, *_NAMES["labels"]) if listed and labelled else ()
+        lists = next((name for name in possible if name in names), None)
         if lists is not None:  # one number a row, of one class, is refused with the rest
             arrays["labels"] = column_array(table.column(lists), lists, place)
         elif label is not None:

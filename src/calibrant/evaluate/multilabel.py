@@ -399,6 +399,12 @@ class LabelRow(TestedPart):
     all_high: float | None = None
     p: float | None = None
 
+    @property
+    def p_shown(self) -> str:
+        """The adjusted p-value as tables show it."""
+        p = self.p_adjusted
+        return "–" if p is None else "<0.0001" if p < 1e-4 else f"{p:.2g}"
+
 
 @dataclass(frozen=True)
 class LabelTable:

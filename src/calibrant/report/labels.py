@@ -246,7 +246,7 @@ def _table_of_labels(name: str, found: LabelTable) -> Table:
         (
             row.label, f"{row.n:,}", f"{row.positives:,}", *(f"{100 * value:.2f}" for value in (row.confidence, row.rate)),
             f"{100 * row.gap:+.2f}".replace("-", "−"), _ends(row.low, row.high, "+.2f", times=100), f"{100 * row.ece:.2f}",
-            "–" if row.p_adjusted is None else "<0.0001" if row.p_adjusted < 1e-4 else f"{row.p_adjusted:.2g}",
+            row.p_shown,
         )
         for row in found.rows
     ]  # fmt: skip

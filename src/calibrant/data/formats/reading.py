@@ -159,7 +159,7 @@ def read_named(path: Any, layout: Layout | None = None, *, numbered: bool = Fals
     layout = Layout() if layout is None else layout
     if not isinstance(path, str | os.PathLike):
         frame = arrow_of(path)
-        return _followed(lambda said: _of_table(frame, said, Path("the frame"), path, numbered), layout)
+        return _read_or_refused_once(lambda said: _of_table(frame, said, Path("the frame"), path, numbered), layout)
     place = as_path(path)
     if parts := parts_in(place):
         return _joined({name: read_named(part, layout) for name, part in parts.items()})
@@ -178,12 +178,12 @@ def read_named(path: Any, layout: Layout | None = None, *, numbered: bool = Fals
             layout = replace(layout, label=label_among(own, ()) or label_among(beside, ()))
         stored = arrays.pop(RECEIPT, None)
         kept = Receipt.of(str(stored) if stored is not None else _kept_in(place))
-        return _followed(lambda said: named_of(place, arrays, Classes(), said, kept), layout)
+        return _read_or_refused_once(lambda said: named_of(place, arrays, Classes(), said, kept), layout)
     table = read_table(place)
-    return _followed(lambda said: _of_table(table, said, place, table, numbered), layout)
+    return _read_or_refused_once(lambda said: _of_table(table, said, place, table, numbered), layout)
 
 
-def _followed(read: Callable[[Layout], Named], layout: Layout) -> Named:
+def _read_or_refused_once(read: Callable[[Layout], Named], layout: Layout) -> Named:
     """Return what is read by a layout; a refusal names at once what following it would be refused for."""
     try:
         return read(layout)
@@ -195,7 +195,7 @@ def _followed(read: Callable[[Layout], Named], layout: Layout) -> Named:
             raise
         more: str | Remedy | None
         try:
-            more = _followed(read, replace(layout, **_given(Layout.of(**said)))).add_label
+            more = _read_or_refused_once(read, replace(layout, **_given(Layout.of(**said)))).add_label
         except (FileFormatError, InputError) as other:
             more = other.remedy
         if not isinstance(more, Remedy) or not more.reading or "class_names" in dict(more.reading):
