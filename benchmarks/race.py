@@ -3,9 +3,10 @@
     python -m benchmarks.race metrics --json DIR --threads 1    # one family, as `python -m benchmarks` calls it
 
 Every contender's first call is its warm-up and gives the answer that is judged. Then all take turns in random order, so
-that what else the machine does falls on all alike. With one thread the CPU time of this process counts, with more the
-wall-clock time. A contender whose first call takes longer than a bound is timed by that call alone; ours by a second one, since
-on a new machine the first compiles our loops, which are kept.
+that what else the machine does falls on all alike, and each finds the memory of the one before it given back: gigabytes of a
+peer's, freed at last within our temperature's 50 ms, counted as 100 ms of ours. With one thread the CPU time of this process
+counts, with more the wall-clock time. A contender whose first call takes longer than a bound is timed by that call alone; ours
+by a second one, since on a new machine the first compiles our loops, which are kept.
 """
 
 import argparse
@@ -129,6 +130,7 @@ def _rounds(calls: dict[str, Call], seconds: dict[str, list[float]], clock: Call
     for _ in range(count):
         shuffled.shuffle(order)
         for name in order:
+            _give_back()
             start = clock()
             calls[name]()
             seconds[name].append(clock() - start)
@@ -150,15 +152,21 @@ def ratio(theirs: list[float], ours: list[float]) -> list[float]:
 
 def peak(call: Call) -> int | None:
     """Return the bytes that one call holds at most beyond what there was before it; None where the system does not tell."""
-    gc.collect()
     try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
+        _give_back()
         CLEAR.write_text("5")  # sets the high-water mark back
     except OSError:
         return None
     before = _resident("VmRSS")
     call()
     return max(0, _resident("VmHWM") - before)
+
+
+def _give_back() -> None:
+    """Collect garbage, and return what the allocator keeps of it to the system, if that is Linux."""
+    gc.collect()
+    if STATUS.exists():
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _resident(key: str) -> int:
