@@ -248,7 +248,7 @@ def test_one_fitted_on_a_device_answers_there_as_one_on_the_processor(name: str)
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_rows_are_answered_as_what_they_are_at_the_end_of_half_precision_under_autocast_and_with_nan(name: str) -> None:
+def test_rows_are_answered_as_what_they_are_at_the_ends_of_each_precision_under_autocast_and_with_nan(name: str) -> None:
     logits, labels = drawn(240, seed=FAMILY.index(name))
     fitted = quiet_fit(make(name), logits / 8, labels)  # under-confident: T is below 1
     most, generator = torch.finfo(torch.float16).max, torch.Generator().manual_seed(FAMILY.index(name))
@@ -259,6 +259,15 @@ def test_rows_are_answered_as_what_they_are_at_the_end_of_half_precision_under_a
     )  # as check_calibrator asks of float16
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(fitted(logits.float()), fitted.float()(logits.float()))
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        end = torch.finfo(dtype).max
+        ends = torch.tensor(
+            [[end, 0, 1, 2], [0, 1, end, -end], [end / 2, end, -math.inf, -end], [-end, -end, -end / 3, -end / 2]],
+            dtype=dtype,
+        )
+        answer = fitted(ends).double().softmax(dim=1)
+        assert bool(torch.isfinite(answer).all())
+        assert not fitted.preserves_argmax or torch.equal(answer.argmax(dim=1), ends.argmax(dim=1))
     rows[:, 1] = math.nan
     assert bool(torch.isnan(fitted(rows.float()).softmax(dim=1)).all())
 

@@ -519,6 +519,8 @@ class AutoCalibrator(ByFeatures):
         mass, gain = sums.mass, sums.gain
         total, mean = mass[0], gain / mass
         base = sums.loss / total
+        if not math.isfinite(base):
+            raise FitError("a finite log-loss of the logits as they are", f"{base:g}", "check the logits' range")
         self.losses = torch.where(mass > 0, base - mean, math.inf)
         self.errors = torch.where(mass > 0, (sums.square - mean * gain).clamp_min(0.0).sqrt() / mass, math.inf)
         by_features = torch.tensor([member.needs_features for member in self._members()])

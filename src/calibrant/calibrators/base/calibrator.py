@@ -18,7 +18,7 @@ from calibrant._core.constraints import Kind, PublicCalls
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import apply_in_precision, in_row_chunks
 from calibrant._kernels.cpu import one_thread_if_small
-from calibrant.calibrators.base.chunks import break_ties, narrowed, not_narrow
+from calibrant.calibrators.base.chunks import bounded, break_ties, narrowed, not_narrow
 from calibrant.data.leakage import WHOLE, centred_marks, join_parts, part_of, sketch_of_hashes, sketch_of_part
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import Predictions
@@ -319,12 +319,12 @@ class Calibrator(Learned):
         return self._answered_rows(logits, features)
 
     def _answered_rows(self, logits: Tensor, features: Features | None = None) -> Tensor:
-        wide = not_narrow(logits)
+        wide = bounded(not_narrow(logits))
         answer = self._transform(wide) if features is None else self._transform_with(wide, features)
-        if wide is logits:
-            return answer
         if answer is wide:
             return logits
+        if wide.dtype == logits.dtype:
+            return answer
         answer = narrowed(answer, logits.dtype)
         # where 16 bits round two classes to one value
         return break_ties(answer, logits.argmax(dim=1, keepdim=True)) if self.preserves_argmax else answer

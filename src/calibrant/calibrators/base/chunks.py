@@ -6,8 +6,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from calibrant._core.numerics import in_row_chunks
 from calibrant.errors import InputError
 from calibrant.rows import Chunk, RowSource
+
+CERTAIN = 1e20  # log-odds that are certainty in every precision, and leave room in 32 bits for temperatures, matrices and sums
 
 
 def check_label_logits(chunk: Chunk) -> None:
@@ -78,6 +81,24 @@ def tie_margin(values: Tensor) -> Tensor:
     """Return twice what float32, or a narrower dtype of ``values``, rounds each by."""
     eps = max(torch.finfo(values.dtype).eps, torch.finfo(torch.float32).eps)
     return 2 * eps * torch.nan_to_num(values, neginf=0.0).abs().clamp_min(1.0)
+
+
+def bounded(logits: Tensor) -> Tensor:
+    """Return ``logits`` (N, K), in 32 bits or more, as rows within ±``CERTAIN``: what is to be multiplied must not overflow.
+
+    Rows whose largest logit lies beyond are moved, so that their decision stays; classes further below it have no probability
+    anyway. All others are returned as they are, since their constants count for maps of raw logits.
+    """
+    if logits.device.type == "cpu" and not torch.compiler.is_compiling():
+        within = not logits.numel() or all(-CERTAIN <= float(end) <= CERTAIN for end in logits.aminmax())
+        return logits if within else in_row_chunks(_bounded, logits)
+    return _bounded(logits)  # a look at the values would wait for the device, or be no part of a traced graph
+
+
+def _bounded(logits: Tensor) -> Tensor:
+    top = logits.amax(dim=1, keepdim=True)
+    moved = (logits - (top - top.clamp(-CERTAIN, CERTAIN))).clamp_min(-CERTAIN)
+    return torch.where(torch.isneginf(logits), logits, moved)
 
 
 def not_narrow(logits: Tensor) -> Tensor:
