@@ -248,7 +248,9 @@ def test_one_fitted_on_a_device_answers_there_as_one_on_the_processor(name: str)
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_rows_are_answered_as_what_they_are_at_the_ends_of_each_precision_under_autocast_and_with_nan(name: str) -> None:
+def test_rows_are_answered_as_what_they_are_at_the_ends_of_each_precision_under_autocast_and_with_nan(
+    name: str,
+) -> None:
     logits, labels = drawn(240, seed=FAMILY.index(name))
     fitted = quiet_fit(make(name), logits / 8, labels)  # under-confident: T is below 1
     most, generator = torch.finfo(torch.float16).max, torch.Generator().manual_seed(FAMILY.index(name))

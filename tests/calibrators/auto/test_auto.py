@@ -28,7 +28,7 @@ from calibrant.calibrators.auto.auto import CONSTANTS, by_costs, stacked
 from calibrant.calibrators.auto.cross_fitting import HeldOutScores
 from calibrant.calibrators.auto.projection import project
 from calibrant.calibrators.base.folds import fold_of
-from calibrant.errors import InputError, UsageWarning
+from calibrant.errors import FitError, InputError, UsageWarning
 from calibrant.rows import Chunk, MemoryRows, RowSource
 from calibrant.scale import fit_streamed
 from calibrant.theory import focal_map
@@ -62,6 +62,14 @@ def test_an_all_correct_validation_set_means_abstain() -> None:
     assert torch.equal(fitted(z), z)
     assert fitted.evidence.verdict.startswith("abstained: 0 wrong rows are too few")
     assert fitted.weights.tolist() == [1.0] + [0.0] * (len(fitted.weights) - 1)
+
+
+def test_logits_whose_log_loss_is_no_number_are_refused() -> None:
+    z, y = (part[:60].clone() for part in sample())
+    z = z.double()
+    z[:9] = torch.finfo(torch.float64).max * torch.eye(4, dtype=torch.float64)[(y[:9] + 1) % 4]
+    with pytest.raises(FitError, match="a finite log-loss of the logits as they are, got inf"):
+        AutoCalibrator(candidates=[TemperatureScaling()]).fit(z, y)
 
 
 def test_two_wrong_rows_abstain_and_three_may_not() -> None:

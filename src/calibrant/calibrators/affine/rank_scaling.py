@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from calibrant._core.constraints import NonNegative, Positive
 from calibrant._core.minimise import Objective, minimise
@@ -82,40 +83,59 @@ class RankScaling(Certified):
         gap = torch.arange(wide.shape[1] - 1, device=wide.device).clamp_max(len(self.slopes) - 1)
         slopes, offsets = (part.to(wide.dtype)[gap] for part in (self.slopes, self.offsets))
         below = ((ranked[:, :-1] - ranked[:, 1:]) * slopes + offsets).cumsum(dim=1)
-        answer = torch.nn.functional.pad(-below, (1, 0))
+        answer = F.pad(-below, (1, 0))
         return keep_excluded(torch.empty_like(answer).scatter(1, order, answer), logits)
 
 
 @dataclass(frozen=True)
 class _RankChunk:
-    """Of each rank what its logit is linear in, (n, K, 2R), the label's rank (n,) and the weight (n,)."""
+    """The gaps with parameters of their own (n, R − 1), how far ranks lie below the last of these (n, K − R + 1), the label's rank
+    (n,) and the weight (n,).
+    """
 
-    basis: Tensor
+    gaps: Tensor
+    below: Tensor
     place: Tensor
     weight: Tensor
 
     @classmethod
     def of(cls, chunk: Chunk, temperature: float, gaps: int) -> "_RankChunk":
-        """Return −Σ of the gaps above each rank, and −their number, by the gap's parameters."""
         check_label_logits(chunk)
         ranked, order = sort_down(lift_excluded(chunk.logits.double() / temperature))
-        rows, classes = ranked.shape
-        sizes = ranked[:, :-1] - ranked[:, 1:]
-        own = (
-            torch.nn.functional.one_hot(torch.arange(classes - 1).clamp_max(gaps - 1), gaps).double().to(ranked.device)
-        )
-        steps = torch.cat([sizes[:, :, None] * own, own.expand(rows, -1, -1)], dim=2)
-        basis = torch.nn.functional.pad(-steps.cumsum(dim=1), (0, 0, 1, 0))
         place = (order == chunk.labels[:, None]).long().argmax(dim=1)
-        return cls(basis, place, chunk.weights)
+        own = ranked[:, :gaps]
+        return cls(own[:, :-1] - own[:, 1:], own[:, -1:] - ranked[:, gaps - 1 :], place, chunk.weights)
 
     def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the summed log-loss at θ (2R,), its gradient and its Hessian: Σ w Cov_q(basis)."""
-        log_q = torch.log_softmax(self.basis @ theta, dim=1)
-        at_label = self.place[:, None]
+        """Return the summed log-loss at θ (2R,), its gradient and its Hessian.
+
+        Rank r lies −Σ_a θ_a D_ra below the first. Of a gap j < R, D_ra is its size, or 1, where r > j; so that E D_a is that times
+        P(r > j), and E D_a D_b = E D_a · (size of b, or 1) for a's gap at or after b's. Only of the last gap D depends on the rank.
+        """
+        gaps = len(theta) // 2
+        slopes, offsets = theta[:gaps], theta[gaps:]
+        count = torch.arange(self.below.shape[1], dtype=theta.dtype, device=theta.device)
+        first = F.pad(-(self.gaps * slopes[:-1] + offsets[:-1]).cumsum(dim=1), (1, 0))
+        further = first[:, -1:] - self.below * slopes[-1] - count * offsets[-1]
+        log_q = torch.log_softmax(torch.cat([first[:, :-1], further], dim=1), dim=1)
         q = log_q.exp()
-        mean = (q[:, :, None] * self.basis).sum(dim=1)
-        label = self.basis.gather(1, at_label[:, :, None].expand(-1, -1, len(theta)))[:, 0]
-        centred = (self.basis - mean[:, None]) * (q * self.weight[:, None]).sqrt()[:, :, None]
-        flat = centred.reshape(-1, len(theta))
-        return -(self.weight @ log_q.gather(1, at_label)[:, 0]), self.weight @ (mean - label), flat.T @ flat
+        at_least = q.flip(1).cumsum(dim=1).flip(1)[:, 1:gaps]  # P(r > j) of the first gaps
+        last = q[:, gaps - 1 :]
+        size = F.pad(torch.cat([self.gaps, self.gaps.new_zeros(len(q), 1), torch.ones_like(self.gaps)], dim=1), (0, 1))
+        means = [self.gaps * at_least, (last * self.below).sum(dim=1, keepdim=True), at_least, (last @ count)[:, None]]
+        mean = torch.cat(means, dim=1)  # E D (n, 2R)
+        weighted = mean * self.weight[:, None]
+        gap = torch.arange(gaps, device=theta.device).repeat(2)
+        products = weighted.T @ size
+        hessian = torch.where(gap[:, None] >= gap, products, products.T)
+        mass = last * self.weight[:, None]
+        square, mixed = ((mass * self.below * other).sum() for other in (self.below, count))
+        ends = torch.stack([square, mixed, mixed, (mass @ count.square()).sum()]).view(2, 2)
+        at_last = torch.tensor([gaps - 1, 2 * gaps - 1], device=theta.device)
+        hessian[at_last[:, None], at_last] = ends
+        reached = (self.place[:, None] - torch.arange(gaps, device=theta.device)).clamp_min(0)
+        tail = reached[:, -1:]  # ranks below the last of the first gaps
+        own = torch.cat([self.below.gather(1, tail), tail], dim=1)
+        label = (size * (reached > 0).repeat(1, 2)).index_copy(1, at_last, own)
+        value = -(self.weight @ log_q.gather(1, self.place[:, None])[:, 0])
+        return value, self.weight @ label - weighted.sum(dim=0), hessian - weighted.T @ mean
