@@ -2,7 +2,7 @@
 
     python -m benchmarks.use keep --data ../shared/data --record docs/results/use.json      # decisions and rankings kept
     python -m benchmarks.use ones --data ../shared/data --record docs/results/use.json      # exact ones against the best clipping
-    python -m benchmarks.use harm --draws 20 --cache harm.jsonl --record docs/results/use.json  # calibrated models, every setting
+    python -m benchmarks.use harm --draws 200 --cache harm.jsonl --record docs/results/use.json  # calibrated models, every setting
     python -m benchmarks.use sensitivity --data ../shared/data --record docs/results/use.json   # constants halved and doubled
     python -m benchmarks.use members --data ../shared/data --cache members.jsonl --record docs/results/use.json  # each alone
     python -m benchmarks.use canonical --draws 100 --record docs/results/use.json
@@ -70,10 +70,8 @@ KEPT: dict[str, Callable[[], Calibrator]] = {
     ),
 }
 SETTINGS: dict[str, Callable[[int], Calibrator]] = {
-    "plain": lambda classes: AutoCalibrator(),
-    "keep argmax": lambda classes: AutoCalibrator(keep="argmax"),
-    "keep order": lambda classes: AutoCalibrator(keep="order"),
     "top label": lambda classes: AutoCalibrator(top_label=True),
+    "keep argmax": lambda classes: AutoCalibrator(keep="argmax"),
     "costs": lambda classes: AutoCalibrator(costs=matrices(classes, 1)[0]),
     "features": lambda classes: AutoCalibrator(features="all"),
     "GroupScaling": lambda classes: GroupScaling(),
@@ -215,31 +213,48 @@ def calibrated(kind: str, rows: int, seed: int) -> Predictions:
     )
 
 
+def fitted_settings(data: Predictions) -> Iterator[tuple[str, Calibrator]]:
+    """Yield each setting's name and the calibrator that it fits on ``data``, to be used before the next is asked for.
+
+    Two settings have the members and weights of another one: the plain pool is the one without its bins of the top label, and the
+    ranking is kept by the pool that keeps the decision, by another projection.
+    """
+    for name, make in SETTINGS.items():
+        fitted = make(data.classes).fit(data)
+        yield name, fitted
+        if name == "top label":
+            fitted.top_edges = fitted.top_values = torch.empty(0, dtype=torch.float64)
+            yield "plain", fitted
+        elif name == "keep argmax":
+            fitted.keep = "order"
+            yield "keep order", fitted
+
+
 def harm(draws: int, cache: Path, sizes: tuple[int, ...] = (50, 100, 300, 1000)) -> dict[str, Any]:
     """Return the change of log-loss that each setting makes on calibrated models: of as many draws as the cache holds in the end.
 
-    The cache has a line for each fit, so that a run goes on where it was stopped; draws come first, so that all cells fill together.
+    The cache has a line for each draw of a cell, so that a run goes on where it was stopped; draws come first, so that all cells fill
+    together.
     """
     lines = [json.loads(line) for line in cache.read_text().splitlines()] if cache.exists() else []
-    known = {(name, cell, draw): change for name, cell, draw, change in lines}
+    known: dict[tuple[str, int], dict[str, float]] = {(cell, draw): changes for cell, draw, changes in lines}
     cells = [
         (f"{kind}, n = {size}", kind, size) for kind in ("two classes", "four classes", "ten classes") for size in sizes
     ]
-    for draw in range(draws):
-        for cell, kind, size in cells:
+    for draw, (cell, kind, size) in product(range(draws), cells):
+        if (cell, draw) not in known:
             data = calibrated(kind, size + 4000, 1000 * draw + size)
             test = data[size:]
             before = float(cross_entropy(test.logits, test.need_labels()))
-            for name, make in SETTINGS.items():
-                if (name, cell, draw) not in known:
-                    after = test.calibrated_by(make(data.classes).fit(data[:size]))
-                    change = float(cross_entropy(after.logits, test.need_labels())) / before - 1
-                    known[name, cell, draw] = round(change, 6)
-                    with cache.open("a") as file:
-                        file.write(json.dumps([name, cell, draw, known[name, cell, draw]]) + "\n")
+            known[cell, draw] = changes = {}
+            for name, fitted in fitted_settings(data[:size]):
+                after = test.calibrated_by(fitted)
+                changes[name] = round(float(cross_entropy(after.logits, test.need_labels())) / before - 1, 6)
+            with cache.open("a") as file:
+                file.write(json.dumps([cell, draw, changes]) + "\n")
     found: dict[str, Any] = {}
-    for name in SETTINGS:
-        by_cell = {cell: [one for (n, c, _), one in known.items() if (n, c) == (name, cell)] for cell, _, _ in cells}
+    for name in next(iter(known.values())):
+        by_cell = {cell: [one[name] for (c, _), one in known.items() if c == cell] for cell, _, _ in cells}
         every = np.concatenate([np.array(one) for one in by_cell.values()])
         found[name] = {
             "mean": float(every.mean()),
@@ -253,7 +268,7 @@ def harm(draws: int, cache: Path, sizes: tuple[int, ...] = (50, 100, 300, 1000))
             },
         }  # fmt: skip
         print(name, {key: round(value, 5) for key, value in found[name].items() if key != "cells"}, flush=True)
-    return {"draws": draws, "settings": found}
+    return {"draws": min(sum(c == cell for c, _ in known) for cell, _, _ in cells), "settings": found}
 
 
 def overconfident(classes: int, rows: int, sharpness: float, bias: float, seed: int) -> tuple[Predictions, Tensor]:
@@ -282,13 +297,13 @@ def canonical(draws: int) -> dict[str, Any]:
             data, true = overconfident(classes, 20_000, sharpness, bias, 999)
             truth = float((data.probs - true).abs().sum(1).mean())
             for rows in (500, 2000, 10_000):
-                many = draws if rows < 10_000 else max(10, draws // 5)
                 drawn = [
-                    interval(CanonicalError(), overconfident(classes, rows, sharpness, bias, d)[0]) for d in range(many)
+                    interval(CanonicalError(), overconfident(classes, rows, sharpness, bias, d)[0])
+                    for d in range(draws)
                 ]
                 cells.append(
                     {
-                        "classes": classes, "rows": rows, "truth": truth, "draws": many, "sharpness": sharpness, "bias": bias,
+                        "classes": classes, "rows": rows, "truth": truth, "draws": draws, "sharpness": sharpness, "bias": bias,
                         "estimate": float(np.mean([one.estimate for one in drawn])),
                         "covered": float(np.mean([one.low <= truth for one in drawn])),
                         "low_from_.3": float(np.mean([one.low >= 0.3 for one in drawn])),

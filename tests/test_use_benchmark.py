@@ -3,7 +3,11 @@
 import json
 from pathlib import Path
 
+import torch
+
 from benchmarks import use
+from calibrant import Predictions
+from calibrant.calibrators import AutoCalibrator, Calibrator
 
 ROOT = Path(__file__).parent.parent
 RECORD = json.loads((ROOT / "docs" / "results" / "use.json").read_text())
@@ -22,8 +26,21 @@ def test_every_constant_that_decides_quality_has_its_sensitivity() -> None:
 
 
 def test_exact_ones_leave_one_hot_rows_and_the_others_as_they_are() -> None:
-    import torch
-
     p = use.with_ones(torch.tensor([[20.0, 0.0, 0.0], [1.0, 0.0, 0.0]]))
     assert p[0].tolist() == [1.0, 0.0, 0.0]
     torch.testing.assert_close(p[1], torch.softmax(torch.tensor([1.0, 0.0, 0.0]).double(), 0))
+
+
+def test_settings_that_share_a_fit_answer_as_those_of_their_own() -> None:
+    data = use.calibrated("four classes", 80, 3)
+    data = Predictions.from_logits(2 * data.logits, data.labels, features=data.features)
+    own: dict[str, Calibrator] = {"plain": AutoCalibrator(), "keep order": AutoCalibrator(keep="order")}
+    seen = set()
+    for name, fitted in use.fitted_settings(data):
+        seen.add(name)
+        if name in own:
+            # the fits of held-out rows for the top label leave the searches at other starting points
+            torch.testing.assert_close(
+                fitted(data.logits), own[name].fit(data)(data.logits), rtol=0, atol=1e-6 * (name == "plain")
+            )
+    assert seen == {*own, *use.SETTINGS}
