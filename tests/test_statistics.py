@@ -129,6 +129,14 @@ def test_the_folded_normal_is_inverted() -> None:
         assert float(estimate.corrected) == pytest.approx(mean, abs=1e-6)
 
 
+def test_a_bin_in_which_a_rare_event_was_not_seen_is_no_error() -> None:
+    for events, error in ((0, 0.0), (1, 0.0), (10, 0.0095)):  # of 1,000 rows at .0005
+        estimate = corrected_error(
+            BinTable(torch.tensor([1000]), torch.tensor([0.5]), torch.tensor([1.0 * events]), 1000)
+        )
+        assert float(estimate.corrected) == pytest.approx(error, abs=1e-4)
+
+
 def test_an_interval_from_a_table_needs_no_rows() -> None:
     data = model(0.5)
     cells = ECE().cells(data)

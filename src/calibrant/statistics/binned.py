@@ -5,7 +5,8 @@ with standard error s_b. The error is Σ_b |δ_b|, its plug-in estimate Σ_b |d_
 
 *Correction.* E|d_b| is the mean of a folded normal, f(δ, s) = s √(2/π) exp(−δ²/2s²) + |δ| (2Φ(|δ|/s) − 1) ≥ |δ|, so the
 plug-in is biased upward. The corrected error solves f(m_b, s_b) = |d_b| for each bin (m_b = 0 where |d_b| ≤ s_b √(2/π), the
-smallest mean of a folded normal) and sums the m_b.
+smallest mean of a folded normal) and sums the m_b. Where a calibrated bin has fewer than two expected events, s_b is at least what
+it has if calibrated: a bin in which none was seen would have s_b near 0, and its whole probability would count as its error.
 
 *Width.* Where |δ_b| ≫ s_b the error is locally linear in d, with variance Σ_b s_b²; nearer to 0 |d_b| varies less, so this
 is an upper bound. A bin in which all decisions are correct (or wrong) has an estimated variance of 0. For the width only, its
@@ -122,7 +123,9 @@ def corrected_error(table: BinTable, *, spread: Tensor | None = None) -> BinnedE
         True
     """
     signed = table.gap * table.weight
-    spread = gap_variance(table).sqrt() if spread is None else spread
+    if spread is None:
+        seen, calibrated = gap_variance(table), table.noise / table.mass**2
+        spread = torch.where(table.expected_events < FEW_EVENTS, torch.maximum(seen, calibrated), seen).sqrt()
     corrected = unfold(signed.abs(), spread)
     return BinnedEstimate(signed.abs().sum(dim=-1), corrected.sum(dim=-1), spread.square().sum(dim=-1).sqrt())
 
