@@ -23,7 +23,6 @@ Integers = NDArray[np.int64]
 
 _FEWEST = 10  # informative residuals below which the logarithm of the likelihood ratio is compared with that of one rare event
 _ROUNDING = 1e-12  # of its parts, within which a residual is 0
-_STEPS = 60  # of the search for a tilt, which takes about six: bisections alone would reach 2^-60 of the bracket
 
 
 @dataclass(frozen=True)
@@ -173,31 +172,30 @@ def interval_of(terms: Terms, *, alpha: float, shared: float = 0.0) -> tuple[flo
 
 
 def _end(values: Floats, high: float, limit: float) -> float:
-    """Return the largest mean whose likelihood ratio is within ``limit``, for terms of mean 0 that are at most ``high``."""
+    """Return the largest mean whose likelihood ratio is within ``limit``, for terms of mean 0 that are at most ``high``.
+
+    With t = λ / (1 + λ μ) the ratio is Σ log(1 − t x) − n log(1 − t μ). Its derivative in t is 0 at μ = s / (1 + t s), with
+    s = Σ x / (1 − t x) / n, so that both μ and the ratio n log(1 + t s) + Σ log(1 − t x) are functions of t alone, which grow up to
+    its bound 1 / high. Beyond, t stays there.
+    """
     from scipy.optimize import brentq
 
-    # The ratio is 0 at the terms' own mean, grows with the distance, and is infinite at the bound.
-    far = high * (1 - 1e-12)
-    if high <= 0 or _log_ratio(values, far, high) <= limit:
-        return max(high, 0.0)
-    return float(brentq(lambda mean: _log_ratio(values, mean, high) - limit, 0.0, far, xtol=1e-9 * high, rtol=1e-9))
+    if high <= 0:
+        return 0.0
+    count, top = len(values), (1 - 1e-12) / high
 
+    def tilted(t: float) -> tuple[float, float]:
+        kept = 1 - t * values
+        return float((values / kept).sum()) / count, float(np.log(kept).sum())
 
-def _log_ratio(values: Floats, mean: float, high: float) -> float:
-    """Return max Σ log(1 − λ (x − mean)) over 0 ≤ λ ≤ 1 / (high − mean): concave in λ, its slope falls."""
-    away = values - mean
-    low, top = 0.0, (1 - 1e-12) / (high - mean)
-    if -(away / (1 - top * away)).sum() >= 0:
-        return float(np.log1p(-top * away).sum())
-    # Newton's steps from 0, halved into the bracket of the sign change where they leave it.
-    tilt = 0.0
-    for _ in range(_STEPS):
-        part = away / (1 - tilt * away)
-        slope = -float(part.sum())
-        low, top = (tilt, top) if slope > 0 else (low, tilt)
-        following = tilt + slope / float(part @ part)
-        following = following if low < following < top else (low + top) / 2
-        if abs(following - tilt) <= 1e-10 * following:
-            break
-        tilt = following
-    return float(np.log1p(-tilt * away).sum())
+    level, logs = tilted(top)
+    if count * math.log1p(top * level) + logs <= limit:
+        return high * -math.expm1((logs - limit) / count)
+
+    def above(t: float) -> float:
+        level, logs = tilted(t)
+        return count * math.log1p(t * level) + logs - limit
+
+    t = float(brentq(above, 0.0, top, xtol=1e-12 * top, rtol=1e-12))
+    level, _ = tilted(t)
+    return level / (1 + t * level)
