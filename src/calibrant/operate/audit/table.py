@@ -104,7 +104,9 @@ def sample_of(lines: Sequence[Row], pool_rows: int, path: str | os.PathLike[str]
         except ValueError:
             raise _altered(path, f"numbers in the column {name}", "others") from None
 
-    batch, sizes = column("batch", 1) - 1, column("batch_rows", math.nan)
+    inclusion, batch, sizes = column("inclusion", math.nan), column("batch", 1) - 1, column("batch_rows", math.nan)
+    if (lost := np.flatnonzero(np.isnan(inclusion))).size:
+        raise _altered(path, "the inclusion probability of every row", f"none of row {list(unique)[lost[0]]}")
     if not np.isin(batch, np.arange(len(batch))).all():
         raise _altered(path, "batches from 1 on", "others")
     for number in range(int(batch.max()) + 1):
@@ -117,8 +119,7 @@ def sample_of(lines: Sequence[Row], pool_rows: int, path: str | os.PathLike[str]
                 "put the state of the sample beside the table again, or name the tables of all batches",
             )
     rows = np.array(list(unique), np.int64)
-    columns = column("inclusion", math.nan), batch.astype(np.int64), np.full(len(rows), -1)
-    made = Sample(rows, *columns, "accuracy", 0, pool_rows)
+    made = Sample(rows, inclusion, batch.astype(np.int64), np.full(len(rows), -1), "accuracy", 0, pool_rows)
     made.check()
     return made
 
