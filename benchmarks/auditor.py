@@ -3,7 +3,8 @@
     python -m benchmarks.auditor cells --data DIR… [--replicates 100] [--cells CELLS.jsonl]
     python -m benchmarks.auditor looks [--pools 10000] [--looks LOOKS.jsonl]
     python -m benchmarks.auditor joint [--pools 2000] [--joint JOINT.jsonl]
-    python -m benchmarks.auditor record --cells CELLS.jsonl --looks LOOKS.jsonl --joint JOINT.jsonl
+    python -m benchmarks.auditor oracle --data DIR… [--oracle ORACLE.jsonl]
+    python -m benchmarks.auditor record --cells CELLS.jsonl --looks LOOKS.jsonl --joint JOINT.jsonl --oracle ORACLE.jsonl
 
 DIR holds prediction files: with a val and a test split of logits, or top-label confidences. The test split is the pool,
 calibrated by 300 rows of val with AutoCalibrator (of top-label rows: a temperature by 300 that then leave the pool); costs are
@@ -13,6 +14,10 @@ not computed again. One thread.
 
 The doubt of ``operate.audit.design`` was chosen on half A of the 44 logit sets, drawn by the seed, by the variance that all labels
 give; half B and the 11 top-label sets were not looked at then. The estimate and the order of rows were chosen on all 44 before.
+
+``oracle`` computes what of the squared error of the accuracy any design leaves that knows no more than the scores: it is told how
+they relate to errors by nine tenths of *all* labels, for the other tenth. Its variance is Σ (e − q)² (1 / π − 1) / N², with q the
+probability of an error so learned and π ∝ √(q (1 − q) + doubt · mean), at most 1, for the best of several doubts.
 """
 
 import argparse
@@ -34,12 +39,14 @@ from calibrant.calibrators import AutoCalibrator, TemperatureScaling
 from calibrant.data.checks import Data
 from calibrant.errors import CalibrantError
 from calibrant.operate import audit, sample
+from calibrant.operate.audit.design import inclusion_probabilities
 from calibrant.operate.audit.figures import Outlook, Pool
 from calibrant.statistics import Interval
 
 RECORD = Path("benchmarks/records/auditor.json")
 BUDGETS = (300, 1000)
 CALIBRATION, SEED = 300, 20261123
+DOUBTS = (0.1, 0.05, 0.02, 0.005)  # of the oracle; the design has the first
 FIGURES = ("accuracy", "cost", "nll", "ece", "difference", "worst group")
 # Where scores do not deserve trust: what is asked of the intervals is the same.
 TRIALS = {
@@ -49,9 +56,13 @@ TRIALS = {
     "overconfident": ("accuracy", "cost", "nll", "ece"),  # log-odds of raw scores times 3
     "shifted": ("accuracy", "cost", "nll", "ece"),  # the first half of the classes is rare
     "rare": ("accuracy", "cost", "nll", "ece"),  # errors thinned to 1 %
+    "other figures": ("brier", "aurc", "cost-gap", "ece by group"),  # calibrated
+    "two classes": ("event-ece", "aurc", "cost-gap"),  # calibrated, and the first half of the classes counted as one
 }
+BY_GROUP = {"worst group": "accuracy", "ece by group": "ece"}
 
 Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 class Remembered(Pool):
@@ -83,13 +94,18 @@ class Rows:
 
     def truth(self, figure: str) -> tuple[float, float | None]:
         """Return the figure and the variance of its values; None where it is no mean."""
-        if figure == "ece":
+        if figure in ("ece", "event-ece"):
             from calibrant.metrics import ECE
 
             model = self.pool.held
-            known = model if isinstance(model, BinaryPairs) else Predictions(model.logits, labels=self.labels)
-            return float(ECE()(known)), None
-        values = self.pool.values(figure, np.arange(len(self.pool)), self.labels.numpy())
+            if isinstance(model, BinaryPairs):
+                return ECE()(model), None
+            known = Predictions(model.logits, labels=self.labels)
+            return ECE()(known.one_vs_rest(1) if figure == "event-ece" else known), None
+        pool = self.pool.ranked() if figure == "aurc" else self.pool
+        values = pool.values(figure, np.arange(len(pool)), self.labels.numpy())
+        if figure == "cost-gap":
+            return abs(float(values.mean())), None
         return float(values.mean()), float(values.var(ddof=1))
 
     def select(self, rows: torch.Tensor) -> "Rows":
@@ -114,6 +130,10 @@ def rows_of(path: Path, trial: str, other: Path | None = None) -> Rows:
         assert isinstance(test, Predictions)
         model, labels = Predictions.from_logits(_scores(path, trial, rng)), test.need_labels()
     second = None if other is None else Predictions.from_logits(_scores(other, trial, rng))
+    if trial == "two classes" and isinstance(model, Predictions):
+        cut = model.classes // 2
+        halves = [part.logsumexp(dim=1) for part in (model.logits[:, :cut], model.logits[:, cut:])]
+        model, labels = Predictions.from_logits(torch.stack(halves, dim=1)), (labels >= cut).long()
     costs = costs_of(model.classes) if isinstance(model, Predictions) else None
     rows = Rows(Remembered(model, second, costs), labels)
     if trial == "shifted":  # of top-label rows, whose classes are not in the pool, the surer half
@@ -165,25 +185,25 @@ def groups_of(rows: Rows) -> Integers:
 def found_of(rows: Rows, figure: str, budget: int, seed: int, *, first: int) -> list[tuple[str, Interval]]:
     """Draw, label and estimate once."""
     aim = "accuracy" if figure == "difference" else figure
-    by = "part" if figure == "worst group" else None
-    drawn = sample(rows.pool, first, aim=aim, seed=seed, by=by)
+    by = "part" if figure in BY_GROUP else None
+    drawn = sample(rows.pool, first, aim="worst group" if by else aim, seed=seed, by=by)
     if first < budget:
         drawn = drawn.extend(budget - first, labels=rows.labels[drawn.rows])
-    name = "accuracy" if by else aim
+    name = BY_GROUP.get(figure, aim)
     return list(audit(rows.pool, drawn, rows.labels[drawn.rows], figures=[name], by=by).figures.items())
 
 
 def cell(rows: Rows, figure: str, budget: int, replicates: int, *, first: int) -> dict[str, Any]:
     """Return the squared error over that of even draws, the coverage, and the refusals of one cell."""
-    if figure == "worst group":
-        parts = groups_of(rows)
+    if figure in BY_GROUP:
+        name, parts = BY_GROUP[figure], groups_of(rows)
         names, sizes = np.unique(parts, return_counts=True)
         rows = Rows(Remembered(_with_groups(rows.pool.held, parts), None, rows.pool.costs), rows.labels)
-        truths = {f"accuracy[{name}]": rows.select(torch.from_numpy(np.flatnonzero(parts == name))) for name in names}
-        known = {name: one.truth("accuracy") for name, one in truths.items()}
+        truths = {f"{name}[{part}]": rows.select(torch.from_numpy(np.flatnonzero(parts == part))) for part in names}
+        known = {full: one.truth(name) for full, one in truths.items()}
         each = budget / len(names)
-        even = float(np.mean([float(known[name][1] or 0) * max(1 / each - 1 / size, 0)
-                              for name, size in zip(known, sizes, strict=True)]))  # fmt: skip
+        even = float(np.mean([float(known[full][1] or 0) * max(1 / each - 1 / size, 0)
+                              for full, size in zip(known, sizes, strict=True)]))  # fmt: skip
     else:
         name = "accuracy" if figure == "difference" else figure
         known = {name: rows.truth(name)}
@@ -240,7 +260,7 @@ def cells(paths: list[Path], replicates: int, into: Path) -> None:
                     if figure == "difference" and path not in second:
                         continue
                     rows = rows_of(path, trial, second.get(path) if figure == "difference" else None)
-                    if budget > 0.7 * len(rows.pool) * (0.5 if figure == "worst group" else 1):
+                    if budget > 0.7 * len(rows.pool) * (0.5 if figure in BY_GROUP else 1):
                         continue
                     found = cell(rows, figure, budget, replicates, first=100 if trial == "first batch" else budget)
                     _append(into, key | found)
@@ -301,6 +321,54 @@ def joint(pools: int, into: Path, *, count: int = 6, batch: int = 100) -> None:
         _append(into, {"seed": seed, "scale": scale, "wrong": wrong})
 
 
+def oracle(paths: list[Path], into: Path) -> None:
+    """Append, for each set and number of labels, the squared error of the accuracy that an oracle leaves, over that of even rows."""
+    done = {(one["set"], one["labels"]) for one in _lines(into)}
+    for path in paths:
+        if "conf" in np.load(path) or all((path.stem, budget) in done for budget in BUDGETS):
+            continue
+        rows = rows_of(path, "calibrated")
+        model = rows.pool.held
+        assert isinstance(model, Predictions)
+        right = rows.pool.values("accuracy", np.arange(len(rows.pool)), rows.labels.numpy())
+        known = {"own": rows.pool.outlook("accuracy").mean, **_learned(model, right)}
+        for budget in BUDGETS:
+            if (path.stem, budget) in done or budget > 0.7 * len(right):
+                continue
+            even = right.var(ddof=1) * (1 / budget - 1 / len(right))
+            found = {
+                name: {doubt: _variance(right, q, budget, doubt) / even for doubt in DOUBTS}
+                for name, q in known.items()
+            }
+            _append(into, {"set": path.stem, "labels": budget, "ratios": found})
+
+
+def _learned(model: Predictions, right: Floats) -> dict[str, Floats]:
+    """Return P(correct) of each row, as the other tenths of the rows teach it: from the confidence, and from all that scores tell."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import cross_val_predict
+
+    probs = model.float64_probs().clamp_min(1e-30)
+    best = probs.topk(2, dim=1).values
+    entropy = -(probs * probs.log()).sum(dim=1)
+    log_odds = best[:, 0].logit().clamp(-30, 30)
+    features = torch.stack([log_odds, best[:, 0] - best[:, 1], entropy, model.predicted.clamp_max(30)], dim=1).numpy()
+    trees = HistGradientBoostingClassifier(
+        max_iter=60, learning_rate=0.08, max_leaf_nodes=8, min_samples_leaf=40, categorical_features=[3], random_state=0
+    )
+    methods = {"confidence": (LogisticRegression(C=1e3), features[:, :1]), "all": (trees, features)}
+    return {name: cross_val_predict(method, x, right, cv=10, method="predict_proba")[:, 1]
+            for name, (method, x) in methods.items()}  # fmt: skip
+
+
+def _variance(right: Floats, q: Floats, budget: int, doubt: float) -> float:
+    """Return Σ (e − q)² (1 / π − 1) / N² of a draw in proportion to √(q (1 − q)), with a doubt as that of the design."""
+    within = q * (1 - q)
+    chance = inclusion_probabilities(np.sqrt(within + doubt * within.mean()), budget)
+    return float((np.square(right - q) * (1 / chance - 1)).sum()) / len(right) ** 2
+
+
 def fixed_plan(truth: float, *, away: float = 0.1, power: float = 0.9) -> int:
     """Return the simple random rows after which one look at an exact interval decides a limit ``away`` with probability ``power``."""
     from scipy.stats import norm
@@ -309,9 +377,9 @@ def fixed_plan(truth: float, *, away: float = 0.1, power: float = 0.9) -> int:
     return int(np.ceil(z**2 * truth * (1 - truth) / away**2))
 
 
-def record(cells_at: Path, looks_at: Path, joint_at: Path) -> dict[str, Any]:
+def record(cells_at: Path, looks_at: Path, joint_at: Path, oracle_at: Path) -> dict[str, Any]:
     """Return the record of the files."""
-    found, several = _lines(looks_at), _lines(joint_at)
+    found, several, bound = _lines(looks_at), _lines(joint_at), _lines(oracle_at)
     return {
         "versions": versions(),
         "sequential": {
@@ -323,6 +391,12 @@ def record(cells_at: Path, looks_at: Path, joint_at: Path) -> dict[str, Any]:
             "labels_oracle_mean": float(np.mean([fixed_plan(one["truth"]) for one in found])),
         },
         "joint": {"pools": len(several), "looks": 6, "tests": 8, "wrong": float(np.mean([one["wrong"] for one in several]))},
+        # the median over sets at the best doubt for each number of labels and what the oracle learns from
+        "oracle": {
+            f"{name}, {budget}": round(min(float(np.median([one["ratios"][name][str(doubt)] for one in bound
+                                                           if one["labels"] == budget])) for doubt in DOUBTS), 4)
+            for name in ("own", "confidence", "all") for budget in BUDGETS if any(one["labels"] == budget for one in bound)
+        },
         "cells": [{name: round(value, 5) if isinstance(value, float) else value for name, value in one.items()}
                   for one in _lines(cells_at)],
     }  # fmt: skip
@@ -380,26 +454,30 @@ def _append(path: Path, one: dict[str, Any]) -> None:
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("cells", "looks", "joint", "record"))
+    parser.add_argument("what", choices=("cells", "looks", "joint", "oracle", "record"))
     parser.add_argument("--data", type=Path, nargs="*", default=[])
     parser.add_argument("--replicates", type=int, default=100)
     parser.add_argument("--pools", type=int, default=10_000)
     parser.add_argument("--cells", type=Path, default=Path("calibrant-runs/auditor-cells.jsonl"))
     parser.add_argument("--looks", type=Path, default=Path("calibrant-runs/auditor-looks.jsonl"))
     parser.add_argument("--joint", type=Path, default=Path("calibrant-runs/auditor-joint.jsonl"))
+    parser.add_argument("--oracle", type=Path, default=Path("calibrant-runs/auditor-oracle.jsonl"))
     options = parser.parse_args()
     torch.set_num_threads(1)
     os.nice(5)
-    for path in (options.cells, options.looks, options.joint):
+    for path in (options.cells, options.looks, options.joint, options.oracle):
         path.parent.mkdir(parents=True, exist_ok=True)
+    paths = sorted(one for place in options.data for one in place.glob("*.npz"))
     if options.what == "cells":
-        cells(sorted(one for place in options.data for one in place.glob("*.npz")), options.replicates, options.cells)
+        cells(paths, options.replicates, options.cells)
+    elif options.what == "oracle":
+        oracle(paths, options.oracle)
     elif options.what == "looks":
         looks(options.pools, options.looks)
     elif options.what == "joint":
         joint(options.pools, options.joint)
     else:
-        kept = record(options.cells, options.looks, options.joint)
+        kept = record(options.cells, options.looks, options.joint, options.oracle)
         RECORD.write_text(json.dumps(kept, separators=(",", ":")) + "\n")
         print("\n".join(told(kept)))
 

@@ -48,7 +48,7 @@ LARGE = 32 << 20  # bytes of logits in one Parquet file, above which a pool is s
 class DrawOptions:
     """What the rows are drawn for."""
 
-    aim: str = option("accuracy", "accuracy, error, nll, brier, cost, ece, or 'worst group' with --by.")
+    aim: str = option("accuracy", "A figure that audit knows, or 'worst group' with --by.")
     by: str | None = option(None, "The groups, for the worst.", metavar="COLUMN")
     other: Other = None
     costs: CostsFile = None
@@ -289,6 +289,7 @@ def labelled_in(tables: list[str], opened: Opened, *, state: str | None = None) 
     return found
 
 
+COSTLY = {"cost", "cost-gap"}
 CODES = {None: 0, "pass": 0, "fail": 1, "not enough evidence": 3}
 
 
@@ -296,7 +297,9 @@ CODES = {None: 0, "pass": 0, "fail": 1, "not enough evidence": 3}
 class Wanted:
     """Which figures, and their limits."""
 
-    metric: list[str] | None = option(None, "accuracy, error, nll, brier, cost or ece; repeat for several.")
+    metric: list[str] | None = option(
+        None, "accuracy, error, nll, brier, cost, aurc, cost-gap, ece or event-ece; repeat for several."
+    )
     maximum: list[str] | None = option(None, "A limit, such as ece=.05.", "--max", metavar="NAME=VALUE")
     minimum: list[str] | None = option(None, "A limit, such as accuracy=.9.", "--min", metavar="NAME=VALUE")
     by: str | None = option(None, "Every figure by these groups.", metavar="COLUMN")
@@ -344,7 +347,7 @@ def audit(
     figures = wanted.metric or ["accuracy"]
     limits = {"maximum": read_limits(wanted.maximum or [], option="--max"),
               "minimum": read_limits(wanted.minimum or [], option="--min")}  # fmt: skip
-    if "cost" not in {name.lower() for name in (*figures, *limits["maximum"], *limits["minimum"])}:
+    if not COSTLY & {name.lower() for name in (*figures, *limits["maximum"], *limits["minimum"])}:
         refuse_typed(context, ["costs"], where="figures without the cost", remedy="add --metric cost")
     table = None if wanted.costs is None else costs_in(wanted.costs).table
     if wanted.output is not None:
@@ -384,7 +387,7 @@ class LabelOptions:
     """What an audit of a pool is to say, and what its labels cost."""
 
     pool: str | None = option(None, "Scores of all rows: plan the labels of calibrant sample instead.", metavar="POOL")
-    figure: str = option("accuracy", "accuracy, error, nll, brier or cost.", "--aim")
+    figure: str = option("accuracy", "accuracy, error, nll, brier, cost or aurc.", "--aim")
     other: Other = None
     half_width: float | None = option(None, "The half-width that is wanted, as a fraction: .02.")
     price: float | None = option(None, "Of one label.")

@@ -106,16 +106,56 @@ def test_estimates_are_unbiased_and_covered_and_better_than_even_draws(figure: s
     assert covered >= 54
 
 
-def test_the_truth_of_all_rows_is_the_figure_itself() -> None:
-    from calibrant.metrics import ECE, NLL, Accuracy
+@pytest.mark.parametrize("batches", [(800,), (500, 300)])
+@pytest.mark.parametrize("kind", ["alone", "by group", "difference"])
+def test_the_truth_of_all_rows_is_the_figure_itself(kind: str, batches: tuple[int, ...]) -> None:
+    from calibrant.evaluate import cost_calibration
+    from calibrant.metrics import AURC, ECE, NLL, Accuracy, Brier
 
-    pool, labels = pool_of()
-    known = Predictions(pool.logits, labels=labels)
-    metrics = {"accuracy": Accuracy(), "nll": NLL(), "ece": ECE()}
-    for drawn in (sample(pool, 800), sample(pool, 500).extend(300)):
-        found = audit(pool, drawn, labels[drawn.rows], figures=list(metrics)).figures
-        for name, metric in metrics.items():
-            assert [found[name].low, found[name].high] == pytest.approx([metric(known)] * 2)
+    costs = [[0, 1], [6, 0]]
+    metrics: dict[str, Callable[[Predictions], float]] = {
+        "accuracy": Accuracy(), "nll": NLL(), "brier": Brier(), "ece": ECE(), "aurc": AURC(),
+        "event-ece": lambda data: ECE()(data.one_vs_rest(1)),
+        "cost-gap": lambda data: abs(cost_calibration(data, costs).difference.estimate),
+    }  # fmt: skip
+    whole, labels = pool_of(power=2.0)
+    logits, labels = (
+        whole.logits[:, :2].round(decimals=1),
+        labels.clamp_max(1),
+    )  # rounded, so that confidences are equal
+    pool, region = replace(whole, logits=logits), np.asarray(whole.features["region"])  # type: ignore[index]
+    other = Predictions.from_logits(logits * 0.3) if kind == "difference" else None
+    drawn = sample(pool, batches[0], aim="aurc", other=other)
+    for count in batches[1:]:
+        drawn = drawn.extend(count)
+    found = audit(
+        pool, drawn, labels[drawn.rows], figures=list(metrics), costs=costs, by="region" if kind == "by group" else None
+    )
+    known = Predictions(logits, labels=labels)
+    for name, metric in metrics.items():
+        truth = {name: metric(known)}
+        if other is not None:
+            truth = {name: metric(known) - metric(Predictions(other.logits, labels=labels))}
+        if kind == "by group":
+            truth = {f"{name}[{one}]": metric(known[torch.from_numpy(region == one)]) for one in ("north", "south")}
+        for full, value in truth.items():
+            assert [found.figures[full].low, found.figures[full].high] == pytest.approx([value] * 2, abs=1e-9)
+
+
+@pytest.mark.parametrize("figure", ["aurc", "event-ece", "cost-gap"])
+def test_figures_of_ranks_and_absolute_values_are_covered_and_drawn_for(figure: str) -> None:
+    whole, labels = pool_of(power=2.0)
+    pool, labels = Predictions.from_logits(whole.logits[:, :2]), labels.clamp_max(1)
+    costs = [[0, 1], [6, 0]]
+    everything = sample(pool, 800)
+    truth = audit(pool, everything, labels[everything.rows], figures=[figure], costs=costs).figures[figure].estimate
+    covered = 0
+    for seed in range(40):
+        drawn = sample(pool, 100, seed=seed, aim=figure, costs=costs)
+        found = audit(pool, drawn, labels[drawn.rows], figures=[figure]).figures[figure]
+        covered += found.low <= truth <= found.high
+    assert covered >= 36
+    assert (drawn.inclusion.max() > 2 * drawn.inclusion.min(), drawn.aim) == (True, figure)
 
 
 def test_the_next_batch_holds_new_rows_and_learns_the_temperature() -> None:
@@ -153,9 +193,14 @@ def test_limits_are_decided_or_more_labels_are_asked_for() -> None:
     assert (clear.verdict, clear.more) == ("pass", 0)
     assert "decided: pass" in str(clear)
     assert audit(pool, drawn, labels[drawn.rows], maximum={"error": 0.05}).verdict == "fail"
-    near = audit(pool, drawn, labels[drawn.rows], minimum={"accuracy": truth - 0.01})
+    near = audit(pool, drawn, labels[drawn.rows], minimum={"accuracy": clear.figures["accuracy"].estimate - 0.03})
     assert near.verdict == "not enough evidence"
-    assert near.more is None or near.more >= 10
+    # a first look's interval is ± 2.241 standard errors, a second one's ± 2.638
+    line = near.lines[0]
+    away = line.interval.estimate - line.limit
+    half = line.interval.estimate - line.interval.low if away > 0 else line.interval.high - line.interval.estimate
+    needed = 300 * (half * 2.638 / 2.241 / away) ** 2
+    assert near.more == (None if needed > 4000 else pytest.approx(needed - 300, rel=0.01))
     assert audit(pool, drawn, labels[drawn.rows]).verdict is None
 
 
@@ -239,16 +284,23 @@ def test_a_saved_sample_keeps_its_costs(tmp_path: Path) -> None:
 
 def test_ece_is_bounded_and_top_label_pairs_are_taken() -> None:
     pool, labels = pool_of(3000, power=3.0)
-    pairs = BinaryPairs.from_probs(pool.confidence, (pool.predicted == labels).long())
+    pairs = BinaryPairs.from_decisions(pool.confidence, (pool.predicted == labels).long())
     drawn = sample(pairs, 300, aim="ece")
-    found = audit(pairs, drawn, pairs.y[drawn.rows].long(), figures=["ece", "accuracy"]).figures
-    from calibrant.metrics import ECE
+    found = audit(pairs, drawn, pairs.y[drawn.rows].long(), figures=["ece", "accuracy", "aurc"]).figures
+    from calibrant.metrics import AURC, ECE
 
     truth = float(ECE()(pairs))
+    assert found["aurc"].low <= AURC()(pairs) <= found["aurc"].high
     assert found["ece"].low <= truth <= found["ece"].high
     assert found["ece"].low > 0.02
-    with pytest.raises(InputError, match="probabilities of all classes for nll"):
-        audit(pairs, drawn, pairs.y[drawn.rows].long(), figures=["nll"])
+    events = BinaryPairs.from_probs(pairs.p, pairs.y.long())
+    of_event = audit(events, replace(drawn, pool=None), pairs.y[drawn.rows].long(), figures=["event-ece"])
+    assert of_event.figures["event-ece"] == found["ece"]
+    with pytest.raises(InputError, match="decisions, right or wrong, for accuracy, got events"):
+        sample(events, 300)
+    for figure in ("nll", "event-ece", "cost-gap"):
+        with pytest.raises(InputError, match=f"probabilities of all classes for {figure}"):
+            audit(pairs, drawn, pairs.y[drawn.rows].long(), figures=[figure])
 
 
 def test_a_sample_is_saved_loaded_and_merged(tmp_path: Path) -> None:
@@ -324,6 +376,8 @@ WRONG: list[tuple[Call, str]] = [
     (lambda pool, drawn, told: audit(pool, drawn, ["a"] * 40), "expected class indices as a numeric tensor"),
     (lambda pool, drawn, told: audit(pool, drawn, told, minimum={"accuracy": 90}), "expected a limit of accuracy from 0 to 1"),
     (lambda pool, drawn, told: drawn.merge(sample(pool, 40, seed=9)), "expected two samples of the same draw"),
+    (lambda pool, drawn, told: audit(pool, drawn, told, figures=["event-ece"]), "expected two classes for event-ece, got 3"),
+    (lambda pool, drawn, told: plan_audit(pool, aim="event-ece"), "expected aim as one of accuracy, error, nll, brier, cost, aurc"),
     (lambda pool, drawn, told: sample(pool, 801), "budget"),
     (lambda pool, drawn, told: drawn.extend(761), "count"),
     (lambda pool, drawn, told: sample(pool, 10, aim="worst group"), "worst group"),
@@ -422,7 +476,7 @@ def test_a_streamed_pool_gives_the_sample_and_the_figures_of_the_pool_in_memory(
     assert (one.rows.tolist(), one.digest) == (two.rows.tolist(), two.digest)
     one, two = (drawn.extend(50, labels=labels[drawn.rows]) for drawn in (one, two))
     assert one.rows.tolist() == two.rows.tolist()
-    for figures in (["accuracy", "nll"], ["ece"]):
+    for figures in (["accuracy", "nll"], ["ece", "aurc"]):
         told = [
             audit(source, drawn, labels[drawn.rows], figures=figures)
             for source, drawn in ((pool, one), (streamed, two))
@@ -451,7 +505,7 @@ def test_a_plan_tells_the_labels_with_and_without_the_scores_and_holds_in_an_aud
     wide = [one.labels for one in small.curve if one.even > 0.02]
     assert small.labels_even is not None
     assert max(wide) < small.labels_even <= min(one.labels for one in small.curve if one.even <= 0.02)
-    for aim in ("nll", "cost"):
+    for aim in ("nll", "cost", "aurc"):
         assert plan_audit(pool, aim=aim, costs=[[0, 1, 4], [2, 0, 1], [1, 1, 0]], draws=2).half_width is None
     assert plan_audit(Predictions(pool.logits, labels=labels).top_label(), half_width=0.04).labels == pytest.approx(
         plan.labels, rel=0.15

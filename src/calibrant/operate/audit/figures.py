@@ -1,8 +1,8 @@
 """The figures an audit estimates: the value of each row for each possible label, and what the probabilities expect of it.
 
-A figure is the mean over the pool of f(x, y), such as whether the decision is correct. Only f of the labelled rows is known;
-of every row the probabilities p(· | x) give the expectation m(x) = Σ_k p_k f(x, k) and the standard deviation s(x). The first
-is the control variate of the estimate, the second says where labels are worth most.
+A figure is the mean over the pool of f(x, y), such as whether the decision is correct, or is made of such means. Only f of the
+labelled rows is known; of every row the probabilities p(· | x) give the expectation m(x) = Σ_k p_k f(x, k) and the standard
+deviation s(x). The first is the control variate of the estimate, the second says where labels are worth most.
 """
 
 import math
@@ -19,11 +19,14 @@ from torch import Tensor
 from calibrant._core.check import check_choice, refuse, shown
 from calibrant._core.numerics import row_chunks
 from calibrant.data.checks import Data
-from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.predictions import BinaryPairs, Events, Predictions
 from calibrant.errors import InputError
 from calibrant.statistics.labelled import Floats, Integers
 
-FIGURES = ("accuracy", "error", "nll", "brier", "cost", "ece")
+MEANS = ("accuracy", "error", "nll", "brier", "cost", "aurc")
+# Figures of absolute values → the mean that they are made of: of all rows, or of the rows of each bin of its expectation.
+ABSOLUTE = {"cost-gap": "cost-gap", "ece": "accuracy", "event-ece": "event-ece"}
+FIGURES = (*MEANS, *ABSOLUTE)
 AIMS = (*FIGURES, "worst group")
 _SYNONYMS = {
     "log-loss": "nll",
@@ -32,7 +35,7 @@ _SYNONYMS = {
     "gate": "accuracy",
     "difference": "accuracy",
 }
-_OF_CLASSES = ("nll", "brier", "cost")
+_OF_CLASSES = ("nll", "brier", "cost", "cost-gap", "event-ece")
 # A class that the probabilities hold for less likely than this bounds no loss: its value would be that of a label that
 # nobody expects once in a thousand rows, and one such row in the pool would widen every interval.
 _UNLIKELY = 1e-3
@@ -114,12 +117,14 @@ class Pool:
         other: The second model's predictions of the same rows, or None. A figure is then that of ``model`` minus its.
         costs: costs[label][action], for the figure "cost"; None makes each error cost 1.
         others: Name → predictions of several models; an audit compares ``model`` with each.
+        risks: Of each model (N,) what an error of each row adds to N times its area under the risk–coverage curve, for "aurc".
     """
 
     model: Data | InShards
     other: Data | None = None
     costs: Tensor | None = None
     others: Mapping[str, Data] = field(default_factory=dict)
+    risks: tuple[Floats, ...] = ()
 
     def __len__(self) -> int:
         return self.model.rows if not isinstance(self.model, Data) else len(self.model)
@@ -129,6 +134,21 @@ class Pool:
         """The pool of each comparison, by what is put after a figure's name."""
         each = {f" minus {name}": replace(self, other=one, others={}) for name, one in self.others.items()}
         return each or {"": self}
+
+    @property
+    def alone(self) -> tuple["Pool", ...]:
+        """The pool of each of its models by itself."""
+        second = () if self.other is None else (replace(self, model=self.other, other=None),)
+        return replace(self, other=None), *second
+
+    def ranked(self, members: NDArray[np.bool_] | None = None) -> "Pool":
+        """Return the pool with the ``risks`` of ``members``, a mask (N,), or of all rows."""
+        among = np.ones(len(self), bool) if members is None else members
+        risks = tuple(np.zeros(len(self)) for _ in self.alone)
+        for found, model in zip(risks, self.alone, strict=True):
+            confidence = np.concatenate([piece.held.confidence.cpu().double().numpy() for piece in model._pieces()])
+            found[among] = _risks(confidence[among])
+        return replace(self, risks=risks)
 
     @property
     def classes(self) -> int | None:
@@ -185,11 +205,14 @@ class Pool:
     def select(self, rows: Integers) -> "Pool":
         """Return the pool of some rows, in memory and in this order."""
         chosen = torch.from_numpy(rows)
+        risks = tuple(one[rows] for one in self.risks)
         if isinstance(self.model, Data):
-            return replace(self, model=self.model[chosen], other=None if self.other is None else self.other[chosen])
+            other = None if self.other is None else self.other[chosen]
+            return replace(self, model=self.model[chosen], other=other, risks=risks)
         found = [(places, piece[torch.from_numpy(inside)]) for places, inside, _, piece in pieces_of(self.model, rows)]
         back = np.argsort(np.concatenate([places for places, _ in found]))
-        return replace(self, model=Predictions.cat([part for _, part in found])[torch.from_numpy(back)])
+        model = Predictions.cat([part for _, part in found])[torch.from_numpy(back)]
+        return replace(self, model=model, risks=risks)
 
     def feature(self, name: str) -> NDArray[Any] | None:
         """Return a feature of every row; None if the pool has none of that name."""
@@ -232,9 +255,7 @@ class Pool:
     def values(self, figure: str, rows: Integers, labels: Integers) -> Floats:
         """Return f(x, y) of the labelled ``rows``."""
         chosen = self.select(rows)
-        found = self._values(chosen.held, figure)
-        if chosen.other is not None:
-            found = found - self._values(chosen.other, figure)
+        found = chosen._values(figure)
         if not torch.isfinite(picked := found.gather(1, chosen._places(labels))[:, 0]).all():
             raise _infinite(figure)
         return np.asarray(picked.numpy())
@@ -252,11 +273,15 @@ class Pool:
     def _pieces(self) -> Iterator["Pool"]:
         """Yield the pool in parts whose scores are few enough to work on in float64."""
         if not isinstance(self.model, Data):
-            for shard in self.model.shards:  # a quarter of a piece at a time, as float64 tables of it are made
-                yield from (replace(self, model=piece) for _, piece in self.model.pieces(shard, share=4))
+            # a quarter of a piece at a time, as float64 tables of it are made
+            at, pieces = 0, (piece for shard in self.model.shards for _, piece in self.model.pieces(shard, share=4))
+            for piece in pieces:
+                part = slice(at, at := at + len(piece))
+                yield replace(self, model=piece, risks=tuple(one[part] for one in self.risks))
             return
         for part in row_chunks(len(self), max(self._width, 2)):
-            yield replace(self, model=self.model[part], other=None if self.other is None else self.other[part])
+            other, risks = None if self.other is None else self.other[part], tuple(one[part] for one in self.risks)
+            yield replace(self, model=self.model[part], other=other, risks=risks)
 
     def _places(self, labels: Integers) -> Tensor:
         """Return the columns (n, 1) of labels: of top-label pairs of classes, whether the decision is the label."""
@@ -277,19 +302,30 @@ class Pool:
         Raises:
             InputError: If a possible value is infinite.
         """
-        values, probs = self._values(self.held, figure), _probs(self.held, temperature)
+        values, probs = self._values(figure), _probs(self.held, temperature)
         if self.other is not None:
-            values = values - self._values(self.other, figure)
             probs = (probs + _probs(self.other, temperature)) / 2
         possible = probs > 0
         if not torch.isfinite(values[possible]).all():
             raise _infinite(figure)
         return values, probs, possible
 
-    def _values(self, data: Data, figure: str) -> Tensor:
-        """Return f(x, k) of every row and label (n, K); for pairs the columns are wrong and correct."""
+    def _values(self, figure: str) -> Tensor:
+        """Return f(x, k) of every row and label (n, K), of two models their difference."""
+        first, *second = (self._values_of(one.held, "error" if figure == "aurc" else figure) for one in self.alone)
+        if figure == "aurc":
+            first, *second = (torch.from_numpy(risk)[:, None] * errors
+                              for risk, errors in zip(self.risks, (first, *second), strict=True))  # fmt: skip
+        return first - second[0] if second else first
+
+    def _values_of(self, data: Data, figure: str) -> Tensor:
+        """Return f(x, k) of one model; for pairs the columns are wrong and correct."""
         if isinstance(data, BinaryPairs):
-            if figure in _OF_CLASSES:
+            events = isinstance(data, Events)
+            if events and figure != "event-ece":
+                remedy = "audit the event-ece, or make pairs of decisions by BinaryPairs.from_decisions"
+                raise refuse(f"decisions, right or wrong, for {figure}", "events with probabilities", remedy)
+            if figure in _OF_CLASSES and not events:
                 raise refuse(
                     f"probabilities of all classes for {figure}", "top-label confidences", "audit the accuracy"
                 )
@@ -300,11 +336,33 @@ class Pool:
         if figure == "brier":
             probs = _probs(data, 1.0)
             return probs.square().sum(dim=1, keepdim=True) - 2 * probs + 1
-        hits = torch.nn.functional.one_hot(data.predicted.cpu(), data.classes).double()
+        if figure == "event-ece":  # whether the label is the event
+            if data.classes != 2:
+                raise refuse(
+                    "two classes for event-ece", str(data.classes), "audit the ece, of the decision's confidence"
+                )
+            return torch.tensor([0.0, 1.0], dtype=torch.float64).expand(len(data), 2)
+        if figure == "cost-gap":
+            costs = self._values_of(data, "cost")
+            return costs - (_probs(data, 1.0) * costs).sum(dim=1, keepdim=True)
         if figure == "cost" and self.costs is not None:
             action = (_probs(data, 1.0) @ self.costs).argmin(dim=1)
             return self.costs.T[action]
+        hits = torch.nn.functional.one_hot(data.predicted.cpu(), data.classes).double()
         return 1 - hits if figure in ("error", "cost") else hits
+
+
+def _risks(confidence: Floats) -> Floats:
+    """Return (N,) what an error of each row adds to the risks Σ_k r_k, with r_k the error among the k most confident rows.
+
+    An error at rank j is part of r_k for all k ≥ j, with 1 / k. Of n equal confidences after a others the orders are averaged: the
+    k-th row, a < k ≤ a + n, has (k − a) / n of each of them before it.
+    """
+    _, tied, n = np.unique(-confidence, return_inverse=True, return_counts=True)
+    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, len(confidence) + 1))])
+    last = np.cumsum(n)
+    a = last - n
+    return np.asarray((1 - a / n * (harmonic[last] - harmonic[a]) + harmonic[-1] - harmonic[last])[tied])
 
 
 def _probs_or_logits(data: Data) -> Tensor:

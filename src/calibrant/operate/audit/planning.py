@@ -9,7 +9,7 @@ import numpy as np
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Integer, NonNegative, Number, Seed, checked
 from calibrant.operate.audit.design import draw, inclusion_probabilities, order_of, scores_of
-from calibrant.operate.audit.figures import FIGURES, Outlook, Pool, figure_of
+from calibrant.operate.audit.figures import MEANS, Outlook, Pool, figure_of
 from calibrant.operate.audit.sample import need_pool
 from calibrant.statistics.labelled import Drawn, Floats, interval_of, terms_of
 
@@ -103,7 +103,7 @@ def plan_audit(
 
     Args:
         pool: As in ``sample``.
-        aim: "accuracy", "error", "nll", "brier" or "cost".
+        aim: "accuracy", "error", "nll", "brier", "cost" or "aurc".
         half_width: The half-width that is wanted; None gives the curve alone.
         price: Of one label, in any currency.
         other: As in ``sample``.
@@ -123,11 +123,11 @@ def plan_audit(
         True
     """
     figure = figure_of(aim, argument="aim")
-    if figure == "ece":
-        raise refuse(
-            f"aim as one of {', '.join(FIGURES[:-1])}", "ece", "plan(ece=…) plans a limit on it", argument="aim"
-        )
+    if figure not in MEANS:
+        remedy = "plan(ece=…) plans a limit on the ECE"
+        raise refuse(f"aim as one of {', '.join(MEANS)}", figure, remedy, argument="aim")
     source = need_pool(pool, other=other, costs=costs)
+    source = source.ranked() if figure == "aurc" else source
     outlook = source.outlook(figure, design=True)
     # Var f = E s² + Var m: the prediction explains the second part, ρ² of the whole.
     within, between = float((outlook.spread**2).mean()), float(outlook.mean.var())

@@ -19,7 +19,7 @@ from calibrant._core.paths import shown as place_shown
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.operate.audit.design import draw, inclusion_probabilities, order_of, scores_of
-from calibrant.operate.audit.figures import AIMS, InShards, Pool, figure_of
+from calibrant.operate.audit.figures import ABSOLUTE, AIMS, InShards, Pool, figure_of
 from calibrant.operate.rows import WINDOW
 from calibrant.statistics.labelled import Drawn, Floats, Integers
 
@@ -342,7 +342,7 @@ def sample(
     Args:
         pool: Predictions, pairs of top-label confidences, or ``scale.rows.ParquetRows``, which are streamed; labels are not read.
         budget: Rows to draw, at most those of the pool.
-        aim: "accuracy", "error", "nll", "brier", "cost", "ece", or "worst group", which draws as much from each group of ``by``.
+        aim: A figure of ``audit``, or "worst group", which draws as much from each group of ``by``.
         seed: Same seed, same rows.
         by: A feature of the pool, for "worst group".
         other: A second model's predictions of the same rows: the aim is the difference.
@@ -428,8 +428,9 @@ def _drawn(
     pool: Pool, left: NDArray[np.bool_], count: int, known: Sample, learned: float | None
 ) -> tuple[Integers, Floats]:
     """Return a batch of rows among those ``left``, and their probabilities; ``learned`` is the temperature of the labels, if any."""
-    figure = "accuracy" if known.aim in ("worst group", "ece") else known.aim
-    outlook = pool.outlook(figure, temperature=1.0 if learned is None else learned, design=True)
+    figure = "accuracy" if known.aim == "worst group" else ABSOLUTE.get(known.aim, known.aim)
+    source = pool.ranked() if figure == "aurc" else pool
+    outlook = source.outlook(figure, temperature=1.0 if learned is None else learned, design=True)
     code = None if known.by is None else feature_groups(pool, known.by)[1]
     score = scores_of(outlook, code, taught=learned is not None)
     if code is not None:

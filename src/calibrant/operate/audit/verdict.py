@@ -14,16 +14,17 @@ from calibrant._core.config import json_data
 from calibrant._core.constraints import checked
 from calibrant.binning import EqualWidth
 from calibrant.errors import InputError, Remedy
-from calibrant.operate.audit.figures import Pool, figure_of
+from calibrant.operate.audit.figures import ABSOLUTE, Pool, figure_of
 from calibrant.operate.audit.sample import LEARN, Sample, feature_groups
 from calibrant.operate.check import verdict_of_all, verdict_of_bounds
 from calibrant.statistics import Interval
-from calibrant.statistics.labelled import Floats, Integers, Terms, interval_of, terms_of
+from calibrant.statistics.labelled import Drawn, Floats, Integers, Terms, interval_of, terms_of
 
 LEVEL = 0.95
 FEWEST = 10  # labels below which no figure is offered
-_BINS = 15
-_BOUNDS = {"accuracy": (0.0, 1.0), "error": (0.0, 1.0), "brier": (0.0, 2.0), "nll": (0.0, math.inf), "ece": (0.0, 1.0)}
+_BINS, _BINNED = 15, ("ece", "event-ece")
+_BOUNDS = {"nll": (0.0, math.inf), "brier": (0.0, 2.0), "cost-gap": (0.0, math.inf), "cost": (-math.inf, math.inf)}
+_UNIT = (0.0, 1.0)  # that of the other figures
 # The mean and variance of |X| for a standard normal X, from which the sum of the bins' absolute errors is bounded.
 _ABSOLUTE, _ABSOLUTE_VARIANCE = math.sqrt(2 / math.pi), 1 - 2 / math.pi
 
@@ -119,11 +120,12 @@ def audit(
         pool: As in ``sample``: the same scores.
         sample: What was drawn.
         labels: As in ``Sample.labelled``; None takes those of the sample.
-        figures: Any of "accuracy", "error", "nll", "brier", "cost", "ece".
+        figures: Any of "accuracy", "error", "nll", "brier", "cost"; "aurc", the area under the risk–coverage curve; "ece"; of two
+            classes "event-ece", that of the second class's probability; "cost-gap", |realised − foreseen| mean cost.
         maximum: Figure → the largest value allowed.
         minimum: Figure → the smallest value allowed. After every batch a limit is decided wrongly with probability at most 2.5 %
             over all batches together, whenever one stops; of several limits, groups or models any of them.
-        by: A feature of the pool: every figure but the ECE by its groups, each of which has to keep the limits.
+        by: A feature of the pool: every figure by its groups, each of which has to keep the limits.
         costs: As in ``sample``; None takes those of the draw.
 
     Raises:
@@ -137,7 +139,7 @@ def audit(
               for kind, given in (("maximum", maximum), ("minimum", minimum))
               for name, value in check_mapping(given, name=kind, example=f"{kind}={{'accuracy': 0.9}}").items()]  # fmt: skip
     for name, value, at_most in limits:
-        least, most = _BOUNDS.get(name, (-math.inf, math.inf))
+        least, most = _BOUNDS.get(name, _UNIT)
         least = -most if source.other is not None or source.others else least
         if not least <= value <= most:
             expected = f"a limit of {name} from {least:g} to {most:g}"
@@ -166,20 +168,23 @@ class _LabelledPool:
             raise InputError(
                 f"at least {FEWEST} labelled rows", f"{int(seen.sum())}", "label more of the rows that were drawn"
             )
-        self.pool, self.sample, self.seen = pool, sample, seen
+        self.pool, self.sample, self.seen, self.by = pool, sample, seen, by
         self.rows, self.labels = sample.rows[seen], sample.labels[seen]
         self.temperature = pool.fitted_temperature(self.rows, self.labels) if seen.sum() >= LEARN else 1.0
         self.groups: tuple[list[str], Integers] | None = None if by is None else feature_groups(pool, by)
 
-    def terms(self, name: str) -> dict[str, "Terms | _BinnedGaps"]:
-        """Return the terms of a figure, by group if there are groups."""
-        outlook = self.pool.outlook("accuracy" if name == "ece" else name, temperature=self.temperature)
-        if name == "ece":
-            return {name: self._binned(outlook.mean)}
+    def terms(self, name: str) -> dict[str, "_Evidence"]:
+        """Return the evidence on a figure, by group if there are groups."""
+        if name in ABSOLUTE and self.pool.other is not None:
+            ours, theirs = (_LabelledPool(one, self.sample, self.by).terms(name) for one in self.pool.alone)
+            return {full: _Difference(ours[full], theirs[full]) for full in ours}
+        mean = ABSOLUTE.get(name, name)
+        expected = None if name == "aurc" else self.pool.outlook(mean, temperature=self.temperature).mean
+        confidence = self.pool.outlook(mean).mean if name in _BINNED else None  # at temperature 1
         parts: list[tuple[str, NDArray[np.bool_]]] = [(name, np.ones(len(self.pool), bool))]
         if self.groups is not None:
             parts = [(f"{name}[{one}]", self.groups[1] == at) for at, one in enumerate(self.groups[0])]
-        found: dict[str, Terms | _BinnedGaps] = {}
+        found: dict[str, _Evidence] = {}
         for full, members in parts:
             chosen = members[self.rows]
             if chosen.sum() < FEWEST:
@@ -190,59 +195,106 @@ class _LabelledPool:
                         "draw with aim='worst group'", command="draw with calibrant sample --aim 'worst group' --by"
                     ),
                 )
-            found[full] = self._mean(name, outlook.mean, members)
+            found[full] = self._evidence(mean, members, expected, confidence)
         return found
 
-    def _mean(self, name: str, expected: Floats, members: NDArray[np.bool_]) -> Terms:
-        chosen = members[self.rows]
+    def _evidence(
+        self, mean: str, members: NDArray[np.bool_], expected: Floats | None, confidence: Floats | None
+    ) -> "_Evidence":
+        pool, chosen = self.pool, members[self.rows]
+        if expected is None:  # of a row's rank among the members
+            pool = pool.ranked(members)
+            expected = pool.outlook(mean, temperature=self.temperature).mean
         rows = self.rows[chosen]
-        seen = self.pool.values(name, rows, self.labels[chosen])
-        bounds = self.pool.bounds(name, rows, temperature=self.temperature)
+        seen = pool.values(mean, rows, self.labels[chosen])
+        bounds = pool.bounds(mean, rows, temperature=self.temperature)
         drawn = self.sample.drawn(chosen, pool=int(members.sum()))
-        return terms_of(seen, expected[rows], bounds, drawn, float(expected[members].mean()))
+        found = _Mean(terms_of(seen, expected[rows], bounds, drawn, float(expected[members].mean())))
+        if confidence is not None:
+            index = np.full(len(pool), -1)
+            edges = EqualWidth(_BINS).edges(torch.from_numpy(confidence)).numpy()
+            index[members] = np.clip(np.searchsorted(edges, confidence[members], side="left") - 1, 0, _BINS - 1)
+            away = np.bincount(index[members], (confidence - expected)[members], _BINS).astype(np.float64)
+            return _binned(found, away, index[members], index[rows], seen, expected[rows], drawn)
+        return _Magnitude(found) if mean == "cost-gap" else found
 
-    def _binned(self, expected: Floats) -> "_BinnedGaps":
-        confidence = self.pool.outlook("accuracy").mean  # at temperature 1
-        edges = EqualWidth(_BINS).edges(torch.from_numpy(confidence)).numpy()
-        index = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, _BINS - 1)
-        drawn = self.sample.drawn()
-        seen = self.pool.values("accuracy", self.rows, self.labels) - expected[self.rows]
-        at, n = index[self.rows], len(self.pool)
-        gap = np.bincount(index, confidence - expected, _BINS) / n - np.bincount(at, drawn.weights * seen, _BINS) / n
-        chance = expected[self.rows] * (1 - expected[self.rows])
-        square = (drawn.factors / len(seen)) ** 2
-        variance = np.maximum(np.bincount(at, square * seen**2, _BINS), np.bincount(at, square * chance, _BINS))
-        mass = np.bincount(index, minlength=_BINS) / n
-        variance = np.where(np.bincount(at, minlength=_BINS) > 0, variance, mass**2)
-        return _BinnedGaps(gap, variance, len(seen), self._mean("accuracy", expected, np.ones(n, bool)))
-
-    def interval(self, name: str, terms: "Terms | _BinnedGaps", *, alpha: float) -> Interval:
+    def interval(self, name: str, found: "_Evidence", *, alpha: float) -> Interval:
         """Return the interval of a figure, within the values that it can have."""
-        centre = terms.centre
-        ends = terms.ends(alpha) if isinstance(terms, _BinnedGaps) else interval_of(terms, alpha=alpha)
-        method = (
-            "sum of bounded bins" if isinstance(terms, _BinnedGaps) else "regression estimate, empirical likelihood"
-        )
-        least, most = _BOUNDS.get(name, (-math.inf, math.inf)) if self.pool.other is None else (-math.inf, math.inf)
-        low, high, middle = (min(max(float(one), least), most) for one in (*ends, centre))
-        return Interval(middle, low, high, 1 - alpha, method)
+        least, most = _BOUNDS.get(name, _UNIT) if self.pool.other is None else (-math.inf, math.inf)
+        low, high, middle = (min(max(float(one), least), most) for one in (*found.ends(alpha), found.centre))
+        return Interval(middle, low, high, 1 - alpha, found.method)
 
-    def line(self, full: str, terms: "Terms | _BinnedGaps", limit: Sequence[Any], *, alpha: float) -> AuditLine:
+    def line(self, full: str, evidence: "_Evidence", limit: Sequence[Any], *, alpha: float) -> AuditLine:
         """Return the verdict on one limit (figure, value, whether it is a maximum)."""
         name, value, at_most = limit
-        found = self.interval(name, terms, alpha=alpha)
+        found = self.interval(name, evidence, alpha=alpha)
         verdict = verdict_of_bounds(found.low, found.high, value, minimum=not at_most)
         return AuditLine(
             full, value, at_most, found, verdict, self._more(found, value) if verdict == "not enough evidence" else 0
         )
 
     def _more(self, found: Interval, value: float) -> int | None:
-        """Return about how many more labels bring the limit out of the interval, whose half-width falls as 1/√n."""
-        labels = len(self.rows)
-        half = found.high - found.estimate if value >= found.estimate else found.estimate - found.low
+        """Return about how many more labels bring the limit out of the interval of the next look.
+
+        Its half-width falls as 1/√n, and grows as the normal quantile, since that look may spend less: k / (k + 2) of the error of
+        the k-th.
+        """
+        from scipy.special import ndtri
+
+        labels, alpha, look = len(self.rows), 1 - found.level, self.sample.batches
+        wider = float(ndtri(alpha / 2 * look / (look + 2)) / ndtri(alpha / 2))
+        half = wider * (found.high - found.estimate if value >= found.estimate else found.estimate - found.low)
         away = abs(value - found.estimate)
         needed = math.inf if away == 0 else labels * (half / away) ** 2
         return None if needed > len(self.pool) else max(FEWEST, math.ceil(needed) - labels)
+
+
+@dataclass(frozen=True)
+class _Mean:
+    """A figure that is a mean of rows."""
+
+    terms: Terms
+    method = "regression estimate, empirical likelihood"
+
+    @property
+    def centre(self) -> float:
+        return self.terms.centre
+
+    def ends(self, alpha: float) -> tuple[float, float]:
+        return interval_of(self.terms, alpha=alpha)
+
+
+@dataclass(frozen=True)
+class _Magnitude:
+    """The absolute value of a mean, from 0 where it may have either sign."""
+
+    mean: _Mean
+    method = _Mean.method
+
+    @property
+    def centre(self) -> float:
+        return abs(self.mean.centre)
+
+    def ends(self, alpha: float) -> tuple[float, float]:
+        low, high = self.mean.ends(alpha)
+        return max(0.0, low, -high), max(-low, high)
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """A figure of one model minus that of another, each with its interval at half of α."""
+
+    first: "_Evidence"
+    second: "_Evidence"
+    method = "difference of two intervals"
+
+    @property
+    def centre(self) -> float:
+        return self.first.centre - self.second.centre
+
+    def ends(self, alpha: float) -> tuple[float, float]:
+        (low, high), (below, above) = (one.ends(alpha / 2) for one in (self.first, self.second))
+        return low - above, high - below
 
 
 @dataclass(frozen=True)
@@ -256,7 +308,8 @@ class _BinnedGaps:
     gap: Floats
     variance: Floats
     labels: int
-    mean: Terms
+    mean: _Mean
+    method = "sum of bounded bins"
 
     @property
     def centre(self) -> float:
@@ -269,9 +322,35 @@ class _BinnedGaps:
 
         z = float(stdtrit(max(self.labels / _BINS, 2.0), 1 - alpha / 2))
         total, error = float(np.abs(self.gap).sum()), math.sqrt(float(self.variance.sum()))
-        low, high = interval_of(self.mean, alpha=alpha)
+        low, high = self.mean.ends(alpha)
         down, up = self.mean.centre - low, high - self.mean.centre
         # errors that no label has shown add to the gap of confidences that are too high, and take from that of too low ones
         below = up if self.gap.sum() > 0 else down
         reach = _ABSOLUTE * float(np.sqrt(self.variance).sum()) + z * math.sqrt(_ABSOLUTE_VARIANCE) * error
         return total - max(reach, below), total + max(z * error, down, up)
+
+
+def _binned(
+    mean: _Mean, away: Floats, index: Integers, at: Integers, seen: Floats, expected: Floats, drawn: Drawn
+) -> _BinnedGaps:
+    """Return the gaps of bins.
+
+    Args:
+        mean: Over all bins.
+        away: (B,) Σ (confidence − expectation) of each bin's rows.
+        index: (N,) the bin of each row.
+        at: (n,) that of each labelled row.
+        seen: (n,) whether it is correct, or the event.
+        expected: (n,) its expectation.
+        drawn: How the labelled rows were drawn.
+    """
+    n, residual, square = len(index), seen - expected, (drawn.factors / len(seen)) ** 2
+    gap = away / n - np.bincount(at, drawn.weights * residual, _BINS) / n
+    of_chance = np.bincount(at, square * expected * (1 - expected), _BINS)
+    variance = np.maximum(np.bincount(at, square * residual**2, _BINS), of_chance)
+    mass = np.bincount(index, minlength=_BINS) / n
+    variance = np.where(np.bincount(at, minlength=_BINS) > 0, variance, mass**2)
+    return _BinnedGaps(gap, variance, len(seen), mean)
+
+
+_Evidence = _Mean | _Magnitude | _Difference | _BinnedGaps
