@@ -40,7 +40,7 @@ from calibrant.data.checks import Data
 from calibrant.errors import CalibrantError
 from calibrant.operate import audit, sample
 from calibrant.operate.audit.design import inclusion_probabilities
-from calibrant.operate.audit.figures import Outlook, Pool
+from calibrant.operate.audit.figures import BINNED, Outlook, Pool
 from calibrant.statistics import Interval
 
 RECORD = Path("benchmarks/records/auditor.json")
@@ -56,7 +56,7 @@ TRIALS = {
     "overconfident": ("accuracy", "cost", "nll", "ece"),  # log-odds of raw scores times 3
     "shifted": ("accuracy", "cost", "nll", "ece"),  # the first half of the classes is rare
     "rare": ("accuracy", "cost", "nll", "ece"),  # errors thinned to 1 %
-    "other figures": ("brier", "aurc", "cost-gap", "ece by group"),  # calibrated
+    "other figures": ("brier", "aurc", "cost-gap", "classwise-ece", "ece by group"),  # calibrated
     "two classes": ("event-ece", "aurc", "cost-gap"),  # calibrated, and the first half of the classes counted as one
 }
 BY_GROUP = {"worst group": "accuracy", "ece by group": "ece"}
@@ -94,13 +94,15 @@ class Rows:
 
     def truth(self, figure: str) -> tuple[float, float | None]:
         """Return the figure and the variance of its values; None where it is no mean."""
-        if figure in ("ece", "event-ece"):
-            from calibrant.metrics import ECE
+        if figure in BINNED:
+            from calibrant.metrics import ECE, ClasswiseECE
 
             model = self.pool.held
             if isinstance(model, BinaryPairs):
                 return ECE()(model), None
             known = Predictions(model.logits, labels=self.labels)
+            if figure == "classwise-ece":
+                return ClasswiseECE()(known), None
             return ECE()(known.one_vs_rest(1) if figure == "event-ece" else known), None
         pool = self.pool.ranked() if figure == "aurc" else self.pool
         values = pool.values(figure, np.arange(len(pool)), self.labels.numpy())

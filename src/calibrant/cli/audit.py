@@ -298,7 +298,7 @@ class Wanted:
     """Which figures, and their limits."""
 
     metric: list[str] | None = option(
-        None, "accuracy, error, nll, brier, cost, aurc, cost-gap, ece or event-ece; repeat for several."
+        None, "accuracy, error, nll, brier, cost, aurc, cost-gap, ece, event-ece or classwise-ece; repeat for several."
     )
     maximum: list[str] | None = option(None, "A limit, such as ece=.05.", "--max", metavar="NAME=VALUE")
     minimum: list[str] | None = option(None, "A limit, such as accuracy=.9.", "--min", metavar="NAME=VALUE")

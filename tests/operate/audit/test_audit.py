@@ -110,11 +110,12 @@ def test_estimates_are_unbiased_and_covered_and_better_than_even_draws(figure: s
 @pytest.mark.parametrize("kind", ["alone", "by group", "difference"])
 def test_the_truth_of_all_rows_is_the_figure_itself(kind: str, batches: tuple[int, ...]) -> None:
     from calibrant.evaluate import cost_calibration
-    from calibrant.metrics import AURC, ECE, NLL, Accuracy, Brier
+    from calibrant.metrics import AURC, ECE, NLL, Accuracy, Brier, ClasswiseECE
 
     costs = [[0, 1], [6, 0]]
     metrics: dict[str, Callable[[Predictions], float]] = {
         "accuracy": Accuracy(), "nll": NLL(), "brier": Brier(), "ece": ECE(), "aurc": AURC(),
+        "classwise-ece": ClasswiseECE(),
         "event-ece": lambda data: ECE()(data.one_vs_rest(1)),
         "cost-gap": lambda data: abs(cost_calibration(data, costs).difference.estimate),
     }  # fmt: skip
@@ -142,7 +143,16 @@ def test_the_truth_of_all_rows_is_the_figure_itself(kind: str, batches: tuple[in
             assert [found.figures[full].low, found.figures[full].high] == pytest.approx([value] * 2, abs=1e-9)
 
 
-@pytest.mark.parametrize("figure", ["aurc", "event-ece", "cost-gap"])
+def test_the_class_wise_error_of_all_rows_is_the_metric_of_three_classes() -> None:
+    from calibrant.metrics import ClasswiseECE
+
+    pool, labels = pool_of(power=2.0)
+    drawn = sample(pool, 800, aim="classwise-ece")
+    found = audit(pool, drawn, labels[drawn.rows], figures=["classwise-ece"]).figures["classwise-ece"]
+    assert [found.low, found.high] == pytest.approx([ClasswiseECE()(Predictions(pool.logits, labels=labels))] * 2)
+
+
+@pytest.mark.parametrize("figure", ["aurc", "event-ece", "cost-gap", "classwise-ece"])
 def test_figures_of_ranks_and_absolute_values_are_covered_and_drawn_for(figure: str) -> None:
     whole, labels = pool_of(power=2.0)
     pool, labels = Predictions.from_logits(whole.logits[:, :2]), labels.clamp_max(1)
@@ -298,7 +308,7 @@ def test_ece_is_bounded_and_top_label_pairs_are_taken() -> None:
     assert of_event.figures["event-ece"] == found["ece"]
     with pytest.raises(InputError, match="decisions, right or wrong, for accuracy, got events"):
         sample(events, 300)
-    for figure in ("nll", "event-ece", "cost-gap"):
+    for figure in ("nll", "event-ece", "classwise-ece", "cost-gap"):
         with pytest.raises(InputError, match=f"probabilities of all classes for {figure}"):
             audit(pairs, drawn, pairs.y[drawn.rows].long(), figures=[figure])
 
@@ -476,7 +486,7 @@ def test_a_streamed_pool_gives_the_sample_and_the_figures_of_the_pool_in_memory(
     assert (one.rows.tolist(), one.digest) == (two.rows.tolist(), two.digest)
     one, two = (drawn.extend(50, labels=labels[drawn.rows]) for drawn in (one, two))
     assert one.rows.tolist() == two.rows.tolist()
-    for figures in (["accuracy", "nll"], ["ece", "aurc"]):
+    for figures in (["accuracy", "nll"], ["ece", "aurc", "classwise-ece"]):
         told = [
             audit(source, drawn, labels[drawn.rows], figures=figures)
             for source, drawn in ((pool, one), (streamed, two))

@@ -24,8 +24,8 @@ from calibrant.errors import InputError
 from calibrant.statistics.labelled import Floats, Integers
 
 MEANS = ("accuracy", "error", "nll", "brier", "cost", "aurc")
-# Figures of absolute values → the mean that they are made of: of all rows, or of the rows of each bin of its expectation.
-ABSOLUTE = {"cost-gap": "cost-gap", "ece": "accuracy", "event-ece": "event-ece"}
+BINNED = ("ece", "event-ece", "classwise-ece")
+ABSOLUTE = ("cost-gap", *BINNED)  # of means of all rows, or of those of each bin
 FIGURES = (*MEANS, *ABSOLUTE)
 AIMS = (*FIGURES, "worst group")
 _SYNONYMS = {
@@ -35,7 +35,8 @@ _SYNONYMS = {
     "gate": "accuracy",
     "difference": "accuracy",
 }
-_OF_CLASSES = ("nll", "brier", "cost", "cost-gap", "event-ece")
+_OF_CLASSES = ("nll", "brier", "cost", "cost-gap", "classwise-ece", "event-ece")
+_LABEL = "label "  # the mean of whether the label is the class of that number
 # A class that the probabilities hold for less likely than this bounds no loss: its value would be that of a label that
 # nobody expects once in a thousand rows, and one such row in the pool would widen every interval.
 _UNLIKELY = 1e-3
@@ -157,18 +158,40 @@ class Pool:
             return 2 if self.model.predicted is None else None
         return self.model.classes
 
+    def means(self, figure: str) -> list[str]:
+        """Return the means that a figure is made of, for ``outlook``, ``values`` and ``bounds``: itself, or of each class one.
+
+        Raises:
+            InputError: If the figure needs classes that the rows do not have.
+        """
+        model = self.model
+        if isinstance(model, BinaryPairs):
+            events = isinstance(model, Events)
+            if events and figure != "event-ece":
+                remedy = "audit the event-ece, or make pairs of decisions by BinaryPairs.from_decisions"
+                raise refuse(f"decisions, right or wrong, for {figure}", "events with probabilities", remedy)
+            if figure in _OF_CLASSES and not events:
+                expected = f"probabilities of all classes for {figure}"
+                raise refuse(expected, "top-label confidences", "audit the accuracy")
+        elif figure == "event-ece" and model.classes != 2:
+            remedy = "audit the ece, of the decision's confidence, or the classwise-ece"
+            raise refuse("two classes for event-ece", str(model.classes), remedy)
+        elif figure == "classwise-ece":
+            return [f"{_LABEL}{number}" for number in range(model.classes)]
+        return [{"ece": "accuracy", "event-ece": f"{_LABEL}1"}.get(figure, figure)]
+
     def outlook(self, figure: str, *, temperature: float = 1.0, design: bool = False) -> Outlook:
         """Return what the probabilities expect of ``figure``; their log-odds are divided by ``temperature``.
 
         The temperature changes what is expected, not the figure: it is that of the rows as they were given.
 
         Args:
-            figure: One of ``FIGURES``.
+            figure: One of ``means``.
             temperature: Above 0.
             design: Whether a draw is designed by it.
 
         Raises:
-            InputError: If the figure needs probabilities of all classes and there are none, or is infinite for some label.
+            InputError: If the figure is infinite for some label.
         """
         count, at = len(self), 0
         decided = None if self.other is not None or isinstance(self.model, BinaryPairs) else np.empty(count, np.int32)
@@ -321,14 +344,6 @@ class Pool:
     def _values_of(self, data: Data, figure: str) -> Tensor:
         """Return f(x, k) of one model; for pairs the columns are wrong and correct."""
         if isinstance(data, BinaryPairs):
-            events = isinstance(data, Events)
-            if events and figure != "event-ece":
-                remedy = "audit the event-ece, or make pairs of decisions by BinaryPairs.from_decisions"
-                raise refuse(f"decisions, right or wrong, for {figure}", "events with probabilities", remedy)
-            if figure in _OF_CLASSES and not events:
-                raise refuse(
-                    f"probabilities of all classes for {figure}", "top-label confidences", "audit the accuracy"
-                )
             hits = torch.tensor([0.0, 1.0], dtype=torch.float64).expand(len(data), 2)
             return 1 - hits if figure == "error" else hits
         if figure == "nll":
@@ -336,12 +351,9 @@ class Pool:
         if figure == "brier":
             probs = _probs(data, 1.0)
             return probs.square().sum(dim=1, keepdim=True) - 2 * probs + 1
-        if figure == "event-ece":  # whether the label is the event
-            if data.classes != 2:
-                raise refuse(
-                    "two classes for event-ece", str(data.classes), "audit the ece, of the decision's confidence"
-                )
-            return torch.tensor([0.0, 1.0], dtype=torch.float64).expand(len(data), 2)
+        if figure.startswith(_LABEL):
+            label = int(figure.removeprefix(_LABEL))
+            return torch.eye(data.classes, dtype=torch.float64)[label].expand(len(data), data.classes)
         if figure == "cost-gap":
             costs = self._values_of(data, "cost")
             return costs - (_probs(data, 1.0) * costs).sum(dim=1, keepdim=True)

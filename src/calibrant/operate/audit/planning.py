@@ -127,6 +127,7 @@ def plan_audit(
         remedy = "plan(ece=…) plans a limit on the ECE"
         raise refuse(f"aim as one of {', '.join(MEANS)}", figure, remedy, argument="aim")
     source = need_pool(pool, other=other, costs=costs)
+    source.means(figure)
     source = source.ranked() if figure == "aurc" else source
     outlook = source.outlook(figure, design=True)
     # Var f = E s² + Var m: the prediction explains the second part, ρ² of the whole.

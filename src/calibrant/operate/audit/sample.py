@@ -19,7 +19,7 @@ from calibrant._core.paths import shown as place_shown
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.operate.audit.design import draw, inclusion_probabilities, order_of, scores_of
-from calibrant.operate.audit.figures import ABSOLUTE, AIMS, InShards, Pool, figure_of
+from calibrant.operate.audit.figures import AIMS, InShards, Pool, figure_of
 from calibrant.operate.rows import WINDOW
 from calibrant.statistics.labelled import Drawn, Floats, Integers
 
@@ -428,7 +428,7 @@ def _drawn(
     pool: Pool, left: NDArray[np.bool_], count: int, known: Sample, learned: float | None
 ) -> tuple[Integers, Floats]:
     """Return a batch of rows among those ``left``, and their probabilities; ``learned`` is the temperature of the labels, if any."""
-    figure = "accuracy" if known.aim == "worst group" else ABSOLUTE.get(known.aim, known.aim)
+    figure = "accuracy" if known.aim in ("worst group", "classwise-ece") else pool.means(known.aim)[0]
     source = pool.ranked() if figure == "aurc" else pool
     outlook = source.outlook(figure, temperature=1.0 if learned is None else learned, design=True)
     code = None if known.by is None else feature_groups(pool, known.by)[1]

@@ -14,7 +14,7 @@ from calibrant._core.config import json_data
 from calibrant._core.constraints import checked
 from calibrant.binning import EqualWidth
 from calibrant.errors import InputError, Remedy
-from calibrant.operate.audit.figures import ABSOLUTE, Pool, figure_of
+from calibrant.operate.audit.figures import ABSOLUTE, BINNED, Pool, figure_of
 from calibrant.operate.audit.sample import LEARN, Sample, feature_groups
 from calibrant.operate.check import verdict_of_all, verdict_of_bounds
 from calibrant.statistics import Interval
@@ -22,7 +22,7 @@ from calibrant.statistics.labelled import Drawn, Floats, Integers, Terms, interv
 
 LEVEL = 0.95
 FEWEST = 10  # labels below which no figure is offered
-_BINS, _BINNED = 15, ("ece", "event-ece")
+_BINS = 15
 _BOUNDS = {"nll": (0.0, math.inf), "brier": (0.0, 2.0), "cost-gap": (0.0, math.inf), "cost": (-math.inf, math.inf)}
 _UNIT = (0.0, 1.0)  # that of the other figures
 # The mean and variance of |X| for a standard normal X, from which the sum of the bins' absolute errors is bounded.
@@ -121,7 +121,8 @@ def audit(
         sample: What was drawn.
         labels: As in ``Sample.labelled``; None takes those of the sample.
         figures: Any of "accuracy", "error", "nll", "brier", "cost"; "aurc", the area under the risk–coverage curve; "ece"; of two
-            classes "event-ece", that of the second class's probability; "cost-gap", |realised − foreseen| mean cost.
+            classes "event-ece", that of the second class's probability; "classwise-ece", the mean of those of all classes;
+            "cost-gap", |realised − foreseen| mean cost.
         maximum: Figure → the largest value allowed.
         minimum: Figure → the smallest value allowed. After every batch a limit is decided wrongly with probability at most 2.5 %
             over all batches together, whenever one stops; of several limits, groups or models any of them.
@@ -178,13 +179,9 @@ class _LabelledPool:
         if name in ABSOLUTE and self.pool.other is not None:
             ours, theirs = (_LabelledPool(one, self.sample, self.by).terms(name) for one in self.pool.alone)
             return {full: _Difference(ours[full], theirs[full]) for full in ours}
-        mean = ABSOLUTE.get(name, name)
-        expected = None if name == "aurc" else self.pool.outlook(mean, temperature=self.temperature).mean
-        confidence = self.pool.outlook(mean).mean if name in _BINNED else None  # at temperature 1
         parts: list[tuple[str, NDArray[np.bool_]]] = [(name, np.ones(len(self.pool), bool))]
         if self.groups is not None:
             parts = [(f"{name}[{one}]", self.groups[1] == at) for at, one in enumerate(self.groups[0])]
-        found: dict[str, _Evidence] = {}
         for full, members in parts:
             chosen = members[self.rows]
             if chosen.sum() < FEWEST:
@@ -195,8 +192,13 @@ class _LabelledPool:
                         "draw with aim='worst group'", command="draw with calibrant sample --aim 'worst group' --by"
                     ),
                 )
-            found[full] = self._evidence(mean, members, expected, confidence)
-        return found
+        each: dict[str, list[_Evidence]] = {full: [] for full, _ in parts}
+        for mean in self.pool.means(name):
+            expected = None if name == "aurc" else self.pool.outlook(mean, temperature=self.temperature).mean
+            confidence = self.pool.outlook(mean).mean if name in BINNED else None  # at temperature 1
+            for full, members in parts:
+                each[full].append(self._evidence(mean, members, expected, confidence))
+        return {full: found[0] if len(found) == 1 else _Average(tuple(found)) for full, found in each.items()}
 
     def _evidence(
         self, mean: str, members: NDArray[np.bool_], expected: Floats | None, confidence: Floats | None
@@ -298,6 +300,22 @@ class _Difference:
 
 
 @dataclass(frozen=True)
+class _Average:
+    """The mean of figures of the same rows, whatever their dependence: its standard error is at most the mean of theirs."""
+
+    parts: "tuple[_Evidence, ...]"
+    method = "mean of intervals"
+
+    @property
+    def centre(self) -> float:
+        return float(np.mean([one.centre for one in self.parts]))
+
+    def ends(self, alpha: float) -> tuple[float, float]:
+        low, high = np.mean([one.ends(alpha) for one in self.parts], axis=0)
+        return float(low), float(high)
+
+
+@dataclass(frozen=True)
 class _BinnedGaps:
     """The gaps of bins, Σ (confidence − correctness) / N, and their variances.
 
@@ -353,4 +371,4 @@ def _binned(
     return _BinnedGaps(gap, variance, len(seen), mean)
 
 
-_Evidence = _Mean | _Magnitude | _Difference | _BinnedGaps
+_Evidence = _Mean | _Magnitude | _Difference | _Average | _BinnedGaps
