@@ -465,8 +465,8 @@ def _calibration(rows: _Rows, slope: float, labels: Floats, given: NDArray[np.bo
         outcomes = torch.zeros(len(rows.raw), dtype=torch.int64)  # are not read
         pairs = BinaryPairs.from_probs(torch.from_numpy(rows.raw), outcomes)
         columns = chosen, drawn, np.zeros(len(chosen), np.int64), rows.value[chosen].astype(np.int64)
-        sample = Sample(*columns, "ece", 0, len(pairs))
-        ece = audit(pairs, sample, figures=["ece"]).figures["ece"]
+        sample = Sample(*columns, "event-ece", 0, len(pairs))
+        ece = audit(pairs, sample, figures=["event-ece"]).figures["event-ece"]
     count = given.sum(axis=1)
     several = count >= 2
     # Of c labels c (c − 1) / 2 pairs; two people agree who give one row the same label, be it a tie or a rating.
