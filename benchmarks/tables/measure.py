@@ -24,6 +24,7 @@ from benchmarks.tables.deployed import DEPLOYED
 from benchmarks.tables.elsewhere import ELSEWHERE
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.producers import FURTHER, PRODUCERS
+from benchmarks.tables.programs import PROGRAMS
 from benchmarks.tables.roles import ROLES
 from benchmarks.tables.tools import TOOLS
 
@@ -42,6 +43,7 @@ SETS = {
     "elsewhere": ELSEWHERE,
     "roles": ROLES,
     "deployed": DEPLOYED,
+    "programs": PROGRAMS,
 }
 
 

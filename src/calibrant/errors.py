@@ -101,6 +101,31 @@ class Remedy:
         """
         return replace(self, before=words)
 
+    def then(self, more: "Remedy") -> "Remedy":
+        """Return this remedy and another that is needed after it, in one: the arguments of both, and the files that they make.
+
+        Args:
+            more: What a person who followed this one alone would be told.
+        """
+        reading = tuple({**dict(self.reading), **dict(more.reading)}.items())
+        commands = [one.command for one in (self, more) if one.command]
+        made = [commands[0], *(one.removeprefix("run: ") for one in commands[1:])] if commands else []
+        python = type(self).read(**dict(reading)).python if reading else ""
+        python = ", and ".join(filter(None, [*(one.python for one in (self, more) if one.instead), python]))
+        otherwise = more.otherwise and replace(more.otherwise, reading=reading)
+        before = self.before + more.before
+        if self.before.startswith("if ") and more.before.startswith("if "):
+            before = f"{self.before.rstrip(', ')} and {more.before.removeprefix('if ')}"
+        return replace(
+            more,
+            python=python,
+            command=" && ".join(made),
+            before=before,
+            reading=reading,
+            instead=more.instead or self.instead,
+            otherwise=otherwise,
+        )
+
     def __str__(self) -> str:
         """Return what a caller in Python does."""
         return self.before + self.python

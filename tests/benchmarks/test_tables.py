@@ -17,6 +17,7 @@ from benchmarks.tables.elsewhere import ELSEWHERE
 from benchmarks.tables.held_out import FRESH, HELD_OUT, LAST_LOOK, LATER, REFUSED, STRANGERS
 from benchmarks.tables.measure import outcome, run
 from benchmarks.tables.producers import FURTHER, PRODUCERS
+from benchmarks.tables.programs import PROGRAMS
 from benchmarks.tables.roles import ROLES
 from benchmarks.tables.tools import TOOLS
 from tests.draws import drawn
@@ -25,17 +26,19 @@ import calibrant
 from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling  # type: ignore[attr-defined]
 from calibrant.data.formats import hold_labels_alone
+from calibrant.data.formats.layout import FOREIGN
 from calibrant.data.formats.tables import read_table
 from calibrant.errors import InputError
 
-READ = [*CORPUS, *FRESH, *REFUSED, *PRODUCERS, *FURTHER, *TOOLS, *COLLEAGUES, *ROLES, *DEPLOYED]
-FAST = [*CORPUS, *REFUSED, *PRODUCERS, *TOOLS, *ROLES]
+READ = [*CORPUS, *FRESH, *REFUSED, *PRODUCERS, *FURTHER, *TOOLS, *COLLEAGUES, *ROLES, *DEPLOYED, *PROGRAMS]
+FAST = [*CORPUS, *REFUSED, *PRODUCERS, *TOOLS, *ROLES, *PROGRAMS]
 EVERY = itertools.chain(READ, HELD_OUT, LATER, STRANGERS, LAST_LOOK, ELSEWHERE)
 
 
 @pytest.mark.parametrize(
     "case", [pytest.param(one, id=one.name, marks=() if one in FAST else pytest.mark.slow) for one in EVERY]
 )
+@pytest.mark.filterwarnings("ignore:expected text in UTF-8")
 def test_outcome(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     try:
@@ -102,9 +105,10 @@ def assert_round_trip(words: list[str]) -> None:
     )  # else the scores are parts of cells, which cannot be replaced
     for what, replaced in (("probs", False), ("top", False), *([("probs", True)] if own else [])):
         extra = ["--replace"] if replaced else []
-        code, _, err = run(["apply", "c.safetensors", *words, "--as", what, *extra, "-o", f"out-{source.name}"])
+        target = Path(f"out-{source.stem}.csv" if source.suffix in FOREIGN else f"out-{source.name}")
+        code, _, err = run(["apply", "c.safetensors", *words, "--as", what, *extra, "-o", str(target)])
         assert code == 0, err
-        given = read_table(Path(f"out-{source.name}"))
+        given = read_table(target)
         frame = after.to_frame(what=what, instead=replaced)
         if before.column_names[0] == "columnA":  # a file without a title, which comes back without one
             given = given.rename_columns(frame.column_names)

@@ -304,10 +304,3 @@ def test_models_without_a_key_are_parted_where_their_labels_come_in_the_same_ord
     done = run("inspect", str(file), code=0)
     assert "rows of all values of model measured together; call that column split to part them" in done.stderr
     assert "all: probs, 79 rows" in done.stdout
-
-
-def test_a_workspace_of_matlab_is_refused_with_what_writes_a_table(home: Path, run: Run) -> None:
-    (home / "run.mat").write_bytes(b"MATLAB 5.0 MAT-file\0")
-    assert (
-        "in MATLAB, write the scores and the labels as a table: writetable(" in run("inspect", "run.mat", code=2).stderr
-    )

@@ -9,6 +9,7 @@ import importlib.util
 import io
 import json
 import os
+import shlex
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Set
@@ -21,7 +22,7 @@ import numpy.typing as npt
 
 from calibrant._core.memory import memory_limit
 from calibrant._core.paths import as_path, atomic_write, check_source, shown
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import FileFormatError, InputError, Remedy
 
 Array = npt.NDArray[Any]
 SUFFIXES = (".npz", ".safetensors")
@@ -56,6 +57,17 @@ def broken(path: Path, error: Exception) -> FileFormatError:
     suffix = next((one for one in reversed(path.suffixes) if one not in _COMPRESSED), path.suffix)
     got = f"a broken or truncated one: {shown(path)} ({reason_of(error)})"
     return FileFormatError(f"a readable {suffix} file", got, "write it again")
+
+
+def unpickled(path: Path, words: str) -> Remedy:
+    """Return the remedy for pickled objects in a file of NumPy: on the command line what makes a file without them."""
+    new = str(path.with_name(f"{path.stem}-plain.npz"))
+    program = (
+        f"import numpy; x = numpy.load({str(path)!r}, allow_pickle=True); x = x if hasattr(x, 'items') else x.item() if not x.shape "
+        f"else {{{path.stem!r}: x}}; numpy.savez({new!r}, **{{k: numpy.array(numpy.asarray(v).tolist()) for k, v in x.items()}})"
+    )
+    command = f"{words}; if you trust who wrote it, run: python -c {shlex.quote(program)}"
+    return Remedy(words, command=command, instead=(shown(path), new))
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
@@ -274,7 +286,7 @@ def _holds_numbers(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path
             raise FileFormatError(
                 "plain numeric arrays",
                 f"pickled objects in {member.filename!r} of {shown(path)}",
-                "save arrays of numbers (nothing is ever executed on load)",
+                unpickled(path, "save arrays of numbers (nothing is ever executed on load)"),
             )
         expected = int(np.prod([int(s) for s in shape], dtype=object)) * dtype.itemsize
         there = member.file_size - file.tell()

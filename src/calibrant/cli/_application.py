@@ -133,13 +133,17 @@ def for_command_line(error: CalibrantError) -> str:
     remedy = error.remedy if isinstance(error.remedy, Remedy) else Remedy(error.remedy)
     if error.argument == "labels":
         remedy = LABEL.get() or remedy
+    elif remedy.instead and (label := LABEL.get()):  # what makes another file is asked for its labels next
+        remedy = label.then(remedy)
     return sentence(expected, error.got, _followed(remedy), place=error.place)
 
 
 def _followed(remedy: Remedy) -> str:
     """Return what a person does at the command line: the typed command with more options, or words and the commands that have an option."""
     options = {"--" + name.replace("_", "-") for name, _ in remedy.reading}
-    if options and (options <= OPTIONS.get() or not remedy.command):  # of a command without them the words say it
+    if (
+        options and not remedy.instead and (options <= OPTIONS.get() or not remedy.command)
+    ):  # of a command without them the words say it
         then = _typed_with(remedy.options)
         if remedy.command.startswith("run: "):  # it makes a file that an option names
             then = f"{remedy.command} && {then.removeprefix('run: ')}"
@@ -147,12 +151,15 @@ def _followed(remedy: Remedy) -> str:
     if remedy.instead:
         old, new = remedy.instead
         taken = ["--labels"] if " --labels " in remedy.command else []  # by the first command
-        typed = [new if Path(word) == Path(old) else word for word in _without_options(ARGUMENTS.get(), taken)]
+        kept = _without_options(ARGUMENTS.get(), [*taken, *options])
+        typed = [*(new if Path(word) == Path(old) else word for word in kept), *remedy.options]
         if new not in typed:
             return remedy.python
         other = f"{_followed(remedy.otherwise)}; " if remedy.otherwise else ""
         return f"{other}{remedy.before}{remedy.command} && calibrant {shlex.join(typed)}"
     words = remedy.command or remedy.python
+    if words.startswith("calibrant "):  # of another command
+        return f"{remedy.before}run: {words}"
     if remedy.option and OPTIONS.get() and remedy.option not in OPTIONS.get():
         owners, files = owners_of(remedy.option), [word for word in ARGUMENTS.get()[1:] if Path(word).exists()]
         one = shlex.join(["calibrant", owners[0], *files, remedy.option]) if len(files) == 1 and owners else ""

@@ -263,9 +263,8 @@ class Inputs:
         """Return the splits among arrays that were read."""
         from calibrant.data.splits import splits_of
 
-        found = splits_of(named.arrays, source.shown, class_dim=self.class_dim, ignore_index=self.ignore_index)
         LABEL.set(named.add_label)
-        return found
+        return splits_of(named.arrays, source.shown, class_dim=self.class_dim, ignore_index=self.ignore_index)
 
     def parts(self, source: Source, *, several: bool = False, names_used: bool = False) -> dict[str, SplitRows]:
         """Return the rows of each split of a file, or of stdin, with one label or ``several``."""

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
 
 
-# of what is read, where the rows of a table come back whole
-UNREAD = ("labels", "label", "class_names", "missing", "positive", "class_dim")
+# of what is said of the rows, where those of a table come back whole, with a label or without
+UNREAD = ("class_names", "missing", "positive", "class_dim")
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,8 @@ def apply(
                 before = inputs.several(here).items()
                 save_multilabel(target, {key: x.calibrated_by(fitted, allow_fit_rows=True) for key, x in before})
             else:
-                write_named(target, _calibrated_arrays(here, fitted, inputs, what=written.what))
+                bare = Path(target).suffix == ".npy"  # whose name alone says what it holds
+                write_named(target, _calibrated_arrays(here, fitted, inputs, what=written.what, bare=bare))
         else:
             _write_table(fitted, Path(path), Path(target), table, written, name, own=own)
     console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}", style="dim")
@@ -234,10 +235,11 @@ def _same_scores(one: Frame, other: Frame) -> bool:
 def _suffix_for(path: str, output: str) -> str:
     """Return the suffix of what is written to stdout; a file's own name says its format, and must be one that is written."""
     from calibrant.data.formats import WRITABLE
-    from calibrant.data.formats.layout import suffix_of
+    from calibrant.data.formats.layout import FOREIGN, suffix_of
 
     if output != STREAM and not Path(output).is_dir():
-        same = suffix_of(Path(output)) == suffix_of(Path(path))  # .json too: a table comes back in its own format
+        # .json and .npy too: a file comes back in its own format, but for those of other programs
+        same = suffix_of(Path(output)) == suffix_of(Path(path)) not in FOREIGN
         if not same and suffix_of(Path(output)) not in WRITABLE:
             check_suffix(output, WRITABLE, what="calibrated predictions")
     suffix = Path(path).suffix
@@ -270,8 +272,10 @@ def _calibrate_split(
     return found.calibrated_by(calibrator, allow_fit_rows=True)
 
 
-def _calibrated_arrays(source: Source, calibrator: Calibrator, inputs: Inputs, *, what: str | None) -> dict[str, Array]:
-    """Return a file's arrays with every split's logits (or probabilities) as calibrated logits.
+def _calibrated_arrays(
+    source: Source, calibrator: Calibrator, inputs: Inputs, *, what: str | None, bare: bool
+) -> dict[str, Array]:
+    """Return a file's arrays with every split's logits (or probabilities) as calibrated logits; of a ``bare`` array as its own kind.
 
     Labels, if there are any, are checked; rows without one (``--ignore-index``) are calibrated all the same.
     """
@@ -294,8 +298,9 @@ def _calibrated_arrays(source: Source, calibrator: Calibrator, inputs: Inputs, *
         after = _calibrate_split(calibrator, arrays, prefix, kind, source.shown, inputs.class_dim)
         for name in stale_names(arrays, prefix):  # what calibration changes is computed anew or left out
             del arrays[name]
-        scores = after.probs if what == "probs" else after.logits
-        arrays[prefix + (what or "logits")] = _like(values, scores, inputs.class_dim)
+        written = what or (kind if bare else "logits")
+        scores = after.probs if written == "probs" else after.logits
+        arrays[prefix + written] = _like(values, scores, inputs.class_dim)
         if after.decision is not None:
             shape = values.movedim(inputs.class_dim, -1).shape[:-1] if values.dim() > 1 else values.shape
             arrays[prefix + "decision"] = after.decision.reshape(shape).numpy()

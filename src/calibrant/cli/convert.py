@@ -34,7 +34,7 @@ def convert(
         Literal["logits", "probs"] | None, typer.Option(help="What OUT holds: probs or logits; as IN if left out.")
     ] = None,
 ) -> None:
-    """Write predictions in another format; labels that are text become class indices, or stay names beside columns called so.
+    """Write predictions in another format; names of classes stay with them.
 
     The name of OUT says the format; one without a suffix is a folder: of .npy files, or, for a folder of tables, of Parquet
     files that every command streams. Tables are converted in pieces, so they may be larger than memory.

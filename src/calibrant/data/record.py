@@ -22,6 +22,7 @@ from torch import Tensor
 
 from calibrant._core.check import (
     ADD_LABELS,
+    MARKS,
     as_array,
     as_tensor,
     check_dense,
@@ -32,6 +33,7 @@ from calibrant._core.check import (
 )
 from calibrant._core.constraints import LARGEST, Integer, PublicCalls, takes
 from calibrant._core.notebook import to_html
+from calibrant.data.formats.layout import WEIGHT_NAMES
 from calibrant.data.frames import Frame
 from calibrant.errors import Remedy
 
@@ -39,7 +41,6 @@ WeightKind: TypeAlias = Literal["frequency", "sampling"]
 Column: TypeAlias = Tensor | NDArray[np.str_]
 Features: TypeAlias = Mapping[str, Column]
 
-WEIGHT_NAMES = ("frequency_weights", "sampling_weights")  # of arrays in files: the kind stands in the name
 _COLUMNS = 'pass a dict such as {"age": ages}'
 _MISSING = "convert it to numbers or text; give missing entries a name of their own"
 # which axis holds the classes; whether there is such an axis depends on the scores
@@ -355,7 +356,12 @@ def in_rows(
             axes = [axis for axis in range(1, len(shape)) if shape[:axis] + shape[axis + 1 :] == tuple(labels.shape)]
             remedy = Remedy("check class_dim", command="check --class-dim")
             if len(axes) == 1:  # the one axis beside which the labels fit
-                remedy = Remedy(f"pass class_dim={axes[0]}", reading=(("class_dim", str(axes[0])),))
+                known = (one for one in MARKS if not 0 <= one < shape[axes[0]] and bool((labels == one).any()))
+                mark = next(known, None)
+                reading = (("class_dim", str(axes[0])), *([] if mark is None else [("ignore_index", str(mark))]))
+                python = f"pass {' and '.join(f'{name}={value}' for name, value in reading)}"
+                unsure = "" if mark is None else f"if {mark} marks rows to skip, "
+                remedy = Remedy(python, reading=reading, before=unsure)
             raise refuse(f"labels of shape {leading}", f"{tuple(labels.shape)}", remedy)
         labels = None if labels is None else labels.reshape(-1)
         tensor = tensor.reshape(-1, tensor.shape[-1])

@@ -2,9 +2,7 @@
 
 import json
 import os
-import re
-import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
@@ -17,17 +15,17 @@ from calibrant._core.constraints import Text, checked, takes
 from calibrant._core.files import Array
 from calibrant._core.paths import as_path, shown
 from calibrant.data.formats import TABLES, Layout, read_named, two_columns, write_named
+from calibrant.data.formats.advice import kept_apart, unnamed_weights
 from calibrant.data.formats.columns import column_array, match_columns
-from calibrant.data.formats.layout import Reading, stem_and_name, suffix_of
+from calibrant.data.formats.layout import WEIGHT_NAMES, Reading, stem_and_name, suffix_of
 from calibrant.data.formats.proposal import opened, several_labels
 from calibrant.data.formats.reading import ROW, SPLIT, by_split
-from calibrant.data.formats.roles import has_role
 from calibrant.data.formats.tables import batches_of, read_table, table_files
 from calibrant.data.formats.tensors import read_tensors
 from calibrant.data.frames import Frame
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.data.record import WEIGHT_NAMES, beside_stored, is_beside, stored_tensor, taken
+from calibrant.data.record import beside_stored, is_beside, stored_tensor, taken
 from calibrant.errors import FileFormatError, InputError, Remedy
 
 __all__ = [
@@ -47,7 +45,6 @@ LABEL_NAMES, LABEL_CODES = "label_names", "label_names_json"  # the second in fo
 LABEL_SUFFIXES = (".npz", ".safetensors", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl")
 _KINDS = ("logits", "probs", "conf")
 _STALE = {*_KINDS, "pred", "predicted", "prediction", "predictions", "confidence", "correct", "decision"}
-_NAMELESS_WEIGHTS = {"weights", "weight", "sample_weight", "sample_weights"}  # frequency or sampling weights?
 _SPELLINGS = {"validation": "val", "valid": "val"}
 _SYNONYMS = (
     ("val", "dev", "calibration"),
@@ -498,53 +495,13 @@ def refuse_ambiguous(names: Iterable[str], prefix: str, path: str | os.PathLike[
     for one in sorted(fields):
         if one not in known and one.casefold() in known & fields:
             raise _ambiguous([prefix + one.casefold(), prefix + one], path, "keep the one that is meant")
-    close = {name.rstrip("s") for name in (*_NAMELESS_WEIGHTS, *WEIGHT_NAMES)}
-    if nameless := sorted(one for one in fields if one.casefold().rstrip("s") in close and one not in WEIGHT_NAMES):
-        raise FileFormatError(
-            "weights named frequency_weights or sampling_weights",
-            f"{prefix + nameless[0]} in {shown(path)}",
-            _kept_apart(nameless[0], prefix, fields, as_path(path)),
-        )
+    if nameless := unnamed_weights(fields):
+        got = f"{prefix + nameless} in {shown(path)}"
+        remedy = kept_apart(nameless, prefix, fields, as_path(path))
+        raise FileFormatError("weights named frequency_weights or sampling_weights", got, remedy)
     for meanings in (_KINDS, *_NAMES.values()):
         if len(both := [prefix + one for one in meanings if one in fields]) > 1:
             raise _ambiguous(both, path, "keep the one that is meant")
-
-
-def _kept_apart(name: str, prefix: str, fields: Collection[str], path: Path) -> Remedy:
-    """Return the remedy for weights of no kind; on the command line it makes a file where the role stands in the name.
-
-    A ``weight`` beside other columns without a role, such as ``age``, is likely a feature as they are; else rows are likely
-    weighted by it. Both commands are said, the likely one last, as others are.
-    """
-    words = (
-        "name the array or column by what it holds, since intervals differ: counts of repeated rows, or "
-        "inverse probabilities; or remove it"
-    )
-    free = [one for one in fields if one != name and not has_role(one) and not is_beside(one)]
-    features = sorted(free) if name == "weight" and not prefix else []
-    old, suffix = prefix + name, path.suffix.lower()
-
-    def renamed(new: str, ending: str, case: str) -> Remedy:
-        file, copy = shlex.quote(shown(path)), path.with_name(f"{path.stem}-{ending}{path.suffix}")
-        target, signs = shlex.quote(str(copy)), re.escape(old)
-        if suffix in (".csv", ".tsv"):
-            command = f"sed -E '1s/(^|[^[:alnum:]_]){signs}([^[:alnum:]_]|$)/\\1{new}\\2/' {file} > {target}"
-        elif suffix == ".jsonl":
-            command = f"""sed 's/"{signs}":/"{new}":/' {file} > {target}"""
-        else:
-            program = f"import pyarrow.parquet as q; t = q.read_table({str(path)!r}); "
-            program += f"q.write_table(t.rename_columns({{{old!r}: {new!r}}}), {str(copy)!r})"
-            command = f"python -c {shlex.quote(program)}"
-        return Remedy(words, command=command, before=case, instead=(shown(path), str(copy)))
-
-    if suffix not in (".csv", ".tsv", ".jsonl", ".parquet"):
-        return Remedy(words)
-    like = f"{old} is a feature as {', '.join(features[:3])} may be" if features else "rows count alike"
-    counted = renamed(f"feature:{old}", "unweighted", f"if {like}")
-    kinds = f"if {old} are inverse probabilities of being drawn (counts of repeated rows are frequency_weights)"
-    weighted = renamed(f"{prefix}sampling_weights", "weights", kinds)
-    first, last = (weighted, counted) if features else (counted, weighted)
-    return replace(last.after(f"{last.before}, run: "), otherwise=first.after(f"{first.before}: "))
 
 
 def _ambiguous(names: Iterable[str], path: str | os.PathLike[str], remedy: str) -> FileFormatError:

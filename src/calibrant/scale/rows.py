@@ -15,10 +15,10 @@ from calibrant._core.check import as_tensor, check_kind, check_labels
 from calibrant._core.files import reason_of
 from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats.columns import numbers_of, spread_columns
-from calibrant.data.formats.layout import Layout
+from calibrant.data.formats.layout import WEIGHT_NAMES, Layout
 from calibrant.data.formats.reading import understand
 from calibrant.data.predictions import Predictions
-from calibrant.data.record import WEIGHT_NAMES, is_beside
+from calibrant.data.record import is_beside
 from calibrant.data.splits import refuse_ambiguous, rows_in
 from calibrant.errors import FileFormatError, InputError, Remedy
 

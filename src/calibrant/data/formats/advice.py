@@ -3,18 +3,23 @@
 import fnmatch
 import glob
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from calibrant._core.files import Array
+from calibrant._core.paths import shown
 from calibrant.data.formats.columns import Classes, by_number, is_text
 from calibrant.data.formats.evidence import Columns, explained, label_among, speaks_of_smaller
-from calibrant.data.formats.kinds import kind_of_values, needs_sums
+from calibrant.data.formats.kinds import kind_of_values, needs_no_rest, needs_sums
 from calibrant.data.formats.labels import can_label, from_zero, in_order, is_single, likely_positive, spelled
-from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, Layout, stem_and_name
-from calibrant.data.formats.roles import PERHAPS, called, is_decided, is_no_label, plain_name
+from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, WEIGHT_NAMES, Layout, stem_and_name
+from calibrant.data.formats.roles import PERHAPS, called, has_role, is_decided, is_no_label, plain_name
 from calibrant.errors import Remedy
+
+_WEIGHTS = re.compile("(sample_|frequency_|sampling_)?weights?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -133,17 +138,23 @@ def candidates(arrays: Mapping[str, Array]) -> list[str]:
 
 
 def for_arrays(arrays: Mapping[str, Array]) -> Remedy | None:
-    """Return the remedy to read kind='logits' where one array can hold the scores, or None."""
+    """Return the remedy to read kind='logits' of the array that can hold the scores, of several the likeliest; or None."""
     found = candidates(arrays)
-    if len(found) != 1:
+    if not found:
         return None
+    # probabilities of all classes are no embedding, and of others the narrowest is likely none
+    found.sort(
+        key=lambda name: (not needs_no_rest(arrays[name]) if arrays[name].ndim == 2 else True, arrays[name].size)
+    )
     values = arrays[found[0]]
     rows = [name for name in arrays if arrays[name].shape[:1] == values.shape[:1]]  # names of classes are fewer
     label = label_among(rows, [name for name in rows if arrays[name].dtype.kind in "iuU"])
     kind = kind_of_values(values)
     said: dict[str, str | bool] = {} if label is None else {"label": label}
     said |= {"normalize": True} if kind is not None and needs_sums(values, kind) else {}
-    return Remedy.read(**said, kind=kind or REST)
+    said |= {"columns": found[0]} if found[1:] else {}
+    unsure = f"if {found[0]} and not {' or '.join(found[1:4])} holds the scores, " if found[1:] else ""
+    return Remedy.read(**said, kind=kind or REST).after(unsure)
 
 
 def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes) -> Remedy | None:
@@ -186,3 +197,45 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
         said["positive"] = likely_positive(values, scores)
         unsure += f" and the score is the probability of {said['positive']!r}"
     return Remedy.read(**said).after(f"{unsure}, ")
+
+
+def unnamed_weights(fields: Iterable[str]) -> str:
+    """Return the first name of weights that does not say of which kind they are, or nothing."""
+    return min((one for one in fields if _WEIGHTS.fullmatch(one) and one not in WEIGHT_NAMES), default="")
+
+
+def kept_apart(name: str, prefix: str, fields: Collection[str], path: Path) -> Remedy:
+    """Return the remedy for weights of no kind; on the command line it makes a file where the role stands in the name.
+
+    A ``weight`` beside other columns without a role, such as ``age``, is likely a feature as they are; else rows are likely
+    weighted by it. Both commands are said, the likely one last, as others are.
+    """
+    words = (
+        "name the array or column by what it holds, since intervals differ: counts of repeated rows, or "
+        "inverse probabilities; or remove it"
+    )
+    free = [one for one in fields if one != name and not has_role(one)]
+    features = sorted(free) if name == "weight" and not prefix else []
+    old, suffix = prefix + name, path.suffix.lower()
+
+    def renamed(new: str, ending: str, case: str) -> Remedy:
+        file, copy = shlex.quote(shown(path)), path.with_name(f"{path.stem}-{ending}{path.suffix}")
+        target, signs = shlex.quote(str(copy)), re.escape(old)
+        if suffix in (".csv", ".tsv"):
+            command = f"sed -E '1s/(^|[^[:alnum:]_]){signs}([^[:alnum:]_]|$)/\\1{new}\\2/' {file} > {target}"
+        elif suffix == ".jsonl":
+            command = f"""sed 's/"{signs}":/"{new}":/' {file} > {target}"""
+        else:
+            program = f"import pyarrow.parquet as q; t = q.read_table({str(path)!r}); "
+            program += f"q.write_table(t.rename_columns({{{old!r}: {new!r}}}), {str(copy)!r})"
+            command = f"python -c {shlex.quote(program)}"
+        return Remedy(words, command=command, before=case, instead=(shown(path), str(copy)))
+
+    if suffix not in (".csv", ".tsv", ".jsonl", ".parquet"):
+        return Remedy(words)
+    like = f"{old} is a feature as {', '.join(features[:3])} may be" if features else "rows count alike"
+    counted = renamed(f"feature:{old}", "unweighted", f"if {like}")
+    kinds = f"if {old} are inverse probabilities of being drawn (counts of repeated rows are frequency_weights)"
+    weighted = renamed(f"{prefix}sampling_weights", "weights", kinds)
+    first, last = (weighted, counted) if features else (counted, weighted)
+    return replace(last.after(f"{last.before}, run: "), otherwise=first.after(f"{first.before}: "))

@@ -15,7 +15,7 @@ import numpy as np
 from calibrant._core.check import reads_as_number
 from calibrant._core.files import Array, refuse_beyond_memory
 from calibrant._core.paths import shown
-from calibrant.data.formats.layout import LABELS, SCORES, Layout, stem_and_name, suffix_of
+from calibrant.data.formats.layout import CLASS_NAMES, LABELS, SCORES, Layout, stem_and_name, suffix_of
 from calibrant.errors import FileFormatError, InputError, Remedy
 
 _ROLES = re.compile("|".join([*SCORES, *LABELS, "label_ids|groups?|pred|decision|confidence|predictions?"]))
@@ -24,6 +24,7 @@ _UNTITLED = re.compile(r"column[A-Z]+")  # as columns of a file without a title 
 _REPEATED = re.compile(r"(.*) \(\d+\)")  # as the second of two columns of one name is called
 _NULLS = ("NULL", "NA", "N/A", "NaN", "nan", "<NA>", "None", "\\N")  # as databases, R and pandas write no value
 ORDER_OF_NAMES = {b"calibrant.order": b"names"}  # of a table whose class columns were made of rows or lists
+NAMES_OF_CLASSES = "calibrant.class_names"  # beside a table whose scores are lists: a JSON list of text
 _HEADERS = {".csv": 1, ".tsv": 1, ".jsonl": 0}  # lines above the first row
 
 
@@ -148,7 +149,19 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
                 drop = Remedy.read(missing="drop").after("fill in the values, or leave these rows out: ")
                 refuse_empty(column, name, path, first=first, remedy=drop)
         arrays[name] = column_array(column, name, path, strict=role, first=first)
+    kept = _names_beside(table)
+    if kept and not classes.spellings and not {*CLASS_NAMES} & arrays.keys():
+        arrays["class_names"] = np.array(kept)
     return arrays, classes
+
+
+def _names_beside(table: Any) -> list[str]:
+    """Return the names of classes that a file of ours keeps beside its table; anything else there is none."""
+    try:
+        found = json.loads((table.schema.metadata or {}).get(NAMES_OF_CLASSES.encode(), b"[]"))
+    except ValueError:
+        return []
+    return list(map(str, found)) if isinstance(found, list) else []
 
 
 def _without_blanks(column: Any, classes: Classes) -> Any:

@@ -73,6 +73,12 @@ def as_probs(kind: str, values: Array) -> Array:
     return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
 
 
+def same_scores(logits: Array, probs: Array) -> bool:
+    """Say whether probabilities (N, K) are the softmax of logits."""
+    alike = logits.shape == probs.shape and logits.ndim == 2 and logits.dtype.kind == probs.dtype.kind == "f"
+    return alike and np.allclose(as_probs("logits", logits), probs, atol=PROBABILITY_TOLERANCE)
+
+
 def kind_of_values(values: Array) -> str | None:
     """Return the kind that values suggest, or None for those of one-vs-rest classifiers, whose rows have any sum."""
     several = values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind == "f"

@@ -11,7 +11,10 @@ from calibrant._core.constraints import Text, takes
 from calibrant._core.paths import as_path
 
 ARRAYS = (".npz", ".safetensors", ".npy", ".pt", ".pth")
-TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".json", ".xlsx")
+BASES = (".db", ".sqlite", ".sqlite3")
+FOREIGN = (".arff", ".orc", ".dta", ".sav", ".sas7bdat", ".xpt", ".ods", ".xls", *BASES)  # read, and not written
+TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".json", ".xlsx", *FOREIGN)
+TEXTS = (".csv", ".tsv", ".arff")
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # around text: scores.csv.gz
 _SYNONYMS = {".ndjson": ".jsonl", ".txt": ".csv", ".tab": ".tsv"}
 READABLE = (*ARRAYS, *TABLES)
@@ -19,6 +22,7 @@ KINDS = ("logits", "probs")
 REST = "one-vs-rest"  # the kind of scores between 0 and 1 of which each has a classifier of its own
 SCORES = ("logits", "probs", "conf")
 LABELS = ("labels", "label")
+WEIGHT_NAMES = ("frequency_weights", "sampling_weights")  # the kind stands in the name
 CLASS_NAMES = ("class_names", "classes")  # also with scikit-learn's mark of what was learned, classes_
 SPLITS = {"train", "val", "valid", "validation", "dev", "calibration", "test", "eval", "holdout"}
 TOLERANCE = ROUNDING  # of a row's sum, under normalize
@@ -111,7 +115,7 @@ def suffix_of(path: Path) -> str:
     """Return the suffix that says the format of a file, as ``.csv`` of ``scores.csv.gz``."""
     *others, last = [one.lower() for one in path.suffixes] or [""]
     inner = _SYNONYMS.get(others[-1], others[-1]) if others and last in COMPRESSED else ""
-    return inner if inner in (".csv", ".tsv", ".jsonl", ".json") else _SYNONYMS.get(last, last)
+    return inner if inner in (*TEXTS, ".jsonl", ".json") else _SYNONYMS.get(last, last)
 
 
 def stem_and_name(name: str) -> tuple[str, str]:

@@ -471,7 +471,8 @@ def shortened(table: Any, said: Set[str | None]) -> Any:
         alone = often[end] == 1 and heads and "" not in heads and name not in said
         return bool(alone and not kept and (scores or not any(map(is_decided, heads))))
 
-    return table.rename_columns([end if own(name, end) else name for name, end in zip(names, ends, strict=True)])
+    new = [end if own(name, end) else name for name, end in zip(names, ends, strict=True)]
+    return table.rename_columns(new).replace_schema_metadata(table.schema.metadata)
 
 
 def refuse_log(table: Any, layout: Layout, path: Path) -> None:

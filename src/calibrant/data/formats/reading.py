@@ -5,6 +5,8 @@ import math
 import os
 import re
 import shlex
+import tempfile
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._core.files import Array, read_metadata, read_text
+from calibrant._core.files import Array, read_metadata, read_text, refuse_beyond_memory
 from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats import advice, proposal
 from calibrant.data.formats.cells import plain_cells
@@ -26,7 +28,7 @@ from calibrant.data.formats.columns import (
     score_columns,
 )
 from calibrant.data.formats.evidence import Columns, codes_of, label_among, one_hot
-from calibrant.data.formats.kinds import are_percentages, of_one_event, refuse_other_kinds, within
+from calibrant.data.formats.kinds import are_percentages, of_one_event, refuse_other_kinds, same_scores, within
 from calibrant.data.formats.labels import (
     Labels,
     align,
@@ -56,7 +58,7 @@ from calibrant.data.formats.layout import (
     suffix_of,
 )
 from calibrant.data.formats.roles import called, is_decided
-from calibrant.data.formats.tables import batches_of, other_suffix, read_table
+from calibrant.data.formats.tables import batches_of, has_suffix, other_suffix, read_table, renamed
 from calibrant.data.formats.tensors import read_npy, read_tensors
 from calibrant.data.formats.text import FASTTEXT
 from calibrant.data.frames import Frame, arrow_of
@@ -159,18 +161,20 @@ def read_named(path: Any, layout: Layout | None = None, *, numbered: bool = Fals
     layout = Layout() if layout is None else layout
     if not isinstance(path, str | os.PathLike):
         frame = arrow_of(path)
-        return _read_or_refused_once(lambda said: _of_table(frame, said, Path("the frame"), path, numbered), layout)
+        return _read_or_refused_once(
+            lambda said: _of_table(frame, said, Path("the frame"), path, numbered), layout, Path("the frame")
+        )
     place = as_path(path)
     if parts := parts_in(place):
         return _joined({name: read_named(part, layout) for name, part in parts.items()})
     if place.is_dir() or place.suffix.lower() not in (".npz", ".safetensors"):
-        place = _checked(place)
+        place = _checked(place, layout)
     if place.suffix.lower() in ARRAYS if not place.is_dir() else any(place.glob("*.npy")):
-        if layout.columns:
-            remedy = "leave {}columns out, or name the kind of the one array"
-            got = f"{shown(place)}, which holds arrays"
-            raise InputError("a table for columns", got, Remedy(remedy.format(""), command=remedy.format("--")))
         arrays = read_tensors(place)
+        if layout.columns and (len(layout.columns) > 1 or layout.columns[0] not in arrays):
+            got = f"{', '.join(sorted(arrays)[:12])} in {shown(place)}"
+            remedy = "leave {}columns out, or name the one array of the scores"
+            raise InputError("a table for columns", got, Remedy(remedy.format(""), command=remedy.format("--")))
         arrays = arrays if _stems(arrays) else _splits_first(arrays)
         if layout.label is None and layout.labels is None and (stems := _stems(arrays)):
             own = [name.removeprefix(stem) for stem in stems[-1:] for name in arrays if name.startswith(stem)]
@@ -178,12 +182,14 @@ def read_named(path: Any, layout: Layout | None = None, *, numbered: bool = Fals
             layout = replace(layout, label=label_among(own, ()) or label_among(beside, ()))
         stored = arrays.pop(RECEIPT, None)
         kept = Receipt.of(str(stored) if stored is not None else _kept_in(place))
-        return _read_or_refused_once(lambda said: named_of(place, arrays, Classes(), said, kept), layout)
+        if not _stems(arrays) and not layout.kind and (named := _by_their_names(arrays, layout, place, kept)):
+            return named
+        return _read_or_refused_once(lambda said: named_of(place, arrays, Classes(), said, kept), layout, place)
     table = read_table(place)
-    return _read_or_refused_once(lambda said: _of_table(table, said, place, table, numbered), layout)
+    return _read_or_refused_once(lambda said: _of_table(table, said, place, table, numbered), layout, place)
 
 
-def _read_or_refused_once(read: Callable[[Layout], Named], layout: Layout) -> Named:
+def _read_or_refused_once(read: Callable[[Layout], Named], layout: Layout, place: Path) -> Named:
     """Return what is read by a layout; a refusal names at once what following it would be refused for."""
     try:
         return read(layout)
@@ -195,12 +201,16 @@ def _read_or_refused_once(read: Callable[[Layout], Named], layout: Layout) -> Na
             raise
         more: str | Remedy | None
         try:
-            more = _read_or_refused_once(read, replace(layout, **_given(Layout.of(**said)))).add_label
+            found = _read_or_refused_once(read, replace(layout, **_given(Layout.of(**said))), place)
+            weight = advice.unnamed_weights(found.arrays)
+            more = advice.kept_apart(weight, "", found.arrays, place) if weight else found.add_label
         except (FileFormatError, InputError) as other:
             more = other.remedy
-        if not isinstance(more, Remedy) or not more.reading or "class_names" in dict(more.reading):
+        if not isinstance(more, Remedy) or not (more.reading or more.instead):
             raise
-        whole = Remedy.read(**(said | dict(more.reading))).after(remedy.before + more.before)
+        if "class_names" in dict(more.reading) and not more.command.startswith("run: "):
+            raise
+        whole = remedy.then(more)
         raise type(error)(error.expected, error.got, whole, argument=error.argument, place=error.place) from error
 
 
@@ -233,6 +243,24 @@ def _of_table(whole: Any, layout: Layout, place: Path, given: Any, numbered: boo
     return replace(found, proposed=words, frame=frame)
 
 
+def _by_their_names(arrays: dict[str, Array], layout: Layout, place: Path, kept: Receipt) -> Named | None:
+    """Return what arrays of rows hold where their names say it as those of a table's columns do; else None."""
+    import pyarrow as pa
+
+    rows = max((len(one) for one in arrays.values() if one.ndim), default=0)
+    plain = {name: one for name, one in arrays.items() if one.ndim in (1, 2) and one.dtype.kind in "fiubU"}
+    columns = {name: one for name, one in plain.items() if len(one) == rows and one.size}
+    made = {name: pa.array(np.ravel(one)) for name, one in columns.items()}
+    for name, one in columns.items():
+        made[name] = made[name] if one.ndim == 1 else pa.FixedSizeListArray.from_arrays(made[name], one.shape[1])
+    found = proposal.propose(pa.table(made), layout) if made else None
+    if found is None or not found.certain:
+        return None
+    opened, classes = arrays_of_table(found.table, found.layout, place)
+    others = {name: one for name, one in arrays.items() if name not in columns}
+    return replace(named_of(place, others | opened, classes, found.layout, kept), proposed=found.words)
+
+
 def frame_of(
     table: Any, arrays: Mapping[str, Array], classes: Classes, layout: Layout, columns: tuple[str, ...] | None
 ) -> Frame | None:
@@ -245,7 +273,8 @@ def frame_of(
         return None
     width = values.shape[1] if values.ndim == 2 else 2
     numbers = tuple(map(str, classes.numbers or (numbers_of(columns) if len(columns) == width else ())))
-    known = (layout.class_names, next(iter(classes.spellings), ()), numbers, tuple(map(str, range(width))))
+    named = _class_names(dict(arrays), layout, classes)
+    known = (named, next(iter(classes.spellings), ()), numbers, tuple(map(str, range(width))))
     names = next(one for one in known if len(one) == width)
     keys = classes.spellings[-1] if len(columns) == 1 and not classes.ordered else ()
     return Frame(table, kind, columns, values.ndim == 1, names, keys=keys)
@@ -318,7 +347,7 @@ def named_of(
     # In this order: labels are found by the stems of the scores; the kind is judged on the values as the file has
     # them, which ``normalize`` would make look right; and text is matched while it still is text.
     names = _class_names(arrays, layout, classes)
-    arrays = _with_scores(arrays, layout, place)
+    arrays = _without_softmax(_with_scores(arrays, layout, place))
     names = names or (() if classes.spellings or classes.numbers else names_of_decisions(arrays))
     refuse_other_kinds(arrays, layout, place)
     arrays, joined = _with_labels(arrays, layout, place)
@@ -441,12 +470,36 @@ def hold_labels_alone(place: Path) -> bool:
     )
 
 
-def _checked(place: Path) -> Path:
+def _checked(place: Path, layout: Layout | None = None) -> Path:
     if place.is_dir():
         return place
-    if suffix_of(place) not in READABLE and (place.suffix or place.exists()):  # else a mistyped folder, said below
-        raise other_suffix(place, READABLE)
+    # else a mistyped folder, said below
+    if not has_suffix(place, READABLE) and (place.suffix or place.exists()):
+        error = other_suffix(place, READABLE)
+        raise error if layout is None else _with_reading(error, place, layout)
     return check_source(place)
+
+
+def _with_reading(error: FileFormatError, place: Path, layout: Layout) -> FileFormatError:
+    """Return the refusal of a file's name with the arguments that read what its command makes, where it makes a copy of it."""
+    new = renamed(place)
+    if new is None or not isinstance(error.remedy, Remedy):
+        return error
+    with tempfile.TemporaryDirectory() as folder:
+        twin = Path(folder, new.name)
+        if place.suffix.lower() == ".zip":
+            with zipfile.ZipFile(place) as archive:
+                inside = str(new.relative_to(place.parent))
+                refuse_beyond_memory(archive.getinfo(inside).file_size, place)
+                twin.write_bytes(archive.read(inside))
+        else:
+            twin.symlink_to(place.absolute())
+        try:
+            read_named(twin, layout)
+        except CalibrantError as other:
+            if isinstance(other.remedy, Remedy) and other.remedy.reading and not other.remedy.instead:
+                return FileFormatError(error.expected, str(error.got), error.remedy.then(other.remedy))
+    return error
 
 
 def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[str, Array]:
@@ -479,7 +532,7 @@ def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
             got = f"{', '.join(sorted(_names_of_scores(arrays)))} in {shown(place)}"
             raise InputError(f"{layout.kind}, as kind says", got, remedy)
         return {name: values for name, values in arrays.items() if stem_and_name(name)[1] != other}
-    found = advice.candidates(arrays)
+    found = list(layout.columns) or advice.candidates(arrays)
     if len(found) != 1:
         raise InputError(
             f"one array of {layout.kind}",
@@ -527,6 +580,13 @@ def _with_labels(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple
             arrays = {name: one[found] if one.shape[:1] == (rows,) else one for name, one in arrays.items()}
         return {**arrays, stem + "labels": values}, joined
     return (arrays, "") if layout.missing is None else _without_unlabelled(arrays)
+
+
+def _without_softmax(arrays: dict[str, Array]) -> dict[str, Array]:
+    """Return ``arrays`` without probabilities that lie beside their own logits."""
+    twice = {stem + "probs" for stem in _stems(arrays) if {stem + one for one in KINDS} <= arrays.keys()}
+    own = {name for name in twice if same_scores(arrays[name.removesuffix("probs") + "logits"], arrays[name])}
+    return {name: values for name, values in arrays.items() if name not in own}
 
 
 def _without_unlabelled(arrays: dict[str, Array]) -> tuple[dict[str, Array], str]:

@@ -31,7 +31,7 @@ _NAMES = {
     "right": "acc|correct|is_correct|right|hit|tp|is_tp|true_positive|matched",
     "key": r"(.*_)?(id|uuid|key)|ids|guid|uid|index|filename|name|[._]?row|row_?(ids|no|number|index)|unnamed:_0",
     "model": r"(.*[_.])?(model|learner|algorithm|method|classifier|estimator|system|config)([_.]?(id|name))?|wflow_id",
-    "part": r"(.*_)?(fold|split|cluster|groups?|decision|seed|weights?)|feature:.*",  # of the rows, or of a study of them
+    "part": r"(.*_)?(fold|split|cluster|groups?|decision|seed|weights?)|feature(_text)?:.*",  # of the rows, or of a study of them
     "rank": r"top_?\d+_.*",  # of the first few classes, which are no true ones
     "ranked classes": r"(top(_?k|_?\d+)?_)?(classes|labels|(display_)?names|indices|ids)",  # lists of them …
     "ranked scores": rf"(top(_?k|_?\d+)?_)?(probs|probabilities|scores|confidences|{LOGITS})",  # … beside lists of scores

@@ -142,8 +142,9 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
         writer = csv.writer(out, delimiter=dialect.delimiter, quotechar=dialect.quote, lineterminator="\n")
         # each name as it stands there, one that occurs twice too
         for at, title in enumerate(itertools.islice(rows, dialect.titles)):
-            whole = title if len(title) == len(header) else header  # a title without a name for each column gets them
-            kept = [cell for cell, stay in zip(whole, stays, strict=True) if stay]
+            short = len(title) == len(header) - 1 and not header[0]  # R leaves the name of the rows' names out
+            whole = title if len(title) == len(header) or short else header  # another title gets a name for each column
+            kept = [cell for cell, stay in zip(whole, stays[short:], strict=True) if stay]
             writer.writerow([*kept, *("" if at else name for name in added)])
         count = 0
         for row in rows:

@@ -1,5 +1,6 @@
 """Tables in files as Arrow: text, JSON of rows or columns, Parquet, Arrow, spreadsheets; whole or in batches."""
 
+import contextlib
 import itertools
 import json
 import shlex
@@ -9,29 +10,37 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant._core.files import broken, refuse_beyond_memory
+from calibrant._core.files import broken, reason_of, refuse_beyond_memory
 from calibrant._core.paths import check_source, shown
-from calibrant.data.formats.layout import CLASS_NAMES, COMPRESSED, TABLES, suffix_of
+from calibrant.data.formats.layout import BASES, CLASS_NAMES, COMPRESSED, FOREIGN, READABLE, TABLES, TEXTS, suffix_of
 from calibrant.data.formats.text import OBJECTS, content_of, csv_reader, distinct, headings, titles_of
 from calibrant.errors import CalibrantError, FileFormatError, Remedy, optional
 
 _BLOCK = 64 << 20  # a line, which may hold a list of many classes, lies within one block
 _PIECE = 8 << 20  # the block of a table that is read in pieces
-_BASE = (  # of one table, whatever that is called
-    "import sqlite3; c = sqlite3.connect({!r}); "
-    """[(t,)] = c.execute("select name from sqlite_master where type = 'table'"); """
-    "pandas.read_sql(f'select * from {{t}}', c)"
+_ARRAYS_OF = "f = {}; numpy.savez({!r}, **{{k: numpy.array({}) for k, v in f.items() if hasattr(v, 'shape')}})"
+_ROWS_OF = (
+    "x = {}; x = {{str(k): list(v) for k, v in (x.items() if isinstance(x, dict) else enumerate(x))}} if isinstance(x, dict | tuple) "
+    "else x; pandas.DataFrame(x).to_json({!r}, orient='records', lines=True, double_precision=15)"
 )
-_CONVERTED = {  # formats of other programs: what makes a table of one that is read
-    ".dta": "pandas.read_stata({!r})",
-    ".sav": "pandas.read_spss({!r})",
-    ".sas7bdat": "pandas.read_sas({!r}, encoding='utf-8')",
-    ".xpt": "pandas.read_sas({!r}, encoding='utf-8')",
-    ".orc": "pandas.read_orc({!r})",
-    ".ods": "pandas.read_excel({!r})",
-    ".xls": "pandas.read_excel({!r})",
-    **dict.fromkeys((".db", ".sqlite", ".sqlite3"), _BASE),
+# Files that only another program opens, or that run code when they are opened: what makes one that is read of them.
+_TRUSTED = "if you trust who wrote it, "
+_MADE = {
+    ".mat": (
+        "",
+        ".npz",
+        "import scipy.io, numpy; ",
+        _ARRAYS_OF,
+        "scipy.io.loadmat({!r}, squeeze_me=True)",
+        "v.tolist()",
+    ),
+    **dict.fromkeys((".h5", ".hdf5"), ("", ".npz", "import h5py, numpy; ", _ARRAYS_OF, "h5py.File({!r})", "v")),
+    **dict.fromkeys(
+        (".pkl", ".pickle"), (_TRUSTED, ".jsonl", "import pandas; ", _ROWS_OF, "pandas.read_pickle({!r})", "")
+    ),
+    ".joblib": (_TRUSTED, ".jsonl", "import joblib, pandas; ", _ROWS_OF, "joblib.load({!r})", ""),
 }
+_IN_R = {".rds": "readRDS({!r})", **dict.fromkeys((".rda", ".rdata"), "get(load({!r}))")}
 _NO_DATA = ("state", "dataset_info")  # what the Hugging Face library writes beside its .arrow files
 
 
@@ -58,50 +67,62 @@ def table_files(path: Path) -> list[Path]:
     return [check_source(file) for file in files]
 
 
+def has_suffix(path: Path, suffixes: Sequence[str]) -> bool:
+    """Say whether a file's name ends in one of ``suffixes``; of text that is called .xls, as programs call a page of HTML, not."""
+    suffix = suffix_of(path)
+    return suffix in suffixes and not (suffix == ".xls" and renamed(path))
+
+
 def _check_table_suffix(path: Path) -> Path:
-    if suffix_of(path) not in TABLES:
+    if not has_suffix(path, TABLES):
         raise other_suffix(path, TABLES)
     return check_source(path)
 
 
 def other_suffix(path: Path, suffixes: Sequence[str]) -> FileFormatError:
-    """Return the error of a file whose name ends in none of ``suffixes``: of text with the command that names it so."""
-    head = b"\0"
-    if path.is_file():
-        with path.open("rb") as file:
-            head = file.read(1 << 12)
-    new = str(path) + (".json" if head.lstrip()[:1] in (b"{", b"[") else ".txt")
-    command = f"cp {shlex.quote(str(path))} {shlex.quote(new)}"
-    if path.suffix.lower() == ".zip" and (inside := _only_member(path, suffixes)):
-        new = str(path.parent / inside)
-        command = f"python -m zipfile -e {shlex.quote(str(path))} {shlex.quote(str(path.parent))}"
-        head = b"text"
-    kind = path.suffix.lower()
-    if path.is_file() and kind in _CONVERTED and not head.lstrip().startswith(b"<"):  # some call a page of HTML .xls
-        new, head = str(path.with_suffix(".csv")), b"text"
-        program = f"import pandas; {_CONVERTED[kind].format(str(path))}.to_csv({new!r}, index=False)"
-        command = f"python -c {shlex.quote(program)}"
+    """Return the error of a file whose name ends in none of ``suffixes``, with the command that makes one that is read of it."""
+    kind, old = path.suffix.lower(), str(path)
+    before, new, command = "", str(renamed(path) or ""), ""
+    if path.is_file() and kind in _MADE:
+        before, end, modules, program, read, cells = _MADE[kind]
+        new = str(path.with_suffix(end))
+        command = f"python -c {shlex.quote(modules + program.format(read.format(old), new, cells))}"
+    elif path.is_file() and kind in _IN_R:
+        new = str(path.with_suffix(".csv"))
+        program = f"write.csv({_IN_R[kind].format(old)}, {new!r}, row.names = FALSE)"
+        command = f"Rscript -e {shlex.quote(program)}"
+    elif new and kind == ".zip":
+        command = f"python -m zipfile -e {shlex.quote(old)} {shlex.quote(str(path.parent))}"
+    elif new:
+        command = f"cp {shlex.quote(old)} {shlex.quote(new)}"
     remedy = Remedy(f"run: {command}, and name {new}", command=f"run: {command}", instead=(shown(path), new))
-    text = bool(head) and b"\0" not in head
-    if kind == ".mat":
-        remedy, text = (
-            Remedy(
-                "in MATLAB, write the scores and the labels as a table: writetable(table(scores, labels), 'run.csv')"
-            ),
-            True,
-        )
-    named = f"a file named {', '.join('*' + one for one in suffixes)}"
-    return FileFormatError(named, f"{shown(path.name)!r}", remedy if text else "convert it to one of them")
+    named = f"a file named {', '.join('*' + one for one in suffixes if one not in FOREIGN)}"
+    return FileFormatError(
+        named, f"{shown(path.name)!r}", remedy.after(before) if command else "convert it to one of them"
+    )
 
 
-def _only_member(path: Path, suffixes: Sequence[str]) -> str:
-    """Return the one file of an archive that is named as one of ``suffixes``, or nothing."""
+def renamed(path: Path) -> Path | None:
+    """Return what a file of another name would be called if it were read: text by its first sign, an archive by its one table."""
+    if not path.is_file():
+        return None
+    if path.suffix.lower() == ".zip":
+        inside = _only_member(path)
+        return path.parent / inside if inside else None
+    with path.open("rb") as file:
+        head = file.read(1 << 12)
+    end = ".json" if head.lstrip()[:1] in (b"{", b"[") else ".txt"
+    return Path(str(path) + end) if head and b"\0" not in head else None
+
+
+def _only_member(path: Path) -> str:
+    """Return the one file of an archive that is named as those that are read, or nothing."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [
                 one
                 for one in archive.namelist()
-                if suffix_of(Path(one)) in suffixes and not one.startswith((".", "/", "__"))
+                if suffix_of(Path(one)) in READABLE and not one.startswith((".", "/", "__"))
             ]
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
         return ""
@@ -129,7 +150,9 @@ def read_table(path: Path) -> Any:
             )
     if len(set(tables[0].column_names)) < tables[0].num_columns:  # Arrow drops what a file says of itself on the way
         tables = [table.rename_columns(distinct(table.column_names)) for table in tables]
-    whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+    whole = pa.concat_tables(tables, promote_options="permissive")
+    if any(column.num_chunks > 1 for column in whole.columns):  # to combine one is to copy it
+        whole = whole.combine_chunks()
     if whole.num_rows == 0:
         raise FileFormatError("at least one row", f"none in {shown(path)}", "save one row a prediction")
     _refuse_glued(whole, path)
@@ -196,7 +219,7 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
     import pyarrow as pa
 
     suffix = suffix_of(path)
-    if suffix in (".csv", ".tsv"):
+    if suffix in TEXTS:
         with csv_reader(path, block=_BLOCK if whole else _PIECE) as reader:
             yield _empty(reader.schema)  # the columns of a table without rows
             yield from reader
@@ -222,6 +245,8 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
             yield from _ipc_batches(source)
     elif suffix == ".xlsx":
         yield from _sheet(path).to_batches()
+    elif suffix in FOREIGN:
+        yield from _foreign(path).to_batches()
     elif suffix == ".jsonl" and not whole and path.suffix.lower() not in COMPRESSED:
         import pyarrow.dataset
 
@@ -258,7 +283,7 @@ def _read_json(path: Path) -> Any:
     import pyarrow.json
 
     if suffix_of(path) == ".jsonl":
-        content = content_of(path, growth=2)  # and the table of it
+        content = content_of(path, growth=5)  # its values as they are parsed, as a table, and as arrays
         # Arrow refuses a row that reaches over two blocks, so that the file is one; it counts a block in int32
         options = pyarrow.json.ReadOptions(block_size=max(1 << 20, min(len(content), 1 << 30)))
         try:
@@ -444,10 +469,67 @@ def _sheet(path: Path) -> Any:
         rows = [list(row) for row in table_sheet(book).iter_rows(values_only=True)]
     finally:
         book.close()
+    return _named_rows(rows, path)
+
+
+def _named_rows(rows: list[list[Any]], path: Path) -> Any:
+    """Return the table of the cells of a sheet."""
     names, rows = sheet_table([row for row in rows if any(cell is not None for cell in row)])
     if not rows:
         raise FileFormatError("at least one row", f"none in {shown(path)}", "save one row a prediction")
     return table_of_columns({name: [row[at] for row in rows] for at, name in enumerate(names)})
+
+
+def _foreign(path: Path) -> Any:
+    """Return the table of another program's file, by the package that reads it."""
+    import pyarrow as pa
+
+    suffix = suffix_of(path)
+    refuse_beyond_memory(path.stat().st_size * OBJECTS, path)
+    if suffix == ".orc":
+        import pyarrow.orc
+
+        return pyarrow.orc.read_table(path)
+    if suffix in BASES:
+        return _of_base(path)
+    with optional("pandas", extra="dataframes"):
+        import pandas
+    try:
+        if suffix in (".ods", ".xls"):
+            cells = pandas.read_excel(path, header=None, dtype=object)
+            return _named_rows(cells.where(cells.notna(), None).values.tolist(), path)
+        if suffix == ".dta":
+            frame = pandas.read_stata(path)
+        elif suffix == ".sav":
+            frame = pandas.read_spss(path)
+        else:
+            frame = pandas.read_sas(path, encoding="infer" if suffix == ".sas7bdat" else "latin-1")
+    except ImportError as error:  # of the package that pandas takes for this format
+        raise FileFormatError(f"a package that reads {suffix}", "none", reason_of(error)) from error
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+def _of_base(path: Path) -> Any:
+    """Return the one table of a database of SQLite.
+
+    Raises:
+        FileFormatError: If it holds none, or several.
+    """
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
+        names = [
+            one
+            for (one,) in base.execute("select name from sqlite_master where type = 'table'")
+            if one[:7] != "sqlite_"
+        ]
+        if len(names) != 1:
+            remedy = "export the one that is meant: sqlite3 -header -csv BASE 'select * from TABLE' > table.csv"
+            raise FileFormatError(f"one table in {shown(path)}", ", ".join(names[:8]) or "none", remedy)
+        quoted = names[0].replace('"', '""')
+        rows = base.execute(f'select * from "{quoted}"')
+        columns = distinct([one for one, *_ in rows.description])
+        return table_of_columns(dict(zip(columns, map(list, zip(*rows, strict=True)), strict=False)))
 
 
 def sheet_table(rows: list[Any], value: Callable[[Any], Any] = lambda cell: cell) -> tuple[list[str], list[Any]]:

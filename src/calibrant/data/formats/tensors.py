@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._core.check import is_dense, kind_of, remedy_of_layout
-from calibrant._core.files import Array, read_arrays, reason_of, refuse_beyond_memory
+from calibrant._core.files import Array, read_arrays, reason_of, refuse_beyond_memory, unpickled
 from calibrant._core.paths import check_source, shown
 from calibrant.data.formats.layout import CLASS_NAMES, SCORES, stem_and_name
 from calibrant.errors import FileFormatError
@@ -45,7 +45,7 @@ def read_npy(path: Path) -> Array:
         raise FileFormatError(
             "a readable .npy file of numbers",
             f"a broken one, or pickled objects: {shown(path)} ({reason_of(error)})",
-            "write it with numpy.save from an array of numbers",
+            unpickled(path, "write it with numpy.save from an array of numbers"),
         ) from error
     return found
 

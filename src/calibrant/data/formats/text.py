@@ -1,11 +1,11 @@
 """Text that holds a table: what tools print, the dialect of cells and numbers, the lines of names; in bounded memory."""
 
+import codecs
 import csv
 import html
 import io
 import itertools
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +13,13 @@ from typing import Any
 
 from calibrant._core.files import refuse_beyond_memory
 from calibrant._core.paths import shown
-from calibrant.data.formats.layout import COMPRESSED, suffix_of
-from calibrant.errors import FileFormatError, Remedy
+from calibrant._core.warn import warn_user
+from calibrant.data.formats.layout import COMPRESSED, TEXTS, suffix_of
+from calibrant.data.formats.roles import called
+from calibrant.errors import FileFormatError, UsageWarning, sentence
 
 _HEAD = 1 << 18  # bytes from which the dialect is found: some hundred rows
+_BLOCK = 64 << 20  # bytes from which the encoding is found
 OBJECTS = 12  # bytes of Python objects per byte of JSON, as measured on rows of ten numbers
 FASTTEXT = "__label__"  # before each label in its files
 _HEADING = re.compile(r"(=+|-+) [^=]* \1")  # as Weka sets one
@@ -47,16 +50,11 @@ class Dialect:
     quote: str = '"'
 
 
-def opened(path: Path, *, lines: int | None = None) -> Any:
-    """Return a file as Arrow's stream of bytes, decompressed as its name says; what a tool printed as text with commas.
-
-    Args:
-        path: The file.
-        lines: How many of its first lines count, of what a tool printed; None for all.
-    """
+def opened(path: Path) -> Any:
+    """Return a file as Arrow's stream of bytes, decompressed as its name says; what a tool printed as text with commas."""
     import pyarrow as pa
 
-    printed = printed_by_tools(path, lines=lines)
+    printed = printed_by_tools(path)
     return pa.BufferReader(printed) if printed else unpacked(path)
 
 
@@ -92,9 +90,9 @@ def printed_by_tools(path: Path, *, lines: int | None = None) -> bytes:
 
     Args:
         path: The file.
-        lines: As for ``opened``.
+        lines: How many of its first lines count; None for all.
     """
-    if suffix_of(path) not in (".csv", ".tsv"):
+    if suffix_of(path) not in TEXTS:
         return b""
     with unpacked(path) as file:
         head = file.read(1 << 12).decode(errors="replace").translate(_BOXES)
@@ -122,7 +120,7 @@ def printed_by_tools(path: Path, *, lines: int | None = None) -> bytes:
 def _lines_of(file: Any, path: Path) -> Iterator[str]:
     """Yield the lines of a stream that are not empty, boxes drawn with plain signs; in memory that is bounded by the text's."""
     # as text with commas, as bytes of it, and as columns
-    for line in _counted(io.TextIOWrapper(file, encoding="utf-8", errors="replace"), path, growth=4):
+    for line in _counted(io.TextIOWrapper(file, encoding=encoding_of(path), errors="replace"), path, growth=4):
         if line.strip():
             yield line.translate(_BOXES).rstrip("\r\n")
 
@@ -183,7 +181,11 @@ def _of_arff(lines: Iterable[str], path: Path) -> Iterable[list[str]]:
     lines = list(_counted(lines, path, growth=OBJECTS))
     named = (re.match(r"(?i)@attribute +('[^']*'|\"[^\"]*\"|\S+)", line) for line in lines)
     data = (line for line in lines if line[0] not in "@%")
-    return [[one[1].strip("'\"") for one in named if one], *csv.reader(data, quotechar="'", skipinitialspace=True)]
+    rows = csv.reader(data, quotechar="'", skipinitialspace=True)
+    return [
+        [one[1].strip("'\"") for one in named if one],
+        *(["" if one == "?" else one for one in row] for row in rows),
+    ]
 
 
 def _of_aligned(lines: Iterable[str], path: Path) -> Iterator[list[str]]:
@@ -219,26 +221,49 @@ _PRINTED: tuple[tuple[Callable[[str], Any], Callable[[Iterable[str], Path], Iter
 )
 
 
+def encoding_of(path: Path) -> str:
+    """Return the encoding of text as its first block shows: UTF-8 or UTF-16, and for any other, with a warning, Windows-1252.
+
+    That has one sign for a byte, as most old encodings have: numbers are right, and names distinct, whatever it was.
+
+    Raises:
+        FileFormatError: If it is no text.
+    """
+    decoder, size = codecs.getincrementaldecoder("utf-8")(), 0
+    with unpacked(path) as file:
+        part = file.read(1 << 12)
+        if part.startswith((b"\xff\xfe", b"\xfe\xff")):
+            return "utf-16"
+        try:
+            while part and size < _BLOCK:
+                decoder.decode(part)
+                size, part = size + len(part), file.read(1 << 20)
+            return "utf-8"
+        except UnicodeDecodeError as error:
+            if re.search(rb"[\x00-\x08\x0e-\x1f]", part):
+                remedy = "convert it, as by iconv -f UTF-16LE -t UTF-8"
+                raise FileFormatError("text in UTF-8", f"another encoding in {shown(path)}", remedy) from error
+    got = f"other bytes in {shown(path)}, read as Windows-1252"
+    warn_user(
+        sentence("text in UTF-8", got, "if names look wrong, convert it by iconv -f ENCODING -t UTF-8"), UsageWarning
+    )
+    return "latin-1" if re.search(rb"[\x81\x8d\x8f\x90\x9d]", part) else "cp1252"
+
+
 def dialect_of(path: Path) -> Dialect:
     """Return how a text file separates its columns and writes its numbers, as its first rows show.
 
     Raises:
-        FileFormatError: If it is neither UTF-8 nor UTF-16, or its first line holds numbers instead of names.
+        FileFormatError: If it is no text, or its first line holds numbers instead of names.
     """
-    with opened(path, lines=400) as file:  # of text that a tool printed the first rows are enough
-        head = file.read(_HEAD)
-    encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
+    printed = printed_by_tools(path, lines=400)  # of such text the first rows are enough
+    with unpacked(path) as file:
+        head = printed[:_HEAD] or file.read(_HEAD)
+    encoding = "utf-8" if printed else encoding_of(path)
     # Up to the last whole line, since the head may end within a character or a cell. In UTF-16 a line's end is two
     # bytes, of which this finds one: the cut is made even, and what it breaks is replaced.
     lines = head[: head.rfind(b"\n") + 1] or head
-    try:
-        text = lines[: len(lines) // 2 * 2].decode(encoding, "strict" if encoding == "utf-8" else "replace")
-        text = lines.decode() if encoding == "utf-8" else text
-    except UnicodeDecodeError as error:
-        new = str(path.with_name(path.stem.partition(".")[0] + "-utf8.csv"))
-        command = f"iconv -f WINDOWS-1252 -t UTF-8 {shlex.quote(str(path))} > {shlex.quote(new)}"
-        remedy = Remedy(f"run: {command}, and name {new}", command=f"run: {command}", instead=(shown(path), new))
-        raise FileFormatError("text in UTF-8", f"another encoding in {shown(path)}", remedy) from error
+    text = lines[: len(lines) // 2 * 2].decode(encoding, "replace") if encoding == "utf-16" else lines.decode(encoding)
     usual = "\t" if suffix_of(path) == ".tsv" else ","
     if re.search(rb"[^,;\t|\n]{%d}" % csv.field_size_limit(), head):
         wide = "close its quotes and end its lines; lists of so many classes are read from .parquet or .jsonl"
@@ -306,15 +331,33 @@ def _whole_title(rows: list[list[str]]) -> list[list[str]]:
 
 
 def headings(rows: Sequence[Sequence[Any]]) -> int:
-    """Return how many first rows say something of a table instead of naming its columns: one cell filled, or a comment."""
-    width = len(rows[-1]) if rows else 0
+    """Return how many first rows say something of a table instead of naming its columns.
 
-    def speaks(row: Sequence[Any]) -> bool:
-        filled = [str(cell).strip() for cell in row if cell is not None and str(cell).strip()]
+    These have one cell, or are a comment, or stand above a row of distinct names that is followed by numbers; of two levels of
+    names the upper one says what those below are.
+    """
+    texts = [[str("" if cell is None else cell).strip() for cell in row] for row in rows]
+    width = max(map(len, texts[-3:]), default=0)
+
+    def speaks(row: Sequence[str]) -> bool:
         # a table of two columns may leave the name of its index empty, and R leaves that name out
+        filled = [*filter(None, row)]
         return width > 2 and (len(filled) < 2 or (len(row) != width and filled[0].startswith("#")))
 
-    return len(list(itertools.takewhile(speaks, rows)))
+    def is_title(row: Sequence[str]) -> bool:
+        return len({*row}) == len(row) == width and all(row[1:]) and not any(map(_NUMBER.fullmatch, filter(None, row)))
+
+    first = (
+        at
+        for at, row in enumerate(texts)
+        if 2 * len([*filter(None, row)]) > width and any(map(_DECIMAL.fullmatch, row))
+    )
+    title = next(first, 0) - 1
+    if title > 0 and is_title(texts[title]):
+        above = [*filter(None, texts[title - 1])]
+        two = len(texts[title - 1]) == width and len(above) > 1
+        return title - (two and any(called(one, "event", "logits", "truth", "confidence") for one in above))
+    return len(list(itertools.takewhile(speaks, texts)))
 
 
 def distinct(names: Sequence[str]) -> list[str]:
@@ -372,7 +415,7 @@ def titles_of(rows: Sequence[Sequence[str]]) -> tuple[list[str], int]:
     upper = list(rows[0])
     for at in range(1, len(upper)):  # what is merged stands in its first cell
         upper[at] = upper[at] or (upper[at - 1] if rows[1][at] and rows[1][at - 1] else "")
-    names = ["_".join(filter(None, parts)) for parts in zip(upper, *rows[1:titles], strict=True)]
+    names = ["_".join(dict.fromkeys(filter(None, parts))) for parts in zip(upper, *rows[1:titles], strict=True)]
     return distinct(names), titles
 
 

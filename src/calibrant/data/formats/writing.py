@@ -1,5 +1,6 @@
 """Named arrays in any format, written whole or not at all, and tables converted batch by batch."""
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -11,8 +12,17 @@ import numpy as np
 
 from calibrant._core.files import Array, write_arrays
 from calibrant._core.paths import as_path, atomic_write, check_folder, shown
-from calibrant.data.formats.columns import arrays_of_table, folded, is_text
-from calibrant.data.formats.layout import COMPRESSED, KINDS, LABELS, SCORES, Layout, stem_and_name, suffix_of
+from calibrant.data.formats.columns import NAMES_OF_CLASSES, arrays_of_table, folded, is_text
+from calibrant.data.formats.layout import (
+    CLASS_NAMES,
+    COMPRESSED,
+    KINDS,
+    LABELS,
+    SCORES,
+    Layout,
+    stem_and_name,
+    suffix_of,
+)
 from calibrant.data.formats.reading import RECEIPT, SPLIT, Receipt, named_of, understand
 from calibrant.data.formats.tables import batches_of
 from calibrant.errors import FileFormatError, InputError, Remedy
@@ -24,7 +34,8 @@ WRITABLE = (".npz", ".safetensors", ".pt", *_TABLES)
 def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array], *, receipt: Receipt | None = None) -> None:
     """Write arrays in the format of the path's suffix; a path without one is a folder of ``.npy`` files.
 
-    Tables hold rows: splits become the column ``split``, scores one column a class in ``.csv`` and ``.tsv``, lists elsewhere.
+    Tables hold rows: splits become the column ``split``, scores one column a class in ``.csv`` and ``.tsv``, lists elsewhere. Names of
+    classes stand in their columns, in ``.jsonl`` in its objects, and in ``.parquet``, ``.arrow`` and ``.feather`` beside the table.
     A receipt of how labels were matched is kept in ``.npz``, ``.safetensors``, ``.parquet``, ``.arrow`` and ``.feather``.
 
     Raises:
@@ -38,9 +49,15 @@ def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array], *, re
         _write_npy_folder(place, arrays)
     elif suffix in _TABLES:
         table = table_of(arrays, suffix, place)
-        write_table(place, table.replace_schema_metadata(kept) if kept else table)
-    elif suffix == ".pt":
+        write_table(place, table.replace_schema_metadata({**(table.schema.metadata or {}), **kept}) if kept else table)
+    elif suffix in (".pt", ".pth"):
         _write_torch(place, arrays)
+    elif (
+        suffix == ".npy"
+        and len(scores := [one for name, one in arrays.items() if stem_and_name(name)[1] in KINDS]) == 1
+    ):
+        with atomic_write(place) as file:  # labels are not in it, nor were they in the array that was read
+            np.lib.format.write_array(file, np.ascontiguousarray(scores[0]), allow_pickle=False)
     elif suffix in (".npz", ".safetensors"):
         plain = {name: _plain(values, name, suffix) for name, values in arrays.items()}
         text = {name: np.array(value) for name, value in kept.items() if suffix == ".npz"}
@@ -134,7 +151,11 @@ def table_of(arrays: Mapping[str, Array], suffix: str, place: Path) -> Any:
         if len(stems) > 1:
             columns[SPLIT] = pa.array([stem.removesuffix("_") or "all"] * len(next(iter(columns.values()))))
         tables.append(pa.table(columns))
-    return pa.concat_tables(tables, promote_options="default") if len(tables) > 1 else tables[0]
+    table = pa.concat_tables(tables, promote_options="default") if len(tables) > 1 else tables[0]
+    classes: list[Any] = next((arrays[name].tolist() for name in CLASS_NAMES if name in arrays), [])
+    # labels stay numbers beside lists, which are streamed; the text formats keep nothing beside a table
+    known = {NAMES_OF_CLASSES: json.dumps(classes, ensure_ascii=False)} if classes else None
+    return table.replace_schema_metadata(known)
 
 
 def _columns(arrays: Mapping[str, Array], suffix: str, place: Path) -> dict[str, Any]:
@@ -143,7 +164,7 @@ def _columns(arrays: Mapping[str, Array], suffix: str, place: Path) -> dict[str,
 
     rows = next((len(values) for name, values in arrays.items() if name in SCORES), None)
     columns: dict[str, Any] = {}
-    classes = _names_in_text(arrays) if suffix in (".csv", ".tsv", ".xlsx") else []
+    classes = _names_in_text(arrays) if suffix in (".csv", ".tsv", ".xlsx", ".jsonl") else []
     for name, values in arrays.items():
         if name in ("class_names", "classes") and values.ndim == 1 and is_text(values):
             continue  # names of classes are no column of rows
@@ -165,6 +186,10 @@ def _columns(arrays: Mapping[str, Array], suffix: str, place: Path) -> dict[str,
         elif suffix in (".csv", ".tsv", ".xlsx"):
             ends = classes if name in KINDS and classes else range(values.shape[1])
             columns |= {f"{name}_{end}": pa.array(np.ascontiguousarray(values[:, at])) for at, end in enumerate(ends)}
+        elif classes and name in KINDS:
+            columns[name] = pa.StructArray.from_arrays(
+                [pa.array(one) for one in np.ascontiguousarray(values.T)], classes
+            )
         else:
             columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(np.ravel(values)), values.shape[1])
     return columns
@@ -301,14 +326,10 @@ def _sheet_writer(file: IO[bytes]) -> Callable[[Any], None]:
 
 
 def _plain_cell(value: Any) -> Any:
-    import json
-
     return json.dumps(value, default=str) if isinstance(value, list | dict) else value
 
 
 def _json_writer(file: IO[bytes], place: Path) -> Callable[[Any], None]:
-    import json
-
     def write(table: Any) -> None:
         for row in [] if table is None else table.to_pylist():
             try:
