@@ -78,7 +78,6 @@ class Constants:
         least: Lighter candidates, and curves of the confidence, are left out of what is shipped.
         near: Rows that hold the weights for given costs near those without.
         width: Of the smoothed steps of a decision, relative to how far the best two actions are apart.
-        cheaper: Standard errors by which decisions must cost less on rows held out for weights for given costs to be used.
         prior: Standard deviation of log T, in every candidate.
         matrix_strength: Of the structured matrix's ridge, relative to the published one.
         matrix_ridge: Of the matrix of raw logits, in rows.
@@ -106,9 +105,8 @@ class Constants:
     evidence: float = 2.0
     stacked: int = 1000
     least: float = 0.01
-    near: float = 6.0
+    near: float = 60.0
     width: float = 0.5
-    cheaper: float = 1.0
     prior: float = 0.5
     matrix_strength: float = 0.2
     matrix_ridge: float = 20.0
@@ -228,7 +226,7 @@ class AutoCalibrator(ByFeatures):
             up to 20 classes, kernels up to 20 and 2·10⁶ rows · K: about half a minute a candidate. With ``keep`` rank scaling,
             too. All temperatures have a prior of 0.5 on log T.
         costs: (K, A) costs[true, action] of the decisions that the probabilities are for: the weights become those of least realised
-            cost on the fifths left out, near the others, if these rows show surely that decisions are cheaper by them.
+            cost on the fifths left out, near the others, if decisions on rows that they were not fitted on are cheaper by them.
         absent_classes: "auto", as above; "keep": all keep their odds; "learn": all that chance does not explain become rare.
         features: Names of feature columns, or "all" for all that the rows have: ``GroupScaling`` (where all are categories) and
             ``BoostedScaling`` over them are tried too, and used where they are ahead of the best without features by two standard
@@ -945,11 +943,11 @@ def stacked(scores: HeldOutScores, otherwise: Tensor, allowed: Tensor) -> Tensor
 
 
 def by_costs(scores: HeldOutScores, weights: Tensor) -> Tensor:
-    """Return the weights (M,) of the mixture whose decisions cost least on rows held out; ``weights`` unless it surely is cheaper.
+    """Return the weights (M,) of the mixture whose decisions cost least on rows held out; ``weights`` unless it is cheaper.
 
     Costs of decisions are steps in the weights. Here an action is taken with probability ∝ exp(−foreseen cost / τ), τ being how far
-    the best two are apart on average, and KL(w ‖ weights) is added with the strength of a few rows. Whether that pays is seen
-    on each fold by weights from the others.
+    the best two are apart on average, and KL(w ‖ weights) is added with the strength of some rows: costs say little of weights, since
+    members agree on most decisions. Whether that pays is seen on each fold by weights from the others.
 
     Args:
         scores: Of the rows that candidates were last compared on.
@@ -961,16 +959,13 @@ def by_costs(scores: HeldOutScores, weights: Tensor) -> Tensor:
     def paid(rows: Tensor, w: Tensor) -> Tensor:
         return scores.costs[rows].gather(1, (w @ foreseen[rows]).argmin(dim=1, keepdim=True))[:, 0]
 
-    cheaper = torch.zeros_like(scores.weight)
+    saved = 0.0
     for fold in scores.fold.unique():
         rows = torch.nonzero(scores.fold == fold)[:, 0]
         rest = torch.nonzero(scores.fold != fold)[:, 0]
         w = _cheapest(foreseen[rest], scores.costs[rest], scores.weight[rest], start)
-        cheaper[rows] = paid(rows, start) - paid(rows, w)
-    mass = scores.weight.sum()
-    mean = scores.weight @ cheaper / mass
-    error = ((scores.weight**2 @ (cheaper - mean) ** 2).sqrt() / mass).clamp_min(1e-300)
-    if float(mean / error) <= CONSTANTS.cheaper:
+        saved += float(scores.weight[rows] @ (paid(rows, start) - paid(rows, w)))
+    if saved <= 0:
         return weights
     found = torch.zeros_like(weights)
     found[used] = _cheapest(foreseen, scores.costs, scores.weight, start)
