@@ -408,7 +408,7 @@ def absent(draws: int, data: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def realised(data: Path, tables: int = 5, rows: int = 1000) -> dict[str, Any]:
+def realised(data: Path, tables: int = 10, rows: int = 1000) -> dict[str, Any]:
     """Return, by set, the cost on held-out rows of decisions by pools fitted for random costs, beside those of the plain pool.
 
     Both are fitted on a random draw of up to ``rows`` validation rows. A table has the plain cost, the change as a share of it, its t
