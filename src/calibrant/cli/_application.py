@@ -133,7 +133,9 @@ def for_command_line(error: CalibrantError) -> str:
     remedy = error.remedy if isinstance(error.remedy, Remedy) else Remedy(error.remedy)
     if error.argument == "labels":
         remedy = LABEL.get() or remedy
-    elif remedy.instead and (label := LABEL.get()):  # what makes another file is asked for its labels next
+    elif (
+        remedy.instead and (label := LABEL.get()) and label.reading
+    ):  # what makes another file is asked for its labels next
         remedy = label.then(remedy)
     return sentence(expected, error.got, _followed(remedy), place=error.place)
 

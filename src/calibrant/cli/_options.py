@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from calibrant.data.formats import Layout, Named
     from calibrant.data.multilabel import MultiLabelPredictions
     from calibrant.data.predictions import BinaryPairs, Predictions
+    from calibrant.errors import Remedy
     from calibrant.operate.decide import Costs
     from calibrant.rows import RowSource
     from calibrant.scale.execute import Executor
@@ -263,7 +264,7 @@ class Inputs:
         """Return the splits among arrays that were read."""
         from calibrant.data.splits import splits_of
 
-        LABEL.set(named.add_label)
+        LABEL.set(named.add_label or _to_label(named, source))
         return splits_of(named.arrays, source.shown, class_dim=self.class_dim, ignore_index=self.ignore_index)
 
     def parts(self, source: Source, *, several: bool = False, names_used: bool = False) -> dict[str, SplitRows]:
@@ -293,6 +294,18 @@ class Inputs:
     def of_labels(self) -> dict[str, Any]:
         """What the options say of a file of several labels a row."""
         return {"columns": self.columns, "label": self.label, "kind": self.kind}
+
+
+def _to_label(named: Named, source: Source) -> Remedy | None:
+    """Return what a person does about rows without labels: names them, or chooses rows to label; None for rows in splits."""
+    from calibrant._core.check import ADD_LABELS  # loads PyTorch
+
+    scores = next((named.arrays[kind] for kind in ("logits", "probs") if kind in named.arrays), None)
+    if scores is None or scores.ndim > 2 or not Path(source.path).is_file() or not source.argument:
+        return None
+    chosen = Path(source.shown).with_suffix("").name + "-sample.csv"
+    command = f"calibrant sample {source.argument} --budget {min(300, len(scores))} -o {shlex.quote(chosen)}"
+    return replace(ADD_LABELS, command=command, before=f"{ADD_LABELS.command}; or choose rows to label, ")
 
 
 @dataclass(frozen=True)

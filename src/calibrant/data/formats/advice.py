@@ -66,9 +66,13 @@ class Proposal:
         if layout.one_vs_rest:
             said = said | {"kind": "one-vs-rest"}
             del said["normalize"]
-        pairs = "if these are confidences of decisions, call their column confidence; else "
-        decided = len(known) == 1 and any(map(is_decided, held.names))
-        unsure = self.unsure or (pairs if decided else "")
+        unsure = self.unsure
+        single = len(known) == 1 and not (known[0] in held.names and held.is_nested(known[0]))
+        decided, confident = any(map(is_decided, held.names)), single and called(known[0], "confidence")
+        if single and not unsure and (decided or confident):
+            needed = "add their true classes as a column label" if decided else "add a column correct of 1 and 0"
+            needed = needed if confident else "call their column confidence"
+            unsure = f"if these are confidences of decisions, {needed}; else "
         if layout.label is None or layout.label not in held.names:
             return Remedy.read(**said).after(unsure)
         label = held.array(layout.label)

@@ -13,9 +13,11 @@ _VECTOR = {"type", "size", "indices", "values"}  # of Spark; indices are those o
 _SIGN = r" *[ ,;|] *"
 _DECIMAL = r"-?(?:\d+\.\d+|\d+(?=e))(?:e[-+]?\d+)?"
 _PARTED = re.compile(rf"{_DECIMAL}({_SIGN}{_DECIMAL})+", re.I)  # the probabilities of one cell
-_PAIRED = re.compile(rf"[^\s:]+:{_DECIMAL}({_SIGN}[^\s:]+:{_DECIMAL})+", re.I)  # each behind its class: "1:0.2 2:0.8"
+_OF_CLASS = rf"[^\s:=,;|]+ *[:=] *{_DECIMAL}"
+_PAIRED = re.compile(rf"{_OF_CLASS}({_SIGN}{_OF_CLASS})+", re.I)  # each behind its class: "1:0.2 2:0.8"
 _WRAPPED = re.compile(
-    r"(?:tensor|array)\((\[.*\]|-?\d[^,]*)(?:, *(?:dtype|device|grad_fn)=.*)?\)", re.DOTALL
+    r"(?:\w+\.)*(?:tensor|array|DenseVector|float\d*)\((\[.*\]|-?\d[^,]*)(?:, *(?:dtype|device|grad_fn)=.*)?\)",
+    re.DOTALL,
 )  # as they print
 _NUMBERED = re.compile(r"(\d+):(.+)")
 
@@ -113,8 +115,8 @@ def _cell(text: str | None) -> Any:
     text = wrapped[1] if (wrapped := _WRAPPED.fullmatch(text)) else text
     text = f"[{','.join(re.split(_SIGN, text))}]" if _PARTED.fullmatch(text) else text
     if _PAIRED.fullmatch(text):
-        pairs = [one.rpartition(":") for one in re.split(_SIGN, text)]
-        return {name: float(number) for name, _, number in pairs}
+        pairs = [re.split(" *[:=] *", one) for one in re.findall(_OF_CLASS, text, re.IGNORECASE)]
+        return {name: float(number) for name, number in pairs}
     text = f"[{text[1:-1].rstrip(', ')}]" if text[0] == "(" and text[-1] == ")" else text
     try:
         if text.endswith("%"):

@@ -244,6 +244,16 @@ def decides(values: Array, scores: Array) -> bool:
     return len(pairs) == len(np.unique(pairs // len(distinct))) > 1
 
 
+def agrees(values: Array, decisions: Array) -> bool:
+    """Say whether a column (N,) is what was decided in more rows than chance explains, and not in all, as true classes are."""
+    code, distinct = codes_of(np.concatenate([values, decisions]))
+    own, other = np.split(code, 2)
+    parts = (np.bincount(one, minlength=len(distinct)) / len(own) for one in (own, other))
+    chance = float(np.prod([*parts], axis=0).sum())
+    share = float((own == other).mean())
+    return share < 1 and share - chance > _ERRORS_OF_MEANS * np.sqrt(chance * (1 - chance) / len(own))
+
+
 def _one_threshold(code: Array, scores: Array) -> bool:
     """Say whether codes (N,) are 0 and 1, and the scores (N, 1) of one are none below those of the other, some above."""
     if code.max(initial=0) != 1:

@@ -206,6 +206,8 @@ def _read_or_refused_once(read: Callable[[Layout], Named], layout: Layout, place
             more = advice.kept_apart(weight, "", found.arrays, place) if weight else found.add_label
         except (FileFormatError, InputError) as other:
             more = other.remedy
+            if not isinstance(more, Remedy):  # the command would not help
+                raise other from error
         if not isinstance(more, Remedy) or not (more.reading or more.instead):
             raise
         if "class_names" in dict(more.reading) and not more.command.startswith("run: "):

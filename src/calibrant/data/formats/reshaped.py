@@ -11,9 +11,9 @@ import numpy as np
 from calibrant._core.files import Array
 from calibrant.data.formats.advice import Proposal
 from calibrant.data.formats.cells import scored_lists
-from calibrant.data.formats.columns import ORDER_OF_NAMES, Classes, is_text
-from calibrant.data.formats.evidence import Columns, label_among, labels_among, same_classes
-from calibrant.data.formats.kinds import agree, needs_no_rest, within
+from calibrant.data.formats.columns import ORDER_OF_NAMES, Classes
+from calibrant.data.formats.evidence import Columns, agrees, label_among, labels_among, same_classes
+from calibrant.data.formats.kinds import agree, needs_no_rest, of_one_event, within
 from calibrant.data.formats.labels import can_label
 from calibrant.data.formats.layout import TOLERANCE, Layout
 from calibrant.data.formats.roles import (
@@ -30,6 +30,7 @@ from calibrant.data.formats.roles import (
 )
 
 ONE_HOT = "the column of 1"  # of the true classes, a column each: what a reading says of them
+_PERCENT = re.compile(r"[\s_]*(?:%|\(%\)|\(?(?:pct|percent|percentage)\)?)$", re.IGNORECASE)  # at the end of a name
 _OWN_PAIRS = ("conf", "confidence", "pred", "predicted", "prediction", "predictions", "label", "labels")
 
 
@@ -137,6 +138,7 @@ def read_pairs(held: Columns, layout: Layout) -> Proposal | None:
 
     Where they are said to be right or not, that is the label of the decision 1.
     """
+    held = _in_fractions(held)
     names = held.names
     conf = [
         name
@@ -147,7 +149,10 @@ def read_pairs(held: Columns, layout: Layout) -> Proposal | None:
     plain = {plain_name(name) for name in names}
     pred = [name for name in free if is_decided(name)] or [name for name in free if subject_of(name) in plain - {""}]
     pred = [name for name in pred if not held.is_float(name) or held.is_whole(name)]
-    if len(conf) == 1 and not pred and (judged := _judged(held, layout, conf[0])):
+    judging = conf
+    if not conf and any(plain_name(name) in ("correct", "is_correct") for name in free):  # no event is called so
+        judging = [name for name in held.floats(layout) if plain_name(name) in SCORE_FIELDS]
+    if len(judging) == 1 and not pred and (judged := _judged(held, layout, judging[0])):
         return judged
     fields: list[str] = []
     if conf and not pred and layout.labels is not None:  # labels are elsewhere: a class beside a confidence is decided
@@ -171,8 +176,8 @@ def read_pairs(held: Columns, layout: Layout) -> Proposal | None:
         return None
     if known is None and layout.labels is None:
         own = (held.array(conf[0]), held.array(pred[0]), layout, Classes())
-        text = [one for one in names if one not in (*conf, *pred) and not is_no_label(one) and is_text(held.array(one))]
-        likely = [name for name in text if can_label(held.array(name), *own)]
+        flat = [one for one in free if not is_no_label(one) and not held.is_nested(one)]
+        likely = [name for name in flat if can_label(held.array(name), *own) and agrees(held.array(name), own[1])]
         return Proposal(replace(layout, label=likely[0]), held, certain=False) if len(likely) == 1 else None
     classes = held.known(pred[0])
     able = [one for one in labels_among(free) or () if not {*held.known(one)}.isdisjoint(classes)]
@@ -190,6 +195,20 @@ def read_pairs(held: Columns, layout: Layout) -> Proposal | None:
     said = f"read {conf[0]} as the confidence of {pred[0]}{'' if known is None else f', {known} as the label'}"
     decided_words = said if any(name not in _OWN_PAIRS for name in new) else ""
     return Proposal(replace(layout, label=None, kind=None), Columns(table), decided=decided_words)
+
+
+def _in_fractions(held: Columns) -> Columns:
+    """Return a table whose confidences, where names say that they are percentages, are fractions under their names without the sign."""
+    import pyarrow.compute
+
+    table = held.table
+    for name in held.names:
+        plain = _PERCENT.sub("", name)
+        if plain != name and plain not in held.names and called(plain, "confidence") and held.is_number(name):
+            if of_one_event(held.scores([name])[:, 0]):
+                at = table.column_names.index(name)
+                table = table.set_column(at, plain, pyarrow.compute.divide(table.column(name), 100.0))
+    return held if table is held.table else Columns(table)
 
 
 def _of_two(held: Columns, layout: Layout, conf: str, pred: str, sides: Sequence[Any]) -> Proposal | None:

@@ -25,7 +25,7 @@ _NAMES = {
     "decision": r"(?P<whose>.*_)?(predict(ed|ion|ions)?|pred)|guess|y_hat|_into_|"
     r"(predict(ed|ion)?|pred|top_?1)_?(class|label|labels|name|pred(iction)?)",
     "score": r".*_(scores?|prob|probability|confidence|logits?|classes|labels)",  # of decisions: predicted_label_probability
-    "event": "(?:.*_)?(?:prob|proba|probability|probs|probabilities|softmax)|p",
+    "event": "(?:.*_)?(?:prob|proba|probability|probs|probabilities|softmax)|p(_?hat)?",
     "logits": f"(?:.*_)?(?:{LOGITS})",
     "confidence": r"(conf(idence)?|(max|top_?1|top|pred(icted|ictions?)?)_?(prob(ability)?|conf(idence)?|score))",
     "right": "acc|correct|is_correct|right|hit|tp|is_tp|true_positive|matched",
@@ -35,7 +35,7 @@ _NAMES = {
     "rank": r"top_?\d+_.*",  # of the first few classes, which are no true ones
     "ranked classes": r"(top(_?k|_?\d+)?_)?(classes|labels|(display_)?names|indices|ids)",  # lists of them …
     "ranked scores": rf"(top(_?k|_?\d+)?_)?(probs|probabilities|scores|confidences|{LOGITS})",  # … beside lists of scores
-    "class": "class|class_name|category|class_id|level|candidate|option",  # of each row of a table with a row a class
+    "class": "class|class_name|category|class_id|_?level|candidate|option",  # of each row of a table with a row a class
     "summary": r"(.*_)?(max|min|margin|gap|entropy|mean|std|sum|top|top1)",  # of the scores of a row
     "bound": r"(.*_)?(lower|upper|low|high|lwr|upr|ll|ul|lcl|ucl|se|sd|std|stderr|error)",  # of a score
     "percentage": r".*(%|(?<![a-z])(pct|percent|percentage)(?![a-z])).*",
