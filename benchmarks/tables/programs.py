@@ -114,6 +114,63 @@ def embedded(rows: Rows, **columns: Any) -> dict[str, Any]:
     return {"embeddings": np.random.default_rng(0).normal(size=(len(rows), 16)), **columns}
 
 
+def in_percent(rows: Rows) -> dict[str, Any]:
+    """Return confidences in percent, decisions and true classes."""
+    return {"Confidence (%)": 100 * rows.probs.max(1), "Predicted": rows.of(NAMES, rows.decided), "Actual": rows.truth}
+
+
+def numbered(rows: Rows) -> dict[str, Any]:
+    """Return confidences beside decisions and true classes by number, and the fold."""
+    fold = np.arange(len(rows)) % 5
+    return {"confidence": rows.probs.max(1), "prediction": rows.decided, "species": rows.labels, "fold": fold}
+
+
+def in_one_cell(row: list[float]) -> str:
+    """Return the scores of a row as text."""
+    return "; ".join(f"{name}={p!r}" for name, p in zip(NAMES, row, strict=True))
+
+
+def levels(rows: Rows) -> dict[str, Any]:
+    """Return a row for each class."""
+    count = len(rows)
+    each = {"id": np.repeat(np.arange(count), 3), "species": np.repeat(rows.truth, 3)}
+    return {**each, "_LEVEL_": [*NAMES] * count, "phat": rows.probs.reshape(-1)}
+
+
+def by_id(rows: Rows) -> dict[str, Any]:
+    """Return an object of scores for each id, and columns of the true classes."""
+    scores = [dict(zip(NAMES, row, strict=True)) for row in rows.probs.tolist()]
+    truth = rows.shuffled({"id": rows.ids, "label": rows.truth})
+    return {"scores.json": dict(zip(rows.ids, scores, strict=True)), "truth.json": truth}
+
+
+def of_lists(rows: Rows) -> dict[str, Any]:
+    """Return logits and labels as lists."""
+    return {"logits": rows.logits.tolist(), "labels": rows.labels.tolist()}
+
+
+def judged_scores(rows: Rows) -> dict[str, Any]:
+    """Return the score of each decision, and whether it is right."""
+    return {"id": rows.ids, "score": rows.probs.max(1), "correct": (rows.decided == rows.labels).astype(int)}
+
+
+def likelihoods(rows: Rows) -> list[dict[str, Any]]:
+    """Return log-likelihoods of the choices of each question."""
+    pairs = zip(rows.labels.tolist(), rows.logits.tolist(), strict=True)
+    return [{"gold": label, "choices": list(NAMES), "loglikelihoods": each} for label, each in pairs]
+
+
+def by_class(rows: Rows) -> dict[str, Any]:
+    """Return a list of probabilities for each class."""
+    return {"labels": rows.truth, "probabilities": {name: cells.tolist() for name, cells in rows.spread("{}").items()}}
+
+
+def quoted_commas(rows: Rows) -> str:
+    """Return text with commas between cells, and in numbers."""
+    lines = [",".join(f'"{p!r}"'.replace(".", ",") for p in row) for row in rows.probs.tolist()]
+    return "\n".join(["p_cat,p_dog,p_eel,truth", *map(",".join, zip(lines, rows.truth, strict=True))]) + "\n"
+
+
 def unsaid(name: str, words: str, content: Callable[[Rows], Any]) -> Case:
     """Return a case whose names do not say what it holds."""
     return Case(name, words, content, says=False)
@@ -160,6 +217,30 @@ PROGRAMS = [
     Case("max_prob, y_pred and y_true", "run.npz", of_decisions, pairs=True),
     Case("confidence and correct", "run.npz", of_judged, event, pairs=True),
     Case("Trainer, tokens with padding", "run.npz", tokens),
+    Case("a confidence in percent", CSV, in_percent, pairs=True),
+    Case("a score, and whether the decision is correct", CSV, judged_scores, pairs=True),
+    Case("decisions and classes by number, with a fold", CSV, numbered, says=False, pairs=True),
+    Case(
+        "Spark, printed vectors",
+        CSV,
+        lambda r: {"label": r.labels, "probability": [f"DenseVector({one})" for one in r.probs.tolist()]},
+    ),
+    Case(
+        "classes and scores in a cell",
+        CSV,
+        lambda r: {"y_true": r.truth, "scores": list(map(in_one_cell, r.probs.tolist()))},
+    ),
+    unsaid("SAS, a level in each row", CSV, levels),
+    unsaid("objects by id", "scores.json --labels truth.json", by_id),
+    Case("objects of a list for each class", "run.json", by_class),
+    Case(
+        "columns within results, beside settings",
+        "run.json",
+        lambda r: {"config": {"layers": [1, 2, 3]}, "results": of_lists(r)},
+    ),
+    Case("columns of splits", "run.json", lambda r: {"val": of_lists(r), "test": of_lists(r)}),
+    Case("a language model's likelihoods of choices", "log.jsonl", likelihoods),
+    Case("decimal commas in quotes, and commas between cells", CSV, quoted_commas),
 ]
 
 

@@ -179,7 +179,9 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
             own = column.removeprefix(stem)
             if not column.startswith(stem) or is_no_label(own):
                 continue
-            unnamed = kind in KINDS and is_text(values) and (classes.numbers or not classes.spellings)
+            unnamed = (
+                kind in KINDS and values.ndim == 1 and is_text(values) and (classes.numbers or not classes.spellings)
+            )
             matches = can_label(values, scores, arrays.get(f"{stem}pred"), layout, classes)
             if matches or (unnamed and in_order(values, scores) is not None):
                 found.setdefault(own, (kind, values, scores))

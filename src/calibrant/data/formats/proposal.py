@@ -184,7 +184,7 @@ def _of_event(held: Columns, layout: Layout) -> Proposal | None:
 
 def _by_values(held: Columns, layout: Layout) -> Proposal | None:
     """Return the reading that values suggest of columns whose names do not say what they hold."""
-    nested = list(filter(held.is_nested, held.names))
+    nested = [name for name in held.names if held.is_nested(name) and held.scores([name]).size]
     nested = [name for name in nested if len(nested) > 1 and needs_no_rest(held.scores([name]))] or nested
     # a column with one value in all rows, such as a threshold, holds no scores where others may
     floats = held.floats(layout)

@@ -66,6 +66,7 @@ from calibrant.errors import CalibrantError, FileFormatError, InputError, Remedy
 
 SPLIT = "split"
 RECEIPT = "calibrant.receipt"  # of a file that convert wrote: how its labels were matched
+_TOGETHER = "rows of all values of {} measured together; call that column split to part them"
 _ENOUGH = 20  # rows of two models, of which labels in the same order are no chance
 FEATURE, ROW = "feature:", "row of the table"  # the first as ``data.record`` has it, which needs PyTorch
 
@@ -371,7 +372,9 @@ def named_of(
     models, same = ("", False) if SPLIT in arrays else _several_models(arrays)
     parted = f"rows parted by {models}, since it names models of the same rows" if same else ""
     if models and not same:
-        parted = f"rows of all values of {models} measured together; call that column split to part them"
+        parted = _TOGETHER.format(models)
+    elif not same and (part := _unnamed_split(arrays)):
+        parted = _TOGETHER.format(part)
     # parted last: up to here one array of each meaning stands for the rows of all splits
     return Named(
         by_split(arrays | {SPLIT: arrays[models].astype(str)} if same else arrays),
@@ -799,6 +802,16 @@ def _several_models(arrays: dict[str, Array]) -> tuple[str, bool]:
             each = [labels[told == one] for one in range(len(known))]
             return name, len(each[0]) >= _ENOUGH and all(np.array_equal(one, each[0]) for one in each)
     return "", False
+
+
+def _unnamed_split(arrays: dict[str, Array]) -> str:
+    """Return the column of text whose values are called as splits are, train and test, and which is called otherwise; or nothing."""
+    for name, values in arrays.items():
+        if values.ndim == 1 and name != SPLIT and is_text(values):
+            known = {one.strip().casefold() for one in map(str, codes_of(values)[1])}
+            if len(known) > 1 and known <= SPLITS | {"training", "testing"}:
+                return name
+    return ""
 
 
 def by_split(arrays: dict[str, Array]) -> dict[str, Array]:

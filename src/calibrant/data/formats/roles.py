@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from calibrant.data.formats.layout import LABELS, SCORES, stem_and_name
 
 # A log-probability is a logit; ``raw_formula_val`` is CatBoost's.
-LOGITS = "logits?|raw_?formula_?val|log_?prob(?:s|a|abilit(?:y|ies))?"
+LOGITS = "logits?|raw_?formula_?val|log_?likelihoods?|log_?prob(?:s|a|abilit(?:y|ies))?"
 _PROBS = r"p|pr|probs?|proba|probabilit(?:y|ies)|posterior|conf(?:idence)?|soft_?max|soft_?prob|\.pred"  # the last is tidymodels'
 _DECISION = "predict(?:ed|ions?)?|pred"
 # What tables call their fields, "tagName" and "class_probability" too; of two the first of these.

@@ -183,7 +183,8 @@ def _write_json(path: Path, table: Any, target: Path, columns: Columns, gone: se
         return
     names, rows = table.column_names, found if isinstance(found, list) else []
     made: Any
-    if isinstance(found, dict) and set(names) <= found.keys():
+    columns_in = [found.get(name) for name in names] if isinstance(found, dict) else [None]
+    if all(isinstance(one, list | dict) and len(one) == table.num_rows for one in columns_in):
         keys = [list(found[name]) for name in names if isinstance(found[name], dict)]
         new = {name: dict(zip(keys[0], values, strict=True)) if keys else values for name, values in columns.items()}
         made = {name: cells for name, cells in found.items() if name not in gone or name in columns} | new

@@ -12,7 +12,17 @@ from typing import Any
 
 from calibrant._core.files import broken, reason_of, refuse_beyond_memory
 from calibrant._core.paths import check_source, shown
-from calibrant.data.formats.layout import BASES, CLASS_NAMES, COMPRESSED, FOREIGN, READABLE, TABLES, TEXTS, suffix_of
+from calibrant.data.formats.layout import (
+    BASES,
+    CLASS_NAMES,
+    COMPRESSED,
+    FOREIGN,
+    READABLE,
+    SPLITS,
+    TABLES,
+    TEXTS,
+    suffix_of,
+)
 from calibrant.data.formats.text import OBJECTS, content_of, csv_reader, distinct, headings, titles_of
 from calibrant.errors import CalibrantError, FileFormatError, Remedy, optional
 
@@ -314,12 +324,19 @@ def table_of_json(found: Any, path: Path) -> Any:
         if isinstance(names, list) and all(isinstance(row, list) and len(row) == len(names) for row in rows):
             return table_of_rows([dict(zip(map(str, names), row, strict=True)) for row in rows])
         found = rows
+    if isinstance(found, dict) and not next(_lists_in(found, 3), None):
+        parts = {"": found} if _is_table(found) else dict(_tables_in(found, 3))
+        if len(parts) > 1 and {one.casefold() for one in parts} <= SPLITS:
+            each = {name: _columns_of_rows(one) for name, one in parts.items()}
+            return table_of_rows([row | {"split": name} for name, one in each.items() for row in _rows_of(one)])
+        found = _columns_of_rows(*parts.values()) if len(parts) == 1 else found
     if isinstance(found, dict) and {"eval", "samples"} <= found.keys():  # Inspect's log, which is refused by its names
         return table_of_columns({name: [_text_of(found[name])] for name in ("eval", "samples")})
     if isinstance(found, dict) and found and all(isinstance(column, dict) for column in found.values()):
         keys = list(next(iter(found.values())))
-        # rows by their ids: {"img1": {"probs": […], "label": 1}, …}
-        if _several_kinds(next(iter(found.values())).values()):
+        # rows by their ids: {"img1": {"probs": […], "label": 1}, …}, or {"img1": {"cat": 0.1, …}, …}
+        numbered = keys == [str(at) for at in range(len(keys))]
+        if _several_kinds(next(iter(found.values())).values()) or (len(found) > len(keys) and not numbered):
             return table_of_rows([{"id": key, **row} for key, row in found.items()])
         # pandas' columns: {"p_cat": {"0": 0.9, …}, …}
         found = {name: [column.get(key) for key in keys] for name, column in found.items()}
@@ -353,6 +370,42 @@ def table_of_json(found: Any, path: Path) -> Any:
     raise FileFormatError(
         f"rows as a JSON list of objects in {shown(path)}", f"{type(found).__name__}", "write one object a row"
     )
+
+
+def _is_table(found: dict[str, Any]) -> bool:
+    """Say whether an object holds two columns or more of one length."""
+    lengths = [len(one) for one in _columns_of_rows(found).values() if isinstance(one, list)]
+    longest = max(lengths, default=0)
+    return longest > 1 and lengths.count(longest) > 1
+
+
+def _tables_in(found: dict[str, Any], depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the objects of columns in an object, with their names."""
+    for name, one in found.items():
+        if isinstance(one, dict) and _is_table(one):
+            yield name, one
+        elif isinstance(one, dict) and depth:
+            yield from _tables_in(one, depth - 1)
+
+
+def _columns_of_rows(found: dict[str, Any]) -> dict[str, Any]:
+    """Return columns with objects of a list of decimals for each class as lists of an object for each row."""
+
+    def is_apart(one: Any) -> bool:
+        lists = list(one.values()) if isinstance(one, dict) else []
+        alike = len(lists) > 1 and all(
+            isinstance(cells, list) and cells and isinstance(cells[0], float) for cells in lists
+        )
+        return alike and len({*map(len, lists)}) == 1
+
+    return {name: _rows_of(one) if is_apart(one) else one for name, one in found.items()}
+
+
+def _rows_of(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of columns; what is shorter than these is said of them all, and left out."""
+    rows = max(len(one) for one in columns.values() if isinstance(one, list))
+    whole = {name: one for name, one in columns.items() if isinstance(one, list) and len(one) == rows}
+    return [dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True)]
 
 
 def _of_objects(found: Any) -> bool:

@@ -284,8 +284,9 @@ def dialect_of(path: Path) -> Dialect:
         names = [f"column{_letters(at)}" for at in range(len(rows[0]))]
     rows = [names, *rows[titles:]] if rows else rows
     cells = [cell for row in rows[1:] for cell in row]
-    # "0,9" is a number only where commas do not part the columns, and no cell has a point for it
-    commas = best.sign != "," and any(re.fullmatch(r"-?\d+,\d+(e-?\d+)?", cell, re.IGNORECASE) for cell in cells)
+    # "0,9" is a number only where commas do not part the columns but for quoted cells, and no cell has a point for it
+    commas = any(re.fullmatch(r"-?\d+,\d+(e-?\d+)?", cell, re.IGNORECASE) for cell in cells)
+    commas = commas and (best.sign != "," or any(re.match(r"-?0,\d", cell) for cell in cells))
     points = any(re.fullmatch(r"-?\d+\.\d+", cell) for cell in cells)
     coded = [name for name, *column in zip(*rows, strict=True) if any(re.fullmatch(r"0\d+", one) for one in column)]
     decimal = "," if commas and not points else "."
