@@ -46,6 +46,40 @@ def test_cells_come_back_with_their_characters(home: Path, run: Run) -> None:
     np.testing.assert_allclose(found, expected(), atol=1e-12)
 
 
+def test_decisions_with_their_confidences_are_calibrated_whole(home: Path, run: Run) -> None:
+    data = calibrant.Predictions.from_logits(*drawn(900, 3, seed=5, spread=3))
+    pairs, truth = data.top_label(), data.need_labels().tolist()
+    rows = zip(data.predicted.tolist(), pairs.p.tolist(), truth, strict=True)
+    lines = [
+        f"{i:04d},{'val' if i < 600 else 'test'},{'abc'[decided]},{p:.6f},{'abc'[true]}"
+        for i, (decided, p, true) in enumerate(rows)
+    ]
+    Path("d.csv").write_text("\n".join(["id,split,predicted_label,score,true_label", *lines]) + "\n")
+    run("fit", "d.csv", "-o", "d.safetensors", code=0)
+    told = json.loads(
+        run("evaluate", "d.csv", "--calibrator", "d.safetensors", "--split", "test", "--json", code=0).stdout
+    )
+    before, after = (one["value"] for one in told["rows"] if one["metric"].startswith("ECE(binning=EqualWidth"))
+    assert after < before / 2
+    run("apply", "d.safetensors", "d.csv", "-o", "o.csv", code=0)
+    new = Path("o.csv").read_text().splitlines()
+    assert new[0] == "id,split,predicted_label,score,true_label,score_calibrated"
+    given = calibrant.BinaryPairs.from_decisions([float(one.split(",")[3]) for one in lines], pairs.y.long())
+    expected = given.calibrated_by(calibrant.load("d.safetensors"), allow_fit_rows=True).p
+    np.testing.assert_allclose([float(one.rsplit(",", 1)[1]) for one in new[1:]], expected, atol=1e-9)
+    assert [one.rsplit(",", 1)[0] for one in new[1:]] == lines
+    for command, said in (
+        (("apply", "d.safetensors", "d.csv", "--as", "top", "-o", "x.csv"), "probs of decisions alone"),
+        (("fit", "d.csv", "--keep", "argmax", "-o", "x.safetensors"), "top-label confidences only"),
+        (
+            ("apply", "d.safetensors", "s.csv", "--columns", "p_*", "--kind", "probs", "-o", "x.csv"),
+            "confidences of decisions in s.csv",
+        ),
+    ):
+        assert said in run(*command, code=2).stderr.replace("\n", " ")
+        assert not [*Path().glob("x.*")]
+
+
 @pytest.mark.parametrize("sign", ["", "%", " %"])
 def test_percentages_come_back_as_such(sign: str, home: Path, run: Run) -> None:
     rows = [",".join(f"{100 * p:g}{sign}" for p in row) for row in PROBS.tolist()]

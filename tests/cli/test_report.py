@@ -346,20 +346,20 @@ def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monk
         assert done.exit_code in codes, (command, done.stderr)
 
 
-def test_confidences_alone_get_no_command_that_cannot_run(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_confidences_alone_get_commands_that_run(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     p = np.random.default_rng(0).random((400, 1))
-    table(
-        "mine.csv", "confidence,correct", p, [str(int(x)) for x in np.random.default_rng(1).random(400) < p[:, 0] ** 2]
-    )
+    right = [str(int(x)) for x in np.random.default_rng(1).random(400) < p[:, 0] ** 2]
+    for name in ("mine.csv", "other.csv", "new.csv"):
+        table(name, "confidence,correct", p, right)
     run("report", "mine.csv", "-o", "r.md", code=0)
-    text = Path("r.md").read_text()
-    assert "calibrant fit" not in text
-    options = shlex.split(re.search("--columns CONFIDENCE --label CORRECT --kind probs", text)[0].lower())
-    run("report", "mine.csv", *options, "-o", "r.md", code=0)
-    assert "calibrant fit other.csv --columns confidence" in Path("r.md").read_text()
+    found = re.findall("calibrant (?:fit|apply|check) .*", Path("r.md").read_text())
+    assert len(found) == 3
+    for command in found[:2]:
+        run(*shlex.split(command)[1:], code=0)
+    assert "confidence_calibrated" in Path("new-calibrated.csv").read_text()
+    # the rows of the fit are refused here: other.csv is mine.csv
+    assert "not fitted on" in run(*shlex.split(found[2])[1:], code=2).stderr
 
 
 def test_files_of_one_name_are_called_by_their_folders(good: Path, tmp_path: Path, run: Run) -> None:

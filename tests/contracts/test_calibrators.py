@@ -4,6 +4,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tests.contracts.test_metrics import sample as rows_of
 from tests.draws import drawn
 from torch import Tensor
 
-from calibrant import binning, calibrators, load
+from calibrant import BinaryPairs, Predictions, binning, calibrators, load
 from calibrant._core.config import build
 from calibrant._kernels import cpu
 from calibrant.calibrators import Calibrator, TemperatureScaling  # type: ignore[attr-defined]
@@ -237,6 +238,40 @@ def test_what_is_learned_lies_where_the_rows_do() -> None:
     calibrator = Shrinking()
     calibrator._learn(rows)
     assert {buffer.device for buffer in calibrator.buffers()} == {rows.device}
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_confidences_of_decisions_are_fitted_as_two_classes_and_taken_for_nothing_else(
+    name: str, tmp_path: Path
+) -> None:
+    some = Predictions.from_logits(*drawn(600)).top_label()
+    decisions = some[some.p >= 0.5]
+    features = {"region": torch.arange(len(decisions)) % 2} if make(name).needs_features else None
+    decisions = replace(decisions, features=features)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        one, two = make(name).fit(decisions), make(name).fit(rows := Predictions.from_pairs(decisions))
+        one.save(tmp_path / "c.safetensors")
+    after = decisions.calibrated_by(load(tmp_path / "c.safetensors"), allow_fit_rows=True)
+    assert torch.equal(after.p, rows.calibrated_by(two, allow_fit_rows=True).probs[:, 1])
+    assert after.decision is decisions.decision
+    with pytest.raises(LeakError):
+        decisions.calibrated_by(one)
+    with pytest.raises(InputError, match="a calibrator of all classes, got one fitted on confidences of decisions"):
+        rows.calibrated_by(one)
+    with pytest.raises(InputError, match="rows like these Decisions, got one of probabilities of all classes"):
+        decisions.calibrated_by(two)
+
+
+def test_a_method_of_the_top_label_needs_confidences_of_a_half() -> None:
+    pairs = Predictions.from_logits(*drawn(600)).top_label()
+    with pytest.raises(InputError, match="confidences of 1/2 or more"):
+        calibrators.HistogramBinning().fit(pairs)
+    events = BinaryPairs.from_probs(pairs.p, pairs.y.long())
+    fitted = calibrators.PlattScaling().fit(events)
+    assert torch.equal(events.calibrated_by(fitted, allow_fit_rows=True).y, events.y)
+    with pytest.raises(InputError, match="rows like these Events"):
+        events.calibrated_by(calibrators.PlattScaling().fit(pairs))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

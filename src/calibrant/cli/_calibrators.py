@@ -85,27 +85,9 @@ def load_fitted(path: str | None, *, several: bool = False) -> Any:
     return MultiLabelCalibrator.load(path) if several else calibrators.load(path)
 
 
-def need_all_classes(data: Data, *, file: str, split: str) -> Any:
-    """Return ``data`` if it holds logits or probabilities of all classes, or labels.
-
-    Raises:
-        InputError: If it holds top-label confidences only.
-    """
-    if not isinstance(data, BinaryPairs):
-        return data
-    raise InputError(
-        "logits or probabilities of all classes",
-        "top-label confidences only",
-        "save the model's logits",
-        place=f"{file}, split {split!r}",
-    )
-
-
 def fitted_on(data: Data, calibrator: Calibrator | MultiLabelCalibrator) -> bool:
     """Say whether ``data`` holds rows that ``calibrator`` was fitted on."""
-    # pairs have no logits by which a row could be recognised
-    if isinstance(data, BinaryPairs):
-        return False
+    data = Predictions.from_pairs(data) if isinstance(data, BinaryPairs) else data
     try:
         check_not_fitted_on(data.logits, calibrator.fit_rows, data.labels if isinstance(data, Predictions) else None)
     except LeakError:

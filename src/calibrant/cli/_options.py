@@ -430,9 +430,12 @@ class SplitRows:
     @property
     def scores(self) -> Any:
         """The rows, which must hold logits or probabilities of all classes."""
-        from calibrant.cli._calibrators import need_all_classes
+        from calibrant.data.pairs import BinaryPairs
 
-        return need_all_classes(self.data, file=self.source.shown, split=self.typed)
+        if not isinstance(self.data, BinaryPairs):
+            return self.data
+        expected, place = "logits or probabilities of all classes", f"{self.source.shown}, split {self.typed!r}"
+        raise InputError(expected, "top-label confidences only", "save the model's logits", place=place)
 
     def through(self, calibrator: Any) -> Any:
         """Return the rows through a fitted calibrator, or the one saved at a path; as they are if it is None."""
@@ -441,7 +444,7 @@ class SplitRows:
         if calibrator is None:
             return self.data
         fitted = calibrant.load(calibrator) if isinstance(calibrator, str) else calibrator
-        return self.with_features(feature_names(fitted)).scores.calibrated_by(fitted)
+        return self.with_features(feature_names(fitted)).data.calibrated_by(fitted)
 
     def beside(self, names: Sequence[str]) -> dict[str, Array]:
         """Return arrays of the file that are called so, of this split."""

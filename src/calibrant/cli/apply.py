@@ -123,7 +123,7 @@ def apply(
         working(f"calibrating {name}"),
     ):
         here = at_path(source, path)
-        table = _read_scores(Path(path), inputs, several=multilabel) if suffix_of(Path(target)) in TABLES else None
+        table = _read_scores(Path(path), inputs, fitted) if suffix_of(Path(target)) in TABLES else None
         if unread := typed(context, ["ignore_index", *(UNREAD if table is not None else ())]):
             typer.echo(f"note: {name}: every row is calibrated; not read: {', '.join(unread)}", err=True)
         if table is None:
@@ -159,6 +159,8 @@ def _write_table(
     from calibrant.data.splits import stale_names
 
     frame, arrays = table
+    if frame.kind == "conf" and written.what not in (None, "probs"):
+        raise InputError("probs of decisions alone", f"--as {written.what}", "leave it out")
     own = own and (calibrator.multi_label or (frame.kind == "logits" and frame.columns[0].startswith("logits")))
     instead = written.replace_scores or own
     after = _calibrate_split(calibrator, arrays, "", frame.kind, name)
@@ -212,7 +214,7 @@ def _apply_to_parts(
         for at, part in enumerate(parts):
             progress(at, len(parts))
             place = part.relative_to(source.path)
-            table = _read_scores(part, inputs, several=calibrator.multi_label)
+            table = _read_scores(part, inputs, calibrator)
             alike = table is not None and (first is None or _same_scores(first, table[0]))
             if table is None or not alike:
                 got = "other ones" if table is not None else "none in one group of columns"
@@ -246,19 +248,24 @@ def _suffix_for(path: str, output: str) -> str:
     return suffix if suffix in WRITABLE else ".npz"
 
 
-def _read_scores(path: Path, inputs: Inputs, *, several: bool) -> tuple[Frame, Mapping[str, Array]] | None:
-    """Return a table with where the scores of one label a row, or of several, stand, and these; None for other files."""
-    from calibrant.data.formats import read_score_table
+def _read_scores(path: Path, inputs: Inputs, fitted: Any) -> tuple[Frame, Mapping[str, Array]] | None:
+    """Return a table with where the scores stand that ``fitted`` is for, and these; None for other files."""
+    from calibrant.data.formats import read_confidence_table, read_score_table
     from calibrant.data.splits import read_label_table
 
-    return read_label_table(path, **inputs.of_labels) if several else read_score_table(path, inputs.layout)
+    if fitted.multi_label:
+        return read_label_table(path, **inputs.of_labels)
+    return (read_confidence_table if fitted.of_decisions else read_score_table)(path, inputs.layout)
 
 
 def _calibrate_split(
     calibrator: Calibrator, arrays: Mapping[str, Array], prefix: str, kind: str, file: str, class_dim: int = 1
 ) -> Predictions:
     """Return the rows of one split through the calibrator, those without a label too."""
-    from calibrant.data.record import FEATURE, is_beside
+    import numpy as np
+
+    from calibrant.data.predictions import BinaryPairs, Predictions
+    from calibrant.data.record import FEATURE, beside_stored, is_beside
     from calibrant.data.splits import LABEL_CODES, LABEL_NAMES, rows_in
 
     used = (prefix + kind, prefix + "decision", LABEL_NAMES, LABEL_CODES, prefix + LABEL_NAMES, prefix + LABEL_CODES)
@@ -268,6 +275,10 @@ def _calibrate_split(
         if (column := next((arrays[one] for one in (prefix + name, name) if one in arrays), None)) is not None:
             held.setdefault(f"{prefix}{FEATURE}{name}", column)
     # every row is passed through, the fitted ones too: nothing is evaluated here
+    if kind == "conf":  # what came of the decisions changes nothing, and may not be known
+        conf = held[prefix + kind]
+        pairs = BinaryPairs.from_decisions(conf, np.zeros(len(conf), dtype=int), **beside_stored(held, prefix))
+        return Predictions.from_pairs(pairs.calibrated_by(calibrator, allow_fit_rows=True))
     found: Predictions = rows_in(held, prefix, file, several=calibrator.multi_label, class_dim=class_dim)
     return found.calibrated_by(calibrator, allow_fit_rows=True)
 
@@ -280,7 +291,6 @@ def _calibrated_arrays(
     Labels, if there are any, are checked; rows without one (``--ignore-index``) are calibrated all the same.
     """
     from calibrant._core.check import as_tensor
-    from calibrant.cli._calibrators import need_all_classes
     from calibrant.data.splits import arrays_of_labels, split_prefixes, splits_of, stale_names
 
     if what in ("label", "top"):
@@ -289,13 +299,16 @@ def _calibrated_arrays(
     arrays = arrays_of_labels(source.path) if named is None else dict(named.arrays)
     prefixes = split_prefixes(arrays, source.shown)
     # read for its refusals alone: a wrong label in the last split is found before the first is calibrated
-    read = splits_of(arrays, source.shown, several=True) if named is None else inputs.splits_of(named, source)
-    for name, data in read.items():
-        need_all_classes(data, file=source.shown, split=name)
+    splits_of(arrays, source.shown, several=True) if named is None else inputs.splits_of(named, source)
     for prefix in prefixes.values():
-        kind = next(kind for kind in ("logits", "probs") if prefix + kind in arrays)
+        kind = next(kind for kind in ("logits", "probs", "conf") if prefix + kind in arrays)
         values = as_tensor(arrays[prefix + kind], name=kind)
         after = _calibrate_split(calibrator, arrays, prefix, kind, source.shown, inputs.class_dim)
+        if kind == "conf":
+            if what not in (None, "probs"):
+                raise InputError("probs of decisions alone", f"--as {what}", "leave it out")
+            arrays[prefix + kind] = after.probs[:, 1].numpy()
+            continue
         for name in stale_names(arrays, prefix):  # what calibration changes is computed anew or left out
             del arrays[name]
         written = what or (kind if bare else "logits")

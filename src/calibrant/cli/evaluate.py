@@ -179,7 +179,7 @@ def _measure_file(
     several: bool,
 ) -> None:
     """Add the figures of a file's splits (or of one) and their groups, and notes on splits that the calibrator was fitted on."""
-    from calibrant.cli._calibrators import fitted_on, need_all_classes
+    from calibrant.cli._calibrators import fitted_on
     from calibrant.report.model import in_one_line
 
     chosen = inputs.parts(source, several=several) if what.split is None else {}
@@ -195,9 +195,7 @@ def _measure_file(
             measured |= {} if several else {"metrics": panel.metrics_for(part)}
             found.measure(part, **measured)
             if calibrator is not None:
-                after = need_all_classes(part, file=source.shown, split=name).calibrated_by(
-                    calibrator, allow_fit_rows=True
-                )
+                after = part.calibrated_by(calibrator, allow_fit_rows=True)
                 found.measure(after, calibrator=in_one_line(calibrator), **measured)
         if calibrator is not None and fitted_on(data, calibrator):
             note = "the calibrator was fitted on these rows; evaluate it on others."

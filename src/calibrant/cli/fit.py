@@ -33,6 +33,7 @@ from calibrant.cli._options import (
     feature_names,
     parts_of,
     refuse_for_several,
+    typed,
 )
 from calibrant.errors import InputError
 
@@ -134,7 +135,7 @@ def fit(
     method = chosen.method if chosen.method is not None else OF_LABELS if multilabel else AUTO
     split = chosen.split
     rows = inputs.read(source, split, several=multilabel, names_used=chosen.costs is not None)
-    data = rows.scores
+    data = rows.data if multilabel or not typed(context, ("costs", "keep", "top_label")) else rows.scores
     with writable(output, suffix=".safetensors", inputs=[source.path, *chosen.beside(inputs)]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
             made = chosen.make(method, rows.named.sides)
@@ -166,11 +167,12 @@ def _fit_on_disk(
 
 def _fit_and_measure(data: Any, made: Any, *, file: str, split: str) -> tuple[Any, Findings]:
     """Return the calibrator ``made`` fitted on ``data``, and figures there before and after: of one class accuracy, NLL and ECE."""
-    from calibrant.data.predictions import Predictions
+    from calibrant.data.predictions import BinaryPairs, Predictions
     from calibrant.metrics import ECE, NLL, Accuracy
     from calibrant.report.model import in_one_line
 
-    shown = [Accuracy(), NLL(), ECE()] if isinstance(data, Predictions) else None
+    shown = [Accuracy(), NLL(), ECE()] if isinstance(data, Predictions) else None  # all of several labels
+    shown = [Accuracy(), ECE()] if isinstance(data, BinaryPairs) else shown
     calibrator, found = made.fit(data), Findings()
     found.measure(data, file=file, split=split, metrics=shown)
     after = data.calibrated_by(calibrator, allow_fit_rows=True)

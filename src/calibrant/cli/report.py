@@ -220,7 +220,6 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     automatic. Any other than a temperature is compared with one fitted on the same rows, where there are such.
     """
     from calibrant.calibrators import TemperatureScaling
-    from calibrant.cli._calibrators import need_all_classes
     from calibrant.data.pairs import BinaryPairs
     from calibrant.data.splits import pick_name
     from calibrant.plot.diagrams import is_event
@@ -239,8 +238,7 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
         before = rows.with_features(feature_names(saved)).data
     made: dict[str, Any] = {"source": data.source.shown, "split": data.fitting.split, "whole": len(splits) == 1}
     calibrator = saved if saved is not None else _fit_for_report(data, splits)
-    raw = before if calibrator is None else need_all_classes(before, file=file, split=data.fitting.split)
-    after = None if calibrator is None else raw.calibrated_by(calibrator)
+    after = None if calibrator is None else before.calibrated_by(calibrator)
     if named is None:
         return LabelReport(Path(file).stem, before, after, calibrator, argument=data.source.argument, **made)
     names = named.class_names or None
@@ -259,7 +257,7 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
         data.notes.append(f"{file}: {note}.")
     if calibrator is None:
         return Model(Path(file).stem, before, **made)
-    reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(data, splits, raw)
+    reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(data, splits, before)
     if saved is not None and reference is None:
         where = f"a saved {type(saved).__name__} that no temperature fitted on that split of {data.source.shown} is compared with"
         refuse_typed(data.context, ["fit_split"], where=where)
@@ -330,12 +328,12 @@ def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predic
 
 def _fit_for_report(data: Data, splits: Splits) -> Any:
     from calibrant.calibrators import MultiLabelCalibrator
-    from calibrant.cli._calibrators import AUTO, OF_LABELS, make_calibrator, need_all_classes
+    from calibrant.cli._calibrators import AUTO, OF_LABELS, make_calibrator
 
     found = _other_split(data.fitting, splits, data.source.shown, data.context)
     if found is None:
         return None
-    rows, method = need_all_classes(splits[found], file=data.source.shown, split=found), data.fitting.method
+    rows, method = splits[found], data.fitting.method
     made = make_calibrator(method if method is not None else OF_LABELS if data.several else AUTO)
     return (MultiLabelCalibrator(made) if data.several else made).fit(rows)
 

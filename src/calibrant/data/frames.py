@@ -19,7 +19,7 @@ class Frame:
 
     Args:
         table: As it was given: a frame of pandas, Polars or Arrow, or the Arrow table of a file.
-        kind: "logits" or "probs".
+        kind: "logits" or "probs"; or "conf", the confidences of decisions.
         columns: The columns of the scores: one a class, or one alone; or as they are called that stand in the parts of cells.
         single: Whether a row has one number, of class 1 of two.
         names: The classes as the columns call them; their numbers where they have no names.
@@ -78,9 +78,9 @@ class Frame:
             found: dict[str, list[Any]] = {f"predicted{ending}": [self.names[one] for one in probs.argmax(axis=1)]}
             found |= {f"confidence{ending}": probs.max(axis=1).tolist()} if what == "top" else {}
         else:
-            values = self._in_unit(probs) if what == "probs" else logits
+            values = logits if what == "logits" else self._in_unit(probs)
             if self.single:  # as the table has it: p of class 1, or the log-odds
-                values = values[:, 1:] if what == "probs" else logits[:, 1:] - logits[:, :1]
+                values = values[:, 1:] if what != "logits" else logits[:, 1:] - logits[:, :1]
             names = [f"{name}{ending}" for name in self.columns]
             if len(names) == 1 and not self.single:
                 cells = values.tolist()

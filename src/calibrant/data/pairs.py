@@ -1,13 +1,13 @@
 """Probabilities of binary events, or of right decisions, with what happened: what every binned error is computed from."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, Unpack
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import as_tensor, check_labels, check_unit_interval
+from calibrant._core.check import as_tensor, check_labels, check_unit_interval, refuse
 from calibrant.data.record import Beside, Record, checked_beside, takes_beside
 
 
@@ -70,6 +70,29 @@ class BinaryPairs(Record):
     def top_label(self) -> Self:
         """Return self: these are pairs already."""
         return self
+
+    def calibrated_by(self, calibrator: Any, *, allow_fit_rows: bool = False) -> Self:
+        """Return these pairs with the probabilities that ``calibrator`` gives them; decisions and outcomes stay.
+
+        Args:
+            calibrator: One that was fitted on pairs of this kind; for events also one of two classes, of which they are the second.
+            allow_fit_rows: As in ``Predictions.calibrated_by``.
+
+        Raises:
+            InputError: If it was fitted on other rows.
+            LeakError: As there.
+        """
+        from calibrant.data.predictions import Predictions
+
+        of_decisions = isinstance(self, Decisions)
+        if isinstance(getattr(calibrator, "of_decisions", None), bool) and calibrator.of_decisions != of_decisions:
+            got = "probabilities of all classes" if of_decisions else "confidences of decisions"
+            raise refuse(
+                f"a calibrator fitted on rows like these {type(self).__name__}", f"one of {got}", "fit it on such rows"
+            )
+        rows = Predictions.from_pairs(self, halves=getattr(calibrator, "top_label", False))
+        after = rows.through(calibrator, allow_fit_rows=allow_fit_rows)
+        return replace(self, p=after.probs[:, 1].double())
 
     @property
     def scores(self) -> Tensor:

@@ -157,6 +157,27 @@ class Predictions(Record):
         return cls(wide.log(), given_probs=matrix, **_record_fields(matrix, labels, columns, class_names))
 
     @classmethod
+    def from_pairs(cls, pairs: BinaryPairs, *, halves: bool = False) -> "Predictions":
+        """Make two-class predictions of pairs: not the event and the event, or the decision wrong and right.
+
+        Args:
+            pairs: Events, or decisions with their confidences.
+            halves: Whether confidences of decisions must be ½ or more, since the larger of the two classes is meant.
+
+        Raises:
+            InputError: If they must, and one is less.
+        """
+        if halves and isinstance(pairs, Decisions) and bool((pairs.p < 0.5).any()):
+            remedy = "use another method, such as AutoCalibrator or IsotonicCalibration"
+            raise refuse(
+                "confidences of 1/2 or more for a method of the top label", f"{float(pairs.p.min()):.3g}", remedy
+            )
+        beside = pairs.beside | {"labels": None, "decision": None}
+        return cls.from_binary_probs(
+            pairs.p, pairs.y.long(), **{name: x for name, x in beside.items() if x is not None}
+        )
+
+    @classmethod
     @takes_beside
     def from_binary_logits(cls, logits: Any, labels: Any = None, **beside: Unpack[Beside]) -> "Predictions":
         """Make two-class predictions from one logit a row (N,) for class 1, the input of a sigmoid."""
@@ -347,6 +368,13 @@ class Predictions(Record):
             if type(calibrator).__name__ == "MultiLabelCalibrator":  # which is built on these rows
                 remedy = "it is for MultiLabelPredictions; fit its base on one class a row"
             raise refuse("a fitted calibrator", type(calibrator).__name__, remedy)
+        if getattr(calibrator, "of_decisions", False):
+            remedy = "calibrate predictions.top_label() by it, or fit it on logits"
+            raise refuse("a calibrator of all classes", "one fitted on confidences of decisions", remedy)
+        return self.through(calibrator, allow_fit_rows=allow_fit_rows)
+
+    def through(self, calibrator: Any, *, allow_fit_rows: bool) -> "Predictions":
+        """Return what ``calibrated_by`` does, whatever the two classes of the calibrator were."""
         if not allow_fit_rows:
             check_not_fitted_on(self.logits, calibrator.fit_rows, self.labels)
         # put off, not dropped: what counts on rows that were not fitted on can still ask

@@ -4,7 +4,7 @@ import math
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
 from shlex import quote
 from typing import Literal
@@ -147,10 +147,6 @@ def _rows_that_exclude(row: Row, margin: float) -> str:
 _VALUE = r"(?:'(?:[^']|'\"'\"')*'|\S+)"  # as ``quote`` gives it
 LABELS = re.compile(rf" --(?:labels?|class-names|on|missing|positive) {_VALUE}")  # the options on labels
 _LABELS_FILE = re.compile(rf"(?<= --labels ){_VALUE}")
-OF_CONFIDENCES = (
-    "A fit needs the scores of all classes, which the file lacks: save the model's logits. Or report the confidences as the "
-    "probability of being right: --columns CONFIDENCE --label CORRECT --kind probs, by the names of your columns."
-)
 CHANCE = "That may be chance"  # opens the reason that names a simpler calibrator
 NOTHING, TEMPERATURE = "doing nothing", "plain temperature scaling"
 
@@ -276,9 +272,6 @@ def advice_of(
         event: Whether that is the ECE of an event's probability.
     """
     commands = commands_of(model, margin=margin, event=event)
-    if isinstance(model, Model) and isinstance(model.before, BinaryPairs) and model.source:
-        found = _advice_without(before, [])
-        return replace(found, reasons=[OF_CONFIDENCES] if found.headline.startswith("Calibrate") else [])
     if after is None:
         return _advice_without(before, commands)
     name = model.calibrated_in_short

@@ -21,7 +21,7 @@ from calibrant._kernels.cpu import one_thread_if_small
 from calibrant.calibrators.base.chunks import bounded, break_ties, narrowed, not_narrow
 from calibrant.data.leakage import WHOLE, centred_marks, join_parts, part_of, sketch_of_hashes, sketch_of_part
 from calibrant.data.multilabel import MultiLabelPredictions
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import BinaryPairs, Decisions, Predictions
 from calibrant.data.record import Features, fitting_weights, need_positive
 from calibrant.errors import InputError, NotFittedError
 from calibrant.rows import Chunk, MemoryRows, RowSource
@@ -191,6 +191,9 @@ class Calibrator(Learned):
     decision_on_top: bool = False
     needs_features: bool = False
     learned_bounds: tuple[tuple[str, float, float], ...] = ()
+    of_decisions: bool = (
+        False  # fitted on confidences of decisions, wrong or right, which no two-class model's rows are
+    )
     features_optional: bool = False  # of one saved before 1.0, which answered without features by its fit for all rows
 
     @abstractmethod
@@ -217,7 +220,8 @@ class Calibrator(Learned):
         """Fit on validation data, never on training or test data.
 
         Args:
-            logits: (N, K) floating; or labelled ``Predictions``, whose weights, groups and features are used.
+            logits: (N, K) floating; or labelled ``Predictions``, whose weights, groups and features are used; or ``BinaryPairs``,
+                as if they were of two classes: confidences of decisions, wrong or right, or events.
             labels: (N,) integers in [0, K).
             sample_weight: (N,) weights ≥ 0, or None.
             groups: (N,) cluster of each row, used by methods that split the data, or None.
@@ -227,7 +231,8 @@ class Calibrator(Learned):
             InputError: If the data are not valid.
             FitError: If the optimum was not reached.
         """
-        if isinstance(logits, Predictions):
+        of_decisions = isinstance(logits, Decisions)
+        if isinstance(logits, Predictions | BinaryPairs):
             given = (labels, sample_weight, groups, features)
             if any(value is not None for value in given):
                 raise refuse(
@@ -235,6 +240,8 @@ class Calibrator(Learned):
                     "labels, weights, groups or features beside them",
                     "put them into the Predictions",
                 )
+            if isinstance(logits, BinaryPairs):
+                logits = Predictions.from_pairs(logits, halves=self.top_label)
             labels, groups, features = logits.need_labels(), logits.groups, logits.features
             sample_weight, logits = fitting_weights(need_positive(logits.weights)), logits.logits
         elif isinstance(logits, MultiLabelPredictions):
@@ -242,7 +249,9 @@ class Calibrator(Learned):
             raise refuse("one class a row", "several labels a row", remedy)
         elif labels is None:
             raise refuse("labels beside logits", "none", "pass fit(logits, labels), or labelled Predictions")
-        return self.fit_from(MemoryRows.of(logits, labels, weight=sample_weight, groups=groups, features=features))
+        self.fit_from(MemoryRows.of(logits, labels, weight=sample_weight, groups=groups, features=features))
+        self.of_decisions = of_decisions
+        return self
 
     def fit_from(self, rows: RowSource) -> Self:
         """Fit on rows wherever they lie: in memory, in files, on other processes or machines.

@@ -13,7 +13,7 @@ from calibrant.data.formats.reading import (
     read_columns,
     read_named,
 )
-from calibrant.data.formats.same_table import read_score_table, write_same_table
+from calibrant.data.formats.same_table import read_confidence_table, read_score_table, write_same_table
 from calibrant.data.formats.tables import batches_of, table_files
 from calibrant.data.formats.writing import WRITABLE, convert_tables, of_kind, two_columns, write_named
 
@@ -32,6 +32,7 @@ __all__ = [
     "normalized_note",
     "of_kind",
     "read_columns",
+    "read_confidence_table",
     "read_named",
     "read_score_table",
     "table_files",

@@ -14,17 +14,17 @@ from typing import Any
 from calibrant._core.files import Array
 from calibrant._core.paths import atomic_write, shown
 from calibrant.data.formats.cells import plain_cells
-from calibrant.data.formats.columns import arrays_of_table, is_list, score_columns
+from calibrant.data.formats.columns import arrays_of_table, column_array, is_list, match_columns, score_columns
 from calibrant.data.formats.evidence import Columns as Held
 from calibrant.data.formats.layout import LABELS, TABLES, Layout, stem_and_name, suffix_of
 from calibrant.data.formats.reading import SPLIT, frame_of, named_of, percentage_in, understand
 from calibrant.data.formats.reshaped import read_rows_of_classes
-from calibrant.data.formats.roles import is_decision
+from calibrant.data.formats.roles import called, is_decision
 from calibrant.data.formats.tables import batches_of, need_openpyxl, read_table, sheet_table, table_sheet
 from calibrant.data.formats.text import content_of, dialect_of, printed_by_tools, unpacked
 from calibrant.data.formats.writing import compressed, without_formula, write_table
 from calibrant.data.frames import Frame
-from calibrant.errors import InputError
+from calibrant.errors import InputError, Remedy
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -64,6 +64,30 @@ def read_score_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[str, Ar
     arrays = named_of(path, opened, classes, layout).arrays
     frame = frame_of(whole, arrays, classes, layout, columns)
     return None if frame is None else (replace(frame, percentage=percentage_in(whole, frame, opened)), arrays)
+
+
+def read_confidence_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[str, Array]] | None:
+    """Return a table with where its confidences of decisions stand, and all columns of numbers and text in it, with labels or without.
+
+    Raises:
+        FileFormatError: If the file is broken, or no column says that it holds confidences.
+        InputError: If its scores are others.
+    """
+    if suffix_of(path) not in TABLES or path.is_dir():
+        return None
+    whole = read_table(path)
+    cells = plain_cells(whole)
+    named = [name for name in cells.column_names if called(name, "confidence")]
+    found = match_columns(layout.columns, cells.column_names, path)[0] if layout.columns else named
+    if len(found) != 1:
+        table = understand(whole, layout, path)[0] if not layout.columns else None
+        conf = table.column("conf") if table is not None and "conf" in table.column_names else None
+        found = [] if conf is None else [name for name in cells.column_names if cells.column(name).equals(conf)]
+    if not found:
+        remedy = Remedy("name their column by columns", command="name their column by --columns")
+        raise InputError(f"confidences of decisions in {shown(path)}", "scores of classes", remedy)
+    held = {name: column_array(cells.column(name), name, path, strict=name == found[0]) for name in cells.column_names}
+    return Frame(whole, "conf", (found[0],), True, ()), {**held, "conf": held[found[0]]}
 
 
 def _names_classes(table: Any, name: str) -> bool:
