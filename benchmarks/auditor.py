@@ -53,6 +53,7 @@ TRIALS = {
     "calibrated": FIGURES,
     "temperature": ("accuracy", "cost", "nll"),  # calibrated by one number
     "first batch": ("accuracy", "cost", "nll", "ece"),  # raw scores; the first hundred labels teach the others
+    "in batches": ("accuracy",),  # calibrated; a third of the labels teaches the rest
     "overconfident": ("accuracy", "cost", "nll", "ece"),  # log-odds of raw scores times 3
     "shifted": ("accuracy", "cost", "nll", "ece"),  # the first half of the classes is rare
     "rare": ("accuracy", "cost", "nll", "ece"),  # errors thinned to 1 %
@@ -264,7 +265,8 @@ def cells(paths: list[Path], replicates: int, into: Path) -> None:
                     rows = rows_of(path, trial, second.get(path) if figure == "difference" else None)
                     if budget > 0.7 * len(rows.pool) * (0.5 if figure in BY_GROUP else 1):
                         continue
-                    found = cell(rows, figure, budget, replicates, first=100 if trial == "first batch" else budget)
+                    first = {"first batch": 100, "in batches": budget // 3}.get(trial, budget)
+                    found = cell(rows, figure, budget, replicates, first=first)
                     _append(into, key | found)
 
 
