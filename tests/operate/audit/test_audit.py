@@ -387,6 +387,7 @@ WRONG: list[tuple[Call, str]] = [
     (lambda pool, drawn, told: audit(pool, drawn, told, minimum={"accuracy": 90}), "expected a limit of accuracy from 0 to 1"),
     (lambda pool, drawn, told: drawn.merge(sample(pool, 40, seed=9)), "expected two samples of the same draw"),
     (lambda pool, drawn, told: audit(pool, drawn, told, figures=["event-ece"]), "expected two classes for event-ece, got 3"),
+    (lambda pool, drawn, told: Pool(Predictions.from_logits(torch.zeros(9, 101))).means("classwise-ece"), "at most 100 classes"),
     (lambda pool, drawn, told: plan_audit(pool, aim="event-ece"), "expected aim as one of accuracy, error, nll, brier, cost, aurc"),
     (lambda pool, drawn, told: sample(pool, 801), "budget"),
     (lambda pool, drawn, told: drawn.extend(761), "count"),

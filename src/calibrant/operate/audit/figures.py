@@ -36,6 +36,7 @@ _SYNONYMS = {
     "difference": "accuracy",
 }
 _OF_CLASSES = ("nll", "brier", "cost", "cost-gap", "classwise-ece", "event-ece")
+_MOST_CLASSES = 100  # of which each takes two passes over the pool
 _LABEL = "label "  # the mean of whether the label is the class of that number
 # A class that the probabilities hold for less likely than this bounds no loss: its value would be that of a label that
 # nobody expects once in a thousand rows, and one such row in the pool would widen every interval.
@@ -177,6 +178,8 @@ class Pool:
             remedy = "audit the ece, of the decision's confidence, or the classwise-ece"
             raise refuse("two classes for event-ece", str(model.classes), remedy)
         elif figure == "classwise-ece":
+            if model.classes > _MOST_CLASSES:
+                raise refuse(f"at most {_MOST_CLASSES} classes for {figure}", str(model.classes), "audit the ece")
             return [f"{_LABEL}{number}" for number in range(model.classes)]
         return [{"ece": "accuracy", "event-ece": f"{_LABEL}1"}.get(figure, figure)]
 
