@@ -36,9 +36,9 @@ test: $(VENV)/dev ## the test suite without its slow part (FAMILY=losses: that f
 test-all: test ## the test suite, then its slow part
 	$(PYTEST) $(WORKERS) -m slow
 
-# Old versions of other packages warn of each other there: such a warning is no failure of ours.
+# Old versions of other packages warn of each other there, or leave files open: such a warning is no failure of ours.
 test-lowest: .venv-lowest/ready ## the same with the lowest versions that pyproject.toml declares
-	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -W default::DeprecationWarning $(WORKERS) -m "not slow" $(TESTS)
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -W default::DeprecationWarning -W default::pytest.PytestUnraisableExceptionWarning $(WORKERS) -m "not slow" $(TESTS)
 
 check: $(VENV)/dev docs ## lint, formatting, types and documentation
 	$(BIN)/ruff check .

@@ -73,9 +73,9 @@ def options_of(words: list[str]) -> tuple[str, dict[str, Any]]:
 
 
 def plain(cells: list[Any]) -> list[Any]:
-    """Return cells with lists that are text as lists, and records as the list of their values."""
+    """Return cells with lists that are text as lists, and records as the list of their values by name."""
     lists = [json.loads(one) if isinstance(one, str) and one[:1] in ("[", "{") else one for one in cells]
-    return [list(one.values()) if isinstance(one, dict) else one for one in lists]
+    return [[one[name] for name in sorted(one)] if isinstance(one, dict) else one for one in lists]
 
 
 def assert_round_trip(words: list[str]) -> None:

@@ -189,7 +189,8 @@ def _translate(module: nn.Module, *examples: Tensor, inputs: list[str], outputs:
             # torch.export treats a batch size of 1 as a constant
             examples = tuple(one if one.shape[0] > 1 else torch.cat([one, one]) for one in examples)
             module(*examples)  # what it refuses, it says in a sentence; tracing of PyTorch 2.7 does not
-            rows = torch.export.Dim("rows", min=1, max=2**63 - 2)  # PyTorch 2.7 takes 2⁶³ − 1 for no bound, and fails
+            # PyTorch 2.7 takes 2⁶³ − 1, or one row less, for no bound, and fails
+            rows = torch.export.Dim("rows", min=1, max=2**62)
             traced = torch.export.export(module, examples, dynamic_shapes=tuple({0: rows} for _ in examples))
             program = torch.onnx.export(
                 traced, (), dynamo=True, verbose=False, input_names=inputs, output_names=outputs
