@@ -183,7 +183,8 @@ def read_named(path: Any, layout: Layout | None = None, *, numbered: bool = Fals
             layout = replace(layout, label=label_among(own, ()) or label_among(beside, ()))
         stored = arrays.pop(RECEIPT, None)
         kept = Receipt.of(str(stored) if stored is not None else _kept_in(place))
-        if not _stems(arrays) and not layout.kind and (named := _by_their_names(arrays, layout, place, kept)):
+        own = any(stem_and_name(name)[1] in KINDS for name in arrays) or layout.kind
+        if not own and (named := _by_their_names(arrays, layout, place, kept)):
             return named
         return _read_or_refused_once(lambda said: named_of(place, arrays, Classes(), said, kept), layout, place)
     table = read_table(place)
@@ -519,8 +520,6 @@ def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
                     "keep the one that is meant",
                 )
             arrays = _renamed(arrays, {"predictions": "logits", "label_ids": "labels"})
-        elif _top_label(arrays):
-            return _renamed(arrays, _top_label(arrays))
     if layout.kind is None:
         if not _stems(arrays) and (remedy := advice.for_arrays(arrays)) and suffix_of(place) not in TABLES:
             raise FileFormatError(
@@ -824,13 +823,6 @@ def by_split(arrays: dict[str, Array]) -> dict[str, Array]:
         rows = column == name
         found |= {f"{name}_{one}": values[rows] for one, values in arrays.items() if one != SPLIT}
     return found
-
-
-def _top_label(arrays: dict[str, Array]) -> dict[str, str]:
-    """Return the new names of a top-label file's arrays, or nothing if it holds none."""
-    conf = [name for name in ("conf", "confidence") if name in arrays]
-    pred = [name for name in ("pred", "predicted", "prediction", "predictions") if name in arrays]
-    return {conf[0]: "conf", pred[0]: "pred"} if len(conf) == len(pred) == 1 else {}
 
 
 def _from_trainer(arrays: dict[str, Array]) -> bool:
