@@ -241,7 +241,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     csv(home / "far.csv", spread("p", 2 * PROBS) | {"y": LABELS})
     np.save(home / "z.npy", LOGITS)
     np.save(home / "y.npy", LABELS)
-    np.savez(home / "both.npz", logits=LOGITS, probs=PROBS, labels=LABELS)
+    np.savez(home / "both.npz", logits=LOGITS, probs=PROBS[::-1], labels=LABELS)
     np.savez(
         home / "two.npz", dev_logits=LOGITS, dev_labels=LABELS, calibration_logits=LOGITS, calibration_labels=LABELS
     )
@@ -336,7 +336,7 @@ READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
         ("evaluate z.npy --kind logits --labels bytes.txt", "expected text in UTF-8, got the byte"),
         (f"evaluate {READ_S} --class-names three.txt", "expected --class-names for 4 classes, got 3 for s.csv"),
         ("evaluate mixed", "got .csv and .tsv; name the file that is meant"),
-        ("evaluate z.npy --kind logits --labels y.npy --columns z", "which holds arrays; leave --columns out"),
+        ("evaluate z.npy --kind logits --labels y.npy --columns p", "got z in z.npy; leave --columns out"),
         ("evaluate z.npy --kind logits --labels y.npy --normalize", "got none in z.npy; leave --normalize out"),
         ("evaluate z.npy --kind logits --labels y.npy --label y", "which holds one column; leave --label out"),
         (
