@@ -1,6 +1,7 @@
 """Files from elsewhere: databases' shells, clouds, other formats, hand-made text, benchmarks of language models and of tables."""
 
 import sqlite3
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def database(rows: Rows) -> Any:
     """Return a database of SQLite with one table."""
 
     def write(path: Path) -> None:
-        with sqlite3.connect(path) as base:
+        with closing(sqlite3.connect(path)) as base, base:
             base.execute("CREATE TABLE predictions (id TEXT, p_cat REAL, p_dog REAL, p_eel REAL, truth TEXT)")
             cells = zip(rows.ids, *rows.probs.T.tolist(), rows.truth, strict=True)
             base.executemany("INSERT INTO predictions VALUES (?, ?, ?, ?, ?)", cells)

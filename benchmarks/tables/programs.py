@@ -4,6 +4,7 @@ import pickle
 import sqlite3
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def zipped(table: Any, path: Path) -> None:
 
 def in_base(table: Any, path: Path) -> None:
     """Write the one table of a database."""
-    with sqlite3.connect(path) as base:
+    with closing(sqlite3.connect(path)) as base, base:
         table.to_sql("predictions", base, index=False)
 
 

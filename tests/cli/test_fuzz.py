@@ -1,6 +1,8 @@
 """Hostile tables through the command line: refused in one sentence, never a traceback; by the thousand: benchmarks/fuzz.py."""
 
 import gzip
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,14 @@ def test_what_a_small_file_unpacks_to_is_bounded(tmp_path: Path, monkeypatch: py
     assert Path("t.csv.gz").stat().st_size < 1 << 16
     assert "half of the memory" in run("evaluate", "t.csv.gz", code=2).stderr
     assert list(Path().iterdir()) == [Path("t.csv.gz")]
+
+
+def test_a_file_whose_statistics_end_arrow_is_refused() -> None:
+    """PyArrow's C++ ends the process where a column of it is asked for, and no test would be left to tell."""
+    file = Path(__file__).parents[1] / "data" / "broken-statistics.parquet"
+    done = subprocess.run([sys.executable, "-m", "calibrant", "evaluate", file], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "broken-statistics.parquet" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,11 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
                 yield from file.iter_batches(batch_size=1 << 14, use_threads=False)
                 return
             groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+            refuse_beyond_memory(sum(group.total_byte_size for group in groups), path)
+            for at in range(
+                len(groups)
+            ):  # a column whose statistics are broken ends Python when it is asked for; a read refuses it
+                next(file.iter_batches(batch_size=1, row_groups=[at], use_threads=False), None)
             # as arrays, whatever a page of one value repeated takes there
             columns = (group.column(at) for group in groups for at in range(group.num_columns))
             refuse_beyond_memory(sum(max(8 * one.num_values, one.total_uncompressed_size) for one in columns), path)
