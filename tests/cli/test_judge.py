@@ -148,6 +148,26 @@ def test_rows_are_drawn_evenly_then_where_the_judge_errs_until_a_verdict(
     assert "no scores yet: expected at least 10 human labels, got 6" in done.stderr
     assert len(Path("more.csv").read_text().splitlines()) == 16
     run("judge", "judged.csv", "--human", "few.csv", code=2, says="expected at least 10 human labels, got 6")
+    score = json.loads(run("judge", "judged.csv", "--human", "d.csv", "--json", code=0).stdout)["scores"]["all"]
+    whole = Path("d.csv").read_text().splitlines()
+    old, new = whole[:201], whole[201:]  # of the last draw the half has no label yet: the rows lack it by chance
+    Path("d.csv").write_text("\n".join([*old, *new[::2], *(line.rsplit(",", 1)[0] + "," for line in new[1::2])]) + "\n")
+    half = json.loads(run("judge", "judged.csv", "--human", "d.csv", "--json", code=0).stdout)["scores"]["all"]
+    assert half["low"] <= right.mean() <= half["high"]
+    assert half["high"] - half["low"] > score["high"] - score["low"]
+    head = [
+        line.split(",") for line in whole
+    ]  # what the file beside the table says of chances counts, and which rows were drawn
+    Path("d.csv").write_text("\n".join(f"{line[0]},{line[-1]}" for line in head) + "\n")
+    assert json.loads(run("judge", "judged.csv", "--human", "d.csv", "--json", code=0).stdout)["scores"]["all"] == score
+    other = next(i for i in range(900) if f"q{i}" not in {line[0] for line in head})
+    Path("d.csv").write_text("\n".join([*whole, f"q{other},answer {other},.3,yes"]) + "\n")
+    run("judge", "judged.csv", "--human", "d.csv", code=2, says=f"rows that were drawn, got one of q{other}")
+    Path("d.csv").write_text("\n".join(whole) + "\n")
+    Path("flipped.csv").write_text(
+        Path("judged.csv").read_text().replace("yes", "maybe").replace("no", "yes").replace("maybe", "no")
+    )
+    run("judge", "flipped.csv", "--human", "d.csv", code=2, says="none of these scores")
     Path("d.rows.json").unlink()
     run("judge", "judged.csv", "--human", "d.csv", "--draw", 9, "-o", "e.csv", code=2, says="put it beside the table")
     assert "270 human labels" in run("judge", "judged.csv", "--human", "d.csv", code=0).stdout

@@ -156,7 +156,7 @@ def test_tables_hold_words_ratings_samples_and_annotators(tmp_path: Path) -> Non
         written(tmp_path / "h.csv", "id,system,label,inclusion\n1,b,no,.5\n1,b,yes,.5\n2,a,,\n")
     )
     assert human.tolist() == [[-1, -1], [0, 1], [-1, -1], [-1, -1]]
-    assert inclusion[1] == 0.5
+    assert inclusion[1] == 0.25  # of two rows drawn with .5 one has a label
     rated = read_judged(
         written(tmp_path / "r.csv", "id,one,two\nx,1,5\nx,3,5\ny,4,2\n"), scores=("one", "two"), scale=(1, 5)
     )

@@ -309,7 +309,10 @@ def judge(
         from calibrant.operate.audit.table import refuse_filled
 
         refuse_filled(following.output)
+    import numpy as np
+
     from calibrant.language import judge_audit, judge_rows
+    from calibrant.language.judge_rows import even_before
 
     with working("correcting"):
         judged = _judge_answers(context, log, program, answers, asked)
@@ -321,7 +324,9 @@ def judge(
                 swapped=judged.swapped, seed=following.seed,
             )  # fmt: skip
             hidden = [*(asked.scores or ["score"]), "swapped"]
-            judged.write_rows(following.output, rows, chance, human=human, hidden=hidden)
+            seen = np.zeros(len(judged.judge), bool) if labels is None else np.any(labels >= 0, axis=1)
+            before = even_before(np.asarray(seen), judged.systems) if before is None else before
+            judged.write_rows(following.output, rows, chance, before=before, human=human, hidden=hidden)
             typer.echo(f"{following.output}: {len(rows):,} rows to label", err=labels is not None)
         if labels is None:
             return

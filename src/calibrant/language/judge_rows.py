@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant._core.check import check_count
 from calibrant._core.constraints import Count, Seed, checked
@@ -64,12 +65,10 @@ def judge_rows(
     value, given = mean_of_people(labels)
     seen = np.asarray(given.any(axis=1))
     check_count(count, name="count", high=int((~seen).sum()))
-    parts = numbered_systems(systems, rows)[1]
-    # a comparison is of two systems, and all count alike
-    code = parts[0] if len(parts) == 1 else np.zeros(rows, np.int64)
+    code = _code_of(systems, rows)
     before = inclusion_of(inclusion, np.ones(rows, bool))
     if before is None:
-        before = (np.bincount(code, seen) / np.bincount(code))[code]
+        before = even_before(seen, systems)
     other = None if swapped is None else judge_matrix(swapped, "swapped", rows=rows)
     p = recalibrated(log_odds_of_orders(scores, other), value, seen)[1]
     outlook = Outlook(p, np.sqrt(p * (1 - p)) if seen.sum() >= LEARN else np.ones(rows), code.astype(np.int32))
@@ -83,3 +82,16 @@ def judge_rows(
     either = 1 - (1 - before) * (1 - np.minimum(score * multiple, 1.0))
     picked = draw(now, order[left], np.random.default_rng([seed, int(seen.sum())]))
     return left[picked], either
+
+
+def even_before(seen: NDArray[np.bool_], systems: Any) -> Floats:
+    """Return the probability (N,) of rows to have been labelled, if those ``seen`` (N,) were drawn evenly within each system."""
+    code = _code_of(systems, len(seen))
+    share: Floats = (np.bincount(code, seen) / np.bincount(code))[code]
+    return share
+
+
+def _code_of(systems: Any, rows: int) -> NDArray[np.int64]:
+    parts = numbered_systems(systems, rows)[1]
+    # a comparison is of two systems, and all count alike
+    return parts[0] if len(parts) == 1 else np.zeros(rows, np.int64)

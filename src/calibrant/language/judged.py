@@ -133,7 +133,8 @@ class Judged:
         """Return what people say of the rows (N, A), −1 where they say nothing, and the labelled rows' probabilities, if they are there.
 
         The table has the columns id and label, and system where an id has answers of several systems; a row that occurs again is
-        another annotator's, and an empty label is none. The column inclusion is that of ``calibrant sample``.
+        another annotator's, and an empty label is none. The column inclusion is that of ``calibrant sample``; of a table that
+        ``write_rows`` wrote the file beside it counts instead. Drawn rows without a label are taken to lack it by chance.
 
         Raises:
             FileFormatError: If a column is missing.
@@ -149,23 +150,28 @@ class Judged:
         found = np.full((len(self.judge), max(map(len, given.values()), default=1)), -1.0)
         for row, values in given.items():
             found[row, : len(values)] = values
+        if os.path.exists(_state_of(path)):
+            return found, self.drawn_before(path)
         if "inclusion" not in table or not lines:
             return found, None
+        answered = len({row for row, _ in lines}) / len({row for row, _ in self._labelled_lines(path, empty=True)[0]})
         chance = np.full(len(self.judge), np.nan)
         for row, line in lines:
             one = table["inclusion"][line]
-            chance[row] = one if isinstance(one, int | float) else math.nan  # which the audit refuses
+            chance[row] = one * answered if isinstance(one, int | float) else math.nan  # which the audit refuses
         return found, chance
 
-    def _labelled_lines(self, path: str | os.PathLike[str]) -> tuple[list[tuple[int, int]], Columns]:
-        """Return the row and the line of each label of a table, and its columns."""
+    def _labelled_lines(
+        self, path: str | os.PathLike[str], *, empty: bool = False
+    ) -> tuple[list[tuple[int, int]], Columns]:
+        """Return the row and the line of each label of a table, ``empty`` ones too or not, and its columns."""
         table = table_columns(path)
         _need_columns(table, ("id", "label"), path)
         names = [name for name in _KEYS if name in self.columns and name in table]
         place = _row_of_key([list(map(str, self.columns[name])) for name in names], self.source)
         lines = []
         for line, text in enumerate(table["label"]):
-            if text is None or not str(text).strip():
+            if not empty and (text is None or not str(text).strip()):
                 continue
             key = tuple(str(table[name][line]) for name in names)
             if key not in place:
@@ -177,7 +183,7 @@ class Judged:
         return lines, table
 
     def write_rows(
-        self, path: str | os.PathLike[str], rows: NDArray[np.int64], inclusion: Floats, *,
+        self, path: str | os.PathLike[str], rows: NDArray[np.int64], inclusion: Floats, *, before: Floats,
         human: str | os.PathLike[str] | None = None, hidden: Sequence[str] = ("score", "swapped"),
     ) -> None:  # fmt: skip
         """Write a table to fill in: the labels that are known, then ``rows`` without one; with ids, text, and probabilities.
@@ -188,6 +194,7 @@ class Judged:
             path: CSV.
             rows: That people shall label.
             inclusion: (N,) as ``judge_rows`` returns it.
+            before: (N,) the probability to have been drawn before, as ``even_before`` has it of rows drawn evenly.
             human: The table of the labels known.
             hidden: Columns that a labeller shall not see.
         """
@@ -205,29 +212,44 @@ class Judged:
         written.writerows(
             [*(self.columns[name][row] for name in names), repr(float(inclusion[row])), label] for row, label in lines
         )
-        kept = {"format": _FORMAT, "digest": self._digest(), "inclusion": inclusion.tolist()}
+        kept = {
+            "format": _FORMAT, "digest": self._digest(), "inclusion": inclusion.tolist(), "before": before.tolist(),
+            "rows": rows.tolist(), "known": sorted({row for row, line in lines if line != ""}),
+        }  # fmt: skip
         with atomic_write(_state_of(path)) as file:  # first, as a table without it has no next batch
             file.write(json.dumps(kept).encode())
         with atomic_write(path) as file:
             file.write(content.getvalue().encode())
 
     def drawn_before(self, path: str | os.PathLike[str]) -> Floats:
-        """Return the probability (N,) of every row to have been drawn for a table that ``write_rows`` wrote.
+        """Return the probability (N,) of every row to have been drawn for a table that ``write_rows`` wrote, and labelled.
 
         Raises:
             FileFormatError: If the file beside the table is not there, or of other scores.
+            InputError: If a row has a label that was not drawn.
         """
         beside = _state_of(path)
         try:
             kept = json.loads(read_text(beside)) if os.path.exists(beside) else {}
-            if (kept["format"], kept["digest"]) == (_FORMAT, self._digest()):
-                return np.array(kept["inclusion"], np.float64)
+            same = (kept["format"], kept["digest"]) == (_FORMAT, self._digest())
+            either, before = (np.array(kept[name], np.float64) for name in ("inclusion", "before"))
+            new, known = set(kept["rows"]), set(kept["known"])
         except (ValueError, TypeError, KeyError):
-            pass
-        raise FileFormatError(
-            f"{place_shown(beside)}, which keeps how the rows were drawn", "none of these scores",
-            "put it beside the table again, or draw anew",
-        )  # fmt: skip
+            same = False
+        if not same:
+            raise FileFormatError(
+                f"{place_shown(beside)}, which keeps how the rows were drawn", "none of these scores",
+                "put it beside the table again, or draw anew",
+            )  # fmt: skip
+        labelled = {row for row, _ in self._labelled_lines(path)[0]}
+        if other := sorted(labelled - new - known):
+            raise InputError("labels of rows that were drawn", f"one of {self.columns['id'][other[0]]}", "leave it out",
+                             place=place_shown(path))  # fmt: skip
+        if not (missing := len(new - labelled)):
+            return either
+        # of the last draw a part was labelled, by chance: the row's probability in that draw falls by as much
+        last = 1 - (1 - either) / np.where(before < 1, 1 - before, 1)
+        return np.asarray(1 - (1 - before) * (1 - last * (1 - missing / len(new))))
 
     def _digest(self) -> str:
         return hash_arrays(json.dumps([list(map(str, self.columns["id"])), self.judge.tolist()]), {})

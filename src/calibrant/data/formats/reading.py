@@ -183,8 +183,8 @@ def read_named(path: Any, layout: Layout | None = None, *, numbered: bool = Fals
             layout = replace(layout, label=label_among(own, ()) or label_among(beside, ()))
         stored = arrays.pop(RECEIPT, None)
         kept = Receipt.of(str(stored) if stored is not None else _kept_in(place))
-        own = any(stem_and_name(name)[1] in KINDS for name in arrays) or layout.kind
-        if not own and (named := _by_their_names(arrays, layout, place, kept)):
+        said = layout.kind is not None or any(stem_and_name(name)[1] in KINDS for name in arrays)
+        if not said and (named := _by_their_names(arrays, layout, place, kept)):
             return named
         return _read_or_refused_once(lambda said: named_of(place, arrays, Classes(), said, kept), layout, place)
     table = read_table(place)
