@@ -80,6 +80,34 @@ def test_decisions_with_their_confidences_are_calibrated_whole(home: Path, run: 
         assert not [*Path().glob("x.*")]
 
 
+def test_a_calibrator_knows_its_classes_by_name(home: Path, run: Run) -> None:
+    data = calibrant.Predictions.from_logits(*drawn(400, 3, seed=5, spread=3))
+    rows = [
+        (*(f"{p:.6f}" for p in one), "cba"[y])
+        for one, y in zip(data.probs.tolist(), data.need_labels().tolist(), strict=True)
+    ]
+    Path("f.csv").write_text("p_c,p_b,p_a,truth\n" + "\n".join(map(",".join, rows)) + "\n")
+    Path("other.csv").write_text(
+        "p_a,p_b,p_c,truth\n" + "\n".join(",".join((*one[2::-1], one[3])) for one in rows) + "\n"
+    )
+    run("fit", "f.csv", "--method", "VectorScaling", "--split", "all", "-o", "v.safetensors", code=0)
+    for command in (
+        ("evaluate", "other.csv", "--calibrator", "v.safetensors"),
+        ("apply", "v.safetensors", "other.csv", "-o", "x.csv"),
+    ):
+        said = run(*command, code=2).stderr
+        assert "the classes that the calibrator was fitted on, in order: c, b, a, got a, b, c" in said
+    run("apply", "v.safetensors", "f.csv", "-o", "one.csv", code=0)
+    run("apply", "v.safetensors", "other.csv", "--columns", "p_c,p_b,p_a", "--kind", "probs", "-o", "two.csv", code=0)
+    one, two = (
+        calibrant.read(
+            file, columns=("p_c_calibrated", "p_b_calibrated", "p_a_calibrated"), kind="probs", label="truth"
+        )
+        for file in ("one.csv", "two.csv")
+    )
+    assert torch.allclose(one.logits, two.logits, atol=1e-5)
+
+
 @pytest.mark.parametrize("sign", ["", "%", " %"])
 def test_percentages_come_back_as_such(sign: str, home: Path, run: Run) -> None:
     rows = [",".join(f"{100 * p:g}{sign}" for p in row) for row in PROBS.tolist()]

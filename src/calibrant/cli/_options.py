@@ -262,10 +262,18 @@ class Inputs:
 
     def splits_of(self, named: Named, source: Source) -> dict[str, Predictions | BinaryPairs]:
         """Return the splits among arrays that were read."""
+        from calibrant.data.predictions import Predictions
         from calibrant.data.splits import splits_of
 
         LABEL.set(named.add_label or _to_label(named, source))
-        return splits_of(named.arrays, source.shown, class_dim=self.class_dim, ignore_index=self.ignore_index)
+        found = splits_of(named.arrays, source.shown, class_dim=self.class_dim, ignore_index=self.ignore_index)
+        names = named.class_names  # by which a calibrator knows its classes again
+        return {
+            part: replace(rows, class_names=names)
+            if isinstance(rows, Predictions) and len(names) == rows.classes
+            else rows
+            for part, rows in found.items()
+        }
 
     def parts(self, source: Source, *, several: bool = False, names_used: bool = False) -> dict[str, SplitRows]:
         """Return the rows of each split of a file, or of stdin, with one label or ``several``."""

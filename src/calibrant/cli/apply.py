@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -163,7 +163,7 @@ def _write_table(
         raise InputError("probs of decisions alone", f"--as {written.what}", "leave it out")
     own = own and (calibrator.multi_label or (frame.kind == "logits" and frame.columns[0].startswith("logits")))
     instead = written.replace_scores or own
-    after = _calibrate_split(calibrator, arrays, "", frame.kind, name)
+    after = _calibrate_split(calibrator, arrays, "", frame.kind, name, names=frame.names)
     columns = frame.new_columns(
         after.probs.detach().cpu().numpy(),
         after.logits.detach().cpu().numpy(),
@@ -259,7 +259,14 @@ def _read_scores(path: Path, inputs: Inputs, fitted: Any) -> tuple[Frame, Mappin
 
 
 def _calibrate_split(
-    calibrator: Calibrator, arrays: Mapping[str, Array], prefix: str, kind: str, file: str, class_dim: int = 1
+    calibrator: Calibrator,
+    arrays: Mapping[str, Array],
+    prefix: str,
+    kind: str,
+    file: str,
+    class_dim: int = 1,
+    *,
+    names: Sequence[str] = (),
 ) -> Predictions:
     """Return the rows of one split through the calibrator, those without a label too."""
     import numpy as np
@@ -280,6 +287,8 @@ def _calibrate_split(
         pairs = BinaryPairs.from_decisions(conf, np.zeros(len(conf), dtype=int), **beside_stored(held, prefix))
         return Predictions.from_pairs(pairs.calibrated_by(calibrator, allow_fit_rows=True))
     found: Predictions = rows_in(held, prefix, file, several=calibrator.multi_label, class_dim=class_dim)
+    if not calibrator.multi_label and len(names) == found.classes:
+        found = replace(found, class_names=tuple(names))
     return found.calibrated_by(calibrator, allow_fit_rows=True)
 
 

@@ -31,6 +31,7 @@ from calibrant.data.frames import Frame, What, table_of_rows
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.pairs import BinaryPairs, Decisions, Events
 from calibrant.data.record import Axis, Beside, Ignored, Record, checked_beside, in_rows, need_features, takes_beside
+from calibrant.errors import Remedy
 
 __all__ = ["BinaryPairs", "Decisions", "Events", "Predictions"]
 
@@ -371,6 +372,11 @@ class Predictions(Record):
         if getattr(calibrator, "of_decisions", False):
             remedy = "calibrate predictions.top_label() by it, or fit it on logits"
             raise refuse("a calibrator of all classes", "one fitted on confidences of decisions", remedy)
+        names, own = getattr(calibrator, "class_names", ()), self.class_names or ()
+        if names and own and names != own and not all(one.isdigit() for one in (*names, *own)):
+            expected, got = (", ".join(one[:6]) + ", …" * (len(one) > 6) for one in (names, own))
+            how = Remedy("order the columns so", command="order the scores so, by --columns or in the file")
+            raise refuse(f"the classes that the calibrator was fitted on, in order: {expected}", got, how)
         return self.through(calibrator, allow_fit_rows=allow_fit_rows)
 
     def through(self, calibrator: Any, *, allow_fit_rows: bool) -> "Predictions":

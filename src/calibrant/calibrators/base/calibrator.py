@@ -191,9 +191,8 @@ class Calibrator(Learned):
     decision_on_top: bool = False
     needs_features: bool = False
     learned_bounds: tuple[tuple[str, float, float], ...] = ()
-    of_decisions: bool = (
-        False  # fitted on confidences of decisions, wrong or right, which no two-class model's rows are
-    )
+    of_decisions: bool = False  # fitted on confidences of decisions, wrong or right: no two-class model's rows are such
+    class_names: tuple[str, ...] = ()  # of the rows of the fit, in order, if they are known
     features_optional: bool = False  # of one saved before 1.0, which answered without features by its fit for all rows
 
     @abstractmethod
@@ -231,7 +230,7 @@ class Calibrator(Learned):
             InputError: If the data are not valid.
             FitError: If the optimum was not reached.
         """
-        of_decisions = isinstance(logits, Decisions)
+        of_decisions, names = isinstance(logits, Decisions), getattr(logits, "class_names", None)
         if isinstance(logits, Predictions | BinaryPairs):
             given = (labels, sample_weight, groups, features)
             if any(value is not None for value in given):
@@ -250,7 +249,7 @@ class Calibrator(Learned):
         elif labels is None:
             raise refuse("labels beside logits", "none", "pass fit(logits, labels), or labelled Predictions")
         self.fit_from(MemoryRows.of(logits, labels, weight=sample_weight, groups=groups, features=features))
-        self.of_decisions = of_decisions
+        self.of_decisions, self.class_names = of_decisions, tuple(names or ())
         return self
 
     def fit_from(self, rows: RowSource) -> Self:

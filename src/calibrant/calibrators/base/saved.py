@@ -51,6 +51,8 @@ def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
         "features": "optional" if getattr(calibrator, "features_optional", False) else "needed",
         "versions": json.dumps({"calibrant": _plain.own_version(), "torch": torch.__version__}, sort_keys=True),
     }
+    if names := getattr(calibrator, "class_names", ()):
+        metadata["class_names"] = json.dumps(names)
     if getattr(calibrator, "of_decisions", False):
         metadata["rows"] = "decisions"
     files.write_arrays(path, arrays, metadata={**metadata, "digest": _digests(metadata, arrays)[0]})
@@ -102,6 +104,7 @@ def load_calibrator(
             _set_optional(part, True)  # the rows that it is tried on have no features
             _check_learned(part)
             _set_optional(part, metadata.get("features", "optional") == "optional")
+            part.class_names = tuple(map(str, json.loads(metadata.get("class_names", "[]"))))
             part.of_decisions = metadata.get("rows") == "decisions"
     except (KeyError, TypeError, ValueError, RuntimeError, RecursionError, IndexError, AttributeError) as error:
         raise FileFormatError(
