@@ -119,6 +119,11 @@ def test_wrong_tables_are_one_sentence(pool: Path, run: Run) -> None:
     table.with_suffix(".sample.json").unlink()
     done = run("audit", pool, table, code=2)
     assert "expected the inclusion probability of every row, got none of row" in " ".join(done.stderr.split())
+    write(table, [{**line, "inclusion": ".5"} for line in lines])
+    done = run("audit", pool, table, code=2)
+    assert "inclusion probabilities of 1,200 rows, got those of about" in " ".join(done.stderr.split())
+    write(table, lines)
+    run("audit", pool, table, code=0)
 
 
 def test_names_of_classes_are_for_tables_with_words(pool: Path, run: Run) -> None:

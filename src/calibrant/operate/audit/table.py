@@ -15,6 +15,7 @@ from calibrant.operate.audit.sample import Sample, contradiction
 from calibrant.statistics.labelled import Floats
 
 Row = dict[str, str]
+_BEYOND_CHANCE = 8.0  # standard deviations
 _OWN = ("row", "inclusion", "batch", "batch_rows", "label")
 
 
@@ -118,6 +119,11 @@ def sample_of(lines: Sequence[Row], pool_rows: int, path: str | os.PathLike[str]
                 f"{known:,} of {f'{drawn[0]:g}' if known else 'them'} in {shown(path)}",
                 "put the state of the sample beside the table again, or name the tables of all batches",
             )
+        # 1 / π of the drawn rows sums to the rows that there were, but for chance: independent draws vary the most
+        left, total = pool_rows - int((batch < number).sum()), float((1 / inclusion[members]).sum())
+        chance = math.sqrt(float(((1 - inclusion) / inclusion**2)[members].sum()))
+        if abs(total - left) > _BEYOND_CHANCE * chance + 1e-6 * left:
+            raise _altered(path, f"inclusion probabilities of {left:,} rows", f"those of about {total:,.0f}")
     rows = np.array(list(unique), np.int64)
     made = Sample(rows, inclusion, batch.astype(np.int64), np.full(len(rows), -1), "accuracy", 0, pool_rows)
     made.check()
