@@ -80,6 +80,15 @@ def test_decisions_with_their_confidences_are_calibrated_whole(home: Path, run: 
         assert not [*Path().glob("x.*")]
 
 
+def test_nulls_in_lists_beside_the_scores_stay(home: Path, run: Run) -> None:
+    rows = [{"probs": one, "label": 0, "history": [0.5, None], "tags": [1] * (1 + (one[0] > 0.5))} for one in PROBS.tolist()]
+    Path("n.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    run("apply", "c.safetensors", "n.jsonl", "-o", "o.jsonl", code=0)
+    found = [json.loads(line) for line in Path("o.jsonl").read_text().splitlines()]
+    assert [{name: one[name] for name in rows[0]} for one in found] == rows
+    np.testing.assert_allclose([one["probs_calibrated"] for one in found], expected(), atol=1e-9)
+
+
 def test_a_calibrator_knows_its_classes_by_name(home: Path, run: Run) -> None:
     data = calibrant.Predictions.from_logits(*drawn(400, 3, seed=5, spread=3))
     rows = [

@@ -220,7 +220,7 @@ def column_array(column: Any, name: str, path: Path, *, strict: bool = True, fir
     if strict:
         refuse_empty(column, name, path, first=first)
     if is_list(column.type):
-        matrix = _matrix(column, name, path) if strict or not column.null_count else None
+        matrix = _matrix(column, name, path, strict=strict) if strict or not column.null_count else None
         if matrix is not None or strict:
             if matrix is None:
                 raise FileFormatError(
@@ -351,8 +351,8 @@ def _whole(column: Any) -> Any:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
 
 
-def _matrix(column: Any, name: str, path: Path) -> Array | None:
-    """Return a list column as (N, K), None where the lists differ in length."""
+def _matrix(column: Any, name: str, path: Path, *, strict: bool) -> Array | None:
+    """Return a list column as (N, K), None where the lists differ in length, or one has a null that is not refused."""
     import pyarrow as pa
     import pyarrow.compute
 
@@ -361,6 +361,8 @@ def _matrix(column: Any, name: str, path: Path) -> Array | None:
     if len(lengths) != 1 or lengths[0] is None:
         return np.empty((0, 0)) if not lengths else None
     flat = column.flatten()
+    if flat.null_count and not strict:
+        return None
     if flat.null_count:
         raise FileFormatError(
             "a number in every list (columns without nulls)",
@@ -368,7 +370,7 @@ def _matrix(column: Any, name: str, path: Path) -> Array | None:
             "fill or drop them",
         )
     if is_list(flat.type):
-        inner = _matrix(flat, name, path)
+        inner = _matrix(flat, name, path, strict=strict)
         return None if inner is None else inner.reshape(len(column), lengths[0], *inner.shape[1:])
     values: Array = flat.to_numpy(zero_copy_only=False)
     return values.reshape(len(column), lengths[0])

@@ -153,7 +153,7 @@ def can_label(values: Array, scores: Array, pred: Array | None, layout: Layout, 
     values = as_whole(values)
     if values.shape != scores.shape[:1] or not len(values) or values.dtype.kind not in "biuOUS":
         return False
-    if any(isinstance(one, dict | list) for one in values.tolist()):  # a record of several things names no class
+    if any(isinstance(one, dict | list | np.ndarray) for one in values.tolist()):  # several things name no class
         return False
     width = 2 if is_single(scores) else scores.shape[1]
     if pred is None and len(set(values[:1000].tolist())) > width:  # ids: the first rows say so
