@@ -81,7 +81,9 @@ def test_decisions_with_their_confidences_are_calibrated_whole(home: Path, run: 
 
 
 def test_nulls_in_lists_beside_the_scores_stay(home: Path, run: Run) -> None:
-    rows = [{"probs": one, "label": 0, "history": [0.5, None], "tags": [1] * (1 + (one[0] > 0.5))} for one in PROBS.tolist()]
+    rows = [
+        {"probs": one, "label": 0, "history": [0.5, None], "tags": [1] * (1 + (one[0] > 0.5))} for one in PROBS.tolist()
+    ]
     Path("n.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     run("apply", "c.safetensors", "n.jsonl", "-o", "o.jsonl", code=0)
     found = [json.loads(line) for line in Path("o.jsonl").read_text().splitlines()]

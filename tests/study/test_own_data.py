@@ -75,6 +75,16 @@ def test_no_row_is_in_two_splits_and_each_has_its_label(
     np.testing.assert_array_equal(labels, y[rows])
 
 
+def test_ids_and_predictions_are_no_features_unless_they_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("row_id,a,b,predicted,y\n" + "".join(f"{i},{i % 3},.5,1,{i % 2}\n" for i in range(60)))
+    for columns, count in (({}, 2), ({"columns": ["row_id", "a"]}, 2), ({"columns": ["row_id", "a", "b"]}, 3)):
+        fold = load_fold({"name": "own", "files": str(file), "label": "y", "standardize": False, **columns})
+        assert fold.train.inputs.shape[1] == count  # type: ignore[attr-defined]
+    given = load_fold({"name": "own", "files": str(file), "label": "y", "standardize": False}).train.inputs  # type: ignore[attr-defined]
+    assert float(given.max()) <= 2
+
+
 def test_features_are_standardized_by_the_training_rows(home: Any) -> None:
     fold = load_fold({"name": "own", "files": "all.npz"})
     assert float(fold.train.inputs.mean().abs()) < 1e-5  # type: ignore[attr-defined]

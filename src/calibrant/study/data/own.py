@@ -20,6 +20,7 @@ from calibrant._core.files import Array
 from calibrant._core.paths import as_path, shown
 from calibrant.data.formats import ARRAYS
 from calibrant.data.formats.columns import column_array, is_text, match_columns
+from calibrant.data.formats.roles import has_role
 from calibrant.data.formats.tables import read_table
 from calibrant.data.formats.tensors import read_tensors
 from calibrant.errors import FileFormatError, InputError
@@ -57,7 +58,8 @@ class Own(DataSet):
             numbers; ``.npz`` and ``.safetensors`` hold ``features`` (or ``inputs``) and ``labels``, or ``train_features``,
             ``val_features`` …, and possibly ``test`` (N,): 1 for test rows.
         label: A table's column of labels.
-        columns: Patterns of a table's columns of features; None takes every column of numbers but the label.
+        columns: Patterns of a table's columns of features; None takes every column of numbers but the label, and those called as
+            ids, decisions or parts are, such as ``row_id``.
         train: Number of training rows to use; None is all that are left.
         validation: Rows to draw for validation; None draws a fifth.
         test: Rows to draw for the test; None draws a fifth.
@@ -240,7 +242,7 @@ def _part_of_table(place: Path, label: str, columns: tuple[str, ...] | None) -> 
         raise InputError(f"the label {label!r} in {shown(place)}", ", ".join(names[:12]), 'write label = "…" in [data]')
     if columns is None:
         numbers = [one.name for one in table.schema if pa.types.is_floating(one.type) or pa.types.is_integer(one.type)]
-        chosen = [name for name in numbers if name != label]
+        chosen = [name for name in numbers if name != label and not has_role(name)]
     else:
         chosen, _ = match_columns(list(columns), names, place)
     if not chosen:
