@@ -85,7 +85,7 @@ def export_served(
         module: A fitted calibrator, ``MultiLabelCalibrator`` or ``calibrant.operate.Deployed``.
         path: Ends in ``.onnx``.
         kind: What the model takes.
-        class_names: K names, or None: "0", "1" ….
+        class_names: K names; None takes those of the rows of the fit, if these had any, else "0", "1" ….
 
     Raises:
         InputError: If the path does not end in .onnx, the names are not K, or the module is none of these.
@@ -99,7 +99,8 @@ def export_served(
         raise refuse("a calibrator, or one with a decision rule", shown(module), "load one by calibrant.load")
     calibrator._need_fit()
     classes = int(calibrator.classes)
-    names = [str(one) for one in range(classes)] if class_names is None else list(class_names)
+    own = ("wrong", "right") if getattr(calibrator, "of_decisions", False) else getattr(calibrator, "class_names", ())
+    names = list(own or map(str, range(classes))) if class_names is None else list(class_names)
     if len(names) != classes or len(set(names)) != classes:
         raise refuse(
             f"{classes} distinct class_names", shown(names), "name each class once, in the order of the scores"
