@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
 
 
-# of what is said of the rows, where those of a table come back whole, with a label or without
-UNREAD = ("class_names", "missing", "positive", "class_dim")
+# of what is read, where the rows of a table come back whole
+UNREAD = ("labels", "label", "class_names", "missing", "positive", "class_dim")
 
 
 @dataclass(frozen=True)
