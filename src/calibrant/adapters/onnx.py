@@ -99,7 +99,7 @@ def export_served(
         raise refuse("a calibrator, or one with a decision rule", shown(module), "load one by calibrant.load")
     calibrator._need_fit()
     classes = int(calibrator.classes)
-    own = ("wrong", "right") if getattr(calibrator, "of_decisions", False) else getattr(calibrator, "class_names", ())
+    own = ("wrong", "right") if calibrator.of_decisions else calibrator.class_names
     names = list(own or map(str, range(classes))) if class_names is None else list(class_names)
     if len(names) != classes or len(set(names)) != classes:
         raise refuse(

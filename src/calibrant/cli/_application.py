@@ -133,19 +133,16 @@ def for_command_line(error: CalibrantError) -> str:
     remedy = error.remedy if isinstance(error.remedy, Remedy) else Remedy(error.remedy)
     if error.argument == "labels":
         remedy = LABEL.get() or remedy
-    elif (
-        remedy.instead and (label := LABEL.get()) and label.reading
-    ):  # what makes another file is asked for its labels next
-        remedy = label.then(remedy)
+    elif remedy.instead and (label := LABEL.get()) and label.reading:
+        remedy = label.then(remedy)  # what makes another file is asked for its labels next
     return sentence(expected, error.got, _followed(remedy), place=error.place)
 
 
 def _followed(remedy: Remedy) -> str:
     """Return what a person does at the command line: the typed command with more options, or words and the commands that have an option."""
     options = {"--" + name.replace("_", "-") for name, _ in remedy.reading}
-    if (
-        options and not remedy.instead and (options <= OPTIONS.get() or not remedy.command)
-    ):  # of a command without them the words say it
+    # of a command without them the words say it
+    if options and not remedy.instead and (options <= OPTIONS.get() or not remedy.command):
         then = _typed_with(remedy.options)
         if remedy.command.startswith("run: "):  # it makes a file that an option names
             then = f"{remedy.command} && {then.removeprefix('run: ')}"

@@ -262,18 +262,12 @@ class Inputs:
 
     def splits_of(self, named: Named, source: Source) -> dict[str, Predictions | BinaryPairs]:
         """Return the splits among arrays that were read."""
-        from calibrant.data.predictions import Predictions
-        from calibrant.data.splits import splits_of
+        from calibrant.data.splits import splits_of, with_names
 
         LABEL.set(named.add_label or _to_label(named, source))
         found = splits_of(named.arrays, source.shown, class_dim=self.class_dim, ignore_index=self.ignore_index)
-        names = named.class_names  # by which a calibrator knows its classes again
-        return {
-            part: replace(rows, class_names=names)
-            if isinstance(rows, Predictions) and len(names) == rows.classes
-            else rows
-            for part, rows in found.items()
-        }
+        # by which a calibrator knows its classes again
+        return {part: with_names(rows, named.class_names) for part, rows in found.items()}
 
     def parts(self, source: Source, *, several: bool = False, names_used: bool = False) -> dict[str, SplitRows]:
         """Return the rows of each split of a file, or of stdin, with one label or ``several``."""

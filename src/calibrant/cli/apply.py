@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -273,7 +273,7 @@ def _calibrate_split(
 
     from calibrant.data.predictions import BinaryPairs, Predictions
     from calibrant.data.record import FEATURE, beside_stored, is_beside
-    from calibrant.data.splits import LABEL_CODES, LABEL_NAMES, rows_in
+    from calibrant.data.splits import LABEL_CODES, LABEL_NAMES, rows_in, with_names
 
     used = (prefix + kind, prefix + "decision", LABEL_NAMES, LABEL_CODES, prefix + LABEL_NAMES, prefix + LABEL_CODES)
     held = {name: values for name, values in arrays.items() if name in used or is_beside(name)}
@@ -286,10 +286,9 @@ def _calibrate_split(
         conf = held[prefix + kind]
         pairs = BinaryPairs.from_decisions(conf, np.zeros(len(conf), dtype=int), **beside_stored(held, prefix))
         return Predictions.from_pairs(pairs.calibrated_by(calibrator, allow_fit_rows=True))
-    found: Predictions = rows_in(held, prefix, file, several=calibrator.multi_label, class_dim=class_dim)
-    if not calibrator.multi_label and len(names) == found.classes:
-        found = replace(found, class_names=tuple(names))
-    return found.calibrated_by(calibrator, allow_fit_rows=True)
+    found = with_names(rows_in(held, prefix, file, several=calibrator.multi_label, class_dim=class_dim), names)
+    calibrated: Predictions = found.calibrated_by(calibrator, allow_fit_rows=True)
+    return calibrated
 
 
 def _calibrated_arrays(

@@ -166,7 +166,14 @@ def read(
         return found
     frame = None if named.frame is None or rows is None else named.frame.taken(np.asarray(rows))
     names = named.class_names or (frame.names if frame is not None else ())
-    return replace(found, frame=frame, class_names=names if len(names) == found.classes else None)
+    return with_names(replace(found, frame=frame), names)
+
+
+def with_names(rows: R, names: Sequence[str]) -> R:
+    """Return rows with the names of their classes, where these are as many as their scores; others as they are."""
+    if not isinstance(rows, Predictions) or len(names) != rows.classes:
+        return rows
+    return replace(rows, class_names=tuple(names))
 
 
 class Several(TypedDict, total=False):

@@ -35,6 +35,8 @@ class Learned(nn.Module, metaclass=PublicCalls):
     call_hint: ClassVar[str] = "call it as calibrator(logits), after calibrator.fit(logits, labels)"
     multi_label: ClassVar[bool] = False  # labels a row, each with its own probability
     later: ClassVar[tuple[str, ...]] = ()  # learned state that files of earlier versions lack: empty there
+    of_decisions: bool = False  # fitted on confidences of decisions, wrong or right: no two-class model's rows are such
+    class_names: tuple[str, ...] = ()  # of the rows of the fit, in order, if they are known
     classes: Tensor
     fit_rows: Tensor
     _repr_html_ = to_html
@@ -191,8 +193,6 @@ class Calibrator(Learned):
     decision_on_top: bool = False
     needs_features: bool = False
     learned_bounds: tuple[tuple[str, float, float], ...] = ()
-    of_decisions: bool = False  # fitted on confidences of decisions, wrong or right: no two-class model's rows are such
-    class_names: tuple[str, ...] = ()  # of the rows of the fit, in order, if they are known
     features_optional: bool = False  # of one saved before 1.0, which answered without features by its fit for all rows
 
     @abstractmethod

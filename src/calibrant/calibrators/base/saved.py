@@ -51,9 +51,9 @@ def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
         "features": "optional" if getattr(calibrator, "features_optional", False) else "needed",
         "versions": json.dumps({"calibrant": _plain.own_version(), "torch": torch.__version__}, sort_keys=True),
     }
-    if names := getattr(calibrator, "class_names", ()):
-        metadata["class_names"] = json.dumps(names)
-    if getattr(calibrator, "of_decisions", False):
+    if calibrator.class_names:
+        metadata["class_names"] = json.dumps(calibrator.class_names)
+    if calibrator.of_decisions:
         metadata["rows"] = "decisions"
     files.write_arrays(path, arrays, metadata={**metadata, "digest": _digests(metadata, arrays)[0]})
 

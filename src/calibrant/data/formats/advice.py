@@ -147,9 +147,8 @@ def for_arrays(arrays: Mapping[str, Array]) -> Remedy | None:
     if not found:
         return None
     # probabilities of all classes are no embedding, and of others the narrowest is likely none
-    found.sort(
-        key=lambda name: (not needs_no_rest(arrays[name]) if arrays[name].ndim == 2 else True, arrays[name].size)
-    )
+    whole = {name for name in found if arrays[name].ndim == 2 and needs_no_rest(arrays[name])}
+    found.sort(key=lambda name: (name not in whole, arrays[name].size))
     values = arrays[found[0]]
     rows = [name for name in arrays if arrays[name].shape[:1] == values.shape[:1]]  # names of classes are fewer
     label = label_among(rows, [name for name in rows if arrays[name].dtype.kind in "iuU"])
@@ -179,9 +178,8 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
             own = column.removeprefix(stem)
             if not column.startswith(stem) or is_no_label(own):
                 continue
-            unnamed = (
-                kind in KINDS and values.ndim == 1 and is_text(values) and (classes.numbers or not classes.spellings)
-            )
+            nameless = classes.numbers or not classes.spellings
+            unnamed = kind in KINDS and values.ndim == 1 and is_text(values) and nameless
             matches = can_label(values, scores, arrays.get(f"{stem}pred"), layout, classes)
             if matches or (unnamed and in_order(values, scores) is not None):
                 found.setdefault(own, (kind, values, scores))

@@ -45,6 +45,7 @@ def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array], *, re
     place = as_path(path)
     suffix = suffix_of(place)
     kept = {} if receipt is None or not receipt.matched else {RECEIPT: receipt.written}
+    scores = [one for name, one in arrays.items() if stem_and_name(name)[1] in KINDS]
     if not suffix:
         _write_npy_folder(place, arrays)
     elif suffix in _TABLES:
@@ -52,10 +53,7 @@ def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array], *, re
         write_table(place, table.replace_schema_metadata({**(table.schema.metadata or {}), **kept}) if kept else table)
     elif suffix in (".pt", ".pth"):
         _write_torch(place, arrays)
-    elif (
-        suffix == ".npy"
-        and len(scores := [one for name, one in arrays.items() if stem_and_name(name)[1] in KINDS]) == 1
-    ):
+    elif suffix == ".npy" and len(scores) == 1:
         with atomic_write(place) as file:  # labels are not in it, nor were they in the array that was read
             np.lib.format.write_array(file, np.ascontiguousarray(scores[0]), allow_pickle=False)
     elif suffix in (".npz", ".safetensors"):
