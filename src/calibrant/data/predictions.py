@@ -370,8 +370,9 @@ class Predictions(Record):
                 remedy = "it is for MultiLabelPredictions; fit its base on one class a row"
             raise refuse("a fitted calibrator", type(calibrator).__name__, remedy)
         if getattr(calibrator, "of_decisions", False):
-            remedy = "calibrate predictions.top_label() by it, or fit it on logits"
-            raise refuse("a calibrator of all classes", "one fitted on confidences of decisions", remedy)
+            words = "calibrate predictions.top_label() by it, or fit it on logits"
+            how = Remedy(words, command="fit another on scores of all classes")
+            raise refuse("a calibrator of all classes", "one fitted on confidences of decisions", how)
         names, own = getattr(calibrator, "class_names", ()), self.class_names or ()
         if names and own and names != own and not all(one.isdigit() for one in (*names, *own)):
             expected, got = (", ".join(one[:6]) + ", …" * (len(one) > 6) for one in (names, own))
