@@ -11,8 +11,9 @@ SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 BRIEFLY := | { grep --line-buffered -oE '(Downloading|Using cached) .* [MG]B\)|^Installing collected packages' || true; }
 INSTALL := $(BIN)/python $(PIP) --constraint constraints.txt --editable
-# One thread a process: sums keep their order, so numbers repeat from run to run.
-PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
+# One thread a process: sums keep their order, so numbers repeat from run to run. What is compiled is kept whatever the shell says:
+# each worker and each process that a test starts would compile all sources and tests again, for a third of the time.
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 .PHONY: help demo test test-all test-lowest check docs dist bench wild clean
 .DEFAULT_GOAL := help
@@ -25,16 +26,18 @@ demo: $(VENV)/demo ## train, calibrate, measure and report on real data (about 2
 
 # make test FAMILY=losses: the tests of one family alone
 FAMILY ?=
-# The whole suite runs in a process a core; one family starts sooner without them.
-WORKERS = $(if $(FAMILY),,-n auto --maxprocesses 4 --dist loadgroup)
+# The whole suite runs in a process a core, each file in one of them, so that its fixtures are made and its packages imported once;
+# one family starts sooner without them.
+WORKERS = $(if $(FAMILY),,-n auto --maxprocesses 4 --dist loadfile)
 FOUND = $(wildcard tests/$(FAMILY) tests/test_$(FAMILY)*.py tests/contracts/test_$(FAMILY).py)
 TESTS = $(if $(FAMILY),$(or $(FOUND),$(error expected FAMILY to name tests/FAMILY or tests/test_FAMILY.py, got $(FAMILY); write FAMILY=losses, for example)))
 
 test: $(VENV)/dev ## the test suite without its slow part (FAMILY=losses: that family's tests)
 	$(PYTEST) $(WORKERS) -m "not slow" $(TESTS)
 
+# A few files hold most of the slow part: there each test goes to the worker that is free.
 test-all: test ## the test suite, then its slow part
-	$(PYTEST) $(WORKERS) -m slow
+	$(PYTEST) $(subst loadfile,loadgroup,$(WORKERS)) -m slow
 
 # Old versions of other packages warn of each other there, or leave files open: such a warning is no failure of ours.
 test-lowest: .venv-lowest/ready ## the same with the lowest versions that pyproject.toml declares

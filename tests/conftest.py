@@ -117,12 +117,8 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()  # … so that no search for garbage goes through it again
+    gc.freeze()  # … so that no search for garbage goes through it again, the last ones when the process ends included
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -5,16 +5,18 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import make_multilabel_classification
-from sklearn.linear_model import LogisticRegression
-from sklearn.multiclass import OneVsRestClassifier
-from sklearn.multioutput import MultiOutputClassifier
+from tests.conftest import late
 
 from calibrant import MultiLabelPredictions, Predictions
 from calibrant.calibrators import MultiLabelCalibrator, PlattScaling, TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.evaluate import compare, label_table, multilabel_panel, panel, subgroups
 from calibrant.metrics import ECE
+
+datasets = late("sklearn.datasets")
+linear_model = late("sklearn.linear_model")
+multiclass = late("sklearn.multiclass")
+multioutput = late("sklearn.multioutput")
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.5, 3.0, -4.0], [-0.5, 0.0, 1.0], [1.5, -2.0, 0.25]])
 LABELS = torch.tensor([[1, 0, -1], [0, 1, 0], [-1, -1, 1], [1, 0, 0]])
@@ -139,9 +141,9 @@ def test_what_is_for_one_class_a_row_names_what_is_for_several_and_the_reverse()
 
 
 def test_what_scikit_learns_classifiers_return_is_read() -> None:
-    x, y = make_multilabel_classification(120, 5, n_classes=3, random_state=0)
-    one = OneVsRestClassifier(LogisticRegression()).fit(x, y).predict_proba(x)
-    several = MultiOutputClassifier(LogisticRegression()).fit(x, y).predict_proba(x)
+    x, y = datasets.make_multilabel_classification(120, 5, n_classes=3, random_state=0)
+    one = multiclass.OneVsRestClassifier(linear_model.LogisticRegression()).fit(x, y).predict_proba(x)
+    several = multioutput.MultiOutputClassifier(linear_model.LogisticRegression()).fit(x, y).predict_proba(x)
     found = [MultiLabelPredictions.from_outputs(outputs, y) for outputs in (one, several)]
     assert torch.equal(found[0].probs, torch.from_numpy(one))
     assert torch.allclose(found[0].probs, found[1].probs, atol=1e-12)

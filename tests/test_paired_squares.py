@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from tests.conftest import late
 
 from benchmarks import pairs
 from calibrant import BinaryPairs
@@ -17,6 +17,8 @@ from calibrant.statistics import paired_square_test
 from calibrant.statistics.binned import BinnedRows, squared_gaps
 from calibrant.statistics.means import paired_test
 from calibrant.statistics.paired import two_sample_test
+
+stats = late("scipy.stats")
 
 
 def rows_of(seed: int, *, rows: int = 300, gap: float = 0.0, bins: int = 4) -> BinnedRows:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from tests.conftest import late
 from tests.draws import drawn
 
 from calibrant import BinaryPairs, Events, Predictions
@@ -52,6 +52,8 @@ from calibrant.statistics.means import (
     transformed,
 )
 from calibrant.statistics.paired import holm, paired_bootstrap
+
+stats = late("scipy.stats")
 
 
 def model(temperature: float = 1.0, *, rows: int = 1000, seed: int = 0, groups: object = None) -> Predictions:

@@ -3,15 +3,17 @@
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.conftest import late
 
 import calibrant
 from calibrant import Predictions
 from calibrant.adapters.dataframes import from_table, to_table
 from calibrant.calibrators import TemperatureScaling  # type: ignore[attr-defined]
 from calibrant.errors import InputError
+
+pd = late("pandas")
 
 pl = pytest.importorskip("polars", reason="optional package 'polars' is not installed")
 

@@ -3,13 +3,15 @@
 from pathlib import Path
 
 import numpy as np
-import pandas
 import pytest
 from benchmarks.tables.measure import run
+from tests.conftest import late
 from tests.draws import drawn
 
 from calibrant.calibrators import TemperatureScaling  # type: ignore[attr-defined]
 from calibrant.data.formats import hold_labels_alone
+
+pandas = late("pandas")
 
 
 @pytest.fixture

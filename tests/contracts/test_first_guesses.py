@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import make_classification
-from sklearn.linear_model import LogisticRegression
+from tests.conftest import late
 from torch import nn
 from typer.testing import CliRunner
 
 import calibrant
 from calibrant import Predictions, functional, plot
-from calibrant.adapters.sklearn import CalibratedClassifier
 from calibrant.binning import EqualWidth
 from calibrant.calibrators import AutoCalibrator, HistogramBinning, PlattScaling, TemperatureScaling
 from calibrant.cli import main
@@ -22,23 +20,34 @@ from calibrant.errors import CalibrantError
 from calibrant.losses import BinaryFocalLoss, BrierLoss, CrossEntropyLoss, FocalLoss, LabelSmoothingLoss
 from calibrant.metrics import ECE, NLL, Accuracy
 
+adapter = late("calibrant.adapters.sklearn")
+datasets = late("sklearn.datasets")
+linear_model = late("sklearn.linear_model")
+
 Y = torch.arange(120) % 4
 Z = 2 * torch.randn(120, 4, generator=torch.Generator().manual_seed(0)) + 2 * torch.eye(4)[Y]
 P, TEXT = torch.softmax(Z, dim=1), np.array(["ant", "bee", "cat", "dog"])[Y]
 ONE, YES = Z[:, :1], (Y % 2).float()  # one output a row, as of a sigmoid
 IMAGES = Z.reshape(6, 4, 4, 5).movedim(3, 1)[:, :4]  # (N, K, H, W) = (6, 4, 4, 4)
 SCALING = TemperatureScaling().fit(Z, Y)
-X, CLASSES = make_classification(120, random_state=0)
-NAMED = np.array(["no", "yes"])[CLASSES]
 
 
-class Numbered(LogisticRegression):  # type: ignore[misc]
-    """Takes the classes as 0 … K − 1 alone, as XGBoost's classifier does, and refuses others in its words."""
+def of_classes(shown: Callable[[Any], Any]) -> Any:
+    """Return what a classifier predicts for two classes shown to it as ``shown`` makes them of 0 and 1.
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        if not np.array_equal(np.unique(y), np.arange(len(np.unique(y)))):
-            raise ValueError(f"Invalid classes inferred from unique values of `y`. Expected: [0 1], got {np.unique(y)}")
-        return super().fit(X, y, sample_weight)
+    It takes the classes as 0 … K − 1 alone, as XGBoost's does, and refuses others in its words.
+    """
+
+    class Numbered(linear_model.LogisticRegression):  # type: ignore[misc]
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+            if not np.array_equal(np.unique(y), np.arange(len(np.unique(y)))):
+                raise ValueError(
+                    f"Invalid classes inferred from unique values of `y`. Expected: [0 1], got {np.unique(y)}"
+                )
+            return super().fit(X, y, sample_weight)
+
+    X, classes = datasets.make_classification(120, random_state=0)
+    return adapter.CalibratedClassifier(Numbered(), "temperature", cv=3).fit(X, shown(classes)).predict(X)
 
 
 WORK: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {  # a guess, and the call that the pages have for it
@@ -68,12 +77,12 @@ WORK: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {  # a guess, and
         lambda: Predictions.from_binary_logits(ONE[:, 0], YES.long()).logits,
     ),
     "classes by text where a library numbers them": (
-        lambda: CalibratedClassifier(Numbered(), "temperature", cv=3).fit(X, NAMED).predict(X) == "yes",
-        lambda: CalibratedClassifier(Numbered(), "temperature", cv=3).fit(X, CLASSES).predict(X) == 1,
+        lambda: of_classes(lambda y: np.array(["no", "yes"])[y]) == "yes",
+        lambda: of_classes(lambda y: y) == 1,
     ),
     "classes counted from 1": (
-        lambda: CalibratedClassifier(Numbered(), "temperature", cv=3).fit(X, CLASSES + 1).predict(X),
-        lambda: CalibratedClassifier(Numbered(), "temperature", cv=3).fit(X, CLASSES).predict(X) + 1,
+        lambda: of_classes(lambda y: y + 1),
+        lambda: of_classes(lambda y: y) + 1,
     ),
 }
 
@@ -112,10 +121,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {  # a guess, and what its s
     "the model to calibrate": (lambda: TemperatureScaling(nn.Linear(3, 4)), "expected criterion"),  # type: ignore[arg-type]
     "AutoCalibrator(method=)": (lambda: AutoCalibrator(method="temperature"), "name one of these"),  # type: ignore[call-arg]
     "CalibratedClassifier(method=)": (
-        lambda: CalibratedClassifier(LogisticRegression(), method="sigmoid"),  # type: ignore[call-arg]
+        lambda: adapter.CalibratedClassifier(linear_model.LogisticRegression(), method="sigmoid"),  # type: ignore[call-arg]
         "the argument is called calibrator",
     ),
-    "a calibrator's name": (lambda: CalibratedClassifier(calibrator="isotonc").fit(X, CLASSES), "'isotonic'"),
+    "a calibrator's name": (
+        lambda: adapter.CalibratedClassifier(calibrator="isotonc").fit(Z.numpy(), Y.numpy()),
+        "'isotonic'",
+    ),
 }
 
 

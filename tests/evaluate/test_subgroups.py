@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from tests.conftest import late
 
 from calibrant import BinaryPairs, Events, Predictions
 from calibrant.errors import InputError, NoIntervalError
@@ -15,6 +15,8 @@ from calibrant.evaluate import subgroups
 from calibrant.evaluate._group_sums import _at_least_of_rows, _factorized
 from calibrant.metrics import ECE
 from calibrant.statistics.means import mean_interval
+
+stats = late("scipy.stats")
 
 
 def sample(rows: int = 4000, *, gap: float = 0.0, seed: int = 0, **beside: Any) -> BinaryPairs:

@@ -4,13 +4,15 @@ import json
 import math
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
+from tests.conftest import late
 
 from calibrant.calibrators import PlattScaling
 from calibrant.errors import CalibrantError
 from calibrant.language import Log, Response, read_lm_polygraph, read_uqlm, sampled, scored
+
+pd = late("pandas")
 
 DATA = {
     "prompts": ["a?", "b?"], "responses": ["Paris", "Rome"], "sampled_responses": [["paris.", "Lyon"], ["Rome", "Rome"]],

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from tests.conftest import late
 
 from calibrant.operate import bounds
 from calibrant.operate.bounds import (
@@ -18,10 +18,12 @@ from calibrant.operate.bounds import (
 )
 from calibrant.operate.plan import simulated
 
+stats = late("scipy.stats")
+
 
 @pytest.mark.parametrize(("k", "n"), [(0, 10), (10, 10), (3, 50), (997, 1000)])
 def test_bounds_of_a_share_are_scipys(k: int, n: int) -> None:
-    exact = binomtest(k, n).proportion_ci(0.95, "exact")
+    exact = stats.binomtest(k, n).proportion_ci(0.95, "exact")
     assert share_ends(k, n, alpha=0.025) == pytest.approx((exact.low, exact.high), abs=1e-12)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.isotonic import IsotonicRegression
+from tests.conftest import late
 from tests.draws import drawn
 
 from calibrant import BinaryPairs, Predictions
@@ -12,6 +12,8 @@ from calibrant.metrics import NLL, Accuracy
 from calibrant.plot import diagram_of, reliability
 from calibrant.plot.diagrams import isotonic_diagram, risk_curve
 from calibrant.plot.pictures import class_errors, path_of
+
+isotonic = late("sklearn.isotonic")
 
 
 def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> Predictions:
@@ -51,7 +53,7 @@ def test_the_isotonic_curve_is_that_of_scikit_learn(rows: int) -> None:
     p = rng.uniform(0, 1, rows).round(2)
     y = (rng.random(rows) < p**2).astype(int)
     diagram = isotonic_diagram(BinaryPairs.from_probs(p, y), draws=20)
-    theirs = IsotonicRegression(y_min=0, y_max=1).fit(p, y).predict(diagram.p)
+    theirs = isotonic.IsotonicRegression(y_min=0, y_max=1).fit(p, y).predict(diagram.p)
     assert diagram.recalibrated == pytest.approx(theirs.tolist())
     brier = float(np.mean((p - y) ** 2))
     assert diagram.miscalibration - diagram.discrimination + diagram.uncertainty == pytest.approx(brier)

@@ -7,6 +7,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from tests.conftest import late, needs
 from tests.study.test_train import finish
 
 from calibrant.errors import CalibrantError, FileFormatError, InputError
@@ -16,7 +17,9 @@ from calibrant.study.models import BertClassifier
 from calibrant.study.recipe import Recipe
 from calibrant.study.resolve import make_model
 
-transformers = pytest.importorskip("transformers", reason="optional package 'transformers' is not installed")
+pytestmark = needs("transformers")
+
+transformers = late("transformers")
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a", "(", ")"]
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}

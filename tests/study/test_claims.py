@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 from scipy.optimize import minimize_scalar
+from tests.conftest import late
 from tests.plot.test_pictures import SIMULATED, apart
 from typer.testing import CliRunner
 
@@ -50,6 +50,8 @@ from calibrant.study.data.features import ImageFeatures
 from calibrant.study.measures import MEASURES, FoldFits
 from calibrant.study.tables import Summary, verdict_on_claim
 from calibrant.theory import calibration_map
+
+stats = late("scipy.stats")
 
 ROOT = Path(__file__).parents[2]
 CLAIM = Claim("b is lower than a", "a paper", "ece", ("a", "b"))

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from scipy.stats import ttest_ind
-from tests.conftest import needs
+from tests.conftest import late, needs
 
 from calibrant.errors import FileFormatError, InputError, UsageWarning
 from calibrant.metrics import ECE
@@ -33,6 +32,8 @@ from calibrant.study import run as module
 from calibrant.study.models import MLP
 from calibrant.study.run import run_study
 from calibrant.study.tables import Summary, agreements, summarise, verdict_on_claim, verdicts_on
+
+stats = late("scipy.stats")
 
 pytestmark = needs("lightning")
 
@@ -130,7 +131,7 @@ def test_orderings_are_judged_over_seeds(study: Study) -> None:
     assert verdict_on_claim(falls, "small", [figures["CE"], {0: 0.02, 1: math.nan}]).seen is None
     # differences .06 and .05: t = .055 / (.00707 / √2) = 11, p = 2·(1 − F_1(11)) = 1 − 2/π·atan(11)
     assert verdicts[0].p == pytest.approx(1 - 2 / math.pi * math.atan(11))
-    assert verdicts[0].p_unpaired == pytest.approx(ttest_ind([0.08, 0.09], [0.02, 0.04]).pvalue)
+    assert verdicts[0].p_unpaired == pytest.approx(stats.ttest_ind([0.08, 0.09], [0.02, 0.04]).pvalue)
     assert verdicts_on(study, []) == []
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
-from sklearn.linear_model import LogisticRegression
+from tests.conftest import late
 from torch import Tensor
 
 from calibrant._core import minimise
@@ -24,6 +24,8 @@ from calibrant.calibrators.affine import fit
 from calibrant.calibrators.affine.fit import AffineChunk, Ridge, fit_affine
 from calibrant.errors import InputError
 from calibrant.rows import Chunk, MemoryRows
+
+linear_model = late("sklearn.linear_model")
 
 F64 = torch.float64
 
@@ -51,7 +53,7 @@ def tempered(z: np.ndarray, temperature: float, rows: int) -> np.ndarray:
 
 def test_matrix_scaling_without_ridge_is_scikit_learns_logistic_regression() -> None:
     z, y = sample()
-    peer = LogisticRegression(C=np.inf, tol=1e-10, max_iter=5000).fit(z.numpy(), y.numpy())
+    peer = linear_model.LogisticRegression(C=np.inf, tol=1e-10, max_iter=5000).fit(z.numpy(), y.numpy())
     # W and b are determined up to a common row: a tiny ridge fixes it, the probabilities hardly know
     ours = torch.softmax(MatrixScaling(ridge=1e-6).fit(z, y)(z), 1)
     np.testing.assert_allclose(ours.numpy(), peer.predict_proba(z.numpy()), atol=1e-5)

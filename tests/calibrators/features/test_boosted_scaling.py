@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.ensemble import HistGradientBoostingRegressor
+from tests.conftest import late
 
 from calibrant import Predictions, load
 from calibrant.calibrators import BoostedScaling, TemperatureScaling
@@ -16,6 +16,8 @@ from calibrant.calibrators.features.group_scaling import fit_everyone
 from calibrant.errors import InputError
 from calibrant.metrics import NLL
 from calibrant.rows import MemoryRows
+
+ensemble = late("sklearn.ensemble")
 
 
 def sample(rows: int = 1500, classes: int = 2, *, effect: float = 2.0, seed: int = 0) -> Predictions:
@@ -51,7 +53,7 @@ def test_trees_say_what_scikit_learn_says(seed: int, monkeypatch: pytest.MonkeyP
     x[x[:, 4] == 12, 4] = np.nan
     y = x[:, 0] + np.nan_to_num(2 * x[:, 4], nan=7.0) + 3 * (x[:, 2] > 20) + rng.normal(size=900)
     y -= y.mean()
-    model = HistGradientBoostingRegressor(
+    model = ensemble.HistGradientBoostingRegressor(
         max_iter=1,
         learning_rate=1.0,
         max_depth=4,

@@ -8,8 +8,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 from scipy.special import expit, logit
-from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
+from tests.conftest import late
 from tests.draws import drawn
 from torch import Tensor
 
@@ -25,6 +24,9 @@ from calibrant.calibrators import (
     VennAbers,
 )
 from calibrant.calibrators.one_vs_rest.maps import ascending, log_odds
+
+isotonic = late("sklearn.isotonic")
+linear_model = late("sklearn.linear_model")
 
 F64 = torch.float64
 
@@ -59,7 +61,7 @@ def test_log_odds_hold_at_every_margin() -> None:
 def test_platt_scaling_is_scikit_learns_logistic_regression_on_platts_targets() -> None:
     z, y, s = binary()
     target = soft_targets(y.numpy())
-    peer = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
+    peer = linear_model.LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
     both = np.r_[s, s][:, None]
     peer.fit(both, np.r_[np.ones(300), np.zeros(300)], sample_weight=np.r_[target, 1 - target])
     a, b = PlattScaling(ridge=0.0).fit(z, y).coefficients[0].tolist()
@@ -93,7 +95,7 @@ def test_quadratic_scaling_is_at_the_minimum_of_its_formula() -> None:
 def test_beta_calibration_is_logistic_regression_on_its_two_logarithms() -> None:
     z, y, s = binary(1000)
     p = expit(s)
-    peer = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
+    peer = linear_model.LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
     peer.fit(np.stack([np.log(p), -np.log(1 - p)], 1), y.numpy())
     a, b, c = BetaCalibration(ridge=0.0).fit(z, y).coefficients[0].tolist()
     assert (a, b, c) == pytest.approx((*peer.coef_[0], peer.intercept_[0]), abs=1e-4)
@@ -149,7 +151,7 @@ def test_a_spline_is_straight_outside_its_knots_and_at_its_minimum() -> None:
 @pytest.mark.parametrize("ties", [False, True])
 def test_isotonic_is_scikit_learns(ties: bool) -> None:
     z, y, s = binary(ties=ties)
-    peer = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(s, y.numpy())
+    peer = isotonic.IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(s, y.numpy())
     fitted = IsotonicCalibration(floor=0.0).fit(z, y)
     fresh = torch.stack([torch.zeros(200), torch.linspace(-9, 9, 200)], 1).double()
     for at in (z, fresh):
@@ -193,7 +195,7 @@ def test_venn_abers_is_two_isotonic_fits_for_every_row(ties: bool) -> None:
     low, high = fitted.interval(torch.stack([torch.zeros(41, dtype=F64), torch.from_numpy(fresh)], 1))
     for i, place in enumerate(fresh):
         for label, ours in ((0, low), (1, high)):
-            peer = IsotonicRegression().fit(np.r_[s, place], np.r_[y.numpy(), label])
+            peer = isotonic.IsotonicRegression().fit(np.r_[s, place], np.r_[y.numpy(), label])
             assert float(ours[i, 1]) == pytest.approx(float(peer.predict([place])[0]), abs=1e-9)
     p = p_of(fitted, torch.stack([torch.zeros(41, dtype=F64), torch.from_numpy(fresh)], 1))
     np.testing.assert_allclose(p, (high / (1 - low + high))[:, 1].numpy(), atol=1e-12)
