@@ -7,7 +7,7 @@
     python -m benchmarks.use members --data ../shared/data --cache members.jsonl --record docs/results/use.json  # each alone
     python -m benchmarks.use canonical --draws 100 --cache canonical.jsonl --record docs/results/use.json
     python -m benchmarks.use costs --draws 200 --record docs/results/use.json               # size and power of the tests of costs
-    python -m benchmarks.use realised --data ../shared/data --record docs/results/use.json  # costs= beside the plain pool
+    python -m benchmarks.use realised --data ../shared/data --cache realised.jsonl --record docs/results/use.json  # costs= or not
     python -m benchmarks.use absent --draws 10 --data ../shared/data --record docs/results/use.json  # classes without a row
     python -m benchmarks.use picture --record docs/results/use.json                         # docs/images/keep.svg
 
@@ -20,7 +20,7 @@ import datetime
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -104,8 +104,8 @@ LOOKS = (
 Split = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def sets(folder: Path, names: tuple[str, ...] = ()) -> Iterator[tuple[str, Split]]:
-    """Yield each real set's name, validation logits and labels, and up to ``TEST_ROWS`` test logits and labels."""
+def sets(folder: Path, names: tuple[str, ...] = (), test_rows: int | None = TEST_ROWS) -> Iterator[tuple[str, Split]]:
+    """Yield each real set's name, validation logits and labels, and up to ``test_rows`` test logits and labels."""
     for path in sorted((folder / "logits").glob("*.npz"), key=lambda one: one.stat().st_size):
         if names and path.stem not in names:
             continue
@@ -113,7 +113,7 @@ def sets(folder: Path, names: tuple[str, ...] = ()) -> Iterator[tuple[str, Split
             z, y, test, labels = (
                 torch.from_numpy(file[f"{split}_{kind}"]) for split in ("val", "test") for kind in ("logits", "labels")
             )
-        rows = torch.from_numpy(np.random.default_rng(1).permutation(len(labels))[:TEST_ROWS])
+        rows = torch.from_numpy(np.random.default_rng(1).permutation(len(labels))[:test_rows])
         yield path.stem, (z, y, test[rows].double(), labels[rows])
 
 
@@ -415,43 +415,68 @@ def absent(draws: int, data: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def realised(data: Path, tables: int = 10, rows: int = 1000) -> dict[str, Any]:
+def realised(data: Path, cache: Path, splits: int = 4, tables: int = 10, rows: int = 1000) -> dict[str, Any]:
     """Return, by set, the cost on held-out rows of decisions by pools fitted for random costs, beside those of the plain pool.
 
-    Both are fitted on a random draw of up to ``rows`` validation rows. A table has the plain cost, the change as a share of it, its t
-    statistic and whether the answers differ at all; the record keeps those that do. The t statistic is of the paired difference over
-    the test rows, and its p values are corrected over all sets and tables by Holm's rule; the interval of the mean is over sets.
+    Both are fitted on ``rows`` of a set's rows, drawn at random, and decide on all others, ``splits`` times; every second table lets
+    a row go to a person. The t statistic is of the paired difference over the held-out rows, and its p values are corrected over all
+    splits and tables by Holm's rule; the interval of the mean is over sets. The cache has a line for each split, so that a run goes
+    on where it was stopped.
     """
-    by_set: dict[str, Any] = {}
-    for name, (z, y, test, labels) in sets(data):
-        if z.shape[1] > MOST_CLASSES:
+    lines = [json.loads(line) for line in cache.read_text().splitlines()] if cache.exists() else []
+    known: dict[tuple[int, str], dict[str, Any]] = {(split, name): found for split, name, found in lines}
+    for split, (name, (z, y, test, labels)) in product(range(splits), sets(data, test_rows=None)):
+        if z.shape[1] > MOST_CLASSES or (split, name) in known:
             continue
-        some = torch.from_numpy(np.random.default_rng(0).permutation(len(y))[:rows])
+        z, y = torch.cat([z.double(), test]), torch.cat([y, labels])
+        order = torch.from_numpy(np.random.default_rng(split).permutation(len(y)))
+        (z, y), (test, labels) = ((z[some], y[some]) for some in (order[:rows], order[rows:]))
         start = time.process_time()
-        plain = torch.softmax(AutoCalibrator().fit(z[some], y[some])(test), 1)
-        row: dict[str, Any] = {"half": half_of(name), "seconds": [time.process_time() - start, 0.0], "tables": []}
-        for table in matrices(z.shape[1], tables):
+        plain = torch.softmax(AutoCalibrator().fit(z, y)(test), 1)
+        known[split, name] = found = {"seconds": [time.process_time() - start, 0.0], "tables": []}
+        for number, table in enumerate(matrices(z.shape[1], tables)):
+            if number % 2:
+                asked = torch.rand((), generator=torch.Generator().manual_seed(number), dtype=torch.float64) / 2
+                table = torch.cat([table, asked.expand(len(table), 1)], dim=1)
             start = time.process_time()
-            own = torch.softmax(AutoCalibrator(costs=table).fit(z[some], y[some])(test), 1)
-            row["seconds"][1] += (time.process_time() - start) / tables
-            paid, before = (table[labels, (p @ table).argmin(1)] for p in (own, plain))
+            own = torch.softmax(AutoCalibrator(costs=table).fit(z, y)(test), 1)
+            found["seconds"][1] += (time.process_time() - start) / tables
+            actions = [(p @ table).argmin(1) for p in (own, plain)]
+            paid, before = (table[labels, action] for action in actions)
             gap = (paid - before).numpy()
             error = float(gap.std(ddof=1)) / len(gap) ** 0.5
-            change, t = float(gap.mean() / before.mean()), float(gap.mean()) / error if error else 0.0
-            row["tables"].append([float(before.mean()), change, t, not torch.equal(own, plain)])
-        by_set[name] = row
-        print(name, row["seconds"], [round(one[2], 2) for one in row["tables"]], flush=True)
-    every = [one for row in by_set.values() for one in row["tables"]]
-    means = np.array([np.mean([one[1] for one in row["tables"]]) for row in by_set.values()])
-    dearer = beyond_chance([below_zero(-one[2]) for one in every])
-    half = 1.96 * float(means.std(ddof=1)) / len(means) ** 0.5
+            asked_share = [float((action == z.shape[1]).double().mean()) for action in actions]
+            found["tables"].append({
+                "cost": float(before.mean()), "change": float(gap.mean() / before.mean()), "t": float(gap.mean()) / error if error else 0.0,
+                "moved": not torch.equal(own, plain), "abstained": asked_share,
+            })  # fmt: skip
+        with cache.open("a") as file:
+            file.write(json.dumps([split, name, found]) + "\n")
+        print(split, name, found["seconds"], [round(one["t"], 2) for one in found["tables"]], flush=True)
+    every = [one for found in known.values() for one in found["tables"]]
+    names = list(dict.fromkeys(name for _, name in known))
+    by_set = {
+        name: [one["change"] for (_, own), found in known.items() if own == name for one in found["tables"]]
+        for name in names
+    }
+    seconds = np.array([found["seconds"] for found in known.values()]).sum(axis=0)
     return {
-        "rows": rows, "pairs": len(every), "moved": sum(one[3] for one in every), "mean_change": float(means.mean()),
-        "interval": [float(means.mean()) - half, float(means.mean()) + half], "dearer_after_holm": dearer,
-        "most_dearer": max(one[1] for one in every), "most_cheaper": min(one[1] for one in every),
-        "time": float(np.sum([row["seconds"][1] for row in by_set.values()]) / np.sum([row["seconds"][0] for row in by_set.values()])),
-        "sets": {name: row | {"tables": [one for one in row["tables"] if one[3]]} for name, row in by_set.items()},
+        "rows": rows, "splits": splits, "pairs": len(every), "moved": sum(one["moved"] for one in every),
+        **mean_over(by_set.values()), "halves": {
+            half: mean_over(values for name, values in by_set.items() if half_of(name) == half) for half in ("chosen", "judged")
+        },
+        "dearer_after_holm": beyond_chance([below_zero(-one["t"]) for one in every]),
+        "most_dearer": max(one["change"] for one in every), "most_cheaper": min(one["change"] for one in every),
+        "abstained": np.mean([one["abstained"] for found in known.values() for one in found["tables"][1::2]], axis=0).tolist(),
+        "time": float(seconds[1] / seconds[0]), "sets": {name: float(np.mean(values)) for name, values in by_set.items()},
     }  # fmt: skip
+
+
+def mean_over(groups: Iterable[Sequence[float]]) -> dict[str, Any]:
+    """Return the mean of the groups' means, and its interval of 95 %, of which a group is the unit."""
+    means = np.array([np.mean(values) for values in groups])
+    mean, half = float(means.mean()), 1.96 * float(means.std(ddof=1)) / len(means) ** 0.5
+    return {"mean_change": mean, "interval": [mean - half, mean + half]}
 
 
 def members(data: Path, cache: Path) -> dict[str, Any]:
@@ -591,7 +616,10 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--record", type=Path)
     parser.add_argument(
-        "--cache", type=Path, default=Path("harm.jsonl"), help="of harm, members and canonical: a line for each result"
+        "--cache",
+        type=Path,
+        default=Path("harm.jsonl"),
+        help="of harm, members, canonical and realised: a line for each result",
     )
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -599,7 +627,8 @@ def main() -> None:
     if options.part == "picture":
         picture(json.loads(options.record.read_text()), Path("docs/images/keep.svg"))
         return
-    by_data = {"keep": keep, "ones": ones, "sensitivity": sensitivity, "realised": realised}
+    by_data = {"keep": keep, "ones": ones, "sensitivity": sensitivity}
+    by_data["realised"] = partial(realised, cache=options.cache)
     by_data["members"] = partial(members, cache=options.cache)
     by_draws: dict[str, Callable[[int], dict[str, Any]]] = {
         "harm": partial(harm, cache=options.cache),
