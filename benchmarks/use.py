@@ -9,7 +9,11 @@
     python -m benchmarks.use costs --draws 200 --record docs/results/use.json               # size and power of the tests of costs
     python -m benchmarks.use realised --data ../shared/data --cache realised.jsonl --record docs/results/use.json  # costs= or not
     python -m benchmarks.use absent --draws 10 --data ../shared/data --record docs/results/use.json  # classes without a row
+    python -m benchmarks.use gain --own now.jsonl --former former.jsonl --record docs/results/use.json  # of two versions
     python -m benchmarks.use picture --record docs/results/use.json                         # docs/images/keep.svg
+
+``gain`` reads what ``benchmarks.auto --methods none AutoCalibrator --resamples 6 --out FILE`` wrote with this package and, by
+PYTHONPATH, with a former one.
 
 Real sets are fitted on their whole validation split and evaluated on up to 5,000 test rows. Every part replaces its own record only.
 Sets of the half that did not choose the constants (``benchmarks.auto.half_of``) are evaluated here too: the record says when (``LOOKS``).
@@ -100,6 +104,8 @@ LOOKS = (
     "2026-11-25, absent, keep: all sets, once, after that",
     "2026-11-27, realised: near and its guard by 40 tables on the chosen half (-0.023 ± 0.024 %), the other once (-0.006 ± 0.020)",
     "2026-11-27, realised: weights fitted on the test labels themselves, to know what can be had: -0.35 ± 0.14 %",
+    "2026-11-27, gain: all sets, twice: by_chance was 3 and is 1, by rows of the validation splits that were not fitted on",
+    "2026-11-27, realised: all sets, four splits of all rows, once",
 )
 Split = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -479,6 +485,38 @@ def mean_over(groups: Iterable[Sequence[float]]) -> dict[str, Any]:
     return {"mean_change": mean, "interval": [mean - half, mean + half]}
 
 
+def gain(own: Sequence[Path], former: Sequence[Path]) -> dict[str, Any]:
+    """Return by rows how much log-loss the pool saves on real sets, as a multiple of what a former version saves on the same draws.
+
+    The interval is a bootstrap over sets.
+    """
+    saved: list[dict[tuple[str, str, int], float]] = [
+        {
+            (row["set"], row["size"], row["draw"]): row["losses"]["none"] - row["losses"]["AutoCalibrator"]
+            for path in paths
+            for row in map(json.loads, path.read_text().splitlines())
+        }
+        for paths in (own, former)
+    ]
+    cases = saved[0].keys() & saved[1].keys()
+    names = sorted({name for name, _, _ in cases})
+    generator = np.random.default_rng(0)
+
+    def ratio(some: Sequence[tuple[str, str, int]]) -> dict[str, Any]:
+        sums = np.array([[sum(one[case] for case in some if case[0] == name) for one in saved] for name in names])
+        again = sums[generator.integers(len(names), size=(2000, len(names)))].sum(axis=1)
+        low, high = np.quantile(again[:, 0] / again[:, 1], (0.025, 0.975))
+        return {
+            "cases": len(some), "former": float(sums[:, 1].sum()) / len(some), "times": float(sums[:, 0].sum() / sums[:, 1].sum()),
+            "interval": [float(low), float(high)],
+        }  # fmt: skip
+
+    drawn = [case for case in cases if case[1] != "full"]
+    sizes = sorted({int(size) for _, size, _ in drawn})
+    by_size = {str(size): ratio([case for case in drawn if case[1] == str(size)]) for size in sizes}
+    return {"number_of_sets": len(names), "by_size": by_size, "all": ratio(drawn)}
+
+
 def members(data: Path, cache: Path) -> dict[str, Any]:
     """Return, by set, how far each candidate of the pool, fitted alone, is from the pool on test rows, and whether any is surely ahead.
 
@@ -608,6 +646,7 @@ def main() -> None:
             "costs",
             "realised",
             "absent",
+            "gain",
             "picture",
             "sensitivity",
         ),
@@ -621,6 +660,8 @@ def main() -> None:
         default=Path("harm.jsonl"),
         help="of harm, members, canonical and realised: a line for each result",
     )
+    parser.add_argument("--own", type=Path, nargs="*", default=[], help="of gain: what benchmarks.auto wrote")
+    parser.add_argument("--former", type=Path, nargs="*", default=[], help="of gain: with another version")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", CalibrantWarning)
@@ -636,7 +677,12 @@ def main() -> None:
         "costs": costs,
         "absent": partial(absent, data=options.data),
     }
-    found = by_data[options.part](options.data) if options.part in by_data else by_draws[options.part](options.draws)
+    if options.part == "gain":
+        found = gain(options.own, options.former)
+    else:
+        found = (
+            by_data[options.part](options.data) if options.part in by_data else by_draws[options.part](options.draws)
+        )
     if options.record:
         keep_part(options.record, options.part, found)
     print(

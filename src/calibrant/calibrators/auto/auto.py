@@ -81,7 +81,8 @@ class Constants:
         prior: Standard deviation of log T, in every candidate.
         matrix_strength: Of the structured matrix's ridge, relative to the published one.
         matrix_ridge: Of the matrix of raw logits, in rows.
-        by_chance: Rows of a class that the model expects, below which it may have none by chance: 3 of them are missed once in twenty.
+        by_chance: Rows of a class that the model expects, below which its having none says nothing: 1 is missed once in three times,
+            but whether such classes occur is said by the decisions for all without rows together.
         occurring: Classes with rows, from which on the wrong decisions for them say how many a class that occurs gets: one more
             would be below them all, or two more both outside their range, once in five times.
         apart: How far beyond the range of those, as a factor, a class must lie to be none that occurs; 1 to 1.4 are a record
@@ -110,7 +111,7 @@ class Constants:
     prior: float = 0.5
     matrix_strength: float = 0.2
     matrix_ridge: float = 20.0
-    by_chance: float = 3.0
+    by_chance: float = 1.0
     occurring: int = 4
     apart: float = 1.3
     depths: tuple[float, ...] = (3.0, 6.0, 9.0, 13.0, 18.0)
