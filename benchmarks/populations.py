@@ -23,7 +23,15 @@ from numpy.typing import NDArray
 
 from benchmarks.mechanisms import population
 from calibrant import Predictions
-from calibrant.calibrators import AutoCalibrator, Calibrator, HistogramBinning, TemperatureScaling
+from calibrant.calibrators import (
+    AutoCalibrator,
+    Calibrator,
+    HistogramBinning,
+    IsotonicCalibration,
+    KernelScaling,
+    TemperatureScaling,
+    VectorScaling,
+)
 from calibrant.errors import CalibrantError
 from calibrant.evaluate import compare, subgroups
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, TopLabelECE
@@ -425,6 +433,14 @@ POPULATIONS = (*_point_masses(), *_spreads(), *_mechanisms(), *_grouped(), *_wei
 
 METRICS: dict[str, Metric] = {"accuracy": Accuracy(), "nll": NLL(), "brier": Brier(), "ece": ECE()}
 METRICS |= {"classwise": ClasswiseECE(), "toplabel": TopLabelECE(), "debiased": DebiasedECE(), "mce": MCE()}
+FITTED: dict[str, type[Calibrator]] = {
+    "temperature": TemperatureScaling,
+    "vector": VectorScaling,
+    "isotonic": IsotonicCalibration,
+    "histogram": HistogramBinning,
+    "kernel": KernelScaling,
+    "auto": AutoCalibrator,
+}
 INTERVALS = ("accuracy", "nll", "brier", "ece", "classwise", "toplabel")
 
 
@@ -516,9 +532,14 @@ def _monitor(population: Population, figure: str, n: int, seed: int) -> dict[str
     """Labels that follow the reference's law never alarm, in at least 95 % of runs."""
     del figure
     both = population.draw(n + 1000, seed)
-    monitor = Monitor(both[:1000])
-    for start in range(1000, len(both), 500):
-        batch = both[start : start + 500]  # with ids, since batches of one point mass may be equal
+    return _watched(Monitor(both[:1000]), both[1000:])
+
+
+def _watched(monitor: Monitor, rows: Predictions) -> dict[str, float]:
+    """Look at ``rows`` in 20 batches, or in batches of 500 rows."""
+    step = max(500, len(rows) // 20)
+    for start in range(0, len(rows), step):
+        batch = rows[start : start + step]  # with ids, since batches of one point mass may be equal
         monitor.update(batch, ids=range(start, start + len(batch)))
     return {"shown": 1.0, "broken": float(monitor.alarm)}
 
@@ -546,11 +567,8 @@ def _monitor_fitted(method: type[Calibrator]) -> "Trial":
         del figure
         both = population.draw(n + 300, seed)
         fitted = method().fit(both[:300])
-        monitor, batch = Monitor.from_fit(fitted, both[:300]), max(500, n // 20)
-        for start in range(300, len(both), batch):
-            part = both[start : start + batch].calibrated_by(fitted, allow_fit_rows=True)
-            monitor.update(part, ids=range(start, start + len(part)))
-        return {"shown": 1.0, "broken": float(monitor.alarm)}
+        rows = both[300:].calibrated_by(fitted, allow_fit_rows=True)
+        return _watched(Monitor.from_fit(fitted, both[:300]), rows)
 
     return trial
 
@@ -638,9 +656,7 @@ PROMISES: dict[str, tuple[Trial, str]] = {
     "subgroups": (_subgroups, "ece"),
     "monitor": (_monitor, "ece"),
     "monitor-pairs": (_monitor_of_pairs, "ece"),
-    "monitor-temperature": (_monitor_fitted(TemperatureScaling), "ece"),
-    "monitor-histogram": (_monitor_fitted(HistogramBinning), "ece"),
-    "monitor-auto": (_monitor_fitted(AutoCalibrator), "ece"),
+    **{f"monitor-{name}": (_monitor_fitted(method), "ece") for name, method in FITTED.items()},
     **{f"estimate-{figure}": (_estimate_by_kind, figure) for figure in ("accuracy", "nll")},
     **{f"estimate-changed-{figure}": (partial(_estimate, change=0.05), figure) for figure in ("accuracy", "nll")},
 }

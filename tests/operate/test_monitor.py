@@ -31,7 +31,7 @@ from calibrant.calibrators import (
 from calibrant.errors import InputError, NotFittedError
 from calibrant.evaluate import cost_calibration
 from calibrant.operate import Monitor
-from calibrant.operate.evidence import gather
+from calibrant.operate.evidence import ClassCurves, gather
 from calibrant.operate.formats import to_html, to_prometheus
 from calibrant.operate.monitor import _sense
 
@@ -64,6 +64,43 @@ def test_the_sums_are_the_likelihood_written_out() -> None:
     is2 = data.need_labels().numpy() == 2
     q2 = 1 / (1 + np.exp(-(np.log(p2) - np.log1p(-p2) + nodes[0])))
     assert found[4, 0] == pytest.approx(np.log(np.where(is2, q2 / p2, (1 - q2) / (1 - p2))).sum(), abs=1e-9)
+
+
+def test_rows_of_a_class_in_one_bin_share_the_rate_that_the_reference_has_there() -> None:
+    data = three(2000, seed=3, sharp=2.0)
+    curves = ClassCurves.of(data, 3)
+    log_p, is2 = data.log_probs[:, 2], (data.need_labels() == 2).numpy()
+    log_odds = (log_p - torch.log1p(-log_p.exp())).clamp(-12, 12).numpy()
+    place = np.searchsorted(curves.edges[2], log_odds)
+    assert np.bincount(place, minlength=15).min() >= 20  # every bin tells something
+    rate = 1 / (1 + np.exp(-curves.log_odds[2]))
+    count, hits = np.bincount(place), np.bincount(place, is2)
+    assert np.all(
+        np.abs(count * rate - hits) <= 1
+    )  # at most half an event more than seen, all of them then moved together
+    assert count @ rate == pytest.approx(is2.sum(), abs=1e-9)
+    u = 2 * np.cos(np.pi / 32)
+    moved = 1 / (1 + np.exp(-(curves.log_odds[2] + u)))
+    new = three(40, seed=4, sharp=2.0)
+    log_p, is2 = new.log_probs[:, 2], (new.need_labels() == 2).numpy()
+    at = np.searchsorted(curves.edges[2], (log_p - torch.log1p(-log_p.exp())).clamp(-12, 12).numpy())
+    expected = np.log(np.where(is2, moved[at] / rate[at], (1 - moved[at]) / (1 - rate[at]))).sum()
+    assert gather(new, classes=3, curves=curves)[4, 0] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_class_that_the_model_is_constantly_wrong_about_is_no_change() -> None:
+    """Labels of a flatter softmax than the model's: sums of single classes vary more than its own probabilities say."""
+    rng = np.random.default_rng(5)
+    true = 1.2 * rng.normal(size=(21_000, 10)) + 4.5 * np.eye(10)[rng.integers(10, size=21_000)]
+    labels = (true + rng.gumbel(size=true.shape)).argmax(1)
+    rows = Predictions.from_logits(true / 0.4, labels)
+    monitor = Monitor(rows[:1000])
+    assert all(monitor.update(rows[at : at + 2000]).verdict == "quiet" for at in range(1000, 21_000, 4000))
+    assert monitor.status.evidence < 10
+    moved = replace(rows[1000:], labels=torch.where(rows.labels[1000:] == 4, 5, rows.labels[1000:]))
+    status = monitor.update(moved[:2000], ids=None)
+    assert status.verdict == "alarm"
+    assert {4, 5} <= set(status.classes)
 
 
 def test_quiet_where_nothing_changed_and_overconfident_where_logits_grew(reference: Predictions) -> None:

@@ -7,6 +7,8 @@ likelihood ratio, averaged over the time of change with fixed weights, is a mart
 the rows. So the probability that it ever exceeds 1/α is at most α (Ville 1939), including the uncertainty of the reference.
 The likelihood is that of probabilities with the reference's own curve: how far its bins of confidence are off is taken out first
 (``ReferenceCurve``), since a constant error of another shape than a shift or slope would else be evidence of a change that never was.
+Of a class all rows of a bin of its probability have one rate (``ClassCurves``): given the bin its labels then are independent with
+that very rate, whatever the model says within it, so that their sums vary as the likelihood says.
 log L is a sum over rows, stored at 16 Chebyshev nodes: sums of parts can be added, and interpolation to any u is accurate to
 1e-8 per row.
 """
@@ -80,6 +82,7 @@ REACH = 2.0  # largest |u|, in log-odds; slopes lie between e^−1 and e
 NODES = 16
 CLASSES = 100  # with more classes, single classes are not monitored
 _A_BIN, _MOST_BINS, _STEPS = 50, 15, 40  # rows in a bin of the curve; bins; steps to its offsets, which lie within ±24
+_HALF = 0.5  # of an event more than were seen: a bin without any has a finite log-odds
 _GRID = np.linspace(-REACH, REACH, 801)
 _LARGEST = 12.0  # log-odds are clipped to this, so that a single row cannot decide
 _JUMP, _SPREAD = 0.4, 0.25  # mean, in either direction, and standard deviation of the change under π₁, in log-odds
@@ -115,8 +118,8 @@ def quantity_names(classes: int, groups: Sequence[Group] = ()) -> list[str]:
 class ReferenceCurve:
     """How far the log-odds of correctness lie from those of the confidence, by bins of confidence of the reference.
 
-    A bin's offset v is the maximum of its likelihood with the prior of a normal of variance 1. Its noise along shift and slope is what
-    the posterior of these two counts, since both are fitted on the same rows; along other directions it has no first-order effect.
+    With its offset v a bin has the rate of ``_rates``. Its noise along shift and slope is what the posterior of these two counts, since
+    both are fitted on the same rows; along other directions it has no first-order effect.
 
     Args:
         edges: (B − 1,) between the bins.
@@ -130,16 +133,15 @@ class ReferenceCurve:
     def of(cls, data: Data) -> "ReferenceCurve":
         """Return the curve of labelled rows, with about ``_A_BIN`` rows or more a bin."""
         p, right = (np.asarray(part.cpu().double().numpy()) for part in (data.confidence, data.correct))
-        bins = int(np.clip(len(p) // _A_BIN, 1, _MOST_BINS))
-        edges = stratum_edges(p, bins=bins)
+        edges = stratum_edges(p, bins=_bins_for(len(p)))
         index, size = np.searchsorted(edges, p), len(edges) + 1
         log_odds, v = _clipped_log_odds(torch.from_numpy(p)).numpy(), np.zeros(size)
-        for _ in range(
-            _STEPS
-        ):  # Newton; the penalised likelihood is concave, and a step of at most 1 cannot overshoot far
+        count, hits, total = (np.bincount(index, each, size).astype(float) for each in (np.ones_like(p), right, p))
+        hits = count * _rates(count, hits, total)
+        for _ in range(_STEPS):  # Newton; the likelihood is concave, and a step of at most 1 cannot overshoot far
             q = 1 / (1 + np.exp(-(log_odds + v[index])))
-            slope = np.bincount(index, right - q, minlength=size) - v
-            v += np.clip(slope / (np.bincount(index, q * (1 - q), minlength=size) + 1), -1, 1)
+            slope, bend = (np.bincount(index, each, size) for each in (q, q * (1 - q)))
+            v += np.clip((hits - slope) / np.maximum(bend, 1e-300), -1, 1)
         return cls(edges, v)
 
     def moved(self, p: Tensor) -> Tensor:
@@ -153,12 +155,121 @@ class ReferenceCurve:
 NO_CURVE = ReferenceCurve(np.empty(0), np.empty(0))
 
 
+def _bins_for(rows: int) -> int:
+    return int(np.clip(rows // _A_BIN, 1, _MOST_BINS))
+
+
+def _rates(count: Floats, hits: Floats, total: Floats) -> Floats:
+    """Return the rate of an event in bins (…, B) of ``count`` rows with ``hits`` events, of which probabilities say ``total``.
+
+    An event, and its absence, count half a time more than seen, or as often as the probabilities expect if that is less: what is not
+    seen keeps the rate that the model says, and one that it calls impossible has the rate that is seen. (A normal prior of the log-odds,
+    which one event moves by 1 at most, hides such events from the variance.) Then all log-odds are shifted so that the sum over bins is
+    what was seen, at which the reference's posterior of a shift is centred.
+    """
+    more, less = np.minimum(_HALF, total), np.minimum(_HALF, count - total)
+    rate = ((hits + more) / np.maximum(count + more + less, 1e-300)).clip(1e-12, 1 - 1e-12)
+    wanted = hits.sum(axis=-1, keepdims=True)
+    most = count.sum(axis=-1, keepdims=True)
+    ends = (np.minimum(_HALF, each.sum(axis=-1, keepdims=True)) for each in (total, count - total))
+    wanted = wanted.clip(next(ends), most - next(ends))
+    log_odds = np.log(rate) - np.log1p(-rate)
+    for _ in range(_STEPS):  # Newton, as in ``ReferenceCurve``
+        bend = (count * rate * (1 - rate)).sum(axis=-1, keepdims=True)
+        log_odds = log_odds + np.clip(
+            (wanted - (count * rate).sum(axis=-1, keepdims=True)) / np.maximum(bend, 1e-300), -1, 1
+        )
+        rate = 1 / (1 + np.exp(-log_odds))
+    return np.asarray(rate)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCurves:
+    """How frequent each class is in the reference, by bins of its log-odds.
+
+    Args:
+        edges: (K, B − 1) between the bins; infinite beyond the last of a class with fewer.
+        log_odds: (K, B) of the class in each bin.
+    """
+
+    edges: Floats
+    log_odds: Floats
+
+    @classmethod
+    def of(cls, data: Data, classes: int) -> "ClassCurves":
+        """Return the curves of labelled rows; none where single classes are not monitored."""
+        if not isinstance(data, Predictions) or not 0 < classes <= CLASSES:
+            return NO_CURVES
+        log_odds, labels = _class_log_odds(data.log_probs), data.need_labels().cpu()
+        bins = _bins_for(len(data))
+        edges = np.full((classes, bins - 1), np.inf)
+        for k, column in enumerate(log_odds.T.cpu().numpy()):
+            p = 1 / (1 + np.exp(-column))
+            # half of the bins by rows, half by what they tell of the class: most rows are surely of another one
+            told = p * (1 - p)
+            own = stratum_edges(column, bins=bins, weight=1 / len(p) + told / told.sum())
+            edges[k, : len(own)] = own
+        empty = cls(edges, np.zeros((classes, bins)))
+        count, hits = empty.counts(log_odds, labels)
+        total = empty.counts(log_odds, labels, values=torch.sigmoid(log_odds))[0]
+        return cls(edges, _clipped_log_odds(torch.from_numpy(_rates(count, hits, total))).numpy())
+
+    def counts(self, log_odds: Tensor, labels: Tensor, *, values: Tensor | None = None) -> tuple[Floats, Floats]:
+        """Return how many rows lie in each bin (K, B), or the sums of their ``values``, and how many of them are of the class.
+
+        Args:
+            log_odds: (N, K).
+            labels: (N,).
+            values: (N, K), or None for 1.
+        """
+        classes, bins = self.log_odds.shape
+        edges = torch.from_numpy(self.edges).to(log_odds.device)
+        place = (
+            torch.searchsorted(edges, log_odds.T.contiguous())
+            + bins * torch.arange(classes, device=edges.device)[:, None]
+        )
+        own = place.gather(0, labels.to(place.device)[None])[0]
+        weights = None if values is None else values.T.reshape(-1)
+        found = [
+            torch.bincount(place.reshape(-1), weights, classes * bins),
+            torch.bincount(own, minlength=classes * bins),
+        ]
+        rows, hits = (each.double().cpu().numpy().reshape(classes, bins) for each in found)
+        return rows, hits
+
+    def terms(self, count: Floats, hits: Floats) -> Tensor:
+        """Return log L(u) − log L(0) (K, 16) at the nodes of the rows with these ``counts``."""
+        log_odds, nodes = torch.from_numpy(self.log_odds), torch.from_numpy(_nodes())
+        parts = [(hits, 1.0), (count - hits, -1.0)]
+        found = [
+            torch.from_numpy(times)[..., None]
+            * _terms(log_odds[..., None] + nodes, log_odds, log_odds.new_tensor(sign))
+            for times, sign in parts
+        ]
+        return (found[0] + found[1]).sum(dim=1)
+
+
+NO_CURVES = ClassCurves(np.empty((0, 0)), np.empty((0, 0)))
+
+
+def _class_log_odds(log_probs: Tensor) -> Tensor:
+    logs = log_probs.clamp(-_LARGEST, -1e-12)
+    return (logs - log1mexp(logs)).clamp(-_LARGEST, _LARGEST)
+
+
 def _clipped_log_odds(p: Tensor) -> Tensor:
     clipped = p.clamp(1e-12, 1 - 1e-12)
     return (clipped.log() - torch.log1p(-clipped)).clamp(-_LARGEST, _LARGEST)
 
 
-def gather(data: Data, *, classes: int, groups: Sequence[Group] = (), curve: ReferenceCurve = NO_CURVE) -> Floats:
+def gather(
+    data: Data,
+    *,
+    classes: int,
+    groups: Sequence[Group] = (),
+    curve: ReferenceCurve = NO_CURVE,
+    curves: ClassCurves = NO_CURVES,
+) -> Floats:
     """Return log L(u) − log L(0) (F, 16) at the nodes, summed over the rows of ``data``, one line per name of ``quantity_names``.
 
     Args:
@@ -166,17 +277,20 @@ def gather(data: Data, *, classes: int, groups: Sequence[Group] = (), curve: Ref
         classes: K, or 0 for top-label pairs.
         groups: Column and value of each group; the values of one column are consecutive.
         curve: That of the reference.
+        curves: Those of its classes.
     """
     nodes = torch.from_numpy(_nodes())
     terms = confidence_terms(curve.moved(data.confidence), data.correct)
     found = list(terms.sum(dim=0))
     if isinstance(data, Predictions) and len(quantity_names(classes)) > 2:
-        labels, logs = data.need_labels(), data.log_probs.clamp(-_LARGEST, -1e-12)
+        labels, log_odds = data.need_labels(), _class_log_odds(data.log_probs)
         sums = torch.zeros(classes, NODES, dtype=torch.float64)
-        for part in row_chunks(len(data), classes * NODES):
-            block = (logs[part] - log1mexp(logs[part])).clamp(-_LARGEST, _LARGEST)
-            sign = torch.nn.functional.one_hot(labels[part], classes).double() * 2 - 1
-            sums += _terms(block[..., None] + nodes, block, sign).sum(dim=0)
+        if len(curves.log_odds):
+            sums = curves.terms(*curves.counts(log_odds, labels))
+        else:  # of a state of before version 1.0
+            for part in row_chunks(len(data), classes * NODES):
+                sign = torch.nn.functional.one_hot(labels[part], classes).double() * 2 - 1
+                sums += _terms(log_odds[part][..., None] + nodes, log_odds[part], sign).sum(dim=0).cpu()
         found += list(sums)
     for column in dict.fromkeys(column for column, _ in groups):
         values = [value for other, value in groups if other == column]

@@ -18,7 +18,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import LeakError
 from calibrant.evaluate.cost_calibration import decided_costs
 from calibrant.operate.bounds import Moments, mean_ends, share_ends
-from calibrant.operate.evidence import ChangeEvidence, ReferenceCurve, gather, groups_in, since_change
+from calibrant.operate.evidence import ChangeEvidence, ClassCurves, ReferenceCurve, gather, groups_in, since_change
 from calibrant.operate.rows import (
     LABELLED,
     LABELLED_CLASSES,
@@ -96,14 +96,16 @@ class Monitor:
         else:
             # a realised cost is as far from the foreseen at most
             cap = max(max(map(max, costs)) - min(map(min, costs)), 1e-300)
-        z, curve = Moments.of(_capped(reference, costs, cap)), ReferenceCurve.of(reference)
+        z = Moments.of(_capped(reference, costs, cap))
+        curve, curves = ReferenceCurve.of(reference), ClassCurves.of(reference, classes)
         # what the reference's mean loss is below but for ``_LOSS_BOUND``, so that a larger mean is evidence
         limit = mean_ends(z, low=0, high=1, alpha=_LOSS_BOUND)[1]
         self._state = State(
             classes=classes,
             groups=groups,
             curve=curve,
-            reference=gather(reference, classes=classes, groups=groups, curve=curve),
+            curves=curves,
+            reference=gather(reference, classes=classes, groups=groups, curve=curve, curves=curves),
             rows=len(reference),
             confidence=float(reference.confidence.mean()),
             accuracy=float(reference.correct.double().mean()),
@@ -296,7 +298,7 @@ class Monitor:
             squares=float((z * z).sum()),
             first=when,
             last=when,
-            sums=gather(data, classes=state.classes, groups=state.groups, curve=state.curve),
+            sums=gather(data, classes=state.classes, groups=state.groups, curve=state.curve, curves=state.curves),
         )
 
     def _evidence(self) -> ChangeEvidence | None:

@@ -101,15 +101,22 @@ def out_of_fold(calibrator: Calibrator, data: Predictions) -> Predictions:
     return Predictions.cat(parts)[torch.cat(rows).argsort()]
 
 
-def stratum_edges(values: Floats, *, bins: int) -> Floats:
+def stratum_edges(values: Floats, *, bins: int, weight: Floats | None = None) -> Floats:
     """Return the edges (≤ bins − 1,) of about equally full bins of ``values`` (N,), each midway between two that differ.
 
-    Scores of few values then keep their bin whatever their last digit is.
+    Scores of few values then keep their bin whatever their last digit is. A bin is as full as the ``weight`` (N,) of its rows.
     """
     known = np.unique(np.round(values, 9))
     if len(known) < 2:
         return np.empty(0)
     # quantiles that are values themselves; 1e-9 lets equal scores with other last digits be one
-    at = np.searchsorted(known, np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1], method="lower") - 1e-9)
+    parts = np.linspace(0, 1, bins + 1)[1:-1]
+    if weight is None:
+        cut = np.quantile(values, parts, method="lower")
+    else:
+        order = np.argsort(values)
+        up_to = np.cumsum(weight[order])
+        cut = values[order][np.searchsorted(up_to, parts * up_to[-1])]
+    at = np.searchsorted(known, cut - 1e-9)
     at = np.unique(np.minimum(at, len(known) - 2))
     return np.asarray((known[at] + known[at + 1]) / 2)

@@ -23,7 +23,7 @@ from calibrant._core.paths import shown
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError
-from calibrant.operate.evidence import NO_CURVE, NODES, Group, ReferenceCurve, quantity_names
+from calibrant.operate.evidence import NO_CURVE, NO_CURVES, NODES, ClassCurves, Group, ReferenceCurve, quantity_names
 
 Floats = NDArray[np.float64]
 FORMAT = "calibrant-monitor-1"
@@ -130,6 +130,7 @@ class State:
         limit: Upper bound of the reference's mean capped log-loss, in units of ``cap``.
         groups: Column and value of each group that is monitored separately.
         curve: How far the reference's bins of confidence are off; none in files of before version 1.0.
+        curves: How frequent each class is in bins of its probability; likewise.
         blocks: In order of time.
         batches: Hashes of the batches seen.
         ids: Hashes of the ids seen.
@@ -146,6 +147,7 @@ class State:
     limit: float
     groups: tuple[Group, ...] = ()
     curve: ReferenceCurve = NO_CURVE
+    curves: ClassCurves = NO_CURVES
     blocks: tuple[Block, ...] = ()
     batches: NDArray[np.int64] = field(default_factory=_none)
     ids: NDArray[np.int64] = field(default_factory=_none)
@@ -177,6 +179,8 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
     }
     if len(state.curve.offsets):
         arrays |= {"edges": state.curve.edges, "offsets": state.curve.offsets}
+    if len(state.curves.log_odds):
+        arrays |= {"class_edges": state.curves.edges, "class_log_odds": state.curves.log_odds}
     numbers = {
         name: getattr(state, name)
         for name in ("classes", "rows", "confidence", "accuracy", "cap", "limit", "groups", "peak", "costs")
@@ -203,6 +207,9 @@ def load_state(path: str | os.PathLike[str]) -> State:
             **numbers,
             groups=groups,
             curve=ReferenceCurve(arrays["edges"], arrays["offsets"]) if "edges" in arrays else NO_CURVE,
+            curves=ClassCurves(arrays["class_edges"], arrays["class_log_odds"])
+            if "class_edges" in arrays
+            else NO_CURVES,
             reference=arrays["reference"],
             blocks=blocks,
             batches=arrays["batches"],
