@@ -244,9 +244,33 @@ def test_what_a_folder_of_chunks_cannot_be_checked_by_is_said(
     assert text in " ".join(done.stderr.split())
 
 
-def test_rows_with_groups_are_no_independent_chunks(run: Run, tmp_path: Path) -> None:
+def test_a_folder_of_rows_in_groups_is_checked_as_in_memory(run: Run, tmp_path: Path) -> None:
+    logits, labels = some_logits(rows=600)
+    limits = ["--max", "ece=.2", "--min", "accuracy=.5", "--json"]
+    for name, groups in (("own", np.arange(600)[::-1].copy()), ("pairs", np.arange(600) % 300)):
+        data = Predictions.from_logits(logits, labels, groups=groups)
+        whole, folder = tmp_path / f"{name}.npz", tmp_path / name
+        folder.mkdir()
+        save_predictions(whole, {"test": data})
+        for at in range(0, 600, 200):  # both rows of a pair lie in different files
+            save_predictions(folder / f"{at}.parquet", {"all": data[at : at + 200]})
+        done = [run("check", source, *limits, code=2 if name == "pairs" else None) for source in (whole, folder)]
+        assert done[0].exit_code == done[1].exit_code
+        if name == "pairs":
+            for one in done:
+                text = " ".join(one.stderr.split())
+                assert "expected independent rows in predictions, got 600 rows of 300 groups" in text
+        else:
+            lines = [json.loads(one.stdout)["lines"] for one in done]
+            assert [line["verdict"] for line in lines[0]] == [line["verdict"] for line in lines[1]]
+            for one, other in zip(*lines, strict=True):
+                assert one["low"] == pytest.approx(other["low"], rel=1e-9)
+                assert one["high"] == pytest.approx(other["high"], rel=1e-9)
+
+
+def test_a_folder_where_some_files_have_groups_is_refused(run: Run, tmp_path: Path) -> None:
     logits, labels = some_logits(rows=50)
-    data = Predictions.from_logits(logits, labels, groups=np.arange(50))
-    save_predictions(tmp_path / "a.parquet", {"all": data})
+    save_predictions(tmp_path / "a.parquet", {"all": Predictions.from_logits(logits, labels, groups=np.arange(50))})
+    save_predictions(tmp_path / "b.parquet", {"all": Predictions.from_logits(logits, labels)})
     done = run("check", tmp_path, "--max", "ece=.1", code=2)
-    assert "expected independent rows without groups" in " ".join(done.stderr.split())
+    assert "expected groups in every file or in none, got them beside 50 of 100 rows" in " ".join(done.stderr.split())

@@ -97,9 +97,18 @@ class MeasuredRows(Constraint):
         if not self.weighted:
             need_unweighted(rows, what=what)
         if self.independent and rows.groups is not None and (groups := len(rows.groups.unique())) < len(rows):
-            got = f"{len(rows):,} rows of {groups:,} groups"
-            raise InputError(f"independent rows in {name}", got, "keep one row of each group", argument=name)
+            refuse_dependent(len(rows), groups, argument=name)
         return rows
+
+
+def refuse_dependent(rows: int, groups: int, *, argument: str) -> None:
+    """Raise for ``rows`` rows of fewer ``groups``.
+
+    Raises:
+        InputError: Always.
+    """
+    got = f"{rows:,} rows of {groups:,} groups"
+    raise InputError(f"independent rows in {argument}", got, "keep one row of each group", argument=argument)
 
 
 Rows = Annotated[Data, MeasuredRows()]

@@ -30,13 +30,13 @@ from calibrant._core.numerics import add_records, row_chunks
 from calibrant._core.paths import as_path
 from calibrant._core.paths import shown as printed
 from calibrant.binning import EqualWidth
-from calibrant.data.checks import Data, need_predictions, need_rows
+from calibrant.data.checks import Data, need_predictions, need_rows, refuse_dependent
 from calibrant.data.predictions import Events, Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.evaluate.cost_calibration import decided_costs
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
 from calibrant.operate.bounds import Moments, calibration_ends, mean_ends, share_ends
-from calibrant.operate.rows import LABELLED, LABELLED_CLASSES, Labelled
+from calibrant.operate.rows import LABELLED_CLASSES, LABELLED_ROWS, Labelled
 from calibrant.rows import RowSource
 from calibrant.statistics.enough import FEWEST_COMPARED, scarce_errors
 from calibrant.statistics.means import paired_test
@@ -50,6 +50,7 @@ LIMITED = ("accuracy", "error", "brier", "ece", "event-ece")
 _BINNED = ("ece", "event-ece")
 WORST = "worst-group-"
 COST_GAP = "cost-gap"
+_SEEN = ("", "", "")  # key of the groups beside the sums of limits
 _METRICS: dict[str, Metric] = {
     "accuracy": Accuracy(),
     "error": Error(),
@@ -225,6 +226,39 @@ class GateSums:
         return add_records(self, other, ends=ends)
 
 
+@dataclass(frozen=True)
+class SeenGroups:
+    """The groups of rows, which add over chunks: two rows of one group may lie in two of them.
+
+    Args:
+        rows: Number of rows.
+        keys: (N,) group of each row that has one.
+    """
+
+    rows: int
+    keys: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, data: Data) -> "SeenGroups":
+        """Return the groups of ``data``."""
+        return cls(len(data), np.empty(0, np.int64) if data.groups is None else np.asarray(data.groups.cpu().numpy()))
+
+    def __add__(self, other: "SeenGroups") -> "SeenGroups":
+        return SeenGroups(self.rows + other.rows, np.concatenate([self.keys, other.keys]))
+
+    def need_independent(self) -> None:
+        """Raise unless each row is the only one of its group, or no row has one.
+
+        Raises:
+            InputError: As for rows in memory, and if some rows have groups and others none.
+        """
+        if 0 < len(self.keys) < self.rows:
+            got = f"them beside {len(self.keys):,} of {self.rows:,} rows"
+            raise refuse("groups in every file or in none", got, "write the column to all files, or leave it out")
+        if 0 < (groups := len(np.unique(self.keys))) < self.rows:
+            refuse_dependent(self.rows, groups, argument="predictions")
+
+
 @checked
 def check(
     predictions: Labelled | RowSource,
@@ -245,7 +279,7 @@ def check(
     rows beside spread confidences, or gaps of alternating signs, which are asymptotic.
 
     Args:
-        predictions: Labelled, on rows on which neither model nor calibrator was fitted; or a source of such rows without groups,
+        predictions: Labelled, on rows on which neither model nor calibrator was fitted, one of each group; or a source of such rows,
             which is read once and need not fit in memory.
         maximum: Metric → largest value allowed. Metrics: accuracy, error, brier (0 to 2), ece (of the decision's confidence, 15
             equal-width bins), event-ece (of the second class's probability of two, which the decision's confidence hides where events
@@ -279,6 +313,7 @@ def check(
     # one path: sums of chunks are added, and in memory the rows are a single chunk
     if isinstance(predictions, RowSource):
         sums = predictions.fold(_of_stream, _sums_of_groups, *wanted)
+        sums.pop(_SEEN).need_independent()
     else:
         sums = _chunk_sums(predictions, *wanted)
     lines = []
@@ -344,18 +379,16 @@ def _chunk_sums(data: Any, names: Sequence[str], columns: Mapping[str, Any], cos
 
 def _of_stream(data: Data, names: Sequence[str], columns: Sequence[str], costs: Any) -> dict[Any, GateSums]:
     """Return the sums of one chunk of a source, whose features are the columns."""
-    if data.groups is not None:  # the rows of a group may lie in several chunks
-        raise refuse("independent rows without groups in a source", "groups", "leave that column out")
-    LABELLED.check(data, "predictions", "check")
+    LABELLED_ROWS.check(data, "predictions", "check")
     held = data.features or {}
     if missing := [name for name in columns if name not in held]:
         raise refuse(
             f"a feature {missing[0]!r} beside the rows", f"{sorted(held)}", "name columns feature:NAME in the files"
         )
-    return _chunk_sums(data, names, {name: held[name] for name in columns}, costs)
+    return _chunk_sums(data, names, {name: held[name] for name in columns}, costs) | {_SEEN: SeenGroups.of(data)}
 
 
-def _sums_of_groups(one: dict[Any, GateSums], other: dict[Any, GateSums]) -> dict[Any, GateSums]:
+def _sums_of_groups(one: dict[Any, Any], other: dict[Any, Any]) -> dict[Any, Any]:
     """Return the sums of two chunks, of groups in either."""
     return one | {key: one[key] + sums if key in one else sums for key, sums in other.items()}
 

@@ -22,6 +22,7 @@ FOLDS = 5  # of rows that a calibrator was fitted on
 # Rows as ``operate`` takes them: without weights, and one of each group; of a window labels may be missing.
 WINDOW = MeasuredRows(weighted=False, independent=True)
 LABELLED = MeasuredRows(weighted=False, independent=True, labelled=True)
+LABELLED_ROWS = replace(LABELLED, independent=False)  # of a chunk: rows of one group may lie in several
 LABELLED_CLASSES = replace(LABELLED, classes=True)
 Window = Annotated[Data, WINDOW]
 Labelled = Annotated[Data, LABELLED]
