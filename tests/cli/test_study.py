@@ -68,12 +68,12 @@ def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path
     assert "Orderings of the paper that agree in ECE [small]: " in " ".join(done.stdout.split())
     assert "After each calibrator" not in done.stdout
     record, report, figures = tmp_path / "record.json", tmp_path / "report.html", tmp_path / "figures"
-    whole = run("study", "show", small, "--store", store, "--columns", "all", "--figures", figures)
+    places = ("--figures", figures, "--record", record, "--report", report)
+    whole = run("study", "show", small, "--store", store, "--columns", "all", *places)
     assert "After each calibrator" in whole.stdout
     assert "Other calibration errors" in whole.stdout
     assert sorted(path.name for path in figures.iterdir()) == ["epochs.png", "epochs.svg"]
-    again = run("study", "show", small, "--store", store, "--record", record, "--report", report, "--json")
-    shown = json.loads(again.stdout)
+    shown = json.loads(run("study", "show", small, "--store", store, "--json").stdout)
     assert {(row["objective"], row["seed"]) for row in shown["rows"]} == {
         (o, s) for o in ("CE", "Focal") for s in (0, 1)
     }

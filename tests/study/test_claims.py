@@ -7,7 +7,7 @@ import re
 import shlex
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -54,7 +54,31 @@ from calibrant.theory import calibration_map
 stats = late("scipy.stats")
 
 ROOT = Path(__file__).parents[2]
+PUBLISHED = ROOT / "docs" / "results"
 CLAIM = Claim("b is lower than a", "a paper", "ece", ("a", "b"))
+
+
+@cache
+def records_published() -> dict[str, Any]:
+    return read_records(PUBLISHED)
+
+
+@cache
+def index(*, published: bool = False) -> list[ClaimLine]:
+    """Return the index of the package's records, or of the published ones: over a second each, and most tests read one."""
+    return claim_index(records_published() if published else None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def computed_once() -> Iterator[None]:
+    """Let the command line and the pages read the same index."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("calibrant.study.claims.claim_index", lambda of=None: index() if of is None else claim_index(of))
+        patch.setattr(results, "read_records", lambda at: records_published() if at == PUBLISHED else read_records(at))
+        patch.setattr(
+            results, "claim_index", lambda of: index(published=True) if of is records_published() else claim_index(of)
+        )
+        yield
 
 
 @pytest.mark.parametrize(
@@ -168,7 +192,7 @@ def test_the_pages_of_results_are_what_the_records_give() -> None:
     for claim in paper_claims():  # no claim without its rows, under its paper
         begin = html.escape(f"{claim.text} ({claim.place}")
         assert re.search(rf"<summary>\d+\. {re.escape(begin)}", sections[html.escape(claim.paper.lower())])
-    lines = claim_index(read_records(folder))
+    lines = index(published=True)
     assert table.count("<tr><td>") == len(lines)
     for line in lines:
         marks = ("*" if line.margin_set == "before" else "") + ("†" if line.beyond is False else "")
@@ -188,7 +212,7 @@ def test_the_pages_of_results_are_what_the_records_give() -> None:
 
 def test_each_claim_has_a_paragraph_with_all_that_its_verdicts_rest_on() -> None:
     groups = defaultdict(list)
-    for line in claim_index():
+    for line in index():
         groups[line.claim, line.paper, line.place].append(line)
     assert len(groups) == len(paper_claims())
     for lines in groups.values():
@@ -215,7 +239,7 @@ def test_each_claim_has_a_paragraph_with_all_that_its_verdicts_rest_on() -> None
 
 
 def test_what_the_count_of_decided_pairs_hides_is_said() -> None:
-    lines = [line for line in claim_index() if line.data != "theory"]
+    lines = [line for line in index() if line.data != "theory"]
     decided = [
         line for line in lines if line.decidable and line.verdict not in ("not run", "not told apart", "not comparable")
     ]
@@ -232,7 +256,7 @@ def test_what_the_count_of_decided_pairs_hides_is_said() -> None:
 
 
 def test_margins_set_after_the_records_and_places_that_share_test_rows_are_named() -> None:
-    lines = claim_index()
+    lines = index()
     known = {(claim.text, claim.paper, claim.place): claim.added for claim in paper_claims()}
     for line in (line for line in lines if line.data != "theory"):
         first = "features" in line.data and not known[line.claim, line.paper, line.place]
@@ -264,8 +288,8 @@ def test_test_rows_that_seeds_share_are_counted_where_outputs_were_kept() -> Non
 
 
 def test_what_was_not_run_has_its_command_and_cost() -> None:
-    missing = [line for line in claim_index() if line.verdict == "not run"]
-    assert len(missing) <= 0.1 * len(claim_index())
+    missing = [line for line in index() if line.verdict == "not run"]
+    assert len(missing) <= 0.1 * len(index())
     for line in missing:
         name, *options = shlex.split(line.command.removeprefix("calibrant study run "))
         assert line.cost, line
@@ -502,7 +526,7 @@ def _template(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @cache
 def threshold() -> Any:
-    return focal_threshold(focal_gains(read_records(ROOT / "docs" / "results")))
+    return focal_threshold(focal_gains(records_published()))
 
 
 def sentences_of(page: str) -> str:
@@ -545,13 +569,13 @@ def test_no_number_of_a_page_is_without_its_test(page: str) -> None:
 
 
 def test_the_page_on_losses_says_what_the_records_show() -> None:
-    found = focal_threshold(focal_gains(read_records(ROOT / "docs" / "results")))
+    found = focal_threshold(focal_gains(records_published()))
     page = (ROOT / "docs" / "choose-a-loss.md").read_text(encoding="utf-8")
     assert f"T of cross-entropy above {found.high:.0f} " in page
     assert f"T below {found.low:.1f} " in page
-    shown = {(line.claim, line.data) for line in claim_index() if line.verdict == "shows"}
+    shown = {(line.claim, line.data) for line in index() if line.verdict == "shows"}
     assert not any("beats cross-entropy also after temperature scaling" in claim for claim, _ in shown)
-    for line in claim_index():  # at a fitted T, focal loss has no lower ECE, of equal width or mass, than cross-entropy
+    for line in index():  # at a fitted T, focal loss has no lower ECE, of equal width or mass, than cross-entropy
         if line.measure in ("ece_by_ece", "ece_mass_by_ece", "ece_mass_by_mass") and line.verdict.startswith("shows"):
             lower = line.values if line.verdict == "shows the opposite" else line.values[::-1]
             assert not (lower[0][0].startswith(("Focal", "FLSD")) and lower[-1][0] == "Cross-entropy"), line
@@ -662,10 +686,10 @@ def shared_rows(line: ClaimLine, entries: list[dict[str, Any]]) -> float:
 
 
 def test_verdicts_are_those_of_another_implementation() -> None:
-    records = read_records(ROOT / "docs" / "results")
+    records = records_published()
     entries = records["test-rows"]["sets"]
     where = {place.name: place for place in places()}
-    lines = [line for line in claim_index(records) if line.p_adjusted is not None]
+    lines = [line for line in index(published=True) if line.p_adjusted is not None]
     assert len(lines) > 100
     same = {(claim.text, claim.paper): claim.same for claim in paper_claims()}
     fixed = {(claim.text, claim.paper, claim.place): claim.looks for claim in paper_claims()}
@@ -743,13 +767,13 @@ def test_a_broken_row_of_a_record_is_said(broken: Any, said: str, tmp_path: Path
 
 def test_a_difference_inside_the_margin_is_no_opposite_of_the_same() -> None:
     same = {(claim.text, claim.paper) for claim in paper_claims() if claim.same}
-    lines = [line for line in claim_index() if (line.claim, line.paper) in same and line.effect is not None]
+    lines = [line for line in index() if (line.claim, line.paper) in same and line.effect is not None]
     assert lines
     assert all(abs(line.effect or 0) > line.margin for line in lines if line.verdict == "shows the opposite")
 
 
 def test_one_comparison_counts_once() -> None:
-    lines = [line for line in claim_index() if line.p_adjusted is not None]
+    lines = [line for line in index() if line.p_adjusted is not None]
     by_comparison = defaultdict(set)
     for line in lines:
         by_comparison[line.comparison].add((line.p, line.p_adjusted))

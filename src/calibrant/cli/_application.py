@@ -216,8 +216,12 @@ def _once_each() -> Callable[..., None]:
     return show
 
 
+@functools.cache
 def load_command(name: str, home: str) -> Any:
-    """Import the file of a command and return the command: its function with the error messages of ours, or its group."""
+    """Import the file of a command and return the command: its function with the error messages of ours, or its group.
+
+    Kept, for a process that calls the command line again: Typer makes the types of all options anew for each command made.
+    """
     found: Callable[..., None] | typer.Typer = getattr(importlib.import_module(f"calibrant.cli.{home}"), name)
     if isinstance(found, typer.Typer):
         found.rich_markup_mode = "markdown"

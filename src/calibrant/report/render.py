@@ -7,6 +7,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
@@ -130,8 +131,9 @@ def versions() -> dict[str, str]:
     }
 
 
+@cache
 def environment(*, markdown: bool = False) -> Any:
-    """Return what renders the templates of reports.
+    """Return what renders the templates of reports; it compiles each once for the process, which takes as long as a picture.
 
     Args:
         markdown: Whether text is escaped so that Markdown renderers do not read it as HTML.
