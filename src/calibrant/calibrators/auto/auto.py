@@ -83,7 +83,7 @@ class Constants:
         matrix_ridge: Of the matrix of raw logits, in rows.
         by_chance: Rows of a class that the model expects, below which its having none says nothing: 1 is missed once in three times,
             but whether such classes occur is said by the decisions for all without rows together.
-        occurring: Classes with rows, from which on the wrong decisions for them say how many a class that occurs gets: one more
+        occurring: Classes with rows, from which on the decisions for them in rows of others say what a class that occurs gets: one more
             would be below them all, or two more both outside their range, once in five times.
         apart: How far beyond the range of those, as a factor, a class must lie to be none that occurs; 1 to 1.4 are a record
             (``benchmarks.use absent``).
@@ -204,9 +204,9 @@ class AutoCalibrator(ByFeatures):
     Classes without a row in the fit keep the odds that they have after one temperature, and what the pool learns is how the
     others share the rest: rows to come may hold them, as when a sample was drawn by class. They become as rare as the rows say
     where the model's decisions say that they do not occur, such as letters of answers that no question offers: beside four classes
-    with rows or more, wrong decisions for them are on average rarer than for any of those, or for each of several rarer or more
-    frequent, by a factor of 1.3 in either case. Those of which it expects less than three rows keep their odds even then. A
-    warning names them all.
+    with rows or more, wrong decisions for them (or the squares of their probabilities in rows of others) are on average rarer than
+    for any of those, or for each of several rarer or more frequent, by a factor of 1.3 in either case. Those of which it expects
+    less than one row keep their odds even then. A warning names them all.
 
     Args:
         keep_argmax: The same as ``keep="argmax"``.
@@ -424,7 +424,9 @@ class AutoCalibrator(ByFeatures):
         if float(rows.total(wrong_mass)) >= CONSTANTS.errors:
             self.absent_log_temperature += fit_log_temperature(rows, prior=CONSTANTS.prior).x
         expected = rows.total(_expected, self.absent_log_temperature)
-        keep = self.absent_classes == "keep" or (self.absent_classes == "auto" and self._may_occur(mass, rows))
+        keep = self.absent_classes == "keep" or (
+            self.absent_classes == "auto" and _may_occur(mass, rows, self.absent_log_temperature)
+        )
         kept = missing & ((expected < CONSTANTS.by_chance) | keep)
         names = (torch.nonzero(some)[:, 0].tolist() for some in (missing, missing & ~kept))
         _warn_absent(*names, asked=self.absent_classes != "auto")
@@ -432,17 +434,6 @@ class AutoCalibrator(ByFeatures):
             return rows
         self.absent = kept.double()
         return rows.prepared(with_logits, without_absent, self.absent)
-
-    @staticmethod
-    def _may_occur(mass: Tensor, rows: RowSource) -> bool:
-        """Return whether classes without a row are decided for, in rows of others, about as often as those with rows are."""
-        rate = rows.total(_wrong_decisions, rows.classes) / (mass.sum() - mass)
-        seen, rate = rate[mass > 0], rate[mass == 0]
-        if len(seen) < CONSTANTS.occurring:
-            return True
-        least, most = seen.amin() / CONSTANTS.apart, seen.amax() * CONSTANTS.apart
-        strange = len(rate) > 1 and bool(((rate < least) | (rate > most)).all())
-        return not strange and bool(rate.mean() >= least)
 
     def _check_columns(self, rows: RowSource) -> None:
         """Refuse rows without the features that were asked for; a candidate that cannot be fitted would go unnoticed."""
@@ -646,10 +637,28 @@ def _depths(chunk: Chunk) -> Tensor:
     return torch.stack([math.log(log_p.shape[1] - 1) - log_rest.amin(), -least]).cpu()
 
 
-def _wrong_decisions(chunk: Chunk, classes: int) -> Tensor:
-    """Return the weight (K,) of the rows that are decided for each class and are another's."""
-    decided = chunk.logits.argmax(dim=1)
-    return torch.bincount(decided, chunk.weights * (decided != chunk.labels), minlength=classes)
+def _may_occur(mass: Tensor, rows: RowSource, log_temperature: Tensor) -> bool:
+    """Return whether classes without a row have, in rows of others, about as many decisions as those with rows, and Σ p².
+
+    Of few rows few decide wrongly, and chance makes some class the least with none; Σ p² counts the near ones, too.
+    """
+    seen, missing = mass > 0, mass == 0
+    if int(seen.sum()) < CONSTANTS.occurring:
+        return True
+    for rate in rows.total(_of_others, rows.classes, log_temperature) / (mass.sum() - mass):
+        least, most = rate[seen].amin() / CONSTANTS.apart, rate[seen].amax() * CONSTANTS.apart
+        outside = (rate[missing] < least) | (rate[missing] > most)
+        if (int(missing.sum()) > 1 and bool(outside.all())) or float(rate[missing].mean()) < least:
+            return False
+    return True
+
+
+def _of_others(chunk: Chunk, classes: int, log_temperature: Tensor) -> Tensor:
+    """Return the weight of the rows that are decided for each class and are another's, and their Σ p²: (2, K)."""
+    decided, label = chunk.logits.argmax(dim=1), chunk.labels[:, None]
+    wrong = torch.bincount(decided, chunk.weights * (decided != chunk.labels), minlength=classes)
+    p = torch.softmax(chunk.logits.double() * torch.exp(-log_temperature), dim=1)
+    return torch.stack([wrong, chunk.weights @ p.square().scatter(1, label, 0.0)])
 
 
 def _expected(chunk: Chunk, log_temperature: Tensor) -> Tensor:
