@@ -285,7 +285,7 @@ def test_rounded_probabilities_and_the_positive_label_are_said_on_the_first_scre
     assert "Probabilities of yes are" in text
     assert "Calibrate with AutoCalibrator: the error is large before it and not after." in text
     (tmp_path / "named.csv").write_text("\n".join(["prob_yes,churned,split", *lines]))
-    run("report", tmp_path / "named.csv", "-o", tmp_path / "named.md", code=0)
+    run("report", tmp_path / "named.csv", "--method", "none", "-o", tmp_path / "named.md", code=0)
     assert "Probabilities of yes are" in (tmp_path / "named.md").read_text()
 
 

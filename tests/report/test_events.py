@@ -163,7 +163,7 @@ def test_cells_add_up_over_parts() -> None:
 @pytest.mark.parametrize("outcome", [0, 1])
 def test_one_outcome_alone_is_reported(outcome: int, tmp_path: Path) -> None:
     data = Predictions.from_binary_probs(torch.linspace(0.01, 0.99, 50, dtype=torch.float64), [outcome] * 50)
-    text = write_report([Model("odd", data)], tmp_path / "r.html", draws=10).read_text()
+    text = write_report([Model("odd", data)], tmp_path / "r.md", draws=10).read_text()  # drawn: that of kinds.py
     lacking = "rows without it" if outcome else "rows with the event"
     assert f"Check the labels: there are no {lacking}." in text
     assert f"Label {lacking}: there are none." in text

@@ -171,9 +171,9 @@ def test_without_large_groups_or_columns_it_says_so(tmp_path: Path) -> None:
     small = audit_of(Model("net", people(60), by=["site", "age"]))
     assert (small.verdicts, small.lines) == (["There is no group with enough rows."], [])
     assert "0 groups tested, 7 with fewer than 100 rows or 5 expected events left out." in small.scope
-    assert "For whom</h3>" in page(tmp_path, Model("net", people(60)))
+    assert "### For whom\n" in page(tmp_path, Model("net", people(60)), "md")
     assert audit_of(Model("net", people(), by=[])) is None
-    assert "For whom" not in page(tmp_path, Model("net", people(), by=()))
+    assert "For whom" not in page(tmp_path, Model("net", people(), by=()), "md")
     bare = Predictions.from_binary_logits(
         [1.0, -1.0] * 60, [1, 0] * 60, features={"name": [f"p{i}" for i in range(120)]}
     )
@@ -230,7 +230,7 @@ def test_sampling_weights_weight_every_figure_whatever_their_scale(tmp_path: Pat
         calibrator = TemperatureScaling().fit(people(seed=1))
         model = Model("net", data, data.calibrated_by(calibrator), calibrator, by=["site"])
         made.append(json.loads(page(tmp_path, model, "json")))
-        Page(page(tmp_path, model))
+    Page(page(tmp_path, model))
     one, other = (shown["models"][0] for shown in made)
     for part, order in (("classes", "name"), ("gains", "against")):  # the errors of two classes are equal
         both = (sorted(found[part], key=itemgetter(order)) for found in (one, other))

@@ -144,16 +144,20 @@ def test_it_goes_on_after_a_stop_in_the_second_pass_to_the_same_page(tmp_path: P
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        diagnose_streamed(tmp_path / "data", calibrator=calibrator, checkpoint=checkpoint, progress=stop)
+        diagnose_streamed(tmp_path / "data", calibrator=calibrator, draws=50, checkpoint=checkpoint, progress=stop)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.after.json", "c.json", "data"]
     seen: list[int] = []
     resumed = diagnose_streamed(
-        tmp_path / "data", calibrator=calibrator, checkpoint=checkpoint, progress=lambda done, _: seen.append(done)
+        tmp_path / "data",
+        calibrator=calibrator,
+        draws=50,
+        checkpoint=checkpoint,
+        progress=lambda done, _: seen.append(done),
     )
     assert seen[0] == 5400  # the first two passes were whole
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     pages = []
-    for section in (resumed, diagnose_streamed(tmp_path / "data", calibrator=calibrator)):
+    for section in (resumed, diagnose_streamed(tmp_path / "data", calibrator=calibrator, draws=50)):
         pages.append(write_report([section], tmp_path / "r.html").read_bytes())
     assert pages[0] == pages[1]
 
@@ -224,8 +228,8 @@ def test_for_whom_is_the_one_of_memory(tmp_path: Path, monkeypatch: pytest.Monke
     )  # with two classes too, though over-confidence leaves the rate of class 1
     total = 5400 if classes == 2 else 9000  # two looks at each, for ClasswiseECE
     assert (seen[-1], sorted(seen)) == ((total, total), seen)
-    text = write_report([section], tmp_path / "r.html").read_text()
-    assert "For whom</h3>" in text
+    text = write_report([section], tmp_path / "r.md").read_text()
+    assert "### For whom\n" in text
     assert "Computed on all 1,800 rows." in text
 
 

@@ -33,6 +33,7 @@ MEANS: list[SumMetric[Any]] = [Accuracy(), NLL(), Brier(), Error()]
 ERRORS: list[SumMetric[Any]] = [
     ECE(), ECE(norm=2), MCE(), ACE(), DebiasedECE(), SquaredECE(), TopLabelECE(), ClasswiseECE(EqualWidth(7)),
 ]  # fmt: skip
+DRAWS = 60  # the same ones are compared, however many
 WITH_INTERVAL = {"Accuracy", "NLL", "Brier", "Error", "ECE", "TopLabelECE", "ClasswiseECE"}
 
 
@@ -85,16 +86,16 @@ def test_memory_stream_and_workers_agree(
 ) -> None:
     data = sample(classes, weight=weight, grouped=grouped)
     folder, metrics = folder_of(data, tmp_path), MEANS + ERRORS
-    expected = panel(data, metrics=metrics, draws=200)
+    expected = panel(data, metrics=metrics, draws=DRAWS)
     assert [row.low is not None for row in expected if "Debiased" not in row.metric] == [
         type(metric).__name__ in WITH_INTERVAL and metric != ECE(norm=2)
         for metric in metrics
         if metric != DebiasedECE()
     ]
     assert [row.null_high is not None for row in expected] == [metric in ERRORS for metric in metrics]
-    need_equal(evaluate_streamed(folder, metrics=metrics, draws=200, executor=workers), expected)
+    need_equal(evaluate_streamed(folder, metrics=metrics, draws=DRAWS, executor=workers), expected)
     monkeypatch.setattr(rows, "PIECE_BYTES", 100 * classes * 4)  # several pieces a file
-    need_equal(evaluate_streamed(folder, metrics=metrics, draws=200), expected)
+    need_equal(evaluate_streamed(folder, metrics=metrics, draws=DRAWS), expected)
     assert {figure.low for figure in evaluate_streamed(folder, metrics=metrics, draws=0)} == {None}
 
 
@@ -123,8 +124,8 @@ def test_labels_of_late_rows_are_drawn_alike(
     assert float(after.std() / before.std()) == pytest.approx(1, abs=0.1)
     assert not torch.equal(before, after)
     need_equal(
-        evaluate_streamed(folder_of(data, tmp_path), metrics=[metric], draws=many),
-        panel(data, metrics=[metric], draws=many),
+        evaluate_streamed(folder_of(data, tmp_path), metrics=[metric], draws=DRAWS),
+        panel(data, metrics=[metric], draws=DRAWS),
     )
 
 

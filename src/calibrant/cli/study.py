@@ -903,8 +903,9 @@ def demo(
 
         calibrant demo --all --store runs
     """
+    from calibrant.plot import diagram_of
     from calibrant.report import Claims, Model, write_report
-    from calibrant.report.figures import before_after_panels
+    from calibrant.report.figures import panel_pictures
     from calibrant.study import Store, collect, load_study  # study's own: a preset needs no sys.path
     from calibrant.study.tables import summarise, verdicts_on
 
@@ -917,14 +918,23 @@ def demo(
     (table,) = tables_of(summarise(measured), title=heading, columns=["narrow"])
     report = kept.root / "report.html"
     first = [m for m in measured if m.seed == digits.seeds[0]]
-    pictures = before_after_panels([(f"{m.objective}, seed {m.seed}", m.before, m.after) for m in first])
+    states = [
+        (f"{m.objective}, seed {m.seed}, {when}", diagram_of(data))
+        for m in first
+        for when, data in (("before", m.before), ("after", m.after))
+    ]
     made = Claims("How it was made", [" ".join(digits.about.split()), validation_note(measured)])
     write_report(
         [Model(f"{m.objective}, seed {m.seed}", m.before, m.after, "TemperatureScaling") for m in first],
         report,
         title=digits.title,
         notes=[what_the_demo_shows(measured)],
-        tables=[*pictures, table, Claims("What the papers claim, and what shows here", claims), made],
+        tables=[
+            *panel_pictures(states, prefix="m"),
+            table,
+            Claims("What the papers claim, and what shows here", claims),
+            made,
+        ],
     )
     if as_json:
         say_study_json(measured, verdicts, report=str(report))

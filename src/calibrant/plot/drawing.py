@@ -85,30 +85,26 @@ def draw_dots(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> None
         dot.set_linewidth(0.5)
 
 
-def draw_diagrams(
-    named: Sequence[tuple[str, Diagram]], ax: "Axes", *, palette: Palette = LIGHT, colours: Sequence[str] | None = None
-) -> "Figure":
+def draw_diagrams(named: Sequence[tuple[str, Diagram]], ax: "Axes") -> "Figure":
     """Draw several reliability diagrams as lines in one plot, each with its own colour, dash and marker.
 
     Args:
         named: (name, diagram) pairs.
         ax: Where to draw.
-        palette: Colours of the frame.
-        colours: Colours of the lines; None is ``COLOURS``.
 
     Returns:
         The figure of ``ax``.
     """
     start = lower_limit(*(diagram for _, diagram in named))
-    _diagonal(ax, start, palette, words=False)
-    looks = zip(cycle(colours or COLOURS), cycle(DASHES), cycle(MARKERS), strict=False)
+    _diagonal(ax, start, LIGHT, words=False)
+    looks = zip(cycle(COLOURS), cycle(DASHES), cycle(MARKERS), strict=False)
     for (name, diagram), (colour, dash, marker) in zip(named, looks, strict=False):
         x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
         label = f"{name}: ECE(EqualMass) {100 * diagram.ece:.2f} %"
         ax.plot(x, y, color=colour, linestyle=dash, marker=marker, markersize=5, linewidth=1.4, label=label, zorder=3)
     _square(ax, start)
-    ax.legend(frameon=False, fontsize=8, labelcolor=palette.ink, loc="lower right", handlelength=3)
-    return finish(ax, palette, x="confidence", y="accuracy", in_percent="xy")
+    ax.legend(frameon=False, fontsize=8, labelcolor=LIGHT.ink, loc="lower right", handlelength=3)
+    return finish(ax, x="confidence", y="accuracy", in_percent="xy")
 
 
 def draw_isotonic(

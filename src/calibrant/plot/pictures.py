@@ -333,14 +333,13 @@ def class_errors(
     return sorted(found, key=lambda one: -one.ece)
 
 
-def draw_classes(errors: Sequence[ClassError], ax: "Axes", *, of: int, palette: Palette = LIGHT) -> "Figure":
+def draw_classes(errors: Sequence[ClassError], ax: "Axes", *, of: int) -> "Figure":
     """Draw the error of each class as a dot on a bar that ends at its limit if calibrated.
 
     Args:
         errors: The classes shown, the largest error first.
         ax: Where to draw.
         of: Number of all classes.
-        palette: Colours.
 
     Returns:
         The figure of ``ax``.
@@ -350,12 +349,12 @@ def draw_classes(errors: Sequence[ClassError], ax: "Axes", *, of: int, palette: 
         places,
         [one.limit for one in errors],
         height=0.62,
-        color=palette.band,
-        edgecolor=palette.faint,
+        color=LIGHT.band,
+        edgecolor=LIGHT.faint,
         linewidth=0.6,
         zorder=2,
     )
-    for off, marker, colour in ((False, "o", palette.good), (True, "D", palette.bad)):
+    for off, marker, colour in ((False, "o", LIGHT.good), (True, "D", LIGHT.bad)):
         dots = [(one.ece, place) for place, one in enumerate(errors) if (one.ece > one.limit) is off]
         if dots:
             ax.plot(*zip(*dots, strict=True), marker, color=colour, markersize=5, zorder=3)
@@ -363,8 +362,8 @@ def draw_classes(errors: Sequence[ClassError], ax: "Axes", *, of: int, palette: 
     ax.set_ylim(len(errors) - 0.4, -0.6)
     ax.set_xlim(left=0)
     worst = "" if len(errors) == of else f"the {len(errors)} worst of {of} classes; "
-    ax.set_title(f"{worst}grey: up to the 97.5 % limit if calibrated", fontsize=8, color=palette.faint)
-    return finish(ax, palette, x="ECE of the class's probability", y="class", in_percent="x")
+    ax.set_title(f"{worst}grey: up to the 97.5 % limit if calibrated", fontsize=8, color=LIGHT.faint)
+    return finish(ax, x="ECE of the class's probability", y="class", in_percent="x")
 
 
 _TEMPERATURES = torch.logspace(-3, 3, 61, base=2.0, dtype=torch.float64).tolist()
@@ -415,28 +414,27 @@ def _log_loss_at(predictions: Predictions, temperature: float) -> float:
     return total / len(predictions)
 
 
-def draw_path(path: TemperaturePath, ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
+def draw_path(path: TemperaturePath, ax: "Axes") -> "Figure":
     """Draw log-loss against temperature, with T = 1 and the best one marked.
 
     Args:
         path: From ``path_of``.
         ax: Where to draw.
-        palette: Colours.
 
     Returns:
         The figure of ``ax``.
     """
-    ax.plot(path.temperatures, path.losses, color=palette.ink, linewidth=1.5, zorder=2)
+    ax.plot(path.temperatures, path.losses, color=LIGHT.ink, linewidth=1.5, zorder=2)
     ax.set_xscale("log", base=2)
     marks = (
-        (1.0, path.loss, "D", palette.bad, f"T = 1: {path.loss:.4f}"),
-        (path.best, path.best_loss, "o", palette.good, f"T = {path.best:.3g}: {path.best_loss:.4f}"),
+        (1.0, path.loss, "D", LIGHT.bad, f"T = 1: {path.loss:.4f}"),
+        (path.best, path.best_loss, "o", LIGHT.good, f"T = {path.best:.3g}: {path.best_loss:.4f}"),
     )
     for row, (x, y, marker, colour, text) in enumerate(marks):
         ax.plot([x], [y], marker, color=colour, markersize=6, zorder=3)
         ax.text(0.97, 0.95 - 0.08 * row, text, transform=ax.transAxes, ha="right", va="top", fontsize=8, color=colour)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    return finish(ax, palette, x="temperature T", y="log-loss (nats)")
+    return finish(ax, x="temperature T", y="log-loss (nats)")
 
 
 def _drawable_models(models: Mapping[str, Data]) -> Mapping[str, Data]:
@@ -456,7 +454,6 @@ def draw_values(
     *,
     name: str,
     bounds: tuple[float, float] = (-math.inf, math.inf),
-    palette: Palette = LIGHT,
 ) -> tuple["Figure", "Axes"]:
     """Draw the values of one metric in order as dots, the last labelled with its value.
 
@@ -465,7 +462,6 @@ def draw_values(
         ax: Where to draw; None makes a figure.
         name: Name of the metric, the label of the vertical axis.
         bounds: Bounds of the metric; the axis begins at the lower one if it is finite.
-        palette: Colours.
 
     Returns:
         The figure and its axes.
@@ -479,7 +475,7 @@ def draw_values(
 
     chosen = axes_of(ax, height=3.2)
     places = range(1, len(values) + 1)
-    chosen.plot(places, values, "o-", color=palette.good, linewidth=1.5, markersize=5)
+    chosen.plot(places, values, "o-", color=LIGHT.good, linewidth=1.5, markersize=5)
     chosen.annotate(
         f"{values[-1]:.4g}", (len(values), values[-1]), (0, 6), textcoords="offset points", ha="center", fontsize=8
     )
@@ -488,7 +484,7 @@ def draw_values(
     if len(values) == 1:
         chosen.set_xlim(0, 2)
     chosen.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return finish(chosen, palette, x="epoch", y=name), chosen
+    return finish(chosen, x="epoch", y=name), chosen
 
 
 _MOST = 0.5  # largest threshold drawn; a higher one, where a false positive costs more than a miss, is rare

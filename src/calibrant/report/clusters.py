@@ -1,7 +1,7 @@
 """The report on rows in groups, such as the tokens of sequences: how much they say, whole groups, and where in them they are off."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from calibrant.data.checks import need_rows
 from calibrant.data.predictions import BinaryPairs
 from calibrant.plot.diagrams import event_pairs, is_event
 from calibrant.report.advice import points
-from calibrant.report.model import Model, Table
+from calibrant.report.model import Model, Table, table_of_states
 from calibrant.statistics.enough import FEWEST
 from calibrant.statistics.interval import wilson
 from calibrant.statistics.means import Clusters, Interval, mean_error, mean_interval, mean_of
@@ -151,38 +151,37 @@ class ClusterSection:
     def statistics(self) -> Table:
         """Every figure, before and after, with what it is if calibrated and what to do."""
         last, rows, group = self.states[-1], self.rows, self.group
-        when = ("before", "after") if len(self.states) > 1 else ("value",)
-        header = [f"of {group}s", *(x for name in when for x in (name, "95 %")), "if calibrated", "what to do"]
         within = last.gap.low <= 0 <= last.gap.high
         todo = (
             "Nothing: the average is right, as far as these can tell."
             if within
             else f"If that is too much, calibrate on other {group}s."
         )
-        lines = [[f"mean {self.of}, in points", *_cells_of_gaps(one.gap for one in self.states), "0", todo]]
+        lines = [(f"mean {self.of}, in points", [_gap_and_interval(one.gap) for one in self.states], "0", todo)]
         for k, apart in enumerate(last.apart):
             todo = _APART if apart else "Nothing: no different from the other fifths."
-            lines.append([f"in the {FIFTHS[k]}", *_cells_of_gaps(one.fifths[k] for one in self.states), "0", todo])
+            lines.append((f"in the {FIFTHS[k]}", [_gap_and_interval(one.fifths[k]) for one in self.states], "0", todo))
         if last.worth is not None:
-            worth = [x for one in self.states for x in (f"{one.worth or 0:,.0f} of {one.rows:,}", "")]
+            worth = [(f"{one.worth or 0:,.0f} of {one.rows:,}", "") for one in self.states]
             todo = f"To know more label further {group}s rather than more {rows} of these."
             todo = todo if last.worth < 0.8 * last.rows else f"Nothing: {rows} of one {group} err almost independently."
-            lines.append([f"independent {rows} that tell as much", *worth, "", todo])
+            lines.append((f"independent {rows} that tell as much", worth, "", todo))
         if last.right is not None and last.product is not None and (last.right or last.product >= 0.5):
             found, product = wilson(last.right, last.groups), last.product / last.groups
-            right = [x for one in self.states for x in (f"{one.right:,} of {one.groups:,}", "")]
-            right[-1] = f"{100 * found.low:.1f} to {100 * found.high:.1f} %"
+            right = [(f"{one.right:,} of {one.groups:,}", "") for one in self.states]
+            right[-1] = right[-1][0], f"{100 * found.low:.1f} to {100 * found.high:.1f} %"
             todo = f"Do not multiply confidences: calibrate a score of the whole {group}."
             if found.low <= product <= found.high:
                 todo = "Nothing: the product of confidences holds, as far as these can tell."
-            lines.append([f"right in all their {rows}", *right, f"{100 * product:.1f} %", todo])
+            lines.append((f"right in all their {rows}", right, f"{100 * product:.1f} %", todo))
         order = "by the column position" if self.positions else "in the order in which they stand"
         note = f"Intervals resample whole {group}s."
         if last.fifths:
             note += f" Fifths: the {rows} of each {group}, {order}; their intervals hold for all five at once."
         if last.worth is None:
             note += f" Intervals need ten {group}s of equal size."
-        return Table(f"{group.capitalize()}s and their {rows}", header, lines, note)
+        title = f"{group.capitalize()}s and their {rows}"
+        return table_of_states(title, f"of {group}s", lines, states=len(self.states), note=note)
 
 
 _APART = "Calibrate with the position as a feature (AdaptiveTemperatureScaling, FeatureScaling)."
@@ -192,6 +191,6 @@ def _gap_in_words(gap: float) -> str:
     return f"too {'high' if gap > 0 else 'low'} by {points(abs(gap))}"
 
 
-def _cells_of_gaps(gaps: Iterable[Interval]) -> list[str]:
-    shown = [(f"{100 * x.estimate:+.2f}", f"{100 * x.low:+.2f} to {100 * x.high:+.2f}") for x in gaps]
-    return ["" if "nan" in cell else cell.replace("-", "−") for pair in shown for cell in pair]
+def _gap_and_interval(gap: Interval) -> tuple[str, str]:
+    value, ends = f"{100 * gap.estimate:+.2f}", f"{100 * gap.low:+.2f} to {100 * gap.high:+.2f}"
+    return value.replace("-", "−"), "" if "nan" in ends else ends.replace("-", "−")

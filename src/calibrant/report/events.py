@@ -22,7 +22,7 @@ from calibrant.operate.bounds import Moments, mean_ends
 from calibrant.operate.decide import NetBenefit
 from calibrant.plot.diagrams import Diagram, IsotonicDiagram, diagram_from, event_pairs, isotonic_of_cells
 from calibrant.report.advice import points
-from calibrant.report.model import Table
+from calibrant.report.model import Table, table_of_states
 from calibrant.report.tables import Row
 from calibrant.statistics.interval import normal_quantile, wilson
 from calibrant.statistics.means import Interval
@@ -352,21 +352,15 @@ class EventSection:
     @property
     def statistics(self) -> Table:
         """Every statistic, before and after, with what it is if calibrated and what to do."""
-        when = ("before", "after") if len(self.states) > 1 else ("value",)
-        header = ["statistic", *(cell for name in when for cell in (name, "95 %")), "if calibrated", "what to do"]
-        rows = []
-        for label, calibrated, shown, todo in _STATISTICS:
-            cells = [cell for state in self.states for cell in shown(state)]
-            rows.append([label, *cells, calibrated(self.last), todo(self.last, self.margin)])
-        few = (
-            ""
-            if self.last.enough
-            else (
-                f" Gap and slope have no interval here: they need independent rows, {FEWEST} events and {FEWEST} rows without one."
-            )
-        )
-        note = "What to do refers to the last column of figures." + few
-        return Table(f"The probability of {self.name}", header, rows, note)
+        rows = [
+            (label, [shown(state) for state in self.states], calibrated(self.last), todo(self.last, self.margin))
+            for label, calibrated, shown, todo in _STATISTICS
+        ]
+        note = "What to do refers to the last column of figures."
+        if not self.last.enough:
+            note += f" Gap and slope have no interval here: they need independent rows, {FEWEST} events and {FEWEST} rows without one."
+        title = f"The probability of {self.name}"
+        return table_of_states(title, "statistic", rows, states=len(self.states), note=note)
 
     @property
     def rates(self) -> Table:
@@ -495,7 +489,7 @@ _STATISTICS: Sequence[
     ),
     (
         "ECE of the event, 15 bins", lambda s: s.ece.limits,
-        lambda s: (s.ece.shown(s.ece.value), s.ece.interval + " %" if s.ece.interval else ""), _ece_advice,
+        lambda s: s.ece.value_and_interval, _ece_advice,
     ),
     (
         "Brier score (p − y)²", lambda _: "", lambda s: (f"{s.brier:.4f}", ""),

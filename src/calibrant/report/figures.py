@@ -3,13 +3,12 @@
 import base64
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from calibrant.data.checks import Data
-from calibrant.plot.diagrams import Curve, Diagram, diagram_of
+from calibrant.plot.diagrams import Curve, Diagram
 from calibrant.plot.drawing import draw_diagram, draw_dots, draw_histogram, draw_isotonic, draw_risk, lower_limit
 from calibrant.plot.pictures import DecisionCurve, draw_decisions
 from calibrant.plot.style import LIGHT, Palette, finish
@@ -65,13 +64,12 @@ def panel_figure(diagram: Diagram, *, palette: Palette = LIGHT, x: str, y: str, 
     return finish(ax, palette, x=x, y=y, in_percent="xy")
 
 
-def before_after_figure(before: Diagram, after: Diagram, *, palette: Palette = LIGHT) -> "Figure":
+def before_after_figure(before: Diagram, after: Diagram) -> "Figure":
     """Return a new figure: two reliability diagrams side by side on one scale, each with its ECE, for a paper or a slide.
 
     Args:
         before: From ``plot.diagram_of``.
         after: Likewise.
-        palette: Colours.
 
     Examples:
         >>> from calibrant import Predictions
@@ -85,8 +83,8 @@ def before_after_figure(before: Diagram, after: Diagram, *, palette: Palette = L
     start = lower_limit(before, after)
     for left, title, diagram in ((0.08, "before", before), (0.575, "after", after)):
         ax = figure.add_axes((left, 0.13, 0.385, 0.385 * 8.0 / 4.2))
-        draw_diagram(diagram, ax, palette=palette, start=start)
-        ax.set_title(f"{title}: ECE {100 * diagram.ece:.2f} %", fontsize=10, color=palette.ink)
+        draw_diagram(diagram, ax, start=start)
+        ax.set_title(f"{title}: ECE {100 * diagram.ece:.2f} %", fontsize=10, color=LIGHT.ink)
     return figure
 
 
@@ -161,19 +159,23 @@ def benefit_picture(event: EventSection, *, prefix: str) -> Picture:
     return Picture(f"Net benefit of acting on {event.name} where its probability reaches t, by t.{band}", svg)
 
 
-def before_after_panels(models: Sequence[tuple[str, Data, Data]]) -> list[Picture]:
-    """Return small reliability diagrams on one scale: of every model before and after calibration.
+def panel_pictures(
+    named: Iterable[tuple[str, Diagram]], *, prefix: str, event: bool = False, small: bool = True
+) -> list[Picture]:
+    """Return reliability diagrams on one scale, each with its caption and the numbers of its dots.
 
     Args:
-        models: (name, predictions before, predictions after) of each.
+        named: (caption, diagram) pairs.
+        prefix: Of the ids in the pictures.
+        event: Whether of the probability of an event; else of the confidence in the decision.
+        small: As in ``panel_figure``.
     """
+    x, y = ("probability", "frequency") if event else ("confidence", "accuracy")
     found = []
-    for number, (name, *states) in enumerate(models):
-        for when, data in zip(("before", "after"), states, strict=True):
-            diagram = diagram_of(data)
-            figure = panel_figure(diagram, palette=PLACEHOLDERS, x="confidence", y="accuracy")
-            svg = inline_svg(figure, prefix=f"m{when[0]}{number}", titles=dot_titles(diagram))
-            found.append(Picture(f"{name}, {when}", svg))
+    for number, (caption, diagram) in enumerate(named):
+        figure = panel_figure(diagram, palette=PLACEHOLDERS, x=x, y=y, small=small)
+        titles = dot_titles(diagram, f"mean {x}", y)
+        found.append(Picture(caption, inline_svg(figure, prefix=f"{prefix}{number}", titles=titles)))
     return found
 
 
@@ -210,7 +212,7 @@ def data_address(svg: str) -> str:
 
 
 def pictures_of_section(section: Section, *, prefix: str) -> dict[str, Any]:
-    """Return the pictures of a section: "first" by columns, "benefit" of an event, and the SVG of "risk" and of the classes' "panels"."""
+    """Return the pictures of a section: "first" by columns, "benefit" of an event, the SVG of "risk", and the classes' "panels"."""
     drawn: dict[str, Any] = {"more": []}
     if section.event is None:
         first = _confidence_pictures(section, prefix=prefix)
@@ -226,11 +228,7 @@ def pictures_of_section(section: Section, *, prefix: str) -> dict[str, Any]:
         columns = [[*columns[0], fifths], *columns[1:]] if len(columns) > 1 else [*columns, [fifths]]
     drawn["first"] = columns
     drawn["risk"] = inline_svg(risk_figure(section.curves, palette=PLACEHOLDERS), prefix=f"{prefix}r")
-    drawn["panels"] = []
-    for number, (_, diagram) in enumerate(section.panels):
-        figure = panel_figure(diagram, palette=PLACEHOLDERS, x="probability", y="frequency")
-        titles = dot_titles(diagram, "mean probability", "frequency")
-        drawn["panels"].append(inline_svg(figure, prefix=f"{prefix}c{number}", titles=titles))
+    drawn["panels"] = panel_pictures(section.panels, prefix=f"{prefix}c", event=True)
     return drawn
 
 

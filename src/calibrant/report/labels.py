@@ -15,11 +15,11 @@ from calibrant.data.multilabel import MultiLabelPredictions, check_label_names
 from calibrant.data.predictions import Events
 from calibrant.evaluate import label_table, multilabel_panel
 from calibrant.evaluate.multilabel import LabelRow, LabelTable, MultiLabelRow
-from calibrant.plot.diagrams import Diagram, diagram_of
+from calibrant.plot.diagrams import diagram_of
 from calibrant.report.advice import LABELS, MARGIN, Advice, Verdict, points, stem_of
 from calibrant.report.events import Cells, percents
-from calibrant.report.figures import PLACEHOLDERS, dot_titles, inline_svg, panel_figure
-from calibrant.report.model import Picture, Table
+from calibrant.report.figures import panel_pictures
+from calibrant.report.model import Picture, Table, table_of_states
 from calibrant.report.render import WORDY, check_format, environment, finished, versions
 from calibrant.report.wording import HOW_TO_READ_LABELS, TO_DO_LABELS, UNSEEN, limits_of
 
@@ -154,28 +154,23 @@ class LabelReport:
     @property
     def tables(self) -> list[Table]:
         """The pooled and averaged figures, before beside after; and every label of each state."""
-        when = list(self.panels)
-        header = ["metric", *(cell for name in when for cell in ((name if len(when) > 1 else "value"), "95 %"))]
-        header.append(WORDY[0])
-        rows: list[list[str]] = []
+        rows: list[tuple[str, list[tuple[str, str]], str]] = []
         for states in zip(*self.panels.values(), strict=True):
-            average = "all labels pooled" if states[0].average == "pooled" else "mean over labels"
-            cells = [
-                cell
-                for row in states
-                for cell in (f"{row.value:.4f}".replace("-", "−"), _ends(row.low, row.high, ".4f"))
-            ]
-            if rows and rows[-1][1:-1] == cells:  # every label is known in as many rows: both averages are one
-                rows[-1][0] = f"{states[0].metric}, all labels"
+            metric, average = states[0].metric, states[0].average
+            cells = [(f"{row.value:.4f}".replace("-", "−"), _ends(row.low, row.high, ".4f")) for row in states]
+            if rows and rows[-1][1] == cells:  # every label is known in as many rows: both averages are one
+                rows[-1] = f"{metric}, all labels", cells, rows[-1][2]
                 continue
-            rows.append([f"{states[0].metric}, {average}", *cells, TO_DO_LABELS[states[0].metric, states[0].average]])
+            over = "all labels pooled" if average == "pooled" else "mean over labels"
+            rows.append((f"{metric}, {over}", cells, TO_DO_LABELS[metric, average]))
+        last = list(self.panels.values())[-1]
         note = (
             "NLL in nats; Brier (p − y)²; Bias: mean probability − frequency; ECE in 15 bins of equal width. Intervals take rows, "
             "or their groups, for the units: labels of one row are not independent. The mean ECE over labels has no interval; "
-            f"perfectly calibrated models would have {self.panels[when[-1]][-1].null_mean or 0:.4f} with these probabilities."
+            f"perfectly calibrated models would have {last[-1].null_mean or 0:.4f} with these probabilities."
         )
         return [
-            Table("Figures", header, rows, note),
+            table_of_states("Figures", "metric", rows, states=len(self.panels), more=WORDY, note=note),
             *(_table_of_labels(name, found) for name, found in self.labels.items()),
         ]
 
@@ -259,16 +254,7 @@ def _ends(low: float | None, high: float | None, form: str, *, times: int = 1) -
 
 def _pictures(named: Iterable[tuple[str, Events]], prefix: str, *, small: bool) -> list[Picture]:
     """Return a reliability diagram of each caption's events, all on the whole scale."""
-
-    def drawn(diagram: Diagram, number: int) -> str:
-        figure = panel_figure(diagram, palette=PLACEHOLDERS, x="probability", y="frequency", small=small)
-        return inline_svg(
-            figure, prefix=f"{prefix}{number}", titles=dot_titles(diagram, "mean probability", "frequency")
-        )
-
     found = [(caption, diagram_of(events)) for caption, events in named]
     means = "{}: mean probability {:.2f} %, frequency {:.2f} %"
-    return [
-        Picture(means.format(caption, 100 * x.confidence, 100 * x.accuracy), drawn(x, number))
-        for number, (caption, x) in enumerate(found)
-    ]
+    captions = [(means.format(caption, 100 * x.confidence, 100 * x.accuracy), x) for caption, x in found]
+    return panel_pictures(captions, prefix=prefix, event=True, small=small)

@@ -1,8 +1,9 @@
 """Inputs of a report: models before and after calibration, and tables computed elsewhere."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import torch
@@ -206,6 +207,30 @@ class Picture:
     kind: ClassVar[str] = "picture"
     caption: str
     svg: str
+
+
+def table_of_states(
+    title: str,
+    subject: str,
+    rows: Iterable[tuple[str, Sequence[tuple[str, str]], *tuple[str, ...]]],
+    *,
+    states: int,
+    more: Sequence[str] = ("if calibrated", "what to do"),
+    note: str = "",
+) -> Table:
+    """Return the table of figures before and after calibration, or of one state alone.
+
+    Args:
+        title: Its caption.
+        subject: Heading of what its rows are of.
+        rows: Label, value and interval of each state, and a cell of each of ``more``.
+        states: 1 or 2.
+        more: Headings of the last columns.
+        note: How to read it.
+    """
+    when = ("before", "after") if states > 1 else ("value",)
+    header = [subject, *(cell for name in when for cell in (name, "95 %")), *more]
+    return Table(title, header, [[label, *chain.from_iterable(pairs), *last] for label, pairs, *last in rows], note)
 
 
 Block: TypeAlias = Table | Claims | Picture | tuple[str, str]

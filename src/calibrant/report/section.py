@@ -42,7 +42,7 @@ from calibrant.report.advice import MARGIN, NOTHING, Advice, Gain, Verdict, advi
 from calibrant.report.clusters import ClusterSection, clusters_of
 from calibrant.report.events import Cells, EventFigures, EventSection, mass_table, percents
 from calibrant.report.groups_report import Audit, audit, audit_of, unread
-from calibrant.report.model import Model, Subject, Table, fingerprint, name_of_class
+from calibrant.report.model import Model, Subject, Table, fingerprint, name_of_class, table_of_states
 from calibrant.report.tables import Row, measure, panel_rows
 from calibrant.report.wording import (
     HOW_TO_READ,
@@ -171,19 +171,16 @@ class Section:
     @property
     def statistics(self) -> Table:
         """Every informative figure, before and after, with what it is if calibrated and what to do."""
-        when = ("before", "after") if self.after else ("value",)
         rows = []
         for pair in self.shown:
             states = [row for row in pair if row is not None]
-            last, cells = states[-1], [(row.shown(row.value), row.interval + " %" * row.percent) for row in states]
+            last = states[-1]
             # what a calibrated model shows by chance asks for nothing
             within = last.null_high is not None and last.value <= last.null_high
             todo = WITHIN_CHANCE if within else TO_DO.get(last.label.split("(")[0], "")
-            shown = [cell if cell != " %" else "" for pair in cells for cell in pair]
-            rows.append([last.label, *shown, last.limits, todo])
-        header = ["metric", *(cell for name in when for cell in (name, "95 %")), "if calibrated", "what to do"]
+            rows.append((last.label, [row.value_and_interval for row in states], last.limits, todo))
         title = f"All figures, before and after {self.model.calibrated_in_short}" if self.after else "All figures"
-        return Table(title, header, rows)
+        return table_of_states(title, "metric", rows, states=2 if self.after else 1)
 
     @property
     def cells(self) -> dict[str, list[list[float]]]:
@@ -448,9 +445,9 @@ def bins_of_classes(flat: BinTable | None, *, classes: int) -> dict[int, Binned]
     return {k: Binned(table, round(float(table.sum_y.sum()))) for k, table in enumerate(tables)}
 
 
-def worst_bins(diagram: Diagram, *, most: int = 3) -> list[Bin]:
-    """Return the bins outside their consistency bars, by their contribution to the ECE (count × gap), the largest first."""
-    return sorted((b for b in diagram.bins if b.off), key=lambda b: -b.count * abs(b.gap))[:most]
+def worst_bins(diagram: Diagram) -> list[Bin]:
+    """Return the three bins outside their consistency bars that contribute most to the ECE (count × gap), the largest first."""
+    return sorted((b for b in diagram.bins if b.off), key=lambda b: -b.count * abs(b.gap))[:3]
 
 
 LEVEL = 0.95

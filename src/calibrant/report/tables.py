@@ -59,6 +59,11 @@ class Row(PanelRow):
         return f"{100 * value:.2f} %" if self.percent else f"{value:.4f}"
 
     @property
+    def value_and_interval(self) -> tuple[str, str]:
+        """The value and its 95 % interval as cells of a table, each with its unit."""
+        return self.shown(self.value), self.interval + " %" if self.interval and self.percent else self.interval
+
+    @property
     def says_nothing(self) -> bool:
         """Whether the 97.5 % limit if calibrated is above 25 %, so that almost no value would be significant."""
         return self.percent and self.null_high is not None and self.null_high > _UNINFORMATIVE
