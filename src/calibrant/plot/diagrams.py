@@ -254,7 +254,7 @@ def isotonic_of_cells(
         level: As there.
         seed: As there.
     """
-    fitted, rows = _isotonic(hits / count, count), float(count.sum())
+    fitted, rows = isotonic(hits / count, count), float(count.sum())
     knots, base = _ends_of_blocks(fitted), float(hits.sum()) / rows
     # Σ (m − y)² / N for y in {0, 1} is Σ (n m² − 2 m Σy + Σy) / N
     after = float((count * fitted**2 - 2 * fitted * hits + hits).sum()) / rows
@@ -280,7 +280,7 @@ def _distinct_scores(p: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
     return places, count.astype(np.float64), hits
 
 
-def _isotonic(values: Floats, weights: Floats) -> Floats:
+def isotonic(values: Floats, weights: Floats) -> Floats:
     from scipy.optimize import isotonic_regression
 
     fitted: Floats = np.clip(isotonic_regression(values, weights=weights).x, 0.0, 1.0)
@@ -297,7 +297,7 @@ def _ends_of_blocks(fitted: Floats) -> NDArray[np.int64]:
 def _band(count: Floats, sum_p: Floats, *, draws: int, level: float, seed: int) -> tuple[Floats, Floats, Floats]:
     mean = np.clip(sum_p / count, 0.0, 1.0)
     drawn = np.random.default_rng(seed).binomial(count.astype(np.int64), mean, size=(draws, len(count)))
-    curves = np.stack([_isotonic(hits / count, count) for hits in drawn])
+    curves = np.stack([isotonic(hits / count, count) for hits in drawn])
     low, high = np.quantile(curves, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return mean, low, high
 

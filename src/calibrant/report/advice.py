@@ -117,6 +117,16 @@ def points(value: float) -> str:
     return f"{shown} point{'' if shown == '1.0' else 's'}"
 
 
+def too_high_or_low(gap: float) -> str:
+    """Return the side and the size of a mean gap of probabilities in words."""
+    return f"too {'high' if gap > 0 else 'low'} by {points(abs(gap))}"
+
+
+def signed(value: float, form: str = "+.2f") -> str:
+    """Return a number with the sign that a reader expects, which is wider than a hyphen."""
+    return f"{value:{form}}".replace("-", "−")
+
+
 def _detail(row: Row, state: State, margin: float, points: str) -> str:
     ends = f" (95 % interval {row.interval} %)" if row.interval else " (no interval is known to cover here)"
     if row.null_high is None:
@@ -180,7 +190,7 @@ class Gain:
         shown = (
             f"{abs(self.difference):.4f} {verb} than {'with' if self.against == TEMPERATURE else 'when'} {self.against}"
         )
-        ends = " to ".join(f"{end:.4f}".replace("-", "−") for end in (low, high))
+        ends = " to ".join(signed(end, ".4f") for end in (low, high))
         return f"Its log-loss is {shown} (95 % interval of the difference: {ends})."
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from calibrant.data.checks import need_rows
 from calibrant.data.predictions import BinaryPairs
 from calibrant.plot.diagrams import event_pairs, is_event
-from calibrant.report.advice import points
+from calibrant.report.advice import signed, too_high_or_low
 from calibrant.report.model import Model, Table, table_of_states
 from calibrant.statistics.enough import FEWEST
 from calibrant.statistics.interval import wilson
@@ -139,7 +139,7 @@ class ClusterSection:
             )
         off = [(abs(fifth.estimate - first.gap.estimate), k) for k, fifth in enumerate(first.fifths) if first.apart[k]]
         for _, k in sorted(off)[-1:]:
-            here, on_all = (_gap_in_words(one.estimate) for one in (first.fifths[k], first.gap))
+            here, on_all = (too_high_or_low(one.estimate) for one in (first.fifths[k], first.gap))
             what = self.of.partition(" ")[0]
             found.append(
                 f"In the {FIFTHS[k]} of each {group} {what} is {here} (on all {rows} {on_all}), significantly different from the "
@@ -187,10 +187,6 @@ class ClusterSection:
 _APART = "Calibrate with the position as a feature (AdaptiveTemperatureScaling, FeatureScaling)."
 
 
-def _gap_in_words(gap: float) -> str:
-    return f"too {'high' if gap > 0 else 'low'} by {points(abs(gap))}"
-
-
 def _gap_and_interval(gap: Interval) -> tuple[str, str]:
-    value, ends = f"{100 * gap.estimate:+.2f}", f"{100 * gap.low:+.2f} to {100 * gap.high:+.2f}"
-    return value.replace("-", "−"), "" if "nan" in ends else ends.replace("-", "−")
+    value, low, high = (signed(100 * x) for x in (gap.estimate, gap.low, gap.high))
+    return value, "" if math.isnan(gap.low) else f"{low} to {high}"

@@ -21,7 +21,7 @@ from calibrant.evaluate import calibration_line
 from calibrant.operate.bounds import Moments, mean_ends
 from calibrant.operate.decide import NetBenefit
 from calibrant.plot.diagrams import Diagram, IsotonicDiagram, diagram_from, event_pairs, isotonic_of_cells
-from calibrant.report.advice import points
+from calibrant.report.advice import points, signed, too_high_or_low
 from calibrant.report.model import Table, table_of_states
 from calibrant.report.tables import Row
 from calibrant.statistics.interval import normal_quantile, wilson
@@ -296,9 +296,7 @@ class EventFigures:
         """What gap and slope say with their own intervals, in words; empty where both contain a calibrated model's."""
         parts = []
         if self.enough and not self.gap.low <= 0 <= self.gap.high:
-            parts.append(
-                f"too {'high' if self.gap.estimate > 0 else 'low'} by {points(abs(self.gap.estimate))} on average"
-            )
+            parts.append(f"{too_high_or_low(self.gap.estimate)} on average")
         if self.enough and self.line is not None and not self.line[0].low <= 1 <= self.line[0].high:
             slope = self.line[0].estimate
             parts.append(f"too {'extreme' if slope < 1 else 'close together'} (slope {slope:.2f}, 1 is right)")
@@ -308,8 +306,9 @@ class EventFigures:
     def side(self) -> str:
         """How the probabilities are off, in words."""
         both = f"off by {points(self.ece.value)} on average, too high in some ranges and too low in others"
-        gap = points(abs(self.gap.estimate))
-        return ", and ".join(self.off) or (f"too {self.one_side} by {gap} on average" if self.one_side else both)
+        return ", and ".join(self.off) or (
+            f"{too_high_or_low(self.gap.estimate)} on average" if self.one_side else both
+        )
 
     @property
     def one_side(self) -> str:
@@ -371,7 +370,7 @@ class EventSection:
             right = "" if at.right is None else _share(at.right, at.flagged * self.last.rows, self.last.independent)
             caught = _share(at.caught, self.last.events, self.last.independent)
             shown = [f"{100 * t:.0f} %", f"{100 * at.flagged:.1f} %", caught, f"{100 * at.false_alarms:.1f} %", right]
-            rows.append([*shown, f"{at.benefit:+.4f}".replace("-", "−"), f"{at.always:+.4f}".replace("-", "−")])
+            rows.append([*shown, signed(at.benefit, "+.4f"), signed(at.always, "+.4f")])
         header = [
             "act from",
             "rows acted on",
@@ -422,8 +421,8 @@ def _share(value: float, of: float, independent: bool) -> str:
 def _figure_and_interval(found: Interval | None, enough: bool, *, percent: bool = False) -> tuple[str, str]:
     if found is None:
         return "–", ""
-    scale, form = (100, "{:+.2f}") if percent else (1, "{:.3f}")
-    value, low, high = (form.format(scale * x).replace("-", "−") for x in (found.estimate, found.low, found.high))
+    scale, form = (100, "+.2f") if percent else (1, ".3f")
+    value, low, high = (signed(scale * x, form) for x in (found.estimate, found.low, found.high))
     return value, f"{low} to {high}" if enough else ""
 
 

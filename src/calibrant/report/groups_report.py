@@ -12,11 +12,11 @@ from torch import Tensor
 from calibrant.calibrators import BoostedScaling, GroupScaling
 from calibrant.data.checks import Data
 from calibrant.data.pairs import BinaryPairs
-from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
 from calibrant.evaluate.subgroups import Subgroup, Subgroups
-from calibrant.report.advice import CHANCE, MARGIN, Advice, Verdict, commands_of, points
+from calibrant.plot.diagrams import event_pairs, isotonic
+from calibrant.report.advice import CHANCE, MARGIN, Advice, Verdict, commands_of, signed, too_high_or_low
 from calibrant.report.model import Model, Subject
 
 FIRST = 8  # groups shown at once; the others are folded
@@ -83,7 +83,7 @@ class Audit:
         if abs(worst.gap) < MARGIN:
             return average
         assert self.before is not None
-        clear = f"too {'high' if worst.gap > 0 else 'low'} by {points(abs(worst.gap))} for {worst.group}"
+        clear = f"{too_high_or_low(worst.gap)} for {worst.group}"
         if average.state in ("calibrated", "unclear", "small"):
             headline = f"Probabilities are {clear}, though not far off on average"
             return Verdict("large", headline, f"Overall: {average.detail}")
@@ -228,15 +228,13 @@ def audit(
 
 def _corrected(data: Data) -> BinaryPairs:
     """Return the rows at the frequencies that isotonic regression gives them: what the best increasing correction for all leaves."""
-    from scipy.optimize import isotonic_regression
-
-    pairs = data.one_vs_rest(1) if isinstance(data, Predictions) and data.classes == 2 else data.top_label()
+    pairs = event_pairs(data)
     p, y = pairs.p.cpu().numpy(), pairs.y.cpu().numpy()
     weight = np.ones(len(p)) if pairs.weights is None else pairs.weights.cpu().numpy()
     at = np.unique(p, return_inverse=True)[1]
     count = np.maximum(np.bincount(at, weight), 1e-12)  # rows of weight 0 have a place of their own
-    fitted = isotonic_regression(np.bincount(at, weight * y) / count, weights=count).x
-    return replace(pairs, p=torch.from_numpy(np.clip(fitted, 0, 1)[at]).to(pairs.p.device))
+    fitted = isotonic(np.bincount(at, weight * y) / count, count)
+    return replace(pairs, p=torch.from_numpy(fitted[at]).to(pairs.p.device))
 
 
 def unread(values: Any) -> bool:
@@ -258,5 +256,5 @@ def _cells(row: Subgroup, old: Subgroup | None, *, compared: bool) -> list[Cell]
 
 
 def _signed_percent(value: float) -> Cell:
-    shown = f"{100 * value:+.2f} %".replace("-", "−")
+    shown = f"{signed(100 * value)} %"
     return ("0.00 %" if shown[1:] == "0.00 %" else shown), value

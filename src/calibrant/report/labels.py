@@ -16,7 +16,7 @@ from calibrant.data.predictions import Events
 from calibrant.evaluate import label_table, multilabel_panel
 from calibrant.evaluate.multilabel import LabelRow, LabelTable, MultiLabelRow
 from calibrant.plot.diagrams import diagram_of
-from calibrant.report.advice import LABELS, MARGIN, Advice, Verdict, points, stem_of
+from calibrant.report.advice import LABELS, MARGIN, Advice, Verdict, points, signed, stem_of, too_high_or_low
 from calibrant.report.events import Cells, percents
 from calibrant.report.figures import panel_pictures
 from calibrant.report.model import Picture, Table, table_of_states
@@ -96,12 +96,12 @@ class LabelReport:
             return Verdict("unclear", "Too few rows or events to test any label", table.verdict), None
         found, worst = self._off, self._worst
         assert worst is not None
-        gap = points(abs(worst.gap))
         if not found:
+            gap = points(abs(worst.gap))
             detail = f"The largest gap is that of {worst.label}, {gap}; chance gives as much. {table.verdict}"
             headline = f"No label of {len(table.tested)} is significantly off on average"
             return Verdict("unclear", headline, detail), None
-        side = f"too {'high' if worst.gap > 0 else 'low'} by {gap} for {worst.label!r}"
+        side = f"{too_high_or_low(worst.gap)} for {worst.label!r}"
         headline = f"Probabilities are {side}: significant"
         if len(found) > 1:  # the others may be off in another direction, or in single ranges alone
             headline = f"{len(found)} of {len(table.tested)} labels are significantly off; the largest mean gap: {side}"
@@ -157,7 +157,7 @@ class LabelReport:
         rows: list[tuple[str, list[tuple[str, str]], str]] = []
         for states in zip(*self.panels.values(), strict=True):
             metric, average = states[0].metric, states[0].average
-            cells = [(f"{row.value:.4f}".replace("-", "−"), _ends(row.low, row.high, ".4f")) for row in states]
+            cells = [(signed(row.value, ".4f"), _ends(row.low, row.high, ".4f")) for row in states]
             if rows and rows[-1][1] == cells:  # every label is known in as many rows: both averages are one
                 rows[-1] = f"{metric}, all labels", cells, rows[-1][2]
                 continue
@@ -240,7 +240,7 @@ def _table_of_labels(name: str, found: LabelTable) -> Table:
     rows = [
         (
             row.label, f"{row.n:,}", f"{row.positives:,}", *(f"{100 * value:.2f}" for value in (row.confidence, row.rate)),
-            f"{100 * row.gap:+.2f}".replace("-", "−"), _ends(row.low, row.high, "+.2f", times=100), f"{100 * row.ece:.2f}",
+            signed(100 * row.gap), _ends(row.low, row.high, "+.2f", times=100), f"{100 * row.ece:.2f}",
             row.p_shown,
         )
         for row in found.rows
@@ -249,7 +249,7 @@ def _table_of_labels(name: str, found: LabelTable) -> Table:
 
 
 def _ends(low: float | None, high: float | None, form: str, *, times: int = 1) -> str:
-    return "" if low is None or high is None else f"{times * low:{form}} … {times * high:{form}}".replace("-", "−")
+    return "" if low is None or high is None else f"{signed(times * low, form)} … {signed(times * high, form)}"
 
 
 def _pictures(named: Iterable[tuple[str, Events]], prefix: str, *, small: bool) -> list[Picture]:
