@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._core.constraints import Count, Level, Seed, checked
+from calibrant._core.constraints import Count, Seed, checked
 from calibrant.binning import AnyBinning, BinTable, EqualMass
 from calibrant.data.checks import Data
 from calibrant.data.predictions import BinaryPairs, Events, Predictions
@@ -178,8 +178,8 @@ class IsotonicDiagram:
         p: Probabilities at the knots of the curve, increasing.
         recalibrated: The event's frequency by isotonic regression at each.
         band_p: Probabilities at which the band is given.
-        band_low: A calibrated model's curve lies below this in (1 − level) / 2 of samples.
-        band_high: A calibrated model's curve lies above this in (1 − level) / 2 of samples.
+        band_low: A calibrated model's curve lies below this in 2.5 % of samples.
+        band_high: A calibrated model's curve lies above this in 2.5 % of samples.
         miscalibration: Mean Brier score minus that of the recalibrated probabilities, ≥ 0.
         discrimination: Brier score of the base rate minus that of the recalibrated probabilities, ≥ 0.
         uncertainty: Brier score of the base rate.
@@ -198,7 +198,7 @@ class IsotonicDiagram:
 
 
 @checked
-def isotonic_diagram(data: PlainRows, *, draws: Count = 200, level: Level = 0.95, seed: Seed = 0) -> IsotonicDiagram:
+def isotonic_diagram(data: PlainRows, *, draws: Count = 200, seed: Seed = 0) -> IsotonicDiagram:
     """Return the isotonic diagram of an event's probability, with its consistency band.
 
     Isotonic regression determines the bins. The band is simulated: labels are drawn with the predicted probabilities and
@@ -208,7 +208,6 @@ def isotonic_diagram(data: PlainRows, *, draws: Count = 200, level: Level = 0.95
     Args:
         data: Two-class predictions (probability of class 1), pairs, or predictions (confidence of the top label).
         draws: Label sets for the band, ≥ 1.
-        level: Coverage of the band, point by point, in (0, 1).
         seed: Same seed, same band.
 
     Raises:
@@ -228,7 +227,7 @@ def isotonic_diagram(data: PlainRows, *, draws: Count = 200, level: Level = 0.95
     kept = table.count > 0
     cells = (table.count[kept].numpy().astype(np.float64), table.sum_p[kept].numpy())
     brier = float(np.mean((p - y) ** 2))
-    return isotonic_of_cells(*_distinct_scores(p, y), brier, band=cells, draws=draws, level=level, seed=seed)
+    return isotonic_of_cells(*_distinct_scores(p, y), brier, band=cells, draws=draws, seed=seed)
 
 
 def isotonic_of_cells(
@@ -239,7 +238,6 @@ def isotonic_of_cells(
     *,
     band: tuple[Floats, Floats],
     draws: int = 200,
-    level: float = 0.95,
     seed: int = 0,
 ) -> IsotonicDiagram:
     """Return the isotonic diagram of rows that were summed by their probability.
@@ -251,7 +249,6 @@ def isotonic_of_cells(
         brier: Mean (p − y)² of the rows.
         band: (B,) counts and (B,) sums of p of the cells in which the band is drawn.
         draws: As in ``isotonic_diagram``.
-        level: As there.
         seed: As there.
     """
     fitted, rows = isotonic(hits / count, count), float(count.sum())
@@ -259,7 +256,7 @@ def isotonic_of_cells(
     # Σ (m − y)² / N for y in {0, 1} is Σ (n m² − 2 m Σy + Σy) / N
     after = float((count * fitted**2 - 2 * fitted * hits + hits).sum()) / rows
     rest = base * (1 - base)
-    band_p, low, high = _band(*band, draws=draws, level=level, seed=seed)
+    band_p, low, high = _band(*band, draws=draws, seed=seed)
     return IsotonicDiagram(
         p=places[knots].tolist(),
         recalibrated=fitted[knots].tolist(),
@@ -294,11 +291,11 @@ def _ends_of_blocks(fitted: Floats) -> NDArray[np.int64]:
     return np.unique(np.stack([starts, ends], axis=1).ravel()).astype(np.int64)
 
 
-def _band(count: Floats, sum_p: Floats, *, draws: int, level: float, seed: int) -> tuple[Floats, Floats, Floats]:
+def _band(count: Floats, sum_p: Floats, *, draws: int, seed: int) -> tuple[Floats, Floats, Floats]:
     mean = np.clip(sum_p / count, 0.0, 1.0)
     drawn = np.random.default_rng(seed).binomial(count.astype(np.int64), mean, size=(draws, len(count)))
     curves = np.stack([isotonic(hits / count, count) for hits in drawn])
-    low, high = np.quantile(curves, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(curves, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return mean, low, high
 
 

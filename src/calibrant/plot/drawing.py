@@ -140,14 +140,13 @@ def draw_isotonic(
     return finish(ax, palette, x=f"predicted probability of {what}", y=f"frequency of {what}", in_percent="xy")
 
 
-def draw_histogram(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT, words: bool = True) -> "Figure":
+def draw_histogram(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
     """Draw the fraction of rows in each bin, with mean confidence and accuracy as vertical lines.
 
     Args:
         diagram: Of bins of equal width.
         ax: Where to draw.
         palette: Colours.
-        words: Whether to label the two lines with their values.
 
     Returns:
         The figure of ``ax``.
@@ -157,16 +156,15 @@ def draw_histogram(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT, wo
     ax.bar(left, mass, width, align="edge", color=palette.band, edgecolor=palette.faint, linewidth=0.6)
     ax.axvline(diagram.confidence, color=palette.good, linewidth=1.4)
     ax.axvline(diagram.accuracy, color=palette.bad, linewidth=1.4, linestyle=(0, (3, 2)))
-    if words:
-        lines = (("mean", diagram.confidence, palette.good), ("accuracy", diagram.accuracy, palette.bad))
-        # in the widest of three rooms, where no line crosses it: left of both, between them, or right of both
-        low, high = sorted((diagram.confidence, diagram.accuracy))
-        rooms = ((low, 0.02, "left"), (high - low, (low + high) / 2, "center"), (1 - high, 0.98, "right"))
-        _, at, side = max(rooms)
-        for row, (text, value, colour) in enumerate(lines):
-            shown = f"{text} {100 * value:.1f} %"
-            height = 0.93 - row * 12 * ax.figure.dpi / 72 / ax.bbox.height  # one line of text is 12 points high
-            ax.text(at, height, shown, transform=ax.transAxes, ha=side, va="top", fontsize=7.5, color=colour)
+    lines = (("mean", diagram.confidence, palette.good), ("accuracy", diagram.accuracy, palette.bad))
+    # in the widest of three rooms, where no line crosses it: left of both, between them, or right of both
+    low, high = sorted((diagram.confidence, diagram.accuracy))
+    rooms = ((low, 0.02, "left"), (high - low, (low + high) / 2, "center"), (1 - high, 0.98, "right"))
+    _, at, side = max(rooms)
+    for row, (text, value, colour) in enumerate(lines):
+        shown = f"{text} {100 * value:.1f} %"
+        height = 0.93 - row * 12 * ax.figure.dpi / 72 / ax.bbox.height  # one line of text is 12 points high
+        ax.text(at, height, shown, transform=ax.transAxes, ha=side, va="top", fontsize=7.5, color=colour)
     ax.set(xlim=(0, 1), ylim=(0, 1), yticks=[0, 0.5, 1])
     return finish(ax, palette, x="confidence", y="fraction of rows", in_percent="xy")
 
