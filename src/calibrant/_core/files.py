@@ -5,6 +5,7 @@ against the memory of this machine, before anything is unpacked.
 """
 
 import hashlib
+import importlib
 import importlib.util
 import io
 import json
@@ -25,6 +26,21 @@ from calibrant._core.paths import as_path, atomic_write, check_source, shown
 from calibrant.errors import FileFormatError, InputError, Remedy
 
 Array = npt.NDArray[Any]
+
+
+class _Arrow:
+    """PyArrow and its parts, ``pa.parquet`` too, imported when first used: who reads no table does not wait for it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what inspection asks of any object
+            raise AttributeError(name)
+        try:
+            return getattr(importlib.import_module("pyarrow"), name)
+        except AttributeError:  # a part that pyarrow does not import by itself
+            return importlib.import_module(f"pyarrow.{name}")
+
+
+pa: Any = _Arrow()
 SUFFIXES = (".npz", ".safetensors")
 _COMPRESSED = (".gz", ".bz2", ".zst")
 # times that a file may unpack to: LZ4, which .arrow and .feather have, reaches 255 on zeros alone, scores some ten

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from calibrant._core.files import Array
+from calibrant._core.files import Array, pa
 from calibrant.errors import InputError, Remedy, optional
 
 What: TypeAlias = Literal["probs", "logits", "label", "top"]
@@ -117,8 +117,6 @@ class Frame:
 
 def _with_plain_text(table: Any) -> Any:
     """Return an Arrow table with text of the one kind whose rows Arrow selects, and any other frame as it is."""
-    import pyarrow as pa
-
     if not isinstance(table, pa.Table):
         return table
     views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
@@ -152,8 +150,6 @@ def arrow_of(frame: Any) -> Any:
 
 def table_of_rows(predictions: Any, names: Sequence[str] | None) -> Any:
     """Return probabilities, predicted class, confidence, label, weights and features of ``Predictions`` as an Arrow table."""
-    import pyarrow as pa
-
     names = [f"p{k}" for k in range(predictions.classes)] if names is None else names
     if len(names) != predictions.classes:
         raise InputError(f"{predictions.classes} column names", f"{len(names)}", "pass one per class")

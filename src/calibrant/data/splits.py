@@ -12,7 +12,7 @@ import torch
 
 from calibrant._core.check import as_tensor, check_labels, refuse
 from calibrant._core.constraints import Text, checked, takes
-from calibrant._core.files import Array
+from calibrant._core.files import Array, pa
 from calibrant._core.paths import as_path, shown
 from calibrant.data.formats import TABLES, Layout, read_named, two_columns, write_named
 from calibrant.data.formats.advice import kept_apart, unnamed_weights
@@ -303,8 +303,6 @@ def multilabel_batches(path: str | os.PathLike[str], **said: Unpack[Several]) ->
         FileFormatError: If a file cannot be read or holds no such predictions.
         InputError: If what it holds is not valid.
     """
-    import pyarrow as pa
-
     place = as_path(path)
     layout, names = LabelColumns(**said), None
     for file in table_files(place):

@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+from calibrant._core.files import pa
 from calibrant.data.formats.columns import decoded, is_list, is_number, is_string
 from calibrant.data.formats.roles import CLASS_FIELDS, SCORE_FIELDS, is_decided, plain_name
 
@@ -28,8 +29,6 @@ def plain_cells(table: Any) -> Any:
     A record of several things, such as a decision beside its probabilities, becomes a column of each, Spark's vectors become lists,
     lists of {label, score} records of a score by class, and of two records of the same classes one with a single 1 becomes its class.
     """
-    import pyarrow as pa
-
     for at, name in enumerate(table.column_names):
         given = table.column(at)
         column = decoded(given)
@@ -48,8 +47,6 @@ def plain_cells(table: Any) -> Any:
 
 def _with_true_classes(table: Any) -> Any:
     """Return a table with the class of the 1 instead of records of zeros and a single 1, beside scores of the same classes."""
-    import pyarrow as pa
-
     keys = {one.name: {part.name for part in one.type} for one in table.schema if pa.types.is_struct(one.type)}
     made = {}
     for name, own in keys.items():
@@ -65,8 +62,6 @@ def _with_true_classes(table: Any) -> Any:
 
 def _of_text(column: Any) -> Any:
     """Return a column of text as the numbers, lists, records or classes that all of its cells write, else as it is."""
-    import pyarrow as pa
-
     known = column.slice(0, 64).drop_null()
     first = (known[0].as_py() if len(known) else "").strip()
     made: list[Any] = []
@@ -136,9 +131,6 @@ def _cell(text: str | None) -> Any:
 
 def _flat(table: Any) -> Any:
     """Return a table with the fields of records as columns, but for records of numbers, which are those of classes."""
-    import pyarrow as pa
-    import pyarrow.compute
-
     fields: list[Any] = []
     columns: list[Any] = []
 
@@ -172,18 +164,12 @@ def _flat(table: Any) -> Any:
 
 def _is_single(column: Any) -> bool:
     """Say whether each row is a list of one."""
-    import pyarrow.compute
-
-    lengths = pyarrow.compute.list_value_length(column)
-    return bool(
-        len(column) and not column.null_count and pyarrow.compute.all(pyarrow.compute.equal(lengths, 1)).as_py()
-    )
+    lengths = pa.compute.list_value_length(column)
+    return bool(len(column) and not column.null_count and pa.compute.all(pa.compute.equal(lengths, 1)).as_py())
 
 
 def scored_lists(column: Any) -> tuple[list[list[Any]], list[list[Any]]] | None:
     """Return the classes of each row, and their scores, of lists of {label, score}; None where they are no such lists."""
-    import pyarrow as pa
-
     kind = column.type
     if not is_list(kind) or not pa.types.is_struct(kind.value_type) or not len(column) or column.null_count:
         return None
@@ -211,8 +197,6 @@ def _by_class(column: Any) -> Any:
 
     None where they are no such lists, or some row has not all classes.
     """
-    import pyarrow as pa
-
     if (found := scored_lists(column)) is None:
         return None
     known = {one for row in found[0] for one in row}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._core.check import reads_as_number
-from calibrant._core.files import Array, refuse_beyond_memory
+from calibrant._core.files import Array, pa, refuse_beyond_memory
 from calibrant._core.paths import shown
 from calibrant.data.formats.layout import CLASS_NAMES, LABELS, SCORES, Layout, stem_and_name, suffix_of
 from calibrant.errors import FileFormatError, InputError, Remedy
@@ -166,9 +166,6 @@ def _names_beside(table: Any) -> list[str]:
 
 def _without_blanks(column: Any, classes: Classes) -> Any:
     """Return a column of text with its empty cells null as those of numbers are: "", and NULL or NA where no class is called so."""
-    import pyarrow as pa
-    import pyarrow.compute
-
     column = decoded(column)
     if not is_string(column.type):
         return column
@@ -214,8 +211,6 @@ def column_array(column: Any, name: str, path: Path, *, strict: bool = True, fir
         strict: Refuse empty cells and lists of several lengths, which a column that is only kept may have.
         first: The number of its first row in the file.
     """
-    import pyarrow as pa
-
     column = decoded(column)
     if strict:
         refuse_empty(column, name, path, first=first)
@@ -243,8 +238,6 @@ def decoded(column: Any) -> Any:
     Raises:
         FileFormatError: If the values, repeated as the rows do, are larger than the memory.
     """
-    import pyarrow as pa
-
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     plain = pa.string() if kind == pa.string_view() else kind
     if pa.types.is_dictionary(column.type):
@@ -262,8 +255,6 @@ def decoded(column: Any) -> Any:
 
 def is_string(kind: Any) -> bool:
     """Say whether an Arrow type is one of text, but for views of it."""
-    import pyarrow as pa
-
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -274,8 +265,6 @@ def is_text(values: Array) -> bool:
 
 def _scores(table: Any, group: Sequence[str], path: Path, first: int) -> tuple[Array, Classes]:
     """Return the scores (N, K), or (N,) of one column of numbers, and the classes that lists of {label, score} name."""
-    import pyarrow as pa
-
     if len(group) == 1:
         column = table.column(group[0])
         if is_list(column.type) and pa.types.is_struct(column.type.value_type):  # those that became no records
@@ -331,21 +320,15 @@ def _under_star(pattern: str, name: str) -> str:
 
 def is_number(kind: Any) -> bool:
     """Say whether an Arrow type is one of numbers."""
-    import pyarrow as pa
-
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
 def is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _whole(column: Any) -> Any:
     """Return a column in one piece."""
-    import pyarrow as pa
-
     if not isinstance(column, pa.ChunkedArray):
         return column
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
@@ -353,9 +336,6 @@ def _whole(column: Any) -> Any:
 
 def _matrix(column: Any, name: str, path: Path, *, strict: bool) -> Array | None:
     """Return a list column as (N, K), None where the lists differ in length, or one has a null that is not refused."""
-    import pyarrow as pa
-    import pyarrow.compute
-
     column = _whole(column)
     lengths = pa.compute.unique(pa.compute.list_value_length(column)).to_pylist()
     if len(lengths) != 1 or lengths[0] is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._core.files import Array
+from calibrant._core.files import Array, pa
 from calibrant.data.formats.cells import SCORED
 from calibrant.data.formats.columns import Classes, column_array, is_list, is_number, is_string, is_text
 from calibrant.data.formats.kinds import needs_no_rest, within
@@ -49,8 +49,6 @@ class Columns:
         return values[~np.isnan(values).any(axis=1)] if values.dtype.kind == "f" else values
 
     def _inner(self, name: str) -> Array:
-        import pyarrow as pa
-
         kind = self._type(name)
         if pa.types.is_struct(kind):
             flat = self.table.select([name]).flatten()
@@ -69,19 +67,13 @@ class Columns:
         return is_number(self._type(name))
 
     def is_float(self, name: str) -> bool:
-        import pyarrow as pa
-
         return bool(pa.types.is_floating(self._type(name)) or pa.types.is_decimal(self._type(name)))
 
     def is_nested(self, name: str) -> bool:
-        import pyarrow as pa
-
         return bool(pa.types.is_nested(self._type(name)))
 
     def is_record(self, name: str) -> bool:
         """Say whether a column holds a record of its classes in each row."""
-        import pyarrow as pa
-
         return bool(pa.types.is_struct(self._type(name)))
 
     def is_scored(self, name: str) -> bool:

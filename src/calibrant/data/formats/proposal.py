@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._core.check import PROBABILITY_TOLERANCE
+from calibrant._core.files import pa
 from calibrant._core.paths import shown
 from calibrant.data.formats.advice import Proposal
 from calibrant.data.formats.columns import ORDER_OF_NAMES, Classes, by_number, is_list, match_columns, spread_columns
@@ -353,8 +354,6 @@ def _may_measure(name: str) -> bool:
 
 def _named(found: Proposal, label: str | None, names: Sequence[str]) -> str | None:
     """Return the column of text that names the classes which the labels number; None where the file has the classes in an order."""
-    import pyarrow as pa
-
     table, chosen = found.table, found.layout.columns
     label = label or next((name for name in names if stem_and_name(name)[1] in LABELS), None)
     records = len(chosen) == 1 and chosen[0] in table.column_names and found.held.is_record(chosen[0])
@@ -373,8 +372,6 @@ def _named(found: Proposal, label: str | None, names: Sequence[str]) -> str | No
 
 def one_hot_of(found: Proposal) -> tuple[Columns, list[str]] | None:
     """Return the table with a column of the true classes, where it has them as a 0 or a 1 for each class, and these columns."""
-    import pyarrow as pa
-
     table = found.table
     try:
         chosen = match_columns(found.layout.columns, table.column_names, Path())[0]
@@ -414,8 +411,6 @@ def _echoes(found: Proposal, names: Sequence[str]) -> list[str]:
 
 def opened(table: Any) -> Any:
     """Return a table with the fields of records as columns: ``cats.toxic``."""
-    import pyarrow as pa
-
     while any(map(pa.types.is_struct, table.schema.types)):
         table = table.flatten()
     return table

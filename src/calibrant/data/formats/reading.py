@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._core.files import Array, read_metadata, read_text, refuse_beyond_memory
+from calibrant._core.files import Array, pa, read_metadata, read_text, refuse_beyond_memory
 from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats import advice, proposal
 from calibrant.data.formats.cells import plain_cells
@@ -249,8 +249,6 @@ def _of_table(whole: Any, layout: Layout, place: Path, given: Any, numbered: boo
 
 def _by_their_names(arrays: dict[str, Array], layout: Layout, place: Path, kept: Receipt) -> Named | None:
     """Return what arrays of rows hold where their names say it as those of a table's columns do; else None."""
-    import pyarrow as pa
-
     rows = max((len(one) for one in arrays.values() if one.ndim), default=0)
     plain = {name: one for name, one in arrays.items() if one.ndim in (1, 2) and one.dtype.kind in "fiubU"}
     columns = {name: one for name, one in plain.items() if len(one) == rows and one.size}
@@ -453,8 +451,6 @@ def is_array_folder(path: str | os.PathLike[str]) -> bool:
 
 def hold_labels_alone(place: Path) -> bool:
     """Say whether a file holds labels and can hold no scores: no decimals, and no rows of more than one number, as its first rows show."""
-    import pyarrow as pa
-
     suffix = suffix_of(place)
     if place.is_dir() or not place.is_file() or suffix in (".pt", ".pth"):
         return False

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._core.files import Array
+from calibrant._core.files import Array, pa
 from calibrant.data.formats.advice import Proposal
 from calibrant.data.formats.cells import scored_lists
 from calibrant.data.formats.columns import ORDER_OF_NAMES, Classes
@@ -36,8 +36,6 @@ _OWN_PAIRS = ("conf", "confidence", "pred", "predicted", "prediction", "predicti
 
 def read_lists(held: Columns, layout: Layout) -> Proposal | None:
     """Return the classes of two columns of lists, beside their scores, as a column each; of the first few the first alone."""
-    import pyarrow as pa
-
     inner = [[one for one in held.lists if called(one, f"ranked {what}")] for what in ("classes", "scores")]
     if len(inner[0]) > 1:  # ids beside names of the same classes
         inner[0] = _named_as_labels(held, layout, inner[0])
@@ -76,8 +74,6 @@ def _named_as_labels(held: Columns, layout: Layout, names: list[str]) -> list[st
 
 def _first_few(held: Columns, layout: Layout) -> tuple[Columns, list[list[str]]] | None:
     """Return the table with the one column of lists of {label, score}, of some classes each, as two of lists, beside named labels."""
-    import pyarrow as pa
-
     found = {name: lists for name in held.names if (lists := scored_lists(held.table.column(name))) is not None}
     if len(found) != 1 or (layout.labels is None and held.label_by_name(layout, [*found]) is None):
         return None
@@ -117,8 +113,6 @@ def _spread(table: Any, layout: Layout, name: str, classes: Sequence[str], value
 
     Rounded probabilities are such where the user says ``normalize``, which is proposed.
     """
-    import pyarrow as pa
-
     kind = "logits" if called(name, "logits") else "probs"
     if not agree(kind, values):
         if kind == "logits" or not needs_no_rest(values):
@@ -199,22 +193,18 @@ def read_pairs(held: Columns, layout: Layout) -> Proposal | None:
 
 def _in_fractions(held: Columns) -> Columns:
     """Return a table whose confidences, where names say that they are percentages, are fractions under their names without the sign."""
-    import pyarrow.compute
-
     table = held.table
     for name in held.names:
         plain = _PERCENT.sub("", name)
         if plain != name and plain not in held.names and called(plain, "confidence") and held.is_number(name):
             if of_one_event(held.scores([name])[:, 0]):
                 at = table.column_names.index(name)
-                table = table.set_column(at, plain, pyarrow.compute.divide(table.column(name), 100.0))
+                table = table.set_column(at, plain, pa.compute.divide(table.column(name), 100.0))
     return held if table is held.table else Columns(table)
 
 
 def _of_two(held: Columns, layout: Layout, conf: str, pred: str, sides: Sequence[Any]) -> Proposal | None:
     """Return the probabilities of both classes, which a confidence in one of two determines; None for less than a half."""
-    import pyarrow as pa
-
     values, first = held.scores([conf])[:, 0], held.array(pred) == sides[0]
     if len(values) != len(first) or values.min() < 0.5:
         return None
@@ -227,9 +217,6 @@ def _of_two(held: Columns, layout: Layout, conf: str, pred: str, sides: Sequence
 
 def _judged(held: Columns, layout: Layout, conf: str) -> Proposal | None:
     """Return confidences of decisions of which a column says whether they are right: the decision 1 each, which is true or not."""
-    import pyarrow as pa
-    import pyarrow.compute
-
     flags = [name for name in held.names if called(name, "right") and set(held.known(name, 2)) == {0, 1}]
     right = [name for name in flags if not held.table.column(name).null_count]
     if len(right) != 1 or not within(held.scores([conf])):
@@ -237,7 +224,7 @@ def _judged(held: Columns, layout: Layout, conf: str) -> Proposal | None:
     found = {
         "conf": held.table.column(conf),
         "pred": pa.array(np.ones(len(held.table), dtype=np.int64)),
-        "label": pyarrow.compute.cast(held.table.column(right[0]), pa.int64()),
+        "label": pa.compute.cast(held.table.column(right[0]), pa.int64()),
     }
     gone = {*found, "labels", conf, right[0]}
     kept = {name: held.table.column(name) for name in held.names if name not in gone}
@@ -274,8 +261,6 @@ def _scored_class(held: Columns, name: str) -> str:
 
 def read_rows_of_classes(held: Columns, layout: Layout) -> Proposal | None:
     """Return a table with a row for each class of each key as one row a key; None where it is no such table."""
-    import pyarrow as pa
-
     names, table = {name.strip().casefold(): name for name in held.names}, held.table
     probs = [
         name for name in held.floats(layout) if called(name, "event") or name.casefold() in ("score", "confidence")

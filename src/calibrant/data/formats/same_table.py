@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from calibrant._core.files import Array
+from calibrant._core.files import Array, pa
 from calibrant._core.paths import atomic_write, shown
 from calibrant.data.formats.cells import plain_cells
 from calibrant.data.formats.columns import arrays_of_table, column_array, is_list, match_columns, score_columns
@@ -92,8 +92,6 @@ def read_confidence_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[st
 
 def _names_classes(table: Any, name: str) -> bool:
     """Say whether the cells of a column are lists of text: of each row's classes, and no labels."""
-    import pyarrow as pa
-
     kind = plain_cells(table.select([name])).schema.field(0).type
     return is_list(kind) and bool(pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type))
 
@@ -116,8 +114,6 @@ def write_same_table(
     if old == new and old in same and not (old in (".csv", ".tsv") and printed_by_tools(path)):
         same[old](path, given.table, target, columns, gone)
         return
-    import pyarrow as pa
-
     table = given.table
     for name, values in columns.items():
         made = pa.array(values)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant._core.files import broken, reason_of, refuse_beyond_memory
+from calibrant._core.files import broken, pa, reason_of, refuse_beyond_memory
 from calibrant._core.paths import check_source, shown
 from calibrant.data.formats.layout import (
     BASES,
@@ -145,8 +145,6 @@ def read_table(path: Path) -> Any:
     Raises:
         FileFormatError: If a file is broken, larger than the memory, or the files' columns differ.
     """
-    import pyarrow as pa
-
     files = table_files(path)
     refuse_beyond_memory(sum(file.stat().st_size for file in files), path)
     tables = [pa.Table.from_batches(list(_guarded(file, whole=True))) for file in files]
@@ -171,12 +169,9 @@ def read_table(path: Path) -> Any:
 
 def _refuse_glued(table: Any, path: Path) -> None:
     """Refuse text files one after another in one file, whose title among the rows makes every column text."""
-    import pyarrow as pa
-    import pyarrow.compute
-
     if suffix_of(path) not in (".csv", ".tsv") or not all(map(pa.types.is_string, table.schema.types)):
         return
-    row = pyarrow.compute.index(table.column(0), table.column_names[0]).as_py()
+    row = pa.compute.index(table.column(0), table.column_names[0]).as_py()
     if row < 0 or list(table.slice(row, 1).to_pylist()[0].values()) != table.column_names:
         return
     new = str(path.with_name(path.name.partition(".")[0] + "-whole" + suffix_of(path)))
@@ -193,8 +188,6 @@ def batches_of(path: Path) -> Iterator[Any]:
 
 
 def _names_of(table: Any, path: Path) -> list[str]:
-    import pyarrow as pa
-
     try:
         table.validate(full=True)  # texts, whose offsets the readers of .arrow take as they are
         return list(table.column_names)  # names are decoded when they are asked for
@@ -203,8 +196,6 @@ def _names_of(table: Any, path: Path) -> list[str]:
 
 
 def _guarded(path: Path, *, whole: bool) -> Iterator[Any]:
-    import pyarrow as pa
-
     held = 0
     try:
         for batch in _batches(path, whole=whole):
@@ -226,18 +217,14 @@ def _guarded(path: Path, *, whole: bool) -> Iterator[Any]:
 
 def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
     """Yield the batches of a file; for a table that is read whole in fewer and larger ones."""
-    import pyarrow as pa
-
     suffix = suffix_of(path)
     if suffix in TEXTS:
         with csv_reader(path, block=_BLOCK if whole else _PIECE) as reader:
             yield _empty(reader.schema)  # the columns of a table without rows
             yield from reader
     elif suffix == ".parquet":
-        import pyarrow.parquet
-
         # a flipped bit in a page would else be a wrong score, not an error
-        with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True, buffer_size=1 << 20) as file:
+        with pa.parquet.ParquetFile(path, page_checksum_verification=True, buffer_size=1 << 20) as file:
             if not whole:
                 yield from file.iter_batches(batch_size=1 << 14, use_threads=False)
                 return
@@ -263,24 +250,18 @@ def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
     elif suffix in FOREIGN:
         yield from _foreign(path).to_batches()
     elif suffix == ".jsonl" and not whole and path.suffix.lower() not in COMPRESSED:
-        import pyarrow.dataset
-
-        yield from pyarrow.dataset.dataset(path, format="json").to_batches(use_threads=False)
+        yield from pa.dataset.dataset(path, format="json").to_batches(use_threads=False)
     else:
         yield from _read_json(path).to_batches()
 
 
 def _empty(schema: Any) -> Any:
     """Return a batch without rows, so that a table without rows has its columns."""
-    import pyarrow as pa
-
     return pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in schema], schema=schema)
 
 
 def _ipc_batches(source: Any) -> Iterator[Any]:
     """Yield the batches of an Arrow file, or of a stream as the Hugging Face library keeps it."""
-    import pyarrow as pa
-
     try:
         reader = pa.ipc.open_file(source)
     except pa.ArrowInvalid:
@@ -294,15 +275,12 @@ def _ipc_batches(source: Any) -> Iterator[Any]:
 
 def _read_json(path: Path) -> Any:
     """Return a JSON file's table, one object a line or one value of rows or of columns."""
-    import pyarrow as pa
-    import pyarrow.json
-
     if suffix_of(path) == ".jsonl":
         content = content_of(path, growth=5)  # its values as they are parsed, as a table, and as arrays
         # Arrow refuses a row that reaches over two blocks, so that the file is one; it counts a block in int32
-        options = pyarrow.json.ReadOptions(block_size=max(1 << 20, min(len(content), 1 << 30)))
+        options = pa.json.ReadOptions(block_size=max(1 << 20, min(len(content), 1 << 30)))
         try:
-            return pyarrow.json.read_json(pa.BufferReader(content), options)
+            return pa.json.read_json(pa.BufferReader(content), options)
         except pa.ArrowInvalid:
             refuse_beyond_memory(len(content) * OBJECTS, path)
             rows = [json.loads(line) for line in content.decode().split("\n") if line.strip()]
@@ -488,8 +466,6 @@ def _columns_of(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 def table_of_columns(columns: dict[str, list[Any]]) -> Any:
     """Return an Arrow table of lists of cells; a column with cells of several types becomes text."""
-    import pyarrow as pa
-
     made = {}
     for name, cells in columns.items():
         try:
@@ -501,8 +477,6 @@ def table_of_columns(columns: dict[str, list[Any]]) -> Any:
 
 def _arrow_array(cells: list[Any]) -> Any:
     """Return cells as an Arrow array; the keys of objects keep their order, which older versions of Arrow sort."""
-    import pyarrow as pa
-
     objects = all(isinstance(cell, dict | None) for cell in cells)
     names = list(dict.fromkeys(key for cell in cells for key in cell or ())) if objects else []
     if not names:
@@ -540,14 +514,10 @@ def _named_rows(rows: list[list[Any]], path: Path) -> Any:
 
 def _foreign(path: Path) -> Any:
     """Return the table of another program's file, by the package that reads it."""
-    import pyarrow as pa
-
     suffix = suffix_of(path)
     refuse_beyond_memory(path.stat().st_size * OBJECTS, path)
     if suffix == ".orc":
-        import pyarrow.orc
-
-        return pyarrow.orc.read_table(path)
+        return pa.orc.read_table(path)
     if suffix in BASES:
         return _of_base(path)
     with optional("pandas", extra="dataframes"):
@@ -661,8 +631,6 @@ def _vector(head: bytes, at: int, form: str) -> list[tuple[int, ...]]:
 
 def _messages(source: Any) -> Iterator[Any]:
     """Yield the batches of an Arrow file, dictionaries among them, as its footer lists them (File.fbs); or of a stream."""
-    import pyarrow as pa
-
     size = source.size()
     if source.read(6) == b"ARROW1":
         source.seek(size - 10)
@@ -684,8 +652,6 @@ def unpacked_sizes(path: Path) -> Iterator[int]:
     Each buffer of a compressed batch begins with its own size, which Arrow allocates on trust; where the buffers lie says the
     batch's header (Message.fbs).
     """
-    import pyarrow as pa
-
     with pa.memory_map(str(path)) as source:
         for message in _messages(source):
             head, body = message.metadata.to_pybytes(), memoryview(message.body)

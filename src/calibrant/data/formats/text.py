@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant._core.files import refuse_beyond_memory
+from calibrant._core.files import pa, refuse_beyond_memory
 from calibrant._core.paths import shown
 from calibrant._core.warn import warn_user
 from calibrant.data.formats.layout import COMPRESSED, TEXTS, suffix_of
@@ -52,16 +52,12 @@ class Dialect:
 
 def opened(path: Path) -> Any:
     """Return a file as Arrow's stream of bytes, decompressed as its name says; what a tool printed as text with commas."""
-    import pyarrow as pa
-
     printed = printed_by_tools(path)
     return pa.BufferReader(printed) if printed else unpacked(path)
 
 
 def unpacked(path: Path) -> Any:
     """Return a file as Arrow's stream of bytes, decompressed as its name says."""
-    import pyarrow as pa
-
     file = pa.OSFile(str(path))
     codec = COMPRESSED.get(path.suffix.lower())
     return file if codec is None else pa.CompressedInputStream(file, codec)
@@ -373,13 +369,10 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 def csv_reader(path: Path, *, block: int) -> Any:
-    import pyarrow as pa
-    import pyarrow.csv
-
     dialect = dialect_of(path)
-    return pyarrow.csv.open_csv(
+    return pa.csv.open_csv(
         opened(path),
-        pyarrow.csv.ReadOptions(
+        pa.csv.ReadOptions(
             block_size=block,
             encoding=dialect.encoding,
             skip_rows=dialect.above,
@@ -388,10 +381,8 @@ def csv_reader(path: Path, *, block: int) -> Any:
             skip_rows_after_names=dialect.titles if dialect.names else 0,
         ),
         # texts beside the scores hold line breaks within quotes; Arrow takes these for ends of rows unless told
-        pyarrow.csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True, quote_char=dialect.quote),
-        pyarrow.csv.ConvertOptions(
-            decimal_point=dialect.decimal, column_types={name: pa.string() for name in dialect.text}
-        ),
+        pa.csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True, quote_char=dialect.quote),
+        pa.csv.ConvertOptions(decimal_point=dialect.decimal, column_types={name: pa.string() for name in dialect.text}),
     )
 
 

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from calibrant._core.files import Array, write_arrays
+from calibrant._core.files import Array, pa, write_arrays
 from calibrant._core.paths import as_path, atomic_write, check_folder, shown
 from calibrant.data.formats.columns import NAMES_OF_CLASSES, arrays_of_table, folded, is_text
 from calibrant.data.formats.layout import (
@@ -71,8 +71,6 @@ def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array], *, re
 @contextmanager
 def compressed(file: IO[bytes], path: Path) -> Iterator[Any]:
     """Give a file that compresses what is written to it, as the end of its name says."""
-    import pyarrow as pa
-
     codec = COMPRESSED.get(path.suffix.lower())
     if codec is None:
         yield file
@@ -124,8 +122,6 @@ def table_of(arrays: Mapping[str, Array], suffix: str, place: Path) -> Any:
     Raises:
         InputError: If they are not columns of one length, or there are splits and the format is streamed.
     """
-    import pyarrow as pa
-
     stems = list(dict.fromkeys(stem_and_name(name)[0] for name in arrays if stem_and_name(name)[1] in SCORES))
     if any(stem_and_name(name)[1] in SCORES and values.ndim > 2 for name, values in arrays.items()):
         raise InputError(
@@ -158,8 +154,6 @@ def table_of(arrays: Mapping[str, Array], suffix: str, place: Path) -> Any:
 
 def _columns(arrays: Mapping[str, Array], suffix: str, place: Path) -> dict[str, Any]:
     """Return the Arrow columns of one split: labels as ``label``, scores as lists, or spread over columns."""
-    import pyarrow as pa
-
     rows = next((len(values) for name, values in arrays.items() if name in SCORES), None)
     columns: dict[str, Any] = {}
     classes = _names_in_text(arrays) if suffix in (".csv", ".tsv", ".xlsx", ".jsonl") else []
@@ -242,8 +236,6 @@ def two_columns(values: Array, name: str) -> Array:
 
 def _converted(source: Path, layout: Layout, suffix: str, to: str | None) -> Iterator[tuple[Any, float | None]]:
     """Yield the table of each batch of ``source``, in the layout of ``suffix``, and what ``normalize`` changed."""
-    import pyarrow as pa
-
     first, given = 0, layout.class_names
     for batch in batches_of(source):
         if not batch.num_rows:
@@ -273,22 +265,16 @@ def _converted(source: Path, layout: Layout, suffix: str, to: str | None) -> Ite
 
 def _table_writer(suffix: str, file: IO[bytes], schema: Any, place: Path) -> Callable[[Any], None]:
     """Return a function that writes a table's rows to ``file``, and given None finishes it."""
-    import pyarrow as pa
-
     if suffix == ".jsonl":
         return _json_writer(file, place)
     if suffix == ".xlsx":
         return _sheet_writer(file)
     writer: Any
     if suffix == ".parquet":
-        import pyarrow.parquet
-
-        writer = pyarrow.parquet.ParquetWriter(file, schema, write_page_checksum=True)
+        writer = pa.parquet.ParquetWriter(file, schema, write_page_checksum=True)
     elif suffix in (".csv", ".tsv"):
-        import pyarrow.csv
-
-        options = pyarrow.csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ",")
-        writer = pyarrow.csv.CSVWriter(file, schema, write_options=options)
+        options = pa.csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ",")
+        writer = pa.csv.CSVWriter(file, schema, write_options=options)
     else:
         writer = pa.ipc.new_file(file, schema)
 
