@@ -39,19 +39,24 @@ LABEL: ContextVar[Remedy | None] = ContextVar("LABEL", default=None)  # of a fil
 
 
 def guarded(command: Callable[..., R]) -> Callable[..., R]:
-    """Return ``command`` saying a user's error, and any warning, as one sentence on stderr; our own bugs pass."""
+    """Return ``command`` saying a user's error, and any warning, as one sentence on stderr; our own bugs pass.
+
+    What its arguments alone show is refused before it loads PyTorch.
+    """
 
     @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> R:
+    def run(**given: Any) -> R:
         from calibrant.cli._io import imports_shown  # not for --help
+        from calibrant.cli._options import look_at
 
         with warnings.catch_warnings():  # it also puts showwarning back
             warnings.simplefilter("always", CalibrantWarning)
             warnings.showwarning = _once_each()
             LABEL.set(None)
             try:
+                look_at(command.__name__, given)
                 with imports_shown():
-                    return command(*args, **kwargs)
+                    return command(**given)
             except CalibrantError as error:
                 fail(for_command_line(error))
             except BrokenPipeError:  # the reader of our output has left, as `head` does
@@ -223,31 +228,15 @@ def load_command(name: str, home: str) -> Any:
     Kept, for a process that calls the command line again: Typer makes the types of all options anew for each command made.
     """
     found: Callable[..., None] | typer.Typer = getattr(importlib.import_module(f"calibrant.cli.{home}"), name)
-    if isinstance(found, typer.Typer):
-        found.rich_markup_mode = "markdown"
-        # its commands, too, refuse an option given twice and are known by their options
-        for information in found.registered_commands:
-            information.cls = OnceCommand
-        command: Any = typer.main.get_group(found)
-    else:
-        app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        app.command(name=name, cls=OnceCommand)(guarded(_after_a_look(found)))
-        command = typer.main.get_command(app)
+    app = found if isinstance(found, typer.Typer) else typer.Typer(add_completion=False)
+    app.rich_markup_mode = "markdown"
+    if app is not found:
+        app.command(name=name)(found)
+    for information in app.registered_commands:  # of a group each refuses the same
+        information.cls, information.callback = OnceCommand, guarded(information.callback)
+    command: Any = typer.main.get_group(app) if app is found else typer.main.get_command(app)
     command.name = name
     return command
-
-
-def _after_a_look(command: Callable[..., R]) -> Callable[..., R]:
-    """Return ``command`` refusing what its arguments alone show, before it loads PyTorch."""
-
-    @functools.wraps(command)
-    def run(**given: Any) -> R:
-        from calibrant.cli._options import look_at  # ``--help`` waits for nothing
-
-        look_at(given)
-        return command(**given)
-
-    return run
 
 
 class OnceCommand(TyperCommand):

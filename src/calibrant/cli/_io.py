@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from calibrant._core.paths import check_folder, check_target, same_file, shown
+from calibrant._core.paths import check_target, same_file, shown
 from calibrant._core.warn import PROGRESS, warn_user
 from calibrant.errors import FileFormatError, InputError, UsageWarning
 
@@ -210,15 +210,9 @@ def path_or_stdin(name: str) -> Iterator[str]:
 
 
 @contextmanager
-def writable(name: str, *, suffix: str, inputs: Sequence[str] = ()) -> Iterator[str]:
-    """Give a path to write for ``name``: itself, or a file that goes to stdout when the block has ended without error.
-
-    Raises:
-        InputError: Before the block if ``name`` is one of the ``inputs``.
-        FileFormatError: Before the block if ``name`` cannot be written, so that no work is done in vain.
-    """
+def writable(name: str, *, suffix: str) -> Iterator[str]:
+    """Give a path to write for ``name``: itself, or a file that goes to stdout when the block has ended without error."""
     if name != STREAM:
-        check_target(name, inputs=[place for place in inputs if place != STREAM])
         yield name
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -228,27 +222,23 @@ def writable(name: str, *, suffix: str, inputs: Sequence[str] = ()) -> Iterator[
         sys.stdout.buffer.flush()
 
 
-def check_outputs(*files: Path | None, folder: Path | None = None, inputs: Sequence[str | None] = ()) -> None:
+def check_outputs(files: Iterable[str | Path], *, inputs: Sequence[str]) -> None:
     """Refuse places that cannot be written, before any work is done and before any other file is.
 
     Args:
-        files: Files to write; None is left out.
-        folder: A folder to write into, made where it is missing.
-        inputs: Files that the command reads; None is left out.
+        files: Files to write.
+        inputs: Files that the command reads.
 
     Raises:
-        InputError: For an input, for one file twice, or a file in the folder's place.
+        InputError: For an input, or for one file twice.
         FileFormatError: For a place without its folder, or without the permission to write there.
     """
-    read = [name for name in inputs if name is not None]
-    places = [check_target(path, inputs=read) for path in files if path is not None]
+    places = [check_target(path, inputs=inputs) for path in files]
     resolved = [os.path.realpath(place) for place in places]
     for index, place in enumerate(places):
         # ``same_file`` knows the links of files that exist, the resolved path those of files that are yet to be written
         if any(same_file(place, other) for other in places[:index]) or resolved[index] in resolved[:index]:
             raise InputError("an output a file", f"{shown(place)} twice", "name two")
-    if folder is not None:
-        check_folder(folder)
 
 
 def print_table(

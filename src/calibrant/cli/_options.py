@@ -6,7 +6,8 @@ import ast
 import difflib
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._core.paths import check_source, shown
+from calibrant._core.paths import check_folder, check_source, check_suffix, shown
 from calibrant.cli._application import LABEL, declare_argument, option
 from calibrant.cli._io import STREAM, bar, check_outputs, kept_progress, path_or_stdin, working
 from calibrant.errors import FileFormatError, InputError
@@ -36,6 +37,8 @@ PANEL = "What a file holds"
 STREAMING = ("executor", "workers", "address")
 # bytes of logits, above which one Parquet file is streamed: reading it whole takes several times that
 STREAMED_BYTES = 256 << 20
+# calibrant.data.formats.WRITABLE, for a help that waits for nothing
+WRITABLE = (".npz", ".safetensors", ".pt", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".xlsx")
 LAYOUT = ("logits", "labels", "columns", "label", "kind", "normalize", "on", "missing", "positive", "class_names")
 FILES = "Predictions in any format (npz, safetensors, npy, pt, csv, tsv, jsonl, parquet, arrow); - reads stdin."
 
@@ -78,23 +81,44 @@ MultiLabel = Annotated[
 
 UNCALIBRATED = "none"  # in the place of a calibrator
 
-# What commands call the files that they read, and those that they write.
+# What commands call the files that they read.
 _READ = (
     *("file", "files", "a", "b", "log", "labelled", "logits", "labels", "class_names", "calibrator", "costs", "policy"),
-    *("baseline", "reference", "human", "about", "swapped", "extend", "pool", "merge"),
+    *("baseline", "reference", "human", "about", "swapped", "extend", "pool", "merge", "other"),
 )
-_WRITTEN = ("output", "curve", "junit", "markdown", "prometheus", "html")
+_ANY: tuple[tuple[str, ...], str] = (), ""
+# The files that each command writes → the suffixes that they may have (none: any), and what they then hold. What ``apply`` and
+# ``convert`` make of a folder is a folder, or lies in one, which they look at themselves.
+_WRITTEN: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
+    "fit": {"output": ((".safetensors",), "a calibrator")},
+    "apply": {"output": _ANY},
+    "convert": {"output": (WRITABLE, "predictions")},
+    "report": {"output": _ANY},
+    "export": {"output": ((".onnx",), "an ONNX model")},
+    "check": {"junit": _ANY, "markdown": _ANY},
+    "decide": {
+        "output": ((".safetensors",), "a calibrator and its rule"), "curve": ((".png", ".svg", ".pdf"), "a figure"),
+    },
+    "watch": {"state": _ANY, "refit": _ANY, "prometheus": _ANY, "html": _ANY},
+    "sample": {"output": ((".csv",), "a table")},
+    "audit": {"output": ((".npz", ".parquet", ".safetensors"), "predictions")},
+    "judge": {"output": ((".csv",), "a table")},
+    "ingest": {"output": _ANY},
+    "show": {"report": _ANY, "record": ((".json",), "a record")},
+    "init": {"file": _ANY},
+}  # fmt: skip
 
 
-def look_at(given: Mapping[str, Any]) -> None:
+def look_at(command: str, given: Mapping[str, Any]) -> None:
     """Refuse what the arguments of a command alone show, by their names: it costs no import of PyTorch.
 
     Raises:
         FileFormatError: For a file that is missing, or a place that cannot be written.
         InputError: For an input in the place of an output, a name that there is not, or two names for what is read.
     """
-    *files, output = given.get("places") or [None]  # of ``convert``: IN and OUT
-    named = [files if len(files) < 2 else None, *(given.get(name) for name in _READ)]
+    *files, output = given.get("places") or [given.get("output")]  # of ``convert``: IN and OUT
+    writes = _WRITTEN.get(command, {})
+    named = [files if len(files) < 2 else None, *(given.get(name) for name in _READ if name not in writes)]
     read = [
         one
         for some in named
@@ -108,10 +132,18 @@ def look_at(given: Mapping[str, Any]) -> None:
     if fitted not in (None, STREAM, UNCALIBRATED) and Path(fitted).suffix != ".safetensors":
         expected = "a calibrator that `calibrant fit` saved (.safetensors)"
         raise FileFormatError(expected, shown(fitted), "name it first, or after --calibrator, and predictions as FILE")
-    # the output of a folder of shards is a folder, or none: the command itself looks at it
-    places = () if not read else _WRITTEN[1:] if any(map(os.path.isdir, read)) else _WRITTEN
-    written = [output if output and Path(output).suffix else None, *(given.get(name) for name in places)]
-    check_outputs(*(Path(name) for name in written if name not in (None, STREAM)), inputs=[str(name) for name in read])
+    in_folder = command == "apply" and any(map(os.path.isdir, read))
+    in_folder |= command == "convert" and not Path(output).suffix
+    places = {} if in_folder else {**given, "output": output}
+    written = []
+    for name, (suffixes, what) in writes.items():
+        if (place := places.get(name)) is not None and str(place) != STREAM:
+            written.append(place)
+            if suffixes:
+                check_suffix(place, suffixes, what=what)
+    if given.get("figures") is not None:
+        check_folder(given["figures"])
+    check_outputs(written, inputs=[str(name) for name in (*read, given.get("name")) if name is not None])
     beside = given.get("file") or given.get("files") or files or given.get("pool") or given.get("example")
     if given.get("logits") is not None and beside:
         one = beside[0] if isinstance(beside, list) else beside
@@ -155,6 +187,12 @@ class Source:
     path: str
     shown: str
     argument: str = ""
+
+    @contextmanager
+    def opened(self) -> Iterator[Source]:
+        """Give the source at a path that can be read: what stands on stdin is in a temporary file."""
+        with path_or_stdin(self.path) as path:
+            yield replace(self, path=path)
 
 
 @dataclass(frozen=True)
@@ -273,8 +311,7 @@ class Inputs:
         """Return the rows of each split of a file, or of stdin, with one label or ``several``."""
         from calibrant.data.formats import Named
 
-        with path_or_stdin(source.path) as path:
-            here = replace(source, path=path)
+        with source.opened() as here:
             named = Named({}) if several else self.named(here, names_used=names_used)
             splits: Any = self.several(here) if several else self.splits_of(named, source)
         return {name: SplitRows(data, named, name, name, source, self) for name, data in splits.items()}
@@ -404,11 +441,6 @@ class Page:
     )  # calibrant.report.MARGIN
 
 
-def at_path(source: Source, path: str) -> Source:
-    """Return ``source`` read from another place: what stood on stdin, in a temporary file."""
-    return replace(source, path=path)
-
-
 @dataclass(frozen=True)
 class SplitRows:
     """The rows of one split, in memory, and what else their file holds.
@@ -505,16 +537,26 @@ def names_of_by(by: Sequence[str] | None) -> list[str] | None:
     return names
 
 
-def costs_in(file: str) -> Costs:
-    """Return the costs in a CSV file, or on stdin.
+def costs_in(file: str | None, class_names: Sequence[str] | None = None) -> Costs | None:
+    """Return the costs in a CSV file, or on stdin; None without a file.
+
+    Args:
+        file: Which.
+        class_names: The classes that its lines must name; none of them where they have numbers alone, None for any.
 
     Raises:
         FileFormatError: As ``read_costs``.
+        InputError: If its classes are others.
     """
     from calibrant.operate.decide import read_costs
 
+    if file is None:
+        return None
     with path_or_stdin(file) as path:
-        return read_costs(path, file=file)
+        found = read_costs(path, file=file)
+    if class_names is not None:
+        found.check_classes(class_names)
+    return found
 
 
 def read_names(path: str) -> list[str]:

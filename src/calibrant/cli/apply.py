@@ -13,7 +13,7 @@ import typer
 
 from calibrant._core.paths import check_folder, check_suffix, check_target, same_file, shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import STREAM, bar, console, path_or_stdin, working, writable
+from calibrant.cli._io import STREAM, bar, console, working, writable
 from calibrant.cli._options import (
     Execution,
     Inputs,
@@ -21,7 +21,6 @@ from calibrant.cli._options import (
     OneFile,
     Source,
     Streaming,
-    at_path,
     feature_names,
     refuse_for_several,
     refuse_typed,
@@ -105,7 +104,7 @@ def apply(
     execution = Execution(context, streaming)
     name, options = source.shown, ("what", "replace_scores", "suffix")
     own = inputs.columns is None and not typed(context, options)  # names that Calibrant gives say what stands there
-    read = [calibrator, source.path, *filter(None, (inputs.labels, inputs.class_names))]
+    read = [calibrator, source.path, *inputs.beside]
     if not multilabel and execution.streams(source.path):
         refuse_typed(context, options, where=f"the folder {name}, which is streamed")
         said = _apply_to_streamed(fitted, source.path, output, execution, inputs=read)
@@ -117,19 +116,21 @@ def apply(
             f"{name} through {in_one_line(fitted)} to {shown(output)}: {len(parts)} files", style="dim"
         )
         return
+    if Path(source.path).is_dir() and output != STREAM:
+        check_target(output, inputs=read)
     with (
-        path_or_stdin(source.path) as path,
-        writable(output, suffix=_suffix_for(path, output), inputs=read) as target,
+        source.opened() as here,
+        writable(output, suffix=_suffix_for(here.path, output)) as target,
         working(f"calibrating {name}"),
     ):
-        here = at_path(source, path)
-        table = _read_scores(Path(path), inputs, fitted) if suffix_of(Path(target)) in TABLES else None
+        path = Path(here.path)
+        table = _read_scores(path, inputs, fitted) if suffix_of(Path(target)) in TABLES else None
         if unread := typed(context, ["ignore_index", *(UNREAD if table is not None else ())]):
             typer.echo(f"note: {name}: every row is calibrated; not read: {', '.join(unread)}", err=True)
         if table is None:
             refuse_typed(context, ("replace_scores", "suffix"), where=f"{name}, which is no table of one split")
             # each format names the labels in its way
-            if multilabel and suffix_of(Path(path)) != suffix_of(Path(target)):
+            if multilabel and suffix_of(path) != suffix_of(Path(target)):
                 refuse_typed(context, ("what",), where=f"{shown(output)}, which gets logits of several labels")
                 before = inputs.several(here).items()
                 save_multilabel(target, {key: x.calibrated_by(fitted, allow_fit_rows=True) for key, x in before})
@@ -137,7 +138,7 @@ def apply(
                 bare = Path(target).suffix == ".npy"  # whose name alone says what it holds
                 write_named(target, _calibrated_arrays(here, fitted, inputs, what=written.what, bare=bare))
         else:
-            _write_table(fitted, Path(path), Path(target), table, written, name, own=own)
+            _write_table(fitted, path, Path(target), table, written, name, own=own)
     console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}", style="dim")
 
 

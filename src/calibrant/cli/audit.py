@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant._core.paths import check_suffix
 from calibrant.cli._application import declare_argument, option, with_groups
-from calibrant.cli._io import check_outputs, console, path_or_stdin, print_json, print_table, say, working
+from calibrant.cli._io import console, print_json, print_table, say, working
 from calibrant.cli._options import (
     LAYOUT,
     AsJson,
@@ -18,7 +17,6 @@ from calibrant.cli._options import (
     Inputs,
     Source,
     SplitRows,
-    at_path,
     costs_in,
     is_streamed,
     parts_of,
@@ -90,20 +88,17 @@ def sample(
     if extend is not None:
         where = "--extend, which goes on with those of the first draw"
         refuse_typed(context, ["aim", "by", "costs", "seed"], where=where)
-    check_suffix(output, (".csv",), what="a table")
     state = state_of(output)
-    before = [] if extend is None else [extend, state_of(extend)]
-    check_outputs(Path(output), Path(state), inputs=[file, drawing.other, drawing.costs, *before, *inputs.beside])
     refuse_filled(output)
-    table = None if drawing.costs is None else costs_in(drawing.costs).table
-    with path_or_stdin(source.path) as path, working("drawing"):
+    costs = costs_in(drawing.costs)
+    with source.opened() as here, working("drawing"):
         words = drawing.answers or (extend is not None and has_words(extend))
         others = [] if drawing.other is None else [drawing.other]
-        opened = Opened.of(context, inputs, source, path, split, names_used=words, by=drawing.by, others=others)
+        opened = Opened.of(context, inputs, here, split, names_used=words, by=drawing.by, others=others)
         pool = opened.pool
         if extend is None:
             settings: dict[str, Any] = {"aim": drawing.aim, "seed": drawing.seed, "by": drawing.by}
-            drawn = draw(pool, budget, other=opened.other, costs=table, **settings)
+            drawn = draw(pool, budget, other=opened.other, costs=None if costs is None else costs.table, **settings)
         else:
             if not Path(state_of(extend)).exists():
                 expected = f"the state of the sample, {state_of(extend)}"
@@ -138,7 +133,7 @@ class Opened:
 
     @classmethod
     def of(
-        cls, context: typer.Context, inputs: Inputs, source: Source, path: str, split: str, *, names_used: bool,
+        cls, context: typer.Context, inputs: Inputs, source: Source, split: str, *, names_used: bool,
         by: str | None = None, others: Sequence[str] = (),
     ) -> Opened:  # fmt: skip
         """Return the pool in a file or folder; a folder of Parquet files, or a large one, is streamed.
@@ -152,15 +147,16 @@ class Opened:
         each = {other: inputs.read(inputs.sources(other)[0], split).data for other in others}
         second = each if len(each) > 1 else next(iter(each.values()), None)
         # A pool is read once or twice and never kept: a file is streamed that other commands still read whole.
-        large = logits_bytes(path, spread=True) > LARGE and not typed(context, [*options, "ignore_index"])
-        if inputs.logits is None and (large or is_streamed(path)):
+        large = logits_bytes(source.path, spread=True) > LARGE and not typed(context, [*options, "ignore_index"])
+        if inputs.logits is None and (large or is_streamed(source.path)):
             unused = [*options, "class_dim", "ignore_index", *([] if names_used else ["class_names"])]
             refuse_typed(context, unused, where=f"{source.shown}, which is streamed")
-            parts = parts_of(path, None, context)
-            parts = parts if len(parts) == 1 and not typed(context, ["split"]) else parts_of(path, split, context)
+            parts = parts_of(source.path, None, context)
+            if len(parts) > 1 or typed(context, ["split"]):
+                parts = parts_of(source.path, split, context)
             names = tuple(read_names(inputs.class_names)) if inputs.class_names else ()
             return cls(ParquetRows(next(iter(parts.values()))), names, None, second)
-        rows = inputs.read(at_path(source, path), split, names_used=names_used)
+        rows = inputs.read(source, split, names_used=names_used)
         names = rows.named.class_names or (rows.named.frame.names if rows.named.frame is not None else ())
         found = cls(rows.data, names, rows, second)
         return found if by is None else found.with_feature(by)
@@ -349,15 +345,12 @@ def audit(
               "minimum": read_limits(wanted.minimum or [], option="--min")}  # fmt: skip
     if not COSTLY & {name.lower() for name in (*figures, *limits["maximum"], *limits["minimum"])}:
         refuse_typed(context, ["costs"], where="figures without the cost", remedy="add --metric cost")
-    table = None if wanted.costs is None else costs_in(wanted.costs).table
-    if wanted.output is not None:
-        check_suffix(wanted.output, (".npz", ".parquet", ".safetensors"), what="predictions")
-        read = [file, *others, *tables, *(one for one in (state, *map(state_of, tables)) if one), *inputs.beside]
-        check_outputs(Path(wanted.output), inputs=read)
-    with path_or_stdin(source.path) as path, working("estimating"):
+    costs = costs_in(wanted.costs)
+    with source.opened() as here, working("estimating"):
         words = any(map(has_words, tables))
-        opened = Opened.of(context, inputs, source, path, split, names_used=words, by=wanted.by, others=others)
+        opened = Opened.of(context, inputs, here, split, names_used=words, by=wanted.by, others=others)
         drawn = labelled_in(tables, opened, state=state)
+        table = None if costs is None else costs.table
         found = estimate(opened.pool, drawn, figures=figures, by=wanted.by, costs=table, **limits)
         if wanted.output is not None:
             save_predictions(wanted.output, {"all": drawn.predictions(opened.pool)})
@@ -430,10 +423,11 @@ def plan(
         refuse_labels(context, inputs)
         if wanted.figure.lower() != "cost":
             refuse_typed(context, ["costs"], where="figures without the cost", remedy="add --aim cost")
-        table = None if wanted.costs is None else costs_in(wanted.costs).table
+        costs = costs_in(wanted.costs)
         draws, others = aim.draws if typed(context, ["draws"]) else 20, [] if wanted.other is None else [wanted.other]
-        with path_or_stdin(source.path) as path, working("simulating"):
-            opened = Opened.of(context, inputs, source, path, split, names_used=False, others=others)
+        with source.opened() as here, working("simulating"):
+            opened = Opened.of(context, inputs, here, split, names_used=False, others=others)
+            table = None if costs is None else costs.table
             asked: dict[str, Any] = {"half_width": wanted.half_width, "price": wanted.price, "costs": table}
             told = plan_audit(opened.pool, other=opened.other, aim=wanted.figure, draws=draws, seed=aim.seed, **asked)
         say(told, as_json=as_json)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from calibrant._core.paths import check_folder, check_suffix, check_target, shown
+from calibrant._core.paths import check_folder, shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import STREAM, bar, console, path_or_stdin, working, writable
-from calibrant.cli._options import FILES, Example, Inputs, OneFile, Source, at_path
+from calibrant.cli._io import STREAM, bar, console, working, writable
+from calibrant.cli._options import FILES, WRITABLE, Example, Inputs, OneFile, Source
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,15 +18,11 @@ if TYPE_CHECKING:
     from calibrant.data.formats.reading import Receipt
 
 
-# calibrant.data.formats.WRITABLE, for a help that waits for nothing
-SUFFIXES = (".npz", ".safetensors", ".pt", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".xlsx")
-
-
 @with_groups
 def convert(
     inputs: Inputs,
     places: Annotated[
-        list[str], typer.Argument(metavar="[IN] OUT", help=f"{FILES} OUT: {', '.join(SUFFIXES)}, or a folder.")
+        list[str], typer.Argument(metavar="[IN] OUT", help=f"{FILES} OUT: {', '.join(WRITABLE)}, or a folder.")
     ],
     example: Example = None,
     split: Annotated[str | None, typer.Option(help="Only this split.")] = None,
@@ -55,10 +51,7 @@ def convert(
     if len(files) > 1:
         raise InputError("one IN and one OUT", f"{len(places)} places", "convert them one by one")
     source = OneFile(next(iter(files), None), example=example).source(inputs, purpose="convert")
-    beside = [source.path, *filter(None, (inputs.labels, inputs.class_names))]
-    if output != STREAM and Path(output).suffix:
-        check_suffix(output, SUFFIXES, what="predictions")
-    elif output != STREAM:
+    if output != STREAM and not Path(output).suffix:
         check_folder(output)
         if Path(output).is_dir() and any(Path(output).iterdir()):
             raise InputError("a new or empty folder", f"{shown(output)}, which holds files", "name another")
@@ -68,11 +61,11 @@ def convert(
     if _in_pieces(source, output, inputs, split):
         said = _convert_in_pieces(source, output, inputs, to)
     else:
-        with path_or_stdin(source.path) as path, working(f"converting {source.shown}"):
-            arrays, said, receipt = _arrays_to_write(at_path(source, path), inputs, split, Path(output).suffix)
+        with source.opened() as here, working(f"converting {source.shown}"):
+            arrays, said, receipt = _arrays_to_write(here, inputs, split, Path(output).suffix)
             arrays = of_kind(arrays, to, axis=inputs.class_dim)
         if output == STREAM or Path(output).suffix:
-            with writable(output, suffix=".npz", inputs=beside) as target:
+            with writable(output, suffix=".npz") as target:
                 write_named(target, arrays, receipt=receipt)
         else:
             write_named(output, arrays)
@@ -152,7 +145,6 @@ def _convert_in_pieces(source: Source, output: str, inputs: Inputs, to: str | No
         if getattr(inputs, name) != getattr(Inputs, name):
             raise InputError("rows of one prediction each in a table", f"--{name.replace('_', '-')}", "leave it out")
     if not place.is_dir():
-        check_target(output, inputs=[place, *inputs.beside])
         rows, off = convert_tables(place, Path(output), inputs.layout, to)
         _say_notes(source, inputs, off)
         return f"{rows:,} rows"

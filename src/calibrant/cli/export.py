@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 import calibrant
-from calibrant._core.paths import check_suffix, check_target, shown
+from calibrant._core.paths import shown
 from calibrant.cli._io import console, working
 from calibrant.cli._options import read_names
 from calibrant.errors import FileFormatError
@@ -34,8 +34,6 @@ def export(
 
         calibrant export c.safetensors -o c.onnx --kind probs --class-names names.txt
     """
-    check_suffix(output, (".onnx",), what="an ONNX model")
-    check_target(output, inputs=[calibrator, *([class_names] if class_names else [])])
     names = read_names(class_names) if class_names else None
     with working(f"exporting {shown(calibrator)}"):
         from calibrant.adapters.onnx import export_served

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._core.paths import check_suffix
 from calibrant.cli._application import option, with_groups
 from calibrant.cli._io import (
     STREAM,
@@ -69,15 +68,9 @@ class Chosen:
         """Return the calibrator of this name, with what was asked for."""
         from calibrant.cli._calibrators import make_calibrator
 
-        costs = None if self.costs is None else costs_in(self.costs)
-        if costs is not None:
-            costs.check_classes(class_names)
+        costs = costs_in(self.costs, class_names)
         table = None if costs is None else costs.table
         return make_calibrator(method, features=self.features, top_label=self.top_label, keep=self.keep, costs=table)
-
-    def beside(self, inputs: Inputs) -> list[str]:
-        """Return the files that are read beside the one to fit on."""
-        return [*inputs.beside, *([] if self.costs is None else [self.costs])]
 
 
 @with_groups
@@ -120,8 +113,6 @@ def fit(
         refuse_for_several(context, "features", "top_label", "keep", "costs")
     if as_json and output == STREAM:
         raise InputError("a file for the calibrator beside --json", "- for both", "name one by --output")
-    # what needs no data is refused before the imports below, which load PyTorch
-    check_suffix(output, (".safetensors",), what="a calibrator")
     source = given.source(inputs, purpose="fit on")
 
     from calibrant.calibrators import MultiLabelCalibrator
@@ -130,13 +121,13 @@ def fit(
 
     execution = Execution(context, streaming)
     if not multilabel and execution.streams(source.path):
-        _fit_on_disk(source, inputs, chosen, execution, output=output, as_json=as_json)
+        _fit_on_disk(source, chosen, execution, output=output, as_json=as_json)
         return
     method = chosen.method if chosen.method is not None else OF_LABELS if multilabel else AUTO
     split = chosen.split
     rows = inputs.read(source, split, several=multilabel, names_used=chosen.costs is not None)
     data = rows.data if multilabel or not typed(context, ("costs", "keep", "top_label")) else rows.scores
-    with writable(output, suffix=".safetensors", inputs=[source.path, *chosen.beside(inputs)]) as path:
+    with writable(output, suffix=".safetensors") as path:
         with working(f"fitting {method} on {len(data):,} rows"):
             made = chosen.make(method, rows.named.sides)
             if not multilabel and not data.features and chosen.features not in (None, "all"):
@@ -151,14 +142,12 @@ def fit(
     _say_what_was_fitted(calibrator, found, output=output, split=rows.split, as_json=as_json)
 
 
-def _fit_on_disk(
-    source: Source, inputs: Inputs, chosen: Chosen, execution: Execution, *, output: str, as_json: bool
-) -> None:
+def _fit_on_disk(source: Source, chosen: Chosen, execution: Execution, *, output: str, as_json: bool) -> None:
     """Fit on streamed rows, save the calibrator and say what was fitted."""
     from calibrant.cli._calibrators import AUTO
 
     [(part, place)] = parts_of(source.path, chosen.split, execution.context).items()
-    with writable(output, suffix=".safetensors", inputs=[source.path, str(place), *chosen.beside(inputs)]) as path:
+    with writable(output, suffix=".safetensors") as path:
         made = chosen.make(chosen.method or AUTO)
         fitted = execution.fit(place, made)
         fitted.save(path)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import path_or_stdin, working
-from calibrant.cli._options import Files, Inputs, Source, at_path
+from calibrant.cli._io import working
+from calibrant.cli._options import Files, Inputs, Source
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import BinaryPairs, Predictions
@@ -41,8 +41,8 @@ def inspect(
     found = []
     inputs, sources = given.sources(inputs)
     for source in sources:
-        with path_or_stdin(source.path) as path, working(f"reading {source.shown}"):
-            found.append(_reading(at_path(source, path), inputs))
+        with source.opened() as here, working(f"reading {source.shown}"):
+            found.append(_reading(here, inputs))
     if as_json:
         typer.echo(json.dumps({"files": found}, indent=1, ensure_ascii=False, allow_nan=False))
         return

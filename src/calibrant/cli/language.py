@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._core.paths import check_source, check_suffix, check_target, same_file, shown
+from calibrant._core.paths import same_file, shown
 from calibrant.cli._application import option, with_groups
-from calibrant.cli._io import check_outputs, console, say, working
+from calibrant.cli._io import console, say, working
 from calibrant.cli._options import AsJson, names_of_by, refuse_typed
 from calibrant.errors import InputError, NoIntervalError
 
@@ -169,8 +169,13 @@ def ingest(
     from calibrant import language
     from calibrant.data.splits import UNNAMED, save_predictions
 
-    _check_inputs(log, labels=labels, swapped=answers.swapped)
-    _check_split_target(output, [place for place in (log, labels, answers.swapped) if place is not None], test)
+    if answers.swapped is not None and same_file(answers.swapped, log):
+        raise InputError(
+            "the judge's answers in the other order for --swapped",
+            f"the log itself, {shown(answers.swapped)}",
+            "name the log of the other order, or leave --swapped out",
+        )
+    _check_split_target(output, test)
     make = maker_of(program, answers, None if labels is None else language.read_labels(labels))
     whole = program.read(log)
     parts = {UNNAMED: whole} if test is None else _divided(whole, test)
@@ -183,28 +188,14 @@ def ingest(
     console(err=True).print(f"{shown(log)} written to {shown(output)}: {said}", style="dim")
 
 
-def _check_inputs(log: str, *, labels: str | None, swapped: str | None) -> None:
-    """Refuse what is no file, and the log itself in the place of the other order's."""
-    for place in (log, labels, swapped):
-        if place is not None:
-            check_source(place)
-    if swapped is not None and same_file(swapped, log):
-        raise InputError(
-            "the judge's answers in the other order for --swapped",
-            f"the log itself, {shown(swapped)}",
-            "name the log of the other order, or leave --swapped out",
-        )
-
-
-def _check_split_target(output: str, inputs: list[str], test: float | None) -> None:
-    """Refuse a place that cannot be written, or not with these splits, before any work is done."""
+def _check_split_target(output: str, test: float | None) -> None:
+    """Refuse a format that is not written, or not with these splits, before any work is done."""
     from calibrant._core.check import check_number
 
     if Path(output).suffix not in SUFFIXES:
         raise InputError(
             f"OUT to end in {', '.join(SUFFIXES)}", f"{shown(output)}", "name it so, and use convert for more formats"
         )
-    check_target(output, inputs=inputs)
     if test is not None:
         check_number(test, name="--test", low=0, high=1, open_low=True, open_high=True)
         if output.endswith(".parquet"):
@@ -304,8 +295,6 @@ def judge(
     elif following.output is None:
         raise InputError("--output, the table to fill in", "none", "add -o to-label.csv")
     else:
-        check_suffix(following.output, (".csv",), what="a table")
-        check_outputs(Path(following.output), inputs=[log, human, asked.about, answers.swapped])
         from calibrant.operate.audit.table import refuse_filled
 
         refuse_filled(following.output)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 import calibrant
-from calibrant._core.paths import atomic_write, check_suffix, shown
+from calibrant._core.paths import atomic_write, shown
 from calibrant.cli._application import declare_argument, option, with_groups
-from calibrant.cli._io import check_outputs, console, print_json, print_table, say, working
+from calibrant.cli._io import console, print_json, print_table, say, working
 from calibrant.cli._options import (
     AsJson,
     Before,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from calibrant.data.predictions import BinaryPairs, Predictions
     from calibrant.operate import Monitor
     from calibrant.operate.check import Check, Policy
-    from calibrant.operate.decide import Costs
 
 
 # 2 is a user's error in every command, so that too little evidence is 3
@@ -156,10 +155,7 @@ def check(context: typer.Context, inputs: Inputs, given: Limits, gate: Gate, cho
 
     from calibrant.operate import check as check_limits
 
-    costs = None if given.costs is None else costs_in(given.costs)
-    read = [chosen.file, given.baseline, given.policy, given.costs, chosen.calibrator, *inputs.beside]
-    check_outputs(gate.junit, gate.markdown, inputs=read)
-    before = None
+    before, names = None, None
     if given.baseline is not None:
         before = inputs.read(Source(given.baseline, shown(given.baseline)), chosen.split).data
     source = chosen.source(inputs, purpose="check")
@@ -172,11 +168,11 @@ def check(context: typer.Context, inputs: Inputs, given: Limits, gate: Gate, cho
         data = execution.rows(source.path, chosen)
     else:
         with working(f"reading {source.shown}"):
-            rows = inputs.read(source, chosen.split, names_used=costs is not None)
+            rows = inputs.read(source, chosen.split, names_used=given.costs is not None)
             data = rows.through(chosen.calibrator)
-        if costs is not None:
-            costs.check_classes(rows.named.sides)
+        names = rows.named.sides
         features = {name: rows.column(name) for name in limits.by} or None
+    costs = costs_in(given.costs, names)
     with working(f"checking {source.shown}"):
         found = check_limits(
             data, maximum=limits.maximum, minimum=limits.minimum, no_worse=limits.no_worse, baseline=before,
@@ -202,13 +198,12 @@ class Actions:
     costs: CostsFile = None
     reject: float | None = option(None, "With --costs: the cost of abstaining.")
 
-    def read(self, context: typer.Context) -> Costs | None:
-        """Return the costs, or None; options that have no effect with or without them are refused."""
+    def refuse_unread(self, context: typer.Context) -> None:
+        """Refuse options that have no effect with or without costs."""
         if self.costs is None:
             refuse_typed(context, ["reject", "curve"], where="a call without --costs")
-            return None
-        refuse_typed(context, ["error", "coverage", "confidence", "by"], where="--costs, which need no threshold")
-        return costs_in(self.costs)
+        else:
+            refuse_typed(context, ["error", "coverage", "confidence", "by"], where="--costs, which need no threshold")
 
 
 @dataclass(frozen=True)
@@ -218,14 +213,6 @@ class Rule:
     curve: Path | None = option(None, "With --costs and two classes: draw the net benefit (.png, .svg, .pdf).")
     output: Path | None = option(None, "Save calibrator and rule as one module (.safetensors).", "-o", "--output")
     as_json: AsJson = False
-
-    def check(self, *, inputs: Sequence[str | None]) -> None:
-        """Refuse places that cannot be written, before any work is done."""
-        check_outputs(self.output, self.curve, inputs=inputs)
-        if self.output is not None:
-            check_suffix(self.output, (".safetensors",), what="a calibrator and its rule")
-        if self.curve is not None:
-            check_suffix(self.curve, (".png", ".svg", ".pdf"), what="a figure")
 
     def draw(self, data: Predictions) -> None:
         """Draw the net benefit, where it is wanted."""
@@ -262,17 +249,14 @@ def decide(
     if action.costs is None and (promise.error is None) == (promise.coverage is None):
         got = "neither" if promise.error is None else "both"
         raise InputError("--error, --coverage or --costs", got, "add one of them" if got == "neither" else "keep one")
-    outputs.check(inputs=[chosen.file, chosen.calibrator, action.costs, *inputs.beside])
+    action.refuse_unread(context)
 
     from calibrant.calibrators import Identity
     from calibrant.operate import Deployed, abstain, thresholds
     from calibrant.operate.decide import weigh
 
-    costs = action.read(context)
-    rows = inputs.read(source, chosen.split, names_used=costs is not None)
-    data = rows.scores
-    if costs is not None:
-        costs.check_classes(rows.named.sides)
+    rows = inputs.read(source, chosen.split, names_used=action.costs is not None)
+    data, costs = rows.scores, costs_in(action.costs, rows.named.sides)
     fitted = calibrant.load(chosen.calibrator) if chosen.calibrator else Identity().fit(data.logits, data.need_labels())
     calibrated = rows.through(fitted) if chosen.calibrator else data
     rule: Any
@@ -382,9 +366,7 @@ class Start(Before):
         if monitor is not None and set(columns) != set(monitor.by):
             expected = f"--by as {state} was started ({', '.join(monitor.by) or 'no column'})"
             raise InputError(expected, f"{', '.join(columns)}", "leave it out, or start a new state")
-        given = None if self.costs is None else costs_in(self.costs)
-        if given is not None:
-            given.check_classes(rows.named.sides)
+        given = costs_in(self.costs, rows.named.sides)
         made = _monitor(rows, calibrator, by=columns, costs=None if given is None else given.table)
         if monitor is not None and not monitor.watches(made):
             expected = f"the reference that {state} was started from"
@@ -445,8 +427,6 @@ def watch(
     from calibrant.operate.formats import to_html, to_prometheus
 
     _refuse_unread(context, inputs, files=bool(new.files), reference=start.reference is not None)
-    read = [*(new.files or []), start.reference, start.costs, new.calibrator, *map(str, merge or []), *inputs.beside]
-    check_outputs(state, outputs.refit, outputs.prometheus, outputs.html, inputs=read)
     if inputs.logits is not None:
         raise InputError("new predictions as FILE", "--logits", f"write {inputs.logits} --kind logits")
     # loaded, updated and saved under one lock: of two writers each would undo the other's batches.

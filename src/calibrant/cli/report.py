@@ -12,7 +12,7 @@ import typer
 
 from calibrant._core.paths import shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import bar, console, kept_progress, path_or_stdin, working, writable
+from calibrant.cli._io import bar, console, kept_progress, working, writable
 from calibrant.cli._options import (
     CostsFile,
     Execution,
@@ -24,7 +24,6 @@ from calibrant.cli._options import (
     Source,
     SplitRows,
     Streaming,
-    at_path,
     costs_in,
     feature_names,
     names_of_by,
@@ -123,10 +122,8 @@ def report(
     names = read_names(inputs.class_names) if inputs.class_names else None
     execution = Execution(context, streaming)
     saved = load_fitted(fitting.calibrator, several=multilabel)
-    decided = Decided(None if extras.costs is None else costs_in(extras.costs), extras.error_limit)
-    beside = filter(None, (fitting.calibrator, extras.costs, inputs.class_names, inputs.labels))
-    read = [*(one.path for one in sources), *beside]
-    with writable(page.output, suffix=f".{page.format or 'html'}", inputs=read) as target:
+    decided = Decided(costs_in(extras.costs), extras.error_limit)
+    with writable(page.output, suffix=f".{page.format or 'html'}") as target:
         check_format(target, page.format)
         models: list[Any] = []
         notes: list[str] = []
@@ -134,8 +131,8 @@ def report(
             if not multilabel and execution.streams(source.path):
                 models.append(_section_by_options(source.path, fitting, saved, names, page.margin, execution))
                 continue
-            with path_or_stdin(source.path) as path, working(f"calibrating {source.shown}"):
-                data = Data(at_path(source, path), inputs, fitting, context, extras.columns, multilabel, notes)
+            with source.opened() as here, working(f"calibrating {source.shown}"):
+                data = Data(here, inputs, fitting, context, extras.columns, multilabel, notes)
                 models.append(_model_of(data, saved=saved))
         named = [one.name if isinstance(one, Model) else "" for one in models]
         models = [  # files of one name in several folders

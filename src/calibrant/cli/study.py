@@ -15,9 +15,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from calibrant._core.paths import check_suffix
-from calibrant.cli._application import for_command_line, guarded, with_groups
-from calibrant.cli._io import check_outputs, console, print_json, print_table, working
+from calibrant.cli._application import for_command_line, with_groups
+from calibrant.cli._io import console, print_json, print_table, working
 from calibrant.cli._options import AsJson, ExecutorName, among, refuse_typed
 from calibrant.errors import CalibrantError, InputError
 
@@ -461,7 +460,6 @@ Data = Annotated[Path | None, typer.Option(help="Folder that holds the data sets
 
 
 @study.command("list")
-@guarded
 def list_studies(as_json: AsJson = False) -> None:
     """List the studies that come with the package."""
     from calibrant.study import presets
@@ -499,7 +497,6 @@ class Requested:
 
 
 @study.command()
-@guarded
 @with_groups
 def run(
     context: typer.Context,
@@ -550,7 +547,6 @@ def run(
 
 
 @study.command()
-@guarded
 def claims(
     records: Annotated[
         Path | None,
@@ -586,7 +582,6 @@ def claims(
 
 
 @study.command("describe")
-@guarded
 def describe_study(
     context: typer.Context,
     name: Name,
@@ -613,7 +608,6 @@ def describe_study(
 
 
 @study.command()
-@guarded
 def init(
     file: Annotated[Path, typer.Argument(help="The TOML file to write; it must not exist.")] = Path("study.toml"),
 ) -> None:
@@ -644,21 +638,17 @@ class Outputs:
     ] = None
     as_json: AsJson = False
 
-    def check(self, *, inputs: list[str]) -> None:
-        """Refuse places that cannot be written, before any work is done."""
+    def check(self) -> None:
+        """Refuse a report of another format, and a width of no figures, before any work is done."""
         from calibrant.report.render import check_format
 
         if self.width is not None and self.figures is None:
             raise InputError("--figures FOLDER beside --width", "none", "add it, or leave --width out")
-        check_outputs(self.report, self.record, folder=self.figures, inputs=inputs)
-        if self.record is not None:
-            check_suffix(self.record, (".json",), what="a record")
         if self.report is not None:
             check_format(self.report, None)
 
 
 @study.command()
-@guarded
 @with_groups
 def show(
     context: typer.Context,
@@ -686,7 +676,7 @@ def show(
     from calibrant.study import Store
     from calibrant.study.measures import COLUMNS
 
-    outputs.check(inputs=[name])
+    outputs.check()
     _refuse_scale(context, name)
     chosen = _load_study_and_store(name, scale, data, seeds=seeds)
     for column in columns or ():
