@@ -8,7 +8,7 @@ import torch
 
 import calibrant
 from calibrant import BinaryPairs, Predictions
-from calibrant.data.formats import write_named
+from calibrant.data.formats.writing import write_named
 from calibrant.errors import FileFormatError, InputError
 
 LOGITS = np.array([[2.0, 0.5, -1.0], [0.0, 3.0, 0.0]], dtype=np.float32)

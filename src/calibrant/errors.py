@@ -85,6 +85,17 @@ class Remedy:
             reading=tuple(arguments.items()),
         )
 
+    @classmethod
+    def making(cls, command: str, old: str, new: str) -> "Remedy":
+        """Return the remedy to run a command of the shell that makes the file ``new`` of ``old``, and to name that instead.
+
+        Args:
+            command: As it is typed.
+            old: The file, as it is shown.
+            new: The one that it makes.
+        """
+        return cls(f"run: {command}, and name {new}", command=f"run: {command}", instead=(old, new))
+
     @property
     def options(self) -> list[str]:
         """The arguments of ``reading`` as options of the command line; one that is True has no value."""

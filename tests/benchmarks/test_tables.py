@@ -25,8 +25,8 @@ from tests.draws import drawn
 import calibrant
 from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling  # type: ignore[attr-defined]
-from calibrant.data.formats import hold_labels_alone
 from calibrant.data.formats.layout import FOREIGN
+from calibrant.data.formats.reading import hold_labels_alone
 from calibrant.data.formats.tables import read_table
 from calibrant.errors import InputError
 

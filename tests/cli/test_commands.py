@@ -15,7 +15,8 @@ from typer.core import TyperCommand
 
 import calibrant
 from calibrant.cli._options import Inputs
-from calibrant.data.formats import read_named, write_named
+from calibrant.data.formats.reading import read_named
+from calibrant.data.formats.writing import write_named
 from calibrant.metrics import ECE, NLL, Accuracy
 
 KEYS = {"file", "split", "calibrator", "metric", "value", "low", "high", "null_high", "n"}

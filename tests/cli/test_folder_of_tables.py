@@ -9,7 +9,7 @@ from tests.conftest import late
 from tests.draws import drawn
 
 from calibrant.calibrators import TemperatureScaling  # type: ignore[attr-defined]
-from calibrant.data.formats import hold_labels_alone
+from calibrant.data.formats.reading import hold_labels_alone
 
 pandas = late("pandas")
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import calibrant
 from calibrant.cli import Commands, _application, main
 from calibrant.cli._io import print_table
-from calibrant.data.formats import WRITABLE
+from calibrant.data.formats.writing import WRITABLE
 from calibrant.operate import sample
 
 HELP = """

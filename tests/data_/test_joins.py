@@ -5,7 +5,8 @@ import pytest
 
 import calibrant
 from calibrant._core.files import read_arrays, write_arrays
-from calibrant.data.formats import Layout, read_named
+from calibrant.data.formats.layout import Layout
+from calibrant.data.formats.reading import read_named
 from calibrant.errors import FileFormatError, InputError
 
 
@@ -126,7 +127,7 @@ def test_one_probability_a_row_is_not_read_as_a_logit(tmp_path, shape):
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pt"])
 def test_a_split_without_a_name_beside_a_named_one_reads_alike_in_every_format(tmp_path, suffix):
-    from calibrant.data.formats import write_named
+    from calibrant.data.formats.writing import write_named
 
     z, y = np.array([[2.0, 0.0], [0.0, 2.0]]), np.array([0, 1])
     write_named(tmp_path / f"a{suffix}", {"logits": z, "labels": y, "test_logits": -z, "test_labels": y})

@@ -34,6 +34,14 @@ COUNTED_FROM_0 = Remedy(
     "count classes from 0, and name labels to skip with ignore_index",
     command="count classes from 0, and name labels to skip with --ignore-index",
 )
+PROBS_NAMED_LOGITS = Remedy(
+    "use from_probs (in a file: name the array probs), or unchecked_kind=True if they really are logits",
+    command="name the array probs, or subtract 1 from each if they really are logits",
+)
+LOGITS_NAMED_PROBS = Remedy(
+    "use from_logits (in a file: name the array logits) if these are logits",
+    command="name the array logits if these are logits",
+)
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MARKS = (-100, 255)  # what PyTorch and transformers, and masks of images, hold where there is no label
 _CHUNK_ROWS = 4096
@@ -255,10 +263,7 @@ def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
         raise refuse(
             "logits",
             "rows that all lie in [0, 1] and sum to 1, which are probabilities",
-            Remedy(
-                "use from_probs (in a file: name the array probs), or unchecked_kind=True if they really are logits",
-                command="name the array probs, or subtract 1 from each if they really are logits",
-            ),
+            PROBS_NAMED_LOGITS,
         )
     return logits
 
@@ -295,10 +300,7 @@ def check_probs(probs: Tensor) -> Tensor:
             raise refuse(
                 "probabilities in [0, 1]",
                 f"{chunk[row, column].item():.6g} in row {start + row}",
-                Remedy(
-                    "use from_logits (in a file: name the array logits) if these are logits",
-                    command="name the array logits if these are logits",
-                ),
+                LOGITS_NAMED_PROBS,
             )
         sums = chunk.sum(dim=1, dtype=torch.float64)
         off = (sums - 1).abs() > PROBABILITY_TOLERANCE

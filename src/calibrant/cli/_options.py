@@ -23,7 +23,8 @@ from calibrant.errors import FileFormatError, InputError
 if TYPE_CHECKING:
     from calibrant._core.files import Array
     from calibrant.calibrators import Calibrator
-    from calibrant.data.formats import Layout, Named
+    from calibrant.data.formats.layout import Layout
+    from calibrant.data.formats.reading import Named
     from calibrant.data.multilabel import MultiLabelPredictions
     from calibrant.data.predictions import BinaryPairs, Predictions
     from calibrant.errors import Remedy
@@ -221,7 +222,7 @@ class Inputs:
     @property
     def layout(self) -> Layout:
         """What the options say of a file's names."""
-        from calibrant.data.formats import Layout
+        from calibrant.data.formats.layout import Layout
 
         names = read_names(self.class_names) if self.class_names else None
         said: Any = {name: getattr(self, name) for name in LAYOUT[1:]}
@@ -288,7 +289,7 @@ class Inputs:
         Raises:
             InputError: If ``--class-names`` has none.
         """
-        from calibrant.data.formats import read_named
+        from calibrant.data.formats.reading import read_named
 
         with working(f"reading {source.shown}"):
             found = read_named(source.path, self.layout)
@@ -309,7 +310,7 @@ class Inputs:
 
     def parts(self, source: Source, *, several: bool = False, names_used: bool = False) -> dict[str, SplitRows]:
         """Return the rows of each split of a file, or of stdin, with one label or ``several``."""
-        from calibrant.data.formats import Named
+        from calibrant.data.formats.reading import Named
 
         with source.opened() as here:
             named = Named({}) if several else self.named(here, names_used=names_used)
@@ -361,7 +362,7 @@ class Files:
             InputError: As ``Inputs.sources``.
         """
         if len(self.files or ()) == 2 and inputs.labels is None and inputs.logits is None:
-            from calibrant.data.formats import hold_labels_alone
+            from calibrant.data.formats.reading import hold_labels_alone
 
             alone = [name for name in self.files or () if name != STREAM and hold_labels_alone(Path(name))]
             if len(alone) == 1 and (others := [name for name in self.files or () if name != alone[0]]):
@@ -482,7 +483,7 @@ class SplitRows:
 
     def beside(self, names: Sequence[str]) -> dict[str, Array]:
         """Return arrays of the file that are called so, of this split."""
-        from calibrant.data.formats import read_columns
+        from calibrant.data.formats.reading import read_columns
 
         return read_columns(self.named, names, split=self.split, file=self.source.shown)
 
@@ -638,7 +639,7 @@ class Execution:
         Raises:
             InputError: For an option that has no effect on such a file.
         """
-        from calibrant.data.formats import is_array_folder
+        from calibrant.data.formats.reading import is_array_folder
 
         if self.several:
             folder = Path(file).is_dir() and not is_array_folder(file)
@@ -712,7 +713,7 @@ class Execution:
 
 def is_streamed(file: str) -> bool:
     """Return whether ``file`` is a data set that is streamed: a folder of Parquet files, or one large Parquet file."""
-    from calibrant.data.formats import is_array_folder
+    from calibrant.data.formats.reading import is_array_folder
     from calibrant.scale.rows import logits_bytes
 
     return (Path(file).is_dir() and not is_array_folder(file)) or logits_bytes(file) > STREAMED_BYTES
@@ -753,7 +754,7 @@ def parts_of(file: str, split: str | None, context: typer.Context, *, option: st
 
 def split_places(home: Path) -> dict[str, Path]:
     """Return split name → folder of Parquet files, or file, where all files of a folder are called as splits are."""
-    from calibrant.data.formats import SPLITS
+    from calibrant.data.formats.layout import SPLITS
 
     folders = {path.parent.name: path.parent for path in sorted(home.glob("*/*.parquet"))}
     files = sorted(home.glob("*.parquet"))

@@ -95,8 +95,8 @@ def apply(
     source = given.source(inputs, purpose="calibrate")
 
     from calibrant.cli._calibrators import load_fitted
-    from calibrant.data.formats import TABLES, write_named
-    from calibrant.data.formats.layout import suffix_of
+    from calibrant.data.formats.layout import TABLES, suffix_of
+    from calibrant.data.formats.writing import write_named
     from calibrant.data.splits import save_multilabel
     from calibrant.report.model import in_one_line
 
@@ -156,7 +156,7 @@ def _write_table(
 
     They take the place of columns called logits, and of all that Calibrant names if they are ``own``, with what was decided by them.
     """
-    from calibrant.data.formats import write_same_table
+    from calibrant.data.formats.same_table import write_same_table
     from calibrant.data.splits import stale_names
 
     frame, arrays = table
@@ -182,8 +182,7 @@ def _write_table(
 
 def _parts_of(folder: Path, output: str) -> list[Path]:
     """Return the tables in a folder, and in the folders of its splits, that come back one by one; nothing of other inputs and outputs."""
-    from calibrant.data.formats import TABLES
-    from calibrant.data.formats.layout import suffix_of
+    from calibrant.data.formats.layout import TABLES, suffix_of
 
     if not folder.is_dir() or output == STREAM or Path(output).suffix or any(folder.glob("*.npy")):
         return []
@@ -237,8 +236,8 @@ def _same_scores(one: Frame, other: Frame) -> bool:
 
 def _suffix_for(path: str, output: str) -> str:
     """Return the suffix of what is written to stdout; a file's own name says its format, and must be one that is written."""
-    from calibrant.data.formats import WRITABLE
     from calibrant.data.formats.layout import FOREIGN, suffix_of
+    from calibrant.data.formats.writing import WRITABLE
 
     if output != STREAM and not Path(output).is_dir():
         # .json and .npy too: a file comes back in its own format, but for those of other programs
@@ -251,7 +250,7 @@ def _suffix_for(path: str, output: str) -> str:
 
 def _read_scores(path: Path, inputs: Inputs, fitted: Any) -> tuple[Frame, Mapping[str, Array]] | None:
     """Return a table with where the scores stand that ``fitted`` is for, and these; None for other files."""
-    from calibrant.data.formats import read_confidence_table, read_score_table
+    from calibrant.data.formats.same_table import read_confidence_table, read_score_table
     from calibrant.data.splits import read_label_table
 
     if fitted.multi_label:

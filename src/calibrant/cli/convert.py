@@ -56,7 +56,7 @@ def convert(
         if Path(output).is_dir() and any(Path(output).iterdir()):
             raise InputError("a new or empty folder", f"{shown(output)}, which holds files", "name another")
 
-    from calibrant.data.formats import of_kind, write_named
+    from calibrant.data.formats.writing import of_kind, write_named
 
     if _in_pieces(source, output, inputs, split):
         said = _convert_in_pieces(source, output, inputs, to)
@@ -78,7 +78,7 @@ def _arrays_to_write(
     """Return the arrays to write, all of them or one split's without its name, what they are in words, and their receipt."""
     import numpy as np
 
-    from calibrant.data.formats import TABLES
+    from calibrant.data.formats.layout import TABLES, of_part
     from calibrant.data.splits import pick_name, split_prefixes
 
     named = inputs.named(source, names_used=suffix not in TABLES)  # whose columns hold no names of classes
@@ -92,16 +92,8 @@ def _arrays_to_write(
         return arrays, ", ".join(f"{name} {len(data):,} rows" for name, data in splits.items()), named.receipt
     found = pick_name(splits, split, source.shown)
     prefixes = split_prefixes(arrays, source.shown)
-    own = prefixes[found]
-    # of "test_" and "test_b_" the longer takes what begins with both
-    others = [prefix for prefix in prefixes.values() if prefix != own and prefix.startswith(own)]
-    kept = {
-        name.removeprefix(own): values
-        for name, values in arrays.items()
-        if name.startswith(own) and not any(name.startswith(prefix) for prefix in others)
-    }
-    if "class_names" in arrays:
-        kept["class_names"] = arrays["class_names"]
+    kept = of_part(arrays, prefixes[found], prefixes.values())
+    kept |= {name: arrays[name] for name in ("class_names",) if name in arrays}
     return kept, f"{found} {len(splits[found]):,} rows", named.receipt
 
 
@@ -122,7 +114,7 @@ def _in_pieces(source: Source, output: str, inputs: Inputs, split: str | None) -
         return False
     if place.is_dir():
         return not any(place.glob("*.npy")) and not target.suffix
-    from calibrant.data.formats import TABLES
+    from calibrant.data.formats.layout import TABLES
 
     pieces = [suffix for suffix in TABLES if suffix != ".json"]  # formats that are read in pieces
     return place.suffix.lower() in pieces and target.suffix.lower() in pieces and not _has_splits(place)
@@ -130,7 +122,7 @@ def _in_pieces(source: Source, output: str, inputs: Inputs, split: str | None) -
 
 def _has_splits(place: Path) -> bool:
     """Say whether a table has the column ``split``."""
-    from calibrant.data.formats import batches_of
+    from calibrant.data.formats.tables import batches_of
 
     first = next(iter(batches_of(place)), None)
     return first is not None and "split" in first.schema.names
@@ -138,7 +130,7 @@ def _has_splits(place: Path) -> bool:
 
 def _convert_in_pieces(source: Source, output: str, inputs: Inputs, to: str | None) -> str:
     """Convert a table, or every table of a folder (and of its folders of splits) to a Parquet file; return that in words."""
-    from calibrant.data.formats import convert_tables
+    from calibrant.data.formats.writing import convert_tables
 
     place = Path(source.path)
     for name in ("class_dim", "ignore_index"):
@@ -162,7 +154,7 @@ def _convert_in_pieces(source: Source, output: str, inputs: Inputs, to: str | No
 
 
 def _say_notes(source: Source, inputs: Inputs, off: float | None) -> None:
-    from calibrant.data.formats import normalized_note
+    from calibrant.data.formats.reading import normalized_note
 
     if inputs.missing is not None:
         typer.echo(f"note: {source.shown}: rows without a label are left out", err=True)
@@ -172,7 +164,8 @@ def _say_notes(source: Source, inputs: Inputs, off: float | None) -> None:
 
 def _tables_in(place: Path) -> list[Path]:
     """Return the tables of a folder, or of the folders in it, which are splits."""
-    from calibrant.data.formats import TABLES, table_files
+    from calibrant.data.formats.layout import TABLES
+    from calibrant.data.formats.tables import table_files
 
     inner = sorted(folder for folder in place.iterdir() if folder.is_dir())
     if not any(file.suffix.lower() in TABLES for file in place.iterdir()) and inner:

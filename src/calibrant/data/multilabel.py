@@ -13,7 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import PROBABILITY_TOLERANCE, as_array, as_tensor, check_scores, refuse, shown
+from calibrant._core.check import (
+    LOGITS_NAMED_PROBS,
+    PROBABILITY_TOLERANCE,
+    PROBS_NAMED_LOGITS,
+    as_array,
+    as_tensor,
+    check_scores,
+    refuse,
+    shown,
+)
 from calibrant._core.constraints import checked, takes
 from calibrant.data.collect import outputs_of
 from calibrant.data.leakage import check_not_fitted_on
@@ -343,11 +352,7 @@ def check_sigmoid_logits(logits: Tensor, *, unchecked_kind: bool) -> Tensor:
         row, column = (int(at) for at in torch.nonzero(torch.isnan(logits))[0])
         raise refuse("logits that are numbers", f"NaN in row {row}, column {column}", "find and remove what made it")
     if not unchecked_kind and low >= 0 and high <= 1:
-        remedy = Remedy(
-            "use from_probs (in a file: name the array probs), or unchecked_kind=True if they really are logits",
-            command="name the array probs, or subtract 1 from each if they really are logits",
-        )
-        raise refuse("logits", "numbers that all lie in [0, 1], which are probabilities", remedy)
+        raise refuse("logits", "numbers that all lie in [0, 1], which are probabilities", PROBS_NAMED_LOGITS)
     return logits
 
 
@@ -361,11 +366,7 @@ def check_label_probs(probs: Tensor, *, unchecked_kind: bool) -> Tensor:
     if not bool(inside.all()):
         row, column = (int(at) for at in torch.nonzero(~inside)[0])
         got = f"{probs[row, column].item():.6g} in row {row}, column {column}"
-        remedy = Remedy(
-            "use from_logits (in a file: name the array logits) if these are logits",
-            command="name the array logits if these are logits",
-        )
-        raise refuse("probabilities in [0, 1]", got, remedy)
+        raise refuse("probabilities in [0, 1]", got, LOGITS_NAMED_PROBS)
     # a single row may sum to 1 by chance, and a single label whenever it is certain: neither accuses anybody
     if not unchecked_kind and probs.shape[0] > 1 and probs.shape[1] > 1:
         off = (probs.sum(dim=1, dtype=torch.float64) - 1).abs() > PROBABILITY_TOLERANCE

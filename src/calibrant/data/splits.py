@@ -14,14 +14,14 @@ from calibrant._core.check import as_tensor, check_labels, refuse
 from calibrant._core.constraints import Text, checked, takes
 from calibrant._core.files import Array, pa
 from calibrant._core.paths import as_path, shown
-from calibrant.data.formats import TABLES, Layout, read_named, two_columns, write_named
 from calibrant.data.formats.advice import kept_apart, unnamed_weights
 from calibrant.data.formats.columns import column_array, match_columns
-from calibrant.data.formats.layout import WEIGHT_NAMES, Reading, stem_and_name, suffix_of
+from calibrant.data.formats.layout import TABLES, WEIGHT_NAMES, Layout, Reading, stem_and_name, suffix_of
 from calibrant.data.formats.proposal import opened, several_labels
-from calibrant.data.formats.reading import ROW, SPLIT, by_split
+from calibrant.data.formats.reading import ROW, SPLIT, by_split, read_named
 from calibrant.data.formats.tables import batches_of, read_table, table_files
 from calibrant.data.formats.tensors import read_tensors
+from calibrant.data.formats.writing import two_columns, write_named
 from calibrant.data.frames import Frame
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Predictions

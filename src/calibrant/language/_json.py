@@ -52,7 +52,7 @@ def lines_of(path: str | os.PathLike[str], *, what: str) -> Iterator[tuple[str, 
 
 def table_columns(path: str | os.PathLike[str]) -> dict[str, list[Any]]:
     """Return name → values of a table: CSV, TSV, JSON lines, Parquet or Arrow."""
-    from calibrant.data.formats import batches_of
+    from calibrant.data.formats.tables import batches_of
 
     found: dict[str, list[Any]] = {}
     for batch in batches_of(check_source(path)):

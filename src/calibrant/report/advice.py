@@ -16,7 +16,7 @@ from calibrant import calibrators
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base.calibrator import feature_names
 from calibrant.data.checks import Data, need_rows
-from calibrant.data.formats import WRITABLE
+from calibrant.data.formats.writing import WRITABLE
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.metrics import ECE, NLL
 from calibrant.plot.diagrams import Diagram

@@ -10,7 +10,7 @@ from typing import Any
 
 from calibrant._core.check import check_choice
 from calibrant._core.constraints import checked
-from calibrant.data.formats import read_named
+from calibrant.data.formats.reading import read_named
 from calibrant.data.predictions import Predictions
 from calibrant.data.splits import splits_of
 

@@ -65,12 +65,12 @@ def agree(kind: str, values: Array) -> bool:
     return within(values) and bool((np.abs(values.sum(axis=1) - 1) <= PROBABILITY_TOLERANCE).all())
 
 
-def as_probs(kind: str, values: Array) -> Array:
-    """Return scores (N, K) of a kind as probabilities."""
+def as_probs(kind: str, values: Array, *, axis: int = -1) -> Array:
+    """Return scores (N, K) of a kind, with the classes on ``axis``, as probabilities."""
     if kind == "probs" or not values.size:
         return values
-    shifted = np.exp(values - values.max(axis=-1, keepdims=True))
-    return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
+    shifted = np.exp(values - values.max(axis=axis, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=axis, keepdims=True))
 
 
 def same_scores(logits: Array, probs: Array) -> bool:

@@ -1,15 +1,16 @@
 """What a user says about a file whose names do not say it: which columns, which label, which kind."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from calibrant._core.check import ROUNDING, refuse, shown
 from calibrant._core.constraints import Text, takes
 from calibrant._core.paths import as_path
 
+A = TypeVar("A")
 ARRAYS = (".npz", ".safetensors", ".npy", ".pt", ".pth")
 BASES = (".db", ".sqlite", ".sqlite3")
 FOREIGN = (".arff", ".orc", ".dta", ".sav", ".sas7bdat", ".xpt", ".ods", ".xls", *BASES)  # read, and not written
@@ -116,6 +117,14 @@ def suffix_of(path: Path) -> str:
     *others, last = [one.lower() for one in path.suffixes] or [""]
     inner = _SYNONYMS.get(others[-1], others[-1]) if others and last in COMPRESSED else ""
     return inner if inner in (*TEXTS, ".jsonl", ".json") else _SYNONYMS.get(last, last)
+
+
+def of_part(arrays: Mapping[str, A], stem: str, stems: Iterable[str]) -> dict[str, A]:
+    """Return the arrays of the part whose names begin with ``stem`` under their own names; of "test_" and "test_b_" the longer
+    takes what begins with both."""
+    longer = tuple(one for one in stems if one != stem and one.startswith(stem))
+    own = (name for name in arrays if name.startswith(stem) and not (longer and name.startswith(longer)))
+    return {name.removeprefix(stem): arrays[name] for name in own}
 
 
 def stem_and_name(name: str) -> tuple[str, str]:

@@ -493,11 +493,8 @@ def refuse_log(table: Any, layout: Layout, path: Path) -> None:
         return
     new = str(path.with_suffix(".npz"))
     command = f"calibrant ingest {shlex.quote(str(path))} {shlex.quote(new)} --from {source}{more}"
-    raise FileFormatError(
-        "predictions",
-        f"a language model's log in {shown(path)}",
-        Remedy(f"run: {command}, and read {new}", command=f"run: {command}", instead=(shown(path), new)),
-    )
+    remedy = Remedy.making(command, shown(path), new)
+    raise FileFormatError("predictions", f"a language model's log in {shown(path)}", remedy)
 
 
 def _options(table: Any) -> bool:

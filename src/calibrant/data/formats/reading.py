@@ -626,8 +626,7 @@ def _read_labels(place: Path, layout: Layout) -> Labels:
             new = str(place.with_name(place.stem + "-labels.txt"))
             delimiter = "" if sign == "\t" else f" -d {shlex.quote(sign)}"
             command = f"cut{delimiter} -f 1 {shlex.quote(str(place))} > {shlex.quote(new)}"
-            words = f"if the first holds the labels, run: {command}"
-            remedy = Remedy(f"{words}, and name {new}", command=words, instead=(shown(place), new))
+            remedy = Remedy.making(command, shown(place), new).after("if the first holds the labels, ")
             raise FileFormatError("a label a line", f"{lines[0].count(sign) + 1} columns in {shown(place)}", remedy)
         # before the text of each row in fastText's files, before the features in LIBSVM's
         if all(line.startswith(FASTTEXT) or re.match(r"\S+ +\d+:\S", line) for line in lines):

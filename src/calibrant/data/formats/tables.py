@@ -105,7 +105,7 @@ def other_suffix(path: Path, suffixes: Sequence[str]) -> FileFormatError:
         command = f"python -m zipfile -e {shlex.quote(old)} {shlex.quote(str(path.parent))}"
     elif new:
         command = f"cp {shlex.quote(old)} {shlex.quote(new)}"
-    remedy = Remedy(f"run: {command}, and name {new}", command=f"run: {command}", instead=(shown(path), new))
+    remedy = Remedy.making(command, shown(path), new)
     named = f"a file named {', '.join('*' + one for one in suffixes if one not in FOREIGN)}"
     return FileFormatError(
         named, f"{shown(path.name)!r}", remedy.after(before) if command else "convert it to one of them"
@@ -178,7 +178,7 @@ def _refuse_glued(table: Any, path: Path) -> None:
     cat = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".zst": "zstd -dc"}.get(path.suffix.lower(), "cat")
     awk = "awk 'NR == 1 {title = $0} NR == 1 || $0 != title'"
     command = f"{cat} {shlex.quote(str(path))} | {awk} > {shlex.quote(new)}"
-    remedy = Remedy(f"run: {command}, and name {new}", command=f"run: {command}", instead=(shown(path), new))
+    remedy = Remedy.making(command, shown(path), new)
     raise FileFormatError("one line of names", f"it again at row {row:,} of {shown(path)}", remedy)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from calibrant._core.files import Array, pa, write_arrays
 from calibrant._core.paths import as_path, atomic_write, check_folder, shown
 from calibrant.data.formats.columns import NAMES_OF_CLASSES, arrays_of_table, folded, is_text
+from calibrant.data.formats.kinds import as_probs
 from calibrant.data.formats.layout import (
     CLASS_NAMES,
     COMPRESSED,
@@ -20,6 +21,7 @@ from calibrant.data.formats.layout import (
     LABELS,
     SCORES,
     Layout,
+    of_part,
     stem_and_name,
     suffix_of,
 )
@@ -134,14 +136,7 @@ def table_of(arrays: Mapping[str, Array], suffix: str, place: Path) -> Any:
         raise InputError("one split for .parquet", f"{names}", "write one alone, or .arrow or .npz")
     tables = []
     for stem in stems or [""]:
-        # of "test_" and "test_b_" the longer takes what begins with both
-        others = [one for one in stems if one != stem and one.startswith(stem)]
-        own = {
-            name.removeprefix(stem): values
-            for name, values in arrays.items()
-            if (name.startswith(stem) or not stem) and not any(name.startswith(one) for one in others)
-        }
-        columns = _columns(own, suffix, place)
+        columns = _columns(of_part(arrays, stem, stems), suffix, place)
         if len(stems) > 1:
             columns[SPLIT] = pa.array([stem.removesuffix("_") or "all"] * len(next(iter(columns.values()))))
         tables.append(pa.table(columns))
@@ -216,12 +211,8 @@ def of_kind(arrays: Mapping[str, Array], to: str | None, *, axis: int = 1) -> di
             found[name] = values
             continue
         wide = two_columns(values, kind).astype(np.float64)
-        if to == "logits":
-            with np.errstate(divide="ignore"):  # p = 0 is the logit −inf
-                found[stem + to] = np.log(wide)
-        else:
-            shifted = np.exp(wide - wide.max(axis=axis, keepdims=True))
-            found[stem + to] = shifted / shifted.sum(axis=axis, keepdims=True)
+        with np.errstate(divide="ignore"):  # p = 0 is the logit −inf
+            found[stem + to] = np.log(wide) if to == "logits" else as_probs(kind, wide, axis=axis)
     return found
 
 

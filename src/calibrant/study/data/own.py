@@ -18,8 +18,8 @@ from calibrant._core.config import imported
 from calibrant._core.constraints import Fits, Seed, Text
 from calibrant._core.files import Array
 from calibrant._core.paths import as_path, shown
-from calibrant.data.formats import ARRAYS
 from calibrant.data.formats.columns import column_array, is_text, match_columns
+from calibrant.data.formats.layout import ARRAYS
 from calibrant.data.formats.roles import has_role
 from calibrant.data.formats.tables import read_table
 from calibrant.data.formats.tensors import read_tensors
