@@ -560,6 +560,12 @@ def costs_in(file: str | None, class_names: Sequence[str] | None = None) -> Cost
     return found
 
 
+def cost_table(file: str | None, class_names: Sequence[str] | None = None) -> Any:
+    """Return the costs (K, A) of ``costs_in``, or None."""
+    found = costs_in(file, class_names)
+    return None if found is None else found.table
+
+
 def read_names(path: str) -> list[str]:
     """Return the lines of a text file.
 

@@ -17,7 +17,7 @@ from calibrant.cli._options import (
     Inputs,
     Source,
     SplitRows,
-    costs_in,
+    cost_table,
     is_streamed,
     parts_of,
     read_names,
@@ -90,7 +90,7 @@ def sample(
         refuse_typed(context, ["aim", "by", "costs", "seed"], where=where)
     state = state_of(output)
     refuse_filled(output)
-    costs = costs_in(drawing.costs)
+    costs = cost_table(drawing.costs)
     with source.opened() as here, working("drawing"):
         words = drawing.answers or (extend is not None and has_words(extend))
         others = [] if drawing.other is None else [drawing.other]
@@ -98,7 +98,7 @@ def sample(
         pool = opened.pool
         if extend is None:
             settings: dict[str, Any] = {"aim": drawing.aim, "seed": drawing.seed, "by": drawing.by}
-            drawn = draw(pool, budget, other=opened.other, costs=None if costs is None else costs.table, **settings)
+            drawn = draw(pool, budget, other=opened.other, costs=costs, **settings)
         else:
             if not Path(state_of(extend)).exists():
                 expected = f"the state of the sample, {state_of(extend)}"
@@ -345,13 +345,12 @@ def audit(
               "minimum": read_limits(wanted.minimum or [], option="--min")}  # fmt: skip
     if not COSTLY & {name.lower() for name in (*figures, *limits["maximum"], *limits["minimum"])}:
         refuse_typed(context, ["costs"], where="figures without the cost", remedy="add --metric cost")
-    costs = costs_in(wanted.costs)
+    costs = cost_table(wanted.costs)
     with source.opened() as here, working("estimating"):
         words = any(map(has_words, tables))
         opened = Opened.of(context, inputs, here, split, names_used=words, by=wanted.by, others=others)
         drawn = labelled_in(tables, opened, state=state)
-        table = None if costs is None else costs.table
-        found = estimate(opened.pool, drawn, figures=figures, by=wanted.by, costs=table, **limits)
+        found = estimate(opened.pool, drawn, figures=figures, by=wanted.by, costs=costs, **limits)
         if wanted.output is not None:
             save_predictions(wanted.output, {"all": drawn.predictions(opened.pool)})
     if len(others) == 1 and not as_json:
@@ -423,12 +422,11 @@ def plan(
         refuse_labels(context, inputs)
         if wanted.figure.lower() != "cost":
             refuse_typed(context, ["costs"], where="figures without the cost", remedy="add --aim cost")
-        costs = costs_in(wanted.costs)
+        costs = cost_table(wanted.costs)
         draws, others = aim.draws if typed(context, ["draws"]) else 20, [] if wanted.other is None else [wanted.other]
         with source.opened() as here, working("simulating"):
             opened = Opened.of(context, inputs, here, split, names_used=False, others=others)
-            table = None if costs is None else costs.table
-            asked: dict[str, Any] = {"half_width": wanted.half_width, "price": wanted.price, "costs": table}
+            asked: dict[str, Any] = {"half_width": wanted.half_width, "price": wanted.price, "costs": costs}
             told = plan_audit(opened.pool, other=opened.other, aim=wanted.figure, draws=draws, seed=aim.seed, **asked)
         say(told, as_json=as_json)
         return

@@ -28,7 +28,7 @@ from calibrant.cli._options import (
     Source,
     Streaming,
     complete_method,
-    costs_in,
+    cost_table,
     feature_names,
     parts_of,
     refuse_for_several,
@@ -68,8 +68,7 @@ class Chosen:
         """Return the calibrator of this name, with what was asked for."""
         from calibrant.cli._calibrators import make_calibrator
 
-        costs = costs_in(self.costs, class_names)
-        table = None if costs is None else costs.table
+        table = cost_table(self.costs, class_names)
         return make_calibrator(method, features=self.features, top_label=self.top_label, keep=self.keep, costs=table)
 
 

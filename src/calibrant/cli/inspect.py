@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import working
-from calibrant.cli._options import Files, Inputs, Source
+from calibrant.cli._io import print_json, working
+from calibrant.cli._options import AsJson, Files, Inputs, Source
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import BinaryPairs, Predictions
@@ -24,7 +23,7 @@ _FIRST = 3  # rows that are shown: enough to see a column that is off by one
 def inspect(
     inputs: Inputs,
     given: Files,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say how files are read: splits, kind, classes, labels, the first rows, and the command that measures them.
 
@@ -44,7 +43,7 @@ def inspect(
         with source.opened() as here, working(f"reading {source.shown}"):
             found.append(_reading(here, inputs))
     if as_json:
-        typer.echo(json.dumps({"files": found}, indent=1, ensure_ascii=False, allow_nan=False))
+        print_json({"files": found})
         return
     for one in found:
         _print(one)

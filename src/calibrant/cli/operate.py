@@ -26,6 +26,7 @@ from calibrant.cli._options import (
     Source,
     SplitRows,
     Through,
+    cost_table,
     costs_in,
     feature_names,
     names_of_by,
@@ -172,11 +173,11 @@ def check(context: typer.Context, inputs: Inputs, given: Limits, gate: Gate, cho
             data = rows.through(chosen.calibrator)
         names = rows.named.sides
         features = {name: rows.column(name) for name in limits.by} or None
-    costs = costs_in(given.costs, names)
+    costs = cost_table(given.costs, names)
     with working(f"checking {source.shown}"):
         found = check_limits(
             data, maximum=limits.maximum, minimum=limits.minimum, no_worse=limits.no_worse, baseline=before,
-            features=features, costs=None if costs is None else costs.table,
+            features=features, costs=costs,
         )  # fmt: skip
     gate.report(found)
 
@@ -366,8 +367,7 @@ class Start(Before):
         if monitor is not None and set(columns) != set(monitor.by):
             expected = f"--by as {state} was started ({', '.join(monitor.by) or 'no column'})"
             raise InputError(expected, f"{', '.join(columns)}", "leave it out, or start a new state")
-        given = costs_in(self.costs, rows.named.sides)
-        made = _monitor(rows, calibrator, by=columns, costs=None if given is None else given.table)
+        made = _monitor(rows, calibrator, by=columns, costs=cost_table(self.costs, rows.named.sides))
         if monitor is not None and not monitor.watches(made):
             expected = f"the reference that {state} was started from"
             raise InputError(expected, "another", "leave --reference out, or start a new state")

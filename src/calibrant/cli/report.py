@@ -265,10 +265,9 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
 def _by_groups(model: Model, data: Data, splits: Splits, rows: SplitRows) -> Model:
     """Return the model calibrated by the columns whose groups one correction for all leaves off, as the report recommends."""
     from calibrant.calibrators import BoostedScaling
-    from calibrant.data.splits import find_split
     from calibrant.report.groups_report import audit_of
 
-    groups, found = audit_of(model), find_split(splits, data.fitting.fit_split)
+    groups, found = audit_of(model), _to_fit_on(data.fitting, splits)
     columns = [] if groups is None else list(groups.off_by)
     if not columns or found is None:
         return model
@@ -309,10 +308,8 @@ def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predic
     """Return the rows through a temperature fitted on the source's second split, or None where that cannot be compared."""
     from calibrant.calibrators import TemperatureScaling
     from calibrant.data.predictions import Predictions
-    from calibrant.data.splits import UNNAMED, find_split
 
-    found = None if UNNAMED in splits else find_split(splits, data.fitting.fit_split)
-    fitted_on = None if found is None else splits[found]
+    fitted_on = splits.get(_to_fit_on(data.fitting, splits))
     if not isinstance(fitted_on, Predictions) or fitted_on.labels is None:
         return None
     try:
@@ -335,13 +332,20 @@ def _fit_for_report(data: Data, splits: Splits) -> Any:
     return (MultiLabelCalibrator(made) if data.several else made).fit(rows)
 
 
+def _to_fit_on(fitting: Fitting, splits: Splits) -> str | None:
+    """Return the split that ``--fit-split`` names; None where a file has none of that name, or none at all."""
+    from calibrant.data.splits import UNNAMED, find_split
+
+    return None if UNNAMED in splits else find_split(splits, fitting.fit_split)
+
+
 def _other_split(fitting: Fitting, splits: Splits, file: str, context: typer.Context) -> str | None:
     """Return the split to fit on, never the one that is evaluated; None where there is none, or nothing is fitted."""
-    from calibrant.data.splits import UNNAMED, find_split
+    from calibrant.data.splits import find_split
 
     if fitting.method == NONE:
         return None
-    found = None if UNNAMED in splits else find_split(splits, fitting.fit_split)
+    found = _to_fit_on(fitting, splits)
     if found is None or found == find_split(splits, fitting.split):
         remedy = "leave it out, or fit with `calibrant fit` on other rows and pass it as --calibrator"
         where = f"{file}, which has no such split beside {fitting.split!r}"

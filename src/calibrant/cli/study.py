@@ -119,6 +119,12 @@ def study_by_name(name: str, *, scale: str | None = "cpu") -> Study:
     return load_from(name, scale=scale)
 
 
+def counted(study: Study, store: Store) -> tuple[int, int]:
+    """Return how many trainings of a study are finished, and how many there are."""
+    done = [store.finished(cell.recipe) for cell in study.cells()]
+    return sum(done), len(done)
+
+
 def run_with_bars(study: Study, store: Store, how: Manner) -> None:
     """Run what is not finished, with a bar of the trainings and one of the epochs of the present one."""
     from calibrant.study.run import reports_progress
@@ -127,8 +133,7 @@ def run_with_bars(study: Study, store: Store, how: Manner) -> None:
     screen = console(err=True)
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, *times, console=screen, disable=not reports_progress()) as bars:
-        total = sum(1 for _ in study.cells())
-        finished = sum(store.finished(cell.recipe) for cell in study.cells())
+        finished, total = counted(study, store)
         if finished and reports_progress():
             screen.print(f"{finished} of {total} trainings are finished already and kept in {store.root}", style="dim")
         whole = bars.add_task("trainings", total=total, completed=finished)
@@ -152,7 +157,8 @@ def run_all(studies: Sequence[Study], store: Store, how: Manner) -> None:
     for seeds in range(1, 1 + max((len(study.seeds) for study in studies), default=0)):
         for study in studies:
             part = study.restricted(seeds=study.seeds[:seeds])
-            if study.name in failed or all(store.finished(cell.recipe) for cell in part.cells()):
+            finished, total = counted(part, store)
+            if study.name in failed or finished == total:
                 continue
             console(err=True).print(f"{study.name}, {len(part.seeds)} of {len(study.seeds)} seeds")
             try:
@@ -160,9 +166,8 @@ def run_all(studies: Sequence[Study], store: Store, how: Manner) -> None:
             except CalibrantError as error:
                 failed[study.name] = for_command_line(error)
     for study in studies:
-        finished = sum(store.finished(cell.recipe) for cell in study.cells())
+        finished, total = counted(study, store)
         if finished and reports_progress():
-            total = sum(1 for _ in study.cells())
             typer.echo(f"{study.name}: {finished} of {total} trainings; calibrant study show {study.name}")
     for name, reason in failed.items():
         typer.echo(f"{name} was not run: {reason}", err=True)
@@ -716,8 +721,7 @@ def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner, *, 
     from calibrant.study.preflight import missing_folders
     from calibrant.study.train import outlook
 
-    cells = list(chosen.cells())
-    finished = sum(kept.finished(cell.recipe) for cell in cells)
+    cells, (finished, _) = list(chosen.cells()), counted(chosen, kept)
     where = f"on a Ray cluster at {how.address or 'this machine'}" if how.executor == "ray" else "on this machine"
     typer.echo(
         f"{chosen.name} at scale {scale}: {len(cells)} trainings, {finished} of them finished, {how.workers} at a time "
@@ -778,10 +782,9 @@ def _place_of(data: Mapping[str, Any]) -> str:
 
 def _say_total(studies: list[Study], kept: Store) -> None:
     """Print how many trainings all studies need, each counted once."""
-    counted = sum(1 for one in studies for _ in one.cells())
     distinct = {cell.recipe.fingerprint: cell.recipe for one in studies for cell in one.cells()}
     finished = sum(kept.finished(recipe) for recipe in distinct.values())
-    shared = counted - len(distinct)
+    shared = sum(counted(one, kept)[1] for one in studies) - len(distinct)
     typer.echo(
         f"all studies: {len(distinct)} different trainings ({shared} shared ones counted once), {finished} finished"
     )
@@ -939,8 +942,7 @@ def train_aloud(study: Study, store: Store, *, workers: int) -> None:
     from calibrant.study.measures import FoldFits
     from calibrant.study.run import run_study
 
-    cells = list(study.cells())
-    done = sum(store.finished(cell.recipe) for cell in cells)
+    cells, (done, _) = list(study.cells()), counted(study, store)
     screen = console(err=True)
     losses = list(dict.fromkeys(cell.objective for cell in cells))
     screen.print(

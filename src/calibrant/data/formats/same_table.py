@@ -22,7 +22,7 @@ from calibrant.data.formats.reshaped import read_rows_of_classes
 from calibrant.data.formats.roles import called, is_decision
 from calibrant.data.formats.tables import batches_of, need_openpyxl, read_table, sheet_table, table_sheet
 from calibrant.data.formats.text import content_of, dialect_of, printed_by_tools, unpacked
-from calibrant.data.formats.writing import compressed, without_formula, write_table
+from calibrant.data.formats.writing import whole_file, without_formula, write_table
 from calibrant.data.frames import Frame
 from calibrant.errors import InputError, Remedy
 
@@ -150,8 +150,7 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
 
     with (
         unpacked(path) as content,
-        atomic_write(target) as file,
-        compressed(file, target) as packed,
+        whole_file(target) as packed,
     ):
         out = codecs.getwriter(dialect.encoding)(packed)  # "utf-16" begins with a mark of its own
         lines = iter(io.TextIOWrapper(content, encoding=dialect.encoding, newline=""))
@@ -189,7 +188,7 @@ def _with(row: dict[str, Any], place: int, columns: Columns, gone: set[str]) -> 
 
 def _write_lines(path: Path, table: Any, target: Path, columns: Columns, gone: set[str]) -> None:
     rows = [json.loads(line) for line in content_of(path).decode().split("\n") if line.strip()]
-    with atomic_write(target) as file, compressed(file, target) as packed:
+    with whole_file(target) as packed:
         for place, row in enumerate(rows):
             packed.write(json.dumps(_with(row, place, columns, gone), ensure_ascii=False).encode() + b"\n")
 
@@ -214,7 +213,7 @@ def _write_json(path: Path, table: Any, target: Path, columns: Columns, gone: se
             made = found | {"columns": list(made[0]), "data": [list(row.values()) for row in made]}
     else:
         made = [_with(row, place, columns, gone) for place, row in enumerate(rows)]
-    with atomic_write(target) as file, compressed(file, target) as packed:
+    with whole_file(target) as packed:
         packed.write(json.dumps(made, ensure_ascii=False, default=str).encode())
 
 

@@ -1,9 +1,10 @@
 """Named arrays in any format, written whole or not at all, and tables converted batch by batch."""
 
+import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -26,7 +27,7 @@ from calibrant.data.formats.layout import (
     suffix_of,
 )
 from calibrant.data.formats.reading import RECEIPT, SPLIT, Receipt, named_of, understand
-from calibrant.data.formats.tables import batches_of
+from calibrant.data.formats.tables import batches_of, need_openpyxl
 from calibrant.errors import FileFormatError, InputError, Remedy
 
 _TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".xlsx")
@@ -71,12 +72,13 @@ def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array], *, re
 
 
 @contextmanager
-def compressed(file: IO[bytes], path: Path) -> Iterator[Any]:
-    """Give a file that compresses what is written to it, as the end of its name says."""
+def whole_file(path: Path, *, inputs: Sequence[Path] = ()) -> Iterator[Any]:
+    """Give a file that is written whole or not at all, compressed as the end of its name says; ``inputs`` stay as they are."""
     codec = COMPRESSED.get(path.suffix.lower())
-    if codec is None:
-        yield file
-    else:
+    with atomic_write(path, inputs=inputs) as file:
+        if codec is None:
+            yield file
+            return
         twin = os.fdopen(os.dup(file.fileno()), "wb")  # Arrow closes what it writes to
         with twin, pa.CompressedOutputStream(pa.PythonFile(twin, "w"), codec) as packed:
             yield packed
@@ -90,10 +92,7 @@ def without_formula(text: str) -> str:
 
 def write_table(path: Path, table: Any) -> None:
     """Write an Arrow table in the format of the path's suffix, with its columns as they are."""
-    with atomic_write(path) as file, compressed(file, path) as packed:
-        write = _table_writer(suffix_of(path), packed, table.schema, path)
-        write(table)
-        write(None)
+    _write_tables(path, iter([table]))
 
 
 def convert_tables(source: Path, target: Path, layout: Layout, to: str | None = None) -> tuple[int, float | None]:
@@ -103,18 +102,18 @@ def convert_tables(source: Path, target: Path, layout: Layout, to: str | None = 
         FileFormatError: If the source is broken, or the target's format is no table.
         InputError: If the rows cannot be read as ``layout`` says, or labels that are text name no classes.
     """
-    suffix = suffix_of(target)
     rows, offs = 0, []
-    with atomic_write(target, inputs=[source]) as file, compressed(file, target) as packed:
-        write: Callable[[Any], None] | None = None
-        for table, off in _converted(source, layout, suffix, to):
-            write = write or _table_writer(suffix, packed, table.schema, target)
-            write(table)
+
+    def pieces() -> Iterator[Any]:
+        nonlocal rows
+        for table, off in _converted(source, layout, suffix_of(target), to):
             rows += table.num_rows
-            offs += [] if off is None else [off]
-        if write is None:
+            offs.extend([] if off is None else [off])
+            yield table
+        if not rows:
             raise InputError("at least one row", f"none in {shown(source)}", "check how the rows were selected")
-        write(None)
+
+    _write_tables(target, pieces(), inputs=[source])
     return rows, max(offs, default=None)
 
 
@@ -254,68 +253,52 @@ def _converted(source: Path, layout: Layout, suffix: str, to: str | None) -> Ite
         yield table_of(of_kind(arrays, to), suffix, source), named.off
 
 
-def _table_writer(suffix: str, file: IO[bytes], schema: Any, place: Path) -> Callable[[Any], None]:
-    """Return a function that writes a table's rows to ``file``, and given None finishes it."""
-    if suffix == ".jsonl":
-        return _json_writer(file, place)
-    if suffix == ".xlsx":
-        return _sheet_writer(file)
-    writer: Any
-    if suffix == ".parquet":
-        writer = pa.parquet.ParquetWriter(file, schema, write_page_checksum=True)
-    elif suffix in (".csv", ".tsv"):
-        options = pa.csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ",")
-        writer = pa.csv.CSVWriter(file, schema, write_options=options)
-    else:
-        writer = pa.ipc.new_file(file, schema)
-
-    def write(table: Any) -> None:
-        if table is None:
-            writer.close()
+def _write_tables(path: Path, tables: Iterator[Any], *, inputs: Sequence[Path] = ()) -> None:
+    """Write the rows of one table or more, of the schema of the first, in the format of the path's suffix."""
+    suffix = suffix_of(path)
+    with whole_file(path, inputs=inputs) as file:
+        if suffix == ".jsonl":
+            _write_objects(file, tables, path)
+            return
+        if suffix == ".xlsx":
+            _write_sheet(file, tables)
+            return
+        first = next(tables)
+        writer: Any
+        if suffix == ".parquet":
+            writer = pa.parquet.ParquetWriter(file, first.schema, write_page_checksum=True)
+        elif suffix in (".csv", ".tsv"):
+            options = pa.csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ",")
+            writer = pa.csv.CSVWriter(file, first.schema, write_options=options)
         else:
-            writer.write_table(table.cast(schema))
+            writer = pa.ipc.new_file(file, first.schema)
+        with writer:
+            for table in itertools.chain([first], tables):
+                writer.write_table(table.cast(first.schema))
 
-    return write
 
-
-def _sheet_writer(file: IO[bytes]) -> Callable[[Any], None]:
-    from calibrant.data.formats.tables import need_openpyxl
-
+def _write_sheet(file: IO[bytes], tables: Iterator[Any]) -> None:
     openpyxl = need_openpyxl()
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet()
-    begun: list[bool] = []
-
-    def write(table: Any) -> None:
-        if table is None:
-            book.save(file)
-            return
-        for row in [*([] if begun else [table.column_names]), *zip(*table.to_pydict().values(), strict=True)]:
-            cells = [openpyxl.cell.WriteOnlyCell(sheet, _plain_cell(value)) for value in row]
+    for at, table in enumerate(tables):
+        for row in [*([] if at else [table.column_names]), *zip(*table.to_pydict().values(), strict=True)]:
+            plain = (json.dumps(value, default=str) if isinstance(value, list | dict) else value for value in row)
+            cells = [openpyxl.cell.WriteOnlyCell(sheet, value) for value in plain]
             for cell in cells:
                 cell.data_type = "s" if isinstance(cell.value, str) else cell.data_type  # text is never a formula
             sheet.append(cells)
-        begun.append(True)
-
-    return write
+    book.save(file)
 
 
-def _plain_cell(value: Any) -> Any:
-    return json.dumps(value, default=str) if isinstance(value, list | dict) else value
-
-
-def _json_writer(file: IO[bytes], place: Path) -> Callable[[Any], None]:
-    def write(table: Any) -> None:
-        for row in [] if table is None else table.to_pylist():
-            try:
-                # Python would write NaN and Infinity, which are no JSON and which other readers refuse
-                file.write(json.dumps(row, allow_nan=False, default=str).encode() + b"\n")
-            except ValueError as error:
-                raise InputError(
-                    "finite numbers for .jsonl", f"−inf or NaN for {shown(place)}", "write .parquet or .csv"
-                ) from error
-
-    return write
+def _write_objects(file: IO[bytes], tables: Iterator[Any], place: Path) -> None:
+    for row in itertools.chain.from_iterable(table.to_pylist() for table in tables):
+        try:
+            # Python would write NaN and Infinity, which are no JSON and which other readers refuse
+            file.write(json.dumps(row, allow_nan=False, default=str).encode() + b"\n")
+        except ValueError as error:
+            expected = "finite numbers for .jsonl"
+            raise InputError(expected, f"−inf or NaN for {shown(place)}", "write .parquet or .csv") from error
 
 
 def _write_npy_folder(place: Path, arrays: Mapping[str, Array]) -> None:
