@@ -16,7 +16,7 @@ from calibrant._core.files import reason_of
 from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats.columns import numbers_of, spread_columns
 from calibrant.data.formats.layout import WEIGHT_NAMES, Layout
-from calibrant.data.formats.reading import understand
+from calibrant.data.formats.reading import read_or_refused_table
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import is_beside
 from calibrant.data.splits import refuse_ambiguous, rows_in
@@ -286,8 +286,8 @@ def _proposed(parquet: Any, file: Path) -> Remedy:
 
     head = list(islice(_readable_batches(parquet.iter_batches(256), file), 1))
     try:
-        understand(pa.Table.from_batches(head, parquet.schema_arrow), Layout(), file)
-    except FileFormatError as error:
+        read_or_refused_table(pa.Table.from_batches(head, parquet.schema_arrow), Layout(), file)
+    except (FileFormatError, InputError) as error:
         return error.remedy if isinstance(error.remedy, Remedy) else Remedy("")
     return Remedy("")
 

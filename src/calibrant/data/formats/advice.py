@@ -14,7 +14,7 @@ from calibrant._core.paths import shown
 from calibrant.data.formats.columns import Classes, by_number, is_text
 from calibrant.data.formats.evidence import Columns, explained, label_among, speaks_of_smaller
 from calibrant.data.formats.kinds import kind_of_values, needs_no_rest, needs_sums
-from calibrant.data.formats.labels import can_label, from_zero, in_order, is_single, likely_positive, spelled
+from calibrant.data.formats.labels import can_label, in_order, is_single, likely_positive, spelled
 from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, WEIGHT_NAMES, Layout, stem_and_name
 from calibrant.data.formats.roles import PERHAPS, called, has_role, is_decided, is_no_label, plain_name
 from calibrant.errors import Remedy
@@ -57,7 +57,7 @@ class Proposal:
 
     @property
     def remedy(self) -> Remedy:
-        """The arguments that would read the file."""
+        """The arguments that would read the file; what they leave open is refused, and said, where labels are matched."""
         layout, held, known = self.layout, self.held, self.layout.columns
         said: dict[str, str | bool] = {}
         for name in ("columns", "label", "kind", "positive", "normalize"):
@@ -73,29 +73,9 @@ class Proposal:
             needed = "add their true classes as a column label" if decided else "add a column correct of 1 and 0"
             needed = needed if confident else "call their column confidence"
             unsure = f"if these are confidences of decisions, {needed}; else "
-        if layout.label is None or layout.label not in held.names:
-            return Remedy.read(**said).after(unsure)
-        label = held.array(layout.label)
-        texts = self._unmatched(label)
-        found: Remedy | None = None
-        if len(known) > 1:
-            found = from_zero(label, self.classes.numbers, **said)
-            if texts and not found:
-                few = f"{', '.join(texts[:4])}{' …' if texts[4:] else ''}"
-                order = f"write {few} in the order of the columns, one a line, into names.txt and "
-                named = Remedy.read(**said, class_names="names.txt").after(order)
-                named = replace(named, python=named.python.replace("'names.txt'", repr(texts)))
-                found = in_order(label, held.scores(known), **said) or named
-        elif (
-            other := likely_positive(label, held.scores(known))
-            if len(texts) == 2
-            else ""
-            if texts
-            else self.other_side()
-        ):
-            found = Remedy.read(**said | {"positive": other}).after(f"if {known[0]} speaks of {other!r}, ")
-        found = found or Remedy.read(**said)
-        return found.after(unsure + found.before)
+        if other := self.other_side():
+            said, unsure = said | {"positive": other}, f"{unsure}if {known[0]} speaks of {other!r}, "
+        return Remedy.read(**said).after(unsure)
 
     def other_side(self) -> str:
         """Return the smaller of two numbers as labels, where its rows have the larger scores, one a row: prob_no_default beside default."""
@@ -106,15 +86,6 @@ class Proposal:
             return ""
         smaller = speaks_of_smaller(held.array(str(layout.label)), held.scores(layout.columns)[:, 0])
         return "" if smaller is None else spelled(smaller)
-
-    def _unmatched(self, values: Array) -> list[str]:
-        """Return labels that are text and that neither the columns' names nor the layout say the classes of."""
-        layout, known = self.layout, self.layout.columns
-        if layout.positive or layout.class_names or layout.labels or not known or not {*known} <= {*self.held.names}:
-            return []
-        one = len(known) == 1 and self.held.is_nested(known[0])
-        texts = sorted(set(values.tolist())) if is_text(values) and not one else []
-        return [] if len(texts) > max(len(known), 2) or Classes.of(known).spelling(texts) else texts
 
 
 def _pattern_of(chosen: Sequence[str], names: Sequence[str]) -> str:

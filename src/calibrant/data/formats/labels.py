@@ -115,7 +115,7 @@ def encode_positive(labels: Array, positive: str, path: Path) -> Array:
     return coded
 
 
-def refuse_unnamed_positive(labels: Array, scores: Array, path: Path) -> None:
+def refuse_unnamed_positive(labels: Array, scores: Array, layout: Layout, path: Path) -> None:
     """Refuse labels that are text beside one score a row: which of the two the score speaks of is not in the file.
 
     Raises:
@@ -125,11 +125,9 @@ def refuse_unnamed_positive(labels: Array, scores: Array, path: Path) -> None:
     got = f"labels {', '.join(repr(one[:40]) for one in texts[:4].tolist())} in {shown(path)}"
     if len(texts) > 2:
         raise InputError("labels of two values beside one score a row", got, "name the columns of all classes")
-    raise InputError(
-        expected="the label that the one score a row is the probability of",
-        got=got,
-        remedy=Remedy.read(positive=likely).after(f"if it is {likely!r}, "),
-    )
+    unsure = f"if {' '.join([*layout.columns, 'speaks of']) if layout.columns else 'it is'} {likely!r}, "
+    remedy = Remedy.read(positive=likely).after(unsure)
+    raise InputError("the label that the one score a row is the probability of", got, remedy)
 
 
 def likely_positive(labels: Array, scores: Array) -> str:
@@ -193,26 +191,40 @@ def _by_name(labels: Array, layout: Layout, classes: Classes, path: Path, scores
     if names := classes.spelling(labels.reshape(-1).tolist(), given=layout.class_names):
         return _coded(labels, {name: place for place, name in enumerate(names)})
     known = layout.class_names or next(iter(classes.spellings), ())
-    strange = sorted(set(labels.reshape(-1).tolist()) - set(known))[:3]
-    if not known:
-        remedy = None if scores is None or labels.ndim > 1 else in_order(labels, scores)
-        raise InputError(
-            "names of the classes beside labels that are text",
-            f"none for {', '.join(repr(one[:40]) for one in strange)} in {shown(path)}",
-            remedy
-            or Remedy(
-                "pass class_names, one name a class in the order of the scores",
-                command="write them to names.txt, one a line in the order of the scores, and add --class-names names.txt",
-            ),
+    texts = sorted(set(labels.reshape(-1).tolist()))
+    strange = ", ".join(repr(one[:40]) for one in [one for one in texts if one not in known][:3])
+    # of columns that are called as no label is, the order of the labels is open
+    remedy = None if layout.class_names or not {*known}.isdisjoint(texts) else _named_in_order(labels, scores)
+    if known:
+        expected, got = f"labels among the classes {', '.join(known[:8])}{' …' if len(known) > 8 else ''}", strange
+        words = "name the columns as the labels are, or pass {}"
+        usual = Remedy(words.format("class_names"), command=words.format("--class-names"))
+    else:
+        expected, got = "names of the classes beside labels that are text", f"none for {strange}"
+        usual = Remedy(
+            "pass class_names, one name a class in the order of the scores",
+            command="write them to names.txt, one a line in the order of the scores, and add --class-names names.txt",
         )
-    raise InputError(
-        f"labels among the classes {', '.join(known[:8])}{' …' if len(known) > 8 else ''}",
-        f"{', '.join(repr(one[:40]) for one in strange)} in {shown(path)}",
-        Remedy(
-            "name the columns as the labels are, or pass class_names",
-            command="name the columns as the labels are, or pass --class-names",
-        ),
-    )
+    raise InputError(expected, f"{got} in {shown(path)}", remedy or usual)
+
+
+def _named_in_order(labels: Array, scores: Array | None) -> Remedy | None:
+    """Return the remedy to name the classes of labels (N,) that are text, in the order that scores (N, K) suggest or a person knows.
+
+    None for more labels than classes.
+    """
+    names = sorted(set(labels.reshape(-1).tolist()))
+    if scores is None or labels.ndim > 1 or scores.ndim != 2 or len(names) > scores.shape[1]:
+        return None
+    few = f"{', '.join(names[:4])}{' …' if names[4:] else ''}"
+    words = f"write {few} in the order of the columns, one a line, into names.txt and "
+    return in_order(labels, scores) or _in_file(repr(names), words)
+
+
+def _in_file(names: str, words: str, *, command: str = "", **said: str | bool) -> Remedy:
+    """Return the remedy to name the classes, in Python by ``names``, on the command line by a file that ``command`` makes."""
+    found = Remedy.read(**said, class_names="names.txt").after(words)
+    return replace(found, python=found.python.replace("'names.txt'", names), command=command)
 
 
 def _by_number(labels: Array, numbers: Sequence[int], path: Path) -> Array:
@@ -225,18 +237,13 @@ def _by_number(labels: Array, numbers: Sequence[int], path: Path) -> Array:
     return _coded(labels, {number: place for place, number in enumerate(numbers)})
 
 
-def from_zero(labels: Array, numbers: Sequence[int], **said: str | bool) -> Remedy | None:
-    """Return the remedy, with the arguments ``said``, for labels that can only count numbered columns from 0: V1, V2 and a label 0.
-
-    None for any others.
-    """
+def from_zero(labels: Array, numbers: Sequence[int]) -> Remedy | None:
+    """Return the remedy for labels that can only count numbered columns from 0, V1, V2 and a label 0; None for any others."""
     whole = labels.dtype.kind in "iuf" and labels.size and np.array_equal(labels, np.trunc(labels))
     if not whole or labels.min() < 0 or labels.max() >= len(numbers) or np.isin(labels, numbers).all():
         return None
-    last = len(numbers) - 1
-    found = Remedy.read(**said, class_names="names.txt").after("if the labels count the columns from 0, ")
-    python = found.python.replace("'names.txt'", f"[str(k) for k in range({last + 1})]")
-    return replace(found, python=python, command=f"run: seq 0 {last} > names.txt")
+    words, last = "if the labels count the columns from 0, ", len(numbers) - 1
+    return _in_file(f"[str(k) for k in range({last + 1})]", words, command=f"run: seq 0 {last} > names.txt")
 
 
 def in_order(labels: Array, scores: Array, **said: str | bool) -> Remedy | None:
@@ -253,9 +260,11 @@ def in_order(labels: Array, scores: Array, **said: str | bool) -> Remedy | None:
         return None
     names = sorted(texts, key=best.__getitem__)
     few = ", ".join(names if len(names) < 7 else [*names[:3], "…", names[-1]])
-    found = Remedy.read(**said, class_names="names.txt").after(f"if the scores are of {few} in this order, ")
-    python = found.python.replace("'names.txt'", repr(names))
-    return replace(found, python=python, command=f"run: printf '%s\\n' {shlex.join(names)} > names.txt")
+    words, command = (
+        f"if the scores are of {few} in this order, ",
+        f"run: printf '%s\\n' {shlex.join(names)} > names.txt",
+    )
+    return _in_file(repr(names), words, command=command, **said)
 
 
 def integers(names: Sequence[str]) -> tuple[int, ...]:

@@ -212,14 +212,22 @@ def _read_or_refused_once(read: Callable[[Layout], Named], layout: Layout, place
                 raise other from error
         if not isinstance(more, Remedy) or not (more.reading or more.instead):
             raise
-        if "class_names" in dict(more.reading) and not more.command.startswith("run: "):
-            raise
         whole = remedy.then(more)
         raise type(error)(error.expected, error.got, whole, argument=error.argument, place=error.place) from error
 
 
 def _given(layout: Layout) -> dict[str, Any]:
     return {name: getattr(layout, name) for name in layout.given()}
+
+
+def read_or_refused_table(table: Any, layout: Layout, place: Path) -> Named:
+    """Return the arrays of an Arrow table; a refusal names at once what following it would be refused for.
+
+    Raises:
+        FileFormatError: As ``read_named``.
+        InputError: As there.
+    """
+    return _read_or_refused_once(lambda said: _of_table(table, said, place, table, False), layout, place)
 
 
 def _of_table(whole: Any, layout: Layout, place: Path, given: Any, numbered: bool) -> Named:
@@ -671,7 +679,7 @@ def _encoded(arrays: dict[str, Array], layout: Layout, classes: Classes, place: 
         elif layout.positive is not None:
             found[name] = encode_positive(values, layout.positive, place)
         elif scores is not None and is_single(scores) and is_text(values) and not layout.class_names:
-            refuse_unnamed_positive(values, scores, place)
+            refuse_unnamed_positive(values, scores, layout, place)
         elif stem + "conf" not in arrays:
             two = scores is not None and (is_single(scores) or classes.numbers == (0, 1))
             signed = two and values.dtype.kind in "if" and set(np.unique(values).tolist()) == {-1, 1}

@@ -26,7 +26,7 @@ from calibrant.data.formats.layout import (
     stem_and_name,
     suffix_of,
 )
-from calibrant.data.formats.reading import RECEIPT, SPLIT, Receipt, named_of, understand
+from calibrant.data.formats.reading import RECEIPT, SPLIT, Receipt, named_of, read_or_refused_table, understand
 from calibrant.data.formats.tables import batches_of, need_openpyxl
 from calibrant.errors import FileFormatError, InputError, Remedy
 
@@ -230,6 +230,8 @@ def _converted(source: Path, layout: Layout, suffix: str, to: str | None) -> Ite
     for batch in batches_of(source):
         if not batch.num_rows:
             continue
+        if not first:
+            read_or_refused_table(pa.Table.from_batches([batch]), layout, source)
         # the layout that reads the first piece reads all: a later one, by its own values, might be understood otherwise
         table, layout, _ = understand(pa.Table.from_batches([batch]), layout, source)
         opened, classes = arrays_of_table(table, layout, source, first=first)
