@@ -35,6 +35,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 R = TypeVar("R")
 ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())  # of this command line, as they were typed
 OPTIONS: ContextVar[frozenset[str]] = ContextVar("OPTIONS", default=frozenset())  # of the command that runs, as typed
+TYPED: ContextVar[Mapping[str, str]] = ContextVar("TYPED", default={})  # noqa: B039  parameter → its option, of those on this command line
 LABEL: ContextVar[Remedy | None] = ContextVar("LABEL", default=None)  # of a file without labels: what may name them
 
 
@@ -252,7 +253,12 @@ class OnceCommand(TyperCommand):
             single = names and not getattr(option, "multiple", False) and not getattr(option, "is_flag", False)
             if single and (count := sum(words.count(name) for name in names)) > 1:
                 fail(f"expected {names[0]} once, got it {count} times; keep one of them")
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        sources = {one.name: ctx.get_parameter_source(one.name) for one in self.get_params(ctx)}
+        flags = {one.name: max(one.opts, key=len) for one in self.get_params(ctx)}
+        # typed at its default it counts, too: whoever typed it expects an effect
+        TYPED.set({name: flags[name] for name, one in sources.items() if one is not None and one.name == "COMMANDLINE"})
+        return rest
 
 
 def summary_of(name: str, home: str) -> str:

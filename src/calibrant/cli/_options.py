@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from calibrant._core.paths import check_folder, check_source, check_suffix, shown
-from calibrant.cli._application import LABEL, declare_argument, option
+from calibrant.cli._application import LABEL, OPTIONS, TYPED, declare_argument, option
 from calibrant.cli._io import STREAM, bar, check_outputs, kept_progress, path_or_stdin, working
 from calibrant.errors import FileFormatError, InputError
 
@@ -249,15 +249,12 @@ class Inputs:
                 given += [f"--{name.replace('_', '-')}", shlex.quote(shown(str(value)))]
         return " ".join([*given, *(["--normalize"] if self.normalize else [])])
 
-    def sources(
-        self, files: Sequence[str] | str | None, example: str | None = None, *, examples: bool = False
-    ) -> list[Source]:
+    def sources(self, files: Sequence[str] | str | None, example: str | None = None) -> list[Source]:
         """Return what is to be read: the files, ``--logits`` or ``--example``.
 
         Args:
             files: The files that are named.
             example: The example that is named.
-            examples: Whether the command has ``--example``, so that the remedy may name it.
 
         Raises:
             InputError: If nothing is named.
@@ -275,7 +272,7 @@ class Inputs:
                     raise InputError(expected, "it", "leave it out")
             found.append(Source(str(_EXAMPLES / f"{example}.npz"), f"{example}.npz", f"--example {example}"))
         if not found:
-            advice = ", or try --example cifar10" if examples else ""
+            advice = ", or try --example cifar10" if "--example" in OPTIONS.get() else ""
             raise InputError("a FILE of predictions", "none", f"name one{advice}")
         return found
 
@@ -370,8 +367,8 @@ class Files:
                     f"note: {shown(alone[0])} holds labels alone, so they are those of {shown(others[0])}", err=True
                 )
                 inputs = replace(inputs, labels=alone[0])
-                return inputs, inputs.sources(others, self.example, examples=True)
-        return inputs, inputs.sources(self.files, self.example, examples=True)
+                return inputs, inputs.sources(others, self.example)
+        return inputs, inputs.sources(self.files, self.example)
 
 
 @dataclass(frozen=True)
@@ -391,7 +388,7 @@ class OneFile:
         Raises:
             InputError: If a file and an example are named, or as ``Inputs.sources``.
         """
-        found = inputs.sources(self.file, self.example, examples=True)
+        found = inputs.sources(self.file, self.example)
         if len(found) > 1:
             raise InputError(f"one file to {purpose}", f"{found[0].shown} and --example", "leave one out")
         return found[0]
@@ -577,23 +574,15 @@ def read_names(path: str) -> list[str]:
     return [line.strip() for line in read_text(path).splitlines() if line.strip()]
 
 
-def typed(context: typer.Context, names: Sequence[str]) -> list[str]:
+def typed(names: Sequence[str]) -> list[str]:
     """Return which of the parameters ``names`` were typed, in the spelling of the command line: ``--class-dim``."""
-    flags = {parameter.name: max(parameter.opts, key=len) for parameter in context.command.params}
-    found = []
-    for name in names:
-        source = context.get_parameter_source(name) if name in flags else None
-        # typed at its default it counts, too: whoever typed it expects an effect
-        if source is not None and source.name == "COMMANDLINE":
-            found.append(flags[name])
-    return found
+    return [TYPED.get()[name] for name in names if name in TYPED.get()]
 
 
-def refuse_typed(context: typer.Context, names: Sequence[str], *, where: str, remedy: str = "") -> None:
+def refuse_typed(names: Sequence[str], *, where: str, remedy: str = "") -> None:
     """Refuse options that would have no effect.
 
     Args:
-        context: Of the command.
         names: The parameters that have none.
         where: Why, after "for": "the folder x, which is streamed".
         remedy: What to do instead; empty to leave them out.
@@ -601,15 +590,15 @@ def refuse_typed(context: typer.Context, names: Sequence[str], *, where: str, re
     Raises:
         InputError: If one of them was typed.
     """
-    if found := typed(context, names):
+    if found := typed(names):
         remedy = remedy or ("leave it out" if len(found) == 1 else "leave them out")
         raise InputError("only options that have an effect", f"{' and '.join(found)} for {where}", remedy)
 
 
-def refuse_for_several(context: typer.Context, *names: str) -> None:
+def refuse_for_several(*names: str) -> None:
     """Refuse ``names``, and every option on what a file holds that has no effect on several labels a row."""
     reading = [one.name for one in fields(Inputs) if one.name not in ("columns", "label", "kind")]
-    refuse_typed(context, [*reading, "example", *STREAMING, *names], where="--multilabel")
+    refuse_typed([*reading, "example", *STREAMING, *names], where="--multilabel")
 
 
 ExecutorName = Literal["local", "ray"]
@@ -628,7 +617,6 @@ class Streaming:
 class Execution:
     """What runs the passes over streamed data, as the options say."""
 
-    context: typer.Context
     options: Streaming = Streaming()
     several: bool = False  # labels a row
     refused: tuple[str, ...] = (
@@ -638,6 +626,7 @@ class Execution:
         "costs",
         "error_limit",
     )  # options for files that are read whole
+    names: tuple[str, ...] = LAYOUT  # those on what a table holds
 
     def streams(self, file: str) -> bool:
         """Return whether ``file`` is streamed: a folder, or a Parquet file of much data.
@@ -650,20 +639,17 @@ class Execution:
         if self.several:
             folder = Path(file).is_dir() and not is_array_folder(file)
             if folder:
-                refuse_typed(self.context, ["draws", "split"], where=f"the folder {shown(file)}, which is streamed")
+                refuse_typed(["draws", "split"], where=f"the folder {shown(file)}, which is streamed")
             return folder
         if is_streamed(file):
-            refuse_typed(self.context, self.refused, where=f"{shown(file)}, which is streamed")
-            # a report shows the classes' names in its figures, so that they have an effect there
-            names = LAYOUT if self.context.command.name != "report" else LAYOUT[:-1]
+            refuse_typed(self.refused, where=f"{shown(file)}, which is streamed")
             refuse_typed(
-                self.context,
-                names,
+                self.names,
                 where=f"{shown(file)}, which is streamed",
                 remedy=f"convert it with them: calibrant convert {shlex.quote(shown(file))} converted",
             )
             return True
-        refuse_typed(self.context, STREAMING, where=f"{shown(file)}, which is read whole: only streamed data need them")
+        refuse_typed(STREAMING, where=f"{shown(file)}, which is read whole: only streamed data need them")
         return False
 
     @cached_property
@@ -674,11 +660,9 @@ class Execution:
 
         if self.options.executor == "ray":
             if self.options.address is not None:
-                refuse_typed(self.context, ["workers"], where="a cluster at --address, which has its own")
+                refuse_typed(["workers"], where="a cluster at --address, which has its own")
             # untyped, 1 would hold a new cluster to one worker: it is to take all there are
-            return ray_cluster(
-                self.options.address, workers=self.options.workers if typed(self.context, ["workers"]) else None
-            )
+            return ray_cluster(self.options.address, workers=self.options.workers if typed(["workers"]) else None)
         if self.options.address is not None:
             raise InputError("--executor ray beside --address", "the local executor", "name both")
         return in_turn if self.options.workers == 1 else processes(self.options.workers)
@@ -690,7 +674,7 @@ class Execution:
         from calibrant.scale.rows import ParquetRows
 
         calibrator = None if on.calibrator is None else calibrant.load(on.calibrator)
-        [path] = parts_of(file, on.split, self.context).values()
+        [path] = parts_of(file, on.split).values()
         return ParquetSource(Passes(ParquetRows(path), "a gate"), units=Pieces(calibrator))
 
     def fit(self, path: Path, calibrator: Calibrator) -> Calibrator:
@@ -725,13 +709,12 @@ def is_streamed(file: str) -> bool:
     return (Path(file).is_dir() and not is_array_folder(file)) or logits_bytes(file) > STREAMED_BYTES
 
 
-def parts_of(file: str, split: str | None, context: typer.Context, *, option: str = "split") -> dict[str, Path]:
+def parts_of(file: str, split: str | None, *, option: str = "split") -> dict[str, Path]:
     """Return split name → where its rows are: the folders in a folder, or all of a file or folder that has no splits.
 
     Args:
         file: A folder or a Parquet file.
         split: The requested one, or None for all.
-        context: Of the command.
         option: The parameter that names it.
 
     Raises:
@@ -748,7 +731,7 @@ def parts_of(file: str, split: str | None, context: typer.Context, *, option: st
     if folders and flat:
         raise InputError(f"Parquet files or folders of them in {shown(file)}", "both", "name the folder that is meant")
     if not folders:
-        refuse_typed(context, [option], where=f"{shown(file)}, a folder without folders of splits")
+        refuse_typed([option], where=f"{shown(file)}, a folder without folders of splits")
         return {"all": home}
     names = [canonical_split(name) for name in folders]
     if len(set(names)) < len(names):

@@ -57,7 +57,6 @@ class Written:
 
 @with_groups
 def apply(
-    context: typer.Context,
     inputs: Inputs,
     calibrator: Annotated[str, typer.Argument(help="A calibrator that `calibrant fit` saved.")],
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write them; - writes stdout.")],
@@ -89,7 +88,7 @@ def apply(
         calibrant apply c.safetensors labels.npz --multilabel -o calibrated.npz
     """
     if multilabel:
-        refuse_for_several(context)
+        refuse_for_several()
         if written.what in ("label", "top"):
             raise InputError("probs or logits of several labels a row", f"--as {written.what}", "write one of these")
     source = given.source(inputs, purpose="calibrate")
@@ -101,12 +100,12 @@ def apply(
     from calibrant.report.model import in_one_line
 
     fitted: Any = load_fitted(calibrator, several=multilabel)
-    execution = Execution(context, streaming)
+    execution = Execution(streaming)
     name, options = source.shown, ("what", "replace_scores", "suffix")
-    own = inputs.columns is None and not typed(context, options)  # names that Calibrant gives say what stands there
+    own = inputs.columns is None and not typed(options)  # names that Calibrant gives say what stands there
     read = [calibrator, source.path, *inputs.beside]
     if not multilabel and execution.streams(source.path):
-        refuse_typed(context, options, where=f"the folder {name}, which is streamed")
+        refuse_typed(options, where=f"the folder {name}, which is streamed")
         said = _apply_to_streamed(fitted, source.path, output, execution, inputs=read)
         console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}: {said}", style="dim")
         return
@@ -125,13 +124,13 @@ def apply(
     ):
         path = Path(here.path)
         table = _read_scores(path, inputs, fitted) if suffix_of(Path(target)) in TABLES else None
-        if unread := typed(context, ["ignore_index", *(UNREAD if table is not None else ())]):
+        if unread := typed(["ignore_index", *(UNREAD if table is not None else ())]):
             typer.echo(f"note: {name}: every row is calibrated; not read: {', '.join(unread)}", err=True)
         if table is None:
-            refuse_typed(context, ("replace_scores", "suffix"), where=f"{name}, which is no table of one split")
+            refuse_typed(("replace_scores", "suffix"), where=f"{name}, which is no table of one split")
             # each format names the labels in its way
             if multilabel and suffix_of(path) != suffix_of(Path(target)):
-                refuse_typed(context, ("what",), where=f"{shown(output)}, which gets logits of several labels")
+                refuse_typed(("what",), where=f"{shown(output)}, which gets logits of several labels")
                 before = inputs.several(here).items()
                 save_multilabel(target, {key: x.calibrated_by(fitted, allow_fit_rows=True) for key, x in before})
             else:

@@ -56,7 +56,6 @@ class DrawOptions:
 
 @with_groups
 def sample(
-    context: typer.Context,
     inputs: Inputs,
     drawing: DrawOptions,
     output: Annotated[
@@ -84,17 +83,17 @@ def sample(
     from calibrant.operate.audit.table import has_words, refuse_filled, write_table
 
     source = inputs.sources(file)[0]
-    refuse_labels(context, inputs)
+    refuse_labels(inputs)
     if extend is not None:
         where = "--extend, which goes on with those of the first draw"
-        refuse_typed(context, ["aim", "by", "costs", "seed"], where=where)
+        refuse_typed(["aim", "by", "costs", "seed"], where=where)
     state = state_of(output)
     refuse_filled(output)
     costs = cost_table(drawing.costs)
     with source.opened() as here, working("drawing"):
         words = drawing.answers or (extend is not None and has_words(extend))
         others = [] if drawing.other is None else [drawing.other]
-        opened = Opened.of(context, inputs, here, split, names_used=words, by=drawing.by, others=others)
+        opened = Opened.of(inputs, here, split, names_used=words, by=drawing.by, others=others)
         pool = opened.pool
         if extend is None:
             settings: dict[str, Any] = {"aim": drawing.aim, "seed": drawing.seed, "by": drawing.by}
@@ -133,7 +132,7 @@ class Opened:
 
     @classmethod
     def of(
-        cls, context: typer.Context, inputs: Inputs, source: Source, split: str, *, names_used: bool,
+        cls, inputs: Inputs, source: Source, split: str, *, names_used: bool,
         by: str | None = None, others: Sequence[str] = (),
     ) -> Opened:  # fmt: skip
         """Return the pool in a file or folder; a folder of Parquet files, or a large one, is streamed.
@@ -147,13 +146,13 @@ class Opened:
         each = {other: inputs.read(inputs.sources(other)[0], split).data for other in others}
         second = each if len(each) > 1 else next(iter(each.values()), None)
         # A pool is read once or twice and never kept: a file is streamed that other commands still read whole.
-        large = logits_bytes(source.path, spread=True) > LARGE and not typed(context, [*options, "ignore_index"])
+        large = logits_bytes(source.path, spread=True) > LARGE and not typed([*options, "ignore_index"])
         if inputs.logits is None and (large or is_streamed(source.path)):
             unused = [*options, "class_dim", "ignore_index", *([] if names_used else ["class_names"])]
-            refuse_typed(context, unused, where=f"{source.shown}, which is streamed")
-            parts = parts_of(source.path, None, context)
-            if len(parts) > 1 or typed(context, ["split"]):
-                parts = parts_of(source.path, split, context)
+            refuse_typed(unused, where=f"{source.shown}, which is streamed")
+            parts = parts_of(source.path, None)
+            if len(parts) > 1 or typed(["split"]):
+                parts = parts_of(source.path, split)
             names = tuple(read_names(inputs.class_names)) if inputs.class_names else ()
             return cls(ParquetRows(next(iter(parts.values()))), names, None, second)
         rows = inputs.read(source, split, names_used=names_used)
@@ -222,14 +221,14 @@ def _may_be_key(name: str, *, text: bool) -> bool:
     return (stem == "id" or stem.endswith("_id") or text) and "label" not in stem
 
 
-def refuse_labels(context: typer.Context, inputs: Inputs) -> None:
+def refuse_labels(inputs: Inputs) -> None:
     """Refuse labels beside a pool, which say nothing unless they mark rows to leave out.
 
     Raises:
         InputError: If labels were typed.
     """
     if inputs.ignore_index is None:
-        refuse_typed(context, ["labels", "on"], where="a pool, whose labels are not read")
+        refuse_typed(["labels", "on"], where="a pool, whose labels are not read")
 
 
 def state_of(table: str) -> str:
@@ -310,7 +309,6 @@ class Wanted:
 
 @with_groups
 def audit(
-    context: typer.Context,
     inputs: Inputs,
     wanted: Wanted,
     file: Annotated[str, typer.Argument(metavar="POOL", help="The scores that the sample was drawn from.")],
@@ -338,17 +336,17 @@ def audit(
     from calibrant.operate.check import read_limits
 
     source = inputs.sources(file)[0]
-    refuse_labels(context, inputs)
+    refuse_labels(inputs)
     tables, others = expand_tables(labelled), wanted.other or []
     figures = wanted.metric or ["accuracy"]
     limits = {"maximum": read_limits(wanted.maximum or [], option="--max"),
               "minimum": read_limits(wanted.minimum or [], option="--min")}  # fmt: skip
     if not COSTLY & {name.lower() for name in (*figures, *limits["maximum"], *limits["minimum"])}:
-        refuse_typed(context, ["costs"], where="figures without the cost", remedy="add --metric cost")
+        refuse_typed(["costs"], where="figures without the cost", remedy="add --metric cost")
     costs = cost_table(wanted.costs)
     with source.opened() as here, working("estimating"):
         words = any(map(has_words, tables))
-        opened = Opened.of(context, inputs, here, split, names_used=words, by=wanted.by, others=others)
+        opened = Opened.of(inputs, here, split, names_used=words, by=wanted.by, others=others)
         drawn = labelled_in(tables, opened, state=state)
         found = estimate(opened.pool, drawn, figures=figures, by=wanted.by, costs=costs, **limits)
         if wanted.output is not None:
@@ -391,7 +389,6 @@ OF_GATE, OF_LABELS = ("ece", "power", "accuracy", "true_ece"), ("figure", "other
 
 @with_groups
 def plan(
-    context: typer.Context,
     inputs: Inputs,
     aim: Aim,
     wanted: LabelOptions,
@@ -417,27 +414,27 @@ def plan(
     if wanted.pool is not None:
         if file is not None:
             raise InputError("either FILE or --pool", "both", "leave one out")
-        refuse_typed(context, OF_GATE, where="--pool")
+        refuse_typed(OF_GATE, where="--pool")
         source = inputs.sources(wanted.pool)[0]
-        refuse_labels(context, inputs)
+        refuse_labels(inputs)
         if wanted.figure.lower() != "cost":
-            refuse_typed(context, ["costs"], where="figures without the cost", remedy="add --aim cost")
+            refuse_typed(["costs"], where="figures without the cost", remedy="add --aim cost")
         costs = cost_table(wanted.costs)
-        draws, others = aim.draws if typed(context, ["draws"]) else 20, [] if wanted.other is None else [wanted.other]
+        draws, others = aim.draws if typed(["draws"]) else 20, [] if wanted.other is None else [wanted.other]
         with source.opened() as here, working("simulating"):
-            opened = Opened.of(context, inputs, here, split, names_used=False, others=others)
+            opened = Opened.of(inputs, here, split, names_used=False, others=others)
             asked: dict[str, Any] = {"half_width": wanted.half_width, "price": wanted.price, "costs": costs}
             told = plan_audit(opened.pool, other=opened.other, aim=wanted.figure, draws=draws, seed=aim.seed, **asked)
         say(told, as_json=as_json)
         return
-    refuse_typed(context, OF_LABELS, where="a gate", remedy="add --pool POOL")
+    refuse_typed(OF_LABELS, where="a gate", remedy="add --pool POOL")
     data = None
     if file is not None or inputs.logits is not None:
         data = inputs.read(inputs.sources(file)[0], split).data
     elif inputs != Inputs():
         raise InputError("a FILE beside options on what it holds", "none", "name one, or leave them out")
     else:
-        refuse_typed(context, ["split"], where="a call without FILE")
+        refuse_typed(["split"], where="a call without FILE")
         aim = replace(aim, accuracy=ACCURACY if aim.accuracy is None else aim.accuracy)
     with working("simulating"):
         found = plan_rows(data, **asdict(aim))

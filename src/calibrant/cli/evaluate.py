@@ -88,7 +88,6 @@ class MeasureOptions:
 
 @with_groups
 def evaluate(
-    context: typer.Context,
     inputs: Inputs,
     given: Files,
     what: MeasureOptions,
@@ -114,7 +113,7 @@ def evaluate(
         calibrant evaluate labels.csv --multilabel --columns 'p_*' --label 'y_*' --kind probs
     """
     if multilabel:
-        refuse_for_several(context, "metric", "bins", "by")
+        refuse_for_several("metric", "bins", "by")
     for text in what.metric or []:
         choose(text.partition(":")[0], metric_names(), option="--metric", listing="calibrant methods metrics")
     inputs, sources = given.sources(inputs)
@@ -124,7 +123,7 @@ def evaluate(
 
     fitted = load_fitted(what.calibrator, several=multilabel)
     panel = Panel.of(what.metric or [], what.bins)
-    execution = Execution(context, streaming, several=multilabel)
+    execution = Execution(streaming, several=multilabel)
     found = Findings(notes=[] if fitted is None else [f"after: {in_one_line(fitted)}"])
     for source in sources:
         if execution.streams(source.path):
@@ -157,7 +156,7 @@ def _streamed_rows(
             sums, _ = evaluate_multilabel_streamed(source.path, calibrator=fitted, **inputs.of_labels)
             yield from rows_of_labels(panel_of_sums(sums), file=file, split="all", calibrator=as_text(fitted))
         return
-    for part, path in parts_of(source.path, what.split, execution.context).items():
+    for part, path in parts_of(source.path, what.split).items():
         rows = ParquetRows(path)  # once: before and after are of the same version of the files
         for fitted in states:
             with bar(f"measuring {shown(path)}") as progress, kept_progress(path, fitted, "evaluate") as checkpoint:
@@ -348,7 +347,7 @@ def compare(
     if inputs.logits is not None or (on is not None and example is not None):
         extra = "--logits" if inputs.logits is not None else "--example beside --on"
         raise InputError("predictions as A and B, or one file to apply both to", f"{extra}", "leave it out")
-    base = None if on is None and example is None else inputs.sources(on, example, examples=True)[0]
+    base = None if on is None and example is None else inputs.sources(on, example)[0]
     from calibrant.evaluate import compare as compare_predictions
 
     with working("comparing"):

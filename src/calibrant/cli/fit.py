@@ -74,7 +74,6 @@ class Chosen:
 
 @with_groups
 def fit(
-    context: typer.Context,
     inputs: Inputs,
     output: Annotated[str, typer.Option("--output", "-o", help="Where to save it (.safetensors); - writes stdout.")],
     given: OneFile,
@@ -109,7 +108,7 @@ def fit(
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
     if multilabel:
-        refuse_for_several(context, "features", "top_label", "keep", "costs")
+        refuse_for_several("features", "top_label", "keep", "costs")
     if as_json and output == STREAM:
         raise InputError("a file for the calibrator beside --json", "- for both", "name one by --output")
     source = given.source(inputs, purpose="fit on")
@@ -118,14 +117,14 @@ def fit(
     from calibrant.cli._calibrators import AUTO, OF_LABELS
     from calibrant.data.record import need_features
 
-    execution = Execution(context, streaming)
+    execution = Execution(streaming)
     if not multilabel and execution.streams(source.path):
         _fit_on_disk(source, chosen, execution, output=output, as_json=as_json)
         return
     method = chosen.method if chosen.method is not None else OF_LABELS if multilabel else AUTO
     split = chosen.split
     rows = inputs.read(source, split, several=multilabel, names_used=chosen.costs is not None)
-    data = rows.data if multilabel or not typed(context, ("costs", "keep", "top_label")) else rows.scores
+    data = rows.data if multilabel or not typed(("costs", "keep", "top_label")) else rows.scores
     with writable(output, suffix=".safetensors") as path:
         with working(f"fitting {method} on {len(data):,} rows"):
             made = chosen.make(method, rows.named.sides)
@@ -145,7 +144,7 @@ def _fit_on_disk(source: Source, chosen: Chosen, execution: Execution, *, output
     """Fit on streamed rows, save the calibrator and say what was fitted."""
     from calibrant.cli._calibrators import AUTO
 
-    [(part, place)] = parts_of(source.path, chosen.split, execution.context).items()
+    [(part, place)] = parts_of(source.path, chosen.split).items()
     with writable(output, suffix=".safetensors") as path:
         made = chosen.make(chosen.method or AUTO)
         fitted = execution.fit(place, made)

@@ -88,7 +88,7 @@ class Answers:
     scale: int | None = option(None, "What stated whole numbers are out of, such as 100.")
 
 
-def refuse_without_effect(context: typer.Context, source: str | None, kind: str) -> None:
+def refuse_without_effect(source: str | None, kind: str) -> None:
     """Refuse options that another format or another kind of answer has, and a log of no format.
 
     Raises:
@@ -98,7 +98,7 @@ def refuse_without_effect(context: typer.Context, source: str | None, kind: str)
         raise InputError("the program that wrote the log", "none", f"add --from {', '.join(OF_FORMAT)}: one of them")
     for chosen, owners, what in ((source, OF_FORMAT, "--from"), (kind, OF_KIND, "--as")):
         others = {name for names in owners.values() for name in names} - set(owners[chosen])
-        refuse_typed(context, sorted(others), where=f"{what} {chosen}")
+        refuse_typed(sorted(others), where=f"{what} {chosen}")
 
 
 def maker_of(program: Program, answers: Answers, labels: Any) -> Callable[[Log], Predictions]:
@@ -143,7 +143,6 @@ SUFFIXES = (".npz", ".safetensors", ".parquet")
 
 @with_groups
 def ingest(
-    context: typer.Context,
     log: Annotated[str, typer.Argument(help="The log: .jsonl, or .json of Inspect.")],
     output: Annotated[str, typer.Argument(metavar="OUT", help=f"Predictions: {', '.join(SUFFIXES)}.")],
     program: Program,
@@ -164,7 +163,7 @@ def ingest(
 
         calibrant ingest log.json right.npz --from inspect --as sequences --scorer match
     """
-    refuse_without_effect(context, program.source, answers.kind)
+    refuse_without_effect(program.source, answers.kind)
 
     from calibrant import language
     from calibrant.data.splits import UNNAMED, save_predictions
@@ -265,7 +264,6 @@ class NextRows:
 
 @with_groups
 def judge(
-    context: typer.Context,
     log: Annotated[str, typer.Argument(help="A judge's log (with --from), or a table: id, system, score.")],
     program: Program,
     answers: Answers,
@@ -291,7 +289,7 @@ def judge(
         expected = "--human, the labels that people gave, or --draw, which chooses rows to label"
         raise InputError(expected, "neither", "add --human: a table with the columns id and label")
     if following.draw is None:
-        refuse_typed(context, ["output", "seed"], where="a call without --draw")
+        refuse_typed(["output", "seed"], where="a call without --draw")
     elif following.output is None:
         raise InputError("--output, the table to fill in", "none", "add -o to-label.csv")
     else:
@@ -304,7 +302,7 @@ def judge(
     from calibrant.language.judge_rows import even_before
 
     with working("correcting"):
-        judged = _judge_answers(context, log, program, answers, asked)
+        judged = _judge_answers(log, program, answers, asked)
         labels, inclusion = (None, None) if human is None else judged.human(human)
         if following.draw is not None and following.output is not None:
             before = None if human is None or inclusion is None else judged.drawn_before(human)
@@ -333,17 +331,17 @@ def judge(
     say(found, as_json=as_json)
 
 
-def _judge_answers(context: typer.Context, log: str, program: Program, answers: Answers, asked: Asked) -> Judged:
+def _judge_answers(log: str, program: Program, answers: Answers, asked: Asked) -> Judged:
     from calibrant.language import read_judged
     from calibrant.language.judged import Judged
 
     if program.source is None:
         others = {name for names in (*OF_FORMAT.values(), *OF_KIND.values()) for name in names} | {"kind"}
-        refuse_typed(context, sorted(others), where="a table", remedy="add --from, the program that wrote the log")
+        refuse_typed(sorted(others), where="a table", remedy="add --from, the program that wrote the log")
         judged = read_judged(log, scores=asked.scores or ("score",), scale=_scale(asked.ratings))
         return judged if asked.about is None else judged.with_columns(asked.about).samples_merged()
-    refuse_typed(context, ["scores"], where=f"--from {program.source}")
-    refuse_without_effect(context, program.source, answers.kind)
+    refuse_typed(["scores"], where=f"--from {program.source}")
+    refuse_without_effect(program.source, answers.kind)
     if answers.kind not in OF_JUDGES:
         raise InputError(
             f"a judge's answers as {', '.join(OF_JUDGES)}", f"--as {answers.kind}", "name one of these with --as"

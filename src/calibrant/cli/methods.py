@@ -119,7 +119,6 @@ def _say_family(family: str, entries: Sequence[Entry]) -> None:
 
 
 def theory(
-    context: typer.Context,
     figure: Annotated[
         str | None,
         typer.Option(autocompletion=among(lambda: list(NAMES)), help=f"One of {', '.join(NAMES)}; all if left out."),
@@ -139,7 +138,7 @@ def theory(
     from calibrant.theory import FIGURES, figure_numbers
 
     if as_json:
-        refuse_typed(context, ["output"], where="--json, which prints and writes no files")
+        refuse_typed(["output"], where="--json, which prints and writes no files")
     else:
         check_folder(output)
     numbers = []

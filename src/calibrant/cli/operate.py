@@ -63,7 +63,7 @@ class Limits:
     by: list[str] | None = option(None, "Groups for the worst-group metrics.", metavar="COLUMN,…")
     costs: CostsFile = None
 
-    def read(self, context: typer.Context) -> Policy:
+    def read(self) -> Policy:
         """Return the limits of the options over those of the policy file; a baseline that none of them needs is refused."""
         if not any((self.maximum, self.minimum, self.no_worse, self.policy)):
             raise InputError("at least one limit", "none", "add --max ece=.03, --min accuracy=.9 or --policy FILE")
@@ -78,7 +78,7 @@ class Limits:
         )
         limits = limits if self.policy is None else Policy.from_file(self.policy).updated(limits)
         if not limits.no_worse:
-            refuse_typed(context, ["baseline"], where="limits without one of --no-worse")
+            refuse_typed(["baseline"], where="limits without one of --no-worse")
         return limits
 
 
@@ -136,7 +136,7 @@ def _say_lines(found: Check) -> None:
 
 
 @with_groups
-def check(context: typer.Context, inputs: Inputs, given: Limits, gate: Gate, chosen: OneSplit) -> None:
+def check(inputs: Inputs, given: Limits, gate: Gate, chosen: OneSplit) -> None:
     """Check limits on metrics: each is met, violated, or undecided because there are too few rows.
 
     Exit code 0: all limits pass. 1: one fails. 3: not enough evidence. 2: an error. In GitHub Actions the command also
@@ -152,7 +152,7 @@ def check(context: typer.Context, inputs: Inputs, given: Limits, gate: Gate, cho
 
         calibrant check new.npz --baseline old.npz --no-worse nll=.005 --policy policy.toml --junit gate.xml
     """
-    limits = given.read(context)
+    limits = given.read()
 
     from calibrant.operate import check as check_limits
 
@@ -160,7 +160,7 @@ def check(context: typer.Context, inputs: Inputs, given: Limits, gate: Gate, cho
     if given.baseline is not None:
         before = inputs.read(Source(given.baseline, shown(given.baseline)), chosen.split).data
     source = chosen.source(inputs, purpose="check")
-    execution = Execution(context, refused=("class_dim", "ignore_index", "baseline", "no_worse"))
+    execution = Execution(refused=("class_dim", "ignore_index", "baseline", "no_worse"))
     data: Any
     features: Any = limits.by
     if execution.streams(source.path):
@@ -199,12 +199,12 @@ class Actions:
     costs: CostsFile = None
     reject: float | None = option(None, "With --costs: the cost of abstaining.")
 
-    def refuse_unread(self, context: typer.Context) -> None:
+    def refuse_unread(self) -> None:
         """Refuse options that have no effect with or without costs."""
         if self.costs is None:
-            refuse_typed(context, ["reject", "curve"], where="a call without --costs")
+            refuse_typed(["reject", "curve"], where="a call without --costs")
         else:
-            refuse_typed(context, ["error", "coverage", "confidence", "by"], where="--costs, which need no threshold")
+            refuse_typed(["error", "coverage", "confidence", "by"], where="--costs, which need no threshold")
 
 
 @dataclass(frozen=True)
@@ -229,9 +229,7 @@ class Rule:
 
 
 @with_groups
-def decide(
-    context: typer.Context, inputs: Inputs, promise: Promise, action: Actions, outputs: Rule, chosen: OneSplit
-) -> None:
+def decide(inputs: Inputs, promise: Promise, action: Actions, outputs: Rule, chosen: OneSplit) -> None:
     """Find the confidence above which answers on new rows of the same kind have at most the given error.
 
     With --costs: choose the action of least expected cost, and print its cost on the labelled rows.
@@ -250,7 +248,7 @@ def decide(
     if action.costs is None and (promise.error is None) == (promise.coverage is None):
         got = "neither" if promise.error is None else "both"
         raise InputError("--error, --coverage or --costs", got, "add one of them" if got == "neither" else "keep one")
-    action.refuse_unread(context)
+    action.refuse_unread()
 
     from calibrant.calibrators import Identity
     from calibrant.operate import Deployed, abstain, thresholds
@@ -279,7 +277,6 @@ def decide(
 
 @with_groups
 def estimate(
-    context: typer.Context,
     inputs: Inputs,
     before: Before,
     chosen: OneSplit,
@@ -302,7 +299,7 @@ def estimate(
     from calibrant.operate import estimate as estimate_figures
 
     if before.reference is None:
-        refuse_typed(context, ["reference_split"], where="a call without --reference")
+        refuse_typed(["reference_split"], where="a call without --reference")
     source, known = chosen.source(inputs, purpose="estimate"), None
     fitted = None if chosen.calibrator is None else calibrant.load(chosen.calibrator)
     names = [] if fitted is None else feature_names(fitted)
@@ -399,7 +396,6 @@ class Alarm:
 
 @with_groups
 def watch(
-    context: typer.Context,
     inputs: Inputs,
     state: Annotated[Path, typer.Argument(help="The state (.safetensors); made with --reference where it is missing.")],
     new: NewRows,
@@ -426,7 +422,7 @@ def watch(
     from calibrant.operate import Monitor
     from calibrant.operate.formats import to_html, to_prometheus
 
-    _refuse_unread(context, inputs, files=bool(new.files), reference=start.reference is not None)
+    _refuse_unread(inputs, files=bool(new.files), reference=start.reference is not None)
     if inputs.logits is not None:
         raise InputError("new predictions as FILE", "--logits", f"write {inputs.logits} --kind logits")
     # loaded, updated and saved under one lock: of two writers each would undo the other's batches.
@@ -448,15 +444,15 @@ def watch(
     raise typer.Exit(int(monitor.alarm))
 
 
-def _refuse_unread(context: typer.Context, inputs: Inputs, *, files: bool, reference: bool) -> None:
+def _refuse_unread(inputs: Inputs, *, files: bool, reference: bool) -> None:
     """Refuse options on data that this call does not read."""
     if not files:
         unread = ["split", "ids", "time", *([] if reference else ["calibrator"])]
-        refuse_typed(context, unread, where="a call without FILE, which adds no rows")
+        refuse_typed(unread, where="a call without FILE, which adds no rows")
         if not reference and inputs != Inputs():
             raise InputError("a FILE beside options on what it holds", "none", "name one, or leave them out")
     if not reference:
-        refuse_typed(context, ["reference_split", "by", "costs"], where="a call without --reference")
+        refuse_typed(["reference_split", "by", "costs"], where="a call without --reference")
 
 
 def _moment(text: str) -> float | datetime:

@@ -14,6 +14,7 @@ from calibrant._core.paths import shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import bar, console, kept_progress, working, writable
 from calibrant.cli._options import (
+    LAYOUT,
     CostsFile,
     Execution,
     Files,
@@ -77,7 +78,6 @@ class Extras:
 
 @with_groups
 def report(
-    context: typer.Context,
     inputs: Inputs,
     given: Files,
     fitting: Fitting,
@@ -107,9 +107,9 @@ def report(
 
         calibrant report labels.npz --multilabel -o report.html
     """
-    _refuse_choices(context, fitting)
+    _refuse_choices(fitting)
     if multilabel:
-        refuse_for_several(context, "margin", "by", "costs", "error_limit")
+        refuse_for_several("margin", "by", "costs", "error_limit")
     inputs, sources = given.sources(inputs)
     if multilabel and len(sources) > 1:
         raise InputError("one FILE of predictions with --multilabel", f"{len(sources)}", "name one")
@@ -120,7 +120,8 @@ def report(
     from calibrant.report.render import check_format
 
     names = read_names(inputs.class_names) if inputs.class_names else None
-    execution = Execution(context, streaming)
+    # the classes' names are shown in the figures, so that they have an effect
+    execution = Execution(streaming, names=LAYOUT[:-1])
     saved = load_fitted(fitting.calibrator, several=multilabel)
     decided = Decided(costs_in(extras.costs), extras.error_limit)
     with writable(page.output, suffix=f".{page.format or 'html'}") as target:
@@ -132,7 +133,7 @@ def report(
                 models.append(_section_by_options(source.path, fitting, saved, names, page.margin, execution))
                 continue
             with source.opened() as here, working(f"calibrating {source.shown}"):
-                data = Data(here, inputs, fitting, context, extras.columns, multilabel, notes)
+                data = Data(here, inputs, fitting, extras.columns, multilabel, notes)
                 models.append(_model_of(data, saved=saved))
         named = [one.name if isinstance(one, Model) else "" for one in models]
         models = [  # files of one name in several folders
@@ -195,18 +196,17 @@ class Data:
     source: Source
     inputs: Inputs
     fitting: Fitting
-    context: typer.Context
     columns: list[str] | None = None
     several: bool = False  # labels a row
     notes: list[str] = field(default_factory=list)  # what the page says of how the file was read
 
 
-def _refuse_choices(context: typer.Context, fitting: Fitting) -> None:
+def _refuse_choices(fitting: Fitting) -> None:
     """Refuse what would fit where nothing is fitted."""
     if fitting.calibrator:
-        refuse_typed(context, ["method"], where="a saved --calibrator, which is fitted already")
+        refuse_typed(["method"], where="a saved --calibrator, which is fitted already")
     if fitting.method == NONE:
-        refuse_typed(context, ["fit_split"], where="--method none, which fits nothing")
+        refuse_typed(["fit_split"], where="--method none, which fits nothing")
 
 
 def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
@@ -257,7 +257,7 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(data, splits, before)
     if saved is not None and reference is None:
         where = f"a saved {type(saved).__name__} that no temperature fitted on that split of {data.source.shown} is compared with"
-        refuse_typed(data.context, ["fit_split"], where=where)
+        refuse_typed(["fit_split"], where=where)
     model = Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
     return model if saved is not None or data.fitting.method is not None else _by_groups(model, data, splits, rows)
 
@@ -324,7 +324,7 @@ def _fit_for_report(data: Data, splits: Splits) -> Any:
     from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.cli._calibrators import AUTO, OF_LABELS, make_calibrator
 
-    found = _other_split(data.fitting, splits, data.source.shown, data.context)
+    found = _other_split(data.fitting, splits, data.source.shown)
     if found is None:
         return None
     rows, method = splits[found], data.fitting.method
@@ -339,7 +339,7 @@ def _to_fit_on(fitting: Fitting, splits: Splits) -> str | None:
     return None if UNNAMED in splits else find_split(splits, fitting.fit_split)
 
 
-def _other_split(fitting: Fitting, splits: Splits, file: str, context: typer.Context) -> str | None:
+def _other_split(fitting: Fitting, splits: Splits, file: str) -> str | None:
     """Return the split to fit on, never the one that is evaluated; None where there is none, or nothing is fitted."""
     from calibrant.data.splits import find_split
 
@@ -349,7 +349,7 @@ def _other_split(fitting: Fitting, splits: Splits, file: str, context: typer.Con
     if found is None or found == find_split(splits, fitting.split):
         remedy = "leave it out, or fit with `calibrant fit` on other rows and pass it as --calibrator"
         where = f"{file}, which has no such split beside {fitting.split!r}"
-        refuse_typed(context, ["fit_split", "method"], where=where, remedy=remedy)
+        refuse_typed(["fit_split", "method"], where=where, remedy=remedy)
         return None
     return found
 
@@ -361,13 +361,13 @@ def _section_by_options(
     from calibrant.cli._calibrators import AUTO, make_calibrator
     from calibrant.report import diagnose_streamed
 
-    [(split, evaluated)] = parts_of(file, fitting.split, execution.context).items()
+    [(split, evaluated)] = parts_of(file, fitting.split).items()
     calibrator = saved
     if saved is not None:
-        refuse_typed(execution.context, ["fit_split"], where="a saved --calibrator, which is fitted already")
+        refuse_typed(["fit_split"], where="a saved --calibrator, which is fitted already")
     else:
         splits = {} if evaluated == Path(file) else split_places(Path(file))
-        found = _other_split(fitting, splits, shown(file), execution.context)
+        found = _other_split(fitting, splits, shown(file))
         if found is not None:
             calibrator = execution.fit(splits[found], make_calibrator(fitting.method or AUTO))
     name = Path(shown(Path(file).resolve()))

@@ -504,7 +504,6 @@ class Requested:
 @study.command()
 @with_groups
 def run(
-    context: typer.Context,
     requested: Requested,
     how: Manner,
     store: Folder = Path("calibrant-runs"),
@@ -528,7 +527,7 @@ def run(
     how.check()
     kept, scale = Store(store), requested.scale
     if requested.everything:
-        refuse_typed(context, ["name", "only", "setting"], where="a run of --all studies")
+        refuse_typed(["name", "only", "setting"], where="a run of --all studies")
         chosen_studies = _all(scale, requested.data, seeds=requested.seeds)
         if dry_run:
             for one in chosen_studies:
@@ -539,7 +538,7 @@ def run(
         return
     if requested.name is None:
         raise InputError("the name of a study, or --all", "neither", "see calibrant study list")
-    _refuse_scale(context, requested.name)
+    _refuse_scale(requested.name)
     chosen = _load_study_and_store(requested.name, scale, requested.data, seeds=requested.seeds)
     chosen = _restricted(chosen, requested)
     _check_every_scale(chosen, requested.name)
@@ -588,7 +587,6 @@ def claims(
 
 @study.command("describe")
 def describe_study(
-    context: typer.Context,
     name: Name,
     scale: Annotated[Scales | None, typer.Option(help="If left out, the largest that the study has.")] = None,
     as_json: AsJson = False,
@@ -603,7 +601,7 @@ def describe_study(
     """
     from calibrant.study import describe
 
-    _refuse_scale(context, name)
+    _refuse_scale(name)
     chosen = study_by_name(name, scale=scale or _largest_scale(name))
     choices = describe(chosen)
     if as_json:
@@ -656,7 +654,6 @@ class Outputs:
 @study.command()
 @with_groups
 def show(
-    context: typer.Context,
     name: Name,
     outputs: Outputs,
     scale: Scale = "cpu",
@@ -682,7 +679,7 @@ def show(
     from calibrant.study.measures import COLUMNS
 
     outputs.check()
-    _refuse_scale(context, name)
+    _refuse_scale(name)
     chosen = _load_study_and_store(name, scale, data, seeds=seeds)
     for column in columns or ():
         check_choice(column, name="columns", choices=(*COLUMNS, "all"))
@@ -836,11 +833,11 @@ def _check_every_scale(chosen: Study, name: str) -> None:
         raise (InputError(f"{error} (in {name})") if own and name not in str(error) else error) from error
 
 
-def _refuse_scale(context: typer.Context, name: str) -> None:
+def _refuse_scale(name: str) -> None:
     from calibrant.study.load import scales_of
 
     if not scales_of(name):
-        refuse_typed(context, ["scale"], where=f"{name}, which has one scale only")
+        refuse_typed(["scale"], where=f"{name}, which has one scale only")
 
 
 def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
