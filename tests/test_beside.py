@@ -1,5 +1,6 @@
-"""Weights and features beside predictions: kept by every operation, in files and in streams, and refused where they do not fit."""
+"""What lies beside scores: every holder selects, joins and writes it alike, streams honour it, and what does not fit is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,23 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import BinaryPairs, Predictions, load_predictions, save_predictions
+from calibrant import (
+    BinaryPairs,
+    Decisions,
+    Events,
+    MultiLabelPredictions,
+    Predictions,
+    TopK,
+    load_predictions,
+    load_splits,
+    save_predictions,
+)
 from calibrant.adapters.dataframes import from_table, to_table
 from calibrant.calibrators import TemperatureScaling, VectorScaling
+from calibrant.data.record import Record
 from calibrant.errors import FileFormatError, InputError
-from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE
+from calibrant.evaluate import default_metrics
+from calibrant.metrics import AURC, ECE, NLL, Accuracy, Brier, ClasswiseECE, Error
 from calibrant.plot import temperature_path
 from calibrant.scale import evaluate_streamed, fit_streamed
 
@@ -30,27 +43,90 @@ def sample(kind: str | None = "sampling", rows: int = 60) -> Predictions:
     )  # fmt: skip
 
 
-def same(a: Any, b: Any) -> None:
-    assert torch.equal(a.weights, b.weights)
-    assert a.weight_kind == b.weight_kind
-    assert list(a.features["region"]) == list(b.features["region"])
-    assert torch.equal(a.features["age"], b.features["age"])
+Z = [[2.0, -1.0], [0.5, 3.0], [-2.0, 1.0], [0.0, 0.5]]
+
+
+def holders(kind: str) -> list[Record]:
+    """Return four rows of each type with the same beside them; the last two were decided otherwise than they score."""
+    beside: dict[str, Any] = {
+        "groups": [7, 7, 8, 9],
+        "weights": [1, 0, 3, 2],
+        "weight_kind": kind,
+        "features": {"age": [1.5, 2.5, 3.5, 4.5], "site": ["x", "y", "x", "zü"]},
+    }
+    made: list[Record] = [
+        Predictions.from_logits(Z, [0, 1, 1, 0], **beside),
+        Predictions.from_probs([[0.9, 0.1], [0.3, 0.7], [0.2, 0.8], [0.5, 0.5]], [0, 1, 1, 0], **beside),
+        BinaryPairs.from_probs([0.9, 0.6, 0.2, 0.4], [1, 0, 1, 0], **beside),
+        MultiLabelPredictions.from_logits(Z, [[1, 0], [-1, 1], [0, 1], [1, -1]], names=["cat", "dog"], **beside),
+        TopK(torch.tensor([[0.6, 0.3], [0.5, 0.1], [0.7, 0.2], [0.4, 0.4]]).log(), labels=[0, 2, 1, 0], **beside),
+        BinaryPairs.from_top_label([0.9, 0.6, 0.7, 0.8], [1, 0, 2, 0], [1, 1, 2, 0], **beside),
+    ]
+    return [*made, replace(made[0], decision=torch.tensor([0, 0, 0, 1]))]
+
+
+HOLDERS, IN_FILES = holders("frequency"), (0, 1, 5, 6)
+
+
+def same(left: Record, right: Record) -> None:
+    """Hold that two records agree in everything that they store, scores included."""
+    assert type(left) is type(right)
+    assert torch.equal(left.scores, right.scores)
+    assert (getattr(left, "given_probs", None) is None) == (getattr(right, "given_probs", None) is None)
+    one, other = left.stored(text=True), right.stored(text=True)
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("rows", [*HOLDERS, *holders("sampling")], ids=repr)
+def test_what_lies_beside_is_selected_joined_and_counted(rows: Record) -> None:
+    same(type(rows).cat([rows[:1], rows[torch.tensor([False, True, True, False])], rows[[3]]]), rows)
+    last = rows[[3, 2]]
+    assert last.groups.tolist() == [9, 8]
+    assert last.features["age"].tolist() == [4.5, 3.5]
+    assert list(last.features["site"]) == ["zü", "x"]
+    assert rows.row_weights.tolist() == [1, 0, 3, 2]
+    assert f"{rows.weight_kind} weights" in repr(rows)
+    assert "features age·site" in repr(rows)
+    if rows.weight_kind == "sampling":
+        assert rows.weights.dtype == torch.float64
+        return
+    assert rows.weights.dtype == torch.int64
+    assert (rows.count, len(rows.counted), len(rows.repeated)) == (6, 3, 6)
+    assert rows.repeated.features["age"].tolist() == [1.5, 3.5, 3.5, 3.5, 4.5, 4.5]
+    with pytest.raises(InputError, match="the same weight_kind"):
+        type(rows).cat([rows, rows.repeated])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_keep_what_lies_beside_them(kind: str) -> None:
-    data = sample(kind)
-    assert data.weight_kind == kind
-    assert data.weights.dtype == (torch.int64 if kind == "frequency" else torch.float64)
-    same(Predictions.cat([data[:20], data[20:]]), data)
-    order = torch.randperm(60, generator=torch.Generator().manual_seed(1))
-    assert list(data[order].features["region"]) == list(np.asarray(data.features["region"])[order.numpy()])  # type: ignore[index]
-    same(data.calibrated_by(TemperatureScaling().fit(2 * torch.eye(3), torch.tensor([0, 1, 0]))), data)
-    same(data.top_label(), data)
-    same(data.one_vs_rest(1), data)
-    same(data.top_label()[:], data)
-    assert f"{kind} weights" in repr(data)
-    assert "features region·age" in repr(data)
+def test_what_is_made_of_predictions_keeps_it(kind: str) -> None:
+    data = holders(kind)[0]
+    assert isinstance(data, Predictions)
+    calibrated = data.calibrated_by(TemperatureScaling().fit([[3.0, 0.0]] * 10, [0] * 7 + [1] * 3))
+    same(replace(calibrated, logits=data.logits), data)
+    for pairs in (data.top_label(), data.one_vs_rest(1)):
+        for name in ("groups", "weights", "weight_kind", "features"):
+            assert getattr(pairs, name) is getattr(data, name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".safetensors"])
+@pytest.mark.parametrize("at", IN_FILES)
+def test_files_keep_rows_and_what_lies_beside_them(at: int, suffix: str, kind: str, tmp_path: Path) -> None:
+    rows, path = holders(kind)[at], tmp_path / f"data{suffix}"
+    save_predictions(path, {"all": rows})  # type: ignore[dict-item]
+    same(load_predictions(path), rows)
+    if suffix != ".parquet":
+        save_predictions(path, {"val": rows, "test": rows[:1], "late": rows[2:]})  # type: ignore[dict-item]
+        splits = load_splits(path)
+        assert len(splits["test"]) == 1
+        same(splits["late"], rows[2:])
+        same(load_predictions(path, "val"), rows)
+
+
+def test_pairs_whose_label_is_ignored_are_left_out_with_what_lies_beside_them(tmp_path: Path) -> None:
+    save_predictions(tmp_path / "a.npz", {"test": HOLDERS[5]})  # type: ignore[dict-item]
+    same(load_predictions(tmp_path / "a.npz", ignore_index=1), HOLDERS[5][2:])
 
 
 def test_positions_of_one_sample_share_its_weight() -> None:
@@ -60,34 +136,6 @@ def test_positions_of_one_sample_share_its_weight() -> None:
     )
     assert data.weights.tolist() == [1, 1, 1, 5, 5, 5]
     assert list(data.features["site"]) == ["a"] * 3 + ["b"] * 3
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("suffix", ["npz", "parquet", "safetensors"])
-def test_files_keep_them(tmp_path: Path, suffix: str, kind: str) -> None:
-    data, path = sample(kind), tmp_path / f"data.{suffix}"
-    save_predictions(path, {"all": data})
-    found = load_predictions(path)
-    assert isinstance(found, Predictions)
-    assert torch.equal(found.logits, data.logits)
-    same(found, data)
-    if suffix != "parquet":
-        save_predictions(path, {"val": data, "test": data[:30]})
-        same(load_predictions(path, "val"), data)
-
-
-def test_pairs_in_files_keep_them(tmp_path: Path) -> None:
-    made = BinaryPairs.from_top_label(
-        [0.9, 0.6, 0.7],
-        [0, 1, 1],
-        [0, 1, 0],
-        weights=[1.5, 0.0, 2.0],
-        weight_kind="sampling",
-        features={"x": [1, 2, 3]},
-    )
-    save_predictions(tmp_path / "a.npz", {"test": made})
-    found = load_predictions(tmp_path / "a.npz", ignore_index=1)
-    assert found.weights.tolist() == [1.5, 2.0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -249,3 +297,64 @@ def test_columns_of_any_dtype_of_tensors_are_read_or_refused() -> None:
         made(torch.ones(2).to_sparse())
     with pytest.raises(InputError, match="below 2⁶³"):
         made(np.array([1, 2**63 + 3], dtype=np.uint64))
+
+
+def test_sampling_weights_have_an_effective_number_of_rows() -> None:
+    rows = Predictions.from_logits(Z, weights=[3.0, 1.0, 0.0, 0.0], weight_kind="sampling")
+    assert (rows.count, rows.effective_count) == (2, pytest.approx(16 / 10))  # (Σw)² / Σw²
+    assert rows.repeated is rows
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Predictions(torch.zeros(2, 2), weights=torch.ones(2), weight_kind="sampling"), "float64"),
+        (lambda: Predictions(torch.zeros(2, 2), weights=torch.ones(2).long()), "weights of the kind None"),
+        (lambda: Predictions(torch.zeros(2, 2), given_probs=torch.zeros(2, 3)), "given_probs of shape"),
+        (lambda: Predictions(torch.zeros(2, 2), features={"a": torch.zeros(3)}), "2 entries of the feature 'a'"),
+        (lambda: Predictions.from_logits(Z, weight_kind="counts", weights=[1] * 4), "weight_kind to be one of"),
+        (lambda: MultiLabelPredictions(torch.zeros(2, 2), names=("a",)), "2 names"),
+        (lambda: Predictions.cat([HOLDERS[0], HOLDERS[0][:1].repeated]), "weight_kind"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_an_unknown_argument_is_named() -> None:
+    with pytest.raises(InputError, match="got the argument weight; the argument is called weights"):
+        Predictions.from_logits(Z, weight=[1] * 4)  # type: ignore[call-arg]
+
+
+def test_an_accuracy_is_one_of_decisions() -> None:
+    """Of pooled events it was their frequency."""
+    several = HOLDERS[3]
+    assert isinstance(several, MultiLabelPredictions)
+    predictions = HOLDERS[0]
+    assert isinstance(predictions, Predictions)
+    for events in (several.pooled(), several.label("cat"), predictions.one_vs_rest(1)):
+        assert isinstance(events, Events)
+        for metric in (Accuracy(), Error(), AURC()):
+            with pytest.raises(InputError, match="got events with probabilities; measure ECE"):
+                metric(events)
+        for proper in (NLL(), Brier()):
+            with pytest.raises(InputError, match="got events with probabilities; use a metric of pairs"):
+                proper(events)
+        assert ECE()(events) > 0
+        assert not {Accuracy(), AURC()} & set(default_metrics(events))
+    decided = BinaryPairs.from_decisions([0.9, 0.6], [1, 0])
+    assert isinstance(decided, Decisions)
+    assert Accuracy()(decided) == 0.5
+    assert isinstance(predictions.top_label(), Decisions)
+    assert Accuracy() in default_metrics(decided)
+
+
+def test_metrics_of_one_object_do_not_change_each_other() -> None:
+    """In float64 the log-loss once overwrote the largest logits that the next metric reads."""
+    generator = torch.Generator().manual_seed(0)
+    z = 3 * torch.randn(20_000, 10, generator=generator, dtype=torch.float64)
+    data = Predictions.from_logits(z, z.argmax(dim=1), weights=torch.ones(20_000), weight_kind="sampling")
+    fresh = Predictions.from_logits(z, z.argmax(dim=1))
+    assert NLL()(data) == pytest.approx(NLL()(fresh), abs=1e-12)
+    assert Brier()(data) == pytest.approx(Brier()(fresh), abs=1e-12)

@@ -44,23 +44,14 @@ def test_pooled_pairs_are_all_known_labels_and_rows_are_their_groups() -> None:
     assert grouped.groups.tolist() == [0, 0, 1, 1, 1, 0, 1, 1, 1]
 
 
-def test_rows_keep_what_lies_beside_them() -> None:
+def test_joined_rows_pool_with_their_weights_and_have_the_same_names() -> None:
     beside = {"weights": [1.0, 2.0, 0.5, 1.0], "weight_kind": "sampling", "groups": [3, 4, 5, 6]}
-    data = made(**beside, features={"site": ["x", "y", "x", "y"]})
-    part = data[[3, 0]]
-    assert part.names == ("cat", "dog", "owl")
-    assert torch.equal(part.labels, LABELS[[3, 0]])  # type: ignore[arg-type]
-    assert part.weights.tolist() == [1.0, 1.0]  # type: ignore[union-attr]
-    assert part.groups.tolist() == [6, 3]  # type: ignore[union-attr]
-    assert part.features["site"].tolist() == ["y", "x"]  # type: ignore[index]
+    data = made(**beside)
     both = MultiLabelPredictions.cat([data[:2], data[2:]])
-    assert torch.equal(both.logits, data.logits)
     assert torch.equal(both.pooled().p, data.pooled().p)
     assert both.pooled().weights.tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 0.5, 1.0, 1.0, 1.0]  # type: ignore[union-attr]
     with pytest.raises(InputError, match="the same names"):
-        MultiLabelPredictions.cat(
-            [data, MultiLabelPredictions.from_logits(LOGITS, LABELS, **beside, features=data.features)]
-        )
+        MultiLabelPredictions.cat([data, MultiLabelPredictions.from_logits(LOGITS, LABELS, **beside)])  # type: ignore[arg-type]
 
 
 def test_counted_rows_pool_as_repeated_ones() -> None:

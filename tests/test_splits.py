@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import calibrant
 from calibrant import BinaryPairs, Predictions
@@ -46,29 +45,8 @@ def test_top_label_files(tmp_path: Path) -> None:
     assert data.correct.tolist() == [True, False]
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
-def test_round_trip_of_splits(tmp_path: Path, suffix: str) -> None:
-    first = Predictions.from_logits(LOGITS, LABELS, groups=np.array([4, 7]))
-    second = Predictions.from_probs(torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([1]))
-    third = Predictions(first.logits, labels=first.labels, decision=torch.tensor([1, 1]))
-    path = tmp_path / f"a{suffix}"
-    calibrant.save_predictions(path, {"val": first, "test": second, "late": third})
-    back = calibrant.load_splits(path)
-    assert isinstance(back["val"], Predictions)
-    assert torch.equal(back["val"].logits, first.logits)
-    assert torch.equal(back["val"].groups, torch.tensor([4, 7]))
-    assert back["test"].confidence.tolist() == [0.5]
-    assert isinstance(back["late"], Predictions)
-    assert back["late"].predicted.tolist() == [1, 1]
-
-
 def test_parquet_holds_one_unnamed_split(tmp_path: Path) -> None:
     data = Predictions.from_logits(LOGITS, LABELS)
-    calibrant.save_predictions(tmp_path / "a.parquet", {"all": data})
-    back = calibrant.load_predictions(tmp_path / "a.parquet")
-    assert isinstance(back, Predictions)
-    assert torch.equal(back.logits, data.logits)
-    assert torch.equal(back.need_labels(), data.need_labels())
     with pytest.raises(InputError, match="one split called 'all'"):
         calibrant.save_predictions(tmp_path / "b.parquet", {"val": data, "test": data})
 

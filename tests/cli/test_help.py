@@ -93,8 +93,8 @@ def test_the_help_of_every_command_loads_no_library_of_numbers() -> None:
 
 
 def test_what_the_help_says_without_loading_it_is_so() -> None:
-    from calibrant.cli._options import Page
     from calibrant.cli._options import WRITABLE as SUFFIXES
+    from calibrant.cli._options import Page
     from calibrant.cli.methods import FAMILIES, NAMES
 
     assert NAMES == calibrant.theory.FIGURES
