@@ -136,15 +136,14 @@ def look_at(command: str, given: Mapping[str, Any]) -> None:
     in_folder = command == "apply" and any(map(os.path.isdir, read))
     in_folder |= command == "convert" and not Path(output).suffix
     places = {} if in_folder else {**given, "output": output}
-    written = []
-    for name, (suffixes, what) in writes.items():
-        if (place := places.get(name)) is not None and str(place) != STREAM:
-            written.append(place)
-            if suffixes:
-                check_suffix(place, suffixes, what=what)
+    written = {name: place for name in writes if (place := places.get(name)) is not None and str(place) != STREAM}
+    check_outputs(written.values(), inputs=[str(name) for name in (*read, given.get("name")) if name is not None])
+    for name, place in written.items():
+        suffixes, what = writes[name]
+        if suffixes:
+            check_suffix(place, suffixes, what=what)
     if given.get("figures") is not None:
         check_folder(given["figures"])
-    check_outputs(written, inputs=[str(name) for name in (*read, given.get("name")) if name is not None])
     beside = given.get("file") or given.get("files") or files or given.get("pool") or given.get("example")
     if given.get("logits") is not None and beside:
         one = beside[0] if isinstance(beside, list) else beside
