@@ -127,7 +127,7 @@ def look_at(command: str, given: Mapping[str, Any]) -> None:
         if one not in (None, STREAM, UNCALIBRATED)
     ]
     for name in read:
-        if not os.path.lexists(name):
+        if command == "ingest" or not os.path.lexists(name):  # a log is a file, and no folder
             check_source(name)
     fitted = given.get("calibrator")
     if fitted not in (None, STREAM, UNCALIBRATED) and Path(fitted).suffix != ".safetensors":
