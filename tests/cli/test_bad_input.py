@@ -125,19 +125,6 @@ def test_output_of_an_unknown_kind_is_refused(tmp_path: Path, good: Path, fitted
     )
 
 
-def test_an_input_is_never_overwritten(good: Path, fitted: Path, run: Run) -> None:
-    before = good.read_bytes(), fitted.read_bytes()
-    for arguments in (
-        ["apply", fitted, good, "-o", good],
-        ["apply", fitted, good, "-o", good.parent / "." / good.name],
-        ["apply", fitted, good, "-o", fitted],
-        ["fit", good, "-o", good],
-        ["report", good, "-o", good],
-    ):
-        assert_refused(run(*arguments), "expected an output other than the input")
-    assert (good.read_bytes(), fitted.read_bytes()) == before
-
-
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [

@@ -87,16 +87,18 @@ def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("command", "name", "file"), list(trials()))
-@pytest.mark.parametrize("link", ["hard", "soft"])
-def test_an_output_that_is_a_link_to_what_is_read_is_refused(
+@pytest.mark.parametrize("link", ["hard", "soft", "itself"])
+def test_an_output_that_is_what_is_read_or_a_link_to_it_is_refused(
     command: str, name: str, file: str, link: str, home: Path, run: Run
 ) -> None:
     suffix = WRITTEN.get(name) or SUFFIX[command]
-    other = Path(f"link{suffix}")
-    (os.link if link == "hard" else os.symlink)(file, other)  # another name, with a suffix that the output may have
+    # another name, with a suffix that the output may have, or another spelling
+    other = f"./{file}" if link == "itself" else f"link{suffix}"
+    if link != "itself":
+        (os.link if link == "hard" else os.symlink)(file, other)
     before = {entry.name: entry.read_bytes() for entry in home.iterdir()}
-    line = [str(other) if part == "OUT" else part for part in LINES[command]]
-    line += [] if name == "OUT" else [f"--{name}", str(other)]
+    line = [other if part == "OUT" else part for part in LINES[command]]
+    line += [] if name == "OUT" else [f"--{name}", other]
     done = run(*command.split(), *line, code=2)
     assert done.stderr.count("\n") == 1, done.stderr
     assert "output" in done.stderr, done.stderr
