@@ -234,7 +234,7 @@ def load_command(name: str, home: str) -> Any:
     if app is not found:
         app.command(name=name)(found)
     for information in app.registered_commands:  # of a group each refuses the same
-        information.cls, information.callback = OnceCommand, guarded(information.callback)
+        information.cls, information.callback = OnceCommand, information.callback and guarded(information.callback)
     command: Any = typer.main.get_group(app) if app is found else typer.main.get_command(app)
     command.name = name
     return command

@@ -309,7 +309,7 @@ def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predic
     from calibrant.calibrators import TemperatureScaling
     from calibrant.data.predictions import Predictions
 
-    fitted_on = splits.get(_to_fit_on(data.fitting, splits))
+    fitted_on = splits.get(_to_fit_on(data.fitting, splits) or "")
     if not isinstance(fitted_on, Predictions) or fitted_on.labels is None:
         return None
     try:
