@@ -15,7 +15,7 @@ from calibrant._core.constraints import Text, checked, takes
 from calibrant._core.files import Array, pa
 from calibrant._core.paths import as_path, shown
 from calibrant.data.formats.advice import kept_apart, unnamed_weights
-from calibrant.data.formats.columns import column_array, match_columns
+from calibrant.data.formats.columns import arrays_of_table, column_array, match_columns
 from calibrant.data.formats.layout import TABLES, WEIGHT_NAMES, Layout, Reading, stem_and_name, suffix_of
 from calibrant.data.formats.proposal import opened, several_labels
 from calibrant.data.formats.reading import ROW, SPLIT, by_split, read_named
@@ -345,14 +345,9 @@ class LabelColumns:
         names = list(table.column_names)
         refuse_ambiguous(names, "", place)
         kind, chosen, parts = self.scores_in(table, place)
-        scores = [column_array(table.column(name), name, place) for name in chosen]
-        listed = len(scores) == 1 and (scores[0].ndim == 2 or chosen == (kind,))
-        if not listed:
-            wrong = next((name for name, one in zip(chosen, scores, strict=True) if one.dtype.kind not in "fiu"), None)
-            if wrong is not None:
-                got = f"text in {wrong!r} of {shown(place)}"
-                raise InputError("numbers in the columns of scores", got, "name others")
-        arrays: dict[str, Array] = {kind: scores[0] if listed else np.stack(scores, axis=1).astype(np.float64)}
+        scores = arrays_of_table(table.select(chosen), Layout(columns=chosen, kind=kind), place)[0][kind]
+        listed = len(chosen) == 1 and (scores.ndim == 2 or chosen == (kind,))
+        arrays: dict[str, Array] = {kind: scores if listed else scores.reshape(len(scores), -1).astype(np.float64)}
         label = self._label_among(names) if labelled else None
         possible = (label, *_NAMES["labels"]) if listed and labelled else ()
         lists = next((name for name in possible if name in names), None)
