@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import typer
 from tests.cli.conftest import Run, some_logits, write_good_files
+from tests.cli.test_options import commands
 
 from calibrant.cli import main
+from calibrant.cli._options import _WRITTEN
 from calibrant.study.load import write_template
 
 GROUP = typer.main.get_command(main)
@@ -103,6 +105,14 @@ def test_an_output_that_is_what_is_read_or_a_link_to_it_is_refused(
     assert done.stderr.count("\n") == 1, done.stderr
     assert "output" in done.stderr, done.stderr
     assert {entry.name: entry.read_bytes() for entry in home.iterdir()} == before
+
+
+def test_every_output_is_looked_at_before_any_work() -> None:
+    named = {(name.rpartition(" ")[2], one.name) for name, command in commands() for one in command.params}
+    known = {(command, name) for command, names in _WRITTEN.items() for name in names} | {
+        ("theory", "output")
+    }  # a folder
+    assert {(command, name) for command, name in named if name in WRITTEN} <= known
 
 
 def test_labels_in_a_file_of_their_own_are_not_written_over(home: Path, run: Run) -> None:
