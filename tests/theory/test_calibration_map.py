@@ -24,6 +24,10 @@ def log_probs(rows: int = 20, classes: int = 5, scale: float = 3.0) -> torch.Ten
     return torch.log_softmax(torch.randn(rows, classes, dtype=torch.float64, generator=generator) * scale, dim=1)
 
 
+def truth(eta: float) -> torch.Tensor:
+    return torch.tensor([[eta, 1 - eta]], dtype=torch.float64).log()
+
+
 @pytest.mark.parametrize("gamma", [-0.5, 0.0, 0.5, 3.0])
 def test_it_is_the_focal_map_for_the_focal_score(gamma: float) -> None:
     torch.testing.assert_close(calibration_map(FocalScore(gamma), log_probs()), focal_map(log_probs(), gamma))
@@ -75,37 +79,30 @@ def test_a_score_without_a_map_is_refused(score, reason: str) -> None:
         calibration_map(score, log_probs())
 
 
-MINIMISERS = [
-    "binary_focal_minimiser_eta0.8_gamma1",
-    "binary_focal_minimiser_eta0.8_gamma2",
-    "binary_focal_minimiser_eta0.8_gamma3",
-    "binary_focal_minimiser_eta0.8_gamma5",
-    "binary_focal_minimiser_eta0.6_gamma3",
-]
+STORED = [  # of two classes: the vector, the score, what finds the answer, the tolerance
+    *[(f"binary_focal_minimiser_eta{eta}_gamma{gamma}", FocalScore(gamma), inverse_calibration_map, 2e-8)
+      for eta, gamma in ((0.8, 1), (0.8, 2), (0.8, 3), (0.8, 5), (0.6, 3))],
+    ("inverse_focal_minimiser_eta0.8_gamma1", InverseFocalScore(1.0), inverse_calibration_map, 1e-6),
+    ("detached_focal_fixed_point_eta0.8_gamma3", FocalScore(3.0), detached_fixed_point, 1e-9),
+    ("inverse_focal_detached_fixed_point_eta0.8_gamma2", InverseFocalScore(2.0), detached_fixed_point, 1e-6),
+    ("inverse_focal_detached_fixed_point_eta0.6_gamma2", InverseFocalScore(2.0), detached_fixed_point, 1e-6),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MINIMISERS)
-def test_binary_minimisers(vectors, name: str) -> None:
+@pytest.mark.parametrize(("name", "score", "function", "tolerance"), STORED)
+def test_stored_minimisers_and_fixed_points(vectors, name: str, score, function, tolerance: float) -> None:
     case = vectors[name]
-    eta = case["inputs"]["eta"]
-    q = inverse_calibration_map(FocalScore(case["inputs"]["gamma"]), torch.tensor([[eta, 1 - eta]]).double().log())
-    assert q.exp()[0, 0].item() == pytest.approx(case["expected"]["q_star"], abs=2e-8)
+    found = function(score, truth(case["inputs"]["eta"])).exp()[0, 0].item()
+    assert found == pytest.approx(case["expected"]["q_star"], abs=tolerance)
 
 
-def test_inverse_focal_minimiser_inside_its_range(vectors) -> None:
-    case = vectors["inverse_focal_minimiser_eta0.8_gamma1"]
-    eta = torch.tensor([[0.8, 0.2]], dtype=torch.float64)
-    q = inverse_calibration_map(InverseFocalScore(1.0), eta.log()).exp()
-    assert q[0, 0].item() == pytest.approx(case["expected"]["q_star"], abs=1e-6)
-
-
-@pytest.mark.parametrize("name", ["focal_map_inverse_K3_gamma1", "focal_map_inverse_K3_gamma3"])
-def test_three_classes(vectors, name: str) -> None:
-    case = vectors[name]
-    score = FocalScore(case["inputs"]["gamma"])
+@pytest.mark.parametrize("gamma", [1, 3])
+def test_stored_minimiser_and_risk_of_three_classes(vectors, gamma: int) -> None:
+    case, score = vectors[f"focal_map_inverse_K3_gamma{gamma}"], FocalScore(gamma)
     eta = torch.tensor([case["inputs"]["p"]], dtype=torch.float64)
     q = inverse_calibration_map(score, eta.log()).exp()
     torch.testing.assert_close(q, torch.tensor([case["expected"]["q"]], dtype=torch.float64), atol=1e-8, rtol=0)
+    assert float((eta * proper_part(score, eta.log())).sum()) == pytest.approx(case["expected"]["risk"], abs=1e-8)
 
 
 @pytest.mark.parametrize("score", IN_RANGE, ids=repr)
@@ -173,14 +170,6 @@ def test_binary_vector(vectors) -> None:
     torch.testing.assert_close(proper_part(FocalScore(3.0), p.log()), expected, atol=1e-8, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["focal_map_inverse_K3_gamma1", "focal_map_inverse_K3_gamma3"])
-def test_risk_at_the_truth(vectors, name: str) -> None:
-    case = vectors[name]
-    p = torch.tensor([case["inputs"]["p"]], dtype=torch.float64)
-    losses = proper_part(FocalScore(case["inputs"]["gamma"]), p.log())
-    assert float((p * losses).sum()) == pytest.approx(case["expected"]["risk"], abs=1e-8)
-
-
 def test_it_is_the_log_score_for_the_log_score() -> None:
     log_p = torch.log_softmax(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), dim=1)
     torch.testing.assert_close(proper_part(LogScore(), log_p), -log_p)
@@ -208,22 +197,6 @@ def test_the_expected_loss_is_stationary_and_least_at_the_truth(score: TrueClass
             truth.log() + scale * torch.randn(20, classes, dtype=torch.float64, generator=generator), dim=1
         )
         assert bool(((truth * proper_part(score, moved)).sum(dim=1) > risk.detach()).all())
-
-
-def truth(eta: float) -> torch.Tensor:
-    return torch.tensor([[eta, 1 - eta]], dtype=torch.float64).log()
-
-
-def test_vector_of_the_focal_score(vectors) -> None:
-    expected = vectors["detached_focal_fixed_point_eta0.8_gamma3"]["expected"]["q_star"]
-    assert detached_fixed_point(FocalScore(3.0), truth(0.8)).exp()[0, 0].item() == pytest.approx(expected, abs=1e-9)
-
-
-@pytest.mark.parametrize("eta", ["0.8", "0.6"])
-def test_vectors_of_the_inverse_focal_score(vectors, eta: str) -> None:
-    expected = vectors[f"inverse_focal_detached_fixed_point_eta{eta}_gamma2"]["expected"]["q_star"]
-    found = detached_fixed_point(InverseFocalScore(2.0), truth(float(eta))).exp()[0, 0].item()
-    assert found == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0, 5.0])

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor, nn
 
-from calibrant.errors import CalibrantError, InputError
+from calibrant._core.files import error_boundary
+from calibrant.errors import InputError
 
 T = TypeVar("T")
 
@@ -158,12 +159,8 @@ def build(
     arguments = dict(table)
     name = arguments.pop("type", None)
     cls = find_class(name, families=families, classes=classes, importable=importable)
-    try:
+    with error_boundary(f"arguments of {name}", f"{arguments}", "see its documentation", kind=InputError):
         return _call(cls, {key: made(value) for key, value in arguments.items()})
-    except CalibrantError:
-        raise
-    except (AttributeError, OverflowError, TypeError, ValueError) as error:
-        raise InputError(f"arguments of {name}", f"{arguments} ({error})", "see its documentation") from error
 
 
 def own_version() -> str:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from calibrant._core.memory import memory_limit
 from calibrant._core.paths import as_path, atomic_write, check_source, shown
-from calibrant.errors import FileFormatError, InputError, Remedy
+from calibrant.errors import CalibrantError, FileFormatError, InputError, Remedy
 
 Array = npt.NDArray[Any]
 
@@ -113,6 +113,24 @@ def reason_of(error: Exception) -> str:
     return " ".join(str(error).split())[:160] or type(error).__name__
 
 
+@contextmanager
+def error_boundary(
+    expected: str,
+    got: str,
+    remedy: str,
+    *,
+    kind: type[CalibrantError] = FileFormatError,
+    caught: type[Exception] | tuple[type[Exception], ...] = Exception,
+) -> Iterator[None]:
+    """Raise what other code raises in the block as an error of ours, whose ``got`` ends in the reason; our own errors pass."""
+    try:
+        yield
+    except CalibrantError:
+        raise
+    except caught as error:
+        raise kind(expected, f"{got} ({reason_of(error)})", remedy) from error
+
+
 def write_arrays(
     path: str | os.PathLike[str], arrays: Mapping[str, Array], *, metadata: Mapping[str, str] | None = None
 ) -> None:
@@ -170,16 +188,13 @@ def read_sealed(
         raise broken(place, error) from error
     if metadata.get("format") != format:
         raise FileFormatError(what, f"another kind of file: {shown(place)}", "make it with save")
-    try:
+    # the library's own errors share no public base class
+    with error_boundary(f"{what}, whole", f"a broken one: {shown(place)}", "restore it from a copy"):
         arrays = _arrays_of(content)
         seal = metadata.pop(_SEAL, None)
         known = metadata.keys() <= {"format", *former}
         if seal != hash_arrays(json.dumps(metadata, sort_keys=True), arrays) if seal else not known:
             raise ValueError("its content is not what was saved")
-    except Exception as error:  # the library's own errors share no public base class
-        raise FileFormatError(
-            f"{what}, whole", f"a broken one: {shown(place)} ({reason_of(error)})", "restore it from a copy"
-        ) from error
     return arrays, metadata
 
 

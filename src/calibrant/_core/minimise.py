@@ -10,6 +10,7 @@ Bertsekas 1982, Eq. 32).
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +33,12 @@ FirstOrder = Callable[[Tensor], tuple[Tensor, Tensor]]
 SecondOrder = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
+def _absent(theta: Tensor) -> Any:
+    raise TypeError(
+        "a loss without the derivatives that this search needs: first for L-BFGS, second for Newton's method"
+    )
+
+
 @dataclass(frozen=True)
 class Objective:
     """The mean of a convex loss over rows, plus Σ ridge · (θ − centre)².
@@ -47,24 +54,20 @@ class Objective:
     """
 
     mass: float
-    second: SecondOrder | None = None
-    first: FirstOrder | None = None
+    second: SecondOrder = _absent
+    first: FirstOrder = _absent
     ridge: Tensor | float = 0.0
     centre: Tensor | float = 0.0
     bounds: tuple[Tensor, Tensor] | None = None
 
     def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
         """Return the penalised mean at θ (P,) and its gradient."""
-        if self.first is None:
-            raise TypeError("a loss without first derivatives cannot be minimised by L-BFGS")
         value, gradient = self.first(theta)
         off = theta - self.centre
         return float(value / self.mass + (self.ridge * off**2).sum()), gradient / self.mass + 2 * self.ridge * off
 
     def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the penalised mean at θ (P,) or (C, P), its gradient and its Hessian."""
-        if self.second is None:
-            raise TypeError("a loss without second derivatives cannot be minimised by Newton's method")
         value, gradient, hessian = (part / self.mass for part in self.second(theta))
         off = theta - self.centre
         curvature = 2 * self.ridge * torch.ones_like(theta)
@@ -210,10 +213,15 @@ def lbfgs(
         if worst <= tolerance:
             return x, value, worst
         gtol = gtol * min(0.5, 0.5 * tolerance / worst)
+    _need_optimum(worst, enough)
+    return x, value, worst
+
+
+def _need_optimum(worst: float, enough: float) -> None:
+    """Refuse an end of a search whose largest gradient entry is not below ``enough``."""
     if not worst <= enough:
         remedy = "regularise more (the classes may be separable), or use more validation data"
         raise FitError(f"a gradient below {enough:g} at the optimum", f"{worst:.3g}", remedy)
-    return x, value, worst
 
 
 def _solve_triangular(v: np.ndarray, factor: Tensor) -> Tensor:
@@ -301,12 +309,7 @@ def newton(
     if polish:
         x, at = _polished(function, x, at, bounds, longest)
     worst = _free_gradient(x, at.gradient, bounds).abs().amax(dim=1)
-    if not bool((worst <= enough).all()):
-        raise FitError(
-            f"a gradient below {enough:g} at the optimum",
-            f"{float(worst.max()):.3g}",
-            "regularise more (the classes may be separable), or use more validation data",
-        )
+    _need_optimum(float(worst.max()), enough)  # NaN is its own largest
     return Solution(x, at.value, worst)
 
 

@@ -8,7 +8,7 @@ in the gradient's memory. Autograd handles what a loss computes from the N stati
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ SMALL = 1 << 16  # below this many logits, dispatch dominates the cost, and fewe
 class RowStatistic(ABC):
     """A statistic s(z, y) of each row of logits, with a hand-written gradient."""
 
+    summed: ClassVar[bool] = False  # over the rows: one number a class, (K,) in place of (N,)
+
     @abstractmethod
     def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return s (N,) by differentiable operations: the definition, used where blocks would not be faster."""
@@ -32,7 +34,7 @@ class RowStatistic(ABC):
 
     @abstractmethod
     def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
-        """Write ``scale`` (n, 1) times the gradient of s with respect to the block's logits into ``out`` (n, K)."""
+        """Write ``scale`` (n, 1), or (K,) of sums, times the gradient of s by the block's logits into ``out`` (n, K)."""
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return s (N,) of ``logits`` (N, K) and ``labels`` (N,), in float32 or, for float64 logits, float64."""
@@ -72,9 +74,10 @@ class _Blocks(torch.autograd.Function):
     def forward(logits: Tensor, labels: Tensor, statistic: RowStatistic) -> tuple[Tensor, Tensor]:
         blocks = list(row_chunks(*logits.shape, itemsize=4, device=logits.device))
         work = logits.new_empty((blocks[0].stop, logits.shape[1]), dtype=torch.float32)
-        value = logits.new_empty(labels.shape, dtype=torch.float32)
+        value = logits.new_zeros(logits.shape[1:] if statistic.summed else labels.shape, dtype=torch.float32)
         for rows in blocks:
-            value[rows] = statistic.measure(logits[rows].float(), labels[rows], work[: rows.stop - rows.start])
+            part = value if statistic.summed else value[rows]
+            part += statistic.measure(logits[rows].float(), labels[rows], work[: rows.stop - rows.start])
         return logits.view_as(logits), value
 
     @staticmethod
@@ -95,7 +98,8 @@ class _Blocks(torch.autograd.Function):
             return own if through is None else through + own, None, None
 
         def write(rows: slice, out: Tensor) -> None:
-            ctx.statistic.write_gradient(logits[rows].float(), labels[rows], grad[rows, None], out)
+            scale = grad if ctx.statistic.summed else grad[rows, None]
+            ctx.statistic.write_gradient(logits[rows].float(), labels[rows], scale, out)
 
         return gradient_in_blocks(logits, through, write), None, None
 
@@ -224,6 +228,27 @@ class Entropy(RowStatistic):
         if bool(mean.isnan().any()):  # 0 · −∞: a class is excluded
             mean = (p * out.clamp_min_(_LOG_OF_ZERO)).sum(dim=1, keepdim=True)
         return p, mean
+
+
+@dataclass(frozen=True)
+class ClassSums(RowStatistic):
+    """Σ_i w_i p_ik of each class, with the rows' weights in place of labels."""
+
+    summed = True
+
+    def plain(self, logits: Tensor, weights: Tensor) -> Tensor:
+        """Return the sums (K,)."""
+        return (torch.softmax(logits, dim=1) * weights[:, None]).sum(dim=0)
+
+    def measure(self, logits: Tensor, weights: Tensor, work: Tensor) -> Tensor:
+        """Return the sums (K,) of a block."""
+        return torch.softmax(logits, dim=1, out=work).mul_(weights[:, None]).sum(dim=0)
+
+    def write_gradient(self, logits: Tensor, weights: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write w_i p_ij (g_j − Σ_k p_ik g_k), g = ``scale`` (K,)."""
+        p = torch.softmax(logits, dim=1)
+        torch.mul(p, scale, out=out)
+        out.sub_(out.sum(dim=1, keepdim=True) * p).mul_(weights[:, None])
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 from calibrant._core.check import check_choice, check_number, refuse, shown
 from calibrant._core.constraints import checked
-from calibrant._core.files import read_text, reason_of
+from calibrant._core.files import error_boundary, read_text
 from calibrant._core.paths import as_path, atomic_write
-from calibrant.errors import CalibrantError, FileFormatError, InputError
+from calibrant.errors import InputError
 from calibrant.study._checks import check_once, record_of_table
 from calibrant.study.measures import COLUMNS, MEASURES
 from calibrant.study.recipe import FIGURE_KINDS, Published, Study
@@ -48,22 +48,20 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
     if scale is not None:
         check_choice(scale, name="scale", choices=SCALES)
     text = _study_text(name)
-    try:
+    deep, remedy = f"values nested hundreds of levels deep in {name}", "compare it with a preset"
+    with (
+        error_boundary("a study's tables", deep, remedy, caught=RecursionError),
+        error_boundary(
+            "a TOML file", f"{name}", "correct it there", caught=ValueError
+        ),  # or a number of too many digits
+    ):
         table = tomllib.loads(text)
-    except ValueError as error:  # TOMLDecodeError, or a number with too many digits
-        raise FileFormatError("a TOML file", f"{name} ({error})", "correct it there") from error
-    except RecursionError as error:
-        got = f"values nested hundreds of levels deep in {name}"
-        raise FileFormatError("a study's tables", got, "compare it with a preset") from error
-    try:
-        return _laid_over(table, name, scale=scale)
-    except InputError as error:
-        raise (error if str(name) in str(error) else InputError(f"{error} (in {name})")) from error
-    except CalibrantError:
-        raise
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        got = f"a value of another kind in {name} ({reason_of(error)})"
-        raise InputError("a study's tables as the presets have them", got, "compare it with a preset") from error
+    wanted, got = "a study's tables as the presets have them", f"a value of another kind in {name}"
+    with error_boundary(wanted, got, remedy, kind=InputError):
+        try:
+            return _laid_over(table, name, scale=scale)
+        except InputError as error:
+            raise (error if str(name) in str(error) else InputError(f"{error} (in {name})")) from error
 
 
 @cache

@@ -12,8 +12,8 @@ from torch import nn
 
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import checked
-from calibrant._core.files import reason_of
-from calibrant.errors import CalibrantError, FileFormatError, InputError, UsageWarning
+from calibrant._core.files import error_boundary
+from calibrant.errors import FileFormatError, InputError, UsageWarning
 from calibrant.study import models
 from calibrant.study.data import data_set
 from calibrant.study.recipe import AnyStudy, Cell
@@ -98,15 +98,13 @@ def _check_network(cell: Cell) -> None:
 
 def _check_output(network: nn.Module, batch: torch.Tensor, *, classes: int, name: Any) -> None:
     """Raise unless the network returns logits (N, K) for ``batch``."""
-    try:
-        logits = network(batch)
-    except torch.OutOfMemoryError:
-        return  # says nothing about the shape; the training reports it
-    except CalibrantError:
-        raise
-    except Exception as error:  # torch raises many types for shapes that do not match
-        got = f"{name!r}, which does not ({reason_of(error)})"
-        raise InputError(f"a network for samples of shape {tuple(batch.shape[1:])}", got, "choose another") from error
+    wanted, got = f"a network for samples of shape {tuple(batch.shape[1:])}", f"{name!r}, which does not"
+    # torch raises many types for shapes that do not match
+    with error_boundary(wanted, got, "choose another", kind=InputError):
+        try:
+            logits = network(batch)
+        except torch.OutOfMemoryError:
+            return  # says nothing about the shape; the training reports it
     if not isinstance(logits, torch.Tensor) or logits.shape != (len(batch), classes):
         got = str(tuple(logits.shape)) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise InputError(f"logits of shape {(len(batch), classes)} from {name!r}", got, "correct the network")
@@ -119,19 +117,10 @@ def _try_loss(cell: Cell) -> None:
             warnings.simplefilter("ignore", UsageWarning)  # the training issues it
             loss = make_loss(cell.recipe.loss, reduction=cell.recipe.training.reduction)
         logits = torch.linspace(-1.0, 1.0, ROWS * CLASSES).reshape(ROWS, CLASSES).requires_grad_()
-        try:
+        # a class of the user's own may raise anything
+        wanted, got = "a loss of logits (N, K) and labels (N,)", f"an error of {cell.recipe.loss.get('type')!r}"
+        with error_boundary(wanted, got, "correct the class or its arguments", kind=InputError):
             loss(logits, torch.arange(ROWS)).backward()
-        except CalibrantError:
-            raise
-        except Exception as error:  # a class of the user's own may raise anything
-            raise InputError(
-                "a loss of logits (N, K) and labels (N,)",
-                (
-                    f"{type(error).__name__} from {cell.recipe.loss.get('type')!r} ("
-                    f"{str(error).splitlines()[0] if str(error) else 'no text'})"
-                ),
-                "correct the class or its arguments",
-            ) from error
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from torch import nn
 
 from calibrant import binning, losses
 from calibrant._core.config import build, find_class
+from calibrant._core.files import error_boundary
 from calibrant.errors import InputError
 from calibrant.study import models
 
@@ -49,10 +50,11 @@ def make_model(table: Mapping[str, Any], *, sizes: Mapping[str, Any]) -> nn.Modu
 def find_model(table: Mapping[str, Any]) -> None:
     """Raise if a table's network is unknown or does not accept its arguments, without building it."""
     arguments = {key: value for key, value in table.items() if key != "type"}
-    try:
+    of_class = f"arguments of {table.get('type')}"
+    with error_boundary(
+        of_class, f"{arguments}", "correct them", kind=InputError
+    ):  # also of a class in C without a signature
         inspect.signature(_class_of(table)).bind_partial(**arguments)
-    except (TypeError, ValueError) as error:  # ValueError: of a class in C without a signature
-        raise InputError(f"arguments of {table['type']}", f"{arguments} ({error})", "correct them") from error
 
 
 def _class_of(table: Mapping[str, Any]) -> Any:

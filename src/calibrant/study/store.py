@@ -11,7 +11,7 @@ import torch
 
 from calibrant._core.config import own_version
 from calibrant._core.constraints import Kind, PublicCalls
-from calibrant._core.files import read_arrays, read_text, reason_of, write_arrays
+from calibrant._core.files import error_boundary, read_arrays, read_text, write_arrays
 from calibrant._core.paths import as_path, atomic_write
 from calibrant.data.predictions import Predictions
 from calibrant.data.splits import load_splits, save_predictions
@@ -160,12 +160,8 @@ def _read_finished(path: Path, parse: Callable[[str], Any]) -> Any:
     """Return what ``parse`` makes of a file of a finished run, a table or tables of which there is one at least."""
     if not path.is_file():
         raise FileFormatError("a finished run", f"no {path}", "run the study first")
-    text = read_text(path)
-    try:
-        found = parse(text)
+    with error_boundary(f"a whole {path.stem}", f"a broken one in {path}", "delete that folder"):
+        found = parse(read_text(path))
         if not found or not all(isinstance(entry, dict) for entry in (found if isinstance(found, list) else [found])):
             raise ValueError("no entries")
-    except (ValueError, RecursionError) as error:
-        got = f"a broken one in {path} ({reason_of(error)})"
-        raise FileFormatError(f"a whole {path.stem}", got, "delete that folder") from error
     return found

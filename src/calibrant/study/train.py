@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.constraints import checked
+from calibrant._core.files import error_boundary
 from calibrant._core.paths import atomic_write
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, FitError, InputError, optional
@@ -374,7 +375,8 @@ def _keep(path: Path, identity: str, state: Progress, network: Any, optimizers: 
 
 def _restore(path: Path, identity: str, network: Any, optimizers: Any, loss: Any, learned: Any) -> Progress:
     """Load a checkpoint's state into the objects and return its progress."""
-    try:
+    # unpickling raises many types; each means that the file is unusable
+    with error_boundary("a whole checkpoint", f"a broken one: {path}", "delete it"):
         content = torch.load(path, map_location="cpu", weights_only=True)
         if content["recipe"] != identity:
             raise ValueError("it belongs to another recipe or other features")
@@ -385,9 +387,6 @@ def _restore(path: Path, identity: str, network: Any, optimizers: Any, loss: Any
         loss.load_state_dict(content["loss"])
         learned.since = content["learned"]
         return Progress(**json.loads(content["progress"]), kept=content["kept"])
-    except Exception as error:  # unpickling raises many types; each means that the file is unusable
-        reason = str(error).split("\n")[0][:120]
-        raise FileFormatError("a whole checkpoint", f"a broken one: {path} ({reason})", "delete it") from error
 
 
 @contextmanager

@@ -13,8 +13,6 @@ from calibrant._objective.log_pairs import LogProbs, finite_floor, log_normalise
 from calibrant.scores import AnyScore, TrueClassScore, map_rate_by_autograd
 from calibrant.theory.validity import Sloped, log_h, require_bijection, require_map
 
-__all__ = ["calibration_map", "detached_fixed_point", "inverse_calibration_map", "proper_part"]
-
 
 @checked
 def calibration_map(score: AnyScore, log_probs: LogProbs) -> Tensor:

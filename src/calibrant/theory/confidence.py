@@ -12,8 +12,6 @@ from calibrant._objective.log_pairs import LogProbs, check_values, log_normalise
 from calibrant.scores import FocalGamma
 from calibrant.theory.focal_map import FocalTerms, focal_map
 
-__all__ = ["confidence_change", "confidence_never_falls", "neutral_probability", "scaling_change"]
-
 
 @checked
 def confidence_change(log_probs: LogProbs, gamma: FocalGamma) -> Tensor:

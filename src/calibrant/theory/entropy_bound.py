@@ -11,8 +11,6 @@ from calibrant._core.constraints import NonNegative, checked
 from calibrant._objective.log_pairs import LogProbs, log_pairs
 from calibrant.scores import FocalScore
 
-__all__ = ["EntropyBound", "entropy_bound"]
-
 
 @dataclass(frozen=True)
 class EntropyBound:

@@ -21,8 +21,6 @@ from calibrant.theory.temperature_bounds import (
     temperature_bounds,
 )
 
-__all__ = ["FIGURES", "figure_numbers"]
-
 
 @checked
 def figure_numbers(name: str) -> FigureNumbers:

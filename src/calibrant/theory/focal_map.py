@@ -23,8 +23,6 @@ from calibrant._objective.log_pairs import (
 )
 from calibrant.scores import check_focal_gamma, entropy_ratio, focal_log_slope
 
-__all__ = ["FocalTerms", "focal_logit", "focal_map", "gamma_from_threshold"]
-
 
 def check_gammas(gamma: Any, *, name: str = "gamma") -> float | Tensor:
     """Return ``gamma`` if it is a number > −1 or a tensor of such numbers.

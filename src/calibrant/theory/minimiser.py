@@ -16,8 +16,6 @@ from calibrant.scores import AnyScore, TrueClassScore
 from calibrant.theory.calibration_map import inverse_calibration_map
 from calibrant.theory.validity import validity
 
-__all__ = ["Minimum", "minimiser"]
-
 
 class Minimum(NamedTuple):
     """A global minimiser for each row, and whether it is unique.

@@ -14,17 +14,6 @@ from calibrant._core.constraints import NonNegative, Number, Positive, checked
 from calibrant.scores import FocalGamma
 from calibrant.theory.focal_map import FocalTerms, focal_logit
 
-__all__ = [
-    "SLOPE_BOUND_LIMIT",
-    "TemperatureBounds",
-    "TemperatureFit",
-    "fit_temperatures",
-    "measured_temperature_bounds",
-    "nearest_temperature",
-    "small_logit_slope",
-    "temperature_bounds",
-]
-
 SLOPE_BOUND_LIMIT = 5.635379950946468  # γ at which the third derivative of logit FC at 0 changes sign
 _MOST_LOGITS = 10_000_000  # 80 MB each of the few arrays that hold them
 

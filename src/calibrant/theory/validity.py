@@ -15,8 +15,6 @@ from calibrant._objective.log_pairs import check_values
 from calibrant.errors import RangeError
 from calibrant.scores import AnyScore
 
-__all__ = ["Validity", "focal_curvature", "validity"]
-
 # Logits at which φ is checked. Beyond 14 (1 − p < 1e-6) rounding hides a curvature that tends to 0 as p → 1.
 _LOW, _HIGH, _STEP = -40.0, 14.0, 1 / 64
 _FLAT = 1e-9  # a relative curvature −d log(−φ′)/d log p below this counts as 0

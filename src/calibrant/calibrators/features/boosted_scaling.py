@@ -25,7 +25,7 @@ from calibrant.calibrators.features.columns import (
     names_of,
     to_buffer,
 )
-from calibrant.calibrators.features.group_scaling import EVIDENCE, fit_everyone
+from calibrant.calibrators.features.group_scaling import fit_everyone, surely_gains
 from calibrant.data.record import Features
 from calibrant.rows import Chunk, RowSource
 
@@ -628,8 +628,7 @@ class Path:
     def best(self) -> int:
         """Return how many trees gain most; 0 where that gain is less than two standard errors."""
         at = int(self.gain.argmax())
-        error = math.sqrt(max(float(self.square[at] - self.gain[at] ** 2 / self.mass), 0.0))
-        return at + 1 if float(self.gain[at]) > EVIDENCE * error else 0
+        return at + 1 if surely_gains(float(self.gain[at]), float(self.square[at]), self.mass) else 0
 
 
 def _stopped(runs: Sequence[Boosting], held: Flags, most: int, *, keep: bool) -> Path:

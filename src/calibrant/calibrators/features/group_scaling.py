@@ -70,10 +70,14 @@ class ParameterLayout:
 
     def outputs(self, theta: Tensor, x: Tensor, cell: Tensor, groups: Tensor) -> Tensor:
         """Return the logits (n, K) of inputs (n, K) with combinations (n,) of groups (m, C)."""
-        table = torch.cat([theta.view(self.groups, self.block), theta.new_zeros(1, self.block)])  # of no group: nothing
-        moved = table[groups].sum(dim=1)[cell]
+        moved = sum_over_groups(theta.view(self.groups, self.block), groups)[cell]
         z = (1 + moved[:, :1]) * x
         return z + moved[:, 1:] if self.bias else z
+
+
+def sum_over_groups(table: Tensor, groups: Tensor) -> Tensor:
+    """Return the sums (n, F) of the lines of ``table`` (G, F) of each row's ``groups`` (n, C); group G is none, and adds nothing."""
+    return torch.cat([table, table.new_zeros(1, table.shape[1])])[groups].sum(dim=1)
 
 
 @dataclass(frozen=True)
@@ -225,6 +229,11 @@ def _sums_by_code(codes: Sequence[Tensor], parts: Tensor, size: int) -> Tensor:
 EVIDENCE = 2.0  # standard errors of its gain on rows held out, from which what goes by features is used
 PRIOR = 0.5  # standard deviation of log T of the fit for all rows
 PENALTY = 4.0  # nats a parameter
+
+
+def surely_gains(gain: float, square: float, mass: float) -> bool:
+    """Return whether a summed gain on rows held out, with the sum of its squares, is above ``EVIDENCE`` of its standard errors."""
+    return gain > EVIDENCE * math.sqrt(max(square - gain**2 / mass, 0.0))
 
 
 def fit_everyone(rows: RowSource, mass: float, *, biased: bool) -> tuple[Tensor, Tensor, float]:
@@ -425,14 +434,12 @@ class GroupScaling(Certified, ByFeatures):
             thetas.append(torch.maximum(weak - step, low))
         sums, squares = inputs.total(GroupChunk.held_out, torch.stack(thetas), layout)
         best = int(sums.argmax())
-        gain, error = float(sums[best]), math.sqrt(max(float(squares[best] - sums[best] ** 2 / mass), 0.0))
-        return STRENGTHS[best] if gain > EVIDENCE * error else math.inf
+        return STRENGTHS[best] if surely_gains(float(sums[best]), float(squares[best]), mass) else math.inf
 
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
         x = lift_excluded(logits) * self.slope.to(logits.dtype) + self.bias_.to(logits.dtype)  # of the fit for all rows
         if features is not None and self._known:
             groups = codes_of(self._known, features, x.shape[0]).to(x.device)
-            slopes = torch.cat([self.slopes, self.slopes.new_zeros(1)])[groups].sum(dim=1, keepdim=True)
-            biases = torch.cat([self.biases, self.biases.new_zeros(1, self.biases.shape[1])])[groups].sum(dim=1)
+            slopes, biases = (sum_over_groups(table, groups) for table in (self.slopes[:, None], self.biases))
             x = x * (1 + slopes).clamp_min(0).to(x.dtype) + biases.to(x.dtype)
         return keep_excluded(x, logits)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._core.files import error_boundary
 from calibrant.errors import FileFormatError
 from calibrant.study.claims._inference import (
     LEVEL,
@@ -527,10 +528,8 @@ def read_records(folder: Path) -> dict[str, Record]:
     """
     found: dict[str, Record] = {}
     for path in sorted(folder.glob("*.json")):
-        try:
+        with error_boundary(f"JSON in {path}", "something else", "write the record again"):
             record = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise FileFormatError(f"JSON in {path}", f"something else ({error})", "write the record again") from error
         if isinstance(record, dict) and ("objectives" in record or "sets" in record):
             if not {"figures", "sets"} & record.keys():
                 raise FileFormatError(f"figures in {path}", "a record without them", "write the record again")

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.files import read_arrays, reason_of
+from calibrant._core.files import error_boundary, read_arrays
 from calibrant.errors import FileFormatError, InputError, optional
 from calibrant.study._checks import Size
 from calibrant.study.data._split import (
@@ -99,11 +99,9 @@ class RawSplit:
         import PIL.Image
 
         found = self.table[row][self.column]
-        try:
+        # decoders raise many kinds; each means that the image is broken
+        with error_boundary("a whole image", f"a broken one in row {row} of {self.where}", "get the data again"):
             return PIL.Image.open(io.BytesIO(found["bytes"]) if found["bytes"] else found["path"]).convert("RGB")
-        except Exception as error:  # decoders raise many kinds; each means that the image is broken
-            got = f"a broken one in row {row} of {self.where} ({reason_of(error)})"
-            raise FileFormatError("a whole image", got, "get the data again") from error
 
 
 def raw_split(source: HubSource, split: str, folder: str | None) -> RawSplit:
@@ -124,18 +122,14 @@ def raw_split(source: HubSource, split: str, folder: str | None) -> RawSplit:
     where = f"{folder or f'{source.hub} on the hub'}"
     if folder is not None:
         _check_shards(Path(path), names_of_split)
-    try:
+    wanted = f"the split {names_of_split[0]!r} of {where}"
+    # the library raises many kinds: no network, no files, a broken file, a full disk
+    with error_boundary(wanted, "an error of the reader", "check it, or name a folder"):
         names = datasets.get_dataset_split_names(path, config)
         chosen = next((name for name in names_of_split if name in names), None)
         if chosen is None:
-            got = f"only {', '.join(names)}"
-            raise FileFormatError(f"the split {names_of_split[0]!r} of {where}", got, "add its files")
+            raise FileFormatError(wanted, f"only {', '.join(names)}", "add its files")
         table = datasets.load_dataset(path, name=config, split=chosen)
-    except FileFormatError:
-        raise
-    except Exception as error:  # the library raises many kinds: no network, no files, a broken file, a full disk
-        wanted = f"the split {names_of_split[0]!r} of {where}"
-        raise FileFormatError(wanted, f"{reason_of(error)}", "check it, or name a folder") from error
     column = _column_called(IMAGE_COLUMNS, table.column_names, where)
     _column_called((source.label,), table.column_names, where)
     table = table.cast_column(column, datasets.Image(decode=False))

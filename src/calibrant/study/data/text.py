@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Integer, Text
-from calibrant._core.files import reason_of
+from calibrant._core.files import error_boundary
 from calibrant.errors import FileFormatError, InputError, optional
 from calibrant.study._checks import MOST, Size
 from calibrant.study.data._split import DataSet, Fold, Indices, Place, TensorSplit, data_folder, split_rows
@@ -365,17 +365,15 @@ def read_newsgroups(folder: Path, *, headers: bool) -> tuple[list[str], Indices,
             raise FileFormatError(f"{name}*.parquet in {folder}", "none", "name the folder that holds them")
         trained = len(texts)
         for file in files:
-            try:
+            # the reader's errors share no base class; each means that the file does not serve
+            with error_boundary(
+                f"the columns text and label in {file}", "a file that does not serve", "write it again"
+            ):
                 table = pyarrow.parquet.read_table(file)
                 if missing := {"text", "label"} - set(table.column_names):
                     raise ValueError(f"no column {' or '.join(sorted(missing))} among {', '.join(table.column_names)}")
                 texts += table["text"].to_pylist()
                 labels.append(table["label"].to_numpy().astype(np.int64))
-            except (
-                Exception
-            ) as error:  # the reader's errors share no base class; each means that the file does not serve
-                wanted = f"the columns text and label in {file}"
-                raise FileFormatError(wanted, reason_of(error), "write it again") from error
     found = np.concatenate(labels)
     if not all(isinstance(text, str) for text in texts) or not 0 <= found.min() <= found.max() < 20:
         raise FileFormatError(f"texts with labels in 0 … 19 in {folder}", "others", "check the files")
@@ -491,10 +489,10 @@ def tokenised(
     """
     with optional("transformers", extra="transformers"):
         from transformers import AutoTokenizer
-    try:
+    with error_boundary(
+        "a tokenizer's folder or name", f"{name!r}", "check it"
+    ):  # no folder, no network, broken files …
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except Exception as error:  # no folder, no network, broken files: the library raises many kinds
-        raise FileFormatError("a tokenizer's folder or name", f"{name!r} ({reason_of(error)})", "check it") from error
     if tokenizer.pad_token_id is None:
         raise InputError("a tokenizer with padding", f"{name!r} without", "choose an encoder's, as BERT's")
     splits = []

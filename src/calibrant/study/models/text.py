@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from calibrant._core.check import check_mapping, check_row_tensor, refuse, shown
 from calibrant._core.constraints import Natural, NonNegative, Number, Share, checked
-from calibrant._core.files import reason_of
-from calibrant.errors import FileFormatError, InputError, optional
+from calibrant._core.files import error_boundary
+from calibrant.errors import InputError, optional
 from calibrant.study._checks import Odd, Six, Size
 from calibrant.study.data.text import TreeBatch
 from calibrant.study.models.convnets import Classifier
@@ -231,19 +231,17 @@ class BertClassifier(nn.Module):
             raise InputError("weights or a config", "both", "weights bring their config, leave it out")
         if weights is not None:
             local = Path(weights).is_dir()
-            try:
+            # no folder, no network, broken files: the library raises many kinds
+            with error_boundary("a folder or a name of BERT's weights as safetensors", f"{weights!r}", "check it"):
                 self.encoder = BertModel.from_pretrained(weights, local_files_only=local, use_safetensors=True)
-            except Exception as error:  # no folder, no network, broken files: the library raises many kinds
-                got = f"{weights!r} ({reason_of(error)})"
-                raise FileFormatError("a folder or a name of BERT's weights as safetensors", got, "check it") from error
         else:
             known = {} if vocabulary is None else {"vocab_size": vocabulary}
             fields = {**known, "pad_token_id": padding, **fields}
-            try:
+            # the library raises many kinds for a field that it cannot build with
+            with error_boundary(
+                "fields of transformers.BertConfig", shown(dict(fields)), "correct them", kind=InputError
+            ):
                 self.encoder = BertModel(BertConfig(**fields))
-            except Exception as error:  # the library raises many kinds for a field that it cannot build with
-                got = f"{shown(dict(fields))} ({reason_of(error)})"
-                raise InputError("fields of transformers.BertConfig", got, "correct them") from error
         if vocabulary is not None and vocabulary > self.encoder.config.vocab_size:
             wanted = f"at most {self.encoder.config.vocab_size} tokens"
             raise InputError(wanted, f"{vocabulary} in the data", "use the tokenizer that belongs to the weights")
