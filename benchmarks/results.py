@@ -20,6 +20,8 @@ import numpy as np
 
 from calibrant.study.claims import (
     DECIDED,
+    ROWS,
+    UNFAITHFUL,
     ClaimLine,
     Faithful,
     Gain,
@@ -33,7 +35,6 @@ from calibrant.study.claims import (
     places,
     read_records,
 )  # fmt: skip
-from calibrant.study.claims._index import ROWS, UNFAITHFUL
 from calibrant.study.measures import DERIVED, MEASURES
 
 Record = Mapping[str, Any]

@@ -24,8 +24,7 @@ import torch
 from benchmarks.records import versions
 from calibrant import Predictions
 from calibrant.study import Store, load_study
-from calibrant.study.claims import paper_claims, places
-from calibrant.study.claims._index import ROWS, PaperClaim, Place, rests_on_test_rows
+from calibrant.study.claims import ROWS, PaperClaim, Place, paper_claims, places, rests_on_test_rows
 from calibrant.study.data import load_fold
 from calibrant.study.measures import CALIBRATORS, DERIVED, FEW, METRICS, FoldFits, ignore_bound_warnings
 from calibrant.study.recipe import Recipe

@@ -28,10 +28,10 @@ from calibrant.cli.study import study_in_short, verdict_sentences
 from calibrant.errors import FileFormatError
 from calibrant.losses import LabelSmoothingLoss, ProperFocalLoss
 from calibrant.scores import FocalScore
-from calibrant.study import Claim, load_study
+from calibrant.study import Claim, claims, load_study
 from calibrant.study.claims import (
+    UNFAITHFUL,
     ClaimLine,
-    _index,
     _inference,
     benjamini_hochberg,
     claim_index,
@@ -45,7 +45,6 @@ from calibrant.study.claims import (
     read_records,
     sign_change_p,
 )
-from calibrant.study.claims._index import UNFAITHFUL
 from calibrant.study.data.features import ImageFeatures
 from calibrant.study.measures import MEASURES, FoldFits
 from calibrant.study.tables import Summary, verdict_on_claim
@@ -486,7 +485,7 @@ STATED: list[tuple[str, str, Callable[..., bool]]] = [
     ("results/notes.toml", r"Below (\S+) a claim", lambda p: float(p) == _inference.LEVEL),
     ("results/notes.toml", r"adjusted p below (\S+);", lambda p: float(p) == _inference.LEVEL),
     ("results/notes.toml", r"shown with probability (\S+)\. ", lambda p: float(p) == _inference.POWER),
-    ("results/notes.toml", r"what two cores decide in (\w+) hours", lambda n: (2, WORDS[n]) == (_index.CORES, _index.HOURS)),
+    ("results/notes.toml", r"what two cores decide in (\w+) hours", lambda n: (2, WORDS[n]) == (claims.CORES, claims.HOURS)),
     ("results/notes.toml", r"test error above (\d+) %", lambda n: guards("most_error") == {int(n), 100}),
     ("results/notes.toml", r"\((\d) points; (\d+) for Wang et al., whose own differ\nby (\S+)\)",
      lambda a, b, c: guards("error_apart") == {int(a), int(b), 100} and round(max(PRINTED_ERRORS), 1) == float(c)),
@@ -494,7 +493,7 @@ STATED: list[tuple[str, str, Callable[..., bool]]] = [
     ("results/notes.toml", r"on an (H100) or (H200)",
      lambda *kinds: all(any(kind in d for r in GPU for d in r["provenance"]["devices"]) for kind in kinds)),
     ("results/notes.toml", r"its (\d+) % t-interval", lambda n: int(n) == 100 * (1 - _inference.LEVEL)),
-    ("results/notes.toml", r"\(Spearman, (\S+) or more", lambda n: float(n) == _index.FAITHFUL),
+    ("results/notes.toml", r"\(Spearman, (\S+) or more", lambda n: float(n) == claims.FAITHFUL),
     ("results/notes.toml", r"Configurations were chosen on seed (\d)\.", lambda own: int(own) not in load_study("features-cifar10").seeds),
     ("results/notes.toml", r"Few images \((\S+) and (\S+)\)",
      lambda *n: [f"{s.data['train']:,}" for s in load_study("interpolation").settings] == list(n)),

@@ -192,6 +192,25 @@ def atomic_write(path: PathLike, *, inputs: Sequence[PathLike] = ()) -> Iterator
             temporary.unlink(missing_ok=True)
 
 
+def write_whole(path: PathLike, content: str | bytes) -> None:
+    """Write ``content``, text as UTF-8, to ``path`` by ``atomic_write``."""
+    with atomic_write(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def make_folder(folder: Path, *, what: str, remedy: str) -> Path:
+    """Return ``folder``, made with its parents if it is not there; ``what`` is to be written into it.
+
+    Raises:
+        FileFormatError: If it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileFormatError(f"a writable {what}", f"{error.strerror!r} for {shown(folder)}", remedy) from error
+    return folder
+
+
 def _unwritable(place: Path, reason: str) -> FileFormatError:
     return FileFormatError("a writable place", f"{reason} for {shown(place)}", "choose another output")
 

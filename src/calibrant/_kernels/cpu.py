@@ -422,11 +422,18 @@ def one_thread_if_small(entries: int) -> Iterator[None]:
         ...     torch.get_num_threads()
         1
     """
+    with threads(1 if entries < SMALL else torch.get_num_threads()):
+        yield
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Run the block with so many PyTorch threads, and restore the setting afterwards."""
     before = torch.get_num_threads()
-    if before == 1 or entries >= SMALL:
+    if count == before:
         yield
         return
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:

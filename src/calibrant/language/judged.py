@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import IS_TEXT, Each, Number, checked
 from calibrant._core.files import hash_arrays, read_text
-from calibrant._core.paths import atomic_write
 from calibrant._core.paths import shown as place_shown
+from calibrant._core.paths import write_whole
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.language._json import table_columns
@@ -216,10 +216,8 @@ class Judged:
             "format": _FORMAT, "digest": self._digest(), "inclusion": inclusion.tolist(), "before": before.tolist(),
             "rows": rows.tolist(), "known": sorted({row for row, line in lines if line != ""}),
         }  # fmt: skip
-        with atomic_write(_state_of(path)) as file:  # first, as a table without it has no next batch
-            file.write(json.dumps(kept).encode())
-        with atomic_write(path) as file:
-            file.write(content.getvalue().encode())
+        write_whole(_state_of(path), json.dumps(kept))  # first, as a table without it has no next batch
+        write_whole(path, content.getvalue())
 
     def drawn_before(self, path: str | os.PathLike[str]) -> Floats:
         """Return the probability (N,) of every row to have been drawn for a table that ``write_rows`` wrote, and labelled.

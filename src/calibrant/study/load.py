@@ -12,7 +12,7 @@ from typing import Any
 from calibrant._core.check import check_choice, check_number, refuse, shown
 from calibrant._core.constraints import checked
 from calibrant._core.files import error_boundary, read_text
-from calibrant._core.paths import as_path, atomic_write
+from calibrant._core.paths import as_path, write_whole
 from calibrant.errors import InputError
 from calibrant.study._checks import check_once, record_of_table
 from calibrant.study.measures import COLUMNS, MEASURES
@@ -81,8 +81,7 @@ def write_template(path: str | os.PathLike[str]) -> None:
     """
     if (path := as_path(path)).exists():
         raise InputError("a new file", f"one that exists: {shown(path)}", "choose another name")
-    with atomic_write(path) as file:
-        file.write(resource("template.toml").encode())
+    write_whole(path, resource("template.toml"))
 
 
 def scales_of(name: str | Path) -> tuple[str, ...]:

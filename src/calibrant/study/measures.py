@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import Any
 
@@ -70,41 +70,158 @@ FEW = 200  # validation samples of a small set (Wang et al. 2021, Figure 3)
 LINE_GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0, 5.0)
 # The step of the authors' code, up to 20 instead of 5: an over-confident network's T at γ = 5 is beyond 5.
 LINE_GRID = tuple(step / 20 for step in range(1, 401))
-# Of figures of the papers, without a column in a table: what each measures stands at its function in Fits.
-CURVES: Mapping[str, Measure] = {
-    "nll_wrong": Measure("NLL of wrong samples", percent=False),
-    "nll_correct": Measure("NLL of correct samples", percent=False),
-    "entropy_wrong": Measure("entropy of wrong samples", percent=False),
-    "nll_rise": Measure("rise of NLL", percent=False),
-    "nll_middle": Measure("NLL, half-way", percent=False),
-    "nll_late": Measure("NLL, late", percent=False),
-    "nll_train_middle": Measure("NLL of training samples, half-way", percent=False),
-    "nll_train_late": Measure("NLL of training samples, late", percent=False),
-    "nll_rise_wrong": Measure("rise of NLL by wrong samples", percent=False),
-    "nll_rise_correct": Measure("rise of NLL by correct samples", percent=False),
+Entries = Sequence[Mapping[str, Any]]  # of one fold's trajectory
+nats = partial(Measure, percent=False)
+
+
+def _of_rows(fits: "FoldFits", what: str, *, right: bool) -> float:
+    """Return the mean NLL or entropy of the test rows that are right, or of those that are wrong."""
+    rows = fits.before.correct if right else ~fits.before.correct
+    log_p = fits.before.log_probs[rows]
+    values = fits.before.nll[rows] if what == "nll" else torch.special.entr(log_p.exp()).sum(dim=1)
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _excess_uncertain(fits: "FoldFits") -> float:
+    pairs = fits.after("by_ece").top_label()
+    least = torch.argsort(pairs.p, stable=True)[: len(pairs) // 3]
+    return float((pairs.p[least] - pairs.y[least].double()).mean())
+
+
+def _gap_of_bin(fits: "FoldFits", place: float) -> float:
+    """Return |confidence − accuracy| in the bin of equal mass at ``place`` from 0, the lowest, to 1, the highest."""
+    pairs = fits.before.top_label()
+    gaps = EqualMass(15).table(pairs.p, pairs.y).gap.abs()
+    return float(gaps[math.ceil(place * (len(gaps) - 1))])
+
+
+def _departure_from_line(fits: "FoldFits", *, tenth: bool) -> float:
+    """Return the largest deviation of T(γ) from its least-squares line, or a tenth of its range: the mean over folds."""
+    found = []
+    for rows in fits.validation:
+        with ignore_bound_warnings():
+            made = [FocalTemperatureScaling("ece", gammas=(gamma,), grid=LINE_GRID) for gamma in LINE_GAMMAS]
+            # T along γ, by AdaECE as in Komisarenko & Kull (2024, Figure 8), who find nearly a line
+            at = np.array([one.fit(rows.logits, rows.labels).temperature for one in made])
+        line = np.polyval(np.polyfit(LINE_GAMMAS, at, 1), LINE_GAMMAS)
+        found.append(np.ptp(at) / 10 if tenth else np.abs(at - line).max())
+    return float(np.mean(found))
+
+
+def _logit_gap(epochs: Tensor, logits: Tensor) -> float:
+    """Return the mean largest logit of samples right since the first third of the epochs, less that of those right later or never."""
+    # 0 stands for never learned, which counts as late; a training is looked at every few epochs, at first perhaps after a third
+    learned = epochs > 0
+    first = int(torch.where(learned, epochs, epochs.max()).min())
+    early = learned & (epochs <= max(first, int(epochs.max()) // 3))
+    return float(logits[early].mean() - logits[~early].mean())
+
+
+def _along(of_fold: Callable[[Entries], float]) -> Callable[["FoldFits"], float]:
+    """Return the measure of a trajectory: the mean over folds, NaN for runs without one."""
+    return lambda fits: _mean_or_nan([of_fold(entries) for entries in fits.trajectories])
+
+
+def _least(entries: Entries) -> Mapping[str, Any]:
+    """Return the entry with the least test NLL."""
+    return min(entries, key=lambda entry: entry["test"]["nll"])
+
+
+def _at(part: float, name: str, *, split: str = "test") -> Callable[["FoldFits"], float]:
+    """Return the figure ``name`` of a split, at a part of the trajectory from 0, its first entry, to 1, its last; NaN for none."""
+
+    def of_fold(entries: Entries) -> float:
+        place = int(part * len(entries) + 1e-9)  # a third of 3 is 1, whatever rounding makes of it
+        entry = entries[min(place, len(entries) - 1)]
+        found = (entry[split] if split else entry).get(name)
+        return math.nan if found is None else float(found)  # None: there are no such samples
+
+    return _along(of_fold)
+
+
+def _share_of_nll(figures: Mapping[str, Any], kind: str) -> float:
+    """Return what wrong or correct samples add to the mean NLL."""
+    share = figures["error"] if kind == "wrong" else 1 - figures["error"]
+    return float(share * (figures[f"nll_{kind}"] or 0.0))  # None: there are no such samples
+
+
+def _rise(of_entry: Callable[[Mapping[str, Any]], float]) -> Callable[["FoldFits"], float]:
+    """Return by how much a figure of test data rose since the least NLL."""
+    return _along(lambda entries: of_entry(entries[-1]["test"]) - of_entry(_least(entries)["test"]))
+
+
+def _jumps(entries: Entries) -> float:
+    late = [entry["test"]["ece"] for entry in entries[len(entries) // 2 :]]
+    return float(np.abs(np.diff(late)).mean()) if len(late) > 1 else math.nan
+
+
+def _mean_or_nan(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else math.nan
+
+
+# Of figures of the papers, without a column in a table: what each is called, and how it is measured; NaN if a run did not record it.
+CURVES: Mapping[str, tuple[Measure, Callable[["FoldFits"], float]]] = {
+    "nll_wrong": (nats("NLL of wrong samples"), lambda fits: _of_rows(fits, "nll", right=False)),
+    "nll_correct": (nats("NLL of correct samples"), lambda fits: _of_rows(fits, "nll", right=True)),
+    "entropy_wrong": (nats("entropy of wrong samples"), lambda fits: _of_rows(fits, "entropy", right=False)),
+    "nll_rise": (nats("rise of NLL"), _rise(lambda figures: float(figures["nll"]))),
+    "nll_middle": (nats("NLL, half-way"), _at(1 / 2, "nll")),
+    "nll_late": (nats("NLL, late"), _at(1, "nll")),
+    "nll_train_middle": (nats("NLL of training samples, half-way"), _at(1 / 2, "nll", split="train")),
+    "nll_train_late": (nats("NLL of training samples, late"), _at(1, "nll", split="train")),
+    # the shares of wrong and correct samples add up to the whole
     **{
-        f"entropy_{kind}_{when}": Measure(f"entropy of {kind} samples, {when}", percent=False)
-        for kind, when in product(("correct", "wrong"), ("early", "late"))
+        f"nll_rise_{kind}": (nats(f"rise of NLL by {kind} samples"), _rise(partial(_share_of_nll, kind=kind)))
+        for kind in ("wrong", "correct")
     },
-    "ece_at_least_nll": Measure("ECE at the least NLL"),
-    "ece_late": Measure("ECE, late"),
-    "ood_auroc": Measure("AUROC of out-of-distribution sets"),
-    "classifier_norm": Measure("norm of the last layer", percent=False),
-    "classifier_norm_early": Measure("norm of the last layer, early", percent=False),
-    "ece_optimal_early": Measure("ECE optimal (oracle), early"),
-    "ece_optimal_late": Measure("ECE optimal (oracle), late"),
-    "ece_by_ece_few": Measure("ECE at T by ECE of few"),
-    "ece_binned_few": Measure("ECE binned by few"),
-    "gain_of_samples_by_ece": Measure("gain of samples at T by ECE"),
-    "gain_of_samples_binned": Measure("gain of samples binned"),
-    "ece_jumps": Measure("mean change of ECE between measured epochs, late"),
-    "line_deviation": Measure("largest deviation of T by AdaECE from a line in γ", percent=False),
-    "line_tenth": Measure("a tenth of the range of T by AdaECE over γ", percent=False),
-    "excess_uncertain": Measure("confidence less accuracy of the least confident third at T by ECE"),
-    "logit_gap": Measure("largest logit, learned early less late", percent=False),
-    "gap_lowest": Measure("calibration error of the lowest bin"),
-    "gap_middle": Measure("calibration error of the middle bin"),
-    "gap_highest": Measure("calibration error of the highest bin"),
+    **{
+        f"entropy_{kind}_{when}": (nats(f"entropy of {kind} samples, {when}"), _at(part, f"entropy_{kind}"))
+        for kind, (when, part) in product(("correct", "wrong"), (("early", 0), ("late", 1)))
+    },
+    "ece_at_least_nll": (
+        Measure("ECE at the least NLL"),
+        _along(lambda entries: float(_least(entries)["test"]["ece"])),
+    ),
+    "ece_late": (Measure("ECE, late"), _at(1, "ece")),
+    "ood_auroc": (
+        Measure("AUROC of out-of-distribution sets"),
+        lambda fits: _mean_or_nan(
+            [ood_auroc(rows, one) for rows, sets in zip(fits.test, fits.ood, strict=False) for one in sets.values()]
+        ),
+    ),
+    "classifier_norm": (nats("norm of the last layer"), _at(1, "classifier_norm", split="")),
+    "classifier_norm_early": (nats("norm of the last layer, early"), _at(0, "classifier_norm", split="")),
+    "ece_optimal_early": (Measure("ECE optimal (oracle), early"), _at(1 / 3, "optimal_ece")),
+    "ece_optimal_late": (Measure("ECE optimal (oracle), late"), _at(1, "optimal_ece")),
+    "ece_by_ece_few": (Measure("ECE at T by ECE of few"), lambda fits: fits.after_few("by_ece")),
+    "ece_binned_few": (Measure("ECE binned by few"), lambda fits: fits.after_few("binned")),
+    # how much lower the ECE is with all validation samples
+    "gain_of_samples_by_ece": (
+        Measure("gain of samples at T by ECE"),
+        lambda fits: fits.after_few("by_ece") - fits.value("ece_by_ece"),
+    ),
+    "gain_of_samples_binned": (
+        Measure("gain of samples binned"),
+        lambda fits: fits.after_few("binned") - fits.value("ece_binned"),
+    ),
+    "ece_jumps": (Measure("mean change of ECE between measured epochs, late"), _along(_jumps)),
+    "line_deviation": (
+        nats("largest deviation of T by AdaECE from a line in γ"),
+        partial(_departure_from_line, tenth=False),
+    ),
+    "line_tenth": (nats("a tenth of the range of T by AdaECE over γ"), partial(_departure_from_line, tenth=True)),
+    "excess_uncertain": (
+        Measure("confidence less accuracy of the least confident third at T by ECE"),
+        _excess_uncertain,
+    ),
+    "logit_gap": (
+        nats("largest logit, learned early less late"),
+        lambda fits: _mean_or_nan([_logit_gap(*found) for found in fits.learned()]),
+    ),
+    **{
+        f"gap_{name}": (Measure(f"calibration error of the {name} bin"), partial(_gap_of_bin, place=place))
+        for name, place in (("lowest", 0.0), ("middle", 0.5), ("highest", 1.0))
+    },
 }
 # Made of others, seed by seed: their label, what they are made of, and how.
 DERIVED: Mapping[str, tuple[Measure, tuple[str, ...], Callable[..., float]]] = {
@@ -157,8 +274,8 @@ def _measures() -> dict[str, Measure]:
         "temperature_train": "T on training data",
         "temperature_test": "T on test data (oracle)",
     }
-    derived = {name: measure for name, (measure, _, _) in DERIVED.items()}
-    return found | {name: Measure(label, percent=False) for name, label in temperatures.items()} | {**CURVES, **derived}
+    named = {name: one[0] for name, one in (*CURVES.items(), *DERIVED.items())}
+    return found | {name: nats(label) for name, label in temperatures.items()} | named
 
 
 MEASURES: Mapping[str, Measure] = _measures()
@@ -259,7 +376,7 @@ class FoldFits:
             _, parts, made = DERIVED[measure]
             return made(*map(self.value, parts))
         if measure in CURVES:
-            return self._curve(measure)
+            return CURVES[measure][1](self)
         number, _, name = measure.partition("_")
         if number == "temperature":
             return geometric_mean([fitted.temperature for fitted in self.calibrators(name or "at_t")])
@@ -270,104 +387,13 @@ class FoldFits:
         stage = measure.removeprefix(metric).removeprefix("_")
         return METRICS[metric][1](self.after(stage) if stage else self.before)
 
-    def _curve(self, measure: str) -> float:
-        """Return a measure of the papers' figures; NaN if a run did not record what it needs."""
-        what, _, which = measure.rpartition("_")
-        if measure in ("nll_wrong", "nll_correct", "entropy_wrong"):
-            rows = self.before.correct if which == "correct" else ~self.before.correct
-            log_p = self.before.log_probs[rows]
-            values = self.before.nll[rows] if what == "nll" else torch.special.entr(log_p.exp()).sum(dim=1)
-            return float(values.mean()) if len(values) else math.nan
-        if measure == "ood_auroc":
-            folds = zip(self.test, self.ood, strict=False)
-            return _mean_or_nan([ood_auroc(rows, outside) for rows, sets in folds for outside in sets.values()])
-        if measure == "excess_uncertain":
-            pairs = self.after("by_ece").top_label()
-            least = torch.argsort(pairs.p, stable=True)[: len(pairs) // 3]
-            return float((pairs.p[least] - pairs.y[least].double()).mean())
-        if what == "gap":
-            pairs = self.before.top_label()
-            gaps = EqualMass(15).table(pairs.p, pairs.y).gap.abs()
-            return float(gaps[{"lowest": 0, "middle": len(gaps) // 2, "highest": -1}[which]])
-        if measure.endswith("_few"):
-            return self._after_few(what.removeprefix("ece_"))
-        if what.startswith("gain_of_samples"):  # how much lower the ECE is with all validation samples
-            name = measure.removeprefix("gain_of_samples_")
-            return self._after_few(name) - self.value(f"ece_{name}")
-        if what == "line":
-            return float(np.mean([_departure_from_line(rows, which) for rows in self.validation]))
-        if measure == "logit_gap":
-            return _mean_or_nan([_logit_gap(*found) for found in self.learned()])
-        return _mean_or_nan([_along(entries, measure) for entries in self.trajectories])
-
-    def _after_few(self, name: str) -> float:
+    def after_few(self, name: str) -> float:
         """Return the ECE after a calibrator that was fitted on the first 200 validation samples of each fold."""
         with ignore_bound_warnings():
             few = [rows[:FEW] for rows in self.validation]
             fitted = [CALIBRATORS[name][1]().fit(rows.logits, rows.labels) for rows in few]
             after = [rows.calibrated_by(calibrator) for rows, calibrator in zip(self.test, fitted, strict=True)]
         return ECE()(Predictions.cat(after))
-
-
-def _along(entries: Sequence[Mapping[str, Any]], measure: str) -> float:
-    """Return a measure of a trajectory: "early" is its first entry, and for optimal ECE the one at a third of it."""
-    least, end = min(entries, key=lambda entry: entry["test"]["nll"])["test"], entries[-1]
-    last = end["test"]
-    name, _, which = measure.rpartition("_")
-    if measure == "ece_jumps":
-        late = [entry["test"]["ece"] for entry in entries[len(entries) // 2 :]]
-        return float(np.abs(np.diff(late)).mean()) if len(late) > 1 else math.nan
-    if measure.removeprefix("nll_").removeprefix("train_") in ("middle", "late"):
-        entry = end if which == "late" else entries[len(entries) // 2]
-        return float(entry["train" if "train" in measure else "test"]["nll"])
-    if measure == "nll_rise":
-        return float(last["nll"] - least["nll"])
-    if measure in ("ece_at_least_nll", "ece_late"):
-        return float((last if measure == "ece_late" else least)["ece"])
-    if measure.startswith("entropy"):
-        found = (last if which == "late" else entries[0]["test"])[name]
-        return math.nan if found is None else float(found)  # None: there are no such samples
-    if measure.startswith("nll_rise"):
-        # since the least NLL; the shares of wrong and correct samples add up to the whole
-        kind = measure.removeprefix("nll_rise_")
-        return _share_of_nll(last, kind) - _share_of_nll(least, kind)
-    if measure.startswith("classifier_norm"):
-        return float(entries[0 if measure.endswith("early") else -1].get("classifier_norm", math.nan))
-    entry = entries[len(entries) // 3 if measure.endswith("early") else -1]
-    return float(entry["test"].get("optimal_ece", math.nan))
-
-
-def _share_of_nll(figures: Mapping[str, Any], kind: str) -> float:
-    """Return what wrong or correct samples add to the mean NLL."""
-    share = figures["error"] if kind == "wrong" else 1 - figures["error"]
-    return share * (figures[f"nll_{kind}"] or 0.0)  # None: there are no such samples
-
-
-def _departure_from_line(rows: Predictions, which: str) -> float:
-    """Return the largest deviation of T(γ) from its least-squares line, or a tenth of its range."""
-    with ignore_bound_warnings():
-        fits = [
-            FocalTemperatureScaling("ece", gammas=(gamma,), grid=LINE_GRID).fit(rows.logits, rows.labels)
-            for gamma in LINE_GAMMAS
-        ]
-    # T along γ, by AdaECE as in Komisarenko & Kull (2024, Figure 8), who find nearly a line
-    found = np.array([fitted.temperature for fitted in fits])
-    if which == "tenth":
-        return float(np.ptp(found)) / 10
-    return float(np.abs(found - np.polyval(np.polyfit(LINE_GAMMAS, found, 1), LINE_GAMMAS)).max())
-
-
-def _logit_gap(epochs: Tensor, logits: Tensor) -> float:
-    """Return the mean largest logit of samples right since the first third of the epochs, less that of those right later or never."""
-    # 0 stands for never learned, which counts as late; a training is looked at every few epochs, at first perhaps after a third
-    learned = epochs > 0
-    first = int(torch.where(learned, epochs, epochs.max()).min())
-    early = learned & (epochs <= max(first, int(epochs.max()) // 3))
-    return float(logits[early].mean() - logits[~early].mean())
-
-
-def _mean_or_nan(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else math.nan
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import torch
 from calibrant._core.config import own_version
 from calibrant._core.constraints import Kind, PublicCalls
 from calibrant._core.files import error_boundary, read_arrays, read_text, write_arrays
-from calibrant._core.paths import as_path, atomic_write
+from calibrant._core.paths import as_path, make_folder, write_whole
 from calibrant.data.predictions import Predictions
 from calibrant.data.splits import load_splits, save_predictions
 from calibrant.errors import FileFormatError
@@ -64,13 +64,7 @@ class Store(metaclass=PublicCalls):
         Raises:
             FileFormatError: If the folder cannot be created.
         """
-        folder = self.folder(recipe)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            got = f"{error.strerror!r} for {folder}"
-            raise FileFormatError("a writable store", got, "choose another --store") from error
-        return folder / "checkpoint.pt"
+        return make_folder(self.folder(recipe), what="store", remedy="choose another --store") / "checkpoint.pt"
 
     def finished(self, recipe: Recipe) -> bool:
         """Return whether the recipe's run is complete."""
@@ -86,7 +80,7 @@ class Store(metaclass=PublicCalls):
         if outcome.ood:
             save_predictions(folder / "ood.npz", outcome.ood)
         write_arrays(folder / "learned.npz", learned)
-        _write_whole(folder / "trajectory.jsonl", "".join(json.dumps(e) + "\n" for e in outcome.trajectory))
+        write_whole(folder / "trajectory.jsonl", "".join(json.dumps(e) + "\n" for e in outcome.trajectory))
         # what makes the run finished, so it comes last: all else is whole by then
         record = {
             "recipe": json.loads(recipe.canonical()),
@@ -97,7 +91,7 @@ class Store(metaclass=PublicCalls):
             **({"digest": outcome.digest} if outcome.digest else {}),
             "versions": {"calibrant": own_version(), "torch": torch.__version__},
         }
-        _write_whole(folder / "record.json", json.dumps(record, indent=1) + "\n")
+        write_whole(folder / "record.json", json.dumps(record, indent=1) + "\n")
         (folder / "checkpoint.pt").unlink(missing_ok=True)
 
     def load(self, recipe: AnyRecipe) -> Run:
@@ -149,11 +143,6 @@ class Store(metaclass=PublicCalls):
 
 
 AnyStore = Annotated[Store, Kind(Store, "make one with Store(folder)")]
-
-
-def _write_whole(path: Path, text: str) -> None:
-    with atomic_write(path) as file:
-        file.write(text.encode())
 
 
 def _read_finished(path: Path, parse: Callable[[str], Any]) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from calibrant._core.check import check_choice, check_sequence, refuse, shown
 from calibrant._core.constraints import Kind, checked
-from calibrant._core.paths import atomic_write
+from calibrant._core.paths import write_whole
 from calibrant.binning import EqualMass
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, NLL, Error, Metric
@@ -416,8 +416,7 @@ def record_of(study: AnyStudy, measured: Sequence[AnyMeasured], *, path: Path, c
             "seconds": round(sum(m.seconds for m in measured), 1),
         },
     }
-    with atomic_write(path) as file:
-        file.write((json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+    write_whole(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def _commit() -> str | None:

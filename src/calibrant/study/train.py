@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from calibrant._core.constraints import checked
 from calibrant._core.files import error_boundary
-from calibrant._core.paths import atomic_write
+from calibrant._core.paths import write_whole
+from calibrant._kernels.cpu import threads
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, FitError, InputError, optional
 from calibrant.losses.loss import Adaptive
@@ -104,7 +105,7 @@ def training(
         InputError: If ``"cuda"`` is requested and there is no such device.
     """
     plan = recipe.training
-    with _threads(plan.threads):
+    with threads(plan.threads):
         fabric, fold, network, loss = _prepared(recipe, accelerator)
         model, *optimizers = fabric.setup(network, *make_optimizers(network, plan))
         learned = LearnedEpochs(len(fold.train))
@@ -176,7 +177,7 @@ def outlook(recipe: Recipe, *, accelerator: str = "auto", batches: int = 3) -> T
         batches: How many are timed, after one that warms up.
     """
     plan = recipe.training
-    with _threads(plan.threads):
+    with threads(plan.threads):
         fabric, fold, network, loss = _prepared(recipe, accelerator)
         begun = time.perf_counter()  # of the second time: every training of a study but its first finds its data read
         _prepared(recipe, accelerator)
@@ -369,8 +370,7 @@ def _keep(path: Path, identity: str, state: Progress, network: Any, optimizers: 
     }
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    with atomic_write(path) as file:
-        file.write(buffer.getvalue())
+    write_whole(path, buffer.getvalue())
 
 
 def _restore(path: Path, identity: str, network: Any, optimizers: Any, loss: Any, learned: Any) -> Progress:
@@ -387,16 +387,6 @@ def _restore(path: Path, identity: str, network: Any, optimizers: Any, loss: Any
         loss.load_state_dict(content["loss"])
         learned.since = content["learned"]
         return Progress(**json.loads(content["progress"]), kept=content["kept"])
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

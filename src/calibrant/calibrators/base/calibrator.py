@@ -384,8 +384,8 @@ class Certified(Calibrator):
 
     @property
     def gradient(self) -> float:
-        """The certificate; NaN before ``fit``."""
-        return float(self.certificate) if self.fitted else math.nan
+        """The certificate; NaN before ``fit``, and where a grid was searched."""
+        return float(self.certificate) if self.fitted and self.certificate.numel() else math.nan
 
     def _certify(self, gradient: float, device: torch.device | str | None = None) -> None:
         self.certificate = torch.tensor(gradient, dtype=torch.float64, device=device)

@@ -18,7 +18,7 @@ from calibrant._core.numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES, Root, incr
 from calibrant._core.warn import warn_user
 from calibrant._kernels import cpu, cuda
 from calibrant.binning import AnyBinning
-from calibrant.calibrators.base.calibrator import Tempered
+from calibrant.calibrators.base.calibrator import Certified, Tempered
 from calibrant.calibrators.base.chunks import check_label_logits
 from calibrant.calibrators.focal.focal_search import PRESETS, Best, Grid, search_of
 from calibrant.errors import BoundWarning, FitError
@@ -46,7 +46,7 @@ class TemperaturePasses(Protocol):
         """Return the sums of mean and of variance of z − max z under softmax(βz), with exponentials in ``dtype``."""
 
 
-class TemperatureScaling(Tempered):
+class TemperatureScaling(Tempered, Certified):
     """softmax(z / T) with one T > 0, fitted on validation data (Guo et al. 2017). The decision never changes.
 
     By default T minimises the log-loss on [1e-3, 1e3]. The log-loss is convex in 1/T; the fit is Newton's method in
@@ -85,8 +85,6 @@ class TemperatureScaling(Tempered):
     """
 
     preserves_argmax = True
-
-    certificate: Tensor
 
     def __init__(
         self,
@@ -130,11 +128,6 @@ class TemperatureScaling(Tempered):
         learned = {"log_temperature": root.x, "certificate": root.value, "classes": classes}
         fitted.load_state_dict({name: torch.tensor(value, dtype=like[name].dtype) for name, value in learned.items()})
         return fitted
-
-    @property
-    def gradient(self) -> float:
-        """d log-loss / d log T at the fitted T; NaN before ``fit`` and after a grid search."""
-        return float(self.certificate) if self.fitted and self.certificate.numel() else math.nan
 
     def _fit(self, rows: RowSource) -> None:
         if self.criterion != "ece" and self.grid is None:

@@ -57,9 +57,10 @@ def interval(differences: Sequence[float], *, exact: bool = False, rows: float =
         >>> [round(end, 3) for end in interval([0.05, 0.06, 0.04]) or ()]
         [0.025, 0.075]
     """
-    n, mean = len(differences), float(np.mean(differences))
+    n = len(differences)
     if n < (6 if exact else 2):
         return None
+    mean = float(np.mean(differences))
     if exact:
         return _end(differences), -_end([-value for value in differences])
     from scipy.stats import t
@@ -132,14 +133,9 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     References:
         Benjamini & Hochberg 1995; for tests that share data, Benjamini & Yekutieli 2001, §3 (positive dependence).
     """
-    order = sorted(range(len(p_values)), key=p_values.__getitem__, reverse=True)
-    adjusted, least = [0.0] * len(p_values), 1.0
-    for rank, index in zip(range(len(p_values), 0, -1), order, strict=True):
-        least = min(
-            least, p_values[index] * len(p_values) / rank
-        )  # the running minimum keeps the order of the p-values
-        adjusted[index] = least
-    return adjusted
+    from scipy.stats import false_discovery_control
+
+    return [float(p) for p in false_discovery_control(list(p_values))]
 
 
 def detectable(differences: Sequence[float], *, rows: float = 0.0) -> float | None:

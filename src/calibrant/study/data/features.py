@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from calibrant._core.check import refuse
 from calibrant._core.files import read_arrays, write_arrays
-from calibrant._core.paths import shown
+from calibrant._core.paths import make_folder, shown
 from calibrant.errors import FileFormatError, optional
 from calibrant.study._checks import Size
 from calibrant.study.data._split import DataSet, Fold, Place, TensorSplit, data_folder, need_named_rows
@@ -261,11 +261,8 @@ def _cached(
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "calibrant" / "features"
     file = (cache or usual) / f"{described['source']}-{key.hexdigest()[:16]}.npz"
     if not file.is_file():
-        try:  # before features are computed for minutes
-            file.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            got = f"{error.strerror!r} for {shown(file.parent)}"
-            raise FileFormatError("a writable folder for features", got, "set cache in [data]") from error
+        # before features are computed for minutes
+        make_folder(file.parent, what="folder for features", remedy="set cache in [data]")
         inputs, labels, test = compute()
         digest = np.array(_digest_of_pool(inputs, labels, test))
         write_arrays(file, {"inputs": inputs, "labels": labels, "test": test.astype(np.int8), "digest": digest})
