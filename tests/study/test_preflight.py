@@ -50,7 +50,7 @@ BROKEN = [
     ("folds = 2", "folds = -1", "expected folds in 1 …"),
     ("folds = 2", "folds = 100000000", "expected folds in 1 …"),
     ("data = {", "scales = { tiny = {} }\ndata = {", "expected scales of .* got 'tiny'"),
-    ("data = {", 'scales = { cpu = { keep_objectives = ["G"] } }\ndata = {', "in keep_objectives, got 'G'"),
+    ("data = {", 'scales = { cpu = { keep_objectives = ["G"] } }\ndata = {', "keep_objectives to be one of .*, got 'G'"),
 ]  # fmt: skip
 
 

@@ -22,13 +22,13 @@ from calibrant._core.paths import write_whole
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.language._json import table_columns
-from calibrant.language.log import Log
+from calibrant.language.log import RIGHT, WRONG, Log
 
 Floats = NDArray[np.float64]
 Columns = dict[str, list[Any]]
 
-_YES = {"1", "1.0", "true", "yes", "right", "correct", "c", "a", "first", "model_a", "win"}
-_NO = {"0", "0.0", "false", "no", "wrong", "incorrect", "i", "b", "second", "model_b", "loss"}
+_YES = RIGHT | {"a", "first", "model_a", "win"}
+_NO = WRONG | {"b", "second", "model_b", "loss"}
 _TIE = {"tie", "tie (bothbad)", "both", "draw", "p"}
 _OF_ONE = {"c", "i", "p"}  # correct, incorrect, partly: grades of one answer
 _KEYS = ("id", "system", "first", "second")

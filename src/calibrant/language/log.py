@@ -111,8 +111,8 @@ class Log:
         return tuple(one.id for one in self.responses)
 
 
-_RIGHT = {"1", "1.0", "true", "right", "correct", "yes", "c"}
-_WRONG = {"0", "0.0", "false", "wrong", "incorrect", "no", "i"}
+RIGHT = {"1", "1.0", "true", "right", "correct", "yes", "c"}
+WRONG = {"0", "0.0", "false", "wrong", "incorrect", "no", "i"}
 
 
 @checked
@@ -247,10 +247,10 @@ def outcomes(log: Log, labels: Any) -> Tensor | None:
 
 def _outcome(label: str, one: Response) -> int:
     plain = label.strip().casefold()
-    if plain not in _RIGHT | _WRONG:
+    if plain not in RIGHT | WRONG:
         remedy = "write 1 for right and 0 for wrong"
         raise refuse("labels that say right or wrong (1 or 0)", f"{label!r} for {one.id!r}", remedy)
-    return int(plain in _RIGHT)
+    return int(plain in RIGHT)
 
 
 def features_of(log: Log) -> dict[str, list[str]]:

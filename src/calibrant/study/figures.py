@@ -145,8 +145,7 @@ def trajectory(spec: FigureSpec, items: Sequence[Measured], store: Store) -> lis
                 if len(places) > 1 and len(spec.objectives) != 1:
                     words = f"{label}: {words}"
                 lines.append(curve(words, runs, store, place))
-        shown = tuple(line for line in lines if not all(math.isnan(y) for y in line.y))
-        if shown:
+        if shown := _with_points(lines):
             panels.append(_plot_of_places(places, shown))
     return panels
 
@@ -162,8 +161,7 @@ def bins(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot
         for label, runs in by_objective(items)
         for index in spec.bins
     ]
-    gammas = tuple(line for line in adaptive if not all(math.isnan(y) for y in line.y))
-    if gammas:
+    if gammas := _with_points(adaptive):
         panels.append(Plot("γ of the bins", "epoch", "γ (below 0: inverse focal loss)", gammas))
     return panels
 
@@ -245,6 +243,11 @@ def _plot_of_places(places: Sequence[str], lines: tuple[Line, ...]) -> Plot:
         title = SPLITS.get(places[0].split(".")[0], "") if _in_one_split(places) else ""
         what = " and ".join(dict.fromkeys(NAMES.get(name, name).split(" where")[0] for name in names))
     return Plot(title, "epoch", f"{what} %" if percent else what, lines, percent=percent)
+
+
+def _with_points(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """Return the lines that have a point to draw."""
+    return tuple(line for line in lines if not all(math.isnan(y) for y in line.y))
 
 
 def _in_one_split(places: Sequence[str]) -> bool:
@@ -367,8 +370,7 @@ def sweep(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plo
         family = " to ".join(FAMILIES.get(entry[0], entry[0]) for entry in entries)
         axis = "−γ of focal loss … γ of inverse focal loss" if together else SYMBOLS.get(entries[0][1], entries[0][1])
         for measures in spec.panels:
-            over = (_over(measure, numbers, items, many=len(measures) > 1) for measure in measures)
-            lines = tuple(line for line in over if not all(math.isnan(y) for y in line.y))
+            lines = _with_points(_over(measure, numbers, items, many=len(measures) > 1) for measure in measures)
             first = MEASURES[measures[0]]
             y = first.heading if len(measures) == 1 else "T" if measures[0].startswith("temperature") else ""
             panels.append(Plot(family, axis, y, lines, ticks, percent=first.percent, marked=True))

@@ -141,8 +141,7 @@ def _overlay(table: Plain, scale: Plain) -> dict[str, Any]:
             family = key.removeprefix("keep_")
             known = [entry.get("label") for entry in table[family]]
             for label in value:
-                if label not in known:
-                    raise InputError(f"labels of {', '.join(map(str, known))} in {key}", f"{label!r}", "correct it")
+                check_choice(label, name=key, choices=known)
             merged[family] = [entry for entry in table[family] if entry.get("label") in value]
         elif isinstance(value, Mapping):
             merged[key] = {**table.get(key, {}), **value}
@@ -270,13 +269,11 @@ def _check_names(study: Study, objectives: set[Any], settings: set[Any], *, wher
     named += [name for figure in study.figures for name in figure.objectives]
     named += [name for setting in study.settings for name in (*setting.losses, *setting.trainings)]
     for name in named:
-        if name not in objectives:
-            raise InputError(f"an objective of {where}", f"{name!r}", "add it or correct the name")
+        check_choice(name, name=f"an objective of {where}", choices=sorted(objectives, key=str))
     like = {s.like for s in study.settings}
     for name in like - {"", *settings} - {p.setting for p in study.published}:
         raise InputError(f"like of {where} as a setting with published figures", f"{name!r}", "correct it")
     settings = settings | like | {"", *(s.label for s in study.settings)}
     named = [p.setting for p in study.published] + [name for claim in study.claims for name in claim.but]
     for name in [*named, *(figure.setting for figure in study.figures)]:
-        if name not in settings:
-            raise InputError(f"a setting of {where}", f"{name!r}", "add it or correct the name")
+        check_choice(name, name=f"a setting of {where}", choices=sorted(settings, key=str))

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import product
 from typing import Any
@@ -274,8 +274,9 @@ def _measures() -> dict[str, Measure]:
         "temperature_train": "T on training data",
         "temperature_test": "T on test data (oracle)",
     }
-    named = {name: one[0] for name, one in (*CURVES.items(), *DERIVED.items())}
-    return found | {name: nats(label) for name, label in temperatures.items()} | named
+    found |= {name: nats(label) for name, label in temperatures.items()}
+    found |= {name: measure for name, (measure, _) in CURVES.items()}
+    return found | {name: measure for name, (measure, *_) in DERIVED.items()}
 
 
 MEASURES: Mapping[str, Measure] = _measures()
@@ -291,6 +292,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
+@dataclass(eq=False)
 class FoldFits:
     """The test predictions of all folds, before and after each calibrator, computed on first use.
 
@@ -312,19 +314,14 @@ class FoldFits:
         (2.0, 0.5)
     """
 
-    def __init__(
-        self,
-        validation: Sequence[Predictions],
-        test: Sequence[Predictions],
-        trajectories: Sequence[Sequence[Mapping[str, Any]]] = (),
-        learned: Callable[[], Sequence[tuple[Tensor, Tensor]]] = tuple,
-        ood: Sequence[Mapping[str, Predictions]] = (),
-    ) -> None:
-        self.validation, self.test, self.trajectories, self.learned = validation, test, trajectories, learned
-        self.ood = ood
-        self._calibrators: dict[str, list[Any]] = {}
-        self._after: dict[str, Predictions] = {}
-        self._values: dict[str, float] = {}
+    validation: Sequence[Predictions]
+    test: Sequence[Predictions]
+    trajectories: Sequence[Sequence[Mapping[str, Any]]] = ()
+    learned: Callable[[], Sequence[tuple[Tensor, Tensor]]] = tuple
+    ood: Sequence[Mapping[str, Predictions]] = ()
+    _calibrators: dict[str, list[Any]] = field(default_factory=dict, init=False, repr=False)
+    _after: dict[str, Predictions] = field(default_factory=dict, init=False, repr=False)
+    _values: dict[str, float] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def before(self) -> Predictions:
