@@ -1,12 +1,14 @@
 """Bins: edges, ties, dropped rows, sums that merge, and the sketch by value."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant.binning import BinTable, EqualMass, EqualWidth, MassSketch
+from calibrant.binning import BinTable, EqualMass, EqualWidth, FixedBins, MassSketch
 from calibrant.errors import InputError
 
 
@@ -134,3 +136,24 @@ def test_equal_mass_keeps_together_what_only_rounding_tells_apart() -> None:
     many = torch.rand(1_000_000, generator=generator, dtype=torch.float64)
     alike = torch.full_like(many, 0.1)
     assert torch.equal(EqualMass(16).assign(many, weight=alike), EqualMass(16).assign(many))
+
+
+@pytest.mark.parametrize("ties", ["together", "interpolated"])
+@pytest.mark.parametrize("counts", [False, True])
+def test_bins_of_all_data_hold_the_rows_of_each_part(ties: Literal["together", "interpolated"], counts: bool) -> None:
+    rng = np.random.default_rng(2)
+    p = torch.from_numpy(rng.integers(0, 50, (900, 2)) / 50)  # many ties
+    weight = torch.from_numpy(rng.integers(1, 4, 900)) if counts else None
+    binning, parts = EqualMass(7, ties=ties), [slice(0, 400), slice(400, 900)]
+    own = []
+    for k in (0, 1):
+        sketches = [
+            binning.sketch(p[part, k], p[part, k] > 0.5, weight=None if weight is None else weight[part])
+            for part in parts
+        ]
+        own.append((sketches[0] + sketches[1]).fixed())
+        found = torch.cat([own[k].assign(p[part, k]) for part in parts])
+        assert torch.equal(found, binning.assign(p[:, k], weight=weight))
+        assert (ties == "interpolated") == bool((found < 0).any())
+    both = FixedBins.of_columns(own).assign(p)
+    assert torch.equal(both, torch.stack([binning.assign(p[:, k], weight=weight) for k in (0, 1)], dim=1))

@@ -4,7 +4,8 @@ Bins are (lo, hi], as in the papers; the first also holds 0, the last holds 1.
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -297,14 +298,16 @@ class MassSketch(metaclass=PublicCalls):
         value, *sums = (torch.cat([getattr(self, name), getattr(other, name)]) for name in names)
         return MassSketch._gather(self.binning, value, sums, rows=self.rows + other.rows)
 
-    def table(self) -> BinTable:
-        """Return the bin table of all rows together."""
+    def fixed(self) -> "FixedBins":
+        """Return the bins of all rows together."""
         up_to, bins = self.count.cumsum(0), self.binning.bins
         if self.binning.ties == "interpolated":
-            index = torch.bucketize(self.value, self.binning.edges_between(self.value, up_to), right=False) - 1
-            index = torch.where((index >= 0) & (index < bins), index, -1)
-        else:
-            index = torch.bucketize(self.value, self.value[part_ends(up_to, bins, self.rows)] + TIE, right=False)
+            return FixedBins(bins, self.binning.edges_between(self.value, up_to), ends=True)
+        return FixedBins(bins, self.value[part_ends(up_to, bins, self.rows)] + TIE)
+
+    def table(self) -> BinTable:
+        """Return the bin table of all rows together."""
+        bins, index = self.binning.bins, self.fixed().assign(self.value)
         inside = index >= 0
 
         def gathered(values: Tensor) -> Tensor:
@@ -313,6 +316,43 @@ class MassSketch(metaclass=PublicCalls):
         count, sum_p, sum_y = (gathered(values) for values in (self.count, self.sum_p, self.sum_y))
         squares = None if self.squares is None else gathered(self.squares)
         return BinTable(count, sum_p, sum_y, self.count.sum().item(), squares)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedBins(Binning):
+    """Bins of equal mass that were made from other rows: those of all data, for a part of them.
+
+    Args:
+        bins: B.
+        cuts: (B − 1,) the largest value of every bin but the last, or of K columns (K, B − 1); with ``ends`` also where the first
+            begins and the last ends.
+        ends: Whether values beyond these two are in no bin.
+    """
+
+    bins: int
+    cuts: Tensor
+    ends: bool = False
+
+    @classmethod
+    def of_columns(cls, columns: Sequence["FixedBins"]) -> "FixedBins":
+        """Return the bins of K columns."""
+        return replace(columns[0], cuts=torch.stack([one.cuts for one in columns]))
+
+    def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
+        """Return the edges (B + 1,), whatever ``p`` and ``weight`` are."""
+        inner = self.cuts.to(p.device)
+        return inner if self.ends else torch.cat([inner.new_zeros(1), inner, inner.new_ones(1)])
+
+    def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
+        """Return the bin index (N,) int64 of each of ``p`` (N,), or (N, K) of columns (N, K); −1 where no bin holds it."""
+        index = torch.searchsorted(self.cuts.to(p.device), p.double().movedim(0, -1).contiguous()).movedim(-1, 0)
+        if not self.ends:
+            return index
+        return torch.where((index > 0) & (index <= self.bins), index - 1, -1)
+
+    def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
+        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
+        return BinTable.from_pairs(self.assign(p), p, y, bins=self.bins, weight=weight)
 
 
 def as_binning(binning: Any, *, name: str) -> Binning:

@@ -1,7 +1,7 @@
 """Base classes of metrics: frozen dataclasses that hold a configuration and are called on predictions; binned errors among them."""
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import torch
@@ -254,3 +254,7 @@ class BinnedMetric(SumMetric[BinTable | MassSketch], CellMetric):
     def value(self, state: BinnedState) -> float:
         """Return the metric of a state."""
         return float(self.errors(state.table() if isinstance(state, MassSketch) else state))
+
+    def in_fixed_bins(self, state: MassSketch) -> Self:
+        """Return the metric in the bins of equal mass of all data, whose ``state`` is given: then its moments add."""
+        return replace(self, binning=state.fixed())

@@ -14,7 +14,7 @@ from calibrant._core.check import check_same_kind
 from calibrant._core.constraints import Draws, Kind, Level, Seed
 from calibrant._core.numerics import add_records, row_chunks
 from calibrant._kernels import cpu, reference
-from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch
+from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, FixedBins, MassSketch
 from calibrant.data.checks import ClassRows, Data, repeated
 from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError
@@ -107,6 +107,18 @@ class ClasswiseECE(SumMetric[ClassTables]):
         """Return the mean over classes of the binned error."""
         tables = [state.table] if state.table is not None else [sketch.table() for sketch in state.sketches]
         return sum(table.error() for table in tables) / state.classes
+
+    def in_fixed_bins(self, state: ClassTables) -> "ClasswiseECE":
+        """Return the metric in the bins of equal mass of all data, whose ``state`` is given: then its moments add."""
+        own = [sketch.fixed() for sketch in state.sketches]
+        return replace(self, binning=own[1] if len(own) == 2 else FixedBins.of_columns(own))
+
+    def sums_of_tables(self, state: ClassTables) -> ClassSums:
+        """Return the moments of three or more classes' independent rows, before the second look, from the sketches of ``state``."""
+        tables = [sketch.table() for sketch in state.sketches]
+        names = ["count", "sum_p", "sum_y"] + ["squares"] * (tables[0].squares is not None)
+        columns = {name: torch.cat([getattr(table, name) for table in tables]) for name in names}
+        return ClassSums(state.classes, BinTable(**columns, total=tables[0].total))
 
     def moments(self, data: ClassRows) -> BinSums | ClassSums:
         """Return sums that the interval and the values if calibrated are computed from: of two classes those of the second.
@@ -287,7 +299,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
 
     def _sums(self, predictions: Predictions) -> BinTable:
         labels, weight = predictions.need_labels(), predictions.weights
-        size, some = predictions.classes * self.binning.bins, isinstance(self.binning, EqualMass)
+        size, some = predictions.classes * self.binning.bins, not isinstance(self.binning, EqualWidth)
         count, sum_p, sum_y, squares = torch.zeros(4, size, dtype=torch.float64, device=labels.device)
         for rows, p, cell in self._cells(predictions):
             by = None if weight is None else weight[rows].double()
@@ -321,8 +333,17 @@ class ClasswiseECE(SumMetric[ClassTables]):
             columns = torch.stack([self.binning.assign(p, weight=weight).int() for p in pairs], dim=1)
         for rows in row_chunks(len(predictions), classes):
             p = predictions.float64_probs(rows)
-            index = self.binning.assign(p.reshape(-1)).view_as(p) if columns is None else columns[rows].long()
-            yield rows, p, torch.where(index >= 0, index + offset, -1) if columns is not None else index + offset
+            if columns is not None:
+                index = columns[rows].long()
+            elif isinstance(self.binning, FixedBins):
+                index = self.binning.assign(p)
+            else:
+                index = self.binning.assign(p.reshape(-1)).view_as(p)
+            yield (
+                rows,
+                p,
+                index + offset if isinstance(self.binning, EqualWidth) else torch.where(index >= 0, index + offset, -1),
+            )
 
 
 def _picks(seed: int, block: int, draws: int) -> Tensor:

@@ -377,7 +377,7 @@ def _chunk_sums(data: Any, names: Sequence[str], columns: Mapping[str, Any], cos
     return sums
 
 
-def _of_stream(data: Data, names: Sequence[str], columns: Sequence[str], costs: Any) -> dict[Any, GateSums]:
+def _of_stream(data: Data, names: Sequence[str], columns: Sequence[str], costs: Any) -> dict[Any, Any]:
     """Return the sums of one chunk of a source, whose features are the columns."""
     LABELLED_ROWS.check(data, "predictions", "check")
     held = data.features or {}

@@ -14,7 +14,7 @@ from calibrant._core.check import refuse
 from calibrant._core.config import to_plain
 from calibrant._core.constraints import Kind, Natural, checked
 from calibrant._core.paths import as_path, shown
-from calibrant.binning import EqualWidth
+from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.checks import Data, Summed, calibrated, need_predictions, need_rows, states_of
 from calibrant.data.predictions import Predictions
@@ -22,7 +22,7 @@ from calibrant.data.splits import multilabel_batches
 from calibrant.errors import NoIntervalError, Remedy
 from calibrant.evaluate.multilabel import LabelSums
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, Metric, SumMetric, SumMetrics
-from calibrant.metrics.classwise import ClassSums
+from calibrant.metrics.classwise import ClassSums, ClassTables
 from calibrant.rows.source import added, reduced
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import (
@@ -36,7 +36,6 @@ from calibrant.scale.passes import (
 )
 from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.statistics.interval import MeanSums
-from calibrant.statistics.means import Powers
 from calibrant.statistics.null import HasMoments
 
 Progress = Callable[[int, int], None]
@@ -52,8 +51,7 @@ class StreamedFigure:
         metric: The metric's repr.
         value: Its value, the same as in memory.
         n: Rows.
-        low: Lower end of its interval, as in memory; None where it has none, and of metrics whose uncertainty needs all rows at
-            once.
+        low: Lower end of its interval, as in memory; None where it has none.
         high: Upper end, or None.
         null_high: Of a binned error, the 97.5 % limit if calibrated, or None.
         null_mean: The mean if calibrated, or None.
@@ -85,14 +83,39 @@ class IntervalMoments(SumMetric[Any]):
     @staticmethod
     def known_for(metric: Metric) -> bool:
         """Return whether there are such sums for ``metric``."""
-        fixed = isinstance(getattr(metric, "binning", None), EqualWidth)
-        return isinstance(metric, MeanMetric) or (isinstance(metric, HasMoments) and fixed)
+        return isinstance(metric, MeanMetric | HasMoments)
 
     def state(self, data: Data) -> Any:
-        """Return the sums of ``data``."""
+        """Return the sums of ``data``; for bins of equal mass what their edges follow from, with which ``again`` sums in them."""
         data = need_rows(data, what=self.metric)
         # of two classes an interval is that of the event, class 1
-        return self.metric.moments(need_predictions(data, metric=self.metric).one_vs_rest(1) if self.event else data)
+        rows = need_predictions(data, metric=self.metric).one_vs_rest(1) if self.event else data
+        return self.metric.state(rows) if self.of_equal_mass else self.metric.moments(rows)
+
+    @property
+    def of_equal_mass(self) -> bool:
+        """Whether the bins are known only when all rows were looked at."""
+        return isinstance(getattr(self.metric, "binning", None), EqualMass)
+
+    def looks_again(self, rows: ParquetRows, draws: int) -> bool:
+        """Return whether the sums need a second pass over ``rows``, and what it keeps is not too much."""
+        if not draws:
+            return False
+        if isinstance(self.metric, ClasswiseECE) and rows.classes > 2 and not rows.grouped:
+            return self.metric.looks_twice(rows.classes, draws)
+        return self.of_equal_mass
+
+    def again(self, rows: ParquetRows, state: Any) -> "tuple[IntervalMoments, ClassSums | None]":
+        """Return what a second pass sums, and the sums of the first that it completes, if any.
+
+        Args:
+            rows: The data set.
+            state: Of all rows.
+        """
+        fixed = replace(self, metric=self.metric.in_fixed_bins(state)) if self.of_equal_mass else self
+        if not isinstance(self.metric, ClasswiseECE) or rows.classes == 2 or rows.grouped:
+            return fixed, None
+        return fixed, self.metric.sums_of_tables(state) if self.of_equal_mass else state
 
     def value(self, state: Any) -> float:
         """Return the metric of a state."""
@@ -100,7 +123,9 @@ class IntervalMoments(SumMetric[Any]):
 
     def figures(self, state: Any, *, draws: int, seed: int = 0, level: float = 0.95) -> dict[str, Any]:
         """Return ``low`` and ``high`` where there is an interval, and ``null_high`` and ``null_mean`` of a binned error."""
-        if isinstance(state, ClassSums) and state.units is None and state.null is None:
+        if isinstance(state, ClassTables) or (
+            isinstance(state, ClassSums) and state.units is None and state.null is None
+        ):
             return {}  # too many bins to draw labels in
         found: dict[str, Any] = {}
         with suppress(NoIntervalError):
@@ -138,29 +163,39 @@ class PlacedPieces:
 
 def looks(rows: ParquetRows, asked: Sequence[Any], *, draws: int) -> int:
     """Return how many passes the sums ``asked`` need: 2 where a metric looks at the rows again."""
-    again = (one.metric for one in asked if isinstance(one, IntervalMoments) and isinstance(one.metric, ClasswiseECE))
-    return 1 + (not rows.grouped and any(metric.looks_twice(rows.classes, draws) for metric in again))
+    return 1 + any(isinstance(one, IntervalMoments) and one.looks_again(rows, draws) for one in asked)
 
 
 def _once_more(
     placed: Iterator[tuple[int, Predictions]],
-    metrics: tuple[ClasswiseECE, ...],
-    first: tuple[ClassSums, ...],
+    asked: tuple[IntervalMoments, ...],
+    first: tuple[ClassSums | None, ...],
     draws: int,
-) -> tuple[tuple[Powers, Tensor], ...] | None:
+) -> tuple[tuple[Any, Tensor | None], ...] | None:
     """Return what a second look at a shard finds: labels are counted in place, since a copy may take 100 MB."""
-    signed: list[list[Powers]] = [[] for _ in metrics]
-    drawn: list[Tensor] = []
+    sums: list[list[Any]] = [[] for _ in asked]
+    drawn: list[Tensor | None] = []
     for start, piece in placed:
-        drawn = drawn or [metric.no_labels(piece, draws) for metric in metrics]
-        for i, metric in enumerate(metrics):
-            signed[i].append(metric.once_more(piece, first[i], start=start, seed=0, drawn=drawn[i]))
-    return tuple((reduced(added, iter(s)), d) for s, d in zip(signed, drawn, strict=True)) if drawn else None
+        drawn = drawn or [
+            None if before is None else one.metric.no_labels(piece, draws)
+            for one, before in zip(asked, first, strict=True)
+        ]
+        for i, (one, before, labels) in enumerate(zip(asked, first, drawn, strict=True)):
+            more = (
+                one.state(piece)
+                if labels is None
+                else one.metric.once_more(piece, before, start=start, seed=0, drawn=labels)
+            )
+            sums[i].append(more)
+    return tuple((reduced(added, iter(s)), d) for s, d in zip(sums, drawn, strict=True)) if drawn else None
 
 
 def _added_in_place(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the sums of both; the counts of ``left``, which nothing else holds, are added to."""
-    return tuple((one + two, drawn.add_(more)) for (one, drawn), (two, more) in zip(left, right, strict=True))
+    return tuple(
+        (one + two, drawn if drawn is None else drawn.add_(more))
+        for (one, drawn), (two, more) in zip(left, right, strict=True)
+    )
 
 
 def sum_metrics() -> list[SumMetric[Any]]:
@@ -208,7 +243,8 @@ def evaluate_streamed(
             end.
         executor: Runs the shards: ``in_turn``, ``processes(n)`` or ``ray_cluster(address)``. States are added in the
             order of the shards, so all executors give the same bits.
-        progress: Called with (rows done, total rows) of all passes together: ``ClasswiseECE`` looks at the rows twice.
+        progress: Called with (rows done, total rows) of all passes together: ``ClasswiseECE`` and bins of equal mass look at the
+            rows twice.
         draws: Outcomes drawn for the limits if calibrated; 0 leaves them and the intervals out.
 
     Raises:
@@ -343,9 +379,9 @@ def sums_of(
         return states
     wanted = [one for one in states if looks(passes.rows, [one], draws=draws) > 1]
     placed: Any = PlacedPieces(Pieces(calibrator), passes.rows.starts())
-    parameters = (tuple(one.metric for one in wanted), tuple(states[one] for one in wanted), draws)
-    second = ParquetSource(passes, units=placed).part(_once_more, _added_in_place, *parameters)
-    for one, (signed, drawn) in zip(wanted, second, strict=True):
-        states[one] = replace(states[one], signed=signed, null=one.metric.errors_of(states[one], drawn))
+    asked, first = zip(*(one.again(passes.rows, states[one]) for one in wanted), strict=True)
+    second = ParquetSource(passes, units=placed).part(_once_more, _added_in_place, asked, first, draws)
+    for one, before, (sums, drawn) in zip(wanted, first, second, strict=True):
+        states[one] = sums if drawn is None else replace(before, signed=sums, null=one.metric.errors_of(before, drawn))
     passes.forget()
     return states
