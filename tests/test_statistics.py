@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,10 +41,11 @@ from calibrant.statistics import (
 )
 from calibrant.statistics.binned import corrected_error, gap_variance
 from calibrant.statistics.enough import _surely_telling, _telling_errors
-from calibrant.statistics.interval import sampled_share_interval, share_interval, wilson
+from calibrant.statistics.interval import MeanSums, sampled_share_interval, share_interval, wilson
 from calibrant.statistics.means import (
     Spread,
     _skewed_interval,
+    interval_from,
     mean_error,
     mean_interval,
     paired_test,
@@ -518,3 +519,43 @@ def test_errors_counted_without_a_pass_over_all_scores_are_never_more_than_tell_
             pytest.approx(_surely_telling(b, a, loss.of_labels)),
             pytest.approx(_telling_errors(b, a, loss.of_labels)),
         )
+
+
+@pytest.mark.parametrize("metric", [NLL(), Brier()])
+@pytest.mark.parametrize("kind", [None, "frequency", "sampling"])
+def test_the_upper_end_of_a_mean_loss_takes_the_variance_that_the_probabilities_foresee(metric: Any, kind: Any) -> None:
+    rng = np.random.default_rng(3)
+    p = rng.dirichlet([0.5, 0.5, 0.5], 400).clip(1e-3)
+    p /= p.sum(axis=1, keepdims=True)
+    labels = np.array([rng.choice(3, p=one) for one in p])
+    rarely = p[np.arange(400), labels] < 0.05  # the sample happens to hold none of the unlikely labels
+    labels = np.where(rarely, p.argmax(axis=1), labels)
+    w = np.ones(400) if kind is None else rng.integers(1, 4, 400).astype(float)
+    beside = (
+        {}
+        if kind is None
+        else {"weights": torch.from_numpy(w if kind == "sampling" else w.astype(int)), "weight_kind": kind}
+    )
+    data = Predictions.from_probs(torch.from_numpy(p), torch.from_numpy(labels), **beside)
+    sums = MeanSums.of(metric, data)
+
+    # oracle: every label of every row, one by one
+    each = np.array([[metric(Predictions.from_probs(one[None], [k])) for k in range(3)] for one in p])
+    v = w**2 if kind == "sampling" else w
+    foreseen = [v.sum(), (v[:, None] * p * each).sum(), (v[:, None] * p * each**2).sum()]
+    assert sums.foreseen.numpy() == pytest.approx(foreseen, rel=1e-9)
+
+    seen = each[np.arange(400), labels]
+    away, fourfold = seen - (w @ seen) / w.sum(), w**4 if kind == "sampling" else w
+    square, fourth = (v * away**2).sum() / w.sum() ** 2, (fourfold * away**4).sum() / w.sum() ** 4
+    variance = (foreseen[2] - foreseen[1] ** 2 / foreseen[0]) / w.sum() ** 2
+    assert square < variance
+    units = w.sum() if kind != "sampling" else w.sum() ** 2 / (w**2).sum()
+    raised = min(variance, square + 2 * fourth**0.5) * units / (units - 1)
+    plain = interval_from(sums.rows.mean, sums.rows.spread(), level=0.95)
+    error = max(sums.rows.spread().error, raised**0.5)
+    wider = interval_from(sums.rows.mean, replace(sums.rows.spread(), error=error), level=0.95)
+    found = interval(metric, data)
+    assert found.low == pytest.approx(plain.low, rel=1e-12)
+    assert found.high == pytest.approx(max(plain.high, wider.high), rel=1e-9)
+    assert found.high > plain.high or kind == "sampling"

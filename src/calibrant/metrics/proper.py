@@ -159,9 +159,11 @@ def _excess(predictions: Predictions, loss: Callable[[Tensor], Tensor], least: C
         logs = predictions[rows].log_probs
         above = loss(logs)
         above = above - above.amin(dim=1, keepdim=True)
+        most = above.amax(dim=1)
         # a label of probability 0 is not expected
-        square = torch.where(logs > -inf, logs.exp() * above.square(), 0.0).sum(dim=1)
-        parts.append(torch.stack([least(logs), square, above.amax(dim=1)]))
+        p, above = torch.where(logs > -inf, logs.exp(), 0.0), torch.where(logs > -inf, above, 0.0)
+        mean, square = ((p * each).sum(dim=1) for each in (above, above.square()))
+        parts.append(torch.stack([least(logs), mean, square, most]))
     return Excess(*torch.cat(parts, dim=1))
 
 
