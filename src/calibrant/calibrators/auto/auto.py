@@ -106,7 +106,7 @@ class Constants:
     evidence: float = 2.0
     stacked: int = 1000
     least: float = 0.01
-    near: float = 40.0
+    near: float = 60.0
     width: float = 0.5
     prior: float = 0.5
     matrix_strength: float = 0.2
@@ -227,7 +227,7 @@ class AutoCalibrator(ByFeatures):
             up to 20 classes, kernels up to 20 and 2·10⁶ rows · K: about half a minute a candidate. With ``keep`` rank scaling,
             too. All temperatures have a prior of 0.5 on log T.
         costs: (K, A) costs[true, action] of the decisions that the probabilities are for: the weights become those of least realised
-            cost on the fifths left out, near the others.
+            cost on the fifths left out, near the others, if decisions on rows that they were not fitted on are cheaper by them.
         absent_classes: "auto", as above; "keep": all keep their odds; "learn": all that chance does not explain become rare.
         features: Names of feature columns, or "all" for all that the rows have: ``GroupScaling`` (where all are categories) and
             ``BoostedScaling`` over them are tried too, and used where they are ahead of the best without features by two standard
@@ -953,22 +953,32 @@ def stacked(scores: HeldOutScores, otherwise: Tensor, allowed: Tensor) -> Tensor
 
 
 def by_costs(scores: HeldOutScores, weights: Tensor) -> Tensor:
-    """Return the weights (M,) of the mixture whose decisions cost least on rows held out, near ``weights``.
+    """Return the weights (M,) of the mixture whose decisions cost least on rows held out; ``weights`` unless it is cheaper.
 
     Costs of decisions are steps in the weights. Here an action is taken with probability ∝ exp(−foreseen cost / τ), τ being how far
     the best two are apart on average, and KL(w ‖ weights) is added with the strength of some rows: costs say little of weights, since
-    members agree on most decisions. Only moving where that pays on a fold left out is worse: what chance does to a fold, it does to
-    the others the other way round (``benchmarks.use realised``).
+    members agree on most decisions. Whether that pays is seen on each fold by weights from the others.
 
     Args:
         scores: Of the rows that candidates were last compared on.
         weights: Of the pool without costs; those at 0 stay there.
     """
     used = weights > 0
-    if not bool((scores.costs > 0).any()):  # all actions cost the same
+    foreseen, start = scores.foreseen[:, used].double(), weights[used]
+
+    def paid(rows: Tensor, w: Tensor) -> Tensor:
+        return scores.costs[rows].gather(1, (w @ foreseen[rows]).argmin(dim=1, keepdim=True))[:, 0]
+
+    saved = 0.0
+    for fold in scores.fold.unique():
+        rows = torch.nonzero(scores.fold == fold)[:, 0]
+        rest = torch.nonzero(scores.fold != fold)[:, 0]
+        w = _cheapest(foreseen[rest], scores.costs[rest], scores.weight[rest], start)
+        saved += float(scores.weight[rows] @ (paid(rows, start) - paid(rows, w)))
+    if saved <= 0:
         return weights
     found = torch.zeros_like(weights)
-    found[used] = _cheapest(scores.foreseen[:, used].double(), scores.costs, scores.weight, weights[used])
+    found[used] = _cheapest(foreseen, scores.costs, scores.weight, start)
     return without_light(found)
 
 
