@@ -38,7 +38,7 @@ PANEL = "What a file holds"
 STREAMING = ("executor", "workers", "address")
 # bytes of logits, above which one Parquet file is streamed: reading it whole takes several times that
 STREAMED_BYTES = 256 << 20
-# calibrant.data.formats.WRITABLE, for a help that waits for nothing
+# data.formats.writing.WRITABLE, which a test holds equal: importing it loads the readers, and help waits for nothing
 WRITABLE = (".npz", ".safetensors", ".pt", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".xlsx")
 LAYOUT = ("logits", "labels", "columns", "label", "kind", "normalize", "on", "missing", "positive", "class_names")
 FILES = "Predictions in any format (npz, safetensors, npy, pt, csv, tsv, jsonl, parquet, arrow); - reads stdin."

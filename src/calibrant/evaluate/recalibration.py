@@ -26,7 +26,7 @@ from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import Interval, PairedTest, mean_of, paired_test
 
 _TOLERANCE, _ROUNDING = 1e-11, 1e-16  # of an entry of the summed gradient; and of the sum of its terms' sizes
-_ENOUGH = 1e-9  # of the mean gradient
+_ENOUGH = 1e-9  # of the mean gradient: where the search can get no lower, this is a maximum, too
 # of the tolerance: scores are at most 27.6, so curvature falls to less than this where the gradient vanishes
 _FLAT = 100
 _PROPER = 1e-5  # of the largest term, that their sum may miss 0 by: ``ProperFocalLoss`` finds roots to about 1e-7

@@ -327,7 +327,6 @@ def _systems(
 
     A comparison is a row of both systems: of the second with the judge and the person turned round.
     """
-    # a comparison is a row of its first system, and with all probabilities turned round a row of its second
     turned = replace(rows, raw=1 - rows.raw, fitted=1 - rows.fitted, value=1 - rows.value)
     doubled = rows
     if len(parts) > 1:

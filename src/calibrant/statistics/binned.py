@@ -8,14 +8,15 @@ plug-in is biased upward. The corrected error solves f(m_b, s_b) = |d_b| for eac
 smallest mean of a folded normal) and sums the m_b. Where a calibrated bin has fewer than two expected events, s_b is at least what
 it has if calibrated: a bin in which none was seen would have s_b near 0, and its whole probability would count as its error.
 
-*Width.* Where |δ_b| ≫ s_b the error is locally linear in d, with variance Σ_b s_b²; nearer to 0 |d_b| varies less, so this
-is an upper bound. A bin in which all decisions are correct (or wrong) has an estimated variance of 0. For the width only, its
-rate is therefore (y_b + z²/2 · w_b) / (n_b + z² w_b) with the bin's fraction of rows w_b, as in Wilson's interval.
+*Width.* Where |δ_b| ≫ s_b the error is locally linear in d, with variance Σ_b s_b²; nearer to 0 |d_b| varies less, so this is
+an upper bound. The variance of the signed sum takes its place where it is larger, and with sampling weights z is Student's
+quantile (``table_error``). A bin in which all decisions are correct (or wrong) has an estimated variance of 0. For the width
+only, its rate is therefore (y_b + z²/2 · w_b) / (n_b + z² w_b) with the bin's fraction of rows w_b, as in Wilson's interval.
 
 *Ends.* low = corrected − z √Σ s_b², but 0 unless the plug-in exceeds the (1 + level)/2 quantile of its null distribution, that
 of a calibrated model, and at most ``STEEPEST`` times what it exceeds it by: at δ = 0, where the error is not differentiable, this
 test has coverage (1 + level)/2 by construction. high = corrected + LIFT · (plug-in − corrected) + z √Σ s_b², or the plug-in if that
-is larger: the correction is too large where |δ_b| ≈ s_b, and LIFT, chosen by simulation, reverses a part of it.
+is larger, and 1 at most: the correction is too large where |δ_b| ≈ s_b, and LIFT, chosen by simulation, reverses a part of it.
 
 *Many bins.* The error of the correction is proportional to the correction, a sum over bins, while the half-width grows only
 with the root of the number of bins. Where the noise is spread over more than about 25 bins and the correction exceeds half of the
@@ -238,8 +239,7 @@ def error_interval(
         spread = check_row_tensor(spread, name="spread", rows=table.count.shape[-1]).double()
     found = corrected_error(table, spread=spread)
     found = replace(found, error=table_error(table, level=level) if error is None else torch.as_tensor(error))
-    # the gate: for a plug-in below the 97.5 % limit if calibrated the lower end is 0, because calibration is not rejected; this
-    # keeps the coverage at and near a true error of 0, where the normal approximation fails
+    # see *Ends*: up to this limit calibration is not rejected, and the lower end is 0
     gate = torch.as_tensor(quantiles(null.cpu().double().numpy(), level=level)[1] / scale)
     if bool(chance_decides(table, found, level=level)):
         low, high = _uncorrected_ends(table, found, gate, level=level)

@@ -1,5 +1,7 @@
 """Intervals: for means Student's t corrected for skewness, for proportions Wilson's, for other metrics their own method.
 
+That of a binned error, such as the ECE's, is ``binned.error_interval``, reached through the metric's ``interval``.
+
 A mean loss that few wrong decisions decide is bounded by what the probabilities allow. A row's loss is the least that any label
 would give it, a, and an excess e ≥ 0 that only an unlikely label brings. With shares v_i of the mass the mean is Σ v a + Σ v e,
 of which the first part is close to normal. The second is a sum over few events of sizes v_i e_i, and Student's t is far off:

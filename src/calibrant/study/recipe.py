@@ -30,7 +30,7 @@ Plain = Mapping[str, Any]
 Table = Annotated[Plain, Kind(Mapping, "write {'type': …} and its arguments", "a table")]
 FileName = Annotated[str, Fits(check_file_name, "a file name", ("", ".a", "a/b", 3))]
 Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true"]  # of Lightning Fabric
-LOADED = "load a study with load_study"  # which makes the parts of one
+LOADED = "load a study with load_study"  # remedy where something else is passed for a part of one
 MOST_FOLDS = 10_000
 FIGURE_KINDS = (
     "trajectory", "sweep", "best", "sizes", "reliability", "bins", "logits", "learned", "ood", "focal", "losses",

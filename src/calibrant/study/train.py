@@ -431,7 +431,7 @@ def make_optimizers(model: nn.Module, plan: Training) -> list[torch.optim.Optimi
 def rate_factor(plan: Training, epoch: int) -> float:
     """Return the factor on the initial learning rates in ``epoch``, counted from 0."""
     if plan.schedule == "cosine":
-        # ½ (1 + cos π t/T): 1 at the first epoch, 0 after the last
+        # 1 at the first epoch, 0 after the last: t runs to T − 1
         return 0.5 * (1 + math.cos(math.pi * epoch / plan.epochs))
     # a scheduler that steps before the epoch is one epoch ahead of its milestones
     ahead = 1 if plan.step_first else 0

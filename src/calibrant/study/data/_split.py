@@ -103,8 +103,7 @@ class Fold:
     digest: str = ""
 
     def to(self, device: torch.device) -> "Fold":
-        """Return the fold with the arrays of its three splits on ``device``; out-of-distribution sets are moved when predicted."""
-        # sets outside the distribution are read once, at the end: they need no memory of the device before
+        """Return the fold with the arrays of its three splits on ``device``; out-of-distribution sets, read once, are moved then."""
         moved = {name: getattr(self, name).to(device) for name in ("train", "validation", "test")}
         return replace(self, **moved)
 

@@ -264,10 +264,9 @@ class LazyImages:
 
 
 def _centre_crop(image: "Image", size: int) -> "Image":
-    """Return the centre crop of the image after resizing its shorter side to ``size · 8 / 7`` (256 for 224)."""
+    """Return the centre crop of the image after resizing its shorter side to ``size · 8 / 7`` (256 for 224, ImageNet's usual ratio)."""
     from PIL.Image import Resampling
 
-    # 256 for 224, the usual ratio of ImageNet's evaluation
     shorter = round(size * 8 / 7)
     factor = shorter / min(image.size)
     width, height = (max(shorter, round(side * factor)) for side in image.size)
