@@ -34,6 +34,7 @@ from calibrant.operate import Monitor
 from calibrant.operate.evidence import ClassCurves, gather
 from calibrant.operate.formats import to_html, to_prometheus
 from calibrant.operate.monitor import _sense
+from calibrant.operate.rows import matched_out_of_fold
 
 
 def three(rows: int, *, seed: int, sharp: float = 1.0, bias: float = 0.0) -> Predictions:
@@ -499,6 +500,25 @@ def test_rows_of_a_fit_start_a_monitor_that_is_quiet_until_new_rows_change(
     for one in (monitor, again, half):
         status = one.update(worse, time=9)
         assert (status.verdict, status.direction, status.changed_rows) == ("alarm", "overconfident", 500)
+
+
+def test_rates_of_rows_of_a_fit_are_those_of_all_its_fifths() -> None:
+    """Rows of equal scores differ by fifth in fits of the others, always against the fifth's own labels."""
+    rng = np.random.default_rng(8)
+    kind = rng.permutation(np.arange(200) % 2)
+    labels = np.where(rng.random(200) < np.where(kind == 0, 0.3, 0.65), 1, 0)
+    fit = Predictions.from_probs(np.array([[0.8, 0.2], [0.3, 0.7]])[kind], labels)
+    calibrator = VectorScaling().fit(fit)
+    rows, values = matched_out_of_fold(calibrator, fit)
+    own = fit.calibrated_by(calibrator, allow_fit_rows=True)
+    assert values[:, :2] == pytest.approx(own.log_probs.exp().numpy(), abs=1e-8)
+    assert values[:, 2] == pytest.approx(own.confidence.numpy(), abs=1e-8)
+    assert len(np.unique(rows.log_probs[:, 1].numpy().round(6))) > 5  # of two kinds, before
+    curves = Monitor.from_fit(calibrator, fit)._state.curves
+    for one in (0, 1):
+        p = float(own.log_probs[kind == one][0, 1].exp())
+        rate = curves.log_odds[1][np.searchsorted(curves.edges[1], math.log(p / (1 - p)))]
+        assert 1 / (1 + math.exp(-rate)) == pytest.approx(labels[kind == one].mean(), abs=0.005)
 
 
 def test_rows_of_a_fit_with_sampling_weights_are_kept_in_proportion() -> None:

@@ -130,9 +130,10 @@ class ReferenceCurve:
     offsets: Floats
 
     @classmethod
-    def of(cls, data: Data) -> "ReferenceCurve":
-        """Return the curve of labelled rows, with about ``_A_BIN`` rows or more a bin."""
+    def of(cls, data: Data, values: Floats | None = None) -> "ReferenceCurve":
+        """Return the curve of labelled rows, with about ``_A_BIN`` rows or more a bin; ``values`` as in ``gather``."""
         p, right = (np.asarray(part.cpu().double().numpy()) for part in (data.confidence, data.correct))
+        p = p if values is None else values[:, -1]
         edges = stratum_edges(p, bins=_bins_for(len(p)))
         index, size = np.searchsorted(edges, p), len(edges) + 1
         log_odds, v = _clipped_log_odds(torch.from_numpy(p)).numpy(), np.zeros(size)
@@ -196,11 +197,11 @@ class ClassCurves:
     log_odds: Floats
 
     @classmethod
-    def of(cls, data: Data, classes: int) -> "ClassCurves":
-        """Return the curves of labelled rows; none where single classes are not monitored."""
+    def of(cls, data: Data, classes: int, values: Floats | None = None) -> "ClassCurves":
+        """Return the curves of labelled rows; none where single classes are not monitored. ``values`` as in ``gather``."""
         if not isinstance(data, Predictions) or not 0 < classes <= CLASSES:
             return NO_CURVES
-        log_odds, labels = _class_log_odds(data.log_probs), data.need_labels().cpu()
+        log_odds, labels = _class_log_odds(data, values), data.need_labels().cpu()
         bins = _bins_for(len(data))
         edges = np.full((classes, bins - 1), np.inf)
         for k, column in enumerate(log_odds.T.cpu().numpy()):
@@ -252,8 +253,10 @@ class ClassCurves:
 NO_CURVES = ClassCurves(np.empty((0, 0)), np.empty((0, 0)))
 
 
-def _class_log_odds(log_probs: Tensor) -> Tensor:
-    logs = log_probs.clamp(-_LARGEST, -1e-12)
+def _class_log_odds(data: Predictions, values: Floats | None) -> Tensor:
+    if values is not None:
+        return _clipped_log_odds(torch.from_numpy(values[:, :-1])).to(data.logits.device)
+    logs = data.log_probs.clamp(-_LARGEST, -1e-12)
     return (logs - log1mexp(logs)).clamp(-_LARGEST, _LARGEST)
 
 
@@ -269,6 +272,7 @@ def gather(
     groups: Sequence[Group] = (),
     curve: ReferenceCurve = NO_CURVE,
     curves: ClassCurves = NO_CURVES,
+    values: Floats | None = None,
 ) -> Floats:
     """Return log L(u) − log L(0) (F, 16) at the nodes, summed over the rows of ``data``, one line per name of ``quantity_names``.
 
@@ -278,12 +282,14 @@ def gather(
         groups: Column and value of each group; the values of one column are consecutive.
         curve: That of the reference.
         curves: Those of its classes.
+        values: (N, K + 1) probabilities of the classes and of the decision in place of the rows' own (``matched_out_of_fold``).
     """
     nodes = torch.from_numpy(_nodes())
-    terms = confidence_terms(curve.moved(data.confidence), data.correct)
+    confidence = data.confidence if values is None else torch.from_numpy(values[:, -1]).to(data.confidence.device)
+    terms = confidence_terms(curve.moved(confidence), data.correct)
     found = list(terms.sum(dim=0))
     if isinstance(data, Predictions) and len(quantity_names(classes)) > 2:
-        labels, log_odds = data.need_labels(), _class_log_odds(data.log_probs)
+        labels, log_odds = data.need_labels(), _class_log_odds(data, values)
         sums = torch.zeros(classes, NODES, dtype=torch.float64)
         if len(curves.log_odds):
             sums = curves.terms(*curves.counts(log_odds, labels))
@@ -293,10 +299,10 @@ def gather(
                 sums += _terms(log_odds[part][..., None] + nodes, log_odds[part], sign).sum(dim=0).cpu()
         found += list(sums)
     for column in dict.fromkeys(column for column, _ in groups):
-        values = [value for other, value in groups if other == column]
-        code = torch.from_numpy(group_codes(data, column, values))
-        sums = torch.zeros(len(values) + 1, NODES, dtype=torch.float64)  # the last: groups not in the reference
-        found += list(sums.index_add_(0, torch.where(code < 0, len(values), code), terms[:, 0].cpu())[:-1])
+        known = [value for other, value in groups if other == column]
+        code = torch.from_numpy(group_codes(data, column, known))
+        sums = torch.zeros(len(known) + 1, NODES, dtype=torch.float64)  # the last: groups not in the reference
+        found += list(sums.index_add_(0, torch.where(code < 0, len(known), code), terms[:, 0].cpu())[:-1])
     return np.asarray(torch.stack(found).numpy())
 
 

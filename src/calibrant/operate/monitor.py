@@ -24,9 +24,10 @@ from calibrant.operate.rows import (
     LABELLED_CLASSES,
     ClassScores,
     SomeCalibrator,
+    even_part,
     even_rows,
+    matched_out_of_fold,
     need_source,
-    out_of_fold,
 )
 from calibrant.operate.watched import (
     Block,
@@ -121,9 +122,9 @@ class Monitor:
     ) -> Self:
         """Return a monitor whose reference are the rows that ``calibrator`` was fitted on.
 
-        On these rows it is better than on new ones. So each fifth is calibrated by a fit on the others. The errors of these fits and
-        of the calibrator cancel in a shift, whose posterior then is that of new rows; which confidences are high is decided by the noise
-        of each fit, so that the slope is not watched.
+        On these rows it is better than on new ones. So each fifth is calibrated by a fit on the others, and its rows lie in the bins of
+        the calibrator's own values of the same rank. Which confidences are high is decided by the noise of each fit, so that the slope
+        is not watched.
 
         Args:
             calibrator: Fitted on ``predictions``; ``update`` then takes rows calibrated by it.
@@ -141,10 +142,15 @@ class Monitor:
         LABELLED.check(even_rows(predictions), "predictions", "a monitor")
         need_source(calibrator)
         predictions.calibrated_by(calibrator, allow_fit_rows=True)  # refuses one without a fit, or of other classes
-        monitor = cls(out_of_fold(calibrator, predictions), by=by, costs=costs)
-        reference = monitor._state.reference.copy()
+        rows, values = matched_out_of_fold(calibrator, predictions)
+        kept = even_part(rows)
+        monitor = cls(rows, by=by, costs=costs)
+        even, values = even_rows(rows), values if kept is None else values[kept.cpu().numpy()]
+        classes, groups = monitor._state.classes, monitor._state.groups
+        curve, curves = ReferenceCurve.of(even, values), ClassCurves.of(even, classes, values)
+        reference = gather(even, classes=classes, groups=groups, curve=curve, curves=curves, values=values)
         reference[1] = 0.0  # of the slope
-        monitor._state = replace(monitor._state, reference=reference)
+        monitor._state = replace(monitor._state, curve=curve, curves=curves, reference=reference)
         return monitor
 
     def update(

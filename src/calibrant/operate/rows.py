@@ -41,12 +41,19 @@ def even_rows(data: Data) -> Data:
     A row drawn with probability π stands for 1 / π rows; kept so, every row of the pool is in with the same probability, and what
     holds for independent rows of equal weight holds for them. The same rows give the same selection.
     """
+    kept = even_part(data)
+    if kept is None:
+        return data
+    return replace(data[kept], weights=None, weight_kind=None)
+
+
+def even_part(data: Data) -> Tensor | None:
+    """Return which rows (N,) ``even_rows`` keeps; None for all."""
     weights = data.weights if isinstance(data, Predictions | BinaryPairs) and data.weight_kind == "sampling" else None
     if weights is None or not len(weights):
-        return data
+        return None
     chance = torch.rand(len(data), dtype=torch.float64, generator=torch.Generator().manual_seed(len(data)))
-    kept = chance.to(weights.device) <= weights.double() / weights.max()
-    return replace(data[kept], weights=None, weight_kind=None)
+    return chance.to(weights.device) <= weights.double() / weights.max()
 
 
 def need_logits(logits: Any, *, classes: int | None, home: Tensor) -> Tensor:
@@ -93,13 +100,37 @@ def need_source(calibrator: Calibrator) -> None:
 
 def out_of_fold(calibrator: Calibrator, data: Predictions) -> Predictions:
     """Return the fitting rows ``data``, each fifth calibrated by a fit of the same method on the others, to avoid optimism."""
+    return matched_out_of_fold(calibrator, data)[0]
+
+
+def matched_out_of_fold(calibrator: Calibrator, data: Predictions) -> tuple[Predictions, Floats]:
+    """Return the fitting rows ``data``, as ``out_of_fold``, and what they are in bins of the calibrator's own values.
+
+    The second are their probabilities (N, K + 1) on the scale of ``calibrator`` itself, those of the decision last: the one that has the
+    same rank among its values on all rows as the other fit gives the row among its own. Fits of other rows are all higher or lower by
+    their noise, which goes against that of the rows left out: in bins of their values the rates would be those of single fifths.
+    """
     place = torch.arange(len(data), device=data.logits.device)
-    rows = [place[place % FOLDS == fold] for fold in range(FOLDS)]
-    parts = []
-    for out in rows:
-        fitted = renewed(calibrator).fit(data[torch.isin(place, out, invert=True)])
-        parts.append(data[out].calibrated_by(fitted, allow_fit_rows=True))
-    return Predictions.cat(parts)[torch.cat(rows).argsort()]
+    folds = [place[place % FOLDS == fold] for fold in range(FOLDS)]
+    own, parts = _columns(data.calibrated_by(calibrator, allow_fit_rows=True)), []
+    matched = np.empty_like(own)
+    for out in folds:
+        whole = data.calibrated_by(
+            renewed(calibrator).fit(data[torch.isin(place, out, invert=True)]), allow_fit_rows=True
+        )
+        parts.append(whole[out])
+        at, columns = out.cpu().numpy(), _columns(whole)
+        for k in range(own.shape[1]):
+            ranked = np.sort(columns[:, k])
+            ends = [np.searchsorted(ranked, columns[at, k], side) for side in ("left", "right")]
+            matched[at, k] = np.sort(own[:, k])[(ends[0] + ends[1] - 1) // 2]  # of equal values that in the middle
+    return Predictions.cat(parts)[torch.cat(folds).argsort()], matched
+
+
+def _columns(data: Predictions) -> Floats:
+    """Return the probabilities (N, K + 1) of the classes and of the decision; equal ones but for rounding are equal."""
+    found = torch.cat([data.log_probs.exp(), data.confidence[:, None].double()], dim=1)
+    return np.asarray(found.cpu().numpy().round(9))
 
 
 def stratum_edges(values: Floats, *, bins: int, weight: Floats | None = None) -> Floats:
