@@ -325,8 +325,8 @@ def held_out(record: Any, use: Any) -> Section:
         f"and for draws of 1,000, 300 and 100 rows. "
         f"Harm (log-loss up by more than 1 % and beyond chance) occurs in at most {percent(harmed)} of the "
         f"draws. The aims were 2.2, 2.4 "
-        f"and 1.7 % at 100, 300 and 1,000 rows; the one at 300 is missed. These draws are of version 0.1.0. On {again['cases']} of all 44 "
-        f"sets today's saves {again['times']:.3f} ({low:.3f} to {high:.3f}) times as much log-loss, at 100 rows "
+        f"and 1.7 % at 100, 300 and 1,000 rows; the one at 300 is missed. These draws are of version 0.1.0. On {again['cases']} draws "
+        f"of all 44 sets today's saves {again['times']:.3f} ({low:.3f} to {high:.3f}) times as much log-loss, at 100 rows "
         f"{use['gain']['by_size']['100']['times']:.3f} times: classes without a row keep their odds now unless they never occur."
     )
     picture = Picture("mean test log-loss (none: 0.879; a temperature on 100 rows is out of the picture)", lines)
@@ -490,8 +490,9 @@ def given_costs(record: Any) -> Section:
         f"(5 % are meant); where costs are off the power is within {percent(apart)} of that of a test that knows the variance. The "
         f"lower end of `CanonicalError`, 3 to 50 classes, is below the truth in {percent(min(cell['covered'] for cell in vector), 0)} "
         f"of the samples or more. `AutoCalibrator(costs=…)`, fitted on 1,000 rows, changes the realised cost by "
-        f"{100 * paid['mean_change']:+.3f} % ({100 * low:+.3f} to {100 * high:+.3f}; {paid['pairs']} pairs of set and random "
-        f"table), beyond chance dearer in {paid['dearer_after_holm']}: the free answer serves all costs."
+        f"{100 * paid['mean_change']:+.4f} % ({100 * low:+.3f} to {100 * high:+.3f}; {paid['pairs']:,} cases of set, split of its rows "
+        f"and random table, in half of which a row may go to a person), beyond chance dearer in {paid['dearer_after_holm']}: the free "
+        "answer serves all costs."
     )
     picture = Picture("samples in which costs are said to be off", lines, 0.05, True)
     return Section("Given costs", text, "use", picture, "How often three tests see costs that are off, at four sizes")

@@ -99,7 +99,9 @@ def test_features_of_other_names_are_refused_where_the_calibrator_is_used(tmp_pa
         assert "expected the feature 'site', got 'place'; call that column feature:site, as when" in said
 
 
-@pytest.mark.parametrize(("option", "setting"), [(["--top-label"], "top_label"), (["--keep", "argmax"], "keep")])
+@pytest.mark.parametrize(("option", "setting"), [
+    (["--top-label"], "top_label"), (["--keep", "argmax"], "keep"), (["--absent-classes", "learn"], "absent_classes"),
+])  # fmt: skip
 def test_it_is_fitted_for_auto_and_refused_elsewhere(option: list[str], setting: str, tmp_path: Path, run: Run) -> None:
     path, out = tmp_path / "p.npz", tmp_path / "c.safetensors"
     rng = np.random.default_rng(0)

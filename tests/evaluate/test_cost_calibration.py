@@ -95,8 +95,10 @@ def test_bad_costs_are_refused_in_a_sentence(costs: Any, text: str) -> None:
         cost_calibration(sample(10), costs)
 
 
-def test_equal_and_negative_costs_are_fine() -> None:
-    equal = cost_calibration(sample(100), [[2.0, 2.0]] * 3)
-    assert (equal.difference.estimate, equal.p, equal.kuiper_p) == (0.0, 1.0, 1.0)
+def test_negative_costs_are_fine_and_equal_ones_refused() -> None:
+    with pytest.raises(
+        InputError, match="expected costs that differ between actions, got the same for all of them; say"
+    ):
+        cost_calibration(sample(100), [[2.0, 2.0]] * 3)
     gains = cost_calibration(sample(100), [[-cost for cost in row] for row in COSTS])
     assert gains.foreseen < 0

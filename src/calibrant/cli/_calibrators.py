@@ -29,6 +29,7 @@ def make_calibrator(
     top_label: bool = False,
     keep: Literal["argmax", "order"] | None = None,
     costs: Any = None,
+    absent_classes: Literal["keep", "learn"] | None = None,
 ) -> Calibrator:
     """Return the calibrator of class ``name`` with its defaults; ``auto``, ``temperature``, … are short names.
 
@@ -38,17 +39,22 @@ def make_calibrator(
         top_label: Whether ``auto`` corrects the decision's confidence, too.
         keep: What ``auto`` keeps of the model's ranking.
         costs: (K, A) costs[true, action] of the decisions that ``auto`` is to serve.
+        absent_classes: What ``auto`` does with classes that have no row; None lets it see.
 
     Raises:
         InputError: If there is no such class, it needs arguments, it goes by no features, or ``top_label`` is not for it.
     """
     method = choose(SHORT_NAMES.get(name, name), calibrators.__all__, option="--method", listing="calibrant methods")
-    for option, given in (("--top-label", top_label), ("--keep", keep), ("--costs", costs)):
+    asked = {"--top-label": top_label, "--keep": keep, "--costs": costs, "--absent-classes": absent_classes}
+    for option, given in asked.items():
         if given and method != "AutoCalibrator":
             raise InputError(f"--method auto with {option}", f"{method}", "leave one of them out")
     if method == "AutoCalibrator":
         columns = None if features is None else _parse_features(features)
-        return calibrators.AutoCalibrator(features=columns, top_label=top_label, keep=keep, costs=costs)
+        absent = absent_classes or "auto"
+        return calibrators.AutoCalibrator(
+            features=columns, top_label=top_label, keep=keep, costs=costs, absent_classes=absent
+        )
     if features is not None:
         return _by_features(method, features)
     try:

@@ -62,6 +62,9 @@ class Chosen:
         None, "With auto: keep the model's decision in every row, or its whole ranking."
     )
     costs: CostsFile = None
+    absent_classes: Literal["keep", "learn"] | None = option(
+        None, "With auto: classes without a row keep their odds, or become rare; without it their decisions say which."
+    )
     split: str = option("val", "The split to fit on: never the one you will evaluate on.")
 
     def make(self, method: str, class_names: Sequence[str] = ()) -> Calibrator:
@@ -69,7 +72,10 @@ class Chosen:
         from calibrant.cli._calibrators import make_calibrator
 
         table = cost_table(self.costs, class_names)
-        return make_calibrator(method, features=self.features, top_label=self.top_label, keep=self.keep, costs=table)
+        return make_calibrator(
+            method, features=self.features, top_label=self.top_label, keep=self.keep, costs=table,
+            absent_classes=self.absent_classes,
+        )  # fmt: skip
 
 
 @with_groups
@@ -108,7 +114,7 @@ def fit(
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
     if multilabel:
-        refuse_for_several("features", "top_label", "keep", "costs")
+        refuse_for_several("features", "top_label", "keep", "costs", "absent_classes")
     if as_json and output == STREAM:
         raise InputError("a file for the calibrator beside --json", "- for both", "name one by --output")
     source = given.source(inputs, purpose="fit on")
@@ -124,7 +130,7 @@ def fit(
     method = chosen.method if chosen.method is not None else OF_LABELS if multilabel else AUTO
     split = chosen.split
     rows = inputs.read(source, split, several=multilabel, names_used=chosen.costs is not None)
-    data = rows.data if multilabel or not typed(("costs", "keep", "top_label")) else rows.scores
+    data = rows.data if multilabel or not typed(("costs", "keep", "top_label", "absent_classes")) else rows.scores
     with writable(output, suffix=".safetensors") as path:
         with working(f"fitting {method} on {len(data):,} rows"):
             made = chosen.make(method, rows.named.sides)

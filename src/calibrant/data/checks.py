@@ -224,7 +224,7 @@ def check_costs(costs: Any, *, name: str = "costs") -> tuple[tuple[float, ...], 
     """Return costs[true, action] (K, A) as numbers.
 
     Raises:
-        InputError: If they are not a finite table of two classes and two actions or more.
+        InputError: If they are not a finite table of two classes and two actions or more, which cost different amounts.
     """
     table = as_tensor(costs, name=name).double()
     if table.dim() != 2 or min(table.shape) < 2:
@@ -235,6 +235,12 @@ def check_costs(costs: Any, *, name: str = "costs") -> tuple[tuple[float, ...], 
         raise refuse("finite costs", "NaN or inf", "use a large cost for what must not happen")
     if bool((table.abs() > LARGEST_COST).any()):
         raise refuse(f"costs of at most {LARGEST_COST:g}", "larger ones", "use a smaller unit")
+    if bool((table == table[:, :1]).all()):
+        raise refuse(
+            "costs that differ between actions", "the same for all of them", "say what the wrong action costs more"
+        )
+    if float(table.abs().amax()) ** 2 == 0:
+        raise refuse("costs whose squares are no 0", "smaller ones", "use a larger unit")
     given = costs.tolist() if hasattr(costs, "tolist") else costs  # as_tensor may have rounded lists to float32
     return tuple(tuple(float(cost) for cost in row) for row in given)
 

@@ -672,7 +672,8 @@ def _warn_absent(missing: Sequence[int], learned: Sequence[int], *, asked: bool)
     )
     rarer = [f"{some} become as rare as the rows say"] if learned else []
     kept = [f"{'the others' if learned else 'they'} keep the model's odds"] if len(missing) > len(learned) else []
-    known = "" if asked else ', or pass absent_classes="keep" if rows to come hold them, "learn" if none does'
+    other = (['"keep" if rows to come hold them'] if learned else []) + (['"learn" if none does'] if kept else [])
+    known = "" if asked else f", or pass absent_classes={', '.join(other)}"
     warn_user(
         f"expected a row of every class, got none of {every}: {'; '.join(rarer + kept)}; add rows of them{known}",
         UsageWarning,
