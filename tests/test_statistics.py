@@ -40,6 +40,7 @@ from calibrant.statistics import (
     redraw,
 )
 from calibrant.statistics.binned import corrected_error, gap_variance
+from calibrant.statistics.clusters import clustered_gaps
 from calibrant.statistics.enough import _surely_telling, _telling_errors
 from calibrant.statistics.interval import MeanSums, sampled_share_interval, share_interval, wilson
 from calibrant.statistics.means import (
@@ -559,3 +560,18 @@ def test_the_upper_end_of_a_mean_loss_takes_the_variance_that_the_probabilities_
     assert found.low == pytest.approx(plain.low, rel=1e-12)
     assert found.high == pytest.approx(max(plain.high, wider.high), rel=1e-9)
     assert found.high > plain.high or kind == "sampling"
+
+
+def test_gaps_of_many_groups_have_the_covariance_of_their_sums() -> None:
+    rng = torch.Generator().manual_seed(1)
+    sums = torch.randn(400, 6, generator=rng, dtype=torch.float64) @ torch.randn(
+        6, 6, generator=rng, dtype=torch.float64
+    )
+    sums[:, 5] = sums[:, 0] + sums[:, 1]  # of deficient rank
+    drawn = clustered_gaps(sums, draws=40_000, seed=2, degrees=1e9)
+    wanted = sums.T @ sums
+    assert float((torch.cov(drawn.T) - wanted).abs().max() / wanted.diag().max()) < 0.03
+    assert torch.allclose(drawn[:, 5], drawn[:, 0] + drawn[:, 1], atol=1e-6)
+    # in another order of the groups, and so with other rounding
+    one, other = (clustered_gaps(each, draws=50, seed=2, degrees=1e9) for each in (sums, sums.flip(0)))
+    assert torch.allclose(one, other, rtol=1e-9, atol=1e-9)

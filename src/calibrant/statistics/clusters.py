@@ -80,11 +80,24 @@ def clustered_gaps(sums: Tensor, *, draws: int, seed: int, degrees: float) -> Te
         seed: Same seed, same gaps.
         degrees: Of freedom (``Clusters``).
     """
-    count, rng = sums.shape[0], np.random.default_rng(seed)
-    home, gaps = sums.cpu(), []
+    home, rng = sums.cpu(), np.random.default_rng(seed)
+    if (
+        home.shape[0] > home.shape[1]
+    ):  # ξᵀS is normal with covariance SᵀS, and so is a normal of as many numbers as bins times its root
+        home = _symmetric_root(home.T @ home)
+    count, gaps = home.shape[0], []
     for start in range(0, draws, step := max(1, _BLOCK // count)):
         size = min(step, draws - start)
         normal = torch.from_numpy(rng.standard_normal((size, count)))
         root = torch.from_numpy(np.sqrt(rng.chisquare(degrees, size=(size, 1)) / degrees))
         gaps.append(normal @ home / root)
     return torch.cat(gaps).to(sums.device)
+
+
+def _symmetric_root(matrix: Tensor) -> Tensor:
+    """Return the symmetric root (B, B) of a covariance, which rounding moves little; other roots turn with it."""
+    values, vectors = torch.linalg.eigh(matrix)
+    # a root makes 1e-16 of the largest 1e-8, so that what is 0 but for rounding is 0
+    kept = torch.where(values > 1e-10 * values[-1], values, 0.0)
+    root: Tensor = vectors * kept.sqrt() @ vectors.T
+    return root
