@@ -181,7 +181,7 @@ KEPT = (
     Promise(
         "`Monitor` alarms without drift, 5 %",
         "a martingale (Ville 1939)",
-        "reference rows not fitted on",
+        "labels given scores as in the reference",
         named_promises("monitor"),
     ),
     Promise(
