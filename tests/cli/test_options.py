@@ -182,6 +182,7 @@ VALUES: dict[str, str | None] = {
     "method": "VectorScaling",
     "features": "part",
     "keep": "order",
+    "absent_classes": "learn",
     "evaluate metric": "NLL",
     "evaluate by": "part",
     "evaluate draws": "0",
