@@ -339,11 +339,9 @@ class ClasswiseECE(SumMetric[ClassTables]):
                 index = self.binning.assign(p)
             else:
                 index = self.binning.assign(p.reshape(-1)).view_as(p)
-            yield (
-                rows,
-                p,
-                index + offset if isinstance(self.binning, EqualWidth) else torch.where(index >= 0, index + offset, -1),
-            )
+            cell = index + offset
+            # every value has a bin of equal width
+            yield rows, p, cell if isinstance(self.binning, EqualWidth) else torch.where(index >= 0, cell, -1)
 
 
 def _picks(seed: int, block: int, draws: int) -> Tensor:

@@ -50,7 +50,6 @@ LIMITED = ("accuracy", "error", "brier", "ece", "event-ece")
 _BINNED = ("ece", "event-ece")
 WORST = "worst-group-"
 COST_GAP = "cost-gap"
-_SEEN = ("", "", "")  # key of the groups beside the sums of limits
 _METRICS: dict[str, Metric] = {
     "accuracy": Accuracy(),
     "error": Error(),
@@ -312,8 +311,8 @@ def check(
     wanted = (tuple(dict.fromkeys(name for kind, name, _ in requested if kind != "no_worse")), columns, costs)
     # one path: sums of chunks are added, and in memory the rows are a single chunk
     if isinstance(predictions, RowSource):
-        sums = predictions.fold(_of_stream, _sums_of_groups, *wanted)
-        sums.pop(_SEEN).need_independent()
+        sums, groups_seen = predictions.fold(_of_stream, _joined, *wanted)
+        groups_seen.need_independent()
     else:
         sums = _chunk_sums(predictions, *wanted)
     lines = []
@@ -377,20 +376,24 @@ def _chunk_sums(data: Any, names: Sequence[str], columns: Mapping[str, Any], cos
     return sums
 
 
-def _of_stream(data: Data, names: Sequence[str], columns: Sequence[str], costs: Any) -> dict[Any, Any]:
-    """Return the sums of one chunk of a source, whose features are the columns."""
+Streamed = tuple[dict[Any, GateSums], SeenGroups]
+
+
+def _of_stream(data: Data, names: Sequence[str], columns: Sequence[str], costs: Any) -> Streamed:
+    """Return the sums of one chunk of a source, whose features are the columns, and its groups."""
     LABELLED_ROWS.check(data, "predictions", "check")
     held = data.features or {}
     if missing := [name for name in columns if name not in held]:
         raise refuse(
             f"a feature {missing[0]!r} beside the rows", f"{sorted(held)}", "name columns feature:NAME in the files"
         )
-    return _chunk_sums(data, names, {name: held[name] for name in columns}, costs) | {_SEEN: SeenGroups.of(data)}
+    return _chunk_sums(data, names, {name: held[name] for name in columns}, costs), SeenGroups.of(data)
 
 
-def _sums_of_groups(one: dict[Any, Any], other: dict[Any, Any]) -> dict[Any, Any]:
-    """Return the sums of two chunks, of groups in either."""
-    return one | {key: one[key] + sums if key in one else sums for key, sums in other.items()}
+def _joined(one: Streamed, other: Streamed) -> Streamed:
+    """Return the sums of two chunks, of values in either."""
+    sums, more = one[0], other[0]
+    return sums | {key: sums[key] + own if key in sums else own for key, own in more.items()}, one[1] + other[1]
 
 
 def _change_and_remark(metric: str, data: Any, baseline: Any, *, alpha: float) -> tuple[BoundedFigure, str]:

@@ -170,10 +170,8 @@ def _rates(count: Floats, hits: Floats, total: Floats) -> Floats:
     """
     more, less = np.minimum(_HALF, total), np.minimum(_HALF, count - total)
     rate = ((hits + more) / np.maximum(count + more + less, 1e-300)).clip(1e-12, 1 - 1e-12)
-    wanted = hits.sum(axis=-1, keepdims=True)
-    most = count.sum(axis=-1, keepdims=True)
-    ends = (np.minimum(_HALF, each.sum(axis=-1, keepdims=True)) for each in (total, count - total))
-    wanted = wanted.clip(next(ends), most - next(ends))
+    seen, expected, rows = (each.sum(axis=-1, keepdims=True) for each in (hits, total, count))
+    wanted = seen.clip(np.minimum(_HALF, expected), rows - np.minimum(_HALF, rows - expected))
     log_odds = np.log(rate) - np.log1p(-rate)
     for _ in range(_STEPS):  # Newton, as in ``ReferenceCurve``
         bend = (count * rate * (1 - rate)).sum(axis=-1, keepdims=True)

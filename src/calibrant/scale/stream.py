@@ -97,11 +97,15 @@ class IntervalMoments(SumMetric[Any]):
         """Whether the bins are known only when all rows were looked at."""
         return isinstance(getattr(self.metric, "binning", None), EqualMass)
 
+    def draws_labels(self, rows: ParquetRows) -> bool:
+        """Return whether the limits if calibrated are of labels that a second pass draws."""
+        return isinstance(self.metric, ClasswiseECE) and rows.classes > 2 and not rows.grouped
+
     def looks_again(self, rows: ParquetRows, draws: int) -> bool:
         """Return whether the sums need a second pass over ``rows``, and what it keeps is not too much."""
         if not draws:
             return False
-        if isinstance(self.metric, ClasswiseECE) and rows.classes > 2 and not rows.grouped:
+        if self.draws_labels(rows):
             return self.metric.looks_twice(rows.classes, draws)
         return self.of_equal_mass
 
@@ -113,7 +117,7 @@ class IntervalMoments(SumMetric[Any]):
             state: Of all rows.
         """
         fixed = replace(self, metric=self.metric.in_fixed_bins(state)) if self.of_equal_mass else self
-        if not isinstance(self.metric, ClasswiseECE) or rows.classes == 2 or rows.grouped:
+        if not self.draws_labels(rows):
             return fixed, None
         return fixed, self.metric.sums_of_tables(state) if self.of_equal_mass else state
 

@@ -81,9 +81,8 @@ def clustered_gaps(sums: Tensor, *, draws: int, seed: int, degrees: float) -> Te
         degrees: Of freedom (``Clusters``).
     """
     home, rng = sums.cpu(), np.random.default_rng(seed)
-    if (
-        home.shape[0] > home.shape[1]
-    ):  # ξᵀS is normal with covariance SᵀS, and so is a normal of as many numbers as bins times its root
+    # ξᵀS is normal with covariance SᵀS, and so is a normal of as many numbers as bins times the root of that
+    if home.shape[0] > home.shape[1]:
         home = _symmetric_root(home.T @ home)
     count, gaps = home.shape[0], []
     for start in range(0, draws, step := max(1, _BLOCK // count)):

@@ -673,7 +673,7 @@ def _warn_absent(missing: Sequence[int], learned: Sequence[int], *, asked: bool)
     rarer = [f"{some} become as rare as the rows say"] if learned else []
     kept = [f"{'the others' if learned else 'they'} keep the model's odds"] if len(missing) > len(learned) else []
     other = (['"keep" if rows to come hold them'] if learned else []) + (['"learn" if none does'] if kept else [])
-    known = "" if asked else f", or pass absent_classes={', '.join(other)}"
+    known = "" if asked else f", or set absent_classes to {', '.join(other)}"
     warn_user(
         f"expected a row of every class, got none of {every}: {'; '.join(rarer + kept)}; add rows of them{known}",
         UsageWarning,
