@@ -193,6 +193,12 @@ def test_bad_rows_are_named(folder: Path) -> None:
         (lambda path: pq.write_table(pa.table({"x": [1]}), path), r"a column logits or probs .* got \['x'\]"),
         (lambda path: pq.write_table(pa.table({"logits": [[1.0, 2.0]], "label": [0]}), path), "fixed_size_list"),
         (lambda path: write(path, np.zeros((0, 3), np.float32), np.zeros(0, np.int64), group=5), "at least one row"),
+        (  # no row, hence no class: nothing to be the largest
+            lambda path: pq.write_table(
+                pa.table({"logits": pa.array([], pa.list_(pa.float32())), "label": pa.array([], pa.int64())}), path
+            ),
+            "fixed_size_list",
+        ),
     ],
 )
 def test_what_is_no_table_gets_one_sentence(tmp_path: Path, make: Any, text: str) -> None:

@@ -295,12 +295,14 @@ def names_of_decisions(arrays: Mapping[str, Array]) -> tuple[str, ...]:
 
     Nothing unless every class is decided in some row.
     """
-    for scores in (arrays[kind] for kind in KINDS if kind in arrays and arrays[kind].ndim == 2):
+    for scores in (arrays[kind] for kind in KINDS if kind in arrays):
+        if scores.ndim != 2 or scores.shape[1] < 2:
+            continue
         best = scores.argmax(axis=1)
         for name, values in arrays.items():
             if values.shape == best.shape and is_decided(name, own=True) and is_text(values):
                 pairs = dict(zip(best.tolist(), values.tolist(), strict=True))
-                distinct = len(pairs) == len(set(pairs.values())) == scores.shape[1] > 1
+                distinct = len(pairs) == len(set(pairs.values())) == scores.shape[1]
                 if distinct and all(pairs[at] == one for at, one in zip(best.tolist(), values.tolist(), strict=True)):
                     return tuple(pairs[at] for at in range(len(pairs)))
     return ()
