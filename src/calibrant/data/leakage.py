@@ -283,7 +283,7 @@ def _occur_in(values: Tensor, ordered: Tensor) -> Tensor:
 
 def _without_labels(hashes: Tensor) -> Tensor:
     """Return the hashes without what their labels put in."""
-    return hashes >> _LABEL_BITS << _LABEL_BITS
+    return (hashes >> _LABEL_BITS).bitwise_left_shift_(_LABEL_BITS)
 
 
 def _of_runs(hashes: Tensor, mark: int) -> Tensor:
@@ -291,13 +291,13 @@ def _of_runs(hashes: Tensor, mark: int) -> Tensor:
     if mark == _MARK:
         return _without_labels(hashes)
     # 28 bits of a row, spread over all 64: sums of 16 rows would otherwise have no more than 28 either
-    return (hashes >> _LABEL_BITS + _FINE_BITS) * _SPREAD
+    return (hashes >> _LABEL_BITS + _FINE_BITS).mul_(_SPREAD)
 
 
 def _mixed_with_labels(mixed: Tensor, labels: Tensor | None) -> Tensor:
     """Return hashes of rows with those of their labels in the lowest 8 bits, or 0 there."""
     rows = _without_labels(mixed)
-    return rows if labels is None else rows | _label_bits(labels.cpu())
+    return rows if labels is None else rows.bitwise_or_(_label_bits(labels.cpu()))
 
 
 def _windows(rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
@@ -393,7 +393,7 @@ def _is_marked(sketch: Tensor) -> bool:
 
 def _label_bits(labels: Tensor) -> Tensor:
     mixed = labels.long() * _SPREAD
-    return (mixed >> 40) & ((1 << _LABEL_BITS) - 1)
+    return mixed.bitwise_right_shift_(40).bitwise_and_((1 << _LABEL_BITS) - 1)
 
 
 @cache
