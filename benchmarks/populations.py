@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks.mechanisms import population
 from calibrant import Predictions
+from calibrant.binning import Binning, EqualMass
 from calibrant.calibrators import (
     AutoCalibrator,
     Calibrator,
@@ -122,13 +123,31 @@ class Population:
         """The ECE's sum over the bins of each decided class."""
         return self._binned(self.p.max(axis=1), self.right, self.predicted)
 
+    @property
+    def debiased(self) -> float:
+        """√ Σ_b m_b (E [confidence − correct | b])² over 15 bins of equal width, each of mass m_b."""
+        index = self._home(self.p.max(axis=1))
+        mass = np.bincount(index, self.share, minlength=BINS)
+        part = np.bincount(index, self.share * (self.p.max(axis=1) - self.right), minlength=BINS)
+        return float(np.sqrt((part[mass > 0] ** 2 / mass[mass > 0]).sum()))
+
+    def ece_in(self, binning: Binning) -> float:
+        """The ECE in bins that a sample decided."""
+        top = self.p.max(axis=1)
+        index = binning.assign(torch.from_numpy(top)).numpy()
+        return float(np.abs(np.bincount(index, self.share * (top - self.right))).sum())
+
     def value(self, figure: str) -> float:
         """The true value of a figure, by the name that the gate knows."""
         return float(getattr(self, figure.replace("-", "_")))
 
     def _binned(self, p: Floats, truth: Floats, part: NDArray[np.int64] | int = 0) -> float:
-        index = np.clip(np.searchsorted(np.arange(BINS + 1) / BINS, p, side="left") - 1, 0, BINS - 1)
+        index = self._home(p)
         return float(np.abs(np.bincount(index + BINS * part, self.share * (p - truth))).sum())
+
+    @staticmethod
+    def _home(p: Floats) -> NDArray[np.int64]:
+        return np.clip(np.searchsorted(np.arange(BINS + 1) / BINS, p, side="left") - 1, 0, BINS - 1)
 
     def applies(self, promise: str) -> bool:
         """Return whether ``promise`` says anything about this population."""
@@ -441,12 +460,17 @@ FITTED: dict[str, type[Calibrator]] = {
     "kernel": KernelScaling,
     "auto": AutoCalibrator,
 }
-INTERVALS = ("accuracy", "nll", "brier", "ece", "classwise", "toplabel")
+METRICS |= {"mass": ECE(EqualMass(BINS))}
+INTERVALS = ("accuracy", "nll", "brier", "ece", "mass", "debiased", "classwise", "toplabel")
 
 
 def _interval(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
-    data, truth, metric = population.draw(n, seed), getattr(population, figure), METRICS[figure]
-    binned = figure in ("ece", "classwise", "toplabel")
+    data, metric = population.draw(n, seed), METRICS[figure]
+    binned = figure in ("ece", "mass", "classwise", "toplabel")
+    if figure == "mass":
+        truth = population.ece_in(metric.in_fixed_bins(metric.state(data)).binning)
+    else:
+        truth = getattr(population, figure)
     null = null_draws(metric, data, draws=200, seed=seed) if binned else None
     found = interval(metric, data, draws=200, seed=seed, null=null)
     missed = not found.low - 1e-9 <= truth <= found.high + 1e-9
@@ -652,7 +676,7 @@ PROMISES: dict[str, tuple[Trial, str]] = {
     **{f"no-worse-{figure}": (_no_worse, figure) for figure in NO_WORSE},
     **{f"compare-{figure}": (_compare, figure) for figure in ("nll", "brier")},
     "compare-all": (_exchangeable, "nll"),
-    **{f"limit-{figure}": (_limit, figure) for figure in ("ece", "classwise", "toplabel", "debiased", "mce")},
+    **{f"limit-{figure}": (_limit, figure) for figure in ("ece", "mass", "classwise", "toplabel", "debiased", "mce")},
     "subgroups": (_subgroups, "ece"),
     "monitor": (_monitor, "ece"),
     "monitor-pairs": (_monitor_of_pairs, "ece"),
