@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import pytest
 import torch
+from tests.quick import few_candidates
 
 from benchmarks import use
 from calibrant import Predictions
@@ -31,7 +33,8 @@ def test_exact_ones_leave_one_hot_rows_and_the_others_as_they_are() -> None:
     torch.testing.assert_close(p[1], torch.softmax(torch.tensor([1.0, 0.0, 0.0]).double(), 0))
 
 
-def test_settings_that_share_a_fit_answer_as_those_of_their_own() -> None:
+def test_settings_that_share_a_fit_answer_as_those_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    few_candidates(monkeypatch)
     data = use.calibrated("four classes", 80, 3)
     data = Predictions.from_logits(2 * data.logits, data.labels, features=data.features)
     own: dict[str, Calibrator] = {"plain": AutoCalibrator(), "keep order": AutoCalibrator(keep="order")}

@@ -18,6 +18,7 @@ from benchmarks.wild.measure import AUTO, HISTOGRAM, TOP, measured
 from benchmarks.wild.packages import PACKAGES, SCORERS, Environment, Package
 from benchmarks.wild.pages import details, overview, top_label
 from benchmarks.wild.scores import split
+from tests.quick import few_candidates
 
 from calibrant.metrics import NLL
 
@@ -65,7 +66,10 @@ def test_a_package_that_gives_its_first_answer_alone_is_right_or_wrong() -> None
     assert float(found.test.need_labels().double().mean()) == float(whole.test.correct.double().mean())
 
 
-def test_zeros_are_floored_for_all_and_the_automatic_choice_is_compared_with_each() -> None:
+def test_zeros_are_floored_for_all_and_the_automatic_choice_is_compared_with_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few_candidates(monkeypatch)
     found, after = measured(split(answers()))
     assert NLL()(after) == found["methods"][AUTO]["log_loss"]
     assert found["zeros_at_label"] > 0

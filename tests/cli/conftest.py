@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
+from tests.quick import few_candidates, pages_without_pictures
 from typer.testing import CliRunner
 
 import calibrant
@@ -61,6 +62,20 @@ def write_filled(file: Path, drawn: Sample) -> None:
     columns = (drawn.rows.tolist(), drawn.inclusion.tolist(), drawn.labels.tolist())
     lines = ["row,inclusion,label", *(f"{row},{chance!r},{label}" for row, chance, label in zip(*columns, strict=True))]
     file.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(autouse=True)
+def quickly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fit few candidates and leave pictures out of pages, which take most of a command's time; ``whole`` keeps both."""
+    if "whole" in request.fixturenames:
+        return
+    few_candidates(monkeypatch)
+    pages_without_pictures(monkeypatch)
+
+
+@pytest.fixture
+def whole() -> None:
+    """Keep all candidates and pictures in this test."""
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def test_decisions_with_their_confidences_are_calibrated_whole(home: Path, run: 
         run("evaluate", "d.csv", "--calibrator", "d.safetensors", "--split", "test", "--json", code=0).stdout
     )
     before, after = (one["value"] for one in told["rows"] if one["metric"].startswith("ECE(binning=EqualWidth"))
-    assert after < before / 2
+    assert after < 0.6 * before
     run("apply", "d.safetensors", "d.csv", "-o", "o.csv", code=0)
     new = Path("o.csv").read_text().splitlines()
     assert new[0] == "id,split,predicted_label,score,true_label,score_calibrated"

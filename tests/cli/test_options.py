@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ import calibrant
 from calibrant import Predictions
 from calibrant.cli import main
 from calibrant.operate import Monitor, sample
+from calibrant.study.claims import claim_index
 
 GROUP: Any = typer.main.get_command(main)
 
@@ -340,6 +342,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch, command: str) -> list[Any]:
     calls: list[Any] = []
     if command.partition(" ")[0] not in ("study", "demo"):
         return calls
+    if command == "study claims":  # over a second, and the same for every choice among its lines
+        index = cache(claim_index)
+        monkeypatch.setattr("calibrant.study.claims.claim_index", lambda of=None: claim_index(of) if of else index())
 
     def recorder(name: str, answer: Any = None) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:

@@ -177,7 +177,7 @@ def assert_same(found: Any, expected: Any, path: str = "") -> None:
     "name", [pytest.param(name, marks=pytest.mark.slow) if name == "theory" else name for name in BEFORE]
 )
 def test_a_command_says_in_json_what_it_said(
-    name: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, whole: None
 ) -> None:
     before = BEFORE[name]
     for place in ("files", "calibrators", "study"):

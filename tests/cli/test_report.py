@@ -70,7 +70,7 @@ def test_an_unwritable_place_is_told_before_the_work(
     run("report", good, "-o", tmp_path / "none" / "r.html", code=2, says="expected a writable place")
 
 
-def test_left_to_itself_it_chooses_and_says_why(good: Path, tmp_path: Path, run: Run) -> None:
+def test_left_to_itself_it_chooses_and_says_why(good: Path, tmp_path: Path, run: Run, whole: None) -> None:
     assert run("report", good, "-o", tmp_path / "r.html").exit_code == 0
     text = (tmp_path / "r.html").read_text()
     assert "candidates in use" in text

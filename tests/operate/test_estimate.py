@@ -80,7 +80,7 @@ def test_atc_is_its_formula() -> None:
 @pytest.mark.parametrize("calibrator", [TemperatureScaling, pytest.param(VectorScaling, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("scale", "tilt"), [(3.0, 0.0), (2.0, 0.3)], ids=["as before", "moved"])
 def test_intervals_hold_what_the_labels_say(calibrator: type, scale: float, tilt: float) -> None:
-    runs, hits, cells = 40, np.zeros(2), 0.0
+    runs, hits, cells = 25, np.zeros(2), 0.0
     for seed in range(runs):
         reference, window = rows(600, seed=2 * seed), rows(500, seed=2 * seed + 1, scale=scale, tilt=tilt)
         fitted = calibrator().fit(reference.logits, reference.need_labels())
@@ -94,7 +94,7 @@ def test_intervals_hold_what_the_labels_say(calibrator: type, scale: float, tilt
         np.add.at(table, (seen.predicted.numpy(), seen.need_labels().numpy()), 1 / 500)
         cells += float(((found.confusion_low <= table) & (table <= found.confusion_high)).mean()) / runs
         assert found.moved.verdict == "moved" or tilt == 0
-    assert float(hits.min()) >= runs - 6  # 95 %: 5 misses or more in one of twenty
+    assert float(hits.min()) >= runs - 4  # 95 %: 4 misses or more in one of thirty
     assert cells >= 0.92
 
 
@@ -167,7 +167,7 @@ def changed(
     [(2, 1.0), (3, 3.0), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((3, 1.0), (2, 2.0)))],
 )
 def test_intervals_hold_a_change_of_the_size_that_was_stated(classes: int, sharp: float, change: float) -> None:
-    runs, hits, plain = 40, np.zeros(4), 0
+    runs, hits, plain = 25, np.zeros(4), 0
     for seed in range(runs):
         generator = torch.Generator().manual_seed(seed)
         reference = changed(1000, generator, classes=classes, sharp=sharp)
@@ -186,7 +186,7 @@ def test_intervals_hold_a_change_of_the_size_that_was_stated(classes: int, sharp
             ((found.confusion_low <= table) & (table <= found.confusion_high)).mean(),
         ]
     assert plain <= runs / 2  # the change is one that the plain interval does not hold
-    assert float(hits.min()) >= runs - 6
+    assert float(hits.min()) >= runs - 4
 
 
 def ends(found: Changed | Estimate) -> tuple[np.ndarray, np.ndarray]:

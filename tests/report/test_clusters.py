@@ -86,7 +86,7 @@ def test_few_or_short_or_weighted_groups_have_no_intervals_that_are_not_known_to
     assert event.states[0].right is None
 
 
-def test_the_page_says_what_rows_are_and_what_to_do(tmp_path: Path) -> None:
+def test_the_page_says_what_rows_are_and_what_to_do(tmp_path: Path, undrawn: None) -> None:
     data = tagged(drift=True)
     calibrator = TemperatureScaling().fit(tagged(drift=True, seed=1))
     model = Model("m", data, data.calibrated_by(calibrator), calibrator, unit="pixel")

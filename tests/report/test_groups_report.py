@@ -42,7 +42,7 @@ def numbers(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if isinstance(value, int | float)}
 
 
-def test_the_groups_are_those_of_subgroups_and_the_worst_is_named_at_the_top(tmp_path: Path) -> None:
+def test_the_groups_are_those_of_subgroups_and_the_worst_is_named_at_the_top(tmp_path: Path, undrawn: None) -> None:
     data = people()
     model = Model("net", data)
     found = subgroups(data, ["site", "age"])
@@ -155,7 +155,7 @@ def test_before_and_after_stand_side_by_side(tmp_path: Path) -> None:
     assert [row["group"] for row in shown["after"]["rows"]] == [row.group for row in audit.after.rows]
 
 
-def test_columns_may_be_given_and_many_groups_are_folded(tmp_path: Path) -> None:
+def test_columns_may_be_given_and_many_groups_are_folded(tmp_path: Path, undrawn: None) -> None:
     data = people(3000)
     cells = np.arange(3000) % 12
     model = Model("net", data, by={"cell": cells})
@@ -221,7 +221,7 @@ def test_counts_make_the_report_of_the_repeated_rows(tmp_path: Path) -> None:
     assert risk_coverage(counted).numbers.risk[-1] == pytest.approx(risk_coverage(repeated).numbers.risk[-1])
 
 
-def test_sampling_weights_weight_every_figure_whatever_their_scale(tmp_path: Path) -> None:
+def test_sampling_weights_weight_every_figure_whatever_their_scale(tmp_path: Path, undrawn: None) -> None:
     rng = np.random.default_rng(4)
     weights = np.exp(rng.normal(0, 0.8, 900))
     made = []

@@ -134,7 +134,7 @@ def test_too_many_groups_are_counted_and_not_kept(tmp_path: Path, monkeypatch: p
     assert ByGroup().state(make(tmp_path / "other", parts=1)).dropped == 0
 
 
-def test_it_goes_on_after_a_stop_in_the_second_pass_to_the_same_page(tmp_path: Path) -> None:
+def test_it_goes_on_after_a_stop_in_the_second_pass_to_the_same_page(tmp_path: Path, undrawn: None) -> None:
     make(tmp_path / "data")
     calibrator, checkpoint = scaling(), tmp_path / "c.json"
 
@@ -162,7 +162,7 @@ def test_it_goes_on_after_a_stop_in_the_second_pass_to_the_same_page(tmp_path: P
     assert pages[0] == pages[1]
 
 
-def test_the_page_says_what_it_leaves_out_and_stands_beside_others(tmp_path: Path) -> None:
+def test_the_page_says_what_it_leaves_out_and_stands_beside_others(tmp_path: Path, undrawn: None) -> None:
     data = make(tmp_path / "data")
     section = diagnose_streamed(tmp_path / "data", name="big", calibrator=scaling(), draws=100)
     assert isinstance(section, Section)
@@ -297,7 +297,7 @@ def test_a_sample_without_rows_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     assert found.verdicts == ["Groups are not tested: no row of positive weight was taken."]
 
 
-def test_without_features_there_is_no_such_section_and_no_pass(tmp_path: Path) -> None:
+def test_without_features_there_is_no_such_section_and_no_pass(tmp_path: Path, undrawn: None) -> None:
     make(tmp_path / "data", parts=1)
     totals: set[int] = set()
     section = diagnose_streamed(tmp_path / "data", draws=0, progress=lambda _, total: totals.add(total))

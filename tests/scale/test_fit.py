@@ -144,15 +144,6 @@ def test_the_answer_is_that_of_memory(name: str, tmp_path: Path, monkeypatch: py
         assert max(passes) <= 12
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
-def test_random_sets_agree(seed: int, tmp_path: Path) -> None:
-    data = random_set(tmp_path / "val", seed)
-    for name, make in MAKE.items():
-        if name not in ("AutoCalibrator", "FocalTemperatureScaling"):
-            streamed = quietly(lambda make=make: fit_streamed(make(), tmp_path / "val"))  # type: ignore[misc]
-            agree(streamed, quietly(lambda make=make: make().fit(data)), data.logits)  # type: ignore[misc]
-
-
 def with_features(home: Path, seed: int) -> Predictions:
     """Write a folder of rows with a number and a name beside each, by which their temperature differs; return all rows."""
     home.mkdir()

@@ -79,9 +79,11 @@ def workers() -> Iterator[Executor]:
     pool.close()
 
 
-@pytest.mark.parametrize("grouped", [False, True], ids=["rows", "groups"])
-@pytest.mark.parametrize("weight", [None, "frequency", "sampling"])
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(
+    ("classes", "weight", "grouped"),
+    [(3, weight, grouped) for weight in (None, "frequency", "sampling") for grouped in (False, True)]
+    + [(2, None, False), (2, "frequency", True)],
+)
 def test_memory_stream_and_workers_agree(
     classes: int, weight: str | None, grouped: bool, tmp_path: Path, workers: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,7 +81,7 @@ def test_temperature_before_the_map(vectors, name: str) -> None:
 @pytest.mark.parametrize("margin", [0.0, 10.0, 37.0, 60.0, 100.0])
 def test_accuracy_against_mpmath(gamma: float, margin: float) -> None:
     generator = torch.Generator().manual_seed(int(margin))
-    logits = torch.randn(3, 5, generator=generator) * 2
+    logits = torch.randn(1, 5, generator=generator) * 2
     logits[:, 1] = logits.amax(dim=1) + margin
     exact = torch.tensor([[float(x) for x in exact_map(row, gamma)] for row in logits.tolist()], dtype=torch.float64)
     torch.testing.assert_close(focal_map(logits.double(), gamma), exact, atol=1e-12, rtol=0)

@@ -99,7 +99,7 @@ def test_files_give_the_parameters_of_memory(ridge: float, tmp_path: Path) -> No
 
 
 def test_the_contract_holds() -> None:
-    check_calibrator(BiasCorrected())
+    check_calibrator(Tempered())
 
 
 def test_an_excluded_class_stays_excluded() -> None:
