@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.populations import METRICS, POPULATIONS, Population, binary
+from tests.quick import few_candidates
 
 from benchmarks import populations
 
@@ -57,7 +58,8 @@ def test_a_run_continues_its_record(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("promise", populations.PROMISES)
-def test_every_promise_is_simulated(promise: str) -> None:
+def test_every_promise_is_simulated(promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    few_candidates(monkeypatch)
     source = binary("two", [0.7, 0.9], [0.7, 0.9])
     (found,) = populations.cells([promise], source, 400, replicates=1, seed=1)
     assert 0 <= float(str(found["broken"])) <= float(str(found["shown"])) <= 1

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -173,8 +174,8 @@ SCALES = ["cpu", "gpu", "paper"]  # each table at one of them: tests/study/test_
 
 @pytest.mark.parametrize(("name", "scale"), [(name, SCALES[-place % 3]) for place, name in enumerate(PAPERS)])
 def test_a_table_of_a_paper_is_ready(run: Run, name: str, scale: str, tmp_path: Path) -> None:
-    done = run("study", "run", name, "--scale", scale, "--dry-run", "--store", tmp_path / "runs")
-    cells = list(load_study(name, scale=scale).cells())  # each can be built: tests/study/test_preflight.py
+    done = run("study", "run", name, "--scale", scale, "--seeds", 1, "--dry-run", "--store", tmp_path / "runs")
+    cells = list(replace(load_study(name, scale=scale), seeds=(0,)).cells())
     assert done.stdout.startswith(f"{name} at scale {scale}: {len(cells)} trainings, 0 of them finished, 1 at a time")
     whole = load_study(name, scale="paper")
     places = {setting.label for setting in whole.settings} | {""}

@@ -131,8 +131,8 @@ def random_set(home: Path, seed: int) -> Predictions:
 
 @pytest.mark.parametrize("name", MAKE)
 def test_the_answer_is_that_of_memory(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "PIECE_BYTES", 120 * 5 * 4)  # several pieces a shard
-    data = write(tmp_path / "val", 5, each=280)
+    monkeypatch.setattr(rows, "PIECE_BYTES", 60 * 5 * 4)  # several pieces a shard
+    data = write(tmp_path / "val", 5, each=150)
     passes: list[int] = []
     streamed = quietly(
         lambda: fit_streamed(MAKE[name](), tmp_path / "val", progress=lambda begun, done, total: passes.append(begun))

@@ -118,6 +118,7 @@ def test_everything_of_every_preset_can_be_built(
 
     monkeypatch.setattr(preflight, "_check_network", once)
     study = load_study(name, scale=scale)
+    study = replace(study, seeds=study.seeds[:2])
     check_study(study)
     fingerprints = [cell.recipe.fingerprint for cell in study.cells()]
     assert len(set(fingerprints)) == len(fingerprints) > 0

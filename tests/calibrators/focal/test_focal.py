@@ -97,7 +97,7 @@ def test_the_pruned_search_finds_what_the_whole_grid_holds(seed: int, binning: B
     logits, labels = drawn(150 + 50 * seed, 3 + 2 * seed, seed=seed, sharp=[0.5, 1.0, 2.0, 4.0][seed])
     rows = MemoryRows.of(logits, labels)
     grid = FocalGrid(rows, binning)
-    gammas, temps = [-0.5, 0.0, 0.37, 5.0], [i / 50 for i in range(1, 250)]
+    gammas, temps = [-0.5, 0.0, 0.37, 5.0], [i / 20 for i in range(1, 100)]
     pruned = Search(grid, Best.least_change).best(gammas, temps)
     assert grid.passes <= 12
     assert grid.evaluations < len(gammas) * len(temps)
