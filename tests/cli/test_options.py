@@ -27,7 +27,8 @@ from calibrant.study.claims import claim_index
 
 GROUP: Any = typer.main.get_command(main)
 
-# How each command is called: FILE stands for the input, OUT for a folder to write in, a second line for another use of it.
+# How each command is called: FILE stands for the input, OUT for a folder to write in, a second line for another use of it,
+# which is not tried in every format.
 LINES: dict[str, list[str]] = {
     "evaluate": ["FILE --draws 10"],
     "fit": ["FILE -m TemperatureScaling -o OUT/c.safetensors", "a.npz -o OUT/c.safetensors"],
@@ -237,7 +238,8 @@ def cells(name: str, command: Any) -> list[Cell]:
     found = []
     for line in LINES[name]:
         kinds = [kind for kind in KINDS if kind != "several" or "multilabel" in has] if "FILE" in line else ["none"]
-        formats = ["", *(["--json"] if "as_json" in has else []), *SUFFIXES.get(name, ()), *BESIDE.get(name, ())]
+        written = (*SUFFIXES.get(name, ()), *BESIDE.get(name, ())) if line == LINES[name][0] else ()
+        formats = ["", *(["--json"] if "as_json" in has else []), *written]
         # a page of figures takes a second: its words and numbers are those of the other formats
         found += [Cell(line, *one) for one in product(kinds, formats) if one[1] != ".html" or one[0] == "file"]
     return found

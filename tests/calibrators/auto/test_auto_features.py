@@ -58,7 +58,7 @@ def test_without_any_gain_no_features_are_needed() -> None:
 
 def test_features_that_are_not_asked_for_are_left_alone() -> None:
     data = sample(400)
-    with_them, bare = AutoCalibrator().fit(data), AutoCalibrator().fit(data.logits, data.labels)
+    with_them, bare = (AutoCalibrator(candidates=FEW).fit(*one) for one in ((data,), (data.logits, data.labels)))
     assert torch.equal(with_them.weights, bare.weights)
     assert not with_them.needs_features
     assert torch.equal(with_them(data.logits), bare(data.logits))

@@ -112,7 +112,7 @@ def test_many_random_problems_agree_with_brute_force(block: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20_000, 20_004))
+@pytest.mark.parametrize("seed", range(20_000, 20_002))
 def test_large_random_problems_agree_with_brute_force(seed: int) -> None:
     """Two to twenty million entries, of 2 to 10,000 classes: seldom drawn above. About 15 CPU seconds each."""
     logits, _, _ = random_problem(seed, most=20_000_000, least=2_000_000)
