@@ -98,14 +98,21 @@ def test_a_folder_of_tables_is_streamed(run: Run, saved: Path, tmp_path: Path) -
     whole = made(400, 7)
     for part in range(4):
         save_multilabel(folder / f"{part}.parquet", {"all": whole[100 * part : 100 * part + 100]})
-    done = run("evaluate", folder, "--multilabel", "-c", saved, "--json", code=0)
+    done = run("evaluate", folder, "--multilabel", "-c", saved, "--draws", 50, "--json", code=0)
     rows = json.loads(done.stdout)["rows"]
-    expected = {(row.metric, row.average): row.value for row in multilabel_panel(whole, draws=0)}
-    for row in rows[:8]:
-        assert row["value"] == pytest.approx(expected[row["metric"], row["average"]], rel=1e-6)
-        assert row["low"] is None
-    assert len(rows) == 16
+    whole = read_multilabel(folder)
+    after = whole.calibrated_by(MultiLabelCalibrator.load(saved))
+    expected = [*multilabel_panel(whole, draws=50), *multilabel_panel(after, draws=50)]
+    for row, found in zip(rows, expected, strict=True):
+        assert (row["metric"], row["average"], row["n"]) == (found.metric, found.average, found.n)
+        for name in ("value", "low", "high"):
+            number = getattr(found, name)
+            assert row[name] == (number if number is None else pytest.approx(number, rel=1e-9, abs=1e-12))
+    assert [row["low"] is None for row in rows] == 2 * [*7 * [False], True]
     assert "streamed" in run("evaluate", folder, "--multilabel").stdout
+    assert {
+        row["low"] for row in json.loads(run("evaluate", folder, "--multilabel", "--draws", 0, "--json").stdout)["rows"]
+    } == {None}
 
 
 def test_tables_of_one_class_a_row_say_so(run: Run, tmp_path: Path) -> None:

@@ -365,9 +365,6 @@ VALID |= {
 } | {
     "data.splits.save_multilabel.splits": lambda: {"all": several()},
     "calibrant.save_multilabel.splits": lambda: {"all": several()},
-    "evaluate.panel_of_sums.sums": lambda: importlib.import_module("calibrant.evaluate.multilabel").LabelSums.of(
-        several()
-    ),
     "scale.evaluate_multilabel_streamed.source": _several_file,
     **{
         f"{home}.{name}.path": _several_file

@@ -1,6 +1,8 @@
 """Binary metrics over several labels a row: pooled, averaged, label by label, and the worst of them."""
 
 import math
+from dataclasses import asdict
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ from tests.conftest import late
 from calibrant import BinaryPairs, MultiLabelPredictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.evaluate import label_table, multilabel_panel, subgroups
-from calibrant.evaluate.multilabel import LabelSums, MultiLabelRow
+from calibrant.evaluate._label_sums import AVERAGES, METRICS, LabelSums
+from calibrant.evaluate.multilabel import MultiLabelRow, panel_of
 from calibrant.metrics import ECE
+from calibrant.statistics import interval
 from calibrant.statistics.means import mean_interval
 
 metrics = late("sklearn.metrics")
@@ -91,9 +95,90 @@ def test_counted_rows_are_repeated_rows_and_the_scale_of_sampling_weights_does_n
 
 def test_sums_of_parts_add() -> None:
     data = sample()
-    whole, parts = LabelSums.of(data), LabelSums.of(data[:100]) + LabelSums.of(data[100:])
+    whole, parts = LabelSums.of([data]), LabelSums.of([data[:100], data[100:]])
     for metric in ("NLL", "Brier", "Bias", "ECE"):
         assert torch.allclose(parts.means(metric), whole.means(metric), rtol=1e-12)
+
+
+def assert_alike(found: list[MultiLabelRow], expected: list[MultiLabelRow]) -> None:
+    """Assert that two panels are one, to 1e-9."""
+    for one, other in zip(found, expected, strict=True):
+        mine, theirs = asdict(one), asdict(other)
+        for name, number in theirs.items():
+            wanted = pytest.approx(number, rel=1e-9, abs=1e-12) if isinstance(number, float) else number
+            assert mine[name] == wanted, name
+
+
+def beside(kind: str, rows: int) -> dict[str, object]:
+    """Return weights, some of them 0, or groups, or both, as the words of ``kind`` say."""
+    generator, found = torch.Generator().manual_seed(7), {}
+    if "frequency" in kind:
+        found = {"weights": torch.randint(0, 4, (rows,), generator=generator), "weight_kind": "frequency"}
+    if "sampling" in kind:
+        weights = 5 * torch.rand(rows, generator=generator, dtype=torch.float64) ** 3
+        weights[torch.rand(rows, generator=generator) < 0.1] = 0
+        found = {"weights": weights, "weight_kind": "sampling"}
+    return found | ({"groups": torch.randint(0, 60, (rows,), generator=generator)} if "groups" in kind else {})
+
+
+KINDS = ["plain", "frequency", "sampling", "groups", "frequency groups", "sampling groups"]
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_intervals_are_those_of_rows_and_of_pairs_in_groups(kind: str, missing: float) -> None:
+    """Oracles: means over rows of numbers made label by label, and ``interval`` of all pairs, of which the rows are groups."""
+    data = sample(missing=missing, **beside(kind, 400)).counted
+    found, w, known = values(data), data.row_weights.numpy(), data.known.numpy()
+    p, y = data.probs.numpy(), data.labels.clamp_min(0).numpy()  # type: ignore[union-attr]
+    losses = {"NLL": -np.log(np.where(y == 1, p, 1 - p)), "Brier": (p - y) ** 2, "Bias": p - y}
+    for metric in METRICS:
+        loss, mass = losses[metric], w @ known
+        means = [np.average(loss[known[:, at], at], weights=w[known[:, at]]) for at in range(3)]
+        pooled = np.average(loss[known], weights=np.repeat(w, 3).reshape(-1, 3)[known])
+        centres = {
+            "pooled": (np.full(3, pooled), w.sum() / mass.sum() * np.ones(3)),
+            "macro": (np.array(means), w.sum() / mass / 3),
+        }
+        for average in AVERAGES:
+            centre, factor = centres[average]
+            rows = (np.where(known, loss - centre, 0.0) * factor).sum(axis=1) + (
+                pooled if average == "pooled" else np.mean(means)
+            )
+            ends = mean_interval(torch.from_numpy(rows), groups=data.groups, weight=data.weights)
+            row = found[metric, average]
+            assert (row.value, row.low, row.high) == pytest.approx(
+                (ends.estimate, ends.low, ends.high), rel=1e-9, abs=1e-12
+            )
+    ends = interval(ECE(), data.pooled(), draws=50)
+    row = found["ECE", "pooled"]
+    assert (row.value, row.low, row.high) == pytest.approx((ends.estimate, ends.low, ends.high), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "size"), [*product(KINDS, [7, 150]), ("sampling", 1)])
+def test_pieces_of_any_size_have_the_intervals_of_all_rows(kind: str, size: int) -> None:
+    rows = 400 if size > 1 else 150
+    data = sample(rows, missing=0.5, **beside(kind, rows))
+    data = MultiLabelPredictions.from_logits(data.logits.half(), data.labels, names=data.names, **beside(kind, rows))  # type: ignore[arg-type]
+    whole = multilabel_panel(data, draws=50)
+    parts = panel_of(lambda: (data[at : at + size] for at in range(0, rows, size)), draws=50)
+    assert sum(row.low is not None for row in whole) == 7
+    assert_alike(parts, whole)
+
+
+def test_pieces_without_an_interval_say_why() -> None:
+    def reasons(*pieces: MultiLabelPredictions) -> set[str | None]:
+        return {row.refused for row in panel_of(lambda: pieces, draws=50)[:7]}
+
+    data = sample(groups=torch.arange(400) // 50)
+    (few,) = reasons(data[:100], data[100:])
+    assert few == values(data)["NLL", "pooled"].refused
+    assert "at least 10 groups" in str(few)
+    (mixed,) = reasons(sample(), sample(groups=torch.arange(400)))
+    assert "groups in all rows or in none" in str(mixed)
+    calls = iter([[sample()], [sample()[:399]]])
+    with pytest.raises(InputError, match="the same rows in two passes, got 400 the first time and 399"):
+        panel_of(lambda: next(calls), draws=50)
 
 
 def test_an_interval_is_refused_with_few_events_and_for_the_macro_ece() -> None:

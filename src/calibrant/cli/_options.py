@@ -638,7 +638,7 @@ class Execution:
         if self.several:
             folder = Path(file).is_dir() and not is_array_folder(file)
             if folder:
-                refuse_typed(["draws", "split"], where=f"the folder {shown(file)}, which is streamed")
+                refuse_typed(["split"], where=f"the folder {shown(file)}, which is streamed")
             return folder
         if is_streamed(file):
             refuse_typed(self.refused, where=f"{shown(file)}, which is streamed")

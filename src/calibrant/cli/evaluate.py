@@ -128,7 +128,9 @@ def evaluate(
     for source in sources:
         if execution.streams(source.path):
             found.rows += _streamed_rows(source, inputs, what, panel, execution, fitted)
-            found.notes += [f"{source.shown}: figures alone, since rows are streamed"] if multilabel else []
+            found.notes += (
+                [f"{source.shown}: without the table of labels, since rows are streamed"] if multilabel else []
+            )
             continue
         with working(f"measuring {source.shown}"):
             _measure_file(found, source, inputs, what, panel, fitted, several=multilabel)
@@ -143,7 +145,6 @@ def _streamed_rows(
     source: Source, inputs: Inputs, what: MeasureOptions, panel: Panel, execution: Execution, calibrator: Any
 ) -> Iterator[Row]:
     """Yield figures over the splits of streamed data, before and after ``calibrator``; stopped, those of metrics go on."""
-    from calibrant.evaluate import panel_of_sums
     from calibrant.report.model import as_text
     from calibrant.report.tables import panel_rows, rows_of_labels
     from calibrant.scale import evaluate_multilabel_streamed, evaluate_streamed
@@ -153,8 +154,11 @@ def _streamed_rows(
     file, states, metrics = shown(source.path), dict.fromkeys((None, calibrator)), panel.sums(source.shown)
     if execution.several:
         for fitted in states:
-            sums, _ = evaluate_multilabel_streamed(source.path, calibrator=fitted, **inputs.of_labels)
-            yield from rows_of_labels(panel_of_sums(sums), file=file, split="all", calibrator=as_text(fitted))
+            with working(f"measuring {shown(source.path)}"):
+                labels = evaluate_multilabel_streamed(
+                    source.path, calibrator=fitted, draws=what.draws, **inputs.of_labels
+                )
+            yield from rows_of_labels(labels, file=file, split="all", calibrator=as_text(fitted))
         return
     for part, path in parts_of(source.path, what.split).items():
         rows = ParquetRows(path)  # once: before and after are of the same version of the files

@@ -23,7 +23,7 @@ from calibrant.data.formats.tables import batches_of, read_table, table_files
 from calibrant.data.formats.tensors import read_tensors
 from calibrant.data.formats.writing import two_columns, write_named
 from calibrant.data.frames import Frame
-from calibrant.data.multilabel import MultiLabelPredictions
+from calibrant.data.multilabel import MISSING, MultiLabelPredictions, check_label_probs, check_sigmoid_logits
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.data.record import beside_stored, is_beside, stored_tensor, taken
 from calibrant.errors import FileFormatError, InputError, Remedy
@@ -304,16 +304,54 @@ def multilabel_batches(path: str | os.PathLike[str], **said: Unpack[Several]) ->
         InputError: If what it holds is not valid.
     """
     place = as_path(path)
-    layout, names = LabelColumns(**said), None
+    layout, first, doubt = LabelColumns(**said), None, _Doubt()
     for file in table_files(place):
         for batch in batches_of(file):
             if not batch.num_rows:
                 continue
-            [data] = splits_of(layout.arrays(pa.Table.from_batches([batch]), file), file, several=True).values()
-            if names is not None and data.names != names:
+            arrays = layout.arrays(pa.Table.from_batches([batch]), file)
+            [data] = splits_of(arrays, file, several=True, whole=False).values()
+            first = data if first is None else first
+            if data.names != first.names:
                 raise FileFormatError("the same labels in every file", f"others in {shown(file)}", "read them apart")
-            names = data.names
+            if data.weight_kind != first.weight_kind:
+                got = f"{data.weight_kind or 'no'} weights in {shown(file)}"
+                raise FileFormatError(
+                    f"{first.weight_kind or 'no'} weights as in the first file", got, "give all files the same columns"
+                )
+            doubt.look(data, file)
             yield data
+    doubt.end()
+
+
+@dataclass
+class _Doubt:
+    """Whether scores are of the kind that is stated, which all rows say together: few can look like another by chance."""
+
+    error: InputError | None = None
+    sure: bool = False
+
+    def look(self, data: MultiLabelPredictions, file: Path) -> None:
+        """Look at some rows of ``file``."""
+        if self.sure:
+            return
+        try:
+            if data.given_probs is None:
+                check_sigmoid_logits(data.logits, unchecked_kind=False)
+            else:  # twice, since a single row that sums to 1 is not refused
+                check_label_probs(data.given_probs.repeat(2, 1), unchecked_kind=False)
+            self.sure = True
+        except InputError as error:
+            self.error = error.at(shown(file)) if self.error is None else self.error
+
+    def end(self) -> None:
+        """Raise what the first rows were refused for, if all others would be, too.
+
+        Raises:
+            InputError: Then.
+        """
+        if self.error is not None and not self.sure:
+            raise self.error
 
 
 @dataclass(frozen=True)
@@ -614,6 +652,7 @@ def rows_in(
     path: str | os.PathLike[str],
     *,
     several: bool = False,
+    whole: bool = True,
     class_dim: int = 1,
     ignore_index: int | None = None,
 ) -> Any:
@@ -624,6 +663,7 @@ def rows_in(
         stem: "val_", or nothing.
         path: What messages call the file.
         several: Whether rows have several labels.
+        whole: Whether these are all rows: some of several labels may all lack labels or have the weight 0.
         class_dim: As in ``load_splits``.
         ignore_index: As there.
 
@@ -644,7 +684,9 @@ def rows_in(
     try:
         beside = beside_stored(arrays, stem) | {"groups": groups}
         if several:
-            return _with_several_labels(kind, values, labels, names=_class_names_of(arrays, stem), **beside)
+            return _with_several_labels(
+                kind, values, labels, whole=whole, names=_class_names_of(arrays, stem), **beside
+            )
         if kind == "conf":
             return _pairs_of_split(stem, values, find("pred"), labels, axes, beside)
         if values.ndim == 1:  # one number per row, without a class axis: that of class 1 of two
@@ -662,7 +704,9 @@ def rows_in(
         raise error.at(where) from error
 
 
-def _with_several_labels(kind: str, values: Array, labels: Array | None, **beside: Any) -> MultiLabelPredictions:
+def _with_several_labels(
+    kind: str, values: Array, labels: Array | None, *, whole: bool, **beside: Any
+) -> MultiLabelPredictions:
     if kind == "conf":
         raise FileFormatError("logits or probs (N, L)", "top-label confidences", "save the model's logits")
     if labels is not None and labels.dtype.kind == "f" and np.array_equal(labels, np.trunc(labels)):
@@ -670,7 +714,17 @@ def _with_several_labels(kind: str, values: Array, labels: Array | None, **besid
     if labels is not None and labels.dtype == object:
         raise refuse("labels as integers", "text or empty cells", "code them 1, 0, or -1 where missing")
     make = MultiLabelPredictions.from_logits if kind == "logits" else MultiLabelPredictions.from_probs
-    return make(as_tensor(values, name=kind), labels, **beside)
+    scores, weights = as_tensor(values, name=kind), beside["weights"]
+    if whole:
+        return make(scores, labels, **beside)
+    unknown = labels is not None and labels.shape == values.shape and bool((labels == MISSING).all())
+    unweighted = weights is not None and weights.shape == values.shape[:1] and not weights.any()
+    if unweighted:
+        beside["weights"] = np.ones_like(weights)
+    made = make(scores, None if unknown else labels, **beside, unchecked_kind=True)
+    if unknown:
+        made = replace(made, labels=torch.full(made.logits.shape, MISSING))
+    return made if not unweighted or made.weights is None else replace(made, weights=torch.zeros_like(made.weights))
 
 
 def _pairs_of_split(

@@ -2,7 +2,7 @@
 
 from calibrant.evaluate.compare import compare
 from calibrant.evaluate.cost_calibration import cost_calibration, utility_calibration
-from calibrant.evaluate.multilabel import label_table, multilabel_panel, panel_of_sums
+from calibrant.evaluate.multilabel import label_table, multilabel_panel
 from calibrant.evaluate.panel import default_metrics, panel, panel_by
 from calibrant.evaluate.recalibration import calibration_line, optimal_ece, refinement
 from calibrant.evaluate.subgroups import subgroups
@@ -17,7 +17,6 @@ __all__ = [
     "optimal_ece",
     "panel",
     "panel_by",
-    "panel_of_sums",
     "refinement",
     "subgroups",
     "utility_calibration",

@@ -165,7 +165,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
             return self._event.null_of(moments, draws=draws, seed=seed)
         if moments.units is not None:
             moments.units.need(what=self, least=FEWEST)
-            units, degrees = moments.units, moments.units.clusters.degrees
+            units, degrees = moments.units, moments.units.degrees
             gaps = clustered_gaps(units.centred, draws=draws, seed=seed, degrees=degrees)
             return torch.as_tensor(gaps.abs().sum(dim=1) / moments.classes)
         assert moments.null is not None

@@ -12,15 +12,16 @@ from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.config import to_plain
-from calibrant._core.constraints import Kind, Natural, checked
+from calibrant._core.constraints import MOST_DRAWS, Integer, Kind, Natural, checked
 from calibrant._core.paths import as_path, shown
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.checks import Data, Summed, calibrated, need_predictions, need_rows, states_of
+from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.data.splits import multilabel_batches
 from calibrant.errors import NoIntervalError, Remedy
-from calibrant.evaluate.multilabel import LabelSums
+from calibrant.evaluate.multilabel import MultiLabelRow, panel_of
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, Metric, SumMetric, SumMetrics
 from calibrant.metrics.classwise import ClassSums, ClassTables
 from calibrant.rows.source import added, reduced
@@ -280,8 +281,11 @@ def evaluate_multilabel_streamed(
     label: str | None = None,
     kind: Literal["logits", "probs"] | None = None,
     allow_fit_rows: bool = False,
-) -> tuple[LabelSums, tuple[str, ...]]:
-    """Return the sums of all rows of a table, or a folder of tables, and the labels' names; in bounded memory, in this process.
+    draws: Annotated[int, Integer(0, MOST_DRAWS)] = 1000,
+) -> list[MultiLabelRow]:
+    """Return the figures of ``multilabel_panel`` over a table, or a folder of tables; in bounded memory, in this process.
+
+    Rows are read twice, the second time for the intervals; of rows in groups the sums of each group are kept.
 
     Args:
         source: As ``data.splits.multilabel_batches`` takes it.
@@ -290,24 +294,24 @@ def evaluate_multilabel_streamed(
         label: As there.
         kind: As there.
         allow_fit_rows: Accept rows that the calibrator was fitted on.
-
-    Returns:
-        Sums for ``evaluate.panel_of_sums``; names in the order of the sums' columns.
+        draws: As in ``evaluate.multilabel_panel``; 0 leaves the intervals out.
 
     Raises:
         FileFormatError: If a file cannot be read or holds no such predictions.
-        InputError: If what it holds is not valid, or there are no rows or no labels.
+        InputError: If what it holds is not valid, there are no rows or no labels, or a label is missing in all rows.
         LeakError: If consecutive rows of the fit are found.
 
     Examples:
         >>> import pathlib, tempfile
         >>> from calibrant import MultiLabelPredictions, save_multilabel
+        >>> from calibrant.evaluate import multilabel_panel
         >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> data = MultiLabelPredictions.from_logits([[2.0, -1.0], [0.5, 3.0]], [[1, 0], [-1, 1]])
+        >>> data = MultiLabelPredictions.from_logits([[2.0, -1.0], [0.5, 3.0]] * 50, [[1, 0], [-1, 1]] * 50)
         >>> for part in (0, 1):
-        ...     save_multilabel(folder / f"{part}.parquet", {"all": data[part : part + 1]})
-        >>> evaluate_multilabel_streamed(folder)[0].n
-        2
+        ...     save_multilabel(folder / f"{part}.parquet", {"all": data[50 * part : 50 * part + 50]})
+        >>> row, other = evaluate_multilabel_streamed(folder)[0], multilabel_panel(data)[0]
+        >>> abs(row.low - other.low) < 1e-12
+        True
     """
     if calibrator is not None and not isinstance(calibrator, MultiLabelCalibrator):
         raise refuse(
@@ -315,12 +319,19 @@ def evaluate_multilabel_streamed(
             type(calibrator).__name__,
             Remedy("load it with MultiLabelCalibrator.load", command="add --multilabel", option="--multilabel"),
         )
-    pieces = multilabel_batches(source, columns=columns, label=label, kind=kind)
-    rows = calibrated(pieces, calibrator, allow_fit_rows=allow_fit_rows)
-    found: LabelSums | None = reduced(added, (LabelSums.of(piece) for piece in rows))
-    if found is None:
-        raise refuse("at least one row", f"none in {shown(as_path(source))}", "check how the rows were selected")
-    return found, found.names
+    seen = allow_fit_rows
+
+    def pieces() -> Iterator[MultiLabelPredictions]:
+        nonlocal seen
+        batches, empty = multilabel_batches(source, columns=columns, label=label, kind=kind), True
+        for piece in calibrated(batches, calibrator, allow_fit_rows=seen):
+            empty = False
+            yield piece
+        if empty:
+            raise refuse("at least one row", f"none in {shown(as_path(source))}", "check how the rows were selected")
+        seen = True  # the first pass found no rows of the fit
+
+    return panel_of(pieces, draws=draws)
 
 
 def metric_passes(

@@ -6,14 +6,18 @@ calibration are drawn jointly as ξᵀS with independent standard normal ξ_g (a
 since S is estimated from ν + 1 groups.
 """
 
+from dataclasses import dataclass, replace
+from functools import cached_property
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._core.numerics import add_records
 from calibrant.binning import BinTable
 from calibrant.statistics.binned import BinnedRows, table_error
 from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import UnitSums, student_quantile
+from calibrant.statistics.means import Clusters, UnitSums, need_effective, student_quantile
 
 # The signs are estimated from the same rows, so that a group's effects partly cancel in the signed sum: in simulation its
 # standard error is too small by about this factor where effects are large (7.8 to 8.2 % of intervals missed).
@@ -36,6 +40,87 @@ def unit_sums(rows: BinnedRows, groups: Tensor) -> UnitSums:
     weight = torch.ones_like(rows.p, dtype=torch.float64) if rows.weight is None else rows.weight.double()
     gaps = (rows.p.double() - rows.y.double()) * weight
     return UnitSums.of(groups, weight, rows.bins, [(slice(None), rows.index, gaps)])
+
+
+@dataclass(frozen=True, eq=False)
+class UnitSizes:
+    """How large the groups are of which each is one row with several numbers; they add.
+
+    Args:
+        sizes: (3,) the groups, their numbers, and the squares of how many each has.
+        masses: (2,) Σ and Σ of squares of their weights.
+        total: (C,) Σ w x of each column over all of them.
+    """
+
+    sizes: Tensor
+    masses: Tensor
+    total: Tensor
+
+    @classmethod
+    def of(cls, sums: Tensor, sizes: Tensor, mass: Tensor, times: Tensor) -> "UnitSizes":
+        """Return those of groups with sums Σ w x (N, C), of so many numbers ``sizes`` (N,) and weights ``mass`` (N,) each.
+
+        Args:
+            sums: One row a group.
+            sizes: How many numbers each has; a group of none is none.
+            mass: The sum of their weights.
+            times: (N,) how many groups each row stands for.
+        """
+        numbers = torch.stack([(sizes > 0).double(), sizes, sizes.square()])
+        return cls(numbers @ times, torch.stack([mass, mass.square()]) @ times, times @ sums)
+
+    def __add__(self, other: "UnitSizes") -> "UnitSizes":
+        return add_records(self, other)
+
+    @property
+    def square(self) -> float:
+        """Σ v² of the groups' parts v of the mass."""
+        return float(self.masses[1] / self.masses[0].square())
+
+
+@dataclass(frozen=True, eq=False)
+class RowUnits:
+    """What ``UnitSums`` knows of groups of which each is one row: sums that do not grow with their number; they add.
+
+    Args:
+        whole: The sizes of all groups, which each row is centred and scaled by.
+        products: (C, C) Σ over groups of the products of their centred sums, the covariance of the columns' Σ w x / Σ w.
+        parts: (5,) sums of ``Clusters.parts_of``.
+    """
+
+    whole: UnitSizes
+    products: Tensor
+    parts: Tensor
+
+    @classmethod
+    def of(cls, whole: UnitSizes, sums: Tensor, mass: Tensor, times: Tensor) -> "RowUnits":
+        """Return the products of some of the groups whose sizes are ``whole``; arguments as in ``UnitSizes.of``."""
+        v = mass / whole.masses[0]
+        left = (1 - 2 * v + whole.square).clamp_min(1e-12)
+        centred = (sums - v[:, None] * whole.total) / whole.masses[0]
+        return cls(whole, (centred * (times / left)[:, None]).T @ centred, Clusters.parts_of(v, left) @ times)
+
+    def __add__(self, other: "RowUnits") -> "RowUnits":
+        return replace(self, products=self.products + other.products, parts=self.parts + other.parts)
+
+    def need(self, *, what: object, least: int) -> None:
+        """Raise unless they are worth ``least`` groups of equal size.
+
+        Raises:
+            NoIntervalError: Then.
+        """
+        count, numbers, squares = self.whole.sizes.tolist()
+        need_effective(round(count), numbers**2 / max(squares, 1.0), what=what, least=least)
+
+    @property
+    def degrees(self) -> float:
+        """Of freedom of a variance over the groups."""
+        return Clusters.degrees_of(self.parts, self.whole.square)
+
+    @cached_property
+    def centred(self) -> Tensor:
+        """(C, C) as many rows as columns with the products of the groups' centred sums."""
+        return _symmetric_root(self.products)
 
 
 def cluster_error(table: BinTable, sums: Tensor, *, level: float, degrees: float) -> float:

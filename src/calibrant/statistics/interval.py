@@ -377,7 +377,7 @@ class MeanSums:
             check_enough_errors(self.decided, sampled=rows.sampled, what=what)
         _need_finite(rows.mean, what)
         if self.units is not None:
-            return interval_from(rows.mean, self.units.contributions.spread, level=level)
+            return interval_from(rows.mean, self.units.contributions(0).spread, level=level)
         if self.binary and not rows.sampled:
             return share_interval(round(float(rows.sums[0, 1])), round(rows.mass), level=level)
         if self.binary:

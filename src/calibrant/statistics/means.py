@@ -145,7 +145,7 @@ def contributions(rows: Tensor, groups: Tensor | None, weight: Tensor | None = N
     normalised = normalised / normalised.sum()
     if groups is None:
         return Contributions(centred * normalised, None, 1 / float(normalised.square().sum()))
-    return UnitSums.of_column(groups, normalised, centred).contributions
+    return UnitSums.of_column(groups, normalised, centred).contributions(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,12 +252,21 @@ class Clusters:
             return cls(torch.ones_like(v), 0.0, 1.0)
         # Σ c² is a quadratic form u'Bu of the effects, B = A − v a' − a v' + (Σ a) v v' with A = diag a, a = v² / left.
         # Its degrees are 2 mean² / variance = tr(B)² / tr(B²), from sums over groups only: B is diagonal plus rank two.
+        return cls(left.rsqrt(), cls.degrees_of(cls.parts_of(v, left).sum(dim=1), float(square)), float(1 / square))
+
+    @staticmethod
+    def parts_of(v: Tensor, left: Tensor) -> Tensor:
+        """Return (5, G) a, a², a v, a v² and a² v with a = v² / left: their sums over groups are what the degrees follow from."""
         a = v.square() / left
-        total, aa, av = a.sum(), a.square().sum(), (a * v).sum()
+        return torch.stack([a, a.square(), a * v, a * v.square(), a.square() * v])
+
+    @staticmethod
+    def degrees_of(parts: Tensor, square: float) -> float:
+        """Return the degrees of freedom from the sums (5,) of ``parts_of`` and Σ v²."""
+        total, aa, av, avv, aav = parts.tolist()
         trace = total - 2 * av + total * square
-        low_rank = 2 * (square * aa + av.square()) - 4 * total * square * av + (total * square).square()
-        crossed = (a * (total * v.square() - 2 * v * a)).sum()
-        return cls(left.rsqrt(), float(trace.square() / (aa + 2 * crossed + low_rank)), float(1 / square))
+        low_rank = 2 * (square * aa + av**2) - 4 * total * square * av + (total * square) ** 2
+        return float(trace**2 / (aa + 2 * (total * avv - 2 * aav) + low_rank))
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,9 +354,13 @@ class UnitSums:
         return parts * self.clusters.scale[:, None]
 
     @property
-    def contributions(self) -> Contributions:
-        """Those of each group to the mean of the only column."""
-        return Contributions(self.centred[:, 0], None, self.clusters.degrees + 1, unbiased=True)
+    def degrees(self) -> float:
+        """Of freedom of a variance over the groups."""
+        return self.clusters.degrees
+
+    def contributions(self, column: int) -> Contributions:
+        """Return those of each group to the mean of a column."""
+        return Contributions(self.centred[:, column], None, self.degrees + 1, unbiased=True)
 
 
 def need_clusters(sizes: Tensor, *, what: object, least: int) -> None:
@@ -356,12 +369,21 @@ def need_clusters(sizes: Tensor, *, what: object, least: int) -> None:
     Raises:
         NoIntervalError: Then.
     """
+    need_effective(len(sizes), Clusters.of(sizes).effective, what=what, least=least)
+
+
+def need_effective(count: int, effective: float, *, what: object, least: int) -> None:
+    """Raise if so many groups are worth fewer than ``least`` of equal size.
+
+    Raises:
+        NoIntervalError: Then.
+    """
     # rounding must not refuse ten groups of equal size
-    if (effective := Clusters.of(sizes).effective) < least - 1e-6:
-        worth = "" if len(sizes) < least else f" that are worth {effective:.1f} of equal size"
+    if effective < least - 1e-6:
+        worth = "" if count < least else f" that are worth {effective:.1f} of equal size"
         raise NoIntervalError(
             f"at least {least} groups of rows for the uncertainty of {shown(what, most=200)}",
-            f"{len(sizes)}{worth}",
+            f"{count}{worth}",
             "measure on more groups",
         )
 

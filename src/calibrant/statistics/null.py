@@ -22,7 +22,7 @@ from calibrant.data.checks import Data, need_rows, repeated
 from calibrant.data.predictions import BinaryPairs
 from calibrant.statistics._resampling import quantiles
 from calibrant.statistics.binned import BinnedRows, error_interval
-from calibrant.statistics.clusters import cluster_error, clustered_gaps, unit_sums
+from calibrant.statistics.clusters import RowUnits, cluster_error, clustered_gaps, unit_sums
 from calibrant.statistics.enough import FEWEST, need_independent
 from calibrant.statistics.means import Interval, UnitSums
 
@@ -202,12 +202,12 @@ class BinSums:
     Args:
         table: Of the bins, with second moments.
         cells: Of nearly equal probabilities; None for rows in groups.
-        units: Σ w (p − y) by group and bin; None for independent rows.
+        units: Σ w (p − y) by group and bin, or their products where a group is read as one row; None for independent rows.
     """
 
     table: BinTable
     cells: NullCells | None
-    units: UnitSums | None = None
+    units: UnitSums | RowUnits | None = None
 
     @classmethod
     def of(cls, rows: BinnedRows, groups: Tensor | None = None) -> "BinSums":
@@ -237,7 +237,7 @@ class BinSums:
         """
         if self.cells is None:
             units = self.need_units(what)
-            gaps = clustered_gaps(units.centred, draws=draws, seed=seed, degrees=units.clusters.degrees)
+            gaps = clustered_gaps(units.centred, draws=draws, seed=seed, degrees=units.degrees)
             return replace(self.table, sum_y=self.table.sum_p - gaps * self.table.total, second=None)
         sums = self.cells.outcomes(bins=self.table.count.shape[0], draws=draws, seed=seed)
         return replace(self.table, sum_y=sums.to(self.table.sum_p.device), second=None)
@@ -247,11 +247,11 @@ class BinSums:
         if self.cells is not None:
             return error_interval(self.table, null, level=level)
         units = self.need_units(what)
-        error = cluster_error(self.table, units.centred, level=level, degrees=units.clusters.degrees)
+        error = cluster_error(self.table, units.centred, level=level, degrees=units.degrees)
         spread = units.centred.square().sum(dim=0).sqrt()
         return error_interval(self.table, null, level=level, spread=spread, error=error)
 
-    def need_units(self, what: object) -> UnitSums:
+    def need_units(self, what: object) -> UnitSums | RowUnits:
         """Return the sums of groups if there are enough of them.
 
         Raises:
