@@ -1,6 +1,7 @@
 """The theory's figures drawn: complete, labelled, inside their frames, and the same bytes each time."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,16 @@ def numbers() -> dict[str, FigureNumbers]:
     return {name: figure_numbers(name) for name in QUICK}
 
 
+@pytest.fixture(scope="module")
+def figures(numbers: dict[str, FigureNumbers]) -> dict[str, Any]:
+    return {name: theory_figure(one) for name, one in numbers.items()}
+
+
 @pytest.mark.parametrize("name", QUICK)
-def test_every_panel_is_drawn_and_labelled(numbers: dict[str, FigureNumbers], name: str) -> None:
-    figure = theory_figure(numbers[name])
-    axes = [ax for ax in figure.axes if ax.get_title()]
+def test_every_panel_is_drawn_and_labelled(
+    numbers: dict[str, FigureNumbers], figures: dict[str, Any], name: str
+) -> None:
+    axes = [ax for ax in figures[name].axes if ax.get_title()]
     assert [ax.get_title() for ax in axes] == [panel.title for panel in numbers[name].panels]
     for ax, panel in zip(axes, numbers[name].panels, strict=True):
         if isinstance(panel, Plot):
@@ -29,11 +36,11 @@ def test_every_panel_is_drawn_and_labelled(numbers: dict[str, FigureNumbers], na
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_no_text_overlaps_another_or_leaves_the_figure(numbers: dict[str, FigureNumbers], name: str) -> None:
+def test_no_text_overlaps_another_or_leaves_the_figure(figures: dict[str, Any], name: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
-    figure = theory_figure(numbers[name])
+    figure = figures[name]
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer = canvas.get_renderer()
