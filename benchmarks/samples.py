@@ -110,7 +110,7 @@ def binned_tables(samples: Samples) -> Iterator[tuple[str, BinTable, Floats, Flo
 def estimate_of(name: str, samples: Samples, table: BinTable) -> tuple[Any, Any]:
     """Return a binned error with its standard error, and (R,) for which samples its interval is refused."""
     corrected = corrected_error(table)
-    estimate = type(corrected)(corrected.plug_in, corrected.corrected, table_error(table))
+    estimate = replace(corrected, error=table_error(table))
     refused = chance_decides(table, estimate).numpy()
     if name == "TopLabelECE":
         wrong = samples.rows - samples.right.sum(axis=1)

@@ -147,8 +147,12 @@ class DebiasedECE(BinnedMetric):
                 f"neither for {self!r}",
                 "use the interval of ECE(), or measure on more rows",
             )
-        half = normal_quantile((1 + level) / 2) * error
-        low, high = (float(end.clamp(0, 1).sqrt()) for end in (square - half, square + half))
+        z = normal_quantile((1 + level) / 2)
+        # A larger square varies more: by 4 c for each unit, spread evenly over the bins. So the upper end lies x higher with
+        # x = z √(error² + 4 c x), where what was seen is the least likely; with the error alone it lay too low for few rows.
+        slope = 2 * z**2 * float((table.squared_shares * table.rate * (1 - table.rate)).sum())
+        above = slope + (slope**2 + (z * error).square()).sqrt()
+        low, high = (float(end.clamp(0, 1).sqrt()) for end in (square - z * error, square + above))
         return Interval(float(square.clamp_min(0).sqrt()), low, high, level, "normal for the square, rooted")
 
 

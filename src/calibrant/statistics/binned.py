@@ -13,10 +13,12 @@ an upper bound. The variance of the signed sum takes its place where it is large
 quantile (``table_error``). A bin in which all decisions are correct (or wrong) has an estimated variance of 0. For the width
 only, its rate is therefore (y_b + z²/2 · w_b) / (n_b + z² w_b) with the bin's fraction of rows w_b, as in Wilson's interval.
 
-*Ends.* low = corrected − z √Σ s_b², but 0 unless the plug-in exceeds the (1 + level)/2 quantile of its null distribution, that
-of a calibrated model, and at most ``STEEPEST`` times what it exceeds it by: at δ = 0, where the error is not differentiable, this
-test has coverage (1 + level)/2 by construction. high = corrected + LIFT · (plug-in − corrected) + z √Σ s_b², or the plug-in if that
-is larger, and 1 at most: the correction is too large where |δ_b| ≈ s_b, and LIFT, chosen by simulation, reverses a part of it.
+*Ends.* low = corrected − excess − z √Σ s_b², but 0 unless the plug-in exceeds the (1 + level)/2 quantile of its null distribution,
+that of a calibrated model, and at most ``STEEPEST`` times what it exceeds it by: at δ = 0, where the error is not differentiable, this
+test has coverage (1 + level)/2 by construction. The excess is the mean by which m_b ≥ 0 is too high where δ_b is near 0, summed over
+bins as if the m_b were the truth. high = corrected + LIFT · (plug-in − corrected) + z √Σ s_b², and 1 at most: the correction is too
+large where |δ_b| ≈ s_b, and LIFT, chosen by simulation, reverses a part of it. Where all δ_b have one sign Σ_b |δ_b| is |Σ_b δ_b|,
+the error of one bin of all rows: high is at least what it is for that, and at least the plug-in.
 
 *Many bins.* The error of the correction is proportional to the correction, a sum over bins, while the half-width grows only
 with the root of the number of bins. Where the noise is spread over more than about 25 bins and the correction exceeds half of the
@@ -31,6 +33,7 @@ both can be negative.
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -44,6 +47,10 @@ from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import Interval, student_quantile
 
 LIFT = 0.15
+# The m_b scatter, so that the excess is 0.3 s_b on average where the δ_b are 0, and should be 0.5: it counts so many times. A part of
+# it, by half-widths, is borne, since such gaps scatter less than the width allows for; with 0.25 two of 132 populations were missed
+# in 8 and 10 %, with 0 intervals were up to 5 % longer.
+AGAIN, BORNE = 1.6, 0.1
 # Largest slope of the lower end beyond the gate. With a jump there, a model that is off by little would be missed as often as its
 # plug-in exceeds the gate; with slope 1 the end would be valid by the triangle inequality alone, and low where a model is far off.
 STEEPEST = 3.0
@@ -96,11 +103,15 @@ class BinnedEstimate:
     Args:
         plug_in: Σ_b |d_b|, the usual estimate; (…).
         corrected: Σ_b m_b; (…).
+        excess: By how much ``corrected`` is too high on average where gaps are near 0, if the m_b are the truth; (…).
+        whole: ``centre`` of one bin of all rows, in which gaps of both signs cancel; (…).
         error: Standard error √Σ_b s_b²; (…).
     """
 
     plug_in: Tensor
     corrected: Tensor
+    excess: Tensor
+    whole: Tensor
     error: Tensor
 
     @property
@@ -127,8 +138,11 @@ def corrected_error(table: BinTable, *, spread: Tensor | None = None) -> BinnedE
     if spread is None:
         seen, calibrated = gap_variance(table), table.noise / table.mass**2
         spread = torch.where(table.expected_events < FEW_EVENTS, torch.maximum(seen, calibrated), seen).sqrt()
-    corrected = unfold(signed.abs(), spread)
-    return BinnedEstimate(signed.abs().sum(dim=-1), corrected.sum(dim=-1), spread.square().sum(dim=-1).sqrt())
+    each, error = unfold(signed.abs(), spread), spread.square().sum(dim=-1).sqrt()
+    excess = (_excess(each / spread.clamp_min(1e-300)) * spread).sum(dim=-1)
+    total = signed.sum(dim=-1).abs()
+    whole = (1 - LIFT) * unfold(total, error) + LIFT * total
+    return BinnedEstimate(signed.abs().sum(dim=-1), each.sum(dim=-1), excess, whole, error)
 
 
 def gap_variance(table: BinTable, *, pseudo: float = 0.0) -> Tensor:
@@ -202,6 +216,24 @@ def unfold(folded: Tensor, spread: Tensor) -> Tensor:
     return torch.where(spread > 0, inverse * spread, folded)
 
 
+def _excess(ratio: Tensor) -> Tensor:
+    """Return E unfold(|N(r, 1)|, 1) − r for r ≥ 0, where it is positive: no unfolded gap is negative, so that small ones are too high."""
+    known = _known_excess().to(ratio.device)
+    step = 6 / (known.shape[0] - 1)
+    place = (ratio / step).clamp_max(known.shape[0] - 1.001)
+    left = place.long()
+    return torch.lerp(known[left], known[left + 1], place - left)
+
+
+@cache
+def _known_excess() -> Tensor:
+    ratio = torch.linspace(0, 6, 121, dtype=torch.float64)
+    noise = torch.linspace(-8, 8, 4001, dtype=torch.float64)
+    chance = torch.exp(-noise.square() / 2)
+    mean = unfold((ratio[:, None] + noise).abs(), torch.ones(1, dtype=torch.float64)) @ chance / chance.sum()
+    return (mean - ratio).clamp_min(0)
+
+
 def _folded_mean(ratio: Tensor) -> Tensor:
     return math.sqrt(2 / math.pi) * torch.exp(-ratio.square() / 2) + ratio * torch.erf(ratio / math.sqrt(2))
 
@@ -270,8 +302,9 @@ def interval_ends(found: BinnedEstimate, gate: Tensor, *, level: float = 0.95) -
     """
     half = normal_quantile((1 + level) / 2) * found.error
     beyond = STEEPEST * (found.plug_in - gate)
-    low = torch.where(beyond > 0, torch.minimum(found.corrected - half, beyond).clamp_min(0), 0.0)
-    return low, torch.maximum(found.centre + half, found.plug_in)
+    least = found.corrected - (AGAIN * found.excess - BORNE * half).clamp_min(0) - half
+    low = torch.where(beyond > 0, torch.minimum(least, beyond).clamp_min(0), 0.0)
+    return low, torch.maximum(torch.maximum(found.centre, found.whole) + half, found.plug_in)
 
 
 def squared_error(table: BinTable) -> Tensor:
