@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -351,7 +351,7 @@ def _ece_of_group(
     value = float(found.plug_in)
     if rows.cluster is not None:
         return value, None, None
-    found = type(found)(found.plug_in, found.corrected, table_error(table, level=level))
+    found = replace(found, error=table_error(table, level=level))
     if bool(chance_decides(table, found, level=level)):
         return value, None, None
     # Σ |gaps| of calibrated bins, as normal numbers with the bins' own variances
