@@ -215,7 +215,7 @@ def all_class_ends(samples: Samples, tried: Any, *, refuse: bool = True) -> tupl
         signed = np.take_along_axis(by_atom, samples.atom[block], 1) - np.take_along_axis(sign, hit, 1)
         error = torch.from_numpy(signed.std(axis=1) / np.sqrt(samples.rows))
         found = corrected_error(table)
-        found = type(found)(found.plug_in, found.corrected, error)
+        found = replace(found, error=error)
         refused[block] = refuse & chance_decides(table, found).numpy()
         ends = ends_of(table, found, refused[block])
         low[block], high[block] = (end / classes for end in ends)
@@ -237,6 +237,6 @@ def two_class_ends(samples: Samples) -> tuple[Floats, Floats, Floats, Any]:
     index = EqualWidth(BINS).assign(torch.from_numpy(p)).numpy()
     table, delta, _ = tables_of(binary, index, BINS)
     found = corrected_error(table)
-    found = type(found)(found.plug_in, found.corrected, table_error(table))
+    found = replace(found, error=table_error(table))
     refused = chance_decides(table, found).numpy() | samples.few
     return *ends_of(table, found, refused), np.abs(delta).sum(axis=1), refused
