@@ -1,4 +1,4 @@
-"""Every calibrator on 30 random sets and six real ones: memory and a stream have one answer, processes and a local Ray its bits."""
+"""Every calibrator on 60 random sets and six real ones: memory and a stream have one answer, processes and a local Ray its bits."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ from calibrant.scale import fit_streamed, processes, ray_cluster
 from calibrant.scale.execute import Executor
 
 METHODS: dict[str, Callable[[], Calibrator]] = MAKE | {"Tilt": Tilt}
-EVERY = 15  # of so many random sets one goes through processes and Ray too, and of the real ones the first two: all take an hour
+EVERY = 20  # of so many random sets one goes through processes and Ray too, and of the real ones the first two: all take an hour
 REAL = ["cifar10-resnet110", "emotion-qwen1.8b", "mmbench-monkey", "news20-crossval", "oodcv-monkey", "mnist-crossval"]
 
 pytestmark = [
@@ -99,22 +99,22 @@ def one_answer(name: str, folder: Path, data: Predictions, others: Sequence[Exec
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_random_sets(name: str, tmp_path: Path, others: list[Executor], objectives: list[float]) -> None:
-    for seed in range(30):
+def test_sixty_random_sets(name: str, tmp_path: Path, others: list[Executor], objectives: list[float]) -> None:
+    for seed in range(60):
         data = random_set(tmp_path / f"val{seed}", seed)
         one_answer(name, tmp_path / f"val{seed}", data, () if seed % EVERY else others, objectives)
 
 
 @pytest.fixture(scope="module")
 def real(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Predictions]]:
-    """The first 900 rows of six real sets, each as a folder of three files and in memory."""
+    """The first 1500 rows of six real sets, each as a folder of three files and in memory."""
     found = []
     for name in REAL:
         with np.load(data / "logits" / f"{name}.npz") as file:
-            whole = Predictions.from_logits(file["val_logits"][:900], file["val_labels"][:900])
+            whole = Predictions.from_logits(file["val_logits"][:1500], file["val_labels"][:1500])
         folder = tmp_path_factory.mktemp(name)
         for i in range(3):
-            calibrant.save_predictions(folder / f"{i}.parquet", {"all": whole[i * 300 : (i + 1) * 300]})
+            calibrant.save_predictions(folder / f"{i}.parquet", {"all": whole[i * 500 : (i + 1) * 500]})
         found.append((folder, whole))
     return found
 
