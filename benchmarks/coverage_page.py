@@ -188,7 +188,7 @@ KEPT = (
     Promise(
         "`no_worse`, 2.5 %",
         "paired t, and bounds by betting",
-        "few telling errors: bounds",
+        "few telling errors: no row changes more than those seen",
         named_promises("no-worse-"),
     ),
     Promise(
@@ -422,8 +422,8 @@ def summary(record: list[Cell], registry: list[Cell]) -> str:
         [
             table(["promise", "method", "assumption", "worst cell: broken in", "cells / above", "shown"], rows),
             (
-                f"{worse or 'None'} of these cells lie three standard errors above their limit. **Not simulated on the registry yet:** "
-                f"{absent}."
+                f"{worse or 'None'} of these cells {'lies' if worse == 1 else 'lie'} three standard errors above their limit. "
+                f"**Not simulated on the registry yet:** {absent}."
             ),
         ]
     )

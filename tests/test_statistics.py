@@ -147,6 +147,30 @@ def test_ends_hold_where_gaps_have_one_sign_or_are_noise(
     assert sum(not one.low <= error <= one.high for one in found) <= 3  # 5 % of 60; formerly 11, 9 and 4
 
 
+@pytest.mark.parametrize(("said", "right", "sizes"), [(0.99, 0.95, (90, 105, 120)), (0.9, 0.8, (50, 60, 70))])
+def test_a_model_that_always_says_the_same_is_covered(said: float, right: float, sizes: tuple[int, ...]) -> None:
+    for n in sizes:  # exactly, over all numbers of right decisions; formerly 8 and 9 % were missed
+        missed = 0.0
+        for hits in range(n + 1):
+            chance = float(stats.binom.pmf(hits, n, right))
+            if chance > 1e-5:
+                pairs = BinaryPairs.from_probs(np.full(n, said), np.arange(n) < hits)
+                found = interval(ECE(), pairs, draws=200)
+                missed += chance * (not found.low <= abs(said - right) <= found.high)
+        assert missed < 0.072  # at one n; 5 % over many
+
+
+@pytest.mark.parametrize("rest", [1e-12, 1e-9, 1e-6])
+@pytest.mark.parametrize("metric", [ECE(), TopLabelECE(), ClasswiseECE(), NLL()], ids=repr)
+def test_groups_of_which_one_has_all_weight_have_no_interval(metric: Any, rest: float) -> None:
+    weight = np.full(300, rest)
+    weight[0] = 1
+    z, y = drawn(300, 3)
+    data = Predictions.from_logits(z, y, groups=np.arange(300) // 10, weights=weight, weight_kind="sampling")
+    with pytest.raises(NoIntervalError, match=r"at least 10 groups .* 30 that are worth 1\.0 of equal size"):
+        interval(metric, data)
+
+
 def test_the_folded_normal_is_inverted() -> None:
     for mean, spread in ((0.0, 0.02), (0.01, 0.02), (0.05, 0.02), (0.4, 0.01)):
         folded = stats.foldnorm.mean(mean / spread, scale=spread)

@@ -31,7 +31,7 @@ def test_exit_codes_say_the_verdict(good: Path, run: Run) -> None:
 def test_policy_groups_and_all_outputs(good: Path, arrays: dict[str, np.ndarray], tmp_path: Path, run: Run) -> None:
     path, policy = tmp_path / "with.npz", tmp_path / "policy.toml"
     np.savez(path, **arrays, test_region=np.array(["a", "b"] * 200))
-    policy.write_text('by = ["region"]\n[maximum]\n"worst-group-error" = 0.9\n[no_worse]\nnll = 0.01\n')
+    policy.write_text('by = ["region"]\n[maximum]\n"worst-group-error" = 0.9\n[no_worse]\nbrier = 0.05\n')
     junit, markdown = tmp_path / "gate.xml", tmp_path / "gate.md"
     arguments = ["check", path, "--policy", policy, "--baseline", good, "--junit", junit, "--markdown", markdown]
     done = run(*arguments, "--json", code=0)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.draws import drawn
 
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import InputError
@@ -115,6 +116,16 @@ def test_what_cannot_be_checked_is_one_sentence(arguments: dict[str, object], me
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize(("rows", "share"), [(1, 0.0), (20, 0.05), (300, 0.005)])
+def test_rows_that_show_no_change_speak_for_no_others(rows: int, share: float) -> None:
+    for seed in range(20):  # formerly 5 to 12 of them passed
+        z, y = drawn(rows, 3, seed=seed)
+        wrong = torch.rand(rows, generator=torch.Generator().manual_seed(seed)) < share
+        new = Predictions.from_logits(torch.where(wrong[:, None], -4 * z, z), y)
+        line = check(new, baseline=Predictions.from_logits(z, y), no_worse={"nll": 0.01}).lines[0]
+        assert line.verdict == ("not enough evidence" if not bool(wrong.any()) else line.verdict) != "pass"
+
+
 def test_dependent_rows_infinite_losses_and_missing_labels_are_refused() -> None:
     grouped = Predictions.from_logits([[2.0, 0.0]] * 4, [0, 0, 1, 1], groups=[1, 1, 2, 2])
     with pytest.raises(InputError, match="expected independent rows in predictions, got 4 rows of 2 groups"):
@@ -167,8 +178,9 @@ def test_changes_in_log_loss_that_could_be_infinite_or_beyond_squares_have_no_bo
     sure = Predictions.from_probs([[1.0, 0.0]] * 30, [0] * 30)
     huge = Predictions.from_logits(torch.tensor([[1e200, 0.0]] * 30, dtype=torch.float64), [0] * 30)
     lines = [check(new, baseline=half, no_worse={"nll": 0.0}).lines[0] for new in (sure, huge, half)]
-    assert [line.verdict for line in lines] == ["not enough evidence"] * 2 + ["pass"]
-    assert (lines[0].high, lines[2].high) == (math.inf, 0)
+    assert [line.verdict for line in lines] == ["not enough evidence"] * 3
+    assert [line.high for line in lines] == [math.inf] * 3
+    assert lines[2].note == "no row's log-loss differs, which tells nothing of rows where it may"
 
 
 def test_log_losses_over_other_classes_are_refused_and_brier_scores_are_not() -> None:

@@ -18,7 +18,9 @@ that of a calibrated model, and at most ``STEEPEST`` times what it exceeds it by
 test has coverage (1 + level)/2 by construction. The excess is the mean by which m_b ≥ 0 is too high where δ_b is near 0, summed over
 bins as if the m_b were the truth. high = corrected + LIFT · (plug-in − corrected) + z √Σ s_b², and 1 at most: the correction is too
 large where |δ_b| ≈ s_b, and LIFT, chosen by simulation, reverses a part of it. Where all δ_b have one sign Σ_b |δ_b| is |Σ_b δ_b|,
-the error of one bin of all rows: high is at least what it is for that, and at least the plug-in.
+the error of one bin of all rows: high is at least what it is for that, and at least the plug-in. A larger error has a larger variance
+where a_b nears 1/2, by Σ_b v_b² |1 − 2 a_b| for each unit, so that x = z √(Σ s_b² + x Σ v_b² |1 − 2 a_b|) is added if it is more, as
+in Wilson's interval: over the bins that hold two events and two rows without; the others have their variance if calibrated.
 
 *Many bins.* The error of the correction is proportional to the correction, a sum over bins, while the half-width grows only
 with the root of the number of bins. Where the noise is spread over more than about 25 bins and the correction exceeds half of the
@@ -104,6 +106,8 @@ class BinnedEstimate:
         plug_in: Σ_b |d_b|, the usual estimate; (…).
         corrected: Σ_b m_b; (…).
         excess: By how much ``corrected`` is too high on average where gaps are near 0, if the m_b are the truth; (…).
+        variance: Σ_b s_b², of what was seen; (…).
+        slope: How much larger the variance is for each unit of a larger error; (…).
         whole: ``centre`` of one bin of all rows, in which gaps of both signs cancel; (…).
         error: Standard error √Σ_b s_b²; (…).
     """
@@ -111,6 +115,8 @@ class BinnedEstimate:
     plug_in: Tensor
     corrected: Tensor
     excess: Tensor
+    variance: Tensor
+    slope: Tensor
     whole: Tensor
     error: Tensor
 
@@ -142,7 +148,11 @@ def corrected_error(table: BinTable, *, spread: Tensor | None = None) -> BinnedE
     excess = (_excess(each / spread.clamp_min(1e-300)) * spread).sum(dim=-1)
     total = signed.sum(dim=-1).abs()
     whole = (1 - LIFT) * unfold(total, error) + LIFT * total
-    return BinnedEstimate(signed.abs().sum(dim=-1), each.sum(dim=-1), excess, whole, error)
+    few = table.effective * torch.minimum(table.rate, 1 - table.rate) < FEW_EVENTS
+    slope = torch.where(few, 0.0, table.squared_shares * (1 - 2 * table.rate).abs()).sum(dim=-1)
+    return BinnedEstimate(
+        signed.abs().sum(dim=-1), each.sum(dim=-1), excess, spread.square().sum(dim=-1), slope, whole, error
+    )
 
 
 def gap_variance(table: BinTable, *, pseudo: float = 0.0) -> Tensor:
@@ -300,11 +310,13 @@ def interval_ends(found: BinnedEstimate, gate: Tensor, *, level: float = 0.95) -
         gate: (…) the (1 + level) / 2 quantile of the plug-in of a calibrated model.
         level: Nominal coverage.
     """
-    half = normal_quantile((1 + level) / 2) * found.error
+    z = normal_quantile((1 + level) / 2)
+    half, rise = z * found.error, z**2 * found.slope / 2
     beyond = STEEPEST * (found.plug_in - gate)
     least = found.corrected - (AGAIN * found.excess - BORNE * half).clamp_min(0) - half
     low = torch.where(beyond > 0, torch.minimum(least, beyond).clamp_min(0), 0.0)
-    return low, torch.maximum(torch.maximum(found.centre, found.whole) + half, found.plug_in)
+    above = torch.maximum(half, rise + (rise.square() + z**2 * found.variance).sqrt())
+    return low, torch.maximum(torch.maximum(found.centre, found.whole) + above, found.plug_in)
 
 
 def squared_error(table: BinTable) -> Tensor:

@@ -110,7 +110,8 @@ class RowUnits:
             NoIntervalError: Then.
         """
         count, numbers, squares = self.whole.sizes.tolist()
-        need_effective(round(count), numbers**2 / max(squares, 1.0), what=what, least=least)
+        for effective in (numbers**2 / max(squares, 1.0), 1 / self.whole.square):
+            need_effective(round(count), effective, what=what, least=least)
 
     @property
     def degrees(self) -> float:

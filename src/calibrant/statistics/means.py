@@ -266,7 +266,10 @@ class Clusters:
         total, aa, av, avv, aav = parts.tolist()
         trace = total - 2 * av + total * square
         low_rank = 2 * (square * aa + av**2) - 4 * total * square * av + (total * square) ** 2
-        return float(trace**2 / (aa + 2 * (total * avv - 2 * aav) + low_rank))
+        scatter = aa + 2 * (total * avv - 2 * aav) + low_rank
+        return (
+            float(trace**2 / scatter) if scatter > 0 else 0.0
+        )  # rounding leaves none of a group that has nearly all weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -336,7 +339,8 @@ class UnitSums:
         if self.dropped:
             most = f"at most {MOST_SUMS // self.sums.shape[1]:,} groups for the uncertainty of {shown(what, most=200)}"
             raise NoIntervalError(most, "more", "use fewer bins, ECE(), or larger groups")
-        need_clusters(self.rows, what=what, least=least)
+        for sizes in (self.rows, self.mass):  # many groups of which one has nearly all weight are one
+            need_clusters(sizes, what=what, least=least)
 
     @cached_property
     def clusters(self) -> "Clusters":
