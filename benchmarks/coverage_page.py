@@ -188,7 +188,7 @@ KEPT = (
     Promise(
         "`no_worse`, 2.5 %",
         "paired t, and bounds by betting",
-        "few telling errors: no row changes more than those seen",
+        "rows not seen change no more",
         named_promises("no-worse-"),
     ),
     Promise(
