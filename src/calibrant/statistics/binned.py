@@ -145,7 +145,7 @@ def corrected_error(table: BinTable, *, spread: Tensor | None = None) -> BinnedE
         seen, calibrated = gap_variance(table), table.noise / table.mass**2
         spread = torch.where(table.expected_events < FEW_EVENTS, torch.maximum(seen, calibrated), seen).sqrt()
     each, error = unfold(signed.abs(), spread), spread.square().sum(dim=-1).sqrt()
-    excess = (_excess(each / spread.clamp_min(1e-300)) * spread).sum(dim=-1)
+    excess = (_unfolded_bias(each / spread.clamp_min(1e-300)) * spread).sum(dim=-1)
     total = signed.sum(dim=-1).abs()
     whole = (1 - LIFT) * unfold(total, error) + LIFT * total
     few = table.effective * torch.minimum(table.rate, 1 - table.rate) < FEW_EVENTS
@@ -226,9 +226,9 @@ def unfold(folded: Tensor, spread: Tensor) -> Tensor:
     return torch.where(spread > 0, inverse * spread, folded)
 
 
-def _excess(ratio: Tensor) -> Tensor:
+def _unfolded_bias(ratio: Tensor) -> Tensor:
     """Return E unfold(|N(r, 1)|, 1) − r for r ≥ 0, where it is positive: no unfolded gap is negative, so that small ones are too high."""
-    known = _known_excess().to(ratio.device)
+    known = _known_bias().to(ratio.device)
     step = 6 / (known.shape[0] - 1)
     place = (ratio / step).clamp_max(known.shape[0] - 1.001)
     left = place.long()
@@ -236,7 +236,7 @@ def _excess(ratio: Tensor) -> Tensor:
 
 
 @cache
-def _known_excess() -> Tensor:
+def _known_bias() -> Tensor:
     ratio = torch.linspace(0, 6, 121, dtype=torch.float64)
     noise = torch.linspace(-8, 8, 4001, dtype=torch.float64)
     chance = torch.exp(-noise.square() / 2)
