@@ -388,7 +388,7 @@ def need_effective(count: int, effective: float, *, what: object, least: int) ->
         raise NoIntervalError(
             f"at least {least} groups of rows for the uncertainty of {shown(what, most=200)}",
             f"{count}{worth}",
-            "measure on more groups",
+            f"measure on about {math.ceil(count * least / max(effective, 1.0)):,} groups like these",  # worth in proportion
         )
 
 
