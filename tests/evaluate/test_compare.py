@@ -1,5 +1,7 @@
 """Comparing two models: who wins, by how much, in what words, and what is refused."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -132,8 +134,9 @@ def test_few_errors_decide_no_loss_and_say_how_many_rows_would_do() -> None:
     for pair, tested in ((more[:2], True), (more[2:], False)):
         found = compare(*pair, metrics=[NLL(), Brier(), SquaredGaps()])
         assert [row.p_value is not None for row in found.rows] == [tested, tested, False]
-        assert "For SquaredGaps 20 wrong decisions of each model are needed, 5 seen" in found.verdict
-        assert ("20 wrong decisions that tell the two apart are needed, 5 seen" in found.verdict) is not tested
+        what = "" if tested else "groups with "
+        assert f"For SquaredGaps 20 {what}wrong decisions of each model are needed, 5 seen" in found.verdict
+        assert ("groups with wrong decisions that tell the two apart are needed, 5 seen" in found.verdict) is not tested
 
 
 def test_two_rows_decide_nothing() -> None:
@@ -141,6 +144,14 @@ def test_two_rows_decide_nothing() -> None:
     assert {row.winner for row in compare(sure, unsure).rows} == {None}
     wrong = Predictions.from_binary_probs([0.1, 0.1], [1, 1])
     assert compare(sure, wrong, metrics=[Accuracy()]).rows[0].winner is None
+
+
+def test_a_metric_whose_own_test_needs_more_groups_says_so() -> None:
+    groups = [i // 10 for i in range(600)]
+    pair = (replace(model(t, rows=600), groups=torch.tensor(groups)) for t in (1.0, 0.4))
+    row = compare(*pair, metrics=[SquaredGaps()]).rows[0]
+    assert row.p_value is None
+    assert "at least 100 groups" in row.note
 
 
 def test_one_group_has_no_test_but_its_figures() -> None:

@@ -125,8 +125,9 @@ def compared(
         metrics = [m for m in (Accuracy(), NLL(), Brier(), ECE()) if known.count(m) == 2] + [SquaredGaps()]
     rows = []
     for metric, test in zip(metrics, _tests(metrics, a, b, level=level), strict=True):
-        note = _lacking(metric, a, b) if test is None else _OF_SQUARES if isinstance(metric, SquaredGaps) else ""
-        rows.append(_comparison_row(metric, metric(a), metric(b), test, note, level=level))
+        note = test if isinstance(test, str) else _OF_SQUARES if isinstance(metric, SquaredGaps) else ""
+        found = None if isinstance(test, str) else test
+        rows.append(_comparison_row(metric, metric(a), metric(b), found, note, level=level))
     return Comparison(tuple(rows), verdict_in_words(rows, metrics, names, level=level), a.count, level)
 
 
@@ -151,20 +152,22 @@ def _lacking(metric: Metric, a: Data, b: Data) -> str:
         return ""
     seen, rows = scarce
     counted = "that tell the two apart" if loss and isinstance(a, Predictions) else "of each model"
+    if a.groups is not None:
+        return f"{enough} groups with wrong decisions {counted} are needed, {math.floor(seen)} seen; measure on more groups"
     return f"{enough} wrong decisions {counted} are needed, {math.floor(seen)} seen; about {rows:,} rows would do"
 
 
-def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list[PairedTest | None]:
-    """Return the test of each metric that has one, its p-value corrected for their number (Holm)."""
-    tests: list[PairedTest | None] = []
+def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list[PairedTest | str]:
+    """Return the test of each metric, its p-value corrected for their number (Holm), or why it has none, where that is known."""
+    tests: list[PairedTest | str] = []
     for metric in metrics:
         try:
-            tests.append(_test(metric, a, b, level=level))
-        except NoIntervalError:  # a single row or group, or too few for the metric's own test
-            tests.append(None)
+            tests.append(_test(metric, a, b, level=level) or _lacking(metric, a, b))
+        except NoIntervalError as error:  # a single row or group, or too few for the metric's own test
+            tests.append(str(error))
     # metrics without a test take no part in the correction
-    corrected = iter(holm([test.p_value for test in tests if test is not None]))
-    return [None if test is None else replace(test, p_value=next(corrected)) for test in tests]
+    corrected = iter(holm([test.p_value for test in tests if isinstance(test, PairedTest)]))
+    return [test if isinstance(test, str) else replace(test, p_value=next(corrected)) for test in tests]
 
 
 def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | None:
