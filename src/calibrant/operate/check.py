@@ -571,21 +571,16 @@ def change_against(metric: str, data: Data, baseline: Data, *, paired: bool, alp
             remedy = "compare one task, or their accuracy or brier"
             raise refuse(f"a baseline over the same classes, K = {classes}, for its log-loss", f"{of_old}", remedy)
         change_of = float(new_rows.mean() - old_rows.mean())
-        if paired and bool((new_rows == old_rows).all()):
-            note = "no row's log-loss differs, which tells nothing of rows where it may"
-            return BoundedFigure(change_of, -math.inf, math.inf, change_of, n, note=note)
-        if scarce := scarce_errors(data, baseline, loss=NLL().of_labels if paired else None):
+        alike = paired and bool((new_rows == old_rows).all())
+        if scarce := (0.0, n) if alike else scarce_errors(data, baseline, loss=NLL().of_labels if paired else None):
             seen, enough = scarce
             note = (
                 f"{FEWEST_COMPARED} wrong decisions that tell log-losses apart are needed, {math.floor(seen)} were seen"
             )
-            low, high = -math.inf, math.inf
-            if paired:
-                least, most, rows_that_change = _range_of_change(data, baseline)
-                # What any label could have changed bounds the mean, if rows that are not seen change no more than these: where few
-                # rows change at all, or one by far the most, those cannot speak for others.
-                if rows_that_change >= FEWEST_COMPARED and 0 < most - least < _WIDEST:
-                    low, high = mean_ends(Moments.of(new_rows - old_rows), low=least, high=most, alpha=alpha)
+            low, high = _range_of_change(data, baseline) if paired else (-math.inf, math.inf)
+            if 0 < high - low < _WIDEST:  # what a label could change bounds the mean
+                note += f"; of rows not seen none is taken to change by more than {max(high, -low):.3g}"
+                low, high = mean_ends(Moments.of(new_rows - old_rows), low=low, high=high, alpha=alpha)
             return BoundedFigure(change_of, low, high, change_of, n, max(enough - n, 1), note)
         if paired:
             differences = torch.from_numpy(new_rows - old_rows)
@@ -599,21 +594,26 @@ def change_against(metric: str, data: Data, baseline: Data, *, paired: bool, alp
     return BoundedFigure(float(rows.mean()), low, high, float(rows.mean()), n)
 
 
-def _range_of_change(data: Data, baseline: Data) -> tuple[float, float, float]:
-    """Return the least and the largest change in log-loss that a label of any of the rows could show, and how many rows tell it.
+def _range_of_change(data: Data, baseline: Data) -> tuple[float, float]:
+    """Return the least and the largest change in log-loss that a label of any of the rows could show.
 
-    These are the rows of equal change whose changes would vary as much, (Σ s)² / Σ s² with s the largest of a row's labels.
+    Rows that are not seen are to change no more. Where few rows change at all, or one by far the most, these cannot speak for others:
+    then it is as much as the largest loss that a label of these rows would have.
     """
     new, old = (need_predictions(rows, metric=NLL()) for rows in (data, baseline))
-    ends, reach = [], []
+    ends, reach, largest = [], [], 0.0
     for rows in row_chunks(len(new), new.classes):
-        change_of = old.log_probs_in(rows) - new.log_probs_in(rows).to(old.logits.device)
+        logs = old.log_probs_in(rows), new.log_probs_in(rows).to(old.logits.device)
+        change_of = logs[0] - logs[1]
         known = torch.where(change_of.isnan(), math.inf, change_of)  # of probability 0 in both
         ends.append(torch.stack(known.aminmax()).cpu())
         reach.append(known.abs().amax(dim=1).double().cpu())
-    found, size = torch.stack(ends), torch.cat(reach)
+        largest = max(largest, *(-float(one.amin()) for one in logs))
+    found, size = torch.stack(ends).double(), torch.cat(reach)
+    low, high = float(found[:, 0].min()), float(found[:, 1].max())
+    # (Σ s)² / Σ s²: so many rows of equal change would vary as much
     telling = float(size.sum().square() / size.square().sum().clamp_min(1e-300))
-    return float(found[:, 0].min()), float(found[:, 1].max()), telling
+    return (low, high) if telling >= FEWEST_COMPARED else (min(low, -largest), max(high, largest))
 
 
 def _expected_error(data: Data, baseline: Data, mean: float) -> float:
