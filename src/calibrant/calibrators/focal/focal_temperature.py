@@ -12,7 +12,7 @@ from calibrant._core.minimise import Objective, by_exponent, minimise
 from calibrant._objective.log_pairs import log_normalise
 from calibrant.binning import AnyBinning
 from calibrant.calibrators.base.calibrator import Calibrator, Tempered
-from calibrant.calibrators.base.chunks import bounded, check_label_logits, narrowed
+from calibrant.calibrators.base.chunks import check_label_logits, narrowed
 from calibrant.calibrators.focal.focal_search import PRESETS, Best, Grid, Search, resolve, search_of
 from calibrant.calibrators.focal.temperature import (
     T_HIGH,
@@ -156,7 +156,7 @@ class FocalTemperatureScaling(Tempered):
         return self.gammas[0], self.gammas[-1]
 
     def _transform(self, logits: Tensor) -> Tensor:
-        return focal_log_probs(bounded(self._tempered(logits)), self.exponent.to(logits.dtype))  # its terms are squared
+        return focal_log_probs(self._tempered(logits), self.exponent.to(logits.dtype))
 
 
 # The mean log-loss of the focal map by (log T, log(1 + γ)), with its derivatives, and a minimum of it.
