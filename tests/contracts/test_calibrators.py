@@ -299,7 +299,14 @@ def test_rows_are_answered_as_what_they_are_at_the_ends_of_each_precision_under_
     for dtype in (torch.bfloat16, torch.float32, torch.float64):
         end = torch.finfo(dtype).max
         ends = torch.tensor(
-            [[end, 0, 1, 2], [0, 1, end, -end], [end / 2, end, -math.inf, -end], [-end, -end, -end / 3, -end / 2]],
+            [
+                [end, 0, 1, 2],
+                [0, 1, end, -end],
+                [end / 2, end, -math.inf, -end],
+                [-end, -end, -end / 3, -end / 2],
+                *([far, far, far, far] for far in (1e18, -1e18, 1e25, -1e25)),  # no digit is left for the odds
+                [-5e25, -1e25, -4e25, -2e25],
+            ],
             dtype=dtype,
         )
         answer = fitted(ends).double().softmax(dim=1)

@@ -906,10 +906,8 @@ def write_winnowed(rows, odd, width, distinct, out):  # type: ignore[no-untyped-
     Stretches of fewer than ``distinct`` different rows are left out.
     """
     length, found, best, near, written = odd.shape[0], 0, -1, -1, -1
-    usable, here = (
-        np.zeros(width, dtype=np.bool_),
-        -1,
-    )  # of the last ``width`` stretches, and the place of this one: no division
+    usable = np.zeros(width, dtype=np.bool_)  # of the last ``width`` stretches
+    here = -1  # the place of this one among them, counted, since a division takes longer than all else
     repeated = _any_repeats(rows, distinct)
     for j in range(1, length - 1):  # ``near`` is the last row so far that repeats one close before it
         near = j if repeated and _repeats(rows, j, distinct) else near

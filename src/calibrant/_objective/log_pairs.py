@@ -70,28 +70,34 @@ def log_pairs(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 def log_pairs_and_top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return what ``log_pairs`` does, and the index of the top class (…, 1)."""
-    logits = finite_floor(logits)
-    top = logits.detach().argmax(dim=-1, keepdim=True)
-    log_top, log_rest, total = _split(logits, top)
-    others = (logits - total).scatter(-1, top, -1.0)  # −1 at the replaced entry keeps its unused gradient finite
+    top, below = _below_top(logits)
+    below = finite_floor(below)
+    log_top, log_rest, total = _split(below, top)
+    others = (below - total).scatter(-1, top, -1.0)  # −1 at the replaced entry keeps its unused gradient finite
     log_not = torch.log1p(-torch.exp(others)).scatter(-1, top, log_rest)
     return others.scatter(-1, top, log_top), log_not, top
 
 
 def log_pair_of_top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return log q (…, K), log(1 − q_top) (…, 1) and the index of the top class (…, 1)."""
-    logits = finite_floor(logits)
-    top = logits.detach().argmax(dim=-1, keepdim=True)
-    log_top, log_rest, total = _split(logits, top)
-    return (logits - total).scatter(-1, top, log_top), log_rest, top
+    top, below = _below_top(logits)
+    below = finite_floor(below)
+    log_top, log_rest, total = _split(below, top)
+    return (below - total).scatter(-1, top, log_top), log_rest, top
 
 
 def log_normalise(logits: Tensor) -> Tensor:
     """Return log softmax(logits) (…, K), whose top entry keeps its relative precision when it is close to 0."""
-    top = logits.detach().argmax(dim=-1, keepdim=True)
+    top, below = _below_top(logits)
     # z_top − logsumexp would be a difference of near numbers where the top class has all but 1e-16
-    log_top, _, total = _split(logits, top)
-    return (logits - total).scatter(-1, top, log_top)
+    log_top, _, total = _split(below, top)
+    return (below - total).scatter(-1, top, log_top)
+
+
+def _below_top(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the index of the top class (…, 1), and the logits less its own: of a large constant nothing is left to round."""
+    top = logits.detach().argmax(dim=-1, keepdim=True)
+    return top, logits - finite_floor(logits.detach().gather(-1, top))  # finite where all are −inf, too
 
 
 def finite_floor(logits: Tensor) -> Tensor:

@@ -144,14 +144,20 @@ def corrected_error(table: BinTable, *, spread: Tensor | None = None) -> BinnedE
     if spread is None:
         seen, calibrated = gap_variance(table), table.noise / table.mass**2
         spread = torch.where(table.expected_events < FEW_EVENTS, torch.maximum(seen, calibrated), seen).sqrt()
-    each, error = unfold(signed.abs(), spread), spread.square().sum(dim=-1).sqrt()
+    each, variance = unfold(signed.abs(), spread), spread.square().sum(dim=-1)
     excess = (_unfolded_bias(each / spread.clamp_min(1e-300)) * spread).sum(dim=-1)
     total = signed.sum(dim=-1).abs()
-    whole = (1 - LIFT) * unfold(total, error) + LIFT * total
+    whole = (1 - LIFT) * unfold(total, variance.sqrt()) + LIFT * total
     few = table.effective * torch.minimum(table.rate, 1 - table.rate) < FEW_EVENTS
     slope = torch.where(few, 0.0, table.squared_shares * (1 - 2 * table.rate).abs()).sum(dim=-1)
     return BinnedEstimate(
-        signed.abs().sum(dim=-1), each.sum(dim=-1), excess, spread.square().sum(dim=-1), slope, whole, error
+        plug_in=signed.abs().sum(dim=-1),
+        corrected=each.sum(dim=-1),
+        excess=excess,
+        variance=variance,
+        slope=slope,
+        whole=whole,
+        error=variance.sqrt(),
     )
 
 

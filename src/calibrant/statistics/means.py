@@ -267,9 +267,8 @@ class Clusters:
         trace = total - 2 * av + total * square
         low_rank = 2 * (square * aa + av**2) - 4 * total * square * av + (total * square) ** 2
         scatter = aa + 2 * (total * avv - 2 * aav) + low_rank
-        return (
-            float(trace**2 / scatter) if scatter > 0 else 0.0
-        )  # rounding leaves none of a group that has nearly all weight
+        # rounding leaves nothing where one group has nearly all weight
+        return float(trace**2 / scatter) if scatter > 0 else 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -98,7 +98,9 @@ def bounded(logits: Tensor) -> Tensor:
 
 def _bounded(logits: Tensor) -> Tensor:
     top = logits.amax(dim=1, keepdim=True)
-    moved = (logits - (top - top.clamp(-CERTAIN, CERTAIN))).clamp_min(-CERTAIN)
+    # to 0 from below, since at −CERTAIN, where the others end, it would be one of them
+    home = torch.where(top <= -CERTAIN, 0.0, top.clamp_max(CERTAIN))
+    moved = (logits - (top - home)).clamp_min(-CERTAIN)
     return torch.where(torch.isneginf(logits), logits, moved)
 
 
