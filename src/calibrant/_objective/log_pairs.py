@@ -97,7 +97,8 @@ def log_normalise(logits: Tensor) -> Tensor:
 def _below_top(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Return the index of the top class (…, 1), and the logits less its own: of a large constant nothing is left to round."""
     top = logits.detach().argmax(dim=-1, keepdim=True)
-    return top, logits - finite_floor(logits.detach().gather(-1, top))  # finite where all are −inf, too
+    largest = logits.detach().gather(-1, top)
+    return top, logits - largest.masked_fill(torch.isneginf(largest), 0.0)  # −inf, not NaN, where all are
 
 
 def finite_floor(logits: Tensor) -> Tensor:
