@@ -275,7 +275,11 @@ def test_a_name_that_is_missing_is_refused_and_not_called_nan() -> None:
 
 @pytest.mark.parametrize(
     ("weights", "words"),
-    [([1.0, -2.0], "≥ 0, got -2 in row 1; leave out that row"), ([0.0, 0.0], "got 2 weights of 0; check")],
+    [
+        ([1.0, -2.0], "finite sample_weight ≥ 0, got -2 in row 1; leave out rows"),
+        ([0.0, 0.0], "got 2 weights of 0; check"),
+        ([1.0], r"sample_weight of shape \(2,\)"),
+    ],
 )
 def test_weights_of_a_fit_that_are_refused_are_named(weights: list[float], words: str) -> None:
     with pytest.raises(InputError, match=words):

@@ -126,13 +126,7 @@ def test_numbers_counts_and_choices() -> None:
         check.check_choice("c", name="mode", choices=("a", "b"))
 
 
-def test_weights_and_unit_interval() -> None:
-    assert check.check_weights(torch.tensor([0, 2]), rows=2).dtype == torch.float64
-    for bad in (torch.tensor([0.0, 0.0]), torch.tensor([1.0, -1.0]), torch.tensor([1.0, math.nan])):
-        with pytest.raises(InputError, match="sample weight"):
-            check.check_weights(bad, rows=2)
-    with pytest.raises(InputError, match="sample_weight of shape"):
-        check.check_weights(torch.ones(3), rows=2)
+def test_the_unit_interval() -> None:
     for bad, text in [
         (torch.tensor([0.5, 1.5]), "got 1.5 in row 1; pass probabilities"),
         (torch.zeros(0), "empty split"),

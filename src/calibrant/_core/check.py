@@ -366,18 +366,6 @@ def check_unit_interval(values: Tensor, *, name: str) -> Tensor:
     return values
 
 
-def check_weights(weights: Tensor, *, rows: int) -> Tensor:
-    """Return sample weights (N,), finite, ≥ 0 and not all 0, as float64."""
-    if tuple((weights := weights.to(torch.float64)).shape) != (rows,):
-        raise refuse(f"sample_weight of shape ({rows},)", f"shape {tuple(weights.shape)}", "pass one weight a row")
-    if bool((bad := ~(torch.isfinite(weights) & (weights >= 0))).any()):
-        got = f"{weights[bad][0]:.6g} in row {int(bad.int().argmax())}"
-        raise refuse("finite sample weights ≥ 0", got, "leave out that row, or give it the weight 0")
-    if not bool((weights > 0).any()):
-        raise refuse("a positive sample weight", f"{rows} weights of 0", "check the column of weights")
-    return weights
-
-
 def check_number(
     value: Any,
     *,

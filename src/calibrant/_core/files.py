@@ -117,7 +117,7 @@ def reason_of(error: Exception) -> str:
 def error_boundary(
     expected: str,
     got: str,
-    remedy: str,
+    remedy: str | Remedy,
     *,
     kind: type[CalibrantError] = FileFormatError,
     caught: type[Exception] | tuple[type[Exception], ...] = Exception,

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.check import refuse
+from calibrant._core.files import error_boundary
+from calibrant.errors import InputError
 
 
 def outputs_of(model: Any, loader: Any) -> tuple[Tensor, Tensor]:
@@ -41,11 +43,10 @@ def _of_batch(model: nn.Module, batch: Any, device: torch.device) -> tuple[Tenso
     """Return logits and labels of one batch, on the CPU."""
     if not isinstance(batch, list | tuple) or len(batch) != 2 or not all(isinstance(part, Tensor) for part in batch):
         raise refuse("batches of two tensors (inputs, labels)", type(batch).__name__, "pass a DataLoader of pairs")
-    try:
+    expected, got = "a model that accepts the loader's inputs", f"{type(model).__name__} on {tuple(batch[0].shape)}"
+    # RuntimeError is PyTorch's word for shapes that do not fit
+    with error_boundary(expected, got, "pass the loader it was made for", kind=InputError, caught=RuntimeError):
         logits = model(batch[0].to(device))
-    except RuntimeError as error:  # PyTorch's word for shapes that do not fit
-        got = f"{type(model).__name__} on inputs {tuple(batch[0].shape)}: {error}"
-        raise refuse("a model that accepts the loader's inputs", got, "pass the loader it was made for") from error
     if not isinstance(logits, Tensor):
         raise refuse("a model that returns logits", type(logits).__name__, "wrap it so that it returns its logits")
     return logits.cpu(), batch[1].cpu()

@@ -318,7 +318,7 @@ def checked_beside(scores: Tensor, beside: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: Naming what was expected, what was got and the remedy.
     """
-    rows, weights, kind = int(scores.shape[0]), need_positive(beside.get("weights")), beside.get("weight_kind")
+    rows, weights, kind = int(scores.shape[0]), beside.get("weights"), beside.get("weight_kind")
     return {
         "groups": check_groups(beside.get("groups"), rows=rows),
         "weights": check_row_weights(weights, kind, rows=rows, device=scores.device),
@@ -406,28 +406,42 @@ def check_row_weights(weights: Any, kind: Any, *, rows: int, device: torch.devic
     if kind is None:
         remedy = 'pass weight_kind="frequency" for counts of repeated rows, or "sampling" for inverse probabilities'
         raise refuse("weight_kind beside weights", "none", remedy)
-    found = as_tensor(weights, name="weights").to(device)
-    if found.dim() != 1 or found.shape[0] != rows:
-        raise refuse(f"weights of shape ({rows},)", f"shape {tuple(found.shape)}", "pass one weight a row")
-    wide = found.to(torch.float64)
+    wide = check_weights(weights, rows=rows, device=device)
+    return _frequency_weights(wide) if kind == "frequency" else _shares(wide)
+
+
+def check_weights(weights: Any, *, rows: int, device: torch.device | None = None, name: str = "weights") -> Tensor:
+    """Return weights (N,), finite, ≥ 0 and not all 0, as float64.
+
+    Args:
+        weights: As they were passed.
+        rows: N.
+        device: Where to put them.
+        name: What messages call them.
+
+    Raises:
+        InputError: Naming what was expected, what was got and the remedy.
+    """
+    wide = as_tensor(weights, name=name).to(device, torch.float64)
+    if wide.shape != (rows,):
+        raise refuse(f"{name} of shape ({rows},)", f"shape {tuple(wide.shape)}", "pass one weight a row")
     bad = ~(torch.isfinite(wide) & (wide >= 0))
     if bool(bad.any()):
         row = int(torch.nonzero(bad)[0])
         remedy = "leave out rows that must not count, or give them the weight 0"
-        raise refuse("finite weights ≥ 0", f"{wide[row].item():.6g} in row {row}", remedy)
-    return _frequency_weights(wide) if kind == "frequency" else _shares(wide)
+        raise refuse(f"finite {name} ≥ 0", f"{wide[row].item():.6g} in row {row}", remedy)
+    need_positive(wide)
+    return wide
 
 
-def need_positive(weights: Any) -> Any:
-    """Return raw weights, or None, if one of them at least is not 0.
+def need_positive(weights: Tensor | None) -> Tensor | None:
+    """Return weights (N,), or None, if one of them at least is not 0.
 
     Raises:
         InputError: If all are 0.
     """
-    if weights is not None:
-        found = as_tensor(weights, name="weights")
-        if found.numel() and not bool((found != 0).any()):
-            raise refuse("a positive weight", f"{found.numel()} weights of 0", "check the column of weights")
+    if weights is not None and len(weights) and not bool((weights != 0).any()):
+        raise refuse("a positive weight", f"{len(weights)} weights of 0", "check the column of weights")
     return weights
 
 

@@ -1,6 +1,5 @@
 """Rows that the ranks of ``torch.distributed`` hold: each sums over its own, and all get the same answers."""
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from calibrant._core.check import check_kind, refuse, shown
 from calibrant._core.constraints import checked
+from calibrant._core.files import error_boundary
 from calibrant.errors import CalibrantError, InputError, WorkerError
 from calibrant.rows.source import RowSource, reduced
 
@@ -79,15 +79,11 @@ class DistributedRows(RowSource):
     @cached_property
     def uncut(self) -> "DistributedRows":
         """The same rows, uncut on each rank."""
-        rows = copy.copy(self)
-        rows.local = self.local.uncut
-        return rows
+        return self._changed(local=self.local.uncut)
 
     def prepared(self, make: Callable[..., Any], *parameters: Any) -> "DistributedRows":
         """Return what ``make`` makes of every chunk, on its rank."""
-        rows = copy.copy(self)
-        for known in ("mass", "uncut", "_kept"):  # of these rows, where it has been asked for
-            rows.__dict__.pop(known, None)
+        rows = self._changed()
 
         def prepare() -> None:
             rows.local = self.local.prepared(make, *parameters)
@@ -114,14 +110,10 @@ class DistributedRows(RowSource):
         from torch import distributed
 
         found: list[Any] = [None] * distributed.get_world_size(self.group)
-        try:
+        remedy = "see what the other ranks say, and start all of them again"
+        # a rank has ended, or did not answer in time
+        with error_boundary("every rank to answer", "a lost one", remedy, kind=WorkerError, caught=RuntimeError):
             distributed.all_gather_object(found, mine, group=self.group)
-        except RuntimeError as error:  # a rank has ended, or did not answer in time
-            raise WorkerError(
-                "every rank to answer",
-                f"a lost one ({str(error).splitlines()[0]})",
-                "see what the other ranks say, and start all of them again",
-            ) from error
         return found
 
 

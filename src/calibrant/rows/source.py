@@ -1,10 +1,11 @@
 """The row source: sums over labelled rows, in memory or computed anew in each pass."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import torch
 from torch import Tensor
@@ -14,13 +15,12 @@ from calibrant._core.check import (
     check_groups,
     check_labels,
     check_logits,
-    check_weights,
     refuse,
     shown,
 )
 from calibrant._core.constraints import Integer, Kind, Natural, checked
 from calibrant._core.numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES
-from calibrant.data.record import Columns, Features, check_features
+from calibrant.data.record import Columns, Features, check_features, check_weights
 from calibrant.errors import InputError
 
 Classes = Annotated[int, Integer(2)]
@@ -126,6 +126,14 @@ class RowSource(ABC):
     def uncut(self) -> "RowSource":
         """The same rows in chunks as large as they lie, for work that cuts them itself."""
         return self
+
+    def _changed(self, **attributes: Any) -> Self:
+        """Return these rows with other attributes, and without what was kept of them."""
+        rows = copy.copy(self)
+        for known in ("mass", "uncut", "_kept"):
+            vars(rows).pop(known, None)
+        vars(rows).update(attributes)
+        return rows
 
     def total(self, work: Work, *parameters: Any) -> Any:
         """Return Σ work(chunk, *parameters): a tensor, or a tuple of them."""
@@ -244,9 +252,7 @@ class MemoryRows(RowSource):
         check_logits(z)
         rows = int(z.shape[0])
         y = check_labels(as_tensor(labels, name="labels").to(z.device), rows=rows, classes=z.shape[1])
-        w = None
-        if weight is not None:
-            w = check_weights(as_tensor(weight, name="sample_weight").to(z.device), rows=rows)
+        w = None if weight is None else check_weights(weight, rows=rows, device=z.device, name="sample_weight")
         columns = check_features(features, rows=rows) or {}
         whole = Chunk(z, labels=y, weight=w, groups=check_groups(groups, rows=rows), features=columns)
         if w is not None and not bool((w > 0).all()):
@@ -265,13 +271,7 @@ class MemoryRows(RowSource):
     @cached_property
     def uncut(self) -> "MemoryRows":
         """The same rows as one chunk, where they are not prepared."""
-        if self._whole is None:
-            return self
-        rows = MemoryRows(
-            [self._whole], classes=self.classes, count=self.count, weighted=self.weighted, device=self.device
-        )
-        rows.rough = self.rough
-        return rows
+        return self if self._whole is None else self._changed(chunks=[self._whole], _whole=None)
 
     def part(self, work: Work, join: Join, *parameters: Any) -> Any:
         """Return ``work(chunk, *parameters)`` of all chunks, joined in order; None without chunks."""
@@ -280,9 +280,7 @@ class MemoryRows(RowSource):
     def prepared(self, make: Work, *parameters: Any) -> "MemoryRows":
         """Return what ``make`` makes of every chunk."""
         made = [one for chunk in self.chunks if (one := make(chunk, *parameters)) is not None]
-        rows = MemoryRows(made, classes=self.classes, count=self.count, weighted=self.weighted, device=self.device)
-        rows.rough = self.rough
-        return rows
+        return self._changed(chunks=made, _whole=None)
 
     def gathered(self, *, values: int = 1 << 25, why: str = "") -> Chunk:
         """Return all rows as one chunk, however many."""
@@ -319,9 +317,7 @@ class LazyRows(RowSource):
         def made() -> Iterator[Any]:
             return (one for chunk in self.chunks() if (one := make(chunk, *parameters)) is not None)
 
-        rows = LazyRows(made, classes=self.classes, count=self.count, device=self.device)
-        rows.rough = self.rough
-        return rows
+        return self._changed(chunks=made)
 
 
 @checked

@@ -1,13 +1,13 @@
 """Logits given by hidden states and the last layer's weight, in chunks of rows: checked, measured and calibrated."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import as_tensor, check_floating, check_kind, check_labels, check_scores, refuse
-from calibrant._core.constraints import Count, checked
+from calibrant._core.check import as_tensor, check_floating, check_labels, check_scores, refuse
+from calibrant._core.constraints import Count, Kind, checked, takes
 from calibrant._core.numerics import slices
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.data.checks import calibrated, states_of
@@ -69,6 +69,13 @@ def linear_chunks(rows: int, classes: int, chunk: int | None, device: torch.devi
     return slices(rows, max(1, block // (4 * classes)) if chunk is None else chunk)
 
 
+class Through(TypedDict, total=False):
+    """What the logits of rows go through, and what lies beside them."""
+
+    calibrator: Annotated[Calibrator, Kind(Calibrator, "pass a fitted one, or leave it out")] | None
+    features: Mapping[str, Any] | None
+
+
 class LinearLogits:
     """The logits hidden · weightᵀ + bias, never stored: each use recomputes them in chunks of rows.
 
@@ -113,10 +120,9 @@ class LinearLogits:
         """K."""
         return int(self.weight.shape[0])
 
-    def predictions(
-        self, labels: Any, *, calibrator: Calibrator | None = None, features: Mapping[str, Any] | None = None
-    ) -> Iterator[Predictions]:
-        """Yield the predictions of each chunk with their part of ``labels`` (N,), checked.
+    @takes(Through)
+    def predictions(self, labels: Any, **through: Unpack[Through]) -> Iterator[Predictions]:
+        """Return an iterator over the predictions of each chunk with their part of ``labels`` (N,), checked.
 
         With a calibrator the leakage check looks across chunks, so that chunks of fewer than 32 rows are checked as well. It
         compares bits: a fit by other chunks, whose matrix products may be rounded otherwise, can escape it.
@@ -130,10 +136,8 @@ class LinearLogits:
             InputError: If labels or features are not valid, or the calibrator is for another number of classes.
             LeakError: If 32 or more consecutive rows are fitting rows in fitting order.
         """
-        if calibrator is not None:
-            check_kind(calibrator, Calibrator, name="calibrator", remedy="pass a fitted one, or leave it out")
         y = check_labels(as_tensor(labels, name="labels").to(self.hidden.device), rows=len(self), classes=self.classes)
-        columns = check_features(features, rows=len(self))
+        columns = check_features(through.get("features"), rows=len(self))
 
         def parts() -> Iterator[Predictions]:
             for rows in linear_chunks(len(self), self.classes, self.chunk, self.hidden.device):
@@ -142,7 +146,7 @@ class LinearLogits:
                 beside = None if columns is None else taken(columns, rows)
                 yield Predictions.from_logits(logits, y[rows], unchecked_kind=True, features=beside)
 
-        yield from calibrated(parts(), calibrator)
+        return calibrated(parts(), through.get("calibrator"))
 
     def rows(self, labels: Any, *, features: Mapping[str, Any] | None = None) -> LazyRows:
         """Return the rows as a source for ``fit_from`` of any calibrator; each pass of a fit recomputes the logits.
@@ -165,12 +169,11 @@ class LinearLogits:
             >>> 1.8 < fitted.temperature < 2.2
             True
         """
-        y = check_labels(as_tensor(labels, name="labels").to(self.hidden.device), rows=len(self), classes=self.classes)
-        columns = check_features(features, rows=len(self))
+        self.predictions(labels, features=features)  # bad data are refused here, not at the first pass
 
         def chunks() -> Iterator[Chunk]:
             start = 0
-            for part in self.predictions(y, features=columns):
+            for part in self.predictions(labels, features=features):
                 yield Chunk(part.logits, labels=part.need_labels(), features=part.features or {}, start=start)
                 start += len(part)
 
@@ -184,32 +187,21 @@ class LinearLogits:
             parts = [linear_logits(self.hidden[rows], self.weight, self.bias).argmax(dim=1) for rows in chunks]
         return torch.cat(parts)
 
-    def nll(
-        self, labels: Any, *, calibrator: Calibrator | None = None, features: Mapping[str, Any] | None = None
-    ) -> Tensor:
+    @takes(Through)
+    def nll(self, labels: Any, **through: Unpack[Through]) -> Tensor:
         """Return −log p (N,) of the labels in float64; arguments as for ``predictions``."""
-        parts = self.predictions(labels, calibrator=calibrator, features=features)
-        return torch.cat([part.nll for part in parts])
+        return torch.cat([part.nll for part in self.predictions(labels, **through)])
 
-    def top_label(
-        self, labels: Any, *, calibrator: Calibrator | None = None, features: Mapping[str, Any] | None = None
-    ) -> Decisions:
+    @takes(Through)
+    def top_label(self, labels: Any, **through: Unpack[Through]) -> Decisions:
         """Return pairs of confidence and correctness, which every metric of the top label accepts.
 
         Arguments as for ``predictions``.
         """
-        parts = self.predictions(labels, calibrator=calibrator, features=features)
-        return Decisions.cat([part.top_label() for part in parts])
+        return Decisions.cat([part.top_label() for part in self.predictions(labels, **through)])
 
-    @checked
-    def measure(
-        self,
-        metrics: SumMetrics,
-        labels: Any,
-        *,
-        calibrator: Calibrator | None = None,
-        features: Mapping[str, Any] | None = None,
-    ) -> list[float]:
+    @takes(Through)
+    def measure(self, metrics: SumMetrics, labels: Any, **through: Unpack[Through]) -> list[float]:
         """Return the value of each of ``metrics``, from the sum of the chunks' states.
 
         Args:
@@ -223,7 +215,7 @@ class LinearLogits:
         """
 
         def parts() -> Iterator[Predictions]:
-            return self.predictions(labels, calibrator=calibrator, features=features)
+            return self.predictions(labels, **through)
 
         rows = LazyRows(parts, classes=self.classes, count=len(self), device=self.hidden.device)
         states = rows.total(states_of, metrics)

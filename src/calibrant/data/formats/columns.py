@@ -214,16 +214,13 @@ def column_array(column: Any, name: str, path: Path, *, strict: bool = True, fir
     column = decoded(column)
     if strict:
         refuse_empty(column, name, path, first=first)
-    if is_list(column.type):
-        matrix = _matrix(column, name, path, strict=strict) if strict or not column.null_count else None
-        if matrix is not None or strict:
-            if matrix is None:
-                raise FileFormatError(
-                    "lists of one length, one entry a class",
-                    f"several lengths in the column {name!r} of {shown(path)}",
-                    "write a row for every class",
-                )
+    if is_list(column.type) and (strict or not column.null_count):
+        matrix = _matrix(column, name, path, strict=strict)
+        if matrix is not None:
             return matrix
+        if strict:
+            expected, got = "lists of one length, one entry a class", f"several lengths in the column {name!r}"
+            raise FileFormatError(expected, f"{got} of {shown(path)}", "write a row for every class")
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
     found: Array = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
@@ -271,7 +268,7 @@ def _scores(table: Any, group: Sequence[str], path: Path, first: int) -> tuple[A
             expected = f"a score for each class in every row of the column {group[0]!r} of {shown(path)}"
             raise InputError(expected, "some classes only", "write all of them (top_k=None in a pipeline)")
         if pa.types.is_struct(column.type):
-            column = _whole(column)
+            column = column.combine_chunks()
             names = tuple(field.name for field in column.type)
             refuse_empty(column, group[0], path, first=first)
             inner = pa.table(list(column.flatten()), names=list(names))
@@ -327,16 +324,9 @@ def is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _whole(column: Any) -> Any:
-    """Return a column in one piece."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
-
-
 def _matrix(column: Any, name: str, path: Path, *, strict: bool) -> Array | None:
     """Return a list column as (N, K), None where the lists differ in length, or one has a null that is not refused."""
-    column = _whole(column)
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     lengths = pa.compute.unique(pa.compute.list_value_length(column)).to_pylist()
     if len(lengths) != 1 or lengths[0] is None:
         return np.empty((0, 0)) if not lengths else None

@@ -11,7 +11,7 @@ import numpy as np
 from calibrant._core.files import Array, pa
 from calibrant.data.formats.cells import SCORED
 from calibrant.data.formats.columns import Classes, column_array, is_list, is_number, is_string, is_text
-from calibrant.data.formats.kinds import needs_no_rest, within
+from calibrant.data.formats.kinds import is_whole, needs_no_rest, within
 from calibrant.data.formats.layout import LABELS, TOLERANCE, Layout, stem_and_name
 from calibrant.data.formats.roles import PERHAPS, called, is_decision, plain_name, subject_of
 
@@ -82,7 +82,7 @@ class Columns:
 
     def is_whole(self, name: str) -> bool:
         """Say whether numbers are whole: counts, or labels of a table with gaps, which are decimals."""
-        return self.is_number(name) and (not self.is_float(name) or _is_whole(self.scores([name])))
+        return self.is_number(name) and (not self.is_float(name) or is_whole(self.scores([name])))
 
     def known(self, name: str | None, most: int | None = None) -> list[Any]:
         """Return the distinct values of a column, if they are two to ``most``; else nothing."""
@@ -170,7 +170,7 @@ def one_hot(columns: Mapping[str, Array]) -> list[str]:
 
 def few(values: Array, most: int) -> bool:
     """Say whether a column can hold classes: text, whole numbers or booleans of two to ``most`` values."""
-    if (values.dtype.kind not in "iubOUS" and not _is_whole(values)) or values.ndim != 1:
+    if (values.dtype.kind not in "iubOUS" and not is_whole(values)) or values.ndim != 1:
         return False
     return len(texts_in(values[:1000])) <= most and len(texts_in(values)) in range(2, most + 1)
 
@@ -193,10 +193,6 @@ def codes_of(values: Array) -> tuple[Array, list[Any]]:
 def texts_in(values: Array) -> set[str]:
     """Return the distinct cells of a column as text, without empty ones."""
     return {str(one) for one in codes_of(values)[1] if one is not None}
-
-
-def _is_whole(values: Array) -> bool:
-    return values.dtype.kind == "f" and bool(np.array_equal(values, np.trunc(values)))
 
 
 def are_halves(values: Array) -> bool:

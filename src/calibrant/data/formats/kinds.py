@@ -26,7 +26,7 @@ def refuse_other_kinds(arrays: dict[str, Array], layout: Layout, place: Path) ->
         # Unrounded probabilities are refused where predictions are made; logits of one event lie on both sides of 0.
         if layout.kind == kind == "logits" and values.ndim < 3 and values.dtype.kind == "f" and within(values):
             single = values.ndim == 1 or values.shape[1] == 1
-            if single or (np.abs(values.sum(axis=1) - 1) <= TOLERANCE).all():
+            if single or needs_no_rest(values):
                 remedy = Remedy("call them by their kind, probs", command="use --kind probs --normalize")
                 got = "one number between 0 and 1 a row" if single else "rows between 0 and 1 that sum to 1"
                 raise InputError("logits", f"{got} in {shown(place)}", remedy)
@@ -62,7 +62,7 @@ def agree(kind: str, values: Array) -> bool:
     """Say whether values (N, K) can be what their names say."""
     if kind == "logits":
         return bool(values.size and not within(values))
-    return within(values) and bool((np.abs(values.sum(axis=1) - 1) <= PROBABILITY_TOLERANCE).all())
+    return needs_no_rest(values, tolerance=PROBABILITY_TOLERANCE)
 
 
 def as_probs(kind: str, values: Array, *, axis: int = -1) -> Array:
@@ -82,14 +82,19 @@ def same_scores(logits: Array, probs: Array) -> bool:
 def kind_of_values(values: Array) -> str | None:
     """Return the kind that values suggest, or None for those of one-vs-rest classifiers, whose rows have any sum."""
     several = values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind == "f"
-    if several and within(values) and bool((np.abs(values.sum(axis=1) - 1) > TOLERANCE).any()):
+    if several and within(values) and not needs_no_rest(values):
         return None
     return "probs" if within(values) or are_percentages(values) else "logits"
 
 
-def needs_no_rest(values: Array) -> bool:
+def needs_no_rest(values: Array, *, tolerance: float = TOLERANCE) -> bool:
     """Say whether these columns (N, K) are the probabilities of all classes, but for their rounding."""
-    return within(values) and bool((np.abs(values.sum(axis=1) - 1) <= TOLERANCE).all())
+    return within(values) and bool((np.abs(values.sum(axis=1) - 1) <= tolerance).all())
+
+
+def is_whole(values: Array) -> bool:
+    """Say whether decimals are whole numbers, as a table with gaps, or R, keeps these."""
+    return values.dtype.kind == "f" and bool(np.array_equal(values, np.trunc(values)))
 
 
 def needs_sums(values: Array, kind: str | None) -> bool:

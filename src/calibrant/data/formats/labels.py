@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from calibrant._core.files import Array
 from calibrant._core.paths import shown
 from calibrant.data.formats.columns import Classes, folded, is_text
+from calibrant.data.formats.kinds import is_whole
 from calibrant.data.formats.layout import KINDS, LABELS, SCORES, Layout, stem_and_name
 from calibrant.data.formats.roles import called, is_decided
 from calibrant.errors import FileFormatError, InputError, Remedy
@@ -85,8 +86,7 @@ def _by_order(labels: Array, layout: Layout, classes: Classes, path: Path) -> Ar
 
 def as_whole(values: Array) -> Array:
     """Return whole numbers that a table with gaps, or R, keeps as decimals as integers, and anything else as it is."""
-    whole = values.dtype.kind == "f" and np.array_equal(values, np.trunc(values))
-    return values.astype(np.int64) if whole else values
+    return values.astype(np.int64) if is_whole(values) else values
 
 
 def is_one_hot(labels: Array) -> bool:
@@ -239,8 +239,14 @@ def _by_number(labels: Array, numbers: Sequence[int], path: Path) -> Array:
 
 def from_zero(labels: Array, numbers: Sequence[int]) -> Remedy | None:
     """Return the remedy for labels that can only count numbered columns from 0, V1, V2 and a label 0; None for any others."""
-    whole = labels.dtype.kind in "iuf" and labels.size and np.array_equal(labels, np.trunc(labels))
-    if not whole or labels.min() < 0 or labels.max() >= len(numbers) or np.isin(labels, numbers).all():
+    whole = labels.dtype.kind in "iu" or is_whole(labels)
+    if (
+        not labels.size
+        or not whole
+        or labels.min() < 0
+        or labels.max() >= len(numbers)
+        or np.isin(labels, numbers).all()
+    ):
         return None
     words, last = "if the labels count the columns from 0, ", len(numbers) - 1
     return _in_file(f"[str(k) for k in range({last + 1})]", words, command=f"run: seq 0 {last} > names.txt")
@@ -491,6 +497,4 @@ def _refuse_repeats(values: Array, name: str, path: Path) -> None:
 
 def _texts(values: Array) -> list[str]:
     """Return keys as text: whole numbers that a table with gaps keeps as floats are written without ``.0``."""
-    if values.dtype.kind == "f" and np.array_equal(values, np.trunc(values)):
-        values = values.astype(np.int64)
-    return [str(one) for one in values.tolist()]
+    return [str(one) for one in as_whole(values).tolist()]

@@ -161,10 +161,7 @@ def read_named(path: Any, layout: Layout | None = None, *, numbered: bool = Fals
     """
     layout = Layout() if layout is None else layout
     if not isinstance(path, str | os.PathLike):
-        frame = arrow_of(path)
-        return _read_or_refused_once(
-            lambda said: _of_table(frame, said, Path("the frame"), path, numbered), layout, Path("the frame")
-        )
+        return read_or_refused_table(arrow_of(path), layout, Path("the frame"), given=path, numbered=numbered)
     place = as_path(path)
     if parts := parts_in(place):
         return _joined({name: read_named(part, layout) for name, part in parts.items()})
@@ -187,8 +184,7 @@ def read_named(path: Any, layout: Layout | None = None, *, numbered: bool = Fals
         if not said and (named := _by_their_names(arrays, layout, place, kept)):
             return named
         return _read_or_refused_once(lambda said: named_of(place, arrays, Classes(), said, kept), layout, place)
-    table = read_table(place)
-    return _read_or_refused_once(lambda said: _of_table(table, said, place, table, numbered), layout, place)
+    return read_or_refused_table(read_table(place), layout, place, numbered=numbered)
 
 
 def _read_or_refused_once(read: Callable[[Layout], Named], layout: Layout, place: Path) -> Named:
@@ -220,14 +216,24 @@ def _given(layout: Layout) -> dict[str, Any]:
     return {name: getattr(layout, name) for name in layout.given()}
 
 
-def read_or_refused_table(table: Any, layout: Layout, place: Path) -> Named:
+def read_or_refused_table(
+    table: Any, layout: Layout, place: Path, *, given: Any = None, numbered: bool = False
+) -> Named:
     """Return the arrays of an Arrow table; a refusal names at once what following it would be refused for.
 
+    Args:
+        table: The table.
+        layout: As in ``read_named``.
+        place: What messages call it.
+        given: The frame that it was made of; None is the table itself.
+        numbered: As there.
+
     Raises:
-        FileFormatError: As ``read_named``.
+        FileFormatError: As there.
         InputError: As there.
     """
-    return _read_or_refused_once(lambda said: _of_table(table, said, place, table, False), layout, place)
+    frame = table if given is None else given
+    return _read_or_refused_once(lambda said: _of_table(table, said, place, frame, numbered), layout, place)
 
 
 def _of_table(whole: Any, layout: Layout, place: Path, given: Any, numbered: bool) -> Named:
@@ -249,10 +255,8 @@ def _of_table(whole: Any, layout: Layout, place: Path, given: Any, numbered: boo
             lambda kept: advice.Proposal(replace(understood, columns=tuple(kept)), Columns(table)).remedy,
             place,
         )
-    frame = frame_of(given, found.arrays, classes, understood, columns) if same else None
-    if frame is not None:
-        frame = replace(frame, percentage=percentage_in(whole, frame, opened))
-    return replace(found, proposed=words, frame=frame)
+    frame = frame_of(whole, opened, found.arrays, classes, understood, columns) if same else None
+    return replace(found, proposed=words, frame=frame and replace(frame, table=given))
 
 
 def _by_their_names(arrays: dict[str, Array], layout: Layout, place: Path, kept: Receipt) -> Named | None:
@@ -272,31 +276,43 @@ def _by_their_names(arrays: dict[str, Array], layout: Layout, place: Path, kept:
 
 
 def frame_of(
-    table: Any, arrays: Mapping[str, Array], classes: Classes, layout: Layout, columns: tuple[str, ...] | None
+    table: Any,
+    opened: Mapping[str, Array],
+    arrays: Mapping[str, Array],
+    classes: Classes,
+    layout: Layout,
+    columns: tuple[str, ...] | None,
 ) -> Frame | None:
-    """Return a table with where its scores stand, and the names of its classes; None where they are not one group of columns."""
-    kind = next((kind for kind in KINDS for name in arrays if stem_and_name(name)[1] == kind), None)
-    if columns is None or kind is None:
+    """Return a table with where its scores stand, and the names of its classes; None where they are not one group of columns.
+
+    Args:
+        table: As it was read.
+        opened: Its columns as arrays, with the numbers that it has.
+        arrays: These under the names that say what they hold.
+        classes: What the columns say of the classes.
+        layout: How they were read.
+        columns: Those of the scores, or None.
+    """
+    scores = [(kind, arrays[name]) for kind in KINDS for name in arrays if stem_and_name(name)[1] == kind]
+    if columns is None or not scores or scores[0][1].ndim > 2:
         return None
-    values = next(values for name, values in arrays.items() if stem_and_name(name)[1] == kind)
-    if values.ndim > 2:
-        return None
+    kind, values = scores[0]
     width = values.shape[1] if values.ndim == 2 else 2
     numbers = tuple(map(str, classes.numbers or (numbers_of(columns) if len(columns) == width else ())))
     named = _class_names(dict(arrays), layout, classes)
     known = (named, next(iter(classes.spellings), ()), numbers, tuple(map(str, range(width))))
     names = next(one for one in known if len(one) == width)
     keys = classes.spellings[-1] if len(columns) == 1 and not classes.ordered else ()
-    return Frame(table, kind, columns, values.ndim == 1, names, keys=keys)
+    percentage = _percentage_in(table, columns[0], opened.get("probs") if kind == "probs" else None)
+    return Frame(table, kind, columns, values.ndim == 1, names, keys=keys, percentage=percentage)
 
 
-def percentage_in(table: Any, frame: Frame, opened: Mapping[str, Array]) -> str | None:
-    """Return how the scores of a table are written as percentages: as ``Frame.percentage``, by the numbers as they were opened."""
-    first, values = frame.columns[0], opened.get(frame.kind)
+def _percentage_in(table: Any, first: str, probs: Array | None) -> str | None:
+    """Return how the scores of a table are written as percentages: as ``Frame.percentage``, by the first of their columns."""
     if first in table.column_names and is_string(table.schema.field(first).type):
         text = next((one for one in table.column(first).to_pylist() if one), "")
         return text if text.strip().endswith("%") else None
-    percent = frame.kind == "probs" and values is not None and (are_percentages(values) or of_one_event(values))
+    percent = probs is not None and (are_percentages(probs) or of_one_event(probs))
     return "" if percent else None
 
 
@@ -313,14 +329,11 @@ def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, st
     what = ", ".join(table.column_names[:12])
     if found is None:
         several = None if layout.given() or proposal.opened(table) is table else _several_labels(table, place)
-        if several:
-            raise FileFormatError(
-                "columns that say what they hold (logits, probs, probs_0 …)", f"{what} in {shown(place)}", several
-            )
-        return table, layout, ""
-    if found.certain:
+        if several is None:
+            return table, layout, ""
+    elif found.certain:
         return found.table, found.layout, "" if layout.columns else found.words
-    if found.layout.one_vs_rest:
+    elif found.layout.one_vs_rest:
         several = None if proposal.one_hot_of(found) else _several_labels(table, place)
         # columns of 1 and 0 that names pair with the scores are all labels, and none of them is the one of a row
         alone = found.remedy.after("add --multilabel if a row may have several labels; else ")
@@ -329,8 +342,9 @@ def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, st
             f"scores between 0 and 1 with other sums in {shown(place)}, as one-vs-rest classifiers have them",
             several or alone,
         )
+    remedy = several if found is None else found.remedy
     raise FileFormatError(
-        "columns that say what they hold (logits, probs, probs_0 …)", f"{what} in {shown(place)}", found.remedy
+        "columns that say what they hold (logits, probs, probs_0 …)", f"{what} in {shown(place)}", remedy
     )
 
 
@@ -646,10 +660,10 @@ def _read_labels(place: Path, layout: Layout) -> Labels:
     arrays = read_tensors(place) if held else arrays_of_table(read_table(place), Layout(), place)[0]
     wanted = [layout.label] if layout.label else [*LABELS, "label_ids"]
     named = [name for name in wanted if name in arrays]
-    if not named and not layout.label and (truth := label_among(list(arrays), ())):
-        named = [truth]
     if not named and not layout.label:
-        named = [name for name in arrays if name != layout.on and not called(name, "key")] or list(arrays)
+        truth = label_among(list(arrays), ())
+        others = [name for name in arrays if name != layout.on and not called(name, "key")]
+        named = [truth] if truth else others or list(arrays)
     columns = {name: arrays[name] for name in named if arrays[name].dtype.kind in "biuf" and arrays[name].ndim == 1}
     if len(columns) > 1 and not layout.label and (true := one_hot(columns)):
         return Labels(np.array(true, dtype=object), arrays, place)

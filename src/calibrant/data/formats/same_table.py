@@ -17,7 +17,7 @@ from calibrant.data.formats.cells import plain_cells
 from calibrant.data.formats.columns import arrays_of_table, column_array, is_list, match_columns, score_columns
 from calibrant.data.formats.evidence import Columns as Held
 from calibrant.data.formats.layout import LABELS, TABLES, Layout, stem_and_name, suffix_of
-from calibrant.data.formats.reading import SPLIT, frame_of, named_of, percentage_in, understand
+from calibrant.data.formats.reading import SPLIT, frame_of, named_of, understand
 from calibrant.data.formats.reshaped import read_rows_of_classes
 from calibrant.data.formats.roles import called, is_decision
 from calibrant.data.formats.tables import batches_of, need_openpyxl, read_table, sheet_table, table_sheet
@@ -62,8 +62,8 @@ def read_score_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[str, Ar
         )
     opened, classes = arrays_of_table(table, layout, path)
     arrays = named_of(path, opened, classes, layout).arrays
-    frame = frame_of(whole, arrays, classes, layout, columns)
-    return None if frame is None else (replace(frame, percentage=percentage_in(whole, frame, opened)), arrays)
+    frame = frame_of(whole, opened, arrays, classes, layout, columns)
+    return None if frame is None else (frame, arrays)
 
 
 def read_confidence_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[str, Array]] | None:

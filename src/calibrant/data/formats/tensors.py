@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._core.check import is_dense, kind_of, remedy_of_layout
-from calibrant._core.files import Array, read_arrays, reason_of, refuse_beyond_memory, unpickled
+from calibrant._core.files import Array, error_boundary, read_arrays, refuse_beyond_memory, unpickled
 from calibrant._core.paths import check_source, shown
 from calibrant.data.formats.layout import CLASS_NAMES, SCORES, stem_and_name
 from calibrant.errors import FileFormatError
@@ -39,14 +39,10 @@ def read_tensors(path: Path) -> dict[str, Array]:
 def read_npy(path: Path) -> Array:
     """Return the array of a ``.npy`` file; objects are never unpickled."""
     refuse_beyond_memory(path.stat().st_size, path)
-    try:
+    remedy = unpickled(path, "write it with numpy.save from an array of numbers")
+    # whatever the parser raises means that the file is broken
+    with error_boundary("a readable .npy file of numbers", f"a broken one, or pickled objects: {shown(path)}", remedy):
         found: Array = np.lib.format.read_array(io.BytesIO(path.read_bytes()), allow_pickle=False)
-    except Exception as error:  # whatever the parser raises means that the file is broken
-        raise FileFormatError(
-            "a readable .npy file of numbers",
-            f"a broken one, or pickled objects: {shown(path)} ({reason_of(error)})",
-            unpickled(path, "write it with numpy.save from an array of numbers"),
-        ) from error
     return found
 
 

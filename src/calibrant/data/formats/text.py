@@ -132,7 +132,7 @@ def _counted(lines: Iterable[str], path: Path, *, growth: int) -> Iterator[str]:
         yield line
 
 
-def _words(lines: Iterable[str], path: Path | None = None) -> Iterator[list[str]]:
+def _words(lines: Iterable[str]) -> Iterator[list[str]]:
     return (_WORD.findall(line) for line in lines)
 
 
