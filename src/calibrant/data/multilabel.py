@@ -390,11 +390,11 @@ def check_label_matrix(labels: Any, *, rows: int, columns: int) -> Tensor:
     if found.is_floating_point() or found.is_complex():
         remedy = "code missing labels (NaN) as -1 and convert to integers"
         raise refuse("labels as integers 0, 1 or -1", f"dtype {found.dtype}", remedy)
-    if found.dim() == 1 and found.shape[0] == rows and columns != 1:
-        raise refuse(f"labels of shape ({rows}, {columns}), one 0 or 1 for each label", f"shape ({rows},)", _ONE_CLASS)
     if tuple(found.shape) != (rows, columns):
-        remedy = "pass one row a sample, one column a label"
-        raise refuse(f"labels of shape ({rows}, {columns})", f"shape {tuple(found.shape)}", remedy)
+        one_class = found.shape == (rows,) and columns != 1
+        remedy = _ONE_CLASS if one_class else "pass one row a sample, one column a label"
+        expected = f"labels of shape ({rows}, {columns}), one 0 or 1 for each label"
+        raise refuse(expected, f"shape {tuple(found.shape)}", remedy)
     found = found.to(torch.int64)
     low, high = (int(end) for end in found.aminmax())
     if low < MISSING or high > 1:

@@ -16,12 +16,14 @@ from calibrant._core.files import Array, pa
 from calibrant._core.paths import as_path, shown
 from calibrant.data.formats.advice import kept_apart, unnamed_weights
 from calibrant.data.formats.columns import arrays_of_table, column_array, match_columns
+from calibrant.data.formats.kinds import two_columns
+from calibrant.data.formats.labels import as_whole
 from calibrant.data.formats.layout import TABLES, WEIGHT_NAMES, Layout, Reading, stem_and_name, suffix_of
 from calibrant.data.formats.proposal import opened, several_labels
 from calibrant.data.formats.reading import ROW, SPLIT, by_split, read_named
 from calibrant.data.formats.tables import batches_of, read_table, table_files
 from calibrant.data.formats.tensors import read_tensors
-from calibrant.data.formats.writing import two_columns, write_named
+from calibrant.data.formats.writing import write_named
 from calibrant.data.frames import Frame
 from calibrant.data.multilabel import MISSING, MultiLabelPredictions, check_label_probs, check_sigmoid_logits
 from calibrant.data.predictions import BinaryPairs, Predictions
@@ -581,16 +583,14 @@ def _save(path: str | os.PathLike[str], splits: Any, suffixes: Sequence[str], ki
 
 def _stored(splits: Any, place: Path, kinds: tuple[type, ...]) -> dict[str, Array]:
     """Return the arrays, or columns, of splits: those of "all" without a prefix."""
-    named = " or ".join(kind.__name__ for kind in kinds)
-    if not isinstance(splits, Mapping) or not splits:
-        raise InputError(f"splits as a dict of name → {named}", f"{type(splits).__name__}", "pass {'test': data}")
+    held = splits.items() if isinstance(splits, Mapping) else ()
+    wrong = [one for one in held if not isinstance(one[0], str) or not one[0] or not isinstance(one[1], kinds)]
+    if wrong or not held:
+        expected = f"splits as a dict of name → {' or '.join(kind.__name__ for kind in kinds)}"
+        got = f"{wrong[0][0]!r} → {type(wrong[0][1]).__name__}" if wrong else shown(splits)
+        raise refuse(expected, got, "pass {'test': data}, made with from_logits or a sibling")
     spelled: dict[str, str] = {}
-    for name, data in splits.items():
-        if not isinstance(name, str) or not name:
-            raise InputError("the names of splits as text", f"{name!r}", "name each, as 'test'")
-        if not isinstance(data, kinds):
-            got = type(data).__name__
-            raise InputError(f"{named} for the split {name!r}", got, "make them with from_logits")
+    for name in splits:
         # saved as two, "val" and "validation" would be refused as ambiguous by every reader of the file
         if (other := spelled.setdefault(canonical_split(name), name)) != name:
             raise InputError("distinct splits", f"{other!r} and {name!r}, which are one", "rename one")
@@ -670,14 +670,13 @@ def rows_in(
     Raises:
         InputError: If they are not valid; the message names the split.
     """
-    axes: dict[str, Any] = {"class_dim": class_dim, "ignore_index": ignore_index}
     kind = next(kind for kind in _KINDS if stem + kind in arrays)
 
     def find(field: str) -> Array | None:
         return next((arrays[stem + name] for name in _NAMES[field] if stem + name in arrays), None)
 
     values, labels, groups, decision = arrays[stem + kind], find("labels"), find("groups"), find("decision")
-    if groups is None and values.ndim > 2 and axes["class_dim"] != 0:
+    if groups is None and values.ndim > 2 and class_dim != 0:
         groups = np.arange(values.shape[0])  # positions of one image or sequence do not vary independently
     prefix = stem.removesuffix("_")
     where = f"{shown(path)}, split {prefix!r}" if prefix else shown(path)
@@ -687,19 +686,16 @@ def rows_in(
             return _with_several_labels(
                 kind, values, labels, whole=whole, names=_class_names_of(arrays, stem), **beside
             )
+        if values.ndim == 1 and class_dim not in (1, -1):
+            remedy = Remedy("leave class_dim out", command="leave --class-dim out")
+            raise InputError("logits or probs with a class axis", f"{kind}, which has none", remedy)
         if kind == "conf":
-            return _pairs_of_split(stem, values, find("pred"), labels, axes, beside)
-        if values.ndim == 1:  # one number per row, without a class axis: that of class 1 of two
-            if axes["class_dim"] not in (1, -1):
-                raise InputError(
-                    f"{kind} with a class axis",
-                    "one number a row",
-                    Remedy("leave class_dim out", command="leave --class-dim out"),
-                )
+            return _pairs_of_split(stem, values, find("pred"), labels, ignore_index, beside)
+        if values.ndim == 1:  # one number per row: that of class 1 of two
             values = two_columns(values, kind)
         make = Predictions.from_probs if kind == "probs" else Predictions.from_logits
-        made = make(values, labels, **axes, **beside)
-        return _with_decision(made, decision, labels, axes["ignore_index"])
+        made = make(values, labels, class_dim=class_dim, ignore_index=ignore_index, **beside)
+        return _with_decision(made, decision, labels, ignore_index)
     except (InputError, FileFormatError) as error:
         raise error.at(where) from error
 
@@ -709,8 +705,7 @@ def _with_several_labels(
 ) -> MultiLabelPredictions:
     if kind == "conf":
         raise FileFormatError("logits or probs (N, L)", "top-label confidences", "save the model's logits")
-    if labels is not None and labels.dtype.kind == "f" and np.array_equal(labels, np.trunc(labels)):
-        labels = labels.astype(np.int64)  # what a table with gaps makes of integers
+    labels = labels if labels is None else as_whole(labels)
     if labels is not None and labels.dtype == object:
         raise refuse("labels as integers", "text or empty cells", "code them 1, 0, or -1 where missing")
     make = MultiLabelPredictions.from_logits if kind == "logits" else MultiLabelPredictions.from_probs
@@ -732,15 +727,13 @@ def _pairs_of_split(
     conf: Array,
     pred: Array | None,
     label: Array | None,
-    axes: Mapping[str, Any],
+    ignore_index: int | None,
     beside: dict[str, Any],
 ) -> BinaryPairs:
     if pred is None or label is None:
         raise InputError(f"{stem}pred and {stem}label beside {stem}conf", "neither or one", "add them")
-    if axes["class_dim"] not in (1, -1):
-        raise InputError("logits or probs for a class axis", "conf, which has none", "leave it out")
-    if axes["ignore_index"] is not None and conf.shape == pred.shape == label.shape:
-        kept = label != axes["ignore_index"]
+    if ignore_index is not None and conf.shape == pred.shape == label.shape:
+        kept = label != ignore_index
         conf, pred, label = conf[kept], pred[kept], label[kept]
         columns = {name: beside[name] for name in ("groups", "weights", "features") if beside[name] is not None}
         beside |= taken(columns, torch.from_numpy(kept))

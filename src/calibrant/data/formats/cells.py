@@ -1,11 +1,13 @@
 """Cells as numbers, lists and records: what text and nested values of a table write, before its names are looked at."""
 
+import itertools
 import json
 import re
 from typing import Any
 
 from calibrant._core.files import pa
 from calibrant.data.formats.columns import decoded, is_list, is_number, is_string
+from calibrant.data.formats.kinds import one_hot
 from calibrant.data.formats.roles import CLASS_FIELDS, SCORE_FIELDS, is_decided, plain_name
 
 SCORED = {b"calibrant": b"scores by class"}  # of a column that was lists of {label, score}
@@ -51,12 +53,12 @@ def _with_true_classes(table: Any) -> Any:
     made = {}
     for name, own in keys.items():
         if len(own) > 1 and list(keys.values()).count(own) == 2:
-            rows = table.column(name).to_pylist()
-            if all(row is not None and sorted(row.values(), key=str) == [0] * (len(own) - 1) + [1] for row in rows):
-                made[name] = [max(row, key=row.__getitem__) for row in rows]
+            parts = pa.Table.from_struct_array(table.column(name).combine_chunks())
+            if true := one_hot(dict(zip(parts.column_names, parts.columns, strict=True))):
+                made[name] = true
     if len(made) == 1:
-        for name, classes in made.items():
-            table = table.set_column(table.column_names.index(name), name, pa.array(classes))
+        ((name, true),) = made.items()
+        table = table.set_column(table.column_names.index(name), name, pa.array(true))
     return table
 
 
@@ -173,22 +175,19 @@ def scored_lists(column: Any) -> tuple[list[list[Any]], list[list[Any]]] | None:
     kind = column.type
     if not is_list(kind) or not pa.types.is_struct(kind.value_type) or not len(column) or column.null_count:
         return None
-    leaves = [
-        f"{one.name}.{part.name}" if pa.types.is_struct(one.type) else one.name
-        for one in kind.value_type
-        for part in (one.type if pa.types.is_struct(one.type) else [one])
-    ]
-    names = {name: plain_name(name).rpartition("_")[2] for name in leaves}
+    leaves = pa.Table.from_struct_array(column.combine_chunks().flatten()).flatten()  # "answer.label" of a record in it
+    names = {name: plain_name(name).rpartition("_")[2] for name in leaves.column_names}
     label, score = (
         next((name for end in ends for name, last in names.items() if last == end), None)
         for ends in ((*CLASS_FIELDS, "id", "text"), SCORE_FIELDS)  # an annotator's options have the last two
     )
-    numbers = [name for name in leaves if pa.types.is_floating(_type_of(kind.value_type, name))]
+    numbers = [one.name for one in leaves.schema if pa.types.is_floating(one.type)]
     score = score or (numbers[0] if len(numbers) == 1 else None)
     if label is None or score is None or label == score:
         return None
-    rows = column.to_pylist()
-    labels, scores = ([[_leaf(one, name) for one in row] for row in rows] for name in (label, score))
+    counts = pa.compute.list_value_length(column).to_pylist()
+    parts = [iter(leaves.column(name).to_pylist()) for name in (label, score)]
+    labels, scores = ([list(itertools.islice(part, count)) for count in counts] for part in parts)
     return labels, scores
 
 
@@ -207,22 +206,6 @@ def _by_class(column: Any) -> Any:
     except (TypeError, ValueError):
         return None
     return pa.array(made, pa.struct([(str(one), pa.float64()) for one in sorted(known, key=_order(known))]))
-
-
-def _leaf(found: dict[str, Any], name: str) -> Any:
-    """Return a field of an object, or of one in it."""
-    head, dot, tail = name.partition(".")
-    return found.get(name) if name in found or not dot else (found.get(head) or {}).get(tail)
-
-
-def _type_of(record: Any, name: str) -> Any:
-    """Return the type of a field of a record, or of one in it."""
-    head, dot, tail = name.partition(".")
-    return (
-        record.field(name).type
-        if record.get_field_index(name) >= 0 or not dot
-        else record.field(head).type.field(tail).type
-    )
 
 
 def _order(known: set[Any]) -> Any:

@@ -223,7 +223,7 @@ def column_array(column: Any, name: str, path: Path, *, strict: bool = True, fir
             raise FileFormatError(expected, f"{got} of {shown(path)}", "write a row for every class")
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
-    found: Array = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
+    found: Array = column.to_numpy(zero_copy_only=False)
     if strict and stem_and_name(name)[1] in SCORES and found.dtype == object:
         return _parsed(found, name, path)
     return found

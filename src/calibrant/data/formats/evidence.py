@@ -1,6 +1,6 @@
 """The evidence in a table for the roles of its columns: types, values, and how columns agree with one another."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 from calibrant._core.files import Array, pa
 from calibrant.data.formats.cells import SCORED
 from calibrant.data.formats.columns import Classes, column_array, is_list, is_number, is_string, is_text
-from calibrant.data.formats.kinds import is_whole, needs_no_rest, within
+from calibrant.data.formats.kinds import as_probs, is_whole, needs_no_rest, two_columns, within
 from calibrant.data.formats.layout import LABELS, TOLERANCE, Layout, stem_and_name
 from calibrant.data.formats.roles import PERHAPS, called, is_decision, plain_name, subject_of
 
@@ -161,13 +161,6 @@ def same_classes(first: Array, second: Array) -> bool:
     return len(distinct) == len(more) == len(np.unique(one * len(more) + other))
 
 
-def one_hot(columns: Mapping[str, Array]) -> list[str]:
-    """Return which of the columns has the 1 in each row, or nothing where they are no zeros with a single 1."""
-    names, cells = list(columns), np.stack([np.asarray(one, dtype=object) for one in columns.values()], axis=1)
-    single = np.isin(cells, (0, 1)).all() and (cells.sum(axis=1) == 1).all()
-    return [names[at] for at in cells.argmax(axis=1)] if single else []
-
-
 def few(values: Array, most: int) -> bool:
     """Say whether a column can hold classes: text, whole numbers or booleans of two to ``most`` values."""
     if (values.dtype.kind not in "iubOUS" and not is_whole(values)) or values.ndim != 1:
@@ -262,11 +255,9 @@ def speaks_of_smaller(labels: Array, scores: Array) -> Any:
 
 def never_missed(scores: Array, kind: str | None) -> bool:
     """Say whether a model of these scores (N, K) would miss some labels: a column of their largest is then a decision, and no label."""
-    if scores.shape[1] == 1:
-        scores = np.concatenate([np.zeros_like(scores) if kind == "logits" else 1 - scores, scores], axis=1)
-    if kind == "logits":
-        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return float((1 - scores.max(axis=1) / scores.sum(axis=1)).sum()) > _EXPECTED_ERRORS
+    kind = "logits" if kind == "logits" else "probs"
+    probs = as_probs(kind, two_columns(scores, kind))
+    return float((1 - probs.max(axis=1) / probs.sum(axis=1)).sum()) > _EXPECTED_ERRORS
 
 
 def is_measure(values: Array, classes: Classes) -> bool:

@@ -1,6 +1,8 @@
 """What values say of their kind: they refuse a name that they contradict, and suggest what a refusal proposes; they decide nothing."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,6 +65,22 @@ def agree(kind: str, values: Array) -> bool:
     if kind == "logits":
         return bool(values.size and not within(values))
     return needs_no_rest(values, tolerance=PROBABILITY_TOLERANCE)
+
+
+def two_columns(values: Array, name: str) -> Array:
+    """Return one logit or probability of class 1 a row as two classes."""
+    if values.ndim > 1 and values.shape[1] > 1:
+        return values
+    # the softmax of (0, z) is the sigmoid of z
+    flat = values.reshape(len(values))
+    return np.stack([1 - flat if name == "probs" else np.zeros_like(flat), flat], axis=1)
+
+
+def one_hot(columns: Mapping[str, Any]) -> list[str]:
+    """Return which of the columns has the 1 in each row, or nothing where they are no zeros with a single 1."""
+    names, cells = list(columns), np.stack([np.asarray(one, dtype=object) for one in columns.values()], axis=1)
+    single = np.isin(cells, (0, 1)).all() and (cells.sum(axis=1) == 1).all()
+    return [names[at] for at in cells.argmax(axis=1)] if single else []
 
 
 def as_probs(kind: str, values: Array, *, axis: int = -1) -> Array:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibrant._core.files import Array
 from calibrant._core.paths import shown
 from calibrant.data.formats.columns import Classes, folded, is_text
-from calibrant.data.formats.kinds import is_whole
+from calibrant.data.formats.kinds import as_probs, is_whole
 from calibrant.data.formats.layout import KINDS, LABELS, SCORES, Layout, stem_and_name
 from calibrant.data.formats.roles import called, is_decided
 from calibrant.errors import FileFormatError, InputError, Remedy
@@ -374,8 +374,7 @@ def refuse_strangers(
         if not unseen.any():
             continue
         with np.errstate(invalid="ignore"):  # what is not finite is refused where predictions are made
-            weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-            rows = (weights / weights.sum(axis=1, keepdims=True)).sum(axis=0)
+            rows = as_probs("logits", logits.astype(np.float64)).sum(axis=0)
         strange = unseen & (rows >= np.log(20 * len(names)))
         if strange.any() and (~strange).sum() > 1:
             more = ", ".join(np.array(names)[strange][:4])

@@ -35,7 +35,6 @@ from calibrant.data.formats.evidence import (
     labels_among,
     models_apart,
     never_missed,
-    one_hot,
     same_classes,
     texts_in,
 )
@@ -46,6 +45,7 @@ from calibrant.data.formats.kinds import (
     needs_no_rest,
     needs_sums,
     of_one_event,
+    one_hot,
     within,
 )
 from calibrant.data.formats.layout import KINDS, LABELS, SPLITS, Layout, stem_and_name
@@ -383,8 +383,7 @@ def one_hot_of(found: Proposal) -> tuple[Columns, list[str]] | None:
         for head in sorted(ends):
             group = [head + part for part in spelling]
             if set(group) <= set(whole) - set(chosen):
-                cells = {name: np.asarray(table.column(name).to_pylist(), dtype=object) for name in group}
-                if true := one_hot(cells):
+                if true := one_hot({name: table.column(name) for name in group}):
                     own = pa.array([name.removeprefix(head) for name in true])
                     return Columns(table.append_column(ONE_HOT, own)), group
     return None

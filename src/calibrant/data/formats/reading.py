@@ -27,8 +27,8 @@ from calibrant.data.formats.columns import (
     numbers_of,
     score_columns,
 )
-from calibrant.data.formats.evidence import Columns, codes_of, label_among, one_hot
-from calibrant.data.formats.kinds import are_percentages, of_one_event, refuse_other_kinds, same_scores, within
+from calibrant.data.formats.evidence import Columns, codes_of, label_among
+from calibrant.data.formats.kinds import are_percentages, of_one_event, one_hot, refuse_other_kinds, same_scores, within
 from calibrant.data.formats.labels import (
     Labels,
     align,

@@ -104,7 +104,7 @@ def write_same_table(
     Raises:
         InputError: If rows of text cannot be told apart as they were read.
     """
-    old, new = suffix_of(path), suffix_of(target)
+    old, new, gone = suffix_of(path), suffix_of(target), gone - columns.keys()
     same = {
         **dict.fromkeys((".csv", ".tsv"), _write_text),
         ".jsonl": _write_lines,
@@ -121,7 +121,7 @@ def write_same_table(
             table = table.set_column(table.column_names.index(name), name, made)
         else:
             table = table.append_column(name, made)
-    table = table.drop_columns([name for name in gone if name not in columns])
+    table = table.drop_columns([*gone])
     if old in (".parquet", ".arrow", ".feather") and not path.is_dir():  # a name that stands there twice is so again
         held = next(batches_of(path)).schema.names
         table = table.rename_columns(
@@ -139,7 +139,7 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
         expected = f"{table.num_rows:,} rows under {len(table.column_names)} names in {shown(path)}"
         return InputError(expected, f"{count:,} in its text", "write .parquet")
 
-    stays = [name not in gone or name in columns for name in header]
+    stays = [name not in gone for name in header]
     added = [name for name in columns if name not in header]
 
     def new(name: str, place: int) -> str:
@@ -182,7 +182,7 @@ def _write_text(path: Path, table: Any, target: Path, columns: Columns, gone: se
 
 def _with(row: dict[str, Any], place: int, columns: Columns, gone: set[str]) -> dict[str, Any]:
     """Return a row of JSON with its new cells."""
-    kept = {name: cell for name, cell in row.items() if name not in gone or name in columns}
+    kept = {name: cell for name, cell in row.items() if name not in gone}
     return kept | {name: values[place] for name, values in columns.items()}
 
 
@@ -206,7 +206,7 @@ def _write_json(path: Path, table: Any, target: Path, columns: Columns, gone: se
     if all(isinstance(one, list | dict) and len(one) == table.num_rows for one in columns_in):
         keys = [list(found[name]) for name in names if isinstance(found[name], dict)]
         new = {name: dict(zip(keys[0], values, strict=True)) if keys else values for name, values in columns.items()}
-        made = {name: cells for name, cells in found.items() if name not in gone or name in columns} | new
+        made = {name: cells for name, cells in found.items() if name not in gone} | new
     elif not all(isinstance(row, dict) for row in rows) or not rows:
         made = [_with(row, place, columns, gone) for place, row in enumerate(table.to_pylist())]
         if isinstance(found, dict) and found.get("columns") == names:  # pandas' split, a W&B table
@@ -235,7 +235,7 @@ def _write_sheet(path: Path, table: Any, target: Path, columns: Columns, gone: s
             cell.value = json.dumps(value) if isinstance(value, list | dict) else value
             if isinstance(value, str):
                 cell.data_type = "s"  # a name that begins with = is no formula
-    for name in sorted((gone - set(columns)) & places.keys(), key=places.__getitem__, reverse=True):
+    for name in sorted(gone & places.keys(), key=places.__getitem__, reverse=True):
         sheet.delete_cols(places[name])
     with atomic_write(target) as file:
         book.save(file)

@@ -14,7 +14,7 @@ import numpy as np
 from calibrant._core.files import Array, pa, write_arrays
 from calibrant._core.paths import as_path, atomic_write, check_folder, shown
 from calibrant.data.formats.columns import NAMES_OF_CLASSES, arrays_of_table, folded, is_text
-from calibrant.data.formats.kinds import as_probs
+from calibrant.data.formats.kinds import as_probs, two_columns
 from calibrant.data.formats.layout import (
     CLASS_NAMES,
     COMPRESSED,
@@ -124,12 +124,6 @@ def table_of(arrays: Mapping[str, Array], suffix: str, place: Path) -> Any:
         InputError: If they are not columns of one length, or there are splits and the format is streamed.
     """
     stems = list(dict.fromkeys(stem_and_name(name)[0] for name in arrays if stem_and_name(name)[1] in SCORES))
-    if any(stem_and_name(name)[1] in SCORES and values.ndim > 2 for name, values in arrays.items()):
-        raise InputError(
-            f"columns of one length for {suffix[1:]}",
-            f"scores of more than two axes for {shown(place)}",
-            "write .npz or .safetensors",
-        )
     if len(stems) > 1 and suffix == ".parquet":
         names = ", ".join(stem.removesuffix("_") for stem in stems)
         raise InputError("one split for .parquet", f"{names}", "write one alone, or .arrow or .npz")
@@ -213,15 +207,6 @@ def of_kind(arrays: Mapping[str, Array], to: str | None, *, axis: int = 1) -> di
         with np.errstate(divide="ignore"):  # p = 0 is the logit −inf
             found[stem + to] = np.log(wide) if to == "logits" else as_probs(kind, wide, axis=axis)
     return found
-
-
-def two_columns(values: Array, name: str) -> Array:
-    """Return one logit or probability of class 1 a row as two classes."""
-    if values.ndim > 1 and values.shape[1] > 1:
-        return values
-    # the softmax of (0, z) is the sigmoid of z
-    flat = values.reshape(len(values))
-    return np.stack([1 - flat if name == "probs" else np.zeros_like(flat), flat], axis=1)
 
 
 def _converted(source: Path, layout: Layout, suffix: str, to: str | None) -> Iterator[tuple[Any, float | None]]:
@@ -327,14 +312,10 @@ def _write_torch(place: Path, arrays: Mapping[str, Array]) -> None:
 
 def _plain(values: Array, name: str, suffix: str) -> Array:
     """Return ``values`` as numbers, or as text where the format holds it."""
-    if values.dtype == object or values.dtype.kind in "US":
-        if not is_text(values) or suffix not in (".npz", ".npy"):
-            raise InputError(
-                f"arrays of numbers for {suffix}",
-                f"{name!r}, which holds others",
-                "write .parquet, .csv or .npz, or leave that column out",
-            )
+    if is_text(values) and suffix in (".npz", ".npy"):
         return values.astype(str)
     if values.dtype.kind not in "fiub":
-        raise InputError(f"numbers or text for {suffix}", f"{values.dtype} in {name!r}", "write .parquet or .csv")
+        got = f"{name!r}, which holds {'text' if is_text(values) else values.dtype}"
+        remedy = "write .parquet, .csv or .npz, or leave that column out"
+        raise InputError(f"arrays of numbers for {suffix}", got, remedy)
     return values
