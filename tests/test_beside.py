@@ -31,16 +31,15 @@ from calibrant.scale import evaluate_streamed, fit_streamed
 KINDS = ("frequency", "sampling")
 
 
-def sample(kind: str | None = "sampling", rows: int = 60) -> Predictions:
+def sample(kind: str = "sampling", rows: int = 60) -> Predictions:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(rows, 3, generator=generator) * 2
     labels = torch.multinomial((logits * 0.6).softmax(dim=1), 1, generator=generator)[:, 0]
     weights = torch.randint(0, 4, (rows,), generator=generator) * (1 if kind == "frequency" else 0.35)
     features = {"region": np.array(["north", "süd"])[np.arange(rows) % 2], "age": torch.arange(rows) * 1.5}
     return Predictions.from_logits(
-        logits, labels, groups=torch.arange(rows) // 2, weights=None if kind is None else weights, weight_kind=kind,
-        features=features,
-    )  # fmt: skip
+        logits, labels, groups=torch.arange(rows) // 2, weights=weights, weight_kind=kind, features=features
+    )
 
 
 Z = [[2.0, -1.0], [0.5, 3.0], [-2.0, 1.0], [0.0, 0.5]]
@@ -156,20 +155,6 @@ def test_streams_give_the_answer_of_memory(tmp_path: Path, kind: str) -> None:
         assert not torch.allclose(other(z), inside(z), atol=1e-3)
 
 
-def test_a_fit_takes_the_weights_of_predictions() -> None:
-    counted = sample("frequency")
-    assert counted.weights is not None
-    repeated = counted[torch.repeat_interleave(torch.arange(60), counted.weights)]
-    plain = Predictions.from_logits(repeated.logits, repeated.labels)
-    assert TemperatureScaling().fit(counted).temperature == pytest.approx(
-        TemperatureScaling().fit(plain).temperature, rel=1e-6
-    )
-    one = sample("sampling")
-    other = Predictions.from_logits(one.logits, one.labels, weights=one.weights * 1e5, weight_kind="sampling")
-    first, second = VectorScaling().fit(one), VectorScaling().fit(other)
-    assert torch.allclose(first.scale, second.scale, atol=1e-7)
-
-
 @pytest.mark.parametrize(
     ("beside", "words"),
     [
@@ -202,18 +187,6 @@ def test_what_does_not_fit_is_refused(beside: dict[str, Any], words: str) -> Non
             make()
 
 
-def test_parts_that_differ_are_refused() -> None:
-    data = sample()
-    for other, words in (
-        (sample("frequency"), "expected the same weight_kind in all parts"),
-        (sample(None), "expected the same weight_kind"),
-        (Predictions.from_logits(data.logits, data.labels, groups=data.groups, weights=data.weights, weight_kind="sampling"),
-         "features in all parts"),
-    ):  # fmt: skip
-        with pytest.raises(InputError, match=words):
-            Predictions.cat([data, other])
-
-
 def test_rows_without_weight_measure_nothing() -> None:
     data = sample()
     assert data.weights is not None
@@ -244,27 +217,15 @@ def test_tables_keep_them() -> None:
     table = pa.table(
         {"a": [0.9, 0.2], "b": [0.1, 0.8], "y": [0, 0], "w": [2, 3], "site": ["n", "s"], "age": [31.5, 60.0]}
     )
-    data = from_table(
-        table,
-        columns=["a", "b"],
-        label="y",
-        kind="probs",
-        weight="w",
-        weight_kind="frequency",
-        features=["site", "age"],
-    )
-    assert (data.weights.tolist(), list(data.features["site"]), data.features["age"].tolist()) == (
-        [2, 3],
-        ["n", "s"],
-        [31.5, 60],
-    )
-    back = to_table(data)
+    weighted = {"columns": ["a", "b"], "kind": "probs", "weight": "w", "weight_kind": "frequency"}
+    back = to_table(from_table(table, label="y", features=["site", "age"], **weighted))
     assert back["frequency_weights"].to_pylist() == [2, 3]
     assert back["site"].to_pylist() == ["n", "s"]
+    assert back["age"].to_pylist() == [31.5, 60]
     with pytest.raises(InputError, match=r"expected columns \['nowhere'\]"):
-        from_table(table, columns=["a", "b"], kind="probs", features=["nowhere"])
+        from_table(table, features=["nowhere"], **weighted)
     with pytest.raises(InputError, match="pass weight_kind"):
-        from_table(table, columns=["a", "b"], kind="probs", weight="w")
+        from_table(table, **{**weighted, "weight_kind": None})
 
 
 def test_a_name_that_is_missing_is_refused_and_not_called_nan() -> None:
@@ -318,17 +279,11 @@ def test_sampling_weights_have_an_effective_number_of_rows() -> None:
         (lambda: Predictions(torch.zeros(2, 2), features={"a": torch.zeros(3)}), "2 entries of the feature 'a'"),
         (lambda: Predictions.from_logits(Z, weight_kind="counts", weights=[1] * 4), "weight_kind to be one of"),
         (lambda: MultiLabelPredictions(torch.zeros(2, 2), names=("a",)), "2 names"),
-        (lambda: Predictions.cat([HOLDERS[0], HOLDERS[0][:1].repeated]), "weight_kind"),
     ],
 )
 def test_a_record_that_does_not_fit_is_refused(make: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()
-
-
-def test_an_unknown_argument_is_named() -> None:
-    with pytest.raises(InputError, match="got the argument weight; the argument is called weights"):
-        Predictions.from_logits(Z, weight=[1] * 4)  # type: ignore[call-arg]
 
 
 def test_an_accuracy_is_one_of_decisions() -> None:

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from tests.conftest import late
@@ -70,15 +69,6 @@ def test_probabilities_are_kept_unchanged_and_zero_and_one_are_allowed() -> None
     assert data.names == ("label 0", "label 1")
 
 
-def test_scikit_learns_two_shapes_are_one() -> None:
-    matrix = np.array([[0.1, 0.8], [0.3, 0.6]])
-    listed = [np.stack([1 - column, column], axis=1) for column in matrix.T]
-    for outputs in (matrix, listed):
-        assert torch.allclose(MultiLabelPredictions.from_outputs(outputs).probs, torch.from_numpy(matrix))
-    with pytest.raises(InputError, match="constant in training"):
-        MultiLabelPredictions.from_outputs([listed[0], listed[1][:, :1]])
-
-
 def test_a_model_is_run_over_a_loader() -> None:
     model = torch.nn.Linear(3, 2)
     loader = [(torch.randn(4, 3), torch.tensor([[1.0, 0.0], [-1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]))] * 2
@@ -98,6 +88,7 @@ REFUSED = {
     "a label missing": (lambda: made()[:1].label("owl"), "'owl' missing"),
     "no such label": (lambda: made().label("bat"), "one of cat, dog, owl"),
     "names": (lambda: MultiLabelPredictions.from_logits(LOGITS, names=["a", "a", "b"]), "'a' twice"),
+    "a constant label": (lambda: MultiLabelPredictions.from_outputs([[[0.9, 0.1]], [[1.0]]]), "constant in training"),
     "unlabelled": (lambda: MultiLabelPredictions.from_logits(LOGITS).pooled(), "add the array labels"),
     "another calibrator": (
         lambda: made().calibrated_by(TemperatureScaling().fit(LOGITS, [0, 1, 0, 0])),  # type: ignore[arg-type]

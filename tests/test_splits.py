@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import calibrant
-from calibrant import BinaryPairs, Predictions
+from calibrant import Predictions
 from calibrant.data.formats.writing import write_named
 from calibrant.errors import FileFormatError, InputError
 
@@ -33,22 +33,6 @@ def test_an_unnamed_split_is_whichever_is_asked_for(tmp_path: Path) -> None:
         assert isinstance(data, Predictions)
         assert data.confidence.tolist() == [0.75]
         assert data.groups is not None
-
-
-def test_top_label_files(tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    np.savez(
-        path, conf=np.array([0.9, 0.6], dtype=np.float32), pred=np.array([3, 1], dtype=np.int16), label=np.array([3, 2])
-    )
-    data = calibrant.load_predictions(path)
-    assert isinstance(data, BinaryPairs)
-    assert data.correct.tolist() == [True, False]
-
-
-def test_parquet_holds_one_unnamed_split(tmp_path: Path) -> None:
-    data = Predictions.from_logits(LOGITS, LABELS)
-    with pytest.raises(InputError, match="one split called 'all'"):
-        calibrant.save_predictions(tmp_path / "b.parquet", {"val": data, "test": data})
 
 
 def test_a_file_without_predictions_and_one_with_bad_ones(tmp_path: Path) -> None:
@@ -115,9 +99,9 @@ def test_validation_is_val(tmp_path: Path) -> None:
 def test_rows_to_ignore_are_dropped_in_every_layout(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     labels = np.array([0, 9])
-    np.savez(path, conf=np.array([0.9, 0.6]), pred=np.array([0, 1]), label=labels, group=np.array([3, 4]))
+    np.savez(path, conf=np.float32([0.75, 0.6]), pred=np.int16([0, 1]), label=labels, group=np.array([3, 4]))
     pairs = calibrant.load_predictions(path, ignore_index=9)
-    assert pairs.confidence.tolist() == [0.9]
+    assert (pairs.confidence.tolist(), pairs.correct.tolist()) == ([0.75], [True])
     assert pairs.groups is not None
     with pytest.raises(InputError, match="got conf, which has none"):
         calibrant.load_predictions(path, class_dim=2)
@@ -135,4 +119,6 @@ def test_saving_refuses_what_is_no_split_and_slips_of_position(tmp_path: Path) -
             calibrant.save_predictions(path, splits)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="expected path as text"):
         calibrant.save_predictions({"test": data}, path)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="one split called 'all'"):
+        calibrant.save_predictions(tmp_path / "b.parquet", {"val": data, "test": data})
     assert not path.exists()

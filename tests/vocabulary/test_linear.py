@@ -1,7 +1,6 @@
 """Logits given by a layer against the logits themselves."""
 
 import warnings
-from typing import Any
 
 import pytest
 import torch
@@ -52,7 +51,7 @@ def test_the_temperature_is_that_of_the_logits() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    hidden, weight, bias, labels = layer()
+    hidden, weight, _, labels = layer()
     with pytest.raises(InputError, match=r"a metric that is a sum, .*got SpiegelhalterZ"):
         LinearLogits(hidden, weight).measure([NLL(), SpiegelhalterZ()], labels)
     with pytest.raises(InputError, match=r"hidden of shape \(N, H\), got shape \(5, 10, 4\)"):
@@ -61,8 +60,10 @@ def test_what_does_not_fit_is_refused() -> None:
         LinearLogits(hidden[:0], weight)
     with pytest.raises(InputError, match=r"labels of shape \(50,\)"):
         LinearLogits(hidden, weight).fit_temperature(labels[:3])
-    with pytest.raises(InputError, match="bias of shape"):
-        LinearLogits(hidden, weight, bias[:2])
+    with pytest.raises(InputError, match="the feature 'x' of shape"):
+        LinearLogits(hidden, weight).rows(labels, features={"x": [1.0]})
+    with pytest.raises(InputError, match="labels in"):
+        LinearLogits(hidden, weight).rows(labels + 6)
     with pytest.raises(InputError, match=r"finite logits .* got NaN"):
         LinearLogits(hidden * torch.nan, weight).measure([NLL()], labels)
 
@@ -106,28 +107,8 @@ def test_fits_on_one_source_share_the_pass_over_its_logits() -> None:
     assert first.temperature == pytest.approx(source.fit_temperature(labels).temperature, rel=1e-4)
 
 
-def test_features_and_calibrators_that_do_not_fit_are_refused() -> None:
-    hidden, weight, bias, labels = layer()
-    source = LinearLogits(hidden, weight, bias)
-    with pytest.raises(InputError, match="the feature 'x' of shape"):
-        source.rows(labels, features={"x": [1.0]})
-    with pytest.raises(InputError, match="calibrator as a Calibrator, got"):
-        source.nll(labels, calibrator=torch.nn.Identity())  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="labels in"):
-        source.rows(labels + 6)
-
-
-@pytest.mark.parametrize("metrics", [None, 3, NLL(), NLL, "NLL", {"a": 1}, ["NLL"]])
-def test_metrics_that_are_no_list_are_refused(metrics: Any) -> None:
-    hidden, weight, bias, labels = layer()
-    with pytest.raises(InputError, match=r"expected (metrics as a list|each of metrics as a metric that is a sum)"):
-        LinearLogits(hidden, weight, bias).measure(metrics, labels)
-
-
 def test_the_leakage_check_looks_across_chunks_of_few_rows() -> None:
-    generator = torch.Generator().manual_seed(3)
-    hidden, weight = torch.randn(80, 4, generator=generator), torch.randn(6, 4, generator=generator)
-    labels = torch.randint(0, 6, (80,), generator=generator)
+    hidden, weight, _, labels = layer()
     source = LinearLogits(hidden, weight, chunk=10)
     fitted = source.fit_temperature(labels)
     with pytest.raises(LeakError, match="32 or more consecutive rows"):

@@ -120,13 +120,6 @@ def test_alone_it_holds_all_columns() -> None:
     assert torch.allclose(fitted(logits), sharded.tempered(fitted.temperature).logits)
 
 
-def test_two_classes_by_hand() -> None:
-    # logits (log 3, 0): p = 3/4
-    sharded = ShardedLogits(torch.tensor([[math.log(3), 0.0]], dtype=torch.float64))
-    assert sharded.loss([0], losses.FocalLoss(2.0)).item() == pytest.approx(math.log(4 / 3) / 16, rel=1e-14)
-    assert sharded.confidence.tolist() == pytest.approx([0.75], rel=1e-14)
-
-
 def test_the_loss_passes_gradcheck() -> None:
     logits, labels = sample()
     logits = logits[:6].requires_grad_()

@@ -587,7 +587,7 @@ def _stored(splits: Any, place: Path, kinds: tuple[type, ...]) -> dict[str, Arra
     wrong = [one for one in held if not isinstance(one[0], str) or not one[0] or not isinstance(one[1], kinds)]
     if wrong or not held:
         expected = f"splits as a dict of name → {' or '.join(kind.__name__ for kind in kinds)}"
-        got = f"{wrong[0][0]!r} → {type(wrong[0][1]).__name__}" if wrong else shown(splits)
+        got = f"{wrong[0][0]!r} → {type(wrong[0][1]).__name__}" if wrong else type(splits).__name__
         raise refuse(expected, got, "pass {'test': data}, made with from_logits or a sibling")
     spelled: dict[str, str] = {}
     for name in splits:
