@@ -249,9 +249,12 @@ def _suffix_for(path: str, output: str) -> str:
 
 def _read_scores(path: Path, inputs: Inputs, fitted: Any) -> tuple[Frame, Mapping[str, Array]] | None:
     """Return a table with where the scores stand that ``fitted`` is for, and these; None for other files."""
+    from calibrant.data.formats.layout import TABLES, suffix_of
     from calibrant.data.formats.same_table import read_confidence_table, read_score_table
     from calibrant.data.splits import read_label_table
 
+    if suffix_of(path) not in TABLES or path.is_dir():
+        return None
     if fitted.multi_label:
         return read_label_table(path, **inputs.of_labels)
     return (read_confidence_table if fitted.of_decisions else read_score_table)(path, inputs.layout)

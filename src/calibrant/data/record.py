@@ -25,7 +25,6 @@ from calibrant._core.check import (
     MARKS,
     as_array,
     as_tensor,
-    check_dense,
     check_groups,
     check_row_tensor,
     refuse,
@@ -588,22 +587,19 @@ def check_selection(rows: Any, *, count: int) -> Any:
     expected = f"a slice, a mask of {count} or row numbers in [{-count}, {count})"
     if isinstance(rows, slice):
         try:
-            rows.indices(count)
+            places = range(count)[rows]
         except TypeError as error:
             raise refuse(expected, f"{rows!r}", "slice by integers") from error
-        if rows.step is None or rows.step > 0:
-            return rows
-        return torch.arange(count)[np.arange(count)[rows].copy()]  # tensors know no negative steps
+        # tensors know no negative steps
+        return rows if places.step > 0 else torch.tensor([*places], dtype=torch.int64)
     # a tensor loses its axis of rows to a single number, and what lies beside it would not fit any more
     if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
         remedy = f"pass [{rows}:{rows + 1 or ''}] for one row" if -count <= rows < count else "pass one of these"
         raise refuse(expected, f"the single number {shown(rows)}", remedy)
-    if isinstance(rows, Tensor):
-        check_dense(rows, name="the rows")
     if not isinstance(rows, list | range | np.ndarray | Tensor) or getattr(rows, "ndim", 1) == 0:
         raise refuse(expected, shown(rows), "pass one of these")
-    # an empty list would become floats, which are no row numbers
-    picked = as_tensor(rows if len(rows) else np.zeros(0, dtype=np.int64), name="the rows")
+    picked = as_tensor(rows, name="the rows")
+    picked = picked if picked.numel() else picked.long()  # an empty list would become floats, which are no row numbers
     if picked.dim() != 1 or picked.is_floating_point():
         raise refuse(expected, f"{picked.dtype} {tuple(picked.shape)}", "pass one of these")
     if picked.dtype == torch.bool:

@@ -234,13 +234,13 @@ def arrays_of_labels(path: str | os.PathLike[str], **said: Unpack[Several]) -> d
     return read_tensors(place)
 
 
-def read_label_table(path: Path, **said: Unpack[Several]) -> tuple[Frame, dict[str, Array]] | None:
-    """Return a table with where the scores of several labels a row stand, and these; None for files that are no tables.
+def read_label_table(path: Path, **said: Unpack[Several]) -> tuple[Frame, dict[str, Array]]:
+    """Return a table with where the scores of several labels a row stand, and these.
 
     Labels are not read: rows without them are calibrated as others are.
 
     Args:
-        path: A file.
+        path: The file of a table.
         columns: As in ``load_multilabel``.
         label: As there.
         kind: As there.
@@ -249,8 +249,6 @@ def read_label_table(path: Path, **said: Unpack[Several]) -> tuple[Frame, dict[s
         FileFormatError: If the file is broken, or names do not say which columns are the scores.
         InputError: If the scores cannot be read as stated.
     """
-    if suffix_of(path) not in TABLES or path.is_dir():
-        return None
     layout, table = LabelColumns(**said), read_table(path)
     kind, columns, names = layout.scores_in(table, path)
     return Frame(table, kind, columns, False, names), layout.arrays(table, path, labelled=False)
@@ -306,7 +304,9 @@ def multilabel_batches(path: str | os.PathLike[str], **said: Unpack[Several]) ->
         InputError: If what it holds is not valid.
     """
     place = as_path(path)
-    layout, first, doubt = LabelColumns(**said), None, _Doubt()
+    layout, first = LabelColumns(**said), None
+    doubt: InputError | None = None
+    sure = False  # that scores are of the kind that is stated: all rows say it together, few can look like another by chance
     for file in table_files(place):
         for batch in batches_of(file):
             if not batch.num_rows:
@@ -321,39 +321,23 @@ def multilabel_batches(path: str | os.PathLike[str], **said: Unpack[Several]) ->
                 raise FileFormatError(
                     f"{first.weight_kind or 'no'} weights as in the first file", got, "give all files the same columns"
                 )
-            doubt.look(data, file)
+            found = None if sure else _doubt_of(data, file)
+            sure, doubt = sure or found is None, doubt or found
             yield data
-    doubt.end()
+    if doubt is not None and not sure:
+        raise doubt
 
 
-@dataclass
-class _Doubt:
-    """Whether scores are of the kind that is stated, which all rows say together: few can look like another by chance."""
-
-    error: InputError | None = None
-    sure: bool = False
-
-    def look(self, data: MultiLabelPredictions, file: Path) -> None:
-        """Look at some rows of ``file``."""
-        if self.sure:
-            return
-        try:
-            if data.given_probs is None:
-                check_sigmoid_logits(data.logits, unchecked_kind=False)
-            else:  # twice, since a single row that sums to 1 is not refused
-                check_label_probs(data.given_probs.repeat(2, 1), unchecked_kind=False)
-            self.sure = True
-        except InputError as error:
-            self.error = error.at(shown(file)) if self.error is None else self.error
-
-    def end(self) -> None:
-        """Raise what the first rows were refused for, if all others would be, too.
-
-        Raises:
-            InputError: Then.
-        """
-        if self.error is not None and not self.sure:
-            raise self.error
+def _doubt_of(data: MultiLabelPredictions, file: Path) -> InputError | None:
+    """Return why the scores of some rows of ``file`` look like another kind than is stated, or None."""
+    try:
+        if data.given_probs is None:
+            check_sigmoid_logits(data.logits, unchecked_kind=False)
+        else:  # twice, since a single row that sums to 1 is not refused
+            check_label_probs(data.given_probs.repeat(2, 1), unchecked_kind=False)
+    except InputError as error:
+        return error.at(shown(file))
+    return None
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,7 @@ def load_example(name: str) -> dict[str, Predictions]:
     """
     path = example_path(name)
     splits = splits_of(read_named(path).arrays, path)
-    found = {}
-    for split, data in splits.items():
-        if isinstance(data, Predictions):
-            found[split] = Predictions.from_logits(data.logits.float(), data.labels)
-    return found
+    return {split: Predictions.from_logits(data.logits.float(), data.labels) for split, data in splits.items()}
 
 
 def example_recipe(name: str) -> dict[str, Any]:

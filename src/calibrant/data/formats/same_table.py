@@ -16,7 +16,7 @@ from calibrant._core.paths import atomic_write, shown
 from calibrant.data.formats.cells import plain_cells
 from calibrant.data.formats.columns import arrays_of_table, column_array, is_list, match_columns, score_columns
 from calibrant.data.formats.evidence import Columns as Held
-from calibrant.data.formats.layout import LABELS, TABLES, Layout, stem_and_name, suffix_of
+from calibrant.data.formats.layout import LABELS, Layout, stem_and_name, suffix_of
 from calibrant.data.formats.reading import SPLIT, frame_of, named_of, understand
 from calibrant.data.formats.reshaped import read_rows_of_classes
 from calibrant.data.formats.roles import called, is_decision
@@ -38,8 +38,6 @@ def read_score_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[str, Ar
         FileFormatError: If the file is broken.
         InputError: If its scores cannot be read as ``layout`` says.
     """
-    if suffix_of(path) not in TABLES or path.is_dir():
-        return None
     label = layout.label
     layout = replace(layout, label=None, labels=None, on=None, positive=None, missing=None)
     whole = read_table(path)
@@ -66,15 +64,13 @@ def read_score_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[str, Ar
     return None if frame is None else (frame, arrays)
 
 
-def read_confidence_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[str, Array]] | None:
+def read_confidence_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[str, Array]]:
     """Return a table with where its confidences of decisions stand, and all columns of numbers and text in it, with labels or without.
 
     Raises:
         FileFormatError: If the file is broken, or no column says that it holds confidences.
         InputError: If its scores are others.
     """
-    if suffix_of(path) not in TABLES or path.is_dir():
-        return None
     whole = read_table(path)
     cells = plain_cells(whole)
     named = [name for name in cells.column_names if called(name, "confidence")]

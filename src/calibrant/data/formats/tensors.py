@@ -83,12 +83,10 @@ def _named(found: Any, path: Path) -> dict[str, Array]:
     if isinstance(found, list | tuple) and len(found) == 2 and all(isinstance(one, torch.Tensor) for one in found):
         return {name_of(path): _array(found[0]), "labels": _array(found[1])}
     if isinstance(found, Mapping):
-        tensors = {str(name): _array(value) for name, value in found.items() if isinstance(value, torch.Tensor)}
-        nested = {name: value for name, value in found.items() if isinstance(value, Mapping)}
-        for outer, inner in nested.items():  # {"val": {"logits": …, "labels": …}}
-            tensors |= {
-                f"{outer}_{name}": _array(value) for name, value in inner.items() if isinstance(value, torch.Tensor)
-            }
+        parts = {outer: inner for outer, inner in found.items() if isinstance(inner, Mapping)}
+        nested = {f"{outer}_{name}": value for outer, inner in parts.items() for name, value in inner.items()}
+        # {"val": {"logits": …, "labels": …}} beside {"logits": …, "labels": …}
+        tensors = {str(n): _array(one) for n, one in {**found, **nested}.items() if isinstance(one, torch.Tensor)}
         names = next((found[name] for name in found if str(name).rstrip("_") in CLASS_NAMES), None)
         if isinstance(names, list | tuple) and names and all(isinstance(one, str) for one in names):
             tensors["class_names"] = np.array(names)
