@@ -69,8 +69,8 @@ def linear_chunks(rows: int, classes: int, chunk: int | None, device: torch.devi
     return slices(rows, max(1, block // (4 * classes)) if chunk is None else chunk)
 
 
-class Through(TypedDict, total=False):
-    """What the logits of rows go through, and what lies beside them."""
+class RowOptions(TypedDict, total=False):
+    """What rows of logits go through, and what lies beside them."""
 
     calibrator: Annotated[Calibrator, Kind(Calibrator, "pass a fitted one, or leave it out")] | None
     features: Mapping[str, Any] | None
@@ -120,8 +120,8 @@ class LinearLogits:
         """K."""
         return int(self.weight.shape[0])
 
-    @takes(Through)
-    def predictions(self, labels: Any, **through: Unpack[Through]) -> Iterator[Predictions]:
+    @takes(RowOptions)
+    def predictions(self, labels: Any, **through: Unpack[RowOptions]) -> Iterator[Predictions]:
         """Return an iterator over the predictions of each chunk with their part of ``labels`` (N,), checked.
 
         With a calibrator the leakage check looks across chunks, so that chunks of fewer than 32 rows are checked as well. It
@@ -187,21 +187,21 @@ class LinearLogits:
             parts = [linear_logits(self.hidden[rows], self.weight, self.bias).argmax(dim=1) for rows in chunks]
         return torch.cat(parts)
 
-    @takes(Through)
-    def nll(self, labels: Any, **through: Unpack[Through]) -> Tensor:
+    @takes(RowOptions)
+    def nll(self, labels: Any, **through: Unpack[RowOptions]) -> Tensor:
         """Return −log p (N,) of the labels in float64; arguments as for ``predictions``."""
         return torch.cat([part.nll for part in self.predictions(labels, **through)])
 
-    @takes(Through)
-    def top_label(self, labels: Any, **through: Unpack[Through]) -> Decisions:
+    @takes(RowOptions)
+    def top_label(self, labels: Any, **through: Unpack[RowOptions]) -> Decisions:
         """Return pairs of confidence and correctness, which every metric of the top label accepts.
 
         Arguments as for ``predictions``.
         """
         return Decisions.cat([part.top_label() for part in self.predictions(labels, **through)])
 
-    @takes(Through)
-    def measure(self, metrics: SumMetrics, labels: Any, **through: Unpack[Through]) -> list[float]:
+    @takes(RowOptions)
+    def measure(self, metrics: SumMetrics, labels: Any, **through: Unpack[RowOptions]) -> list[float]:
         """Return the value of each of ``metrics``, from the sum of the chunks' states.
 
         Args:
