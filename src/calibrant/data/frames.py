@@ -37,7 +37,7 @@ class Frame:
     keys: tuple[str, ...] = ()
     percentage: str | None = None
 
-    def taken(self, rows: Any) -> "Frame":
+    def __getitem__(self, rows: Any) -> "Frame":
         """Return some of these rows: a slice, a mask or their places (N,)."""
         return replace(self, rows=np.asarray(rows if self.rows is None else self.rows[rows]))
 

@@ -537,13 +537,11 @@ def _array_of(values: Any, *, name: str) -> Any:
 
 
 def taken(values: Any, rows: Any) -> Any:
-    """Return the selected rows of a tensor (N, …), a column, or a dictionary of columns: a slice, a mask or indices."""
+    """Return the selected rows of a tensor (N, …), a column, a frame, or a dictionary of columns: a slice, a mask or indices."""
     if isinstance(values, Mapping):
         return {name: taken(column, rows) for name, column in values.items()}
     if isinstance(values, Tensor):
         return values[rows.to(values.device) if isinstance(rows, Tensor) else rows]
-    if isinstance(values, Frame):
-        return values.taken(rows.cpu().numpy() if isinstance(rows, Tensor) else rows)
     return values[rows.cpu().numpy() if isinstance(rows, Tensor) else rows]
 
 

@@ -166,7 +166,7 @@ def read(
     found = replace(found, features=features or None)
     if isinstance(found, BinaryPairs):
         return found
-    frame = None if named.frame is None or rows is None else named.frame.taken(np.asarray(rows))
+    frame = None if named.frame is None or rows is None else named.frame[np.asarray(rows)]
     names = named.class_names or (frame.names if frame is not None else ())
     return with_names(replace(found, frame=frame), names)
 

@@ -296,14 +296,17 @@ def _coded(labels: Array, index: Mapping[Any, int]) -> Array:
     return np.array(coded, dtype=np.int64).reshape(labels.shape)
 
 
+def _of_classes(arrays: Mapping[str, Array]) -> list[Array]:
+    """Return the scores (N, K) of two classes or more."""
+    return [arrays[kind] for kind in KINDS if kind in arrays and arrays[kind].ndim == 2 and arrays[kind].shape[1] > 1]
+
+
 def names_of_decisions(arrays: Mapping[str, Array]) -> tuple[str, ...]:
     """Return the names of classes that nothing else names, where decisions in text say them: one and the same for each largest score.
 
     Nothing unless every class is decided in some row.
     """
-    for scores in (arrays[kind] for kind in KINDS if kind in arrays):
-        if scores.ndim != 2 or scores.shape[1] < 2:
-            continue
+    for scores in _of_classes(arrays):
         best = scores.argmax(axis=1)
         for name, values in arrays.items():
             if values.shape == best.shape and is_decided(name, own=True) and is_text(values):
@@ -326,9 +329,7 @@ def refuse_contradictions(arrays: Mapping[str, Array], classes: Classes, names: 
     Raises:
         InputError: If too few rows agree, with how many do.
     """
-    for scores in (arrays[kind] for kind in KINDS if kind in arrays):
-        if scores.ndim != 2 or scores.shape[1] < 2:
-            continue
+    for scores in _of_classes(arrays):
         best, top = scores.argmax(axis=1), scores.max(axis=1)
         label = next((arrays[name] for name in LABELS if name in arrays), None)
         for name, values in arrays.items():

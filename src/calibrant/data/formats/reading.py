@@ -529,15 +529,11 @@ def _with_reading(error: FileFormatError, place: Path, layout: Layout) -> FileFo
 def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[str, Array]:
     """Return ``arrays`` with the scores under the name of their kind."""
     arrays = _without_stem(arrays, layout)
-    if not _stems(arrays):
-        if _from_trainer(arrays):  # transformers.Trainer.predict: predictions are the model's logits
-            if twice := [name for name in LABELS if name in arrays]:
-                raise FileFormatError(
-                    "one array of each meaning",
-                    f"{twice[0]} and label_ids in {shown(place)}",
-                    "keep the one that is meant",
-                )
-            arrays = _renamed(arrays, {"predictions": "logits", "label_ids": "labels"})
+    if not _stems(arrays) and _from_trainer(arrays):  # transformers.Trainer.predict: predictions are the model's logits
+        if twice := [name for name in LABELS if name in arrays]:
+            got = f"{twice[0]} and label_ids in {shown(place)}"
+            raise FileFormatError("one array of each meaning", got, "keep the one that is meant")
+        arrays = _renamed(arrays, {"predictions": "logits", "label_ids": "labels"})
     if layout.kind is None:
         if not _stems(arrays) and (remedy := advice.for_arrays(arrays)) and suffix_of(place) not in TABLES:
             raise FileFormatError(

@@ -20,7 +20,7 @@ from calibrant.data.formats.layout import LABELS, Layout, stem_and_name, suffix_
 from calibrant.data.formats.reading import SPLIT, frame_of, named_of, understand
 from calibrant.data.formats.reshaped import read_rows_of_classes
 from calibrant.data.formats.roles import called, is_decision
-from calibrant.data.formats.tables import batches_of, need_openpyxl, read_table, sheet_table, table_sheet
+from calibrant.data.formats.tables import batches_of, json_lines, need_openpyxl, read_table, sheet_table, table_sheet
 from calibrant.data.formats.text import content_of, dialect_of, printed_by_tools, unpacked
 from calibrant.data.formats.writing import whole_file, without_formula, write_table
 from calibrant.data.frames import Frame
@@ -183,9 +183,8 @@ def _with(row: dict[str, Any], place: int, columns: Columns, gone: set[str]) -> 
 
 
 def _write_lines(path: Path, table: Any, target: Path, columns: Columns, gone: set[str]) -> None:
-    rows = [json.loads(line) for line in content_of(path).decode().split("\n") if line.strip()]
     with whole_file(target) as packed:
-        for place, row in enumerate(rows):
+        for place, row in enumerate(json_lines(content_of(path).decode())):
             packed.write(json.dumps(_with(row, place, columns, gone), ensure_ascii=False).encode() + b"\n")
 
 

@@ -283,17 +283,21 @@ def _read_json(path: Path) -> Any:
             return pa.json.read_json(pa.BufferReader(content), options)
         except pa.ArrowInvalid:
             refuse_beyond_memory(len(content) * OBJECTS, path)
-            rows = [json.loads(line) for line in content.decode().split("\n") if line.strip()]
-            return table_of_rows(rows)  # cells of several types, or a broken line, which is said so
+            return table_of_rows(
+                json_lines(content.decode())
+            )  # cells of several types, or a broken line, which is said so
     text = content_of(path, growth=OBJECTS).decode("utf-8-sig")
     try:
         return table_of_json(json.loads(text), path)
     except json.JSONDecodeError:
         if not text.lstrip().startswith("{"):
             raise
-        return table_of_rows(
-            [json.loads(line) for line in text.split("\n") if line.strip()]
-        )  # lines, whatever its name
+        return table_of_rows(json_lines(text))  # whatever its name
+
+
+def json_lines(text: str) -> list[Any]:
+    """Return the values of text with one on each line."""
+    return [json.loads(line) for line in text.split("\n") if line.strip()]
 
 
 def table_of_json(found: Any, path: Path) -> Any:
