@@ -1,17 +1,21 @@
 """A model's outputs over a loader."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
 from calibrant._core.check import refuse
+from calibrant._core.constraints import Kind, checked
 from calibrant._core.files import error_boundary
 from calibrant.errors import InputError
 
+Model = Annotated[nn.Module, Kind(nn.Module, "pass logits you have to from_logits", "a torch.nn.Module")]
 
-def outputs_of(model: Any, loader: Any) -> tuple[Tensor, Tensor]:
+
+@checked
+def outputs_of(model: Model, loader: Any) -> tuple[Tensor, Tensor]:
     """Return logits (N, K) and labels (N,) on the CPU, in evaluation mode; the training mode is put back.
 
     Args:
@@ -21,8 +25,6 @@ def outputs_of(model: Any, loader: Any) -> tuple[Tensor, Tensor]:
     Raises:
         InputError: If they do not fit together, or there is no batch.
     """
-    if not isinstance(model, nn.Module):
-        raise refuse("a torch.nn.Module", type(model).__name__, "pass logits you have to from_logits")
     if not isinstance(loader, Iterable) or isinstance(loader, str | bytes | Tensor):
         raise refuse("a loader of (inputs, labels) batches", type(loader).__name__, "pass a DataLoader")
     training = model.training

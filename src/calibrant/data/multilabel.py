@@ -419,18 +419,15 @@ def check_label_names(names: Any, *, columns: int) -> tuple[str, ...]:
     if names is None:
         return tuple(f"label {place}" for place in range(columns))
     listed = as_array(names, name="names").tolist() if isinstance(names, np.ndarray) else names
-    if (
-        isinstance(listed, str)
-        or not isinstance(listed, Sequence)
-        or not all(isinstance(one, str) and one for one in listed)
-    ):
-        raise refuse("names as a list of text, one a label", shown(names), 'pass names=["cat", "dog"]')
-    if len(listed) != columns:
-        raise refuse(f"{columns} names, one a label", f"{len(listed)}", "name the columns in their order")
-    if len(set(listed)) != len(listed):
-        twice = next(one for one in listed if list(listed).count(one) > 1)
-        raise refuse("distinct names of labels", f"{twice!r} twice", "name each once")
-    return tuple(listed)
+    found = list(listed) if isinstance(listed, Sequence) and not isinstance(listed, str) else []
+    text = bool(found) and all(isinstance(one, str) and one for one in found)
+    twice = [one for one in found if found.count(one) > 1] if text else []
+    if twice or not text:
+        got = f"{twice[0]!r} twice" if twice else shown(names)
+        raise refuse("names as a list of distinct text, one a label", got, 'pass names=["cat", "dog"]')
+    if len(found) != columns:
+        raise refuse(f"{columns} names, one a label", f"{len(found)}", "name the columns in their order")
+    return tuple(found)
 
 
 def matrix_of_outputs(probs: Any) -> Tensor:

@@ -480,13 +480,9 @@ def check_features(features: Any, *, rows: int) -> dict[str, Column] | None:
     """
     if features is None:
         return None
-    if not isinstance(features, Mapping):
+    if not isinstance(features, Mapping) or not all(isinstance(name, str) and name for name in features):
         raise refuse("features as a dict of name → column", shown(features), _COLUMNS)
-    checked = {}
-    for name, values in features.items():
-        if not isinstance(name, str) or not name:
-            raise refuse("the name of a feature as text", shown(name), "name each column")
-        checked[name] = check_column(values, name=f"the feature {name!r}", rows=rows)
+    checked = {name: check_column(one, name=f"the feature {name!r}", rows=rows) for name, one in features.items()}
     return checked or None
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
-from calibrant._core.check import refuse
+from calibrant._core.check import kind_of, refuse
 from calibrant._core.constraints import Count, checked
 from calibrant._objective.batch import check_class_weights, check_tensors
 from calibrant.errors import InputError
@@ -91,13 +91,11 @@ class FusedLinearLoss(nn.Module):
 
 def _check_class_indices(hidden: Tensor, labels: Tensor, sample_weight: Tensor | None) -> None:
     check_tensors(hidden, labels, name="hidden")
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise refuse("integer labels", f"dtype {labels.dtype}", "pass one class index per sample")
     shape = tuple(hidden.shape[:-1])
-    if tuple(labels.shape) != shape:
-        raise refuse(
-            f"labels of shape {shape}", f"shape {tuple(labels.shape)}", "pass one class index per row of hidden"
-        )
+    integers = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+    if not integers or tuple(labels.shape) != shape:
+        remedy = "pass one class index per row of hidden"
+        raise refuse(f"integer labels of shape {shape}", kind_of(labels), remedy)
     if sample_weight is None:
         return
     check_class_weights(sample_weight, name="sample_weight", shape=shape, per="sample")

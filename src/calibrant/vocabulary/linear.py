@@ -29,10 +29,9 @@ def check_last_layer(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Non
     for name, value in (("hidden", hidden), ("weight", weight), ("bias", bias)):
         if value is not None or name != "bias":
             check_floating(value, name=name)
-    if weight.dim() != 2:
-        raise refuse("weight of shape (K, H)", f"shape {tuple(weight.shape)}", "pass the last layer's weight")
-    if weight.shape[0] < 2:
-        raise refuse("K ≥ 2 classes", f"K = {weight.shape[0]}", "pass the last layer's weight, one row per class")
+    if weight.dim() != 2 or weight.shape[0] < 2:
+        remedy = "pass the last layer's weight, one row per class"
+        raise refuse("weight of shape (K, H) with K ≥ 2", f"shape {tuple(weight.shape)}", remedy)
     if hidden.dim() < 2 or hidden.shape[-1] != weight.shape[1]:
         raise refuse(
             f"hidden of shape (N, {weight.shape[1]})",

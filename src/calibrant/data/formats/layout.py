@@ -104,11 +104,11 @@ def _names(values: Any, *, name: str, split: bool = False) -> tuple[str, ...]:
     if isinstance(values, str) and split:
         values = [part.strip() for part in values.split(",")]
     listed = list(values) if isinstance(values, Sequence) and not isinstance(values, str | bytes) else []
-    if not listed or not all(isinstance(one, str) and one for one in listed):
-        raise refuse(f"{name} as a list of names", shown(values), "pass text, one name a class")
-    if len(set(listed)) != len(listed):
-        twice = next(one for one in listed if listed.count(one) > 1)
-        raise refuse(f"distinct {name}", f"{twice!r} twice", "name each once")
+    text = bool(listed) and all(isinstance(one, str) and one for one in listed)
+    twice = [one for one in listed if listed.count(one) > 1] if text else []
+    if twice or not text:
+        got = f"{twice[0]!r} twice" if twice else shown(values)
+        raise refuse(f"{name} as a list of distinct names", got, "pass text, each name once")
     return tuple(listed)
 
 

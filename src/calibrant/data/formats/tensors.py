@@ -25,20 +25,16 @@ def read_tensors(path: Path) -> dict[str, Array]:
     if path.is_dir():
         files = sorted(path.glob("*.npy"))
         refuse_beyond_memory(sum(file.stat().st_size for file in files), path)
-        return {file.stem: read_npy(check_source(file)) for file in files}  # val_logits.npy is called val_logits
+        return {file.stem: read_npy(file) for file in files}  # val_logits.npy is called val_logits
     suffix = path.suffix.lower()
     if suffix in (".npz", ".safetensors"):
         return read_arrays(path)
-    check_source(path)
-    if suffix == ".npy":
-        return {name_of(path): read_npy(path)}
-    refuse_beyond_memory(path.stat().st_size, path)
-    return _read_torch(path)
+    return {name_of(path): read_npy(path)} if suffix == ".npy" else _read_torch(path)
 
 
 def read_npy(path: Path) -> Array:
     """Return the array of a ``.npy`` file; objects are never unpickled."""
-    refuse_beyond_memory(path.stat().st_size, path)
+    refuse_beyond_memory(check_source(path).stat().st_size, path)
     remedy = unpickled(path, "write it with numpy.save from an array of numbers")
     # whatever the parser raises means that the file is broken
     with error_boundary("a readable .npy file of numbers", f"a broken one, or pickled objects: {shown(path)}", remedy):
@@ -55,6 +51,7 @@ def name_of(path: Path) -> str:
 def _read_torch(path: Path) -> dict[str, Array]:
     import torch
 
+    refuse_beyond_memory(check_source(path).stat().st_size, path)
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if version < _SAFE_TORCH:
         raise FileFormatError(
