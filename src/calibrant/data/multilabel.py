@@ -4,6 +4,7 @@ A row of ``Predictions`` has one class, and its probabilities sum to 1. Here the
 or neither. The event of each label is that it is 1; there is no top label. A label that is not known is coded -1.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
@@ -421,7 +422,7 @@ def check_label_names(names: Any, *, columns: int) -> tuple[str, ...]:
     listed = as_array(names, name="names").tolist() if isinstance(names, np.ndarray) else names
     found = list(listed) if isinstance(listed, Sequence) and not isinstance(listed, str) else []
     text = bool(found) and all(isinstance(one, str) and one for one in found)
-    twice = [one for one in found if found.count(one) > 1] if text else []
+    twice = [one for one, count in Counter(found).items() if count > 1] if text else []
     if twice or not text:
         got = f"{twice[0]!r} twice" if twice else shown(names)
         raise refuse("names as a list of distinct text, one a label", got, 'pass names=["cat", "dog"]')

@@ -1,6 +1,7 @@
 """What a user says about a file whose names do not say it: which columns, which label, which kind."""
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -105,7 +106,7 @@ def _names(values: Any, *, name: str, split: bool = False) -> tuple[str, ...]:
         values = [part.strip() for part in values.split(",")]
     listed = list(values) if isinstance(values, Sequence) and not isinstance(values, str | bytes) else []
     text = bool(listed) and all(isinstance(one, str) and one for one in listed)
-    twice = [one for one in listed if listed.count(one) > 1] if text else []
+    twice = [one for one, count in Counter(listed).items() if count > 1] if text else []
     if twice or not text:
         got = f"{twice[0]!r} twice" if twice else shown(values)
         raise refuse(f"{name} as a list of distinct names", got, "pass text, each name once")
