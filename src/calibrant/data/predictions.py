@@ -173,10 +173,8 @@ class Predictions(Record):
             raise refuse(
                 "confidences of 1/2 or more for a method of the top label", f"{float(pairs.p.min()):.3g}", remedy
             )
-        beside = pairs.beside | {"labels": None, "decision": None}
-        return cls.from_binary_probs(
-            pairs.p, pairs.y.long(), **{name: x for name, x in beside.items() if x is not None}
-        )
+        beside = pairs.beside | {"labels": pairs.y.long(), "decision": None}
+        return replace(cls.from_binary_probs(pairs.p), **beside)
 
     @classmethod
     @takes_beside

@@ -590,18 +590,19 @@ def _stored(splits: Any, place: Path, kinds: tuple[type, ...]) -> dict[str, Arra
 
 def _arrays(data: Predictions | BinaryPairs | MultiLabelPredictions, suffix: str) -> dict[str, Array]:
     """Return one split as the arrays of a file, or as the columns of a table."""
-    text = suffix not in (".safetensors", "")
-    label = "label" if suffix == ".parquet" or isinstance(data, BinaryPairs) else "labels"
+    text = suffix != ".safetensors"
     if isinstance(data, BinaryPairs):
         if data.decision is None or data.labels is None:
             raise InputError("top-label pairs with classes", "bare pairs", "make them with from_top_label")
-        found = {"conf": stored_tensor(data.p)} | data.stored(text=text, label=label)
+        found = {"conf": stored_tensor(data.p)} | data.stored(text=text, label="label")
         found["pred"] = found.pop("decision")
         return found
     kind, values = ("logits", data.logits) if data.given_probs is None else ("probs", data.given_probs)
-    if isinstance(data, Predictions):
-        return {kind: stored_tensor(values)} | data.stored(text=text, label=label)
-    found = {kind: stored_tensor(values)} | data.stored(text=text)
+    one_class = isinstance(data, Predictions)
+    label = "label" if one_class and suffix == ".parquet" else "labels"
+    found = {kind: stored_tensor(values)} | data.stored(text=text, label=label)
+    if one_class:
+        return found
     if data.labels is not None:
         # −1, 0 or 1 for every score: as int64 the labels would be twice the size of float32 scores
         found["labels"] = found["labels"].astype(np.int8)

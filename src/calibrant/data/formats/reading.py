@@ -134,10 +134,9 @@ class Named:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what was changed, and on how two files were joined."""
-        off = () if self.off is None else (normalized_note(self.off),)
-        return tuple(
-            filter(None, (self.proposed, self.respelled, self.parted, *off, self.receipt.joined if self.joined else ""))
-        )
+        off = "" if self.off is None else normalized_note(self.off)
+        joined = self.receipt.joined if self.joined else ""
+        return tuple(filter(None, (self.proposed, self.respelled, self.parted, off, joined)))
 
 
 def normalized_note(off: float) -> str:
