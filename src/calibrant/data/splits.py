@@ -598,10 +598,9 @@ def _arrays(data: Predictions | BinaryPairs | MultiLabelPredictions, suffix: str
         found["pred"] = found.pop("decision")
         return found
     kind, values = ("logits", data.logits) if data.given_probs is None else ("probs", data.given_probs)
-    one_class = isinstance(data, Predictions)
-    label = "label" if one_class and suffix == ".parquet" else "labels"
+    label = "label" if suffix == ".parquet" and isinstance(data, Predictions) else "labels"
     found = {kind: stored_tensor(values)} | data.stored(text=text, label=label)
-    if one_class:
+    if isinstance(data, Predictions):
         return found
     if data.labels is not None:
         # −1, 0 or 1 for every score: as int64 the labels would be twice the size of float32 scores
