@@ -44,14 +44,10 @@ class Frame:
     @staticmethod
     def joined(parts: Sequence["Frame | None"]) -> "Frame | None":
         """Return the rows of all parts of one table in order; None where they are of several."""
-        first, rows = parts[0], [part.rows for part in parts if part is not None and part.rows is not None]
-        if (
-            first is None
-            or len(rows) < len(parts)
-            or any(part is None or part.table is not first.table for part in parts)
-        ):
+        held = [(part, part.rows) for part in parts if part is not None and part.rows is not None]
+        if len(held) < len(parts) or any(part.table is not held[0][0].table for part, _ in held):
             return None
-        return replace(first, rows=np.concatenate(rows))
+        return replace(held[0][0], rows=np.concatenate([rows for _, rows in held]))
 
     def new_columns(
         self, probs: Array, logits: Array, *, what: str, suffix: str, instead: bool

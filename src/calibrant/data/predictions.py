@@ -17,7 +17,6 @@ from calibrant._core.check import (
     as_tensor,
     check_labels,
     check_logits,
-    check_matrix,
     check_probs,
     check_unit_interval,
     refuse,
@@ -120,7 +119,6 @@ class Predictions(Record):
         layout: Any = {"class_dim": class_dim, "ignore_index": ignore_index}
         labels = _codes(labels, class_names)
         matrix, labels, columns = in_rows(logits, labels, beside, name="logits", **layout)
-        check_matrix(matrix, name="logits")
         check_logits(matrix, unchecked_kind=unchecked_kind)
         return cls(matrix, **_record_fields(matrix, labels, columns, class_names))
 

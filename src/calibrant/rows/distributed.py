@@ -3,16 +3,18 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_kind, refuse, shown
-from calibrant._core.constraints import checked
+from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import Kind, checked
 from calibrant._core.files import error_boundary
 from calibrant.errors import CalibrantError, InputError, WorkerError
 from calibrant.rows.source import RowSource, reduced
+
+LocalRows = Annotated[RowSource, Kind(RowSource, "make it with MemoryRows.of(logits, labels)")]
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,7 @@ class DistributedRows(RowSource):
     """
 
     @checked
-    def __init__(self, local: RowSource, group: Any = None) -> None:
-        remedy = "make it with MemoryRows.of(logits, labels)"
-        check_kind(local, RowSource, name="local", remedy=remedy)
+    def __init__(self, local: LocalRows, group: Any = None) -> None:
         from torch import distributed
 
         if not distributed.is_available() or not distributed.is_initialized():

@@ -634,9 +634,7 @@ def _read_labels(place: Path, layout: Layout) -> Labels:
         return Labels(read_npy(place), {}, place)
     if bare:
         lines = [line.strip() for line in read_text(place).split("\n") if line.strip()]
-        sign = next(
-            (one for one in "\t,; " if all(one in line and re.match(rf"\d+{one}+[-+\d]", line) for line in lines)), ""
-        )
+        sign = next((one for one in "\t,; " if all(re.match(rf"\d+{one}+[-+\d]", line) for line in lines)), "")
         if (
             sign and len({line.count(sign) for line in lines}) == 1 and ":" not in lines[0]
         ):  # as LightGBM and XGBoost train on
