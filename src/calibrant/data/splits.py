@@ -18,7 +18,7 @@ from calibrant.data.formats.advice import kept_apart, unnamed_weights
 from calibrant.data.formats.columns import arrays_of_table, column_array, match_columns
 from calibrant.data.formats.kinds import two_columns
 from calibrant.data.formats.labels import as_whole
-from calibrant.data.formats.layout import TABLES, WEIGHT_NAMES, Layout, Reading, stem_and_name, suffix_of
+from calibrant.data.formats.layout import NAME_KIND, TABLES, WEIGHT_NAMES, Layout, Reading, stem_and_name, suffix_of
 from calibrant.data.formats.proposal import opened, several_labels
 from calibrant.data.formats.reading import ROW, SPLIT, by_split, read_named
 from calibrant.data.formats.tables import batches_of, read_table, table_files
@@ -356,10 +356,7 @@ class LabelColumns:
 
     def __post_init__(self) -> None:
         if self.columns is not None and self.kind is None:
-            remedy = Remedy(
-                "pass kind='probs', or kind='logits', to calibrant.read", command="add --kind probs, or --kind logits"
-            )
-            raise refuse("the kind of the columns", "none", remedy)
+            raise refuse("the kind of the columns", "none", NAME_KIND)
         if self.columns is None and (self.label is not None or self.kind is not None):
             raise refuse("columns beside label and kind", "none", "name the columns of scores, such as columns='p_*'")
 

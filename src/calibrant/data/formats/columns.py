@@ -15,7 +15,7 @@ import numpy as np
 from calibrant._core.check import reads_as_number
 from calibrant._core.files import Array, pa, refuse_beyond_memory
 from calibrant._core.paths import shown
-from calibrant.data.formats.layout import CLASS_NAMES, LABELS, SCORES, Layout, stem_and_name, suffix_of
+from calibrant.data.formats.layout import CLASS_NAMES, LABELS, NAME_KIND, SCORES, Layout, stem_and_name, suffix_of
 from calibrant.errors import FileFormatError, InputError, Remedy
 
 _ROLES = re.compile("|".join([*SCORES, *LABELS, "label_ids|groups?|pred|decision|confidence|predictions?"]))
@@ -124,14 +124,7 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
     arrays: dict[str, Array] = {}
     for kind, group in spread.items():
         if not kind:
-            raise InputError(
-                f"the kind of the columns {_some(group)} in {shown(path)}",
-                "none",
-                Remedy(
-                    "pass kind='probs', or kind='logits', to calibrant.read",
-                    command="add --kind probs, or --kind logits",
-                ),
-            )
+            raise InputError(f"the kind of the columns {_some(group)} in {shown(path)}", "none", NAME_KIND)
         arrays[kind], own = _scores(table, group, path, first)
         classes = own if own.spellings else classes
     if ORDER_OF_NAMES.items() <= (table.schema.metadata or {}).items():

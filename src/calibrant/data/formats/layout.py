@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack
 from calibrant._core.check import ROUNDING, refuse, shown
 from calibrant._core.constraints import Text, takes
 from calibrant._core.paths import as_path
+from calibrant.errors import Remedy
 
 A = TypeVar("A")
 ARRAYS = (".npz", ".safetensors", ".npy", ".pt", ".pth")
@@ -24,6 +25,9 @@ KINDS = ("logits", "probs")
 REST = "one-vs-rest"  # the kind of scores between 0 and 1 of which each has a classifier of its own
 SCORES = ("logits", "probs", "conf")
 LABELS = ("labels", "label")
+NAME_KIND = Remedy(
+    "pass kind='probs', or kind='logits', to calibrant.read", command="add --kind probs, or --kind logits"
+)
 WEIGHT_NAMES = ("frequency_weights", "sampling_weights")  # the kind stands in the name
 CLASS_NAMES = ("class_names", "classes")  # also with scikit-learn's mark of what was learned, classes_
 SPLITS = {"train", "val", "valid", "validation", "dev", "calibration", "test", "eval", "holdout"}

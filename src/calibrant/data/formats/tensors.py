@@ -13,8 +13,6 @@ from calibrant._core.paths import check_source, shown
 from calibrant.data.formats.layout import CLASS_NAMES, SCORES, stem_and_name
 from calibrant.errors import FileFormatError
 
-_SAFE_TORCH = (2, 6)  # earlier versions can be made to execute code by a weights-only file (CVE-2025-32434)
-
 
 def read_tensors(path: Path) -> dict[str, Array]:
     """Return the arrays of a file by name; those of a ``.npy`` or a bare ``.pt`` are called as the file is.
@@ -52,14 +50,8 @@ def _read_torch(path: Path) -> dict[str, Array]:
     import torch
 
     refuse_beyond_memory(check_source(path).stat().st_size, path)
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    if version < _SAFE_TORCH:
-        raise FileFormatError(
-            f"torch 2.6 or newer to read {shown(path)} safely",
-            f"{torch.__version__}",
-            "upgrade it, or save the tensors with safetensors.torch.save_file",
-        )
     try:
+        # executes nothing, from torch 2.6 on, which the package requires (before, CVE-2025-32434)
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler's errors, and those of a broken archive, share no base
         raise FileFormatError(
