@@ -22,7 +22,7 @@ from calibrant import (
 from calibrant.adapters.dataframes import from_table, to_table
 from calibrant.calibrators import TemperatureScaling, VectorScaling
 from calibrant.data.record import Record
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import InputError
 from calibrant.evaluate import default_metrics
 from calibrant.metrics import AURC, ECE, NLL, Accuracy, Brier, ClasswiseECE, Error
 from calibrant.plot import temperature_path
@@ -199,16 +199,6 @@ def test_what_does_not_honour_weights_refuses_them() -> None:
         InputError, match="expected rows without weights for a picture or a report, got sampling weights"
     ):
         temperature_path(sample())
-
-
-def test_a_file_with_both_kinds_of_weights_is_refused(tmp_path: Path) -> None:
-    np.savez(
-        tmp_path / "a.npz", logits=2 * np.eye(2), labels=[0, 1], frequency_weights=[1, 1], sampling_weights=[1.0, 1.0]
-    )
-    with pytest.raises(
-        FileFormatError, match="expected one array of each meaning, got frequency_weights and sampling_weights"
-    ):
-        load_predictions(tmp_path / "a.npz")
 
 
 def test_tables_keep_them() -> None:

@@ -50,12 +50,6 @@ def test_one_row_less_or_another_order_only_warns_with_the_share() -> None:
         Predictions.from_logits(old.flip(0)).calibrated_by(calibrator)
 
 
-def test_the_guard_opens_on_demand_and_for_other_data() -> None:
-    old = rows(100, seed=0)
-    assert len(Predictions.from_logits(old).calibrated_by(fitted_on(old), allow_fit_rows=True)) == 100
-    assert len(Predictions.from_logits(rows(100, seed=2)).calibrated_by(fitted_on(old))) == 100
-
-
 def test_saturated_outputs_that_coincide_are_no_leak() -> None:
     """Half of the rows are a few outputs, over and over, in fitting and in new data alike."""
     generator = torch.Generator().manual_seed(0)

@@ -88,6 +88,7 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(tmp_path: Path) -> None:
         (lambda: read_multilabel(csv("a,b\n1,2\n")), "columns='p_\\*'"),
         (lambda: read_multilabel(csv("p_a,y_a\n0.5,\n0.7,1\n"), **options), "empty cell"),
         (lambda: read_multilabel(csv("p_a,y_a\n0.5,2\n"), **options), "-1 for a missing one"),
+        (lambda: read_multilabel(csv("logits:a,labels:a,weights\n1,0,2\n")), "sampling_weights, got weights"),
         (lambda: read_multilabel(csv("p_a,y_a\nx,1\n"), **options), "numbers, .* in the column 'p_a'"),
         (lambda: read_multilabel(npz(logits=np.eye(3) * 5, labels=np.arange(3))), "one class a row"),
         (lambda: read_multilabel(npz(conf=np.ones(3), pred=np.ones(3), label=np.ones(3))), "top-label"),
@@ -103,12 +104,3 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
         assert isinstance(caught.value, InputError | FileFormatError)
     assert not list(tmp_path.glob("x.*"))
-
-
-def test_weights_of_no_kind_are_refused_in_a_table_too(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("logits:a,logits:b,labels:a,labels:b,weights\n1,0,1,0,2\n0,1,0,1,1\n")
-    with pytest.raises(
-        FileFormatError, match="expected weights named frequency_weights or sampling_weights, got weights"
-    ):
-        read_multilabel(path)
