@@ -327,8 +327,8 @@ def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, st
     found = proposal.propose(table, layout)
     what = ", ".join(table.column_names[:12])
     if found is None:
-        several = None if layout.given() or proposal.opened(table) is table else _several_labels(table, place)
-        if several is None:
+        remedy = None if layout.given() or proposal.opened(table) is table else _several_labels(table, place)
+        if remedy is None:
             return table, layout, ""
     elif found.certain:
         return found.table, found.layout, "" if layout.columns else found.words
@@ -341,7 +341,8 @@ def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, st
             f"scores between 0 and 1 with other sums in {shown(place)}, as one-vs-rest classifiers have them",
             several or alone,
         )
-    remedy = several if found is None else found.remedy
+    else:
+        remedy = found.remedy
     raise FileFormatError(
         "columns that say what they hold (logits, probs, probs_0 …)", f"{what} in {shown(place)}", remedy
     )
