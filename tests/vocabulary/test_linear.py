@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from tests.vocabulary.test_fused import layer
 
 from calibrant import Predictions
 from calibrant.calibrators import AdaptiveTemperatureScaling, TemperatureScaling
@@ -12,24 +13,16 @@ from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, Spiegelha
 from calibrant.vocabulary import LinearLogits
 
 
-def layer() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    hidden, weight, bias = (
-        torch.randn(size, generator=generator, dtype=torch.float64) for size in ((50, 4), (6, 4), (6,))
-    )
-    return hidden, weight, bias, torch.randint(6, (50,), generator=generator)
-
-
 def drawn() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the layer with labels that are drawn from its logits at T = 1.5."""
-    hidden, weight, bias, _ = layer()
+    hidden, weight, bias, _ = layer(rows=50)
     p = torch.softmax((hidden @ weight.t() + bias) / 1.5, dim=1)
     return hidden, weight, bias, torch.multinomial(p, 1, generator=torch.Generator().manual_seed(4))[:, 0]
 
 
 @pytest.mark.parametrize("chunk", [None, 1, 7, 50])
 def test_measures_equal_those_of_the_logits(chunk: int | None) -> None:
-    hidden, weight, bias, labels = layer()
+    hidden, weight, bias, labels = layer(rows=50)
     source = LinearLogits(hidden, weight, bias, chunk=chunk)
     metrics = [Accuracy(), NLL(), Brier(), ECE(), ClasswiseECE()]
     whole = Predictions.from_logits(hidden @ weight.t() + bias, labels)
@@ -39,7 +32,7 @@ def test_measures_equal_those_of_the_logits(chunk: int | None) -> None:
 
 
 def test_the_temperature_is_that_of_the_logits() -> None:
-    hidden, weight, bias, _ = layer()
+    hidden, weight, bias, _ = layer(rows=50)
     logits = hidden @ weight.t() + bias
     labels = torch.distributions.Categorical(logits=logits / 1.5).sample()
     found = LinearLogits(hidden, weight, bias, chunk=9).fit_temperature(labels)
@@ -51,7 +44,7 @@ def test_the_temperature_is_that_of_the_logits() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    hidden, weight, _, labels = layer()
+    hidden, weight, _, labels = layer(rows=50)
     with pytest.raises(InputError, match=r"a metric that is a sum, .*got SpiegelhalterZ"):
         LinearLogits(hidden, weight).measure([NLL(), SpiegelhalterZ()], labels)
     with pytest.raises(InputError, match=r"hidden of shape \(N, H\), got shape \(5, 10, 4\)"):
@@ -108,8 +101,8 @@ def test_fits_on_one_source_share_the_pass_over_its_logits() -> None:
 
 
 def test_the_leakage_check_looks_across_chunks_of_few_rows() -> None:
-    hidden, weight, _, labels = layer()
-    source = LinearLogits(hidden, weight, chunk=10)
+    hidden, weight, bias, labels = drawn()
+    source = LinearLogits(hidden, weight, bias, chunk=10)
     fitted = source.fit_temperature(labels)
     with pytest.raises(LeakError, match="32 or more consecutive rows"):
         source.nll(labels, calibrator=fitted)
