@@ -136,10 +136,7 @@ class Events(BinaryPairs):
         Events(2 rows)
     """
 
-    @property
-    def outcome(self) -> str:
-        """What ``y`` tells, in words."""
-        return "the outcome"
+    outcome = "the outcome"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,7 +152,4 @@ class Decisions(BinaryPairs):
         Decisions(2 rows, decision)
     """
 
-    @property
-    def outcome(self) -> str:
-        """What ``y`` tells, in words."""
-        return "the decision is right"
+    outcome = "the decision is right"
