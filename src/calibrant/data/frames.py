@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from calibrant._core.files import Array, pa
-from calibrant.errors import InputError, Remedy, optional
+from calibrant.errors import InputError, Remedy, imported
 
 What: TypeAlias = Literal["probs", "logits", "label", "top"]
 
@@ -102,7 +102,7 @@ class Frame:
 
     def with_columns(self, columns: dict[str, list[Any]], *, instead: bool) -> Any:
         """Return these rows of the table with the columns, in the library that the table is of; an index of pandas stays."""
-        narwhals = need_narwhals()
+        narwhals = imported("narwhals", extra="dataframes")
         frame = narwhals.from_native(self.table, eager_only=True)
         if self.rows is not None and not np.array_equal(self.rows, np.arange(len(frame))):
             frame = narwhals.from_native(_with_plain_text(self.table), eager_only=True)[self.rows.tolist()]
@@ -119,24 +119,13 @@ def _with_plain_text(table: Any) -> Any:
     return table.cast(pa.schema([one.with_type(views.get(one.type, one.type)) for one in table.schema]))
 
 
-def need_narwhals() -> Any:
-    """Return the package that frames of every library are read by.
-
-    Raises:
-        MissingExtraError: If it is not installed.
-    """
-    with optional("narwhals", extra="dataframes"):
-        import narwhals
-    return narwhals
-
-
 def arrow_of(frame: Any) -> Any:
     """Return a frame of pandas or Polars as an Arrow table; an index of pandas is left out.
 
     Raises:
         InputError: If it is no frame.
     """
-    narwhals = need_narwhals()
+    narwhals = imported("narwhals", extra="dataframes")
     try:
         return narwhals.from_native(frame, eager_only=True).to_arrow()
     except TypeError as error:

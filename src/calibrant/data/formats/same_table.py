@@ -20,11 +20,11 @@ from calibrant.data.formats.layout import LABELS, Layout, stem_and_name, suffix_
 from calibrant.data.formats.reading import SPLIT, frame_of, named_of, understand
 from calibrant.data.formats.reshaped import read_rows_of_classes
 from calibrant.data.formats.roles import called, is_decision
-from calibrant.data.formats.tables import batches_of, json_lines, need_openpyxl, read_table, sheet_table, table_sheet
+from calibrant.data.formats.tables import batches_of, json_lines, read_table, sheet_table, table_sheet
 from calibrant.data.formats.text import content_of, dialect_of, printed_by_tools, unpacked
 from calibrant.data.formats.writing import whole_file, without_formula, write_table
 from calibrant.data.frames import Frame
-from calibrant.errors import InputError, Remedy
+from calibrant.errors import InputError, Remedy, imported
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -214,7 +214,7 @@ def _write_json(path: Path, table: Any, target: Path, columns: Columns, gone: se
 
 def _write_sheet(path: Path, table: Any, target: Path, columns: Columns, gone: set[str]) -> None:
     """Write the workbook with new cells in the sheet that was read; what else is in it stays, formulas as they are."""
-    book = need_openpyxl().load_workbook(path)
+    book = imported("openpyxl", extra="tables").load_workbook(path)
     sheet = table_sheet(book)
     filled = [row for row in sheet.iter_rows() if any(cell.value is not None for cell in row)]
     header, rows = sheet_table(filled, lambda cell: cell.value)

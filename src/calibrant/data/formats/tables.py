@@ -24,7 +24,7 @@ from calibrant.data.formats.layout import (
     suffix_of,
 )
 from calibrant.data.formats.text import OBJECTS, content_of, csv_reader, distinct, headings, titles_of
-from calibrant.errors import CalibrantError, FileFormatError, Remedy, optional
+from calibrant.errors import CalibrantError, FileFormatError, Remedy, imported
 
 _BLOCK = 64 << 20  # a line, which may hold a list of many classes, lies within one block
 _PIECE = 8 << 20  # the block of a table that is read in pieces
@@ -495,7 +495,7 @@ def _text_of(cell: Any) -> str:
 
 def _sheet(path: Path) -> Any:
     """Return the first sheet of a workbook with a table: the values that its cells were saved with; formulas are not evaluated."""
-    openpyxl = need_openpyxl()
+    openpyxl = imported("openpyxl", extra="tables")
     # sizes as the archive states them, before anything is unpacked: a few kB may claim gigabytes
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(one.file_size for one in archive.infolist())
@@ -524,8 +524,7 @@ def _foreign(path: Path) -> Any:
         return pa.orc.read_table(path)
     if suffix in BASES:
         return _of_base(path)
-    with optional("pandas", extra="dataframes"):
-        import pandas
+    pandas = imported("pandas", extra="dataframes")
     try:
         if suffix in (".ods", ".xls"):
             cells = pandas.read_excel(path, header=None, dtype=object)
@@ -589,17 +588,6 @@ def table_sheet(book: Any) -> Any:
         return -1 if not titled or not first else min(sum(isinstance(cell, float | int) for cell in first), 2)
 
     return max(book.worksheets, key=numbers)  # the first of the best
-
-
-def need_openpyxl() -> Any:
-    """Return the package that reads and writes workbooks.
-
-    Raises:
-        MissingExtraError: If it is not installed.
-    """
-    with optional("openpyxl", extra="tables"):
-        import openpyxl
-    return openpyxl
 
 
 def _broken(path: Path, error: Exception) -> CalibrantError:

@@ -27,8 +27,8 @@ from calibrant.data.formats.layout import (
     suffix_of,
 )
 from calibrant.data.formats.reading import RECEIPT, SPLIT, Receipt, named_of, read_or_refused_table, understand
-from calibrant.data.formats.tables import batches_of, need_openpyxl
-from calibrant.errors import FileFormatError, InputError, Remedy
+from calibrant.data.formats.tables import batches_of
+from calibrant.errors import FileFormatError, InputError, Remedy, imported
 
 _TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".xlsx")
 WRITABLE = (".npz", ".safetensors", ".pt", *_TABLES)
@@ -265,7 +265,7 @@ def _write_tables(path: Path, tables: Iterator[Any], *, inputs: Sequence[Path] =
 
 
 def _write_sheet(file: IO[bytes], tables: Iterator[Any]) -> None:
-    openpyxl = need_openpyxl()
+    openpyxl = imported("openpyxl", extra="tables")
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet()
     for at, table in enumerate(tables):
