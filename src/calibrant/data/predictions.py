@@ -22,7 +22,7 @@ from calibrant._core.check import (
     refuse,
     shown,
 )
-from calibrant._core.constraints import Natural, Text, checked
+from calibrant._core.constraints import Natural, Text, checked, takes
 from calibrant._core.numerics import row_chunks
 from calibrant._kernels import cpu, reference
 from calibrant.data.collect import outputs_of
@@ -33,6 +33,14 @@ from calibrant.data.record import Axis, Beside, Ignored, Record, checked_beside,
 from calibrant.errors import Remedy
 
 __all__ = ["BinaryPairs", "Decisions", "Events", "Predictions"]
+
+
+class InRows(Beside, total=False):
+    """What predictions are made of beside scores and labels, which may have further axes."""
+
+    class_dim: Axis
+    ignore_index: Ignored
+    class_names: Sequence[Text] | None
 
 
 class CalibratesRows(Protocol):
@@ -87,17 +95,9 @@ class Predictions(Record):
         vars(self).update(known or {})  # where functools.cached_property looks first
 
     @classmethod
-    @takes_beside
+    @takes(InRows, class_dim=1)
     def from_logits(
-        cls,
-        logits: Any,
-        labels: Any = None,
-        *,
-        class_dim: Axis = 1,
-        ignore_index: Ignored = None,
-        class_names: Sequence[Text] | None = None,
-        unchecked_kind: bool = False,
-        **beside: Unpack[Beside],
+        cls, logits: Any, labels: Any = None, *, unchecked_kind: bool = False, **options: Unpack[InRows]
     ) -> "Predictions":
         """Make predictions from logits.
 
@@ -116,24 +116,13 @@ class Predictions(Record):
         Raises:
             InputError: Naming what was expected, what was got and the remedy.
         """
-        layout: Any = {"class_dim": class_dim, "ignore_index": ignore_index}
-        labels = _codes(labels, class_names)
-        matrix, labels, columns = in_rows(logits, labels, beside, name="logits", **layout)
+        matrix, labels, beside = _as_rows(logits, labels, options, name="logits")
         check_logits(matrix, unchecked_kind=unchecked_kind)
-        return cls(matrix, **_record_fields(matrix, labels, columns, class_names))
+        return cls(matrix, **_record_fields(matrix, labels, beside, options.get("class_names")))
 
     @classmethod
-    @takes_beside
-    def from_probs(
-        cls,
-        probs: Any,
-        labels: Any = None,
-        *,
-        class_dim: Axis = 1,
-        ignore_index: Ignored = None,
-        class_names: Sequence[Text] | None = None,
-        **beside: Unpack[Beside],
-    ) -> "Predictions":
+    @takes(InRows, class_dim=1)
+    def from_probs(cls, probs: Any, labels: Any = None, **options: Unpack[InRows]) -> "Predictions":
         """Make predictions from probabilities whose rows sum to 1; ``confidence`` reads them unchanged.
 
         Args:
@@ -147,13 +136,12 @@ class Predictions(Record):
             weight_kind: As there.
             features: As there.
         """
-        layout: Any = {"class_dim": class_dim, "ignore_index": ignore_index}
-        labels = _codes(labels, class_names)
-        matrix, labels, columns = in_rows(probs, labels, beside, name="probs", **layout)
+        matrix, labels, beside = _as_rows(probs, labels, options, name="probs")
         check_probs(matrix)
         # half precision has too few digits for logarithms whose differences are taken; ``given_probs`` stays as given
         wide = matrix if matrix.dtype == torch.float64 else matrix.float()
-        return cls(wide.log(), given_probs=matrix, **_record_fields(matrix, labels, columns, class_names))
+        fields = _record_fields(matrix, labels, beside, options.get("class_names"))
+        return cls(wide.log(), given_probs=matrix, **fields)
 
     @classmethod
     def from_pairs(cls, pairs: BinaryPairs, *, halves: bool = False) -> "Predictions":
@@ -431,6 +419,12 @@ class Predictions(Record):
         return self.frame.with_columns(columns, instead=instead)
 
 
+def _as_rows(values: Any, labels: Any, options: InRows, *, name: str) -> tuple[Tensor, Any, dict[str, Any]]:
+    """Return scores as (N, K), with labels and what lies beside them to match; ``name`` is what messages call them."""
+    axes: Any = {"class_dim": options.get("class_dim", 1), "ignore_index": options.get("ignore_index")}
+    return in_rows(values, _codes(labels, options.get("class_names")), options, name=name, **axes)
+
+
 def _codes(labels: Any, names: Sequence[str] | None) -> Any:
     """Return labels that are text as indices of the classes' names, and others as they are."""
     if names is None or isinstance(labels, Tensor) or labels is None:
@@ -447,7 +441,7 @@ def _codes(labels: Any, names: Sequence[str] | None) -> Any:
 
 
 def _record_fields(
-    matrix: Tensor, labels: Any, beside: Mapping[str, Any], names: Sequence[str] | None = None
+    matrix: Tensor, labels: Any, beside: Mapping[str, Any], names: Sequence[str] | None
 ) -> dict[str, Any]:
     """Return the record's fields beside scores (N, K)."""
     if names is not None and len(set(names)) != matrix.shape[1]:
