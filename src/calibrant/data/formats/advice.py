@@ -102,6 +102,12 @@ def _pattern_of(chosen: Sequence[str], names: Sequence[str]) -> str:
     return ",".join(odd)
 
 
+def if_holds(name: str, others: Sequence[str], what: str) -> str:
+    """Return the case that one column and none of the others holds ``what``: "if y and not target holds the labels"."""
+    rest = f" and not {' or '.join(others[:3])}" if others else ""
+    return f"if {name}{rest} holds the {what}"
+
+
 def candidates(arrays: Mapping[str, Array]) -> list[str]:
     """Return the arrays that can hold scores: those of floats with a class axis, else those of floats."""
     floats = [
@@ -127,7 +133,7 @@ def for_arrays(arrays: Mapping[str, Array]) -> Remedy | None:
     said: dict[str, str | bool] = {} if label is None else {"label": label}
     said |= {"normalize": True} if kind is not None and needs_sums(values, kind) else {}
     said |= {"columns": found[0]} if found[1:] else {}
-    unsure = f"if {found[0]} and not {' or '.join(found[1:4])} holds the scores, " if found[1:] else ""
+    unsure = f"{if_holds(found[0], found[1:], 'scores')}, " if found[1:] else ""
     return Remedy.read(**said, kind=kind or REST).after(unsure)
 
 
@@ -162,8 +168,7 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
     if not likely:
         return None
     kind, values, scores = found[likely[0]]
-    others = f" and not {' or '.join(likely[1:4])}" if likely[1:] else ""
-    said, unsure = {"label": likely[0]}, f"if {likely[0]}{others} holds the labels"
+    said, unsure = {"label": likely[0]}, if_holds(likely[0], likely[1:], "labels")
     if is_text(values) and not is_single(scores):
         spelling = classes.spelling({*values.tolist()}, given=layout.class_names)
         if not spelling and (ordered := in_order(values, scores, **said)):

@@ -20,7 +20,7 @@ import numpy as np
 from calibrant._core.check import PROBABILITY_TOLERANCE
 from calibrant._core.files import pa
 from calibrant._core.paths import shown
-from calibrant.data.formats.advice import Proposal
+from calibrant.data.formats.advice import Proposal, if_holds
 from calibrant.data.formats.columns import ORDER_OF_NAMES, Classes, by_number, is_list, match_columns, spread_columns
 from calibrant.data.formats.evidence import (
     Columns,
@@ -327,8 +327,7 @@ def _with_label(found: Proposal) -> Proposal:
         likely = sorted(others, key=lambda name: -explained(held.array(name), scores))
         label, rivals = likely[0], likely[1:] or [""]
     if rivals:  # a guess, which the refusal says
-        others_said = f" and not {' or '.join(rivals[:3])}" if rivals[0] else ""
-        unsure = f"{found.unsure}if {label}{others_said} holds the labels, "
+        unsure = f"{found.unsure}{if_holds(str(label), [*filter(None, rivals)], 'labels')}, "
         found = replace(found, unsure=unsure, certain=False)
     label = _named(found, label, names) or label
     if label is None and layout.columns:

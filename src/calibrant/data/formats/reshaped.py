@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._core.files import Array, pa
-from calibrant.data.formats.advice import Proposal
+from calibrant.data.formats.advice import Proposal, if_holds
 from calibrant.data.formats.cells import scored_lists
 from calibrant.data.formats.columns import ORDER_OF_NAMES, Classes
 from calibrant.data.formats.evidence import Columns, agrees, label_among, labels_among, same_classes
@@ -177,7 +177,7 @@ def read_pairs(held: Columns, layout: Layout) -> Proposal | None:
     able = [one for one in labels_among(free) or () if not {*held.known(one)}.isdisjoint(classes)]
     rivals = [one for one in able if known in able and not same_classes(held.array(one), held.array(str(known)))]
     if rivals and not layout.label:
-        unsure = f"if {known} and not {' or '.join(rivals[:3])} holds the labels, "
+        unsure = f"{if_holds(str(known), rivals, 'labels')}, "
         return Proposal(replace(layout, label=known), held, certain=False, unsure=unsure)
     if len(sides) == 2 and known is not None and conf[0] not in ("conf", "confidence"):
         two = _of_two(held, replace(layout, label=known), conf[0], pred[0], sorted(sides, key=str))
