@@ -26,9 +26,9 @@ def check_last_layer(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Non
     Raises:
         InputError: If they do not.
     """
-    for name, value in (("hidden", hidden), ("weight", weight), ("bias", bias)):
-        if value is not None or name != "bias":
-            check_floating(value, name=name)
+    parts = {"hidden": hidden, "weight": weight, **({} if bias is None else {"bias": bias})}
+    for name, value in parts.items():
+        check_floating(value, name=name)
     if weight.dim() != 2 or weight.shape[0] < 2:
         remedy = "pass the last layer's weight, one row per class"
         raise refuse("weight of shape (K, H) with K ≥ 2", f"shape {tuple(weight.shape)}", remedy)
@@ -40,12 +40,12 @@ def check_last_layer(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Non
         )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise refuse(f"bias of shape ({weight.shape[0]},)", f"shape {tuple(bias.shape)}", "pass one number per class")
-    devices = {str(part.device) for part in (hidden, weight, bias) if part is not None}
+    devices = {str(part.device) for part in parts.values()}
     if len(devices) > 1:
         raise refuse("hidden, weight and bias on one device", ", ".join(sorted(devices)), "move them with .to(device)")
     autocast = torch.is_autocast_enabled(hidden.device.type)
-    if not autocast and any(part is not None and part.dtype != hidden.dtype for part in (weight, bias)):
-        kinds = ", ".join(str(part.dtype) for part in (hidden, weight, bias) if part is not None)
+    if not autocast and any(part.dtype != hidden.dtype for part in parts.values()):
+        kinds = ", ".join(str(part.dtype) for part in parts.values())
         raise refuse("hidden, weight and bias of one dtype", kinds, "convert them, or use torch.autocast")
 
 
