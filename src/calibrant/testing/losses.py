@@ -141,26 +141,19 @@ def _bad_input_is_refused(loss: Loss) -> None:
         require_refusal(InputError, what, loss, z, y)
 
 
-def _arguments_are_kept(loss: Loss) -> None:
-    try:
-        again = renewed(loss)
-    except InputError as error:
-        raise AssertionError(str(error)) from error
-    again.load_state_dict(loss.state_dict())
+def _arguments_and_states_are_kept(loss: Loss) -> None:
     logits, labels = normal_sample(8, CLASSES)
-    CONTRACT.require(
-        torch.equal(again(logits, labels), loss(logits, labels)), "its configuration makes the same loss again"
-    )
-    CONTRACT.require(repr(again) == repr(loss), "its representation is made from its configuration")
-
-
-def _copies_and_states_agree(loss: Loss) -> None:
-    logits, labels = normal_sample(8, CLASSES)
-    again = copy.deepcopy(loss)
-    again.load_state_dict(loss.state_dict())
-    CONTRACT.require(
-        torch.equal(again(logits, labels), loss(logits, labels)), "a copy with its state gives the same numbers"
-    )
+    for make, clause in (
+        (renewed, "its configuration makes the same loss again"),
+        (copy.deepcopy, "a copy with its state gives the same numbers"),
+    ):
+        try:
+            again = make(loss)
+        except InputError as error:
+            raise AssertionError(str(error)) from error
+        again.load_state_dict(loss.state_dict())
+        CONTRACT.require(torch.equal(again(logits, labels), loss(logits, labels)), clause)
+        CONTRACT.require(repr(again) == repr(loss), "its representation is made from its configuration")
     CONTRACT.require(repr(loss).startswith(type(loss).__name__), "repr starts with the class")
 
 
@@ -173,8 +166,7 @@ CLAUSES: tuple[Callable[[Loss], None], ...] = (
     _gradients_match_float64,
     _padding_leaves_gradients_finite,
     _bad_input_is_refused,
-    _arguments_are_kept,
-    _copies_and_states_agree,
+    _arguments_and_states_are_kept,
 )
 
 
