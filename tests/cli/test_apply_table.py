@@ -167,7 +167,7 @@ def test_a_dialect_comes_back_as_it_was(name: str, encoding: str, home: Path, ru
 
 def test_a_class_that_begins_as_a_formula_does_is_no_formula(home: Path, run: Run) -> None:
     Path("s.csv").write_text("p_=A1,p_-1,p_b\n.7,.2,.1\n.2,.5,.3\n.1,.1,.8\n")
-    assert run("apply", "c.safetensors", "s.csv", "--as", "label", "-o", "o.csv").exit_code == 0
+    run("apply", "c.safetensors", "s.csv", "--as", "label", "-o", "o.csv", code=0)
     assert [line.split(",")[3] for line in Path("o.csv").read_text().splitlines()[1:]] == ["'=A1", "-1", "b"]
 
 
@@ -180,7 +180,7 @@ def test_a_workbook_comes_back_with_its_formulas(home: Path, run: Run) -> None:
     ]:
         book.active.append(row)
     book.save("s.xlsx")
-    assert run("apply", "c.safetensors", "s.xlsx", "-o", "o.xlsx").exit_code == 0
+    run("apply", "c.safetensors", "s.xlsx", "-o", "o.xlsx", code=0)
     rows = [list(row) for row in openpyxl.load_workbook("o.xlsx").active.iter_rows(values_only=True)]
     assert [row[:5] for row in rows] == [list(row) for row in book.active.iter_rows(values_only=True)]
     np.testing.assert_allclose(np.array([row[5:] for row in rows[1:]], dtype=float), expected(), atol=1e-12)
@@ -191,7 +191,7 @@ def test_json_comes_back_in_its_layout(layout: str, home: Path, run: Run) -> Non
     rows = [{"id": n, "at": {"x": [n]}, "probs": row} for n, row in enumerate(PROBS.tolist())]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     Path("s.json").write_text(json.dumps(rows if layout == "rows" else columns))
-    assert run("apply", "c.safetensors", "s.json", "-o", "o.json").exit_code == 0
+    run("apply", "c.safetensors", "s.json", "-o", "o.json", code=0)
     found = json.loads(Path("o.json").read_text())
     new = found.pop("probs_calibrated") if layout == "columns" else [row.pop("probs_calibrated") for row in found]
     np.testing.assert_allclose(new, expected(), atol=1e-12)
@@ -202,8 +202,8 @@ def test_a_table_of_a_row_for_each_class_is_refused_with_the_command_that_turns_
     lines = [f"{n},{name},{p}" for n, row in enumerate(PROBS.tolist()) for name, p in zip("abc", row, strict=True)]
     Path("l.csv").write_text("\n".join(["id,class,prob", *lines]))
     run("apply", "c.safetensors", "l.csv", "-o", "o.csv", code=2, says="run: calibrant convert l.csv wide.csv")
-    assert run("convert", "l.csv", "wide.csv").exit_code == 0
-    assert run("apply", "c.safetensors", "wide.csv", "-o", "o.csv").exit_code == 0
+    run("convert", "l.csv", "wide.csv", code=0)
+    run("apply", "c.safetensors", "wide.csv", "-o", "o.csv", code=0)
 
 
 def test_scores_in_parts_of_cells_keep_their_rows(home: Path, run: Run) -> None:
@@ -222,15 +222,15 @@ def test_scores_in_parts_of_cells_keep_their_rows(home: Path, run: Run) -> None:
 
 def test_columns_instead_labels_and_the_top(home: Path, run: Run) -> None:
     read = ["apply", "c.safetensors", "s.csv", "--columns", "p_*", "--kind", "probs"]
-    assert run(*read, "--replace", "-o", "o.csv").exit_code == 0
+    run(*read, "--replace", "-o", "o.csv", code=0)
     lines = Path("o.csv").read_text().splitlines()
     assert lines[0] == TEXT.splitlines()[0]
     assert float(lines[1].split(",")[2]) == pytest.approx(expected()[0, 0])
-    assert run(*read, "--as", "top", "--suffix", "_c", "-o", "t.csv").exit_code == 0
+    run(*read, "--as", "top", "--suffix", "_c", "-o", "t.csv", code=0)
     head, first = Path("t.csv").read_text().splitlines()[:2]
     assert head.endswith(",predicted_c,confidence_c")
     assert first.split(",")[-2] == "cat"
-    assert run(*read, "--as", "sums", "-o", "u.csv").exit_code == 2
+    run(*read, "--as", "sums", "-o", "u.csv", code=2)
     assert not Path("u.csv").exists()
 
 
@@ -266,10 +266,10 @@ def test_parquet_keeps_types(home: Path, run: Run) -> None:
 
 def test_arrays_hold_probabilities_when_asked(home: Path, run: Run) -> None:
     np.savez("a.npz", probs=PROBS.numpy(), ids=np.arange(3))
-    assert run("apply", "c.safetensors", "a.npz", "--as", "probs", "-o", "o.npz").exit_code == 0
+    run("apply", "c.safetensors", "a.npz", "--as", "probs", "-o", "o.npz", code=0)
     with np.load("o.npz") as found:
         assert sorted(found.files) == ["ids", "probs"]
         np.testing.assert_allclose(
             found["probs"], expected(), atol=1e-6
         )  # arrays are written as the logits' float32 has them
-    assert run("apply", "c.safetensors", "a.npz", "--as", "top", "-o", "p.npz").exit_code == 2
+    run("apply", "c.safetensors", "a.npz", "--as", "top", "-o", "p.npz", code=2)

@@ -17,7 +17,7 @@ import pytest
 import torch
 import typer
 from scipy.special import softmax
-from tests.cli.conftest import Run, some_logits
+from tests.cli.conftest import Run, in_one_sentence, some_logits
 
 import calibrant
 from calibrant.calibrators import TemperatureScaling
@@ -67,33 +67,28 @@ BAD = {
 }
 
 
+OUTPUTS = {"fit": ".safetensors", "report": ".html", "apply": ".npz"}
+
+
 def assert_refused(done: Any, match: str) -> None:
     """Check code 2, an empty stdout, and one matching sentence on stderr without traceback."""
     assert done.exit_code == 2, done.output
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
+    assert in_one_sentence(done), done.output
     assert done.stderr.count("\n") == 1, done.stderr
     assert re.search(match, done.stderr), done.stderr
-    assert "Traceback" not in done.stderr
-    assert "; " in done.stderr
 
 
 @pytest.mark.parametrize("fault", BAD)
-@pytest.mark.parametrize("command", ["evaluate", "fit", "report"])
-def test_bad_files_are_refused(command: str, fault: str, tmp_path: Path, arrays: Arrays, run: Run) -> None:
-    path, output = tmp_path / "bad.npz", tmp_path / ("out.html" if command == "report" else "out.safetensors")
+@pytest.mark.parametrize("command", ["evaluate", "fit", "report", "apply"])
+def test_bad_files_are_refused(
+    command: str, fault: str, tmp_path: Path, arrays: Arrays, fitted: Path, run: Run
+) -> None:
+    path, output = tmp_path / "bad.npz", tmp_path / f"out{OUTPUTS.get(command, '')}"
     write_spoiled(path, fault, arrays)
     before = sorted(tmp_path.iterdir())
-    assert_refused(run(command, path, *([] if command == "evaluate" else ["-o", output])), BAD[fault])
-    assert sorted(tmp_path.iterdir()) == before
-
-
-@pytest.mark.parametrize("fault", [fault for fault in BAD if fault != "unlabelled"])
-def test_apply_refuses_bad_files(fault: str, tmp_path: Path, arrays: Arrays, fitted: Path, run: Run) -> None:
-    path = tmp_path / "bad.npz"
-    write_spoiled(path, fault, arrays)
-    before = sorted(tmp_path.iterdir())
-    assert_refused(run("apply", fitted, path, "-o", tmp_path / "out.npz"), BAD[fault])
+    if (command, fault) != ("apply", "unlabelled"):  # which needs no labels
+        words = [*([fitted] if command == "apply" else []), path, *(["-o", output] if command in OUTPUTS else [])]
+        assert_refused(run(command, *words), BAD[fault])
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -118,64 +113,44 @@ def test_unwritable_output_is_refused(where: str, tmp_path: Path, good: Path, fi
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_output_of_an_unknown_kind_is_refused(tmp_path: Path, good: Path, fitted: Path, run: Run) -> None:
-    assert_refused(run("fit", good, "-o", tmp_path / "c.pickle"), r"expected a name that ends in \.safetensors")
-    assert_refused(
-        run("apply", fitted, good, "-o", tmp_path / "o.xls"), r"expected a name that ends in \.npz or .*got 'o\.xls'"
-    )
-
-
 @pytest.mark.parametrize(
-    ("arguments", "match"),
+    ("line", "match"),
     [
-        (["--split", "train"], r"expected the split 'train', got only \['test', 'val'\]"),
-        (["--calibrator", "good.npz"], "expected a calibrator that"),
+        ("fit good.npz -o c.pickle", r"expected a name that ends in \.safetensors"),
+        ("apply c.safetensors good.npz -o o.xls", r"expected a name that ends in \.npz or .*got 'o\.xls'"),
+        ("evaluate good.npz --split train", r"expected the split 'train', got only \['test', 'val'\]"),
+        ("evaluate good.npz --calibrator good.npz", "expected a calibrator that"),
+        (
+            "report --example cifar10 --example=sst -o page.html",
+            "expected --example once, got it 2 times; keep one of them",
+        ),
+        (
+            "fit good.npz --method temperaturescaling -o o.safetensors",
+            "expected --method to be one of .*, got 'temperaturescaling'; did you mean TemperatureScaling",
+        ),
+        ("fit good.npz --method Temprature -o o.safetensors", "expected .*, got 'Temprature'; did you mean Temp"),
+        ("evalute", "expected arguments as in calibrant.* --help, got no such .*evaluate"),
+        ("fit x.npz --metod a -o b", "expected arguments as in calibrant.* --help, got no such .*--method"),
+        ("methods losses more", r"--help, got unexpected extra argument(\(s\))? \(more\); correct them"),
+        ("judge judged.csv", "got neither; add --human: a table with the columns id and label"),
+        # Typer 0.19 keeps no help of an argument
+        ("watch", r"missing argument '(state'; add state: the state \(.safetensors\)|STATE'; correct them)"),
     ],
 )
-def test_evaluate_refuses_wrong_options(arguments: list[str], match: str, good: Path, run: Run) -> None:
-    resolved = [str(good) if argument == "good.npz" else argument for argument in arguments]
-    assert_refused(run("evaluate", good, *resolved), match)
+def test_a_wrong_call_is_told_what_to_change(line: str, match: str, fitted: Path, home: Path, run: Run) -> None:
+    (home / "judged.csv").write_text("id,score\n1,1\n")
+    before = sorted(home.iterdir())
+    assert_refused(run(line), match)
+    assert sorted(home.iterdir()) == before
 
 
-def test_an_option_of_one_value_given_twice_is_refused(good: Path, run: Run) -> None:
-    done = run("report", "--example", "cifar10", "--example=sst", "-o", good.with_name("page.html"))
-    assert_refused(done, r"expected --example once, got it 2 times; keep one of them")
-    assert not good.with_name("page.html").exists()
-    assert run("evaluate", good, "--draws", "0", "--metric", "NLL", "--metric", "ECE").exit_code == 0
+def test_an_option_of_several_values_may_be_given_twice(good: Path, run: Run) -> None:
+    run("evaluate", good, "--draws", "0", "--metric", "NLL", "--metric", "ECE", code=0)
 
 
 def test_an_empty_stdin_is_refused(run: Run) -> None:
     assert_refused(run("evaluate", "-", input=b""), "expected predictions on stdin, got nothing; ")
     assert_refused(run("evaluate", "-", input=b"no such thing"), "expected a readable .safetensors file")
-
-
-@pytest.mark.parametrize(("typed", "meant"), [("temperaturescaling", "TemperatureScaling"), ("Temprature", "Temp")])
-def test_a_mistyped_method_is_suggested(typed: str, meant: str, good: Path, tmp_path: Path, run: Run) -> None:
-    done = run("fit", good, "--method", typed, "-o", tmp_path / "c.safetensors")
-    assert_refused(done, rf"expected --method to be one of .*, got '{typed}'; did you mean {meant}")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "hint"), [(["evalute"], "evaluate"), (["fit", "x.npz", "--metod", "a", "-o", "b"], "--method")]
-)
-def test_a_mistyped_command_or_option_is_suggested(arguments: list[str], hint: str, run: Run) -> None:
-    assert_refused(run(*arguments), f"expected arguments as in calibrant.* --help, got no such .*{hint}")
-
-
-def test_an_argument_too_many_is_named(run: Run) -> None:
-    assert_refused(
-        run("methods", "losses", "more"), r"--help, got unexpected extra argument(\(s\))? \(more\); correct them"
-    )
-
-
-def test_a_missing_option_or_argument_says_what_to_add(run: Run, tmp_path: Path) -> None:
-    table = tmp_path / "judged.csv"
-    table.write_text("id,score\n1,1\n")
-    assert_refused(run("judge", table), r"got neither; add --human: a table with the columns id and label")
-    # Typer 0.19 keeps no help of an argument
-    assert_refused(
-        run("watch"), r"missing argument '(state'; add state: the state \(.safetensors\)|STATE'; correct them)"
-    )
 
 
 class OwnScaling(TemperatureScaling):
@@ -233,14 +208,14 @@ def test_what_no_dialect_explains_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rows", "byte"), [(1, b"\x80"), (40_000, b"\x80"), (1, b"\x81")])
 def test_text_of_another_encoding_is_read_and_comes_back_as_it_was(
-    rows: int, byte: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+    rows: int, byte: bytes, home: Path, run: Run
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     head = b"p_cat,p_dog,truth,note\n" + b"0.25,0.75,dog,a\n" * rows
     text = (head + b"0.25,0.75,caf\xe9,\x93b" + byte + b"\n").replace(b"cat", b"caf\xe9")
     Path("t.csv").write_bytes(text)
-    done = run("inspect", "t.csv", code=0)
-    assert "warning: expected text in UTF-8, got other bytes in t.csv, read as Windows-1252" in done.stderr
+    done = run(
+        "inspect t.csv", code=0, says="warning: expected text in UTF-8, got other bytes in t.csv, read as Windows-1252"
+    )
     assert f"café in 1 rows, dog in {rows:,} rows" in done.stdout
     TemperatureScaling().fit(*some_logits(rows=60, classes=2)).save("c.safetensors")
     run("apply", "c.safetensors", "t.csv", "-o", "o.csv", code=0)
@@ -270,7 +245,7 @@ CALLS = {
     "sample": "f.npz --budget 20 -o o.csv",
     "audit": "f.npz l.csv",
     "judge": "t.csv --human l.csv",
-    "report": "f.npz",
+    "report": "f.npz -o o.html",
     "inspect": "f.npz",
     "convert": "f.npz o.npz",
     "export": "c.safetensors -o o.onnx",

@@ -16,7 +16,7 @@ def test_what_a_small_file_unpacks_to_is_bounded(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("calibrant._core.files.memory_limit", lambda: 8 << 20)
     Path("t.csv.gz").write_bytes(gzip.compress(HEAD.encode() + b".9,.1,cat\n" * 200_000))
     assert Path("t.csv.gz").stat().st_size < 1 << 16
-    assert "half of the memory" in run("evaluate", "t.csv.gz", code=2).stderr
+    run("evaluate", "t.csv.gz", code=2, says="half of the memory")
     assert list(Path().iterdir()) == [Path("t.csv.gz")]
 
 
@@ -44,12 +44,8 @@ def test_a_file_whose_statistics_end_arrow_is_refused() -> None:
     ids=["repeated", "nameless", "null", "latin", "utf-32", "long", "formula", "no rows", "empty"],
 )
 @pytest.mark.parametrize("command", [["evaluate"], ["convert"]], ids=" ".join)
-def test_a_hostile_table_is_one_sentence(
-    content: bytes, said: str, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_hostile_table_is_one_sentence(content: bytes, said: str, command: list[str], home: Path, run: Run) -> None:
     Path("t.csv").write_bytes(content)
     reading = ["--columns", "p_*", "--kind", "probs", "--label", "truth"] if "numbers" in said else []
-    done = run(*command, "t.csv", *(["o.npz"] if command == ["convert"] else []), *reading, code=2, says=said)
-    assert done.stderr.count("\n") == 1
+    run(*command, "t.csv", *(["o.npz"] if command == ["convert"] else []), *reading, code=2, says=said)
     assert list(Path().iterdir()) == [Path("t.csv")]

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import calibrant
 from calibrant.cli import Commands, _application, main
 from calibrant.cli._io import print_table
+from calibrant.cli.study import TABLES
 from calibrant.data.formats.writing import WRITABLE
 from calibrant.operate import sample
 
@@ -147,17 +148,7 @@ def test_the_lines_for_80_columns_are_of_every_command_but_the_demo_which_shows_
 
 @pytest.mark.parametrize("width", [30, 60, 70, 75, 77, 80, 100, 120, 200])
 def test_a_table_has_every_word_whole_at_every_width(width: int) -> None:
-    header = [
-        "objective",
-        "error %",
-        "NLL",
-        "ECE %",
-        "NLL at T",
-        "ECE % at T",
-        "T",
-        "calibrated mean %",
-        "calibrated 97.5 %",
-    ]
+    header = ["objective", *TABLES["main"][3]]
     rows = [["Cross-entropy", "2.6", "0.09", "5.01", "0.07", "3.51", "0.80", "4.0", "5.92"]]
     screen = Console(width=width, file=io.StringIO())
     print_table(screen, header, rows, title="Some figures")

@@ -17,11 +17,8 @@ def answer(name: str, yes: float) -> str:
     return json.dumps({"id": name, "choices": [{"message": {"content": "Yes"}, "logprobs": {"content": [token]}}]})
 
 
-def test_a_table_and_a_log_of_the_same_verdicts_agree(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_judged(tmp_path)
+def test_a_table_and_a_log_of_the_same_verdicts_agree(home: Path, run: Run) -> None:
+    write_judged(home)
     done = run("judge", "judged.csv", "--human", "human.csv", "--by", "length", code=0)
     assert "100 human labels for 200 rows" in done.stdout
     assert "rank" in done.stdout
@@ -30,9 +27,7 @@ def test_a_table_and_a_log_of_the_same_verdicts_agree(
     Path("log.jsonl").write_text("\n".join(answer(line[0], 0.98 if line[2] == "1" else 0.02) for line in lines))
     Path("about.csv").write_text("id,system\n" + "".join(f"{line[0]},{line[1]}\n" for line in lines))
     told = json.loads(run("judge", "judged.csv", "--human", "human.csv", "--json").stdout)
-    by_log = run("judge", "log.jsonl", "--from", "openai", "--as", "yes-no", "--about", "about.csv", "--human", "human.csv",
-                 "--json")  # fmt: skip
-    assert by_log.exit_code == 0, by_log.output
+    by_log = run("judge log.jsonl --from openai --as yes-no --about about.csv --human human.csv --json", code=0)
     again = json.loads(by_log.stdout)
     assert set(told) == {
         "scores", "ranking", "calibration", "bias", "position", "consistent", "refused", "rows", "labels", "human",
@@ -41,8 +36,7 @@ def test_a_table_and_a_log_of_the_same_verdicts_agree(
         assert again["scores"][name]["estimate"] == pytest.approx(told["scores"][name]["estimate"], abs=1e-6)
 
 
-def test_comparisons_of_a_log_in_both_orders(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_comparisons_of_a_log_in_both_orders(home: Path, run: Run) -> None:
     rng = np.random.default_rng(0)
     wins = rng.random(120) < 0.7
     for file, names in (("one.jsonl", "AB"), ("two.jsonl", "BA")):
@@ -57,9 +51,10 @@ def test_comparisons_of_a_log_in_both_orders(run: Run, tmp_path: Path, monkeypat
         Path(file).write_text("\n".join(map(json.dumps, rows)))
     Path("about.csv").write_text("id,first,second\n" + "".join(f"c{i},x,y\n" for i in range(120)))
     Path("human.csv").write_text("id,label\n" + "".join(f"c{i},{'x' if wins[i] else 'y'}\n" for i in range(60)))
-    done = run("judge", "one.jsonl", "--from", "openai", "--as", "pairwise", "--options", "A,B", "--swapped", "two.jsonl",
-               "--about", "about.csv", "--human", "human.csv", "--json")  # fmt: skip
-    assert done.exit_code == 0, done.output
+    done = run(
+        "judge one.jsonl --from openai --as pairwise --options A,B --swapped two.jsonl --about about.csv --human human.csv --json",
+        code=0,
+    )
     told = json.loads(done.stdout)
     assert (told["consistent"], told["position"]["estimate"]) == (1.0, pytest.approx(0))
     assert told["scores"]["x"]["low"] <= wins.mean() <= told["scores"]["x"]["high"]
@@ -68,31 +63,25 @@ def test_comparisons_of_a_log_in_both_orders(run: Run, tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--kind", "rating"], "no such option"),
-        (["--as", "rating"], "expected only options that have an effect, got --as for a table; add --from"),
-        (["--ratings", "5"], "expected --ratings as LOW-HIGH, got '5'"),
-        (["--by", "place"], "expected a column of judged.csv (id, system, score, second, length), got 'place'"),
-        (["--from", "openai", "--as", "choices"], "expected a judge's answers as yes-no"),
-        (["--from", "openai", "--as", "yes-no", "--missing", "drop"], "write --missing bound"),
-        (["--scores", "length"], "name the lowest and highest with --ratings"),
-        (["--ratings", "0-1", "--scores", "length"], "expected a rating from 0 to 1"),
-        (["--ratings", "nan-5"], "expected --ratings as LOW-HIGH"),
+        ("--kind rating", "no such option"),
+        ("--as rating", "expected only options that have an effect, got --as for a table; add --from"),
+        ("--ratings 5", "expected --ratings as LOW-HIGH, got '5'"),
+        ("--by place", "expected a column of judged.csv (id, system, score, second, length), got 'place'"),
+        ("--from openai --as choices", "expected a judge's answers as yes-no"),
+        ("--from openai --as yes-no --missing drop", "write --missing bound"),
+        ("--scores length", "name the lowest and highest with --ratings"),
+        ("--ratings 0-1 --scores length", "expected a rating from 0 to 1"),
+        ("--ratings nan-5", "expected --ratings as LOW-HIGH"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    more: list[str], message: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_judged(tmp_path)
-    done = run("judge", "judged.csv", "--human", "human.csv", *more, code=2)
+def test_a_mistake_is_one_sentence(more: str, message: str, home: Path, run: Run) -> None:
+    write_judged(home)
+    done = run(f"judge judged.csv --human human.csv {more}", code=2)
     assert message.casefold() in " ".join(done.stderr.split()).casefold()
 
 
-def test_labels_that_are_none_and_chances_that_are_missing_are_one_sentence(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_judged(tmp_path)
+def test_labels_that_are_none_and_chances_that_are_missing_are_one_sentence(home: Path, run: Run) -> None:
+    write_judged(home)
     lines = [line.split(",")[:2] for line in Path("human.csv").read_text().splitlines()[1:]]
     for label, chance, message in (
         ("maybe", ".5", "got 'maybe'; correct it, or leave it out"),
@@ -107,10 +96,7 @@ def test_labels_that_are_none_and_chances_that_are_missing_are_one_sentence(
         run("judge", "judged.csv", "--human", "wrong.csv", code=2, says=message)
 
 
-def test_rows_are_drawn_evenly_then_where_the_judge_errs_until_a_verdict(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_rows_are_drawn_evenly_then_where_the_judge_errs_until_a_verdict(home: Path, run: Run) -> None:
     rng = np.random.default_rng(1)
     right = rng.random(900) < 0.97
     said = np.where(rng.random(900) < 0.93, right, ~right)
@@ -123,16 +109,13 @@ def test_rows_are_drawn_evenly_then_where_the_judge_errs_until_a_verdict(
         Path(path).write_text("\n".join(",".join(line) for line in [lines[0], *filled]) + "\n")
 
     run("judge", "judged.csv", "--draw", 60, code=2, says="add -o to-label.csv")
-    done = run("judge", "judged.csv", "--draw", 60, "-o", "a.csv", code=0)
-    assert done.stdout == "a.csv: 60 rows to label\n"
+    assert run("judge", "judged.csv", "--draw", 60, "-o", "a.csv", code=0).stdout == "a.csv: 60 rows to label\n"
     assert Path("a.csv").read_text().splitlines()[0] == "id,answer,inclusion,label"  # not what the judge says
     fill("a.csv")
     widths, names = [], "abcd"
     for known, following in itertools.pairwise(names):
-        done = run(
-            "judge", "judged.csv", "--human", f"{known}.csv", "--draw", 70, "-o", f"{following}.csv", "--json", code=0
-        )
-        assert f"{following}.csv: 70 rows to label" in done.stderr
+        words = f"judge judged.csv --human {known}.csv --draw 70 -o {following}.csv --json"
+        done = run(words, code=0, says=f"{following}.csv: 70 rows to label")
         fill(f"{following}.csv")
         score = json.loads(done.stdout)["scores"]["all"]
         assert score["low"] <= right.mean() <= score["high"]
@@ -143,8 +126,7 @@ def test_rows_are_drawn_evenly_then_where_the_judge_errs_until_a_verdict(
     run("judge", "judged.csv", "--human", "b.csv", "--draw", 9, "-o", "c.csv", code=2, says="which has 200 labels")
     run("judge", "judged.csv", "--draw", 6, "-o", "few.csv", code=0)
     fill("few.csv")
-    done = run("judge", "judged.csv", "--human", "few.csv", "--draw", 9, "-o", "more.csv", code=0)
-    assert "more.csv: 9 rows to label" in done.stderr
+    done = run("judge judged.csv --human few.csv --draw 9 -o more.csv", code=0, says="more.csv: 9 rows to label")
     assert "no scores yet: expected at least 10 human labels, got 6" in done.stderr
     assert len(Path("more.csv").read_text().splitlines()) == 16
     run("judge", "judged.csv", "--human", "few.csv", code=2, says="expected at least 10 human labels, got 6")

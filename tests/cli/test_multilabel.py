@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,64 +28,46 @@ def made(rows: int, seed: int) -> MultiLabelPredictions:
 
 
 @pytest.fixture
-def several(tmp_path: Path) -> Path:
-    path = tmp_path / "labels.npz"
-    save_multilabel(path, {"val": made(300, 1), "test": made(250, 2)})
-    return path
-
-
-@pytest.fixture
-def saved(several: Path, run: Run) -> Path:
-    path = several.parent / "several.safetensors"
-    done = run("fit", several, "--multilabel", "-o", path, code=0)
+def saved(home: Path, run: Run) -> Path:
+    """A calibrator of several labels that is fitted on ``labels.npz``."""
+    save_multilabel("labels.npz", {"val": made(300, 1), "test": made(250, 2)})
+    done = run("fit labels.npz --multilabel -o several.safetensors", code=0)
     assert "3 labels through PlattScaling" in done.output
-    return path
+    return home / "several.safetensors"
 
 
-def test_fit_evaluate_apply_and_report(several: Path, saved: Path, run: Run, tmp_path: Path) -> None:
-    done = run("evaluate", several, "--multilabel", "--split", "test", "-c", saved, "--draws", 50, "--json", code=0)
-    shown = json.loads(done.stdout)
-    before = [row for row in shown["rows"] if row["calibrator"] is None]
-    expected = multilabel_panel(made(250, 2), draws=50)
-    assert [(row["metric"], row["average"], row["value"]) for row in before] == [
-        (r.metric, r.average, r.value) for r in expected
-    ]
+def test_fit_evaluate_apply_and_report(saved: Path, run: Run) -> None:
+    line = "evaluate labels.npz --multilabel --split test -c several.safetensors --draws 50"
+    assert "owl <b>" in run(line, code=0).stdout
+    shown = json.loads(run(line, "--json", code=0).stdout)
+    before = [(row["metric"], row["average"], row["value"]) for row in shown["rows"] if row["calibrator"] is None]
+    assert before == [(one.metric, one.average, one.value) for one in multilabel_panel(made(250, 2), draws=50)]
     assert {row["label"] for row in shown["labels"]} == {"cat", "dog", "owl <b>"}
     assert shown["fitted"]["type"] == "MultiLabelCalibrator"
 
-    out = tmp_path / "after.csv"
-    only = tmp_path / "test.npz"
-    save_multilabel(only, {"all": made(250, 2)})
-    assert run("apply", saved, only, "--multilabel", "-o", out).exit_code == 0
-    after = made(250, 2).calibrated_by(MultiLabelCalibrator.load(saved))
-    assert torch.allclose(read_multilabel(out).logits, after.logits.double(), rtol=1e-4, atol=1e-5)
-    assert torch.equal(read_multilabel(out).labels, after.labels)  # type: ignore[arg-type]
+    save_multilabel("test.npz", {"all": made(250, 2)})
+    run("apply several.safetensors test.npz --multilabel -o after.csv", code=0)
+    after, found = made(250, 2).calibrated_by(MultiLabelCalibrator.load(saved)), read_multilabel("after.csv")
+    assert torch.allclose(found.logits, after.logits.double(), rtol=1e-4, atol=1e-5)
+    assert torch.equal(found.labels, after.labels)  # type: ignore[arg-type]
 
-    for suffix in ("html", "md", "json"):
-        page = tmp_path / f"report.{suffix}"
-        run("report", several, "--multilabel", "-o", page, "--title", "Owls", code=0)
-        text = page.read_text()
-        assert "Owls" in text
-        assert "owl <b>" not in text or suffix == "json"
-        assert "PlattScaling a label" in text
-        assert "which the calibrator was not fitted on" in text
-
-    page = (tmp_path / "report.html").read_text()
+    for suffix in ("md", "json", "html"):
+        run(f"report labels.npz --multilabel -o report.{suffix} --title Owls", code=0)
+        page = Path(f"report.{suffix}").read_text()
+        assert "owl <b>" not in page or suffix == "json"
+        for text in ("Owls", "PlattScaling a label", "which the calibrator was not fitted on"):
+            assert text in page
     captions = re.findall(r"<figcaption>([^:<]+)", page)
     assert [caption.partition(", ")[2] for caption in captions[:2]] == ["before calibration", "after calibration"]
     assert captions[0].partition(",")[0] == captions[1].partition(",")[0] in ("cat", "dog", "owl &lt;b&gt;")
     assert sum(caption.startswith("All labels pooled") for caption in captions) == 2
 
 
-def test_both_averages_are_one_line_where_every_label_is_known(run: Run, tmp_path: Path) -> None:
+def test_both_averages_are_one_line_where_every_label_is_known(run: Run) -> None:
     data = made(250, 2)
-    table = tmp_path / "whole.csv"
-    y = data.labels.clamp(0).tolist()  # type: ignore[union-attr]
-    lines = [",".join(map(str, [*p, *own])) for p, own in zip(data.probs.tolist(), y, strict=True)]
-    table.write_text("\n".join(["p_a,p_b,p_c,y_a,y_b,y_c", *lines]))
-    options = ("--columns", "p_*", "--label", "y_*", "--kind", "probs", "--multilabel")
-    run("report", table, *options, "-o", tmp_path / "r.md", code=0)
-    text = (tmp_path / "r.md").read_text()
+    options = write_with_splits(Path("whole.csv"), test=replace(data, labels=data.labels.clamp(0)))  # type: ignore[union-attr]
+    run("report whole.csv", *options, "-o", "r.md", code=0)
+    text = Path("r.md").read_text()
     assert "NLL, all labels |" in text
     assert "NLL, mean over labels" not in text
     assert "ECE, mean over labels" in text
@@ -92,15 +75,14 @@ def test_both_averages_are_one_line_where_every_label_is_known(run: Run, tmp_pat
     assert "--label " not in ship, "new rows have none"
 
 
-def test_a_folder_of_tables_is_streamed(run: Run, saved: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
+def test_a_folder_of_tables_is_streamed(run: Run, saved: Path) -> None:
+    Path("folder").mkdir()
     whole = made(400, 7)
     for part in range(4):
-        save_multilabel(folder / f"{part}.parquet", {"all": whole[100 * part : 100 * part + 100]})
-    done = run("evaluate", folder, "--multilabel", "-c", saved, "--draws", 50, "--json", code=0)
-    rows = json.loads(done.stdout)["rows"]
-    whole = read_multilabel(folder)
+        save_multilabel(f"folder/{part}.parquet", {"all": whole[100 * part : 100 * part + 100]})
+    line = "evaluate folder --multilabel --json"
+    rows = json.loads(run(line, "-c", saved, "--draws", 50, code=0).stdout)["rows"]
+    whole = read_multilabel("folder")
     after = whole.calibrated_by(MultiLabelCalibrator.load(saved))
     expected = [*multilabel_panel(whole, draws=50), *multilabel_panel(after, draws=50)]
     for row, found in zip(rows, expected, strict=True):
@@ -109,17 +91,14 @@ def test_a_folder_of_tables_is_streamed(run: Run, saved: Path, tmp_path: Path) -
             number = getattr(found, name)
             assert row[name] == (number if number is None else pytest.approx(number, rel=1e-9, abs=1e-12))
     assert [row["low"] is None for row in rows] == 2 * [*7 * [False], True]
-    assert "streamed" in run("evaluate", folder, "--multilabel").stdout
-    assert {
-        row["low"] for row in json.loads(run("evaluate", folder, "--multilabel", "--draws", 0, "--json").stdout)["rows"]
-    } == {None}
+    assert "streamed" in run("evaluate folder --multilabel").stdout
+    assert {row["low"] for row in json.loads(run(line, "--draws", 0).stdout)["rows"]} == {None}
 
 
 def test_tables_of_one_class_a_row_say_so(run: Run, tmp_path: Path) -> None:
     save_predictions(tmp_path / "a.parquet", {"all": Predictions.from_logits(3 * torch.eye(3), [0, 1, 2])})
     for name in (tmp_path, tmp_path / "a.parquet"):
-        done = run("evaluate", name, "--multilabel", code=2)
-        assert "leave --multilabel out for one class a row" in " ".join(done.stderr.split())
+        run("evaluate", name, "--multilabel", code=2, says="leave --multilabel out for one class a row")
 
 
 @pytest.mark.parametrize(("score", "label"), [("p_{}", "{}"), ("{}_prob", "y_{}"), ("pred_{}", "{}_true")])
@@ -140,18 +119,6 @@ def test_one_command_reads_labels_that_names_pair_with_scores(
     assert found == [score.format("*"), label.format("*")]
     command = ["evaluate", path, "--multilabel", "--columns", found[0], "--label", found[1], "--kind", "probs"]
     run(*command, "--draws", 0, code=0)
-
-
-def test_a_csv_file_with_columns(run: Run, tmp_path: Path) -> None:
-    file = tmp_path / "scores.csv"
-    data = made(200, 3)
-    p = torch.sigmoid(data.logits).tolist()
-    lines = [",".join(map(str, [*row, *y])) for row, y in zip(p, data.labels.tolist(), strict=True)]  # type: ignore[union-attr]
-    file.write_text("p_cat,p_dog,p_owl,y_cat,y_dog,y_owl\n" + "\n".join(lines) + "\n")
-    done = run(
-        "evaluate", file, "--multilabel", "--columns", "p_*", "--label", "y_*", "--kind", "probs", "--draws", 50, code=0
-    )
-    assert "owl" in done.stdout
 
 
 def write_with_splits(file: Path, **parts: MultiLabelPredictions) -> tuple[str, ...]:
@@ -177,7 +144,7 @@ def test_a_table_has_the_splits_of_its_column(run: Run, tmp_path: Path) -> None:
             first = next(row for row in rows if row["split"] == name)
             assert first["n"] == len(parts[name])
             assert first["value"] == pytest.approx(expected[name], abs=1e-6)
-    assert "'nope'" in run(*command, "--split", "nope", code=2).stderr
+    run(*command, "--split", "nope", code=2, says="'nope'")
     run("fit", file, *options, "-o", tmp_path / "c.safetensors", code=0)
     for number, more in enumerate([(), ("--calibrator", tmp_path / "c.safetensors"), ("--split", "val")]):
         page = tmp_path / f"{number}.md"
@@ -190,57 +157,49 @@ def test_a_table_has_the_splits_of_its_column(run: Run, tmp_path: Path) -> None:
 
 def test_two_spellings_of_a_split_are_refused(run: Run, tmp_path: Path) -> None:
     options = write_with_splits(tmp_path / "tags.csv", val=made(30, 1), validation=made(20, 2))
-    assert "keep one spelling" in " ".join(run("evaluate", tmp_path / "tags.csv", *options, code=2).stderr.split())
+    run("evaluate", tmp_path / "tags.csv", *options, code=2, says="keep one spelling")
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("evaluate labels.npz", "add --multilabel"),
+        ("fit labels.npz -o out.safetensors", "add --multilabel"),
+        ("evaluate good.npz --multilabel", "leave --multilabel out"),
+        ("evaluate labels.npz --multilabel --metric ECE", "--metric"),
+        ("evaluate labels.npz --multilabel -c c.safetensors", "leave --multilabel out"),
+        ("evaluate good.npz -c several.safetensors", "add --multilabel"),
+        ("apply several.safetensors good.npz -o out.npz", "add --multilabel"),
+        ("fit labels.npz --multilabel --method HistogramBinning -o out.safetensors", "top label"),
+        ("evaluate a.csv --multilabel", "add --columns 'p_*' --label 'y_*' --kind probs"),
+        ("evaluate labels.npz --multilabel --split train", "train"),
+        ("report labels.npz --multilabel --margin 0.1 -o out.html", "--margin"),
+    ],
+)
 def test_wrong_use_is_one_sentence_and_writes_nothing(
-    several: Path, saved: Path, good: Path, fitted: Path, run: Run
+    line: str, said: str, saved: Path, fitted: Path, run: Run
 ) -> None:
-    out = several.parent / "out.npz"
-    csv = several.parent / "a.csv"
-    csv.write_text("p_a,y_a\n0.5,1\n0.2,0\n")
-    cases = [
-        (["evaluate", several], "add --multilabel"),
-        (["fit", several, "-o", out.with_suffix(".safetensors")], "add --multilabel"),
-        (["evaluate", good, "--multilabel"], "leave --multilabel out"),
-        (["evaluate", several, "--multilabel", "--metric", "ECE"], "--metric"),
-        (["evaluate", several, "--multilabel", "-c", fitted], "leave --multilabel out"),
-        (["evaluate", good, "-c", saved], "add --multilabel"),
-        (["apply", saved, good, "-o", out], "add --multilabel"),
-        (
-            ["fit", several, "--multilabel", "--method", "HistogramBinning", "-o", out.with_suffix(".safetensors")],
-            "top label",
-        ),
-        (["evaluate", csv, "--multilabel"], "add --columns 'p_*' --label 'y_*' --kind probs"),
-        (["evaluate", several, "--multilabel", "--split", "train"], "train"),
-        (["report", several, "--multilabel", "--margin", "0.1", "-o", out.with_suffix(".html")], "--margin"),
-    ]
-    for arguments, text in cases:
-        done = run(*arguments, code=2)
-        assert text in " ".join(done.stderr.split()), (arguments, done.stderr)
-        assert len(done.stderr.strip().splitlines()) == 1
-    assert not list(several.parent.glob("out*"))
+    Path("a.csv").write_text("p_a,y_a\n0.5,1\n0.2,0\n")
+    assert run(line, code=2, says=said).stderr.count("\n") == 1
+    assert not list(Path().glob("out*"))
 
 
-def test_messages_on_folders_and_weights_name_what_works_here(run: Run, tmp_path: Path) -> None:
-    data = made(60, 7)
+def test_messages_on_folders_and_weights_name_what_works_here(run: Run) -> None:
     for part in ("val", "test"):
-        (tmp_path / "parts" / part).mkdir(parents=True)
-        save_multilabel(tmp_path / "parts" / part / "a.parquet", {"all": data})
+        Path("parts", part).mkdir(parents=True)
+        save_multilabel(f"parts/{part}/a.parquet", {"all": made(60, 7)})
     table = "p_a,p_b,y_a,y_b,{}\n0.5,0.2,1,0,1.5\n0.4,0.3,0,1,2\n"
-    (tmp_path / "unnamed.csv").write_text(table.format("weight"))
-    (tmp_path / "counts.csv").write_text(table.format("frequency_weights"))
-    columns = ["--multilabel", "--columns", "p_*", "--label", "y_*", "--kind", "probs"]
-    for command, text in (
-        ([tmp_path / "parts", "--multilabel"], "there are some in its folders (test, val): name one of these"),
-        ([tmp_path / "parts" / "val"], "; add --multilabel"),
-        ([tmp_path / "unnamed.csv", *columns], "if weight are inverse probabilities of being drawn"),
-        ([tmp_path / "counts.csv", *columns], "or name the array sampling_weights if these are inverse probabilities"),
+    Path("unnamed.csv").write_text(table.format("weight"))
+    Path("counts.csv").write_text(table.format("frequency_weights"))
+    columns = "--multilabel --columns p_* --label y_* --kind probs"
+    for words, text in (
+        ("parts --multilabel", "there are some in its folders (test, val): name one of these"),
+        ("parts/val", "; add --multilabel"),
+        (f"unnamed.csv {columns}", "if weight are inverse probabilities of being drawn"),
+        (f"counts.csv {columns}", "or name the array sampling_weights if these are inverse probabilities"),
     ):
-        done = run("evaluate", *command, code=2)
-        assert text in " ".join(done.stderr.split())
-        assert "weight_kind" not in done.stderr
-    run("evaluate", tmp_path / "parts" / "val", "--multilabel", code=0)
+        assert "weight_kind" not in run(f"evaluate {words}", code=2, says=text).stderr
+    run("evaluate parts/val --multilabel", code=0)
 
 
 def test_records_of_several_labels_are_read_by_the_printed_command(run: Run, tmp_path: Path) -> None:
@@ -277,7 +236,7 @@ def test_a_table_comes_back_with_calibrated_columns(suffix: str, run: Run, saved
     expected = torch.cat([one.calibrated_by(calibrator, allow_fit_rows=True).probs for one in data])
     found = np.stack([after[name].to_numpy() for name in after.column_names[-3:]], axis=1)
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert "expected probs or logits" in run("apply", saved, path, *options, "--as", "top", "-o", out, code=2).stderr
+    run("apply", saved, path, *options, "--as", "top", "-o", out, code=2, says="expected probs or logits")
 
 
 def test_own_columns_and_arrays_hold_calibrated_scores_instead(run: Run, saved: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import typer
-from tests.cli.conftest import Run, some_logits, write_filled
+from tests.cli.conftest import Run, in_one_sentence, some_logits, write_filled
 
 import calibrant
 from calibrant import Predictions
@@ -368,19 +368,13 @@ def recorded(monkeypatch: pytest.MonkeyPatch, command: str) -> list[Any]:
             "study.collect": [],
             "study.tables.verdicts_on": [],
             "cli.study.tables_of": ["a table"],
-            "cli.study.claim_lines": [],
+            "cli.study.verdict_sentences": [],
+            "cli.study.study_in_short": [],
             "cli.study.validation_note": "",
         }
         for name, answer in answers.items():
             monkeypatch.setattr(f"calibrant.{name}", recorder(name, answer))
     return calls
-
-
-def in_one_sentence(done: Any) -> bool:
-    """Say whether a call was refused by one sentence, behind notes on what was read."""
-    *notes, error = [line for line in done.stderr.splitlines() if line]
-    kinds = [line.partition(":")[0] for line in notes]
-    return not done.stdout and {"note", "warning"} >= {*kinds} and bool(re.match("error: .*expected .*; ", error))
 
 
 class Walk:

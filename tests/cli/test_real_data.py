@@ -32,8 +32,7 @@ def test_the_committed_figures_are_those_beside_the_data(data: Path) -> None:
 def test_figures_to_the_printed_digits(name: str, data: Path, tmp_path: Path, run: Run) -> None:
     file, calibrator = data / "logits" / f"{name}.npz", tmp_path / "c.safetensors"
     fitted = json.loads(run("fit", file, "--method", "TemperatureScaling", "-o", calibrator, "--json").stdout)["fitted"]
-    done = run("evaluate", file, "-c", calibrator, "--draws", 0, "--json")
-    rows = json.loads(done.stdout)["rows"]
+    rows = json.loads(run("evaluate", file, "-c", calibrator, "--draws", 0, "--json").stdout)["rows"]
     by = {(row["split"], row["calibrator"] is not None, row["metric"]): row["value"] for row in rows}
     n = {row["split"]: row["n"] for row in rows}
     accuracy, ece, nll = repr(Accuracy()), repr(ECE()), repr(NLL())

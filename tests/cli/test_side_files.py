@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import typer
 from tests.cli.conftest import Run, some_logits, write_good_files
+from tests.cli.test_advice import ONE_FILE
 
 from calibrant.cli import main
 
@@ -31,21 +32,13 @@ READ = {
     "state": ".json",
 }
 # What each command needs beside the option, FILE being a good file.
-BASES: dict[str, list[str]] = {
-    "apply": ["c.safetensors", "FILE", "-o", "out.npz"],
-    "fit": ["FILE", "-m", "TemperatureScaling", "-o", "out.safetensors"],
-    "report": ["FILE", "-o", "out.json"],
-    "evaluate": ["FILE"],
+BASES = ONE_FILE | {
     "compare": ["FILE", "b.npz"],
-    "check": ["FILE", "--max", "ece=.9"],
     "watch": ["state.safetensors", "FILE"],
     "plan": ["FILE", "--draws", "40", "--ece", ".1"],
     "estimate": ["FILE"],
     "decide": ["FILE"],
-    "sample": ["FILE", "--budget", "20", "-o", "out.csv"],
     "audit": ["FILE", "labelled.csv", "--metric", "cost"],
-    "convert": ["FILE", "out.npz"],
-    "inspect": ["FILE"],
 }
 WITHOUT_FILE = ("labels", "logits")  # these stand in place of FILE, or say what belongs to it
 

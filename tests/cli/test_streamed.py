@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from tests.cli.conftest import Run
 
 import calibrant
 from calibrant import Predictions, metrics, statistics
-from calibrant.cli import main
 from calibrant.cli._io import CHECKPOINTS
 from calibrant.report.model import in_one_line
 
@@ -32,25 +31,16 @@ def written(home: Path, *, seed: int) -> Path:
     return home
 
 
-def run(*arguments: str | Path) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    return result.exit_code, result.stdout, result.stderr
-
-
-def test_fit_apply_and_evaluate_a_folder(folder: Path, tmp_path: Path) -> None:
-    code, out, err = run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors", "--json")
-    assert code == 0, err
+def test_fit_apply_and_evaluate_a_folder(folder: Path, run: Run, tmp_path: Path) -> None:
+    done = run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors", "--json", code=0)
     temperature = calibrant.load("c.safetensors").temperature
-    assert json.loads(out)["fitted"]["learned"]["temperature"] == pytest.approx(temperature)
+    assert json.loads(done.stdout)["fitted"]["learned"]["temperature"] == pytest.approx(temperature)
     assert temperature > 1.2
-    code, _, err = run("evaluate", folder, "-c", "c.safetensors")
-    assert code == 2
-    assert "expected data that were not fitted on" in err
+    run("evaluate", folder, "-c", "c.safetensors", code=2, says="expected data that were not fitted on")
     folder = written(tmp_path / "fresh", seed=1)
-    assert run("apply", "c.safetensors", folder, "-o", "after")[0] == 0
-    code, out, err = run("evaluate", folder, "-c", "c.safetensors", "--json")
-    assert code == 0, err
-    rows = {(row["calibrator"] is None, row["metric"]): row for row in json.loads(out)["rows"]}
+    run("apply", "c.safetensors", folder, "-o", "after", code=0)
+    done = run("evaluate", folder, "-c", "c.safetensors", "--json", code=0)
+    rows = {(row["calibrator"] is None, row["metric"]): row for row in json.loads(done.stdout)["rows"]}
     values = {key: row["value"] for key, row in rows.items()}
     before = Predictions.cat([calibrant.load_predictions(folder / f"{part}.parquet") for part in range(2)])
     for metric in (metrics.Accuracy(), metrics.NLL(), metrics.Brier(), metrics.ECE()):  # the intervals of memory
@@ -59,112 +49,93 @@ def test_fit_apply_and_evaluate_a_folder(folder: Path, tmp_path: Path) -> None:
         assert (known["low"], known["high"]) == pytest.approx((ends.low, ends.high), rel=1e-9)
     assert values[True, "NLL()"] == pytest.approx(metrics.NLL()(before), rel=1e-12)
     assert values[False, "NLL()"] < values[True, "NLL()"]
-    code, out, err = run("evaluate", tmp_path / "after", "--json")
-    assert next(r["value"] for r in json.loads(out)["rows"] if r["metric"] == "NLL()") == pytest.approx(
+    done = run("evaluate", tmp_path / "after", "--json")
+    assert next(r["value"] for r in json.loads(done.stdout)["rows"] if r["metric"] == "NLL()") == pytest.approx(
         values[False, "NLL()"],
         rel=1e-6,  # the folder holds float32
     )
     assert not (tmp_path / CHECKPOINTS).parent.exists()
-    assert "1,000" in run("evaluate", folder)[1]
+    assert "1,000" in run("evaluate", folder).stdout
 
 
-def test_report_on_a_folder_fits_on_val_and_judges_on_test(folder: Path, tmp_path: Path) -> None:
-    code, _, err = run("report", folder, "-o", "flat.json")
-    assert code == 0, err
+def test_report_on_a_folder_fits_on_val_and_judges_on_test(folder: Path, run: Run, tmp_path: Path) -> None:
+    run("report", folder, "-o", "flat.json", code=0)
     [flat] = json.loads(Path("flat.json").read_text())["models"]
     assert (flat["name"], flat["calibrator"]) == ("data", None)
     splits = tmp_path / "splits"
     for name, part in (("val", 0), ("test", 1)):
         (splits / name).mkdir(parents=True)
         (splits / name / "a.parquet").write_bytes((folder / f"{part}.parquet").read_bytes())
-    code, _, err = run("report", splits, folder, "-o", "both.json")
-    assert code == 0, err
+    run("report", splits, folder, "-o", "both.json", code=0)
     models = json.loads(Path("both.json").read_text())["models"]
     val = calibrant.load_predictions(folder / "0.parquet")
     expected = calibrant.calibrators.AutoCalibrator().fit(val.logits, val.labels)
     assert [model["name"] for model in models] == ["splits", "data"]
     assert models[0]["calibrator"] == in_one_line(expected)
     assert models[0]["diagram_after"]["n"] == 500
-    assert run("report", splits, "-m", "none", "-o", "none.json")[0] == 0
+    run("report", splits, "-m", "none", "-o", "none.json", code=0)
     assert json.loads(Path("none.json").read_text())["models"][0]["calibrator"] is None
-    assert run("report", splits, "--split", "train", "-o", "r.json")[0] == 2
+    run("report", splits, "--split", "train", "-o", "r.json", code=2)
     assert not Path("r.json").exists()
 
 
-def test_left_to_itself_a_folder_is_fitted_by_an_automatic_choice(folder: Path) -> None:
-    code, out, err = run("fit", folder, "-o", "c.safetensors")
-    assert code == 0, err
-    assert "candidates in use" in out
-    assert type(calibrant.load("c.safetensors")).__name__ == "AutoCalibrator"
-    assert not CHECKPOINTS.parent.exists()
-
-
-def test_other_methods_of_a_few_numbers_are_fitted_on_a_folder(folder: Path) -> None:
-    for method in ("TemperatureMixture", "EnsembleTemperatureScaling"):
-        code, _, err = run("fit", folder, "-m", method, "-o", "c.safetensors")
-        assert code == 0, err
-        assert type(calibrant.load("c.safetensors")).__name__ == method
+@pytest.mark.parametrize(
+    ("method", "fitted"),
+    [
+        ([], "AutoCalibrator"),
+        (["-m", "TemperatureMixture"], "TemperatureMixture"),
+        (["-m", "EnsembleTemperatureScaling"], "EnsembleTemperatureScaling"),
+    ],
+)
+def test_a_folder_is_fitted_by_a_choice_or_by_a_method_of_a_few_numbers(
+    method: list[str], fitted: str, folder: Path, run: Run
+) -> None:
+    assert ("candidates in use" in run("fit", folder, *method, "-o", "c.safetensors", code=0).stdout) is (not method)
+    assert type(calibrant.load("c.safetensors")).__name__ == fitted
     assert not CHECKPOINTS.parent.exists()
 
 
 @pytest.mark.slow
-def test_a_folder_cannot_be_calibrated_to_stdout(folder: Path, tmp_path: Path) -> None:
-    assert run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors")[0] == 0
-    code, out, err = run("apply", "c.safetensors", folder, "-o", "-")
-    assert (code, out) == (2, "")
-    assert "expected a folder to write calibrated files of" in err
+def test_a_folder_cannot_be_calibrated_to_stdout(folder: Path, run: Run, tmp_path: Path) -> None:
+    run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors", code=0)
+    run("apply", "c.safetensors", folder, "-o", "-", code=2, says="expected a folder to write calibrated files of")
     assert not (tmp_path / "-").exists()
 
 
 @pytest.mark.slow
-def test_apply_by_processes_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
-    assert run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors", "--workers", "2")[0] == 0
-    assert run("apply", "c.safetensors", folder, "-o", "one")[0] == 0
-    code, _, err = run("apply", "c.safetensors", folder, "-o", "two", "--workers", "2")
-    assert code == 0, err
-    assert "2 files written" in err
+def test_apply_by_processes_writes_the_same_bytes(folder: Path, run: Run, tmp_path: Path) -> None:
+    run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors", "--workers", "2", code=0)
+    run("apply", "c.safetensors", folder, "-o", "one", code=0)
+    run("apply", "c.safetensors", folder, "-o", "two", "--workers", "2", code=0, says="2 files written")
     for name in ("0.parquet", "1.parquet"):
         assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
-    assert "0 files written, 2 were there already" in " ".join(
-        run("apply", "c.safetensors", folder, "-o", "two")[2].split()
-    )
+    run("apply", "c.safetensors", folder, "-o", "two", code=0, says="0 files written, 2 were there already")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("line", "text"),
     [
-        (["fit", "data", "-m", "FocalCalibration", "-o", "c.safetensors"], "construct and save it in Python"),
-        (["evaluate", "data", "--executor", "dask"], "got invalid value for '--executor': 'dask'"),
-        (["evaluate", "data", "--address", "1.2.3.4"], "--executor ray beside --address"),
-        (["fit", "data/0.parquet", "-m", "", "--split", "all", "-o", "c.safetensors"], "--method to be one of"),
-        (["report", "data", "-m", "TemperatureScaling", "-o", "r.html"], "pass it as --calibrator"),
-        (
-            ["report", "data/0.parquet", "--executor", "ray", "-o", "r.html"],
-            "got --executor for data/0.parquet, which is read whole",
-        ),
-        (["evaluate", ".", "--split", "train"], "expected the split 'train', got only ['data'] in ."),
-        (["evaluate", "data/0.parquet", "--executor", "ray"], "got --executor for data/0.parquet"),
-        (["fit", "data/0.parquet", "--workers", "2", "-o", "c.safetensors"], "got --workers for data/0.parquet"),
-        (["fit", "data/0.parquet", "--address", "1.2.3.4", "-o", "c.safetensors"], "got --address for"),
-        (["evaluate", "data", "--ignore-index", "0"], "got --ignore-index for data, which is streamed; leave it out"),
-        (
-            ["evaluate", "data", "--ignore-index", "0", "--class-dim", "1"],
-            "got --class-dim and --ignore-index for data",
-        ),
-        (
-            ["fit", "data", "--split", "nonsense", "-o", "c.safetensors"],
-            "got --split for data, a folder without folders of splits",
-        ),
-        (["report", "data", "--ignore-index", "0", "-o", "r.html"], "got --ignore-index for data"),
-        (["evaluate", "data", "--executor", "ray", "--address", "x", "--workers", "2"], "got --workers for a cluster"),
-        (["report", "data", "-o", "data/0.parquet"], "expected an output other than the input"),
-        (["report", "data", "-o", "r.pdf"], "expected a name that ends in .html or .htm"),
+        ("fit data -m FocalCalibration -o c.safetensors", "construct and save it in Python"),
+        ("evaluate data --executor dask", "got invalid value for '--executor': 'dask'"),
+        ("evaluate data --address 1.2.3.4", "got --address for a call without --executor ray; add --executor ray"),
+        ("fit data/0.parquet -m '' --split all -o c.safetensors", "--method to be one of"),
+        ("report data -m TemperatureScaling -o r.html", "pass it as --calibrator"),
+        ("report data/0.parquet --executor ray -o r.html", "got --executor for data/0.parquet, which is read whole"),
+        ("evaluate . --split train", "expected the split 'train', got only ['data'] in ."),
+        ("evaluate data/0.parquet --executor ray", "got --executor for data/0.parquet"),
+        ("fit data/0.parquet --workers 2 -o c.safetensors", "got --workers for data/0.parquet"),
+        ("fit data/0.parquet --address 1.2.3.4 -o c.safetensors", "got --address for"),
+        ("evaluate data --ignore-index 0", "got --ignore-index for data, which is streamed; leave it out"),
+        ("evaluate data --ignore-index 0 --class-dim 1", "got --class-dim and --ignore-index for data"),
+        ("fit data --split nonsense -o c.safetensors", "got --split for data, a folder without folders of splits"),
+        ("report data --ignore-index 0 -o r.html", "got --ignore-index for data"),
+        ("evaluate data --executor ray --address x --workers 2", "got --workers for --address"),
+        ("report data -o data/0.parquet", "expected an output other than the input"),
+        ("report data -o r.pdf", "expected a name that ends in .html or .htm"),
     ],
 )
-def test_misuse_is_one_sentence_and_exit_code_2(folder: Path, arguments: list[str], text: str) -> None:
-    code, _, err = run(*arguments)
-    assert code == 2
-    assert text in " ".join(err.split())
+def test_misuse_is_one_sentence_and_exit_code_2(folder: Path, run: Run, line: str, text: str) -> None:
+    run(line, code=2, says=text)
     assert [path.name for path in Path().iterdir()] == ["data"]
 
 
@@ -179,22 +150,20 @@ def figures(out: str) -> dict[tuple[str, str, bool], float]:
 
 
 def test_one_large_file_is_streamed_with_the_figures_of_memory(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = folder / "0.parquet"
     found = {}
     for size, name in ((1 << 40, "memory"), (1000, "stream")):
         monkeypatch.setattr("calibrant.cli._options.STREAMED_BYTES", size)
         fitted = tmp_path / f"{name}.safetensors"
-        assert run("fit", file, "-m", "TemperatureScaling", "-o", fitted)[0] == 0
-        code, out, err = run("evaluate", file, "--split", "test", "--json")
-        assert code == 0, err
-        assert run("apply", fitted, file, "-o", f"{name}.parquet")[0] == 0
-        code, _, err = run("report", file, "-m", "none", "-o", f"{name}.json")
-        assert code == 0, err
+        run("fit", file, "-m", "TemperatureScaling", "-o", fitted, code=0)
+        measured = run("evaluate", file, "--split", "test", "--json", code=0).stdout
+        run("apply", fitted, file, "-o", f"{name}.parquet", code=0)
+        run("report", file, "-m", "none", "-o", f"{name}.json", code=0)
         [model] = json.loads(Path(f"{name}.json").read_text())["models"]
         found[name] = (
-            figures(out),
+            figures(measured),
             calibrant.load(fitted).temperature,
             calibrant.load_predictions(f"{name}.parquet"),
             (model["name"], model["source"], model["fingerprint"]),
@@ -210,43 +179,36 @@ def test_one_large_file_is_streamed_with_the_figures_of_memory(
 
 
 @pytest.mark.usefixtures("streamed")
-def test_one_large_file_is_calibrated_to_one_file_or_refused(folder: Path) -> None:
+def test_one_large_file_is_calibrated_to_one_file_or_refused(folder: Path, run: Run) -> None:
     file = folder / "0.parquet"
-    assert run("fit", file, "-m", "TemperatureScaling", "-o", "c.safetensors")[0] == 0
+    run("fit", file, "-m", "TemperatureScaling", "-o", "c.safetensors", code=0)
     before = file.read_bytes()
     for output, text in (("o.npz", "ends in .parquet"), ("-", "a folder"), (file, "other than the input")):
-        code, _, err = run("apply", "c.safetensors", file, "-o", output)
-        assert (code, output) == (2, output), err
-        assert text in err
+        run("apply", "c.safetensors", file, "-o", output, code=2, says=text)
     assert file.read_bytes() == before
     for _ in range(2):  # as in memory, an output of before is replaced
-        code, _, err = run("apply", "c.safetensors", file, "-o", "o.parquet")
-        assert code == 0, err
+        run("apply", "c.safetensors", file, "-o", "o.parquet", code=0)
 
 
-def test_folders_in_a_folder_are_splits(folder: Path) -> None:
+def test_folders_in_a_folder_are_splits(folder: Path, run: Run) -> None:
     for name, part in (("validation", 0), ("test", 1)):
         Path("big", name).mkdir(parents=True)
         (folder / f"{part}.parquet").rename(Path("big", name, "a.parquet"))
-    code, _, err = run("fit", "big", "-m", "TemperatureScaling", "-o", "c.safetensors")
-    assert code == 0, err
-    code, out, err = run("evaluate", "big", "--json")
-    assert code == 0, err
-    assert {split for split, _, _ in figures(out)} == {"test", "validation"}
-    code, out, err = run("evaluate", "big", "--split", "test", "-c", "c.safetensors", "--json")
-    assert code == 0, err
-    assert {(split, raw) for split, _, raw in figures(out)} == {("test", True), ("test", False)}
+    run("fit", "big", "-m", "TemperatureScaling", "-o", "c.safetensors", code=0)
+    assert {split for split, _, _ in figures(run("evaluate", "big", "--json", code=0).stdout)} == {"test", "validation"}
+    done = run("evaluate", "big", "--split", "test", "-c", "c.safetensors", "--json", code=0)
+    assert {(split, raw) for split, _, raw in figures(done.stdout)} == {("test", True), ("test", False)}
     Path("big", "val").mkdir()
     Path("big", "test", "a.parquet").rename(Path("big", "val", "a.parquet"))
-    assert "expected one folder a split in big" in run("evaluate", "big")[2]
+    run("evaluate", "big", code=2, says="expected one folder a split in big")
     Path("big", "val", "a.parquet").rename(Path("big", "a.parquet"))
-    assert "expected Parquet files or folders of them in big, got both" in run("evaluate", "big")[2]
+    run("evaluate", "big", code=2, says="expected Parquet files or folders of them in big, got both")
 
 
-def test_without_a_folder_to_write_to_no_progress_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_folder_to_write_to_no_progress_is_kept(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     may = os.access  # root may write anywhere
     monkeypatch.setattr("os.access", lambda place, mode: not mode & os.W_OK and may(place, mode))
-    code, _, err = run("evaluate", folder)
-    assert code == 0, err
-    assert "warning: expected a working folder that can be written" in err
+    run("evaluate", folder, code=0, says="warning: expected a working folder that can be written")
     assert [path.name for path in Path().iterdir()] == ["data"]

@@ -148,24 +148,20 @@ QUICK = {"seeds nested", "loss gamma str", "loss nested arg", "nesterov no momen
 @pytest.mark.parametrize(
     "fault", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in FAULTS]
 )
-def test_a_dry_run_finds_it(fault: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_dry_run_finds_it(fault: str, home: Path, run: Run) -> None:
     Path("s.toml").write_text(FAULTS[fault], encoding="utf-8")
     done = run("study", "run", "s.toml", "--dry-run", code=2)
     assert done.stderr.startswith("error: expected "), done.stderr
     assert "s.toml" in done.stderr
     assert done.stderr.count("\n") == 1
     assert len(done.stderr) < 600
-    assert [entry.name for entry in tmp_path.iterdir()] == ["s.toml"]
+    assert [entry.name for entry in home.iterdir()] == ["s.toml"]
 
 
-def test_the_template_itself_and_one_of_windows_are_right(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_template_itself_and_one_of_windows_are_right(home: Path, run: Run) -> None:
     for text in (TEXT, "\ufeff" + TEXT.replace("\n", "\r\n")):
         Path("s.toml").write_bytes(text.encode())
-        assert run("study", "run", "s.toml", "--dry-run").exit_code == 0
+        run("study", "run", "s.toml", "--dry-run", code=0)
 
 
 def test_an_objective_that_is_not_there_is_refused_beside_one_that_is(run: Run) -> None:

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cli.conftest import Run
-from typer.testing import CliRunner
 
 import calibrant
 from calibrant import Predictions, load, load_predictions, save_predictions
 from calibrant._core.files import read_arrays
 from calibrant.calibrators import GroupScaling, TemperatureScaling
-from calibrant.cli import main
 from calibrant.metrics import ECE, NLL, Accuracy
 
 
@@ -28,12 +26,6 @@ def sample(rows: int = 900, *, seed: int = 0, kind: str = "sampling") -> Predict
     return Predictions.from_logits(z, y, weights=weights, weight_kind=kind, features={"young": young})  # type: ignore[arg-type]
 
 
-def run(*words: object) -> str:
-    found = CliRunner().invoke(main, [str(word) for word in words])
-    assert found.exit_code == 0, found.output
-    return found.stdout
-
-
 @pytest.fixture(params=["frequency", "sampling"])
 def splits(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[str, Predictions]]:
     made = {"val": sample(kind=request.param), "test": sample(seed=1, kind=request.param)}
@@ -41,18 +33,18 @@ def splits(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[s
     return tmp_path / "data.npz", made
 
 
-def test_evaluate_honours_them(splits: tuple[Path, dict[str, Predictions]]) -> None:
+def test_evaluate_honours_them(splits: tuple[Path, dict[str, Predictions]], run: Run) -> None:
     path, made = splits
-    rows = json.loads(run("evaluate", path, "--split", "test", "--json"))["rows"]
+    rows = json.loads(run("evaluate", path, "--split", "test", "--json", code=0).stdout)["rows"]
     for metric in (NLL(), ECE()):
         row = next(row for row in rows if row["metric"] == repr(metric))
         assert row["value"] == pytest.approx(metric(made["test"]), rel=1e-9)
         assert ("effective" in row) == (made["test"].weight_kind == "sampling")
 
 
-def test_fit_honours_them(splits: tuple[Path, dict[str, Predictions]], tmp_path: Path) -> None:
+def test_fit_honours_them(splits: tuple[Path, dict[str, Predictions]], run: Run, tmp_path: Path) -> None:
     path, made = splits
-    run("fit", path, "--method", "TemperatureScaling", "-o", tmp_path / "c.safetensors")
+    run("fit", path, "--method", "TemperatureScaling", "-o", tmp_path / "c.safetensors", code=0)
     found = load(tmp_path / "c.safetensors")
     assert isinstance(found, TemperatureScaling)
     assert found.temperature == pytest.approx(TemperatureScaling().fit(made["val"]).temperature, rel=1e-9)
@@ -61,18 +53,17 @@ def test_fit_honours_them(splits: tuple[Path, dict[str, Predictions]], tmp_path:
     )
 
 
-def test_groups_go_from_fit_to_apply(splits: tuple[Path, dict[str, Predictions]], tmp_path: Path) -> None:
+def test_groups_go_from_fit_to_apply(splits: tuple[Path, dict[str, Predictions]], run: Run, tmp_path: Path) -> None:
     path, made = splits
-    run("fit", path, "--method", "GroupScaling", "-o", tmp_path / "g.safetensors")
-    run("apply", tmp_path / "g.safetensors", path, "-o", tmp_path / "out.npz")
+    run("fit", path, "--method", "GroupScaling", "-o", tmp_path / "g.safetensors", code=0)
+    run("apply", tmp_path / "g.safetensors", path, "-o", tmp_path / "out.npz", code=0)
     after, grouped = load_predictions(tmp_path / "out.npz", "test"), load(tmp_path / "g.safetensors")
     assert isinstance(after, Predictions)
     assert isinstance(grouped, GroupScaling)
     assert np.allclose(after.logits.numpy(), made["test"].calibrated_by(grouped).logits.numpy())
     assert after.weight_kind == made["test"].weight_kind
     assert after.features is not None
-    told = json.loads(run("compare", path, tmp_path / "out.npz", "--split", "test", "--json"))
-    assert "NLL()" in json.dumps(told)
+    assert "NLL()" in run("compare", path, tmp_path / "out.npz", "--split", "test", "--json", code=0).stdout
 
 
 IGNORED = 255
@@ -88,8 +79,8 @@ def positions(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(params=["segmentation", "tokens"])
-def file(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, int]:
-    """A file and its class axis."""
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """A file and the options that read it, which name its class axis."""
     path, arrays = tmp_path / "file.npz", {}
     axis = 1 if request.param == "segmentation" else 2
     for seed, split in enumerate(("val", "test")):
@@ -100,56 +91,51 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, int]:
             logits, labels = logits.reshape(12, 30, 3), labels.reshape(12, 30)
         arrays |= {f"{split}_logits": logits, f"{split}_labels": labels}
     np.savez(path, **arrays, pixel_size=np.array([0.5]))
-    return path, axis
+    return [str(path), "--ignore-index", str(IGNORED), "--class-dim", str(axis)]
 
 
-def test_positions_are_rows_and_samples_are_clusters(file: tuple[Path, int], run: Run) -> None:
-    path, axis = file
-    done = run("evaluate", path, "--split", "test", "--class-dim", axis, "--ignore-index", IGNORED, "--json")
+@pytest.fixture
+def temperature(file: list[str], tmp_path: Path, run: Run) -> Path:
+    """A calibrator that is fitted on the file."""
+    run("fit", *file, "-o", tmp_path / "c.safetensors", "--method", "TemperatureScaling", code=0)
+    return tmp_path / "c.safetensors"
+
+
+def test_positions_are_rows_and_samples_are_clusters(file: list[str], run: Run) -> None:
+    done = run("evaluate", *file, "--split", "test", "--json")
     rows = {row["metric"]: row for row in json.loads(done.stdout)["rows"]}
     logits, labels = positions(1)
     kept = labels != IGNORED
     flat = calibrant.Predictions.from_logits(logits[kept], labels[kept])
     assert rows[repr(ECE())]["value"] == pytest.approx(ECE()(flat), abs=1e-12)
     assert rows[repr(Accuracy())]["n"] == 12 * 25
-    data = calibrant.load_predictions(path, "test", class_dim=axis, ignore_index=IGNORED)
+    data = calibrant.load_predictions(file[0], "test", class_dim=int(file[-1]), ignore_index=IGNORED)
     assert data.groups.tolist() == np.repeat(np.arange(12), 25).tolist()
 
 
-def test_apply_keeps_axes_ignored_rows_and_other_arrays(file: tuple[Path, int], tmp_path: Path, run: Run) -> None:
-    path, axis = file
-    options = ["--class-dim", axis, "--ignore-index", IGNORED]
-    calibrator, output = tmp_path / "c.safetensors", tmp_path / "out.npz"
-    assert run("fit", path, "-o", calibrator, "--method", "TemperatureScaling", *options).exit_code == 0
-    run("apply", calibrator, path, "-o", output, *options, code=0)
-    before, after = read_arrays(path), read_arrays(output)
+def test_apply_keeps_axes_ignored_rows_and_other_arrays(
+    file: list[str], temperature: Path, tmp_path: Path, run: Run
+) -> None:
+    run("apply", temperature, *file, "-o", tmp_path / "out.npz", code=0)
+    before, after = read_arrays(file[0]), read_arrays(tmp_path / "out.npz")
     assert sorted(before) == sorted(after)
-    temperature = calibrant.load(calibrator).temperature
-    np.testing.assert_allclose(after["test_logits"], before["test_logits"] / temperature, rtol=1e-5)  # float32
+    expected = before["test_logits"] / calibrant.load(temperature).temperature
+    np.testing.assert_allclose(after["test_logits"], expected, rtol=1e-5)  # float32
     for name in ("test_labels", "val_labels", "pixel_size"):
         np.testing.assert_array_equal(after[name], before[name])
+    said = "expected columns of one length for parquet"
+    run("apply", temperature, *file, "-o", tmp_path / "o.parquet", code=2, says=said)
+    assert not (tmp_path / "o.parquet").exists()
 
 
-def test_the_report_shows_samples_as_groups(file: tuple[Path, int], tmp_path: Path, run: Run) -> None:
-    path, axis = file
-    output = tmp_path / "r.json"
-    options = ["--class-dim", axis, "--ignore-index", IGNORED, "--method", "TemperatureScaling"]
-    run("report", path, "-o", output, *options, code=0)
-    model = json.loads(output.read_text())["models"][0]
+def test_the_report_shows_samples_as_groups(file: list[str], tmp_path: Path, run: Run) -> None:
+    run("report", *file, "-o", tmp_path / "r.json", "--method", "TemperatureScaling", code=0)
+    model = json.loads((tmp_path / "r.json").read_text())["models"][0]
     assert len(model["groups"]) == 12
     assert model["diagram_before"]["n"] == 300
 
 
-def test_a_forgotten_axis_is_named(file: tuple[Path, int], run: Run) -> None:
-    path, axis = file
-    run("evaluate", path, "--class-dim", 3 - axis, "--ignore-index", IGNORED, code=2, says=f"--class-dim {axis}")
-    assert "expected labels in [0, 3), got 255" in run("evaluate", path, "--class-dim", axis).stderr
-
-
-def test_apply_refuses_parquet_for_what_is_not_columns(file: tuple[Path, int], tmp_path: Path, run: Run) -> None:
-    path, axis = file
-    options = ["--class-dim", axis, "--ignore-index", IGNORED]
-    run("fit", path, "-o", tmp_path / "c.safetensors", "--method", "TemperatureScaling", *options)
-    said = "expected columns of one length for parquet"
-    run("apply", tmp_path / "c.safetensors", path, "-o", tmp_path / "o.parquet", *options, code=2, says=said)
-    assert not (tmp_path / "o.parquet").exists()
+def test_a_forgotten_axis_is_named(file: list[str], run: Run) -> None:
+    path, *ignored, _, axis = file
+    run("evaluate", path, *ignored, "--class-dim", 3 - int(axis), code=2, says=f"--class-dim {axis}")
+    run("evaluate", path, "--class-dim", axis, code=2, says="expected labels in [0, 3), got 255")

@@ -76,16 +76,19 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
     return run
 
 
-def option(default: Any, help: str, *names: str, **settings: Any) -> Any:
+def option(default: Any, help: str, *names: str, needs: str = "", without: str = "", **settings: Any) -> Any:
     """Declare an option: a field of a group, or an argument of a command.
 
     Args:
         default: What the command gets where it is not typed.
         help: What ``--help`` says.
         names: Its names, if not the field's.
+        needs: The option beside which alone it has an effect: ``"costs"``, or ``"executor ray"`` for one value of it.
+        without: The option beside which it has none.
         **settings: Others of ``typer.Option``.
     """
-    return field(default=default, metadata={"declared": typer.Option(*names, help=help, **settings)})
+    declared = typer.Option(*names, help=help, **settings)
+    return field(default=default, metadata={"declared": declared, "needs": needs, "without": without})
 
 
 def declare_argument(default: Any, help: str, **settings: Any) -> Any:
@@ -97,12 +100,13 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Return ``command`` with each field of its option groups, the dataclasses among its parameters, as an option of its own."""
     own, groups = inspect.signature(command), dict[str, tuple[Any, list[str]]]()
     parameters: list[inspect.Parameter] = []
+    declared: dict[str, Mapping[str, Any]] = {}
 
     def add(name: str, hint: Any, default: Any) -> None:
         # in the extras of ``Annotated`` the library looks for what is declared
         if isinstance(default, Field):
             hint = Annotated[hint, default.metadata["declared"]] if default.metadata else hint
-            default = default.default
+            declared[name], default = default.metadata, default.default
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
 
     # the commands' files put annotations off
@@ -120,6 +124,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
+        _refuse_without_effect(declared, given)
         made = {name: group(**{one: given.pop(one) for one in names}) for name, (group, names) in groups.items()}
         command(**given, **made)
 
@@ -127,6 +132,23 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
     return run
+
+
+def _refuse_without_effect(declared: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> None:
+    """Refuse options that need another one, or have no effect beside it, as they are declared."""
+    from calibrant.cli._options import refuse_typed  # not for --help
+
+    unmet: dict[tuple[str, str], list[str]] = {}
+    for name, facts in declared.items():
+        needed, _, value = facts.get("needs", "").partition(" ")
+        if needed and (given[needed] != value if value else not given[needed]):
+            flag = " ".join(filter(None, ["--" + needed.replace("_", "-"), value]))
+            unmet.setdefault((f"a call without {flag}", f"add {flag}, or leave it out"), []).append(name)
+        if (other := facts.get("without")) and given[other]:
+            flag = TYPED.get().get(other, other)
+            unmet.setdefault((flag if flag.startswith("-") else flag.upper(), ""), []).append(name)
+    for (where, remedy), names in unmet.items():
+        refuse_typed(names, where=where, remedy=remedy)
 
 
 def for_command_line(error: CalibrantError) -> str:
@@ -298,15 +320,15 @@ class OneSentenceGroup(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, which needs a sentence of each command and none of the commands."""
-        commands: dict[str, Any] = {
+        whole = self.commands
+        self.commands = {
             name: TyperCommand(name=name, help=summary_of(name, home), rich_markup_mode="markdown")
             for name, home in self.names.items()
         }
-        summaries = TyperGroup(name=self.name, commands=commands)
-        for fact in ("params", "help", "epilog", "rich_markup_mode", "rich_help_panel", "suggest_commands"):
-            if hasattr(self, fact):
-                setattr(summaries, fact, getattr(self, fact))
-        summaries.format_help(ctx, formatter)
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.commands = whole
 
     def main(self, args: Any = None, *rest: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line; in standalone mode leave with its exit code."""

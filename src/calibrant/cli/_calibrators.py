@@ -8,7 +8,6 @@ from calibrant import calibrators
 from calibrant._core.config import json_data, to_plain
 from calibrant.calibrators import SHORT_NAMES, Calibrator, MultiLabelCalibrator
 from calibrant.calibrators.auto.auto import Evidence
-from calibrant.cli._options import choose
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Predictions
@@ -25,7 +24,7 @@ AUTO, OF_LABELS = (
 def make_calibrator(
     name: str,
     *,
-    features: str | None = None,
+    features: list[str] | None = None,
     top_label: bool = False,
     keep: Literal["argmax", "order"] | None = None,
     costs: Any = None,
@@ -35,22 +34,22 @@ def make_calibrator(
 
     Args:
         name: Of the class, or one of ``SHORT_NAMES``.
-        features: Columns it goes by, as typed: names between commas, or ``all``.
+        features: Columns it goes by, or ``["all"]``.
         top_label: Whether ``auto`` corrects the decision's confidence, too.
         keep: What ``auto`` keeps of the model's ranking.
         costs: (K, A) costs[true, action] of the decisions that ``auto`` is to serve.
         absent_classes: What ``auto`` does with classes that have no row; None lets it see.
 
     Raises:
-        InputError: If there is no such class, it needs arguments, it goes by no features, or ``top_label`` is not for it.
+        InputError: If it needs arguments, it goes by no features, or ``top_label`` is not for it.
     """
-    method = choose(SHORT_NAMES.get(name, name), calibrators.__all__, option="--method", listing="calibrant methods")
+    method = SHORT_NAMES.get(name, name)
     asked = {"--top-label": top_label, "--keep": keep, "--costs": costs, "--absent-classes": absent_classes}
     for option, given in asked.items():
         if given and method != "AutoCalibrator":
             raise InputError(f"--method auto with {option}", f"{method}", "leave one of them out")
     if method == "AutoCalibrator":
-        columns = None if features is None else _parse_features(features)
+        columns: Any = "all" if features == ["all"] else features
         absent = absent_classes or "auto"
         return calibrators.AutoCalibrator(
             features=columns, top_label=top_label, keep=keep, costs=costs, absent_classes=absent
@@ -65,22 +64,15 @@ def make_calibrator(
         ) from error
 
 
-def _parse_features(features: str) -> list[str] | Literal["all"]:
-    columns = [one.strip() for one in features.split(",")]
-    if not all(columns):
-        raise InputError("--features as names between commas", f"{features!r}", "write region,age, or all")
-    return "all" if columns == ["all"] else columns
-
-
-def _by_features(method: str, features: str) -> Calibrator:
+def _by_features(method: str, columns: list[str]) -> Calibrator:
     named = {name: getattr(calibrators, name) for name in calibrators.__all__}
     by = {name: one for name, one in named.items() if "columns" in inspect.signature(one).parameters}
     if method not in by:
         raise InputError(f"--method auto, {', '.join(by)} with --features", f"{method}", "leave one of them out")
-    columns = _parse_features(features)
-    if columns == "all" and inspect.signature(by[method]).parameters["columns"].default is not None:
+    every = columns == ["all"]
+    if every and inspect.signature(by[method]).parameters["columns"].default is not None:
         raise InputError(f"--features as names for {method}", "all", "write region,age")
-    made: Calibrator = by[method](None if columns == "all" else columns)
+    made: Calibrator = by[method](None if every else columns)
     return made
 
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 STREAM = "-"
 CHECKPOINTS = Path("calibrant-runs", "streams")  # progress of streamed work
+# exit codes of verdicts: 2 is a user's error in every command, so that too little evidence is 3
+CODES = {None: 0, "pass": 0, "fail": 1, "not enough evidence": 3}
 MOST_LABELS = 20  # in the table of a terminal
 NARROW = 72  # columns of a terminal below which intervals and limits are left out
 LEGEND = "limit: 97.5 % of perfectly calibrated models of this size have a smaller error; an error below it is not significant"

@@ -71,9 +71,7 @@ Example = Annotated[
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")]
-CostsFile = Annotated[
-    str | None, typer.Option(metavar="CSV", help="Costs: a line for each class, a column for each action.")
-]
+of_costs = partial(option, None, "Costs: a line for each class, a column for each action.", metavar="CSV")
 MultiLabel = Annotated[
     bool,
     typer.Option("--multilabel", help="Each row has several labels, 1 or 0 (-1: missing), each with its probability."),
@@ -150,7 +148,7 @@ def look_at(command: str, given: Mapping[str, Any]) -> None:
         raise InputError("--logits or a FILE", f"both: {shown(one)}", "leave one out")
     if given.get("example") is not None:
         choose(given["example"], _example_names(), option="--example", listing="calibrant report --help")
-    if given.get("method") not in (None, "none"):
+    if given.get("method") not in (None, *(("none",) if command == "report" else ())):
         short = listed("calibrators", "SHORT_NAMES")
         choose(
             short.get(given["method"], given["method"]),
@@ -265,10 +263,8 @@ class Inputs:
             Source(name, shown(name), " ".join(filter(None, [shlex.quote(shown(name)), self.words]))) for name in named
         ]
         if example is not None:
-            for name in () if named else LAYOUT[:-1]:
-                if getattr(self, name) != getattr(type(self), name):
-                    expected = f"no --{name.replace('_', '-')} beside an example, whose names say what it holds"
-                    raise InputError(expected, "it", "leave it out")
+            if not named:
+                refuse_typed(LAYOUT[:-1], where="an example, whose names say what it holds")
             found.append(Source(str(_EXAMPLES / f"{example}.npz"), f"{example}.npz", f"--example {example}"))
         if not found:
             advice = ", or try --example cifar10" if "--example" in OPTIONS.get() else ""
@@ -411,8 +407,9 @@ class Fitting:
     """Which calibrator a report is on: a saved one, or one fitted on a split of the file; and the split it is evaluated on."""
 
     method: str | None = option(
-        None, "auto, a calibrator, or none; auto if left out.", "--method", "-m", autocompletion=complete_method
-    )
+        None, "auto, a calibrator, or none; auto if left out.", "--method", "-m", autocompletion=complete_method,
+        without="calibrator",
+    )  # fmt: skip
     calibrator: str | None = option(None, "A saved one instead.", "--calibrator", "-c")
     split: str = option("test", "The split to evaluate.")
     fit_split: str = option("val", "The split to fit on.")
@@ -423,7 +420,7 @@ class Before:
     """Labelled predictions from before, which an estimate rests on and a monitor starts from."""
 
     reference: str | None = option(None, "Labelled predictions from before: what the answer rests on.", metavar="FILE")
-    reference_split: str = option("val", "The split of the reference.")
+    reference_split: str = option("val", "The split of the reference.", needs="reference")
 
 
 @dataclass(frozen=True)
@@ -518,19 +515,19 @@ def feature_names(calibrator: Any) -> list[str]:
     return of_calibrators.feature_names(calibrator)
 
 
-def names_of_by(by: Sequence[str] | None) -> list[str] | None:
-    """Return the names that ``--by`` gives, with commas or repeated; None where it is left out.
+def columns_in(texts: Sequence[str] | None, *, option: str = "--by") -> list[str] | None:
+    """Return the names that an option gives, with commas or repeated; None where it is left out.
 
     Raises:
         InputError: If a name is empty or repeated.
     """
-    if by is None:
+    if texts is None:
         return None
-    names = [name.strip() for text in by for name in text.split(",")]
+    names = [name.strip() for text in texts for name in text.split(",")]
     if "" in names:
-        raise InputError("names of columns for --by", f"{', '.join(by)!r}", "write --by age,region")
+        raise InputError(f"names of columns for {option}", f"{', '.join(texts)!r}", f"write {option} age,region")
     if twice := [name for place, name in enumerate(names) if name in names[:place]]:
-        raise InputError("each column once for --by", f"{twice[0]!r} twice", "name it once")
+        raise InputError(f"each column once for {option}", f"{twice[0]!r} twice", "name it once")
     return names
 
 
@@ -608,8 +605,12 @@ class Streaming:
     """The options on what runs the passes over streamed data."""
 
     executor: ExecutorName = option("local", "For a folder of Parquet files: here, or on a cluster.")
-    workers: int = option(1, "Processes of the local executor, or of a Ray cluster started here.", min=1)
-    address: str | None = option(None, "The Ray cluster's address; without it one is started here.")
+    workers: int = option(
+        1, "Processes of the local executor, or of a Ray cluster started here.", min=1, without="address"
+    )
+    address: str | None = option(
+        None, "The Ray cluster's address; without it one is started here.", needs="executor ray"
+    )
 
 
 @dataclass(frozen=True)
@@ -658,12 +659,8 @@ class Execution:
         from calibrant.scale.execute import in_turn
 
         if self.options.executor == "ray":
-            if self.options.address is not None:
-                refuse_typed(["workers"], where="a cluster at --address, which has its own")
             # untyped, 1 would hold a new cluster to one worker: it is to take all there are
             return ray_cluster(self.options.address, workers=self.options.workers if typed(["workers"]) else None)
-        if self.options.address is not None:
-            raise InputError("--executor ray beside --address", "the local executor", "name both")
         return in_turn if self.options.workers == 1 else processes(self.options.workers)
 
     def rows(self, file: str, on: Through) -> RowSource:

@@ -94,9 +94,6 @@ def apply(
     source = given.source(inputs, purpose="calibrate")
 
     from calibrant.cli._calibrators import load_fitted
-    from calibrant.data.formats.layout import TABLES, suffix_of
-    from calibrant.data.formats.writing import write_named
-    from calibrant.data.splits import save_multilabel
     from calibrant.report.model import in_one_line
 
     fitted: Any = load_fitted(calibrator, several=multilabel)
@@ -106,39 +103,48 @@ def apply(
     read = [calibrator, source.path, *inputs.beside]
     if not multilabel and execution.streams(source.path):
         refuse_typed(options, where=f"the folder {name}, which is streamed")
-        said = _apply_to_streamed(fitted, source.path, output, execution, inputs=read)
-        console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}: {said}", style="dim")
-        return
-    if parts := _parts_of(Path(source.path), output):
+        said = ": " + _apply_to_streamed(fitted, source.path, output, execution, inputs=read)
+    elif parts := _parts_of(Path(source.path), output):
         _apply_to_parts(fitted, source, Path(output), parts, inputs, written, own=own)
-        console(err=True).print(
-            f"{name} through {in_one_line(fitted)} to {shown(output)}: {len(parts)} files", style="dim"
-        )
-        return
-    if Path(source.path).is_dir() and output != STREAM:
-        check_target(output, inputs=read)
+        said = f": {len(parts)} files"
+    else:
+        if Path(source.path).is_dir() and output != STREAM:
+            check_target(output, inputs=read)
+        said = ""
+        _apply_to_file(fitted, source, output, inputs, written, own=own)
+    console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}{said}", style="dim")
+
+
+def _apply_to_file(
+    calibrator: Any, source: Source, output: str, inputs: Inputs, written: Written, *, own: bool
+) -> None:
+    """Write one file, or what stands on stdin, with calibrated scores, in the format that the output's name says."""
+    from calibrant.data.formats.layout import TABLES, suffix_of
+    from calibrant.data.formats.writing import write_named
+    from calibrant.data.splits import save_multilabel
+
+    name = source.shown
     with (
         source.opened() as here,
         writable(output, suffix=_suffix_for(here.path, output)) as target,
         working(f"calibrating {name}"),
     ):
         path = Path(here.path)
-        table = _read_scores(path, inputs, fitted) if suffix_of(Path(target)) in TABLES else None
+        table = _read_scores(path, inputs, calibrator) if suffix_of(Path(target)) in TABLES else None
         if unread := typed(["ignore_index", *(UNREAD if table is not None else ())]):
             typer.echo(f"note: {name}: every row is calibrated; not read: {', '.join(unread)}", err=True)
         if table is None:
             refuse_typed(("replace_scores", "suffix"), where=f"{name}, which is no table of one split")
             # each format names the labels in its way
-            if multilabel and suffix_of(path) != suffix_of(Path(target)):
+            if calibrator.multi_label and suffix_of(path) != suffix_of(Path(target)):
                 refuse_typed(("what",), where=f"{shown(output)}, which gets logits of several labels")
                 before = inputs.several(here).items()
-                save_multilabel(target, {key: x.calibrated_by(fitted, allow_fit_rows=True) for key, x in before})
+                save_multilabel(target, {key: x.calibrated_by(calibrator, allow_fit_rows=True) for key, x in before})
             else:
                 bare = Path(target).suffix == ".npy"  # whose name alone says what it holds
-                write_named(target, _calibrated_arrays(here, fitted, inputs, what=written.what, bare=bare))
+                write_named(target, _calibrated_arrays(here, calibrator, inputs, what=written.what, bare=bare))
         else:
-            _write_table(fitted, path, Path(target), table, written, name, own=own)
-    console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}", style="dim")
+            _write_table(calibrator, path, Path(target), table, written, name, own=own)
 
 
 def _write_table(
@@ -159,11 +165,9 @@ def _write_table(
     from calibrant.data.splits import stale_names
 
     frame, arrays = table
-    if frame.kind == "conf" and written.what not in (None, "probs"):
-        raise InputError("probs of decisions alone", f"--as {written.what}", "leave it out")
     own = own and (calibrator.multi_label or (frame.kind == "logits" and frame.columns[0].startswith("logits")))
     instead = written.replace_scores or own
-    after = _calibrate_split(calibrator, arrays, "", frame.kind, name, names=frame.names)
+    after = _calibrate_split(calibrator, arrays, "", frame.kind, name, what=written.what, names=frame.names)
     columns = frame.new_columns(
         after.probs.detach().cpu().numpy(),
         after.logits.detach().cpu().numpy(),
@@ -268,6 +272,7 @@ def _calibrate_split(
     file: str,
     class_dim: int = 1,
     *,
+    what: str | None,
     names: Sequence[str] = (),
 ) -> Predictions:
     """Return the rows of one split through the calibrator, those without a label too."""
@@ -284,6 +289,8 @@ def _calibrate_split(
         if (column := next((arrays[one] for one in (prefix + name, name) if one in arrays), None)) is not None:
             held.setdefault(f"{prefix}{FEATURE}{name}", column)
     # every row is passed through, the fitted ones too: nothing is evaluated here
+    if kind == "conf" and what not in (None, "probs"):
+        raise InputError("probs of decisions alone", f"--as {what}", "leave it out")
     if kind == "conf":  # what came of the decisions changes nothing, and may not be known
         conf = held[prefix + kind]
         pairs = BinaryPairs.from_decisions(conf, np.zeros(len(conf), dtype=int), **beside_stored(held, prefix))
@@ -313,10 +320,8 @@ def _calibrated_arrays(
     for prefix in prefixes.values():
         kind = next(kind for kind in ("logits", "probs", "conf") if prefix + kind in arrays)
         values = as_tensor(arrays[prefix + kind], name=kind)
-        after = _calibrate_split(calibrator, arrays, prefix, kind, source.shown, inputs.class_dim)
+        after = _calibrate_split(calibrator, arrays, prefix, kind, source.shown, inputs.class_dim, what=what)
         if kind == "conf":
-            if what not in (None, "probs"):
-                raise InputError("probs of decisions alone", f"--as {what}", "leave it out")
             arrays[prefix + kind] = after.probs[:, 1].numpy()
             continue
         for name in stale_names(arrays, prefix):  # what calibration changes is computed anew or left out

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from calibrant.cli._application import declare_argument, option, with_groups
-from calibrant.cli._io import console, print_json, print_table, say, working
+from calibrant.cli._io import CODES, console, print_json, print_table, say, working
 from calibrant.cli._options import (
     LAYOUT,
     AsJson,
-    CostsFile,
     Inputs,
     Source,
     SplitRows,
     cost_table,
     is_streamed,
+    of_costs,
     parts_of,
     read_names,
     refuse_typed,
@@ -36,9 +37,7 @@ if TYPE_CHECKING:
     from calibrant.statistics.labelled import Integers
 
 
-Other = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A second model's scores of the same rows: figures are differences.")
-]
+of_other = partial(option, None, "A second model's scores of the same rows: figures are differences.", metavar="FILE")
 LARGE = 32 << 20  # bytes of logits in one Parquet file, above which a pool is streamed
 
 
@@ -46,11 +45,11 @@ LARGE = 32 << 20  # bytes of logits in one Parquet file, above which a pool is s
 class DrawOptions:
     """What the rows are drawn for."""
 
-    aim: str = option("accuracy", "A figure that audit knows, or 'worst group' with --by.")
-    by: str | None = option(None, "The groups, for the worst.", metavar="COLUMN")
-    other: Other = None
-    costs: CostsFile = None
-    seed: int = option(0, "Same seed, same rows.")
+    aim: str = option("accuracy", "A figure that audit knows, or 'worst group' with --by.", without="extend")
+    by: str | None = option(None, "The groups, for the worst.", metavar="COLUMN", without="extend")
+    other: str | None = of_other()
+    costs: str | None = of_costs(without="extend")
+    seed: int = option(0, "Same seed, same rows.", without="extend")
     answers: bool = option(False, "Show the model's answer beside each row, which may sway people.", "--answers")
 
 
@@ -83,10 +82,6 @@ def sample(
     from calibrant.operate.audit.table import has_words, refuse_filled, write_table
 
     source = inputs.sources(file)[0]
-    refuse_labels(inputs)
-    if extend is not None:
-        where = "--extend, which goes on with those of the first draw"
-        refuse_typed(["aim", "by", "costs", "seed"], where=where)
     state = state_of(output)
     refuse_filled(output)
     costs = cost_table(drawing.costs)
@@ -138,10 +133,12 @@ class Opened:
         """Return the pool in a file or folder; a folder of Parquet files, or a large one, is streamed.
 
         Raises:
-            InputError: For options that have no effect on streamed rows.
+            InputError: For options that have no effect on a pool, or on streamed rows.
         """
         from calibrant.scale.rows import ParquetRows, logits_bytes
 
+        if inputs.ignore_index is None:  # otherwise labels mark rows to leave out
+            refuse_typed(["labels", "on"], where="a pool, whose labels are not read")
         options = [name for name in LAYOUT if name != "class_names"]
         each = {other: inputs.read(inputs.sources(other)[0], split).data for other in others}
         second = each if len(each) > 1 else next(iter(each.values()), None)
@@ -221,16 +218,6 @@ def _may_be_key(name: str, *, text: bool) -> bool:
     return (stem == "id" or stem.endswith("_id") or text) and "label" not in stem
 
 
-def refuse_labels(inputs: Inputs) -> None:
-    """Refuse labels beside a pool, which say nothing unless they mark rows to leave out.
-
-    Raises:
-        InputError: If labels were typed.
-    """
-    if inputs.ignore_index is None:
-        refuse_typed(["labels", "on"], where="a pool, whose labels are not read")
-
-
 def state_of(table: str) -> str:
     """Return where the state of a table is kept: ``to-label.csv`` has ``to-label.sample.json``."""
     return str(Path(table).with_suffix(".sample.json"))
@@ -285,7 +272,6 @@ def labelled_in(tables: list[str], opened: Opened, *, state: str | None = None) 
 
 
 COSTLY = {"cost", "cost-gap"}
-CODES = {None: 0, "pass": 0, "fail": 1, "not enough evidence": 3}
 
 
 @dataclass(frozen=True)
@@ -301,7 +287,7 @@ class Wanted:
     other: list[str] | None = option(
         None, "Another model's scores of the same rows: figures are differences; repeat.", metavar="FILE"
     )
-    costs: CostsFile = None
+    costs: str | None = of_costs()
     output: str | None = option(
         None, "Write the labelled rows with their weights, for fit, compare, report.", "--output", "-o", metavar="FILE"
     )
@@ -336,7 +322,6 @@ def audit(
     from calibrant.operate.check import read_limits
 
     source = inputs.sources(file)[0]
-    refuse_labels(inputs)
     tables, others = expand_tables(labelled), wanted.other or []
     figures = wanted.metric or ["accuracy"]
     limits = {"maximum": read_limits(wanted.maximum or [], option="--max"),
@@ -364,10 +349,10 @@ ACCURACY = 0.9  # assumed where neither a file nor the option says it
 class Aim:
     """What the gate is to decide, and how it is simulated."""
 
-    ece: float = option(0.03, "The limit on the ECE that is to be checked.")
-    power: float = option(0.9, "Probability of the right verdict.")
-    accuracy: float | None = option(None, "Assumed accuracy, where there is no file.")
-    true_ece: float = option(0.0, "Assumed ECE: below the limit the gate is to pass, above it to fail.")
+    ece: float = option(0.03, "The limit on the ECE that is to be checked.", without="pool")
+    power: float = option(0.9, "Probability of the right verdict.", without="pool")
+    accuracy: float | None = option(None, "Assumed accuracy, where there is no file.", without="pool")
+    true_ece: float = option(0.0, "Assumed ECE: below the limit the gate is to pass, above it to fail.", without="pool")
     draws: int = option(500, "Simulated checks a number of rows.", min=10)
     seed: int = option(0, "Same seed, same plan.")
 
@@ -376,15 +361,14 @@ class Aim:
 class LabelOptions:
     """What an audit of a pool is to say, and what its labels cost."""
 
-    pool: str | None = option(None, "Scores of all rows: plan the labels of calibrant sample instead.", metavar="POOL")
-    figure: str = option("accuracy", "accuracy, error, nll, brier, cost or aurc.", "--aim")
-    other: Other = None
-    half_width: float | None = option(None, "The half-width that is wanted, as a fraction: .02.")
-    price: float | None = option(None, "Of one label.")
-    costs: CostsFile = None
-
-
-OF_GATE, OF_LABELS = ("ece", "power", "accuracy", "true_ece"), ("figure", "other", "half_width", "price", "costs")
+    pool: str | None = option(
+        None, "Scores of all rows: plan the labels of calibrant sample instead.", metavar="POOL", without="file"
+    )
+    figure: str = option("accuracy", "accuracy, error, nll, brier, cost or aurc.", "--aim", needs="pool")
+    other: str | None = of_other(needs="pool")
+    half_width: float | None = option(None, "The half-width that is wanted, as a fraction: .02.", needs="pool")
+    price: float | None = option(None, "Of one label.", needs="pool")
+    costs: str | None = of_costs(needs="pool")
 
 
 @with_groups
@@ -412,11 +396,7 @@ def plan(
     from calibrant.operate import plan_audit
 
     if wanted.pool is not None:
-        if file is not None:
-            raise InputError("either FILE or --pool", "both", "leave one out")
-        refuse_typed(OF_GATE, where="--pool")
         source = inputs.sources(wanted.pool)[0]
-        refuse_labels(inputs)
         if wanted.figure.lower() != "cost":
             refuse_typed(["costs"], where="figures without the cost", remedy="add --aim cost")
         costs = cost_table(wanted.costs)
@@ -427,12 +407,9 @@ def plan(
             told = plan_audit(opened.pool, other=opened.other, aim=wanted.figure, draws=draws, seed=aim.seed, **asked)
         say(told, as_json=as_json)
         return
-    refuse_typed(OF_LABELS, where="a gate", remedy="add --pool POOL")
     data = None
-    if file is not None or inputs.logits is not None:
+    if file is not None or inputs != Inputs():  # options on what a file holds ask for one
         data = inputs.read(inputs.sources(file)[0], split).data
-    elif inputs != Inputs():
-        raise InputError("a FILE beside options on what it holds", "none", "name one, or leave them out")
     else:
         refuse_typed(["split"], where="a call without FILE")
         aim = replace(aim, accuracy=ACCURACY if aim.accuracy is None else aim.accuracy)

@@ -10,7 +10,7 @@ import typer
 from calibrant._core.paths import check_folder, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import STREAM, bar, console, working, writable
-from calibrant.cli._options import FILES, WRITABLE, Example, Inputs, OneFile, Source
+from calibrant.cli._options import FILES, WRITABLE, Example, Inputs, OneFile, Source, refuse_typed
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
@@ -130,17 +130,15 @@ def _has_splits(place: Path) -> bool:
 
 def _convert_in_pieces(source: Source, output: str, inputs: Inputs, to: str | None) -> str:
     """Convert a table, or every table of a folder (and of its folders of splits) to a Parquet file; return that in words."""
+    from calibrant.data.formats.reading import normalized_note
     from calibrant.data.formats.writing import convert_tables
 
     place = Path(source.path)
-    for name in ("class_dim", "ignore_index"):
-        if getattr(inputs, name) != getattr(Inputs, name):
-            raise InputError("rows of one prediction each in a table", f"--{name.replace('_', '-')}", "leave it out")
-    if not place.is_dir():
-        rows, off = convert_tables(place, Path(output), inputs.layout, to)
-        _say_notes(source, inputs, off)
-        return f"{rows:,} rows"
-    jobs = [(file, Path(output, file.relative_to(place)).with_suffix(".parquet")) for file in _tables_in(place)]
+    refuse_typed(("class_dim", "ignore_index"), where="a table, whose rows are one prediction each")
+    folder = place.is_dir()
+    jobs = [(place, Path(output))]
+    if folder:
+        jobs = [(file, Path(output, file.relative_to(place)).with_suffix(".parquet")) for file in _tables_in(place)]
     total, offs = 0, []
     with bar(f"converting {source.shown}") as progress:
         for done, (file, target) in enumerate(jobs, start=1):
@@ -149,17 +147,11 @@ def _convert_in_pieces(source: Source, output: str, inputs: Inputs, to: str | No
             total += rows
             offs += [] if off is None else [off]
             progress(done, len(jobs))
-    _say_notes(source, inputs, max(offs, default=None))
-    return f"{len(jobs)} Parquet files, {total:,} rows"
-
-
-def _say_notes(source: Source, inputs: Inputs, off: float | None) -> None:
-    from calibrant.data.formats.reading import normalized_note
-
     if inputs.missing is not None:
         typer.echo(f"note: {source.shown}: rows without a label are left out", err=True)
-    if off is not None:
-        typer.echo(f"note: {source.shown}: {normalized_note(off)}", err=True)
+    if offs:
+        typer.echo(f"note: {source.shown}: {normalized_note(max(offs))}", err=True)
+    return f"{len(jobs)} Parquet files, {total:,} rows" if folder else f"{total:,} rows"
 
 
 def _tables_in(place: Path) -> list[Path]:

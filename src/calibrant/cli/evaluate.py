@@ -36,9 +36,9 @@ from calibrant.cli._options import (
     Streaming,
     among,
     choose,
+    columns_in,
     feature_names,
     listed,
-    names_of_by,
     parts_of,
     refuse_for_several,
 )
@@ -192,7 +192,7 @@ def _measure_file(
         if calibrator is not None and not several:
             rows = rows.with_features(feature_names(calibrator))
         data = rows.data
-        parts: list[tuple[Any, str | None]] = [(data, None), *by_column(rows, names_of_by(what.by) or [])]
+        parts: list[tuple[Any, str | None]] = [(data, None), *by_column(rows, columns_in(what.by) or [])]
         for part, group in parts:
             measured: dict[str, Any] = {"file": source.shown, "split": name, "draws": what.draws, "group": group}
             measured |= {} if several else {"metrics": panel.metrics_for(part)}
@@ -225,20 +225,10 @@ class Panel:
         return cls(named, bins)
 
     def metrics_for(self, data: Data) -> list[Metric]:
-        """Return the metrics to measure on ``data``.
-
-        Raises:
-            InputError: For a named metric that needs the probabilities of all classes where there are none.
-        """
-        from calibrant.data.predictions import BinaryPairs
+        """Return the metrics to measure on ``data``."""
         from calibrant.evaluate import default_metrics
 
-        chosen = list(self.named) or default_metrics(data)
-        for metric in chosen:
-            if metric.needs_classes and isinstance(data, BinaryPairs):
-                name = type(metric).__name__
-                raise InputError(f"probabilities of all classes for {name}", "top-label confidences", "measure ECE")
-        return [_rebinned(metric, self.bins) for metric in chosen]
+        return [_rebinned(metric, self.bins) for metric in self.named or default_metrics(data)]
 
     def sums(self, file: str) -> list[SumMetric[Any]]:
         """Return the metrics to measure on streamed rows: sums alone.

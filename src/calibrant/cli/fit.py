@@ -20,16 +20,17 @@ from calibrant.cli._io import (
 )
 from calibrant.cli._options import (
     AsJson,
-    CostsFile,
     Execution,
     Inputs,
     MultiLabel,
     OneFile,
     Source,
     Streaming,
+    columns_in,
     complete_method,
     cost_table,
     feature_names,
+    of_costs,
     parts_of,
     refuse_for_several,
     typed,
@@ -61,11 +62,16 @@ class Chosen:
     keep: Literal["argmax", "order"] | None = option(
         None, "With auto: keep the model's decision in every row, or its whole ranking."
     )
-    costs: CostsFile = None
+    costs: str | None = of_costs()
     absent_classes: Literal["keep", "learn"] | None = option(
         None, "With auto: classes without a row keep their odds, or become rare; without it their decisions say which."
     )
     split: str = option("val", "The split to fit on: never the one you will evaluate on.")
+
+    @property
+    def columns(self) -> list[str] | None:
+        """The columns that ``--features`` names."""
+        return columns_in(None if self.features is None else [self.features], option="--features")
 
     def make(self, method: str, class_names: Sequence[str] = ()) -> Calibrator:
         """Return the calibrator of this name, with what was asked for."""
@@ -73,7 +79,7 @@ class Chosen:
 
         table = cost_table(self.costs, class_names)
         return make_calibrator(
-            method, features=self.features, top_label=self.top_label, keep=self.keep, costs=table,
+            method, features=self.columns, top_label=self.top_label, keep=self.keep, costs=table,
             absent_classes=self.absent_classes,
         )  # fmt: skip
 
@@ -134,8 +140,9 @@ def fit(
     with writable(output, suffix=".safetensors") as path:
         with working(f"fitting {method} on {len(data):,} rows"):
             made = chosen.make(method, rows.named.sides)
-            if not multilabel and not data.features and chosen.features not in (None, "all"):
-                rows.beside([one.strip() for one in chosen.features.split(",")])  # says which columns there are
+            columns = chosen.columns
+            if not multilabel and not data.features and columns is not None and columns != ["all"]:
+                rows.beside(columns)  # says which columns there are
             if not multilabel:
                 data = rows.with_features(feature_names(made)).data
             if chosen.features is not None or made.needs_features:

@@ -15,7 +15,7 @@ import typer
 from calibrant._core.paths import same_file, shown
 from calibrant.cli._application import option, with_groups
 from calibrant.cli._io import console, say, working
-from calibrant.cli._options import AsJson, names_of_by, refuse_typed
+from calibrant.cli._options import AsJson, columns_in, refuse_typed
 from calibrant.errors import InputError, NoIntervalError
 
 if TYPE_CHECKING:
@@ -257,9 +257,9 @@ class NextRows:
         None, "Choose so many further rows to label, first evenly, then where the judge errs.", min=1
     )
     output: str | None = option(
-        None, "The table to fill in, with the labels known: CSV.", "--output", "-o", metavar="FILE"
+        None, "The table to fill in, with the labels known: CSV.", "--output", "-o", metavar="FILE", needs="draw"
     )
-    seed: int = option(0, "Same seed, same rows.")
+    seed: int = option(0, "Same seed, same rows.", needs="draw")
 
 
 @with_groups
@@ -288,19 +288,16 @@ def judge(
     if human is None and following.draw is None:
         expected = "--human, the labels that people gave, or --draw, which chooses rows to label"
         raise InputError(expected, "neither", "add --human: a table with the columns id and label")
-    if following.draw is None:
-        refuse_typed(["output", "seed"], where="a call without --draw")
-    elif following.output is None:
-        raise InputError("--output, the table to fill in", "none", "add -o to-label.csv")
-    else:
-        from calibrant.operate.audit.table import refuse_filled
-
-        refuse_filled(following.output)
     import numpy as np
 
     from calibrant.language import judge_audit, judge_rows
     from calibrant.language.judge_rows import even_before
+    from calibrant.operate.audit.table import refuse_filled
 
+    if following.draw is not None:
+        if following.output is None:
+            raise InputError("--output, the table to fill in", "none", "add -o to-label.csv")
+        refuse_filled(following.output)
     with working("correcting"):
         judged = _judge_answers(log, program, answers, asked)
         labels, inclusion = (None, None) if human is None else judged.human(human)
@@ -317,7 +314,7 @@ def judge(
             typer.echo(f"{following.output}: {len(rows):,} rows to label", err=labels is not None)
         if labels is None:
             return
-        columns = {name: judged.column(name) for name in names_of_by(asked.by) or []}
+        columns = {name: judged.column(name) for name in columns_in(asked.by) or []}
         try:
             found = judge_audit(
                 judged.judge, labels, systems=judged.systems, inclusion=inclusion, questions=judged.questions,

@@ -4,7 +4,6 @@ import inspect
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +12,9 @@ from rich.text import Text
 
 import calibrant
 from calibrant._core.paths import check_folder
+from calibrant.cli._application import option, with_groups
 from calibrant.cli._io import console, print_json, working
-from calibrant.cli._options import AsJson, among, choose, refuse_typed
+from calibrant.cli._options import AsJson, among, choose
 
 # calibrant.theory.FIGURES, for a help that waits for nothing
 NAMES = (
@@ -43,21 +43,10 @@ def methods(
     chosen = list(FAMILIES) if family is None else [_pick_family(family)]
     found = {name: _catalogue(name) for name in chosen}
     if as_json:
-        plain = {name: [asdict(entry) for entry in entries] for name, entries in found.items()}
-        print_json(plain)
+        print_json(found)
         return
     for name, entries in found.items():
         _say_family(name, entries)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One method: its name, what it is in a sentence, its declared properties and its source."""
-
-    name: str
-    what: str
-    properties: str
-    source: str
 
 
 def _pick_family(name: str) -> str:
@@ -66,18 +55,19 @@ def _pick_family(name: str) -> str:
     return forms.get(name.lower()) or choose(name, FAMILIES, option="a family", listing="calibrant methods --help")
 
 
-def _catalogue(family: str) -> list[Entry]:
-    """Return what ``family`` exports, in the order of its ``__all__``."""
+def _catalogue(family: str) -> list[dict[str, str]]:
+    """Return what ``family`` exports, in the order of its ``__all__``: name, what it is in a sentence, properties and source."""
     home = getattr(calibrant, family)
     members = [(name, getattr(home, name)) for name in home.__all__]
     return [_entry(name, member) for name, member in members if callable(member) and not inspect.isabstract(member)]
 
 
-def _entry(name: str, member: object) -> Entry:
+def _entry(name: str, member: object) -> dict[str, str]:
     text = inspect.getdoc(member) or ""
     summary = " ".join(text.split("\n\n")[0].split()).replace("``", "")
     what = re.sub(r"\s*\([A-Z][^()]*\d{4}[^()]*\)", "", summary)  # the source has its own place
-    return Entry(name, what, _properties(member), getattr(member, "cite", None) or _first_reference(text))
+    source = getattr(member, "cite", None) or _first_reference(text)
+    return {"name": name, "what": what, "properties": _properties(member), "source": source}
 
 
 def _properties(member: object) -> str:
@@ -103,14 +93,13 @@ def _first_reference(text: str) -> str:
     return f"{authors} {found[2]}"
 
 
-def _say_family(family: str, entries: Sequence[Entry]) -> None:
-    """Print a family: each name, what it is in one sentence, and its properties and source."""
+def _say_family(family: str, entries: Sequence[dict[str, str]]) -> None:
     screen = console()
     screen.print(f"{family} ({len(entries)})", style="bold underline")
     for entry in entries:
-        facts = " · ".join(fact for fact in (entry.properties, entry.source) if fact)
-        head, *rest = textwrap.wrap(f"{entry.name}  {entry.what}", screen.width, subsequent_indent="    ")
-        screen.print(Text.assemble((entry.name, "bold"), head.removeprefix(entry.name)))
+        name, facts = entry["name"], " · ".join(filter(None, (entry["properties"], entry["source"])))
+        head, *rest = textwrap.wrap(f"{name}  {entry['what']}", screen.width, subsequent_indent="    ")
+        screen.print(Text.assemble((name, "bold"), head.removeprefix(name)))
         for line in rest:
             screen.print(line)
         if facts:
@@ -118,12 +107,13 @@ def _say_family(family: str, entries: Sequence[Entry]) -> None:
     screen.print()
 
 
+@with_groups
 def theory(
     figure: Annotated[
         str | None,
         typer.Option(autocompletion=among(lambda: list(NAMES)), help=f"One of {', '.join(NAMES)}; all if left out."),
     ] = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="Folder to write into.")] = "calibrant-theory",
+    output: str = option("calibrant-theory", "Folder to write into.", "--output", "-o", without="as_json"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers instead of drawing them.")] = False,
 ) -> None:
     """Draw Figures 1 to 7 of Komisarenko & Kull (2024) and A.1 of Mukhoti et al. (2020), as SVG and PNG, with a page.
@@ -137,9 +127,7 @@ def theory(
     from calibrant.report.theory_figures import write_theory
     from calibrant.theory import FIGURES, figure_numbers
 
-    if as_json:
-        refuse_typed(["output"], where="--json, which prints and writes no files")
-    else:
+    if not as_json:
         check_folder(output)
     numbers = []
     for name in FIGURES if figure is None else [figure]:

@@ -15,21 +15,21 @@ import typer
 import calibrant
 from calibrant._core.paths import atomic_write, shown
 from calibrant.cli._application import declare_argument, option, with_groups
-from calibrant.cli._io import console, print_json, print_table, say, working
+from calibrant.cli._io import CODES, console, print_json, print_table, say, working
 from calibrant.cli._options import (
     AsJson,
     Before,
-    CostsFile,
     Execution,
     Inputs,
     OneSplit,
     Source,
     SplitRows,
     Through,
+    columns_in,
     cost_table,
     costs_in,
     feature_names,
-    names_of_by,
+    of_costs,
     refuse_typed,
 )
 from calibrant.errors import InputError, LeakError
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from calibrant.operate.check import Check, Policy
 
 
-# 2 is a user's error in every command, so that too little evidence is 3
-CODES = {"pass": 0, "fail": 1, "not enough evidence": 3}
 NONE_QUALIFIES = 3
 
 
@@ -61,7 +59,7 @@ class Limits:
     baseline: str | None = option(None, "Predictions of the model before.", metavar="FILE")
     policy: str | None = option(None, "Limits in TOML: [maximum], [minimum], [no_worse], by.", metavar="FILE")
     by: list[str] | None = option(None, "Groups for the worst-group metrics.", metavar="COLUMN,…")
-    costs: CostsFile = None
+    costs: str | None = of_costs()
 
     def read(self) -> Policy:
         """Return the limits of the options over those of the policy file; a baseline that none of them needs is refused."""
@@ -74,7 +72,7 @@ class Limits:
             read_limits(self.maximum or [], option="--max"),
             read_limits(self.minimum or [], option="--min"),
             read_limits(self.no_worse or [], option="--no-worse"),
-            tuple(names_of_by(self.by) or []),
+            tuple(columns_in(self.by) or []),
         )
         limits = limits if self.policy is None else Policy.from_file(self.policy).updated(limits)
         if not limits.no_worse:
@@ -186,32 +184,27 @@ def check(inputs: Inputs, given: Limits, gate: Gate, chosen: OneSplit) -> None:
 class Promise:
     """The guarantee for the rows that are answered."""
 
-    error: float | None = option(None, "Largest error among the answers, such as .05.")
-    coverage: float | None = option(None, "Instead: least share of rows to answer, such as .8.")
-    confidence: float = option(0.95, "Probability that the promise is kept.")
-    by: Literal["class"] | None = option(None, "A threshold for each predicted class.")
+    error: float | None = option(None, "Largest error among the answers, such as .05.", without="costs")
+    coverage: float | None = option(None, "Instead: least share of rows to answer, such as .8.", without="costs")
+    confidence: float = option(0.95, "Probability that the promise is kept.", without="costs")
+    by: Literal["class"] | None = option(None, "A threshold for each predicted class.", without="costs")
 
 
 @dataclass(frozen=True)
 class Actions:
     """What actions cost."""
 
-    costs: CostsFile = None
-    reject: float | None = option(None, "With --costs: the cost of abstaining.")
-
-    def refuse_unread(self) -> None:
-        """Refuse options that have no effect with or without costs."""
-        if self.costs is None:
-            refuse_typed(["reject", "curve"], where="a call without --costs")
-        else:
-            refuse_typed(["error", "coverage", "confidence", "by"], where="--costs, which need no threshold")
+    costs: str | None = of_costs()
+    reject: float | None = option(None, "With --costs: the cost of abstaining.", needs="costs")
 
 
 @dataclass(frozen=True)
 class Rule:
     """What is written of the rule."""
 
-    curve: Path | None = option(None, "With --costs and two classes: draw the net benefit (.png, .svg, .pdf).")
+    curve: Path | None = option(
+        None, "With --costs and two classes: draw the net benefit (.png, .svg, .pdf).", needs="costs"
+    )
     output: Path | None = option(None, "Save calibrator and rule as one module (.safetensors).", "-o", "--output")
     as_json: AsJson = False
 
@@ -248,7 +241,6 @@ def decide(inputs: Inputs, promise: Promise, action: Actions, outputs: Rule, cho
     if action.costs is None and (promise.error is None) == (promise.coverage is None):
         got = "neither" if promise.error is None else "both"
         raise InputError("--error, --coverage or --costs", got, "add one of them" if got == "neither" else "keep one")
-    action.refuse_unread()
 
     from calibrant.calibrators import Identity
     from calibrant.operate import Deployed, abstain, thresholds
@@ -298,8 +290,6 @@ def estimate(
     """
     from calibrant.operate import estimate as estimate_figures
 
-    if before.reference is None:
-        refuse_typed(["reference_split"], where="a call without --reference")
     source, known = chosen.source(inputs, purpose="estimate"), None
     fitted = None if chosen.calibrator is None else calibrant.load(chosen.calibrator)
     names = [] if fitted is None else feature_names(fitted)
@@ -345,9 +335,10 @@ class Start(Before):
     """What a monitor is started from."""
 
     by: list[str] | None = option(
-        None, "With --reference: watch each of these columns' groups by itself, too.", metavar="COLUMN,…"
-    )
-    costs: CostsFile = None
+        None, "With --reference: watch each of these columns' groups by itself, too.", metavar="COLUMN,…",
+        needs="reference",
+    )  # fmt: skip
+    costs: str | None = of_costs(needs="reference")
 
     def monitor(self, state: Path, calibrator: str | None, inputs: Inputs) -> Monitor:
         """Return the monitor of a state, or a new one; a reference beside a state must be the one it was started from."""
@@ -358,7 +349,7 @@ class Start(Before):
             if monitor is None:
                 raise InputError("a state", f"none at {state}", "start it with --reference FILE")
             return monitor
-        by = names_of_by(self.by)
+        by = columns_in(self.by)
         columns = monitor.by if monitor is not None and by is None else tuple(by or ())
         rows = inputs.read(Source(self.reference, self.reference), self.reference_split).with_features(columns)
         if monitor is not None and set(columns) != set(monitor.by):
@@ -451,8 +442,6 @@ def _refuse_unread(inputs: Inputs, *, files: bool, reference: bool) -> None:
         refuse_typed(unread, where="a call without FILE, which adds no rows")
         if not reference and inputs != Inputs():
             raise InputError("a FILE beside options on what it holds", "none", "name one, or leave them out")
-    if not reference:
-        refuse_typed(["reference_split", "by", "costs"], where="a call without --reference")
 
 
 def _moment(text: str) -> float | datetime:

@@ -15,7 +15,6 @@ from calibrant.cli._application import with_groups
 from calibrant.cli._io import bar, console, kept_progress, working, writable
 from calibrant.cli._options import (
     LAYOUT,
-    CostsFile,
     Execution,
     Files,
     Fitting,
@@ -25,9 +24,10 @@ from calibrant.cli._options import (
     Source,
     SplitRows,
     Streaming,
+    columns_in,
     costs_in,
     feature_names,
-    names_of_by,
+    of_costs,
     parts_of,
     read_names,
     refuse_for_several,
@@ -54,7 +54,7 @@ MOST_VALUES = 20  # of a column whose groups a note offers
 class Extras:
     """Further sections of the report: decisions and groups."""
 
-    costs: CostsFile = None
+    costs: str | None = of_costs()
     error_limit: Annotated[
         float | None,
         typer.Option(
@@ -73,7 +73,7 @@ class Extras:
     @property
     def columns(self) -> list[str] | None:
         """The columns that ``--by`` names; none of them for ``none``."""
-        return [] if self.by == [NONE] else names_of_by(self.by)
+        return [] if self.by == [NONE] else columns_in(self.by)
 
 
 @with_groups
@@ -107,7 +107,8 @@ def report(
 
         calibrant report labels.npz --multilabel -o report.html
     """
-    _refuse_choices(fitting)
+    if fitting.method == NONE:
+        refuse_typed(["fit_split"], where="--method none, which fits nothing")
     if multilabel:
         refuse_for_several("margin", "by", "costs", "error_limit")
     inputs, sources = given.sources(inputs)
@@ -123,7 +124,7 @@ def report(
     # the classes' names are shown in the figures, so that they have an effect
     execution = Execution(streaming, names=LAYOUT[:-1])
     saved = load_fitted(fitting.calibrator, several=multilabel)
-    decided = Decided(costs_in(extras.costs), extras.error_limit)
+    costs = costs_in(extras.costs)
     with writable(page.output, suffix=f".{page.format or 'html'}") as target:
         check_format(target, page.format)
         models: list[Any] = []
@@ -132,8 +133,8 @@ def report(
             if not multilabel and execution.streams(source.path):
                 models.append(_section_by_options(source.path, fitting, saved, names, page.margin, execution))
                 continue
-            with source.opened() as here, working(f"calibrating {source.shown}"):
-                data = Data(here, inputs, fitting, extras.columns, multilabel, notes)
+            with working(f"calibrating {source.shown}"):
+                data = Data(source, inputs, fitting, extras.columns, multilabel, notes)
                 models.append(_model_of(data, saved=saved))
         named = [one.name if isinstance(one, Model) else "" for one in models]
         models = [  # files of one name in several folders
@@ -145,48 +146,34 @@ def report(
             if multilabel:
                 write_label_report(models[0], target, **look)
             else:
-                write_report(models, target, tables=decided.of(models), notes=notes, margin=page.margin, **look)
+                whole = [one for one in models if isinstance(one, Model)]
+                decided = [found for one in whole for found in _decisions(one, costs, extras.error_limit)]
+                decided.sort(key=lambda one: one.kind == "table")  # the sentences of all models first
+                write_report(models, target, tables=decided, notes=notes, margin=page.margin, **look)
     said = ", ".join(source.shown for source in sources)
     console(err=True).print(f"report on {said} written to {shown(page.output)}", style="dim")
 
 
-@dataclass(frozen=True)
-class Decided:
-    """The settings of the section on decisions: the costs, and the largest fraction of wrong answers."""
+def _decisions(model: Model, costs: Costs | None, error: float | None) -> list[Claims | Table]:
+    """Return what the report says of decisions by the costs, or with at most this fraction of wrong answers."""
+    from calibrant.data.predictions import Predictions
+    from calibrant.operate import thresholds
+    from calibrant.report.decisions import answers_of, costs_of
 
-    costs: Costs | None
-    error: float | None
-
-    def of(self, models: Sequence[Model | Section]) -> list[Claims | Table]:
-        """Return the sentences and tables of all models, the sentences first."""
-        from calibrant.report import Model
-
-        found = [one for model in models if isinstance(model, Model) for one in self._of_one(model)]
-        return sorted(found, key=lambda one: one.kind == "table")
-
-    def _of_one(self, model: Model) -> list[Claims | Table]:
-        """Return the sentences and tables of one model, of its calibrated rows if there are such."""
-        from calibrant.data.predictions import Predictions
-        from calibrant.operate import thresholds
-        from calibrant.report.decisions import answers_of, costs_of
-
-        if self.costs is None and self.error is None:
-            return []
-        data = model.before if model.after is None else model.after
-        if not isinstance(data, Predictions):
-            raise InputError(
-                "probabilities of all classes for decisions",
-                f"top-label pairs in {model.source}",
-                "save the model's logits",
-            )
-        found: list[Claims | Table] = []
-        if self.costs is not None:
-            self.costs.check_classes(model.class_names or ())
-            rule, event = thresholds(self.costs.table), model.class_name(1)
-            found.extend(costs_of(model, data, rule=rule, actions=self.costs.actions, event=event))
-        if self.error is not None:
-            found.extend(answers_of(model, data, error=self.error))
-        return found
+    if costs is None and error is None:
+        return []
+    data = model.before if model.after is None else model.after
+    if not isinstance(data, Predictions):
+        got = f"top-label pairs in {model.source}"
+        raise InputError("probabilities of all classes for decisions", got, "save the model's logits")
+    found: list[Claims | Table] = []
+    if costs is not None:
+        costs.check_classes(model.class_names or ())
+        rule, event = thresholds(costs.table), model.class_name(1)
+        found.extend(costs_of(model, data, rule=rule, actions=costs.actions, event=event))
+    if error is not None:
+        found.extend(answers_of(model, data, error=error))
+    return found
 
 
 @dataclass(frozen=True)
@@ -199,14 +186,6 @@ class Data:
     columns: list[str] | None = None
     several: bool = False  # labels a row
     notes: list[str] = field(default_factory=list)  # what the page says of how the file was read
-
-
-def _refuse_choices(fitting: Fitting) -> None:
-    """Refuse what would fit where nothing is fitted."""
-    if fitting.calibrator:
-        refuse_typed(["method"], where="a saved --calibrator, which is fitted already")
-    if fitting.method == NONE:
-        refuse_typed(["fit_split"], where="--method none, which fits nothing")
 
 
 def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
@@ -224,19 +203,19 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     from calibrant.report.labels import LabelReport
 
     file = Path(data.source.shown).name
-    named = None if data.several else data.inputs.named(data.source, names_used=True)
-    splits: Splits = data.inputs.several(data.source) if named is None else data.inputs.splits_of(named, data.source)
-    own = pick_name(splits, data.fitting.split, file)
-    before = splits[own]
-    if isinstance(before, BinaryPairs) and data.inputs.class_names:
+    parts = data.inputs.parts(data.source, several=data.several, names_used=True)
+    splits: Splits = {name: part.data for name, part in parts.items()}
+    rows = replace(parts[pick_name(splits, data.fitting.split, file)], typed=data.fitting.split)
+    named = rows.named
+    if isinstance(rows.data, BinaryPairs) and data.inputs.class_names:
         raise InputError("scores of all classes beside --class-names", f"top-label pairs in {file}", "leave it out")
-    if saved is not None and named is not None:
-        rows = SplitRows(before, named, own, data.fitting.split, data.source, data.inputs)
-        before = rows.with_features(feature_names(saved)).data
+    if saved is not None and not data.several:
+        rows = rows.with_features(feature_names(saved))
+    before = rows.data
     made: dict[str, Any] = {"source": data.source.shown, "split": data.fitting.split, "whole": len(splits) == 1}
     calibrator = saved if saved is not None else _fit_for_report(data, splits)
     after = None if calibrator is None else before.calibrated_by(calibrator)
-    if named is None:
+    if data.several:
         return LabelReport(Path(file).stem, before, after, calibrator, argument=data.source.argument, **made)
     names = named.class_names or None
     event = named.positive
@@ -245,7 +224,6 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     made |= {"class_names": names, "argument": _file_and_options(data, names_matched=bool(named.matched))}
     if not any(name.endswith("groups") for name in named.arrays):  # each sample is a group then, by its axes
         made["unit"] = {3: "token", 4: "pixel"}.get(max(one.ndim for one in named.arrays.values()), "")
-    rows = SplitRows(before, named, own, data.fitting.split, data.source, data.inputs)
     made["by"] = data.columns and {name: rows.column(name) for name in data.columns}
     if data.columns is None and (unused := _columns_of_groups(rows)):
         are, by = "stands" if len(unused) == 1 else "stand", shlex.quote(shown(",".join(unused)))

@@ -15,13 +15,13 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from calibrant.cli._application import for_command_line, with_groups
+from calibrant.cli._application import for_command_line, option, with_groups
 from calibrant.cli._io import console, print_json, print_table, working
 from calibrant.cli._options import AsJson, ExecutorName, among, refuse_typed
 from calibrant.errors import CalibrantError, InputError
 
 if TYPE_CHECKING:
-    from calibrant.report.model import Table
+    from calibrant.report.model import Block, Table
     from calibrant.study import Store, Study
     from calibrant.study.claims import ClaimLine
     from calibrant.study.describe import Choice
@@ -94,14 +94,9 @@ class Manner:
     executor: Annotated[ExecutorName, typer.Option(help="local: processes on this machine; ray: a Ray cluster.")] = (
         "local"
     )
-    address: Annotated[str | None, typer.Option(help="Of the Ray cluster; else one is started here.")] = None
+    address: str | None = option(None, "Of the Ray cluster; else one is started here.", needs="executor ray")
     workers: Annotated[int, typer.Option(min=1, help="Trainings at a time.")] = 1
     accelerator: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="What they run on.")] = "auto"
-
-    def check(self) -> None:
-        """Refuse an address without a cluster."""
-        if self.address is not None and self.executor != "ray":
-            raise InputError("--executor ray beside --address", f"{self.executor!r}", "add it or leave the address out")
 
 
 def study_by_name(name: str, *, scale: str | None = "cpu") -> Study:
@@ -337,17 +332,17 @@ def claim_tables(lines: Sequence[ClaimLine]) -> list[Table]:
     return tables
 
 
-def _select_claims(lines: Sequence[ClaimLine], option: str, parts: Sequence[str]) -> list[ClaimLine]:
+def _select_claims(lines: Sequence[ClaimLine], field: str, parts: Sequence[str]) -> list[ClaimLine]:
     """Return the lines of which a field is one of ``parts``, or contains one that is no whole name."""
-    known = list(dict.fromkeys(str(getattr(line, option)) for line in lines))
+    known = list(dict.fromkeys(str(getattr(line, field)) for line in lines))
     chosen = set(() if parts else known)
     for part in parts:
         low = part.lower().strip()
         found = [n for n in known if n.lower() == low] or [n for n in known if low and low in n.lower()]
         if not found:
-            raise InputError(f"--{option} with a part of {'; '.join(known)}", f"{part!r}", "correct it or leave it out")
+            raise InputError(f"--{field} with a part of {'; '.join(known)}", f"{part!r}", "correct it or leave it out")
         chosen.update(found)
-    return [line for line in lines if getattr(line, option) in chosen]
+    return [line for line in lines if getattr(line, field) in chosen]
 
 
 def study_in_short(lines: Sequence[Summary]) -> list[str]:
@@ -357,15 +352,14 @@ def study_in_short(lines: Sequence[Summary]) -> list[str]:
         mine = [line for line in lines if line.setting == setting]
         worst = max(mine, key=lambda line: line.mean["ece"])
         best = min(mine, key=lambda line: line.mean["nll_at_t"])
-        side = "over" if worst.mean["temperature"] > 1 else "under"
-        after, limit = worst.mean["ece_at_t"], worst.calibrated_high
+        side, after, limit = SIDES[worst.mean["temperature"] > 1], worst.mean["ece_at_t"], worst.calibrated_high
         near = best.mean["nll_at_t"] + best.spread["nll_at_t"]  # NaN for one seed
         others = sum(line.mean["nll_at_t"] <= near for line in mine) - 1
         spread = f" ± {100 * worst.spread['ece']:.1f}" if worst.seeds > 1 else ""
         where = f" on {setting}" if setting != lines[0].setting or len(mine) < len(lines) else ""
         said += [
             (
-                f"What is wrong{where}: {worst.objective} is {side}-confident, ECE {100 * worst.mean['ece']:.1f}{spread} %, best "
+                f"What is wrong{where}: {worst.objective} is {side}, ECE {100 * worst.mean['ece']:.1f}{spread} %, best "
                 f"temperature {worst.mean['temperature']:.2f} (1 needs no correction)."
             ),
             (
@@ -395,8 +389,8 @@ def _agreements_of(study: Study, lines: Sequence[Summary]) -> list[str]:
     return said
 
 
-def verdict_sentences(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return one sentence a claim: whether the papers' ordering shows here, and how sure that is."""
+def verdict_sentences(verdicts: Sequence[Verdict], lines: Sequence[Summary] = ()) -> list[str]:
+    """Return one sentence a claim: whether the papers' ordering shows here, how sure that is, and if an error changed its side."""
     from calibrant.study.measures import MEASURES
 
     said, settings = [], {verdict.setting for verdict in verdicts}
@@ -420,6 +414,11 @@ def verdict_sentences(verdicts: Sequence[Verdict]) -> list[str]:
         )
         where = f" [{verdict.setting}]" if len(settings) > 1 else ""
         said.append(f"{seen}{where}: {verdict.claim.text} ({verdict.claim.source}): {measure.label} {values}{sure}")
+        mine = {line.objective: line for line in lines if line.setting == verdict.setting}
+        first, last = (mine.get(verdict.claim.falls[end]) for end in (0, -1))
+        if verdict.claim.measure == "ece" and first and last and last.mean["ece"] > last.calibrated_high:
+            over, was_over = last.mean["temperature"] > 1, first.mean["temperature"] > 1
+            said[-1] += f"; {last.objective} errs the other way, {SIDES[over]}" if over is not was_over else ""
     return said
 
 
@@ -461,7 +460,10 @@ Scales = Literal["cpu", "gpu", "paper"]
 Scale = Annotated[Scales, typer.Option(help="How large the study is.")]
 Folder = Annotated[Path, typer.Option(help="Folder that keeps the runs.")]
 Seeds = Annotated[int | None, typer.Option(min=1, max=10_000, help="So many: its first, then the numbers that follow.")]
-Data = Annotated[Path | None, typer.Option(help="Folder that holds the data sets, one folder each; else the hub.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(exists=True, file_okay=False, help="Folder that holds the data sets, one folder each; else the hub."),
+]
 
 
 @study.command("list")
@@ -524,7 +526,6 @@ def run(
     from calibrant.study import Store
     from calibrant.study.run import reports_progress
 
-    how.check()
     kept, scale = Store(store), requested.scale
     if requested.everything:
         refuse_typed(["name", "only", "setting"], where="a run of --all studies")
@@ -538,7 +539,6 @@ def run(
         return
     if requested.name is None:
         raise InputError("the name of a study, or --all", "neither", "see calibrant study list")
-    _refuse_scale(requested.name)
     chosen = _load_study_and_store(requested.name, scale, requested.data, seeds=requested.seeds)
     chosen = _restricted(chosen, requested)
     _check_every_scale(chosen, requested.name)
@@ -576,8 +576,8 @@ def claims(
     from calibrant.study.claims import claim_index, read_records
 
     lines = claim_index(None if records is None else read_records(records))
-    for option, parts in (("paper", paper), ("data", data), ("verdict", verdict)):
-        lines = _select_claims(lines, option, parts or ())
+    for field, parts in (("paper", paper), ("data", data), ("verdict", verdict)):
+        lines = _select_claims(lines, field, parts or ())
     if as_json:
         found = {"claims": [line.plain() for line in lines], "verdicts": dict(Counter(line.verdict for line in lines))}
         print_json(found)
@@ -635,20 +635,10 @@ class Outputs:
     report: Annotated[Path | None, typer.Option("--report", "-o", help="Write a report here (.html, .md).")] = None
     record: Annotated[Path | None, typer.Option(help="Write the small record (JSON) with its provenance here.")] = None
     figures: Annotated[Path | None, typer.Option(help="Draw the study's figures into this folder (SVG, PNG).")] = None
-    width: Annotated[
-        Literal["column", "page"] | None,
-        typer.Option(help="Figures for a paper: 3.5 or 7.16 inches wide, without heading (SVG, PDF)."),
-    ] = None
+    width: Literal["column", "page"] | None = option(
+        None, "Figures for a paper: 3.5 or 7.16 inches wide, without heading (SVG, PDF).", needs="figures"
+    )
     as_json: AsJson = False
-
-    def check(self) -> None:
-        """Refuse a report of another format, and a width of no figures, before any work is done."""
-        from calibrant.report.render import check_format
-
-        if self.width is not None and self.figures is None:
-            raise InputError("--figures FOLDER beside --width", "none", "add it, or leave --width out")
-        if self.report is not None:
-            check_format(self.report, None)
 
 
 @study.command()
@@ -675,11 +665,12 @@ def show(
         calibrant study show sst --figures figures --width column
     """
     from calibrant._core.check import check_choice
+    from calibrant.report.render import check_format
     from calibrant.study import Store
     from calibrant.study.measures import COLUMNS
 
-    outputs.check()
-    _refuse_scale(name)
+    if outputs.report is not None:
+        check_format(outputs.report, None)
     chosen = _load_study_and_store(name, scale, data, seeds=seeds)
     for column in columns or ():
         check_choice(column, name="columns", choices=(*COLUMNS, "all"))
@@ -806,8 +797,7 @@ def _restricted(chosen: Study, requested: Requested) -> Study:
 
 
 def _load_study_and_store(name: str, scale: str, data: Path | None, *, seeds: int | None = None) -> Study:
-    if data is not None and not data.is_dir():
-        raise InputError("a folder of data sets for --data", f"{str(data)!r}", "correct it or leave it out")
+    _refuse_scale(name)
     found = _with_seeds(study_by_name(name, scale=scale), seeds)
     if data is None:
         return found
@@ -841,8 +831,6 @@ def _refuse_scale(name: str) -> None:
 
 
 def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
-    from calibrant.report import Claims, Model, write_report
-    from calibrant.report.model import Block
     from calibrant.report.study_figures import study_pictures, write_study_figures
     from calibrant.study import collect
     from calibrant.study.figures import drawings
@@ -856,27 +844,34 @@ def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
     lines = summarise(measured, names=measures_needed(chosen, chosen.columns))
     tables = [*tables_of(lines, title=chosen.title, columns=chosen.columns), *paper_tables(chosen, lines)]
     # which orderings of the papers' tables are seen here and which are not, then each claim
-    sentences = [*_agreements_of(chosen, lines), *verdict_sentences(verdicts)]
+    sentences = [*_agreements_of(chosen, lines), *verdict_sentences(verdicts, lines)]
     drawn = drawings(chosen, measured, kept) if report is not None or figures is not None else []
     if figures is not None:
         written = write_study_figures(drawn, figures, width=outputs.width)
         typer.echo(f"{len(written) or 'no'} figures of {chosen.name} are written to {figures}", err=True)
     if report is not None:
-        first = [
-            Model(f"{m.setting} · {m.objective}", m.before, m.after, "TemperatureScaling")
-            for m in measured
-            if m.seed == chosen.seeds[0]
-        ]
-        claims = [Claims("What the papers claim, and what shows here", sentences)] if sentences else []
-        blocks: list[Block] = [Claims("In short", study_in_short(lines)), *tables, *study_pictures(drawn), *claims]
-        made = Claims("How it was made", [validation_note(measured)])
-        write_report(first, report, title=chosen.title, tables=[*blocks, made], notes=[" ".join(chosen.about.split())])
+        _report(chosen, measured, report, [*tables, *study_pictures(drawn)], lines, sentences)
     if outputs.record is not None:
         record_of(chosen, measured, path=outputs.record, columns=chosen.columns)
     if outputs.as_json:
         say_study_json(measured, verdicts, report=None if report is None else str(report))
     else:
         say_study(tables, sentences)
+
+
+def _report(
+    study: Study, measured: Sequence[Measured], path: Path, shown: Sequence[Block], lines: Sequence[Summary],
+    sentences: Sequence[str],
+) -> None:  # fmt: skip
+    """Write the page of a study: in short, what is shown, what the papers claim, how it was made, and the models of its first seed."""
+    from calibrant.report import Claims, Model, write_report
+
+    first = [m for m in measured if m.seed == study.seeds[0]]
+    models = [Model(f"{m.setting} · {m.objective}", m.before, m.after, "TemperatureScaling") for m in first]
+    claims = [Claims("What the papers claim, and what shows here", sentences)] if sentences else []
+    made = Claims("How it was made", [validation_note(measured)])
+    blocks: list[Block] = [Claims("In short", study_in_short(lines)), *shown, *claims, made]
+    write_report(models, path, title=study.title, tables=blocks, notes=[" ".join(study.about.split())])
 
 
 def demo(
@@ -894,7 +889,6 @@ def demo(
         calibrant demo --all --store runs
     """
     from calibrant.plot import diagram_of
-    from calibrant.report import Claims, Model, write_report
     from calibrant.report.figures import panel_pictures
     from calibrant.study import Store, collect, load_study  # study's own: a preset needs no sys.path
     from calibrant.study.tables import summarise, verdicts_on
@@ -903,34 +897,23 @@ def demo(
     train_aloud(digits, kept, workers=workers)
     measured = collect(digits, kept)
     verdicts = verdicts_on(digits, measured)
-    claims = claim_lines(verdicts, measured)
+    lines = summarise(measured)
+    claims = verdict_sentences(verdicts, lines)
     heading = f"Before and after one temperature, mean ± sd over {len(digits.seeds)} seeds"
-    (table,) = tables_of(summarise(measured), title=heading, columns=["narrow"])
+    (table,) = tables_of(lines, title=heading, columns=["narrow"])
     report = kept.root / "report.html"
-    first = [m for m in measured if m.seed == digits.seeds[0]]
     states = [
         (f"{m.objective}, seed {m.seed}, {when}", diagram_of(data))
-        for m in first
+        for m in measured
+        if m.seed == digits.seeds[0]
         for when, data in (("before", m.before), ("after", m.after))
     ]
-    made = Claims("How it was made", [" ".join(digits.about.split()), validation_note(measured)])
-    write_report(
-        [Model(f"{m.objective}, seed {m.seed}", m.before, m.after, "TemperatureScaling") for m in first],
-        report,
-        title=digits.title,
-        notes=[what_the_demo_shows(measured)],
-        tables=[
-            *panel_pictures(states, prefix="m"),
-            table,
-            Claims("What the papers claim, and what shows here", claims),
-            made,
-        ],
-    )
+    _report(digits, measured, report, [*panel_pictures(states, prefix="m"), table], lines, claims)
     if as_json:
         say_study_json(measured, verdicts, report=str(report))
         return
     say_study([table], claims)
-    console().print(f"\n{what_the_demo_shows(measured)}")
+    console().print("\n".join(["", *study_in_short(lines)]))
     console().print(f"The report is in {report.resolve()}: open it in a browser.", style="bold")
 
 
@@ -961,52 +944,3 @@ def train_aloud(study: Study, store: Store, *, workers: int) -> None:
             f"{done:3}/{step.total} {step.cell.objective:<19} seed {recipe.seed} fold {recipe.fold}  error {error:4.1f} %  ECE "
             f"{ece:4.1f} →{at_t:4.1f} %  T {fits.value('temperature'):4.2f}"
         )
-
-
-def claim_lines(verdicts: Sequence[Verdict], measured: list[Measured]) -> list[str]:
-    """Return one short line a claim: whether it shows here, its figures, how sure that is, and if the error changed its side."""
-    from calibrant.study.measures import MEASURES
-    from calibrant.study.tables import summarise
-
-    lines = summarise(measured)
-    over, away = {x.objective: x.mean["temperature"] > 1 for x in lines}, {x.objective for x in other_side(lines)}
-    found = []
-    for verdict in verdicts:
-        if verdict.seen is not None:
-            measure = MEASURES[verdict.claim.measure]
-            values = " → ".join(measure.shown(value) for value in verdict.values)
-            sure = "" if verdict.p is None else f" (p = {verdict.p:.2g})"
-            unit = " %" if measure.percent else ""
-            first, last = verdict.claim.falls[0], verdict.claim.falls[-1]
-            turned = verdict.claim.measure == "ece" and last in away and over[first] is not over[last]
-            side = f"; {last} errs the other way, {SIDES[over[last]]}" if turned else ""
-            shown = f"{measure.label} {values}{unit}{sure}{side}"
-            found.append(f"{verdict.outcome.capitalize()}: {verdict.claim.text}: {shown}.")
-    return found
-
-
-def other_side(lines: Sequence[Summary]) -> list[Summary]:
-    """Return the objectives whose ECE is more than chance and that err in the other direction than the first."""
-    over = [x.mean["temperature"] > 1 for x in lines]
-    return [x for x, of in zip(lines, over, strict=True) if of is not over[0] and x.mean["ece"] > x.calibrated_high]
-
-
-def what_the_demo_shows(measured: list[Measured]) -> str:
-    """Return what the first objective shows over seeds, and what to do: a temperature, or another objective."""
-    from calibrant.study.tables import summarise
-
-    if not measured:
-        return ""
-    lines = summarise(measured)
-    line, best = lines[0], min(lines, key=lambda each: each.mean["ece"])
-    ece, error = ({x.objective: f"{100 * x.mean[name]:.1f}" for x in lines} for name in ("ece", "error"))
-    side = SIDES[line.mean["temperature"] > 1]
-    instead = ""
-    if best is not line:
-        errors = f"{error[best.objective]} % errors against {error[line.objective]} %"
-        instead = f", or train with {best.objective}: {ece[best.objective]} without one, at {errors}"
-    return (
-        f"{line.objective} leaves the network {side} by {ece[line.objective]} points (ECE, mean of {line.seeds} "
-        f"seed{'s' * (line.seeds > 1)}); one temperature leaves {100 * line.mean['ece_at_t']:.1f} at the same accuracy, where a "
-        f"calibrated network stays below {100 * line.calibrated_high:.1f}. What to do: fit a temperature{instead}."
-    )

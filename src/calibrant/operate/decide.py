@@ -388,7 +388,6 @@ def read_costs(path: str | os.PathLike[str], *, file: str | None = None) -> Cost
     if len(actions) != len(table[0]):
         raise FileFormatError(f"a name for each action in the first line of {file}", f"{len(actions)}", "fill it")
     if len({*actions, "abstain"}) != len(actions) + 1:
-        raise FileFormatError(
-            f"expected different names of actions other than abstain in {file}, got {', '.join(actions)}"
-        )
+        expected = f"different names of actions other than abstain in {file}"
+        raise FileFormatError(expected, ", ".join(actions), "rename them")
     return Costs(table, actions, tuple(line[0] for line in body) if named else (), file)
