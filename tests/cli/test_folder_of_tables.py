@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.tables.measure import run
+from tests.cli.conftest import Run
 from tests.conftest import late
 from tests.draws import drawn
 
@@ -14,22 +14,19 @@ from calibrant.data.formats.reading import hold_labels_alone
 pandas = late("pandas")
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(autouse=True)
+def made(home: Path) -> None:
     """Two parts and a split in a folder of its own, beside a calibrator ``c.safetensors``."""
-    monkeypatch.chdir(tmp_path)
     TemperatureScaling().fit(*drawn(400, 2)).save("c.safetensors")
     Path("in", "test").mkdir(parents=True)
     p = np.random.default_rng(0).random(30).round(4)
     for name in ("a.csv", "b.csv.gz", "test/c.csv"):
         table = pandas.DataFrame({"id": [f"{at:04d}" for at in range(30)], "p_no": 1 - p, "p_yes": p, "note": "=1"})
         table.to_csv(Path("in", name), index=False)
-    return tmp_path
 
 
-def test_same_files(folder: Path) -> None:
-    code, _, err = run(["apply", "c.safetensors", "in", "-o", "out"])
-    assert code == 0, err
+def test_same_files(run: Run) -> None:
+    run("apply c.safetensors in -o out", code=0)
     files = sorted(str(one.relative_to("out")) for one in Path("out").rglob("*") if one.is_file())
     assert files == ["a.csv", "b.csv.gz", "test/c.csv"]
     for name in files:
@@ -38,16 +35,14 @@ def test_same_files(folder: Path) -> None:
         assert list(after)[len(before.columns) :] == ["p_no_calibrated", "p_yes_calibrated"]
 
 
-def test_all_or_none(folder: Path) -> None:
+def test_all_or_none(run: Run) -> None:
     Path("in", "d.csv").write_text("id,p_no,p_maybe\n1,.5,.5\n")
-    code, _, err = run(["apply", "c.safetensors", "in", "-o", "out"])
-    assert code == 2
-    assert "d.csv" in err
+    run("apply c.safetensors in -o out", code=2, says="d.csv")
     assert not list(Path("out").rglob("*"))
-    assert run(["apply", "c.safetensors", "in", "-o", "in"])[0] == 2
+    run("apply c.safetensors in -o in", code=2)
 
 
-def test_of_labels_alone(folder: Path) -> None:
+def test_of_labels_alone() -> None:
     Path("labels.txt").write_text("0\n1\n1\n")
     Path("solution.csv").write_text("id,target,Usage\n1,cat,Public\n2,dog,Private\n")
     np.save("y.npy", np.eye(3)[[0, 2, 1]])

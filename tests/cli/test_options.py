@@ -360,20 +360,11 @@ def recorded(monkeypatch: pytest.MonkeyPatch, command: str) -> list[Any]:
         monkeypatch.setattr(f"calibrant.cli.study.{name}", recorder(name))
     monkeypatch.setattr("calibrant.study.preflight.check_study", recorder("check_study"))
     if command == "demo":
-        for name in ("cli.study.say_study", "cli.study.say_study_json"):
-            monkeypatch.setattr(f"calibrant.{name}", recorder(name))
-        for name in ("study.tables.summarise", "report.write_report"):
-            monkeypatch.setattr(f"calibrant.{name}", recorder(name))
-        answers = {
-            "study.collect": [],
-            "study.tables.verdicts_on": [],
-            "cli.study.tables_of": ["a table"],
-            "cli.study.verdict_sentences": [],
-            "cli.study.study_in_short": [],
-            "cli.study.validation_note": "",
-        }
-        for name, answer in answers.items():
-            monkeypatch.setattr(f"calibrant.{name}", recorder(name, answer))
+        for name in ("say_study", "say_study_json", "_report"):
+            monkeypatch.setattr(f"calibrant.cli.study.{name}", recorder(name))
+        monkeypatch.setattr("calibrant.cli.study.tables_of", recorder("tables_of", ["a table"]))
+        for name in ("collect", "tables.verdicts_on", "tables.summarise"):
+            monkeypatch.setattr(f"calibrant.study.{name}", recorder(name, []))
     return calls
 
 

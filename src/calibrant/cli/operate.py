@@ -162,8 +162,6 @@ def check(inputs: Inputs, given: Limits, gate: Gate, chosen: OneSplit) -> None:
     data: Any
     features: Any = limits.by
     if execution.streams(source.path):
-        if limits.no_worse:
-            raise InputError(f"limits of {source.shown} alone, which is streamed", "no_worse", "leave it out")
         data = execution.rows(source.path, chosen)
     else:
         with working(f"reading {source.shown}"):
