@@ -43,7 +43,7 @@ FAMILIES = [
     "adapters.dataframes", "adapters.lightning", "adapters.mlflow", "adapters.onnx", "adapters.sklearn", "adapters.torchmetrics",
     "adapters.transformers", "binning", "calibrant", "calibrators", "data.multilabel", "data.predictions", "data.splits",
     "data.top_k", "errors", "evaluate", "functional", "language", "losses", "metrics", "operate", "plot", "report", "rows",
-    "scale", "scores", "statistics", "study", "study.data", "study.figures", "study.models", "study.trajectory", "testing",
+    "scale", "scores", "statistics", "study", "study.data", "study.figures", "study.models", "testing",
     "theory", "vocabulary",
 ]  # fmt: skip
 

@@ -43,19 +43,6 @@ def test_a_seed_draws_other_training_images_and_the_same_test_images() -> None:
     assert not torch.equal(first.train.inputs, second.train.inputs)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        ({"name": "digit"}, "expected a data set of .*digits.*got 'digit'"),
-        ({"name": "digits", "nois": 1}, "expected options folds, .* of data set .digits., got .nois."),
-        ({"name": "digits", "train": 1400, "validation": 400}, "expected train \\+ validation ≤ 1437, got 1800"),
-    ],
-)
-def test_what_cannot_be_loaded_is_named(data: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        load_fold(data)
-
-
 def test_the_validation_images_of_mukhoti_et_al_are_those_of_the_vector(vectors: dict[str, dict[str, Any]]) -> None:
     vector = vectors["split_mukhoti_cifar"]
     fit, held = split_rows(vector["inputs"]["n"], validation=5000, rule="mukhoti", seed=vector["inputs"]["seed"])
@@ -250,7 +237,9 @@ def test_words_take_their_vectors_from_the_file_and_the_rest_random_ones(tmp_pat
     model = make_model({"type": "TreeLSTM", "embedding": 3, "hidden": 4}, sizes=fold.sizes)
     assert torch.equal(model.embedding.weight, vectors)
     assert model.embedding.weight.requires_grad
-    with pytest.raises(InputError, match="expected word vectors of 100 numbers, got 3; set embedding to 3"):
+    with pytest.raises(
+        InputError, match="expected 6 word vectors of 100 numbers, got 6 of 3; set vocabulary to 6 and embedding to 3"
+    ):
         TreeLSTM(2, 6, vectors=vectors)
 
 
@@ -433,7 +422,10 @@ def test_the_network_kept_predicts_them_and_a_store_keeps_them(tmp_path: Path) -
     ("ood", "said"),
     [
         (["noise"], "expected ood sets of gaussian-noise, pure-noise, got 'noise'"),
-        ([{"name": "pure-noise", "sd": 1}], "expected options mean, deviation of ood set 'pure-noise', got 'sd'"),
+        (
+            [{"name": "pure-noise", "sd": 1}],
+            "expected PureNoise.mean=0.5, deviation=1.0., got the argument sd.*ood set 'pure-noise'",
+        ),
         (["pure-noise", "pure-noise"], "expected each ood set once, got 'pure-noise' twice"),
         ("gaussian-noise", "expected a list of ood sets, got 'gaussian-noise'"),
         (["svhn"], "expected ood sets of gaussian-noise, pure-noise, got 'svhn'; choose among these"),

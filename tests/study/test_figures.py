@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from calibrant.study import (
 )
 from calibrant.study.figures import KINDS, Drawing, Reliability, drawings, value_at
 from calibrant.study.measures import ignore_bound_warnings
-from calibrant.study.recipe import FIGURE_KINDS, FigureSpec
+from calibrant.study.recipe import FigureKind, FigureSpec
 from calibrant.study.run import run_study
 from calibrant.study.tables import Measured
 
@@ -44,8 +45,11 @@ for _label, _loss in LOSSES.items():
     TEXT += f'[[objectives]]\nlabel = "{_label}"\nloss = {{ type = {_loss} }}\n'
 
 
+Ran = tuple[Study, Store, list[Measured]]
+
+
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Store, list[Measured]]:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("figures")
     (folder / "small.toml").write_text(TEXT)
     study, store = load_study(folder / "small.toml"), Store(folder / "runs")
@@ -53,22 +57,22 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Store, list[Me
     return study, store, collect(study, store)
 
 
-def draw(ran: tuple[Study, Store, list[Measured]], kind: str, **fields: object) -> Drawing:
-    study, store, measured = ran
+def draw(ran: Ran, kind: str, **fields: object) -> Drawing:
+    study, _, measured = ran
     spec = FigureSpec("name", "title", kind, "a source", **fields)  # type: ignore[arg-type]
-    (drawing,) = drawings(replace(study, figures=(spec,)), measured, store)
+    (drawing,) = drawings(replace(study, figures=(spec,)), measured)
     return drawing
 
 
-def runs_of(ran: tuple[Study, Store, list[Measured]], objective: str) -> list[Measured]:
+def runs_of(ran: Ran, objective: str) -> list[Measured]:
     return [item for item in ran[2] if item.objective == objective]
 
 
 def test_the_kinds_that_a_file_may_name_are_those_that_can_be_made() -> None:
-    assert tuple(KINDS) == FIGURE_KINDS
+    assert tuple(KINDS) == get_args(FigureKind)
 
 
-def test_a_trajectory_is_the_mean_over_folds_and_seeds_with_its_range(ran: tuple[Study, Store, list[Measured]]) -> None:
+def test_a_trajectory_is_the_mean_over_folds_and_seeds_with_its_range(ran: Ran) -> None:
     drawing = draw(ran, "trajectory", panels=(("test.ece",), ("train.nll", "train.nll_wrong")), objectives=("CE",))
     first, second = drawing.panels
     by_seed = []
@@ -92,7 +96,7 @@ def test_what_a_trajectory_lacks_is_no_number() -> None:
     assert value_at({"loss_state": {"gammas": [1.0, 2.5]}}, "loss_state.gammas.1") == 2.5
 
 
-def test_a_sweep_starts_at_cross_entropy_and_goes_along_the_strength(ran: tuple[Study, Store, list[Measured]]) -> None:
+def test_a_sweep_starts_at_cross_entropy_and_goes_along_the_strength(ran: Ran) -> None:
     entries = (("LabelSmoothingLoss", "smoothing"), ("FocalLoss", "gamma"))
     smooth, focal = draw(ran, "sweep", sweep=entries, panels=(("ece", "ece_optimal"),)).panels
     assert smooth.ticks == ((0.0, "0"), (1.0, ".1"))
@@ -103,7 +107,7 @@ def test_a_sweep_starts_at_cross_entropy_and_goes_along_the_strength(ran: tuple[
     assert all(best <= raw for best, raw in zip(smooth.lines[1].y, smooth.lines[0].y, strict=True))
 
 
-def test_focal_and_inverse_focal_share_an_axis_through_cross_entropy(ran: tuple[Study, Store, list[Measured]]) -> None:
+def test_focal_and_inverse_focal_share_an_axis_through_cross_entropy(ran: Ran) -> None:
     entries = (("FocalLoss", "gamma", "-"), ("InverseFocalLoss", "gamma"))
     (panel,) = draw(ran, "sweep", sweep=entries, panels=(("temperature",),)).panels
     assert [text for _, text in panel.ticks] == ["−3", "0", "1"]
@@ -111,11 +115,11 @@ def test_focal_and_inverse_focal_share_an_axis_through_cross_entropy(ran: tuple[
     assert panel.lines[0].y == pytest.approx(wanted)
 
 
-def test_the_best_strength_is_chosen_on_validation_data_for_each_size(ran: tuple[Study, Store, list[Measured]]) -> None:
+def test_the_best_strength_is_chosen_on_validation_data_for_each_size(ran: Ran) -> None:
     def at(size: int, items: list[Measured]) -> list[Measured]:
         return [replace(i, recipes=tuple(replace(r, data={**r.data, "train": size}) for r in i.recipes)) for i in items]
 
-    study, store, _ = ran
+    study, _, _ = ran
     spec = FigureSpec("name", "title", "best", sweep=(("FocalLoss", "gamma"),))
     weak = [
         replace(i, recipes=tuple(replace(r, loss={**r.loss, "gamma": 1.0}) for r in i.recipes), fits=j.fits)
@@ -126,13 +130,13 @@ def test_the_best_strength_is_chosen_on_validation_data_for_each_size(ran: tuple
         gamma: min(ECE()(Predictions.cat(list(item.fits.validation))) for item in items)
         for gamma, items in ((1.0, weak), (3.0, strong))
     }
-    (drawing,) = drawings(replace(study, figures=(spec,)), [*at(50, weak), *at(50, strong), *at(60, strong)], store)
+    (drawing,) = drawings(replace(study, figures=(spec,)), [*at(50, weak), *at(50, strong), *at(60, strong)])
     (panel,) = drawing.panels
     assert panel.lines[0].y == (min(raw, key=raw.__getitem__), 3.0)
     assert [text for _, text in panel.ticks] == ["50", "60"]
 
 
-def test_with_all_validation_samples_the_sizes_end_at_the_table(ran: tuple[Study, Store, list[Measured]]) -> None:
+def test_with_all_validation_samples_the_sizes_end_at_the_table(ran: Ran) -> None:
     scaled, binned = draw(ran, "sizes", objectives=("Focal",)).panels
     runs = runs_of(ran, "Focal")
     assert scaled.lines[0].y[-1] == pytest.approx(sum(run.fits.value("ece_at_t") for run in runs) / 2)
@@ -140,7 +144,7 @@ def test_with_all_validation_samples_the_sizes_end_at_the_table(ran: tuple[Study
     assert [text for _, text in scaled.ticks] == ["25", "80"]
 
 
-def test_reliability_comes_before_and_after(ran: tuple[Study, Store, list[Measured]]) -> None:
+def test_reliability_comes_before_and_after(ran: Ran) -> None:
     panels = draw(ran, "reliability", objectives=("CE", "Focal")).panels
     first = runs_of(ran, "CE")[0]
     assert [isinstance(panel, Reliability) for panel in panels] == [True] * 4
@@ -148,7 +152,7 @@ def test_reliability_comes_before_and_after(ran: tuple[Study, Store, list[Measur
     assert torch.equal(panels[1].predictions.log_probs, first.after.log_probs)
 
 
-def test_bins_show_gaps_of_validation_data_and_the_gammas_of_adafocal(ran: tuple[Study, Store, list[Measured]]) -> None:
+def test_bins_show_gaps_of_validation_data_and_the_gammas_of_adafocal(ran: Ran) -> None:
     low, high, gammas = draw(ran, "bins", bins=(0, 14)).panels
     assert [line.label for line in low.lines] == ["CE", "Smooth", "Focal", "Inverse", "Ada"]
     ends = [[ran[1].trajectory(recipe)[-1] for recipe in run.recipes] for run in runs_of(ran, "Ada")]
@@ -159,7 +163,7 @@ def test_bins_show_gaps_of_validation_data_and_the_gammas_of_adafocal(ran: tuple
     assert gammas.lines[0].y[-1] == pytest.approx(sum(values) / 2)
 
 
-def test_histograms_hold_the_training_samples_of_all_folds(ran: tuple[Study, Store, list[Measured]]) -> None:
+def test_histograms_hold_the_training_samples_of_all_folds(ran: Ran) -> None:
     panels = draw(ran, "logits", objectives=("CE", "Focal")).panels
     for panel, name in zip(panels, ("CE", "Focal"), strict=True):
         assert panel.title == name
@@ -172,7 +176,7 @@ def test_histograms_hold_the_training_samples_of_all_folds(ran: tuple[Study, Sto
         assert sum(never) == int((inside & (since == 0)).sum())
 
 
-def test_learned_shares_end_at_the_training_accuracy(ran: tuple[Study, Store, list[Measured]]) -> None:
+def test_learned_shares_end_at_the_training_accuracy(ran: Ran) -> None:
     (panel,) = draw(ran, "learned").panels
     for line, name in zip(panel.lines, ("CE", "Smooth", "Focal", "Inverse", "Ada"), strict=True):
         ends = [ran[1].trajectory(recipe)[-1] for run in runs_of(ran, name) for recipe in run.recipes]
@@ -181,7 +185,7 @@ def test_learned_shares_end_at_the_training_accuracy(ran: tuple[Study, Store, li
         assert list(line.y) == sorted(line.y)
 
 
-def test_roc_curves_carry_the_area_before_and_after_temperature(ran: tuple[Study, Store, list[Measured]]) -> None:
+def test_roc_curves_carry_the_area_before_and_after_temperature(ran: Ran) -> None:
     raw, scaled = draw(ran, "ood", objectives=("CE",)).panels
     run = runs_of(ran, "CE")[0]
     outside = [ran[1].load(recipe).ood["gaussian-noise"] for recipe in run.recipes]
@@ -194,7 +198,7 @@ def test_roc_curves_carry_the_area_before_and_after_temperature(ran: tuple[Study
     assert (raw.lines[0].x[-1], raw.lines[0].y[-1]) == pytest.approx((100.0, 100.0))
 
 
-def test_at_gamma_0_the_focal_curve_is_temperature_scaling_by_ece(ran: tuple[Study, Store, list[Measured]]) -> None:
+def test_at_gamma_0_the_focal_curve_is_temperature_scaling_by_ece(ran: Ran) -> None:
     (panel,) = draw(ran, "focal", objectives=("CE",)).panels
     run = runs_of(ran, "CE")[0]
     fitted = [
@@ -206,14 +210,14 @@ def test_at_gamma_0_the_focal_curve_is_temperature_scaling_by_ece(ran: tuple[Stu
     assert len(panel.lines[0].y) == len(panel.lines[0].x) == 10
 
 
-def test_losses_are_drawn_by_the_probability_of_the_label(ran: tuple[Study, Store, list[Measured]]) -> None:
+def test_losses_are_drawn_by_the_probability_of_the_label(ran: Ran) -> None:
     (panel,) = draw(ran, "losses", objectives=("CE", "Focal", "Inverse")).panels
     for line, weight in zip(panel.lines, (lambda p: 1.0, lambda p: (1 - p) ** 3, lambda p: 1 + p), strict=True):
         for p, value in list(zip(line.x, line.y, strict=True))[::50]:
             assert value == pytest.approx(-weight(p) * math.log(p), rel=1e-9)
 
 
-def test_fits_are_made_on_validation_rows_of_the_same_fold(ran: tuple[Study, Store, list[Measured]]) -> None:
+def test_fits_are_made_on_validation_rows_of_the_same_fold(ran: Ran) -> None:
     run = runs_of(ran, "CE")[0]
     pooled = []
     for seen, test in zip(run.fits.validation, run.fits.test, strict=True):

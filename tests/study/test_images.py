@@ -210,21 +210,18 @@ def test_a_truncated_image_is_named_by_its_row(tmp_path: Path, name: str) -> Non
 
 
 def test_broken_parts_are_named(tmp_path: Path) -> None:
-    pixels = np.zeros((4, 32, 32, 3), dtype=np.uint8)
+    pixels, labels = np.zeros((4, 32, 32, 3), dtype=np.uint8), np.zeros(4, dtype=int)
     for arrays, said in (
-        ({"images": pixels}, "expected the arrays images and labels in .*, got \\['images'\\]"),
-        ({"images": pixels[:3], "labels": np.zeros(4)}, r"expected images \(4, 32, 32, 3\) uint8 in"),
-        ({"images": pixels.astype(float), "labels": np.zeros(4)}, r"got \(4, 32, 32, 3\) float64"),
+        (
+            {"images": pixels},
+            r"expected images \(N, 32, 32, 3\) uint8 and labels \(N,\) .*, got images \(4, 32, 32, 3\) uint8;",
+        ),
+        ({"images": pixels[:3], "labels": labels}, r"got images \(3, 32, 32, 3\) uint8, labels \(4,\) int64"),
+        ({"images": pixels.astype(float), "labels": labels}, r"got images \(4, 32, 32, 3\) float64"),
         ({"images": pixels, "labels": np.full(4, 10)}, r"expected labels in 0 … 9, got 10 … 10"),
-        (
-            {"images": pixels, "labels": np.full(4, 0.5)},
-            r"expected labels \(N,\) of whole numbers in .*, got \(4,\) float64",
-        ),
-        (
-            {"images": pixels, "labels": np.full(4, "3")},
-            r"expected labels \(N,\) of whole numbers in .*, got \(4,\) <U1",
-        ),
-        ({"images": pixels[:0], "labels": np.zeros(0, dtype=int)}, r"N ≥ 1, got \(0,\) int64"),
+        ({"images": pixels, "labels": np.full(4, 0.5)}, r"labels \(N,\) of whole numbers in .*, labels \(4,\) float64"),
+        ({"images": pixels, "labels": np.full(4, "3")}, r"labels \(N,\) of whole numbers in .*, labels \(4,\) <U1"),
+        ({"images": pixels[:0], "labels": labels[:0]}, r"N ≥ 1, got .*labels \(0,\) int64"),
     ):
         np.savez(tmp_path / "train.npz", **arrays)  # type: ignore[arg-type]
         assert re.search(said, refusal(tmp_path, kind=FileFormatError))

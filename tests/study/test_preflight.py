@@ -10,15 +10,16 @@ from tests.study.test_recipe import SMALL, scales, write
 from calibrant.errors import CalibrantError, FileFormatError, InputError
 from calibrant.study import Store, Training, load_study, preflight
 from calibrant.study.preflight import check_study
-from calibrant.study.recipe import Cell, Recipe
+from calibrant.study.recipe import Recipe
 from calibrant.study.run import run_study
 
 DEEP = "x = " + "[" * 5000 + "]" * 5000
 
 TYPOS = [
-    ('name = "digits"', 'name = "digitz"', "expected a data set of .* got 'digitz'.* setting 'small'"),
-    ("folds = 2", "folds = 2, noize = 1", "got 'noize'"),
+    ('name = "digits"', 'name = "digitz"', "expected data set to be one of .* got 'digitz'.* setting 'small'"),
+    ("folds = 2", "folds = 2, noize = 1", "got the argument noize; the argument is called noise"),
     ("folds = 2", "folds = 2, train = 0", "expected train as an integer .*, got 0"),
+    ("folds = 2", "train = 1400, validation = 400", r"expected train \+ validation ≤ 1437, got 1800"),
     ("folds = 2", 'folds = 2, ood = ["svnh"]', "expected ood sets of .* got 'svnh'"),
     ('type = "MLP"', 'type = "MPL"', "expected type to be one of .* got 'MPL'"),
     ('type = "MLP"', 'type = "MLP", hiden = []', "got the argument hiden.* setting 'small'"),
@@ -30,23 +31,23 @@ TYPOS = [
 ]
 
 BROKEN = [
-    ("epochs = 3", "epoch = 3", "expected epochs, batch, .* got epoch"),
-    ("batch = 10", 'batch = "10"', "expected int for batch of training of 'CE', got '10'"),
+    ("epochs = 3", "epoch = 3", "got the argument epoch; the argument is called epochs"),
+    ("batch = 10", 'batch = "10"', "expected batch as an integer ≥ 1, got '10'.*in training of 'CE'"),
     ("seeds = [0, 1]", "seeds = []", "expected at least one entry in seeds"),
-    ("seeds = [0, 1]", "seeds = [0.5]", "expected int for seeds"),
+    ("seeds = [0, 1]", "seeds = [0.5]", "expected each of seeds as an integer"),
     ('loss = { type = "CrossEntropyLoss" }', "", "expected an objective without a loss to be one of"),
     ("epochs = 3", 'epochs = 3, optimizer = "sdg"', "expected optimizer to be one of"),
-    ('title = "t"', "title = 3", "expected str for title"),
+    ('title = "t"', "title = 3", "expected title as text, got 3"),
     ("folds = 2", "folds = 0", "expected at least one training"),
     ("seeds = [0, 1]", "seeds = [0, 0]", "expected each of seeds once, got 0 twice"),
     ("seeds = [0, 1]", "seeds = [-1]", "expected each of seeds as an integer ≥ 0, got -1"),
     ("seeds = [0, 1]", "seeds = [9223372036854775808]", "expected each of seeds as an integer of at most"),
     ("seeds = [0, 1]", "seeds = [1" + "0" * 400 + "]", "expected each of seeds as an integer of at most"),
     ("epochs = 3,", "lr = 1" + "0" * 400 + ", epochs = 3,", "expected lr .* got inf"),
-    ("seeds = [0, 1]", "seeds = [true]", "expected int for seeds"),
+    ("seeds = [0, 1]", "seeds = [true]", "expected each of seeds as an integer"),
     ('label = "F"', 'label = "CE"', "expected each of objectives once, got 'CE' twice"),
-    ('label = "F"\n', "", "expected label in objectives .*; add it"),
-    ("epochs = 3, batch = 10", "", "expected epochs, batch in training of 'CE'.* add them"),
+    ('label = "F"\n', "", r"expected Objective\(label, loss.*got no label.*in objectives"),
+    ("epochs = 3, batch = 10", "", "got no epochs.*in training of 'CE'"),
     ("folds = 2", "folds = -1", "expected folds in 1 …"),
     ("folds = 2", "folds = 100000000", "expected folds in 1 …"),
     ("data = {", "scales = { tiny = {} }\ndata = {", "expected scales of .* got 'tiny'"),
@@ -108,12 +109,11 @@ def test_everything_of_every_preset_can_be_built(
 ) -> None:
     build = preflight._check_network
 
-    def once(cell: Cell) -> None:  # presets share networks, each of which takes up to half a second
-        recipe = cell.recipe
+    def once(recipe: Recipe) -> None:  # presets share networks, each of which takes up to half a second
         data = {key: value for key, value in recipe.data.items() if key not in ("train", "validation", "test", "ood")}
         key = repr((data, recipe.model, recipe.training.optimizer, recipe.training.rates, recipe.training.plain))
         if key not in built:
-            build(cell)
+            build(recipe)
         built.add(key)
 
     monkeypatch.setattr(preflight, "_check_network", once)

@@ -54,9 +54,9 @@ loss = { type = "FocalLoss", gamma = 3.0 }
 """
 
 
-@pytest.fixture
-def study(tmp_path: Path) -> Study:
-    path = tmp_path / "small.toml"
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    path = tmp_path_factory.mktemp("study") / "small.toml"
     path.write_text(TEXT)
     return load_study(path)
 
@@ -68,36 +68,45 @@ def run(study: Study, store: Store, **options: int) -> list[str]:
     ]
 
 
-def test_finished_runs_are_kept_and_the_rest_is_run(study: Study, tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs")
-    cells = list(study.cells())
+@pytest.fixture(scope="module")
+def twice(study: Study, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A study that was stopped after three trainings and run again: its store, what was there between, and the news since."""
+    store = Store(tmp_path_factory.mktemp("store") / "runs")
     first = run_study(study, store, accelerator="cpu")
-    while next(first).done < 3:
+    while next(first).done < 3:  # CE is finished in both folds, Focal in one
         pass
     first.close()
-    assert [store.finished(cell.recipe) for cell in cells] == [True] * 3 + [False] * 5
-    assert store.max_logits(cells[0].recipe).shape == store.learned_epochs(cells[0].recipe).shape == (40,)
-    before = {path: path.stat().st_mtime_ns for path in store.root.rglob("record.json")}
-    news = list(run_study(study, store, accelerator="cpu"))
-    assert (news[0].done, news[-1].done, news[-1].total) == (3, 8, 8)
-    assert {path: path.stat().st_mtime_ns for path in before} == before
+    return SimpleNamespace(
+        store=store,
+        finished=[store.finished(cell.recipe) for cell in study.cells()],
+        objectives=[m.objective for m in collect(study, store)],
+        written={path: path.stat().st_mtime_ns for path in store.root.rglob("record.json")},
+        news=list(run_study(study, store, accelerator="cpu")),
+    )
+
+
+def test_finished_runs_are_kept_and_the_rest_is_run(study: Study, twice: SimpleNamespace) -> None:
+    store, recipe = twice.store, next(study.cells()).recipe
+    assert twice.finished == [True] * 3 + [False] * 5
+    assert twice.objectives == ["CE"]  # an objective without all its folds is left out of the table
+    assert store.max_logits(recipe).shape == store.learned_epochs(recipe).shape == (40,)
+    assert (twice.news[0].done, twice.news[-1].done, twice.news[-1].total) == (3, 8, 8)
+    assert {path: path.stat().st_mtime_ns for path in twice.written} == twice.written
     assert run(study, store) == []
     assert not list(store.root.rglob("checkpoint.pt"))
 
 
-def test_every_row_is_tested_once_and_calibrated_by_its_own_fold(study: Study, tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs")
-    run(study, store)
+def test_every_row_is_tested_once_and_calibrated_by_its_own_fold(study: Study, twice: SimpleNamespace) -> None:
+    store = twice.store
     measured = collect(study, store)
     assert [(m.objective, m.seed, len(m.before)) for m in measured] == [
         ("CE", 0, 1797), ("Focal", 0, 1797), ("CE", 1, 1797), ("Focal", 1, 1797)
     ]  # fmt: skip
     first = measured[0]
     size = len(store.load(next(study.cells()).recipe).test)
-    scale = first.before.logits[0] / first.after.logits[0]
-    assert torch.allclose(scale, torch.tensor(first.temperatures[0]).to(scale.dtype), rtol=1e-5)
-    scale = first.before.logits[size] / first.after.logits[size]
-    assert torch.allclose(scale, torch.tensor(first.temperatures[1]).to(scale.dtype), rtol=1e-5)
+    for row, temperature in zip((0, size), first.temperatures, strict=True):
+        scale = first.before.logits[row] / first.after.logits[row]
+        assert torch.allclose(scale, torch.tensor(temperature).to(scale.dtype), rtol=1e-5)
     assert first.figures()["temperature"] == pytest.approx(math.sqrt(math.prod(first.temperatures)))
     assert first.validation_uses == {"fit the temperature": 1}
     line = summarise(measured)[0]
@@ -108,15 +117,6 @@ def test_every_row_is_tested_once_and_calibrated_by_its_own_fold(study: Study, t
     assert [(r["calibrator"], r["metric"]) for r in found][:2] == [(None, "Error()"), (None, "NLL()")]
     assert {(r["objective"], r["seed"], r["n"]) for r in found} == {("CE", 0, 1797)}
     assert found[2]["value"] == ECE()(first.before)
-
-
-def test_an_unfinished_objective_is_left_out_of_the_table(study: Study, tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs")
-    first = run_study(study, store, accelerator="cpu")
-    while next(first).done < 3:  # CE is finished in both folds, Focal in one
-        pass
-    first.close()
-    assert [m.objective for m in collect(study, store)] == ["CE"]
 
 
 def test_orderings_are_judged_over_seeds(study: Study) -> None:
@@ -284,18 +284,15 @@ class Pool:
 
 
 def test_what_had_ended_when_a_worker_died_is_not_run_again(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    study: Study, twice: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study, store = replace(study, seeds=(0,)), Store(tmp_path / "runs")
-    run(study, store)
     cells = list(study.cells())
 
     def die(workers: int) -> None:
         raise module.BrokenProcessPool("died")
 
     monkeypatch.setattr(module, "ProcessPoolExecutor", Pool(die))
-    found = list(module._in_processes(cells, store, workers=2, accelerator="cpu"))
-    assert found == cells
+    assert list(module._in_processes(cells, twice.store, workers=2, accelerator="cpu")) == cells
 
 
 def test_the_most_claimed_about_is_run_first_and_a_seed_of_everything_before_the_next(study: Study) -> None:
@@ -354,12 +351,12 @@ def test_a_disk_with_too_little_room_is_found_before_the_training(
 def test_a_run_that_cannot_begin_leaves_nothing(study: Study, tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(TEXT.replace('"digits", folds = 2', '"digitz"'))
-    with pytest.raises(InputError, match="expected a data set of"):
+    with pytest.raises(InputError, match="expected data set to be one of"):
         run(load_study(path), Store(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
     store = Store(tmp_path / "kept")
     store.checkpoint(next(study.cells()).recipe).write_bytes(b"state")
-    with pytest.raises(InputError, match="expected a data set of"):
+    with pytest.raises(InputError, match="expected data set to be one of"):
         run(load_study(path), store)
     assert [file.name for file in store.root.rglob("*") if file.is_file()] == ["checkpoint.pt"]
     assert len(list((store.root / "runs").iterdir())) == 1

@@ -7,35 +7,17 @@ import pytest
 import torch
 
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError
 from calibrant.study.measures import FoldFits
-from calibrant.study.trajectory import (
-    LearnedEpochs,
-    epoch_figures,
-    learned_epoch,
-    temperature_of_epoch,
-    trajectory_entry,
-)
+from calibrant.study.trajectory import epoch_figures, learned_since, temperature_of_epoch, trajectory_entry
 
 
 def test_learned_epochs_are_those_of_the_vector(vectors: dict[str, dict[str, Any]]) -> None:
     vector = vectors["learned_epoch"]
-    for correct, expected in zip(vector["inputs"]["correct_by_epoch"], vector["expected"]["learned"], strict=True):
-        learned = LearnedEpochs(1)
-        for epoch, right in enumerate(correct, start=1):
-            learned.see(torch.tensor([bool(right)]), epoch=epoch)
-        assert learned.since.tolist() == [expected or 0]
-    rows = learned_epoch(vector["inputs"]["correct_by_epoch"])
-    assert rows.tolist() == [expected or 0 for expected in vector["expected"]["learned"]]
-
-
-def test_learned_epochs_of_a_history_are_those_seen_epoch_by_epoch() -> None:
-    history = torch.rand(7, 50, generator=torch.Generator().manual_seed(0)) < 0.7  # (epochs, samples)
-    learned = LearnedEpochs(50)
-    for epoch, correct in enumerate(history, start=1):
-        learned.see(correct, epoch=epoch)
-    assert torch.equal(learned_epoch(history.T), learned.since)
-    assert learned_epoch([True]).item() == 1
+    history = torch.tensor(vector["inputs"]["correct_by_epoch"]).bool()  # (samples, epochs)
+    since = torch.zeros(len(history), dtype=torch.int64)
+    for epoch, correct in enumerate(history.T, start=1):
+        since = learned_since(since, correct, epoch=epoch)
+    assert since.tolist() == [expected or 0 for expected in vector["expected"]["learned"]]
 
 
 @pytest.mark.parametrize(
@@ -50,15 +32,9 @@ def test_learned_epochs_of_a_history_are_those_seen_epoch_by_epoch() -> None:
 def test_the_logits_of_samples_learned_early_are_compared_with_those_of_the_others(
     epochs: list[int], gap: float
 ) -> None:
-    learned = [(torch.tensor(epochs), torch.tensor([0.0, 1.0, 2.0, 7.0]))]
-    found = FoldFits([], [], learned=lambda: learned).value("logit_gap")
+    rows = {"learned_epochs": torch.tensor(epochs), "max_logits": torch.tensor([0.0, 1.0, 2.0, 7.0])}
+    found = FoldFits([], [], of_training=lambda name: [rows[name]]).value("logit_gap")
     assert found == pytest.approx(gap, nan_ok=True)
-
-
-@pytest.mark.parametrize("correct", [None, "ab", [], [[]], [0.5], [2], True])
-def test_what_is_no_history_is_refused(correct: object) -> None:
-    with pytest.raises(InputError, match="expected correct"):
-        learned_epoch(correct)  # type: ignore[arg-type]
 
 
 def test_figures_of_right_and_wrong_samples_are_those_worked_out_by_hand() -> None:

@@ -845,7 +845,7 @@ def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
     tables = [*tables_of(lines, title=chosen.title, columns=chosen.columns), *paper_tables(chosen, lines)]
     # which orderings of the papers' tables are seen here and which are not, then each claim
     sentences = [*_agreements_of(chosen, lines), *verdict_sentences(verdicts, lines)]
-    drawn = drawings(chosen, measured, kept) if report is not None or figures is not None else []
+    drawn = drawings(chosen, measured) if report is not None or figures is not None else []
     if figures is not None:
         written = write_study_figures(drawn, figures, width=outputs.width)
         typer.echo(f"{len(written) or 'no'} figures of {chosen.name} are written to {figures}", err=True)

@@ -1,13 +1,13 @@
 """What the values of a study must be: sizes, names, keys among many; and the conversion of its tables to dataclasses."""
 
-import types
 import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, is_dataclass
 from typing import Annotated, Any, TypeVar
 
-from calibrant._core.check import check_number, check_sequence, check_text, refuse, shown
-from calibrant._core.constraints import Each, Integer
+from calibrant._core.check import check_kind, check_sequence, check_text, refuse, shown
+from calibrant._core.constraints import Each, Integer, Kind
 from calibrant.errors import InputError
 
 _NOT_IN_NAMES = set('/\\:*?"<>|\0\n\r\t')
@@ -38,6 +38,7 @@ class EachOf(Each):
         return super().check(members, name, caller)
 
 
+Fields = Annotated[Mapping[str, Any], Kind(Mapping, "write {name = value}", "a table")]
 Size = Annotated[int, Integer(1, MOST)]
 Odd = Annotated[int, OddInteger(1, MOST)]
 Three = Annotated[Sequence[int], EachOf(Integer(1, MOST), count=3)]
@@ -83,50 +84,33 @@ def check_once(values: Sequence[Any], *, name: str) -> None:
         raise InputError(f"each of {name} once", f"{twice!r} twice", "leave one out or rename it")
 
 
+@contextmanager
+def naming(place: str) -> Iterator[None]:
+    """Append the part of a study that is at fault to the message of an ``InputError``, unless it is named already."""
+    try:
+        yield
+    except InputError as error:
+        if place in str(error):
+            raise
+        raise InputError(f"{error} (in {place})") from error
+
+
 T = TypeVar("T")
 
 
-def record_of_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
-    """Return a dataclass from a TOML table, checking names and types.
+def record_of_table(cls: type[T], table: Any, *, where: str) -> T:
+    """Return a record, whose class checks its fields, from a TOML table; tables inside become the records that its fields hold.
 
     Raises:
-        InputError: Stating the table, the accepted names or type, and what was got.
+        InputError: Stating the table, what the record takes, and what was got.
     """
-    if not isinstance(table, Mapping):
-        raise InputError(f"a table for {where}", f"{shown(table)}", "write it in braces or under a heading")
-    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
-    unknown = set(table) - set(known)
-    if unknown:
-        raise InputError(f"{', '.join(known)} in {where}", f"{', '.join(sorted(unknown))}", "correct the name")
-    missing = [
-        name
-        for name, item in known.items()
-        if item.default is MISSING and item.default_factory is MISSING and name not in table
-    ]
-    if missing:
-        raise InputError(
-            f"{', '.join(missing)} in {where}", "a table without", "add it" if len(missing) == 1 else "add them"
-        )
+    fields = check_kind(table, Mapping, name=where, remedy="write it in braces or under a heading", words="a table")
     hints = typing.get_type_hints(cls)
-    values = {key: _typed_entry(value, hints[key], where=f"{key} of {where}") for key, value in table.items()}
-    return cls(**values)
+    with naming(where):
+        return cls(**{key: _field(value, hints.get(key), where=f"{key} of {where}") for key, value in fields.items()})
 
 
-def _typed_entry(value: Any, hint: Any, *, where: str) -> Any:
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        return None if value is None else _typed_entry(value, inner[0], where=where)
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise InputError(f"a list for {where}", f"{shown(value)}", "write it in brackets")
-        return tuple(_typed_entry(item, inner[0], where=where) for item in value)
-    if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
-        return record_of_table(hint, value, where=where)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return check_number(value, name=where)
-    if origin is typing.Literal:  # the class itself checks which
-        return value
-    expected = Mapping if origin is not None else hint
-    if not isinstance(value, expected) or (isinstance(value, bool) and hint is not bool):
-        raise InputError(f"{getattr(expected, '__name__', expected)} for {where}", f"{shown(value)}", "correct it")
-    return value
+def _field(value: Any, hint: Any, *, where: str) -> Any:
+    if typing.get_origin(hint) is tuple and isinstance(value, list | tuple):
+        return tuple(_field(item, typing.get_args(hint)[0], where=where) for item in value)
+    return record_of_table(hint, value, where=where) if is_dataclass(hint) else value

@@ -9,12 +9,11 @@ import torch
 from torch import nn
 
 from calibrant._core.constraints import checked
-from calibrant.errors import InputError, MissingExtraError
+from calibrant.errors import MissingExtraError
 from calibrant.study.data import data_set
 from calibrant.study.data.digits import Digits
 from calibrant.study.data.images import PAD, SOURCES, Images
-from calibrant.study.load import known_papers
-from calibrant.study.recipe import AnyStudy, Cell, Study, Training
+from calibrant.study.recipe import AnyStudy, Cell, Study, Training, known_papers
 from calibrant.study.resolve import make_model
 from calibrant.study.train import rate_factor
 
@@ -63,8 +62,6 @@ def describe(study: AnyStudy) -> list[Choice]:
     here = {name: say(study, list(reversed(cells.values()))) for name, say in HERE.items()}
     found = []
     for paper in study.papers:
-        if paper not in known:
-            raise InputError(f"papers of {', '.join(known)} in {study.name}", f"{paper!r}", "choose among these")
         for entry in known[paper]["choices"]:
             ours = here.get(entry["choice"], "")
             found.append(

@@ -10,14 +10,19 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import checked
-from calibrant.calibrators import FocalTemperatureScaling, HistogramBinning, TemperatureScaling
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, ood_roc
-from calibrant.study.measures import MEASURES, ignore_bound_warnings
+from calibrant.study.measures import (
+    MEASURES,
+    FoldFits,
+    geometric_mean,
+    ignore_bound_warnings,
+    mean_or_nan,
+    temperatures_along,
+)
 from calibrant.study.recipe import AnyStudy, FigureSpec
 from calibrant.study.resolve import make_loss
-from calibrant.study.store import AnyStore, Store
-from calibrant.study.tables import AnyMeasured, Measured
+from calibrant.study.tables import AnyMeasured, Measured, grouped
 
 __all__ = ["KINDS", "Bars", "Drawing", "Line", "Panel", "Plot", "Reliability", "drawings"]
 
@@ -134,7 +139,7 @@ NAMES = {
 FRACTIONS = {"error", "ece", "ece_mass", "ece_at_t", "ece_at_own_t", "optimal_ece"}
 
 
-def trajectory(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+def trajectory(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
     """Return a panel for each entry of ``spec.panels``, with a curve for each objective and entry of the trajectory."""
     panels = []
     for places in spec.panels:
@@ -144,20 +149,20 @@ def trajectory(spec: FigureSpec, items: Sequence[Measured], store: Store) -> lis
                 words = label if len(places) == 1 else label_of_place(place, split=not _in_one_split(places))
                 if len(places) > 1 and len(spec.objectives) != 1:
                     words = f"{label}: {words}"
-                lines.append(curve(words, runs, store, place))
+                lines.append(curve(words, runs, place))
         if shown := _with_points(lines):
             panels.append(_plot_of_places(places, shown))
     return panels
 
 
-def bins(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+def bins(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
     """Return a panel for each bin with confidence minus accuracy on validation data, and one with AdaFocal's γ in the bins."""
     panels = []
     for index in spec.bins:
-        lines = tuple(curve(label, runs, store, f"validation.gaps_mass.{index}") for label, runs in by_objective(items))
+        lines = tuple(curve(label, runs, f"validation.gaps_mass.{index}") for label, runs in by_objective(items))
         panels.append(Plot(f"bin {index} of 15 of equal mass", "epoch", "confidence − accuracy %", lines, percent=True))
     adaptive = [
-        curve(f"{label}, bin {index}" if len(items) > 1 else f"bin {index}", runs, store, f"loss_state.gammas.{index}")
+        curve(f"{label}, bin {index}" if len(items) > 1 else f"bin {index}", runs, f"loss_state.gammas.{index}")
         for label, runs in by_objective(items)
         for index in spec.bins
     ]
@@ -166,36 +171,34 @@ def bins(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot
     return panels
 
 
-def learned(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+def learned(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
     """Return the fraction of training samples that are classified correctly from an epoch to the end of training."""
     lines = []
     for label, runs in by_objective(items):
-        epochs = [entry["epoch"] for entry in store.trajectory(runs[0].recipes[0])]
+        epochs = [entry["epoch"] for entry in runs[0].fits.trajectories[0]]
         fractions = [
             [float(np.mean([((s > 0) & (s <= epoch)).double().mean() for s in since])) for epoch in epochs]
-            for since in ([store.learned_epochs(recipe) for recipe in run.recipes] for run in runs)
+            for since in (run.fits.of_training("learned_epochs") for run in runs)
         ]
         lines.append(line_of(label, epochs, zip(*fractions, strict=True)))
     return [Plot("learned for good", "epoch", "training samples %", tuple(lines), percent=True)]
 
 
-def curve(label: str, runs: Sequence[Measured], store: Store, place: str) -> Line:
+def curve(label: str, runs: Sequence[Measured], place: str) -> Line:
     """Return the entry ``place`` of the trajectory over epochs: mean over folds, then mean, minimum and maximum over seeds.
 
     Args:
         label: Its label in the legend.
         runs: Runs of one objective, one per seed.
-        store: Where the trajectories are stored.
         place: Keys and indices joined by dots, such as ``"validation.gaps_mass.7"``.
     """
     by_seed, epochs = [], [0]
     for run in runs:
-        folds = [store.trajectory(recipe) for recipe in run.recipes]
+        folds = run.fits.trajectories
         epochs = [entry["epoch"] for entry in folds[0]]
         # folds are parts of one experiment, so that their mean is the figure of a seed; bands are over seeds
-        by_seed.append(
-            [_mean_of_known([value_at(fold[index], place) for fold in folds]) for index in range(len(epochs))]
-        )
+        of_folds = zip(*([value_at(entry, place) for entry in entries] for entries in folds), strict=True)
+        by_seed.append([mean_or_nan([value for value in values if not math.isnan(value)]) for values in of_folds])
     return line_of(label, epochs, zip(*by_seed, strict=True))
 
 
@@ -221,10 +224,7 @@ def value_at(entry: Any, place: str) -> float:
 
 def by_objective(items: Sequence[Measured]) -> list[tuple[str, list[Measured]]]:
     """Return the runs of each objective, in the order of the study."""
-    groups: dict[str, list[Measured]] = {}
-    for item in items:
-        groups.setdefault(item.objective, []).append(item)
-    return list(groups.items())
+    return list(grouped(items, lambda item: item.objective).items())
 
 
 def label_of_place(place: str, *, split: bool = True) -> str:
@@ -254,16 +254,11 @@ def _in_one_split(places: Sequence[str]) -> bool:
     return len({place.split(".")[0] for place in places}) == 1
 
 
-def _mean_of_known(values: Sequence[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else math.nan
-
-
 BARS = 40
 ROC_POINTS = 200
 
 
-def reliability(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Reliability]:
+def reliability(spec: FigureSpec, items: Sequence[Measured]) -> list[Reliability]:
     """Return two diagrams for each objective's first seed: uncalibrated and at T."""
     panels = []
     for label, runs in by_objective(items):
@@ -272,16 +267,15 @@ def reliability(spec: FigureSpec, items: Sequence[Measured], store: Store) -> li
     return panels
 
 
-def logits(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Bars]:
+def logits(spec: FigureSpec, items: Sequence[Measured]) -> list[Bars]:
     """Return the largest logits of training samples of an objective's first seed, by the epoch at which they were learned."""
     found = []
     for label, runs in by_objective(items):
-        largest = torch.cat([store.max_logits(recipe) for recipe in runs[0].recipes]).double()
-        since = torch.cat([store.learned_epochs(recipe) for recipe in runs[0].recipes])
-        epochs = max(entry["epoch"] for entry in store.trajectory(runs[0].recipes[0]))
+        fits = runs[0].fits
+        largest = torch.cat([*fits.of_training("max_logits")]).double()
+        since = torch.cat([*fits.of_training("learned_epochs")])
+        epochs = max(entry["epoch"] for entry in fits.trajectories[0])
         found.append((label, largest, since, epochs))
-    if not found:
-        return []
     # a handful of outliers would leave most bars empty
     low = min(float(torch.quantile(largest, 0.001)) for _, largest, _, _ in found)
     high = max(float(torch.quantile(largest, 0.999)) for _, largest, _, _ in found)
@@ -312,32 +306,29 @@ def _by_learned(
     return tuple((label, tuple(count.tolist())) for label, count in counts)
 
 
-def ood(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+def ood(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
     """Return the ROC curves of detecting each out-of-distribution set by entropy, with and without temperature."""
-    first = [
-        (label, runs[0], [store.load(recipe).ood for recipe in runs[0].recipes]) for label, runs in by_objective(items)
-    ]
-    names = dict.fromkeys(name for _, _, outside in first for name in outside[0])
+    first = [(label, runs[0].fits) for label, runs in by_objective(items)]
+    names = dict.fromkeys(name for _, fits in first for name in fits.ood[0])
     panels = []
     for name in names:
         for words, calibrated in (("without temperature", False), ("at T", True)):
             lines = tuple(
-                _roc(label, run, [sets[name] for sets in outside], calibrated=calibrated)
-                for label, run, outside in first
-                if name in outside[0]
+                _roc(label, fits, name, calibrated=calibrated) for label, fits in first if name in fits.ood[0]
             )
             title = f"{name.replace('-', ' ')}, {words}"
             panels.append(Plot(title, "test data taken for outside %", "outside found %", lines, diagonal=True))
     return panels
 
 
-def _roc(label: str, run: Measured, outside: Sequence[Predictions], *, calibrated: bool) -> Line:
-    inside = run.after if calibrated else run.before
+def _roc(label: str, fits: FoldFits, name: str, *, calibrated: bool) -> Line:
+    inside, outside = fits.before, [sets[name] for sets in fits.ood]
     if calibrated:
+        inside = fits.after("at_t")
         with ignore_bound_warnings():
-            calibrators = run.fits.calibrators("at_t")
+            calibrators = fits.calibrators("at_t")
             outside = [rows.calibrated_by(fitted) for rows, fitted in zip(outside, calibrators, strict=True)]
-    curve = ood_roc(inside, Predictions.cat(list(outside)))
+    curve = ood_roc(inside, Predictions.cat(outside))
     # a vector drawing of every threshold would weigh megabytes
     steps = torch.linspace(0, len(curve.threshold) - 1, min(ROC_POINTS, len(curve.threshold))).round().long()
     x, y = curve.false_positive[steps], curve.true_positive[steps]
@@ -355,7 +346,7 @@ DRAWS = 5  # subsets of each size
 GAMMAS = (-0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0, 5.0)
 
 
-def sweep(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+def sweep(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
     """Return measures by the strength of a loss; entries with a sign share one axis, others have separate panels."""
     # with a sign the parameters of two losses become one axis: −γ of focal loss, 0, γ of inverse focal loss
     together = any(len(entry) > 2 for entry in spec.sweep)
@@ -398,7 +389,7 @@ def _over(measure: str, numbers: Mapping[str, float], items: Sequence[Measured],
     return line_of(MEASURES[measure].label if many else "", places, rows)
 
 
-def best(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+def best(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
     """Return, for each family, the strength with the lowest raw ECE on validation data, by the number of training samples."""
     panels = []
     for kind, number, *_ in spec.sweep:
@@ -419,15 +410,15 @@ def best(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot
     return panels
 
 
-def sizes(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+def sizes(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
     """Return the ECE on test data after calibrators fitted on subsets of the validation samples, mean of five draws."""
     panels = []
-    for title, make in (("temperature scaling", TemperatureScaling), ("histogram binning", HistogramBinning)):
+    for title, stage in (("temperature scaling", "at_t"), ("histogram binning", "binned")):
         lines = []
         for label, runs in by_objective(items):
             most = min(len(rows) for run in runs for rows in run.fits.validation)
             counts = [size for size in SIZES if 2 * size <= most] + [most]  # so that the last two marks do not overlap
-            by_seed = [[_at_size(run, make, size) for size in counts] for run in runs]
+            by_seed = [[_at_size(run.fits, stage, size) for size in counts] for run in runs]
             lines.append(line_of(label, [math.log2(size) for size in counts], zip(*by_seed, strict=True)))
         marks = sorted({x for line in lines for x in line.x})
         ticks = tuple((x, f"{round(2**x):,}") for x in marks)
@@ -435,38 +426,29 @@ def sizes(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plo
     return panels
 
 
-def _at_size(run: Measured, make: Any, size: int) -> float:
+def _at_size(fits: FoldFits, stage: str, size: int) -> float:
     # all samples can be drawn in one way only
-    draws = 1 if size == min(len(rows) for rows in run.fits.validation) else DRAWS
+    draws = 1 if size == min(len(rows) for rows in fits.validation) else DRAWS
     found = []
     for draw in range(draws):
-        parts = []
-        for fold, (seen, test) in enumerate(zip(run.fits.validation, run.fits.test, strict=True)):
+        drawn = []
+        for fold, seen in enumerate(fits.validation):
             generator = torch.Generator().manual_seed(1000 * draw + fold)
-            rows = torch.randperm(len(seen), generator=generator)[:size]
-            with ignore_bound_warnings():
-                calibrator = make().fit(seen.logits[rows], seen.need_labels()[rows])
-                parts.append(test.calibrated_by(calibrator))
-        found.append(ECE()(Predictions.cat(parts)))
+            drawn.append(seen[torch.randperm(len(seen), generator=generator)[:size]])
+        found.append(FoldFits(drawn, fits.test).value(f"ece_{stage}"))
     return float(np.mean(found))
 
 
-def focal(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+def focal(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
     """Return, for each objective's first seed, the T that minimises validation ECE (equal mass) at each γ of the focal map."""
     lines = []
     for label, runs in by_objective(items):
-        by_fold = []
-        for rows in runs[0].fits.validation:
-            with ignore_bound_warnings():
-                fits = [FocalTemperatureScaling("ece", gammas=[g]).fit(rows.logits, rows.need_labels()) for g in GAMMAS]
-            by_fold.append([fit.temperature for fit in fits])
-        # temperatures are averaged as factors
-        mean = np.exp(np.log(by_fold).mean(axis=0))
-        lines.append(Line(label, GAMMAS, tuple(float(value) for value in mean)))
+        by_fold = [temperatures_along(rows, GAMMAS) for rows in runs[0].fits.validation]
+        lines.append(Line(label, GAMMAS, tuple(map(geometric_mean, zip(*by_fold, strict=True)))))
     return [Plot("chosen by validation ECE", "γ of the focal map", "best T", tuple(lines), marked=True)]
 
 
-def losses(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+def losses(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
     """Return each loss as a function of the label's probability, for two classes."""
     p = torch.linspace(0.01, 0.999, 200, dtype=torch.float64)
     # the softmax of (log p, log(1 − p)) is (p, 1 − p)
@@ -493,7 +475,7 @@ def short(x: float) -> str:
     return f"{x:g}".replace("-", "−").replace("0.", ".", 1) if abs(x) < 1 and x else f"{x:g}".replace("-", "−")
 
 
-KINDS: Mapping[str, Callable[[FigureSpec, Sequence[Measured], Store], Sequence[Any]]] = {
+KINDS: Mapping[str, Callable[[FigureSpec, Sequence[Measured]], Sequence[Any]]] = {
     "trajectory": trajectory,
     "sweep": sweep,
     "best": best,
@@ -509,13 +491,12 @@ KINDS: Mapping[str, Callable[[FigureSpec, Sequence[Measured], Store], Sequence[A
 
 
 @checked
-def drawings(study: AnyStudy, measured: Sequence[AnyMeasured], store: AnyStore) -> list[Drawing]:
+def drawings(study: AnyStudy, measured: Sequence[AnyMeasured]) -> list[Drawing]:
     """Return the figures of a study that have finished runs, one for each setting.
 
     Args:
         study: The study.
         measured: The result of ``collect``.
-        store: Where the runs are stored.
 
     Raises:
         InputError: If an argument is of another type.
@@ -527,7 +508,7 @@ def drawings(study: AnyStudy, measured: Sequence[AnyMeasured], store: AnyStore) 
         settings = [None] if spec.kind == "best" else [p for p in places if spec.setting in ("", p)]
         for place in settings:
             items = [item for item in drawn if place is None or item.setting == place]
-            made = KINDS[spec.kind](spec, items, store) if items else ()
+            made = KINDS[spec.kind](spec, items) if items else ()
             # one point along the axis shows nothing: what has finished so far is in the tables
             panels = tuple(
                 one for one in made if not isinstance(one, Plot) or max(len(line.x) for line in one.lines) > 1

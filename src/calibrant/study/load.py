@@ -7,19 +7,22 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from calibrant._core.check import check_choice, check_number, refuse, shown
-from calibrant._core.constraints import checked
+from calibrant._core.constraints import Kind, OneOf, PublicCalls, Text, checked
 from calibrant._core.files import error_boundary, read_text
 from calibrant._core.paths import as_path, write_whole
 from calibrant.errors import InputError
-from calibrant.study._checks import check_once, record_of_table
-from calibrant.study.measures import COLUMNS, MEASURES
-from calibrant.study.recipe import FIGURE_KINDS, Published, Study
+from calibrant.study._checks import Fields, check_once, naming, record_of_table
+from calibrant.study.measures import MEASURES, MeasureName
+from calibrant.study.recipe import Plain, Published, Study, resource
 
-Plain = Mapping[str, Any]
 SCALES = ("cpu", "gpu", "paper")
+Scale = Annotated[str, OneOf(SCALES)]
+StudyName = Annotated[
+    str | Path, Kind((str, os.PathLike), "name one of presets(), or a .toml file", "a study's name or file")
+]
 
 
 @checked
@@ -30,7 +33,7 @@ def presets() -> list[str]:
 
 
 @checked
-def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
+def load_study(name: StudyName, *, scale: Scale | None = "cpu") -> Study:
     """Return a study by the name of a preset or by the path of a TOML file.
 
     Args:
@@ -45,8 +48,6 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
         >>> load_study("digits").name
         'digits'
     """
-    if scale is not None:
-        check_choice(scale, name="scale", choices=SCALES)
     text = _study_text(name)
     deep, remedy = f"values nested hundreds of levels deep in {name}", "compare it with a preset"
     with (
@@ -57,17 +58,8 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
     ):
         table = tomllib.loads(text)
     wanted, got = "a study's tables as the presets have them", f"a value of another kind in {name}"
-    with error_boundary(wanted, got, remedy, kind=InputError):
-        try:
-            return _laid_over(table, name, scale=scale)
-        except InputError as error:
-            raise (error if str(name) in str(error) else InputError(f"{error} (in {name})")) from error
-
-
-@cache
-def known_papers() -> dict[str, Any]:
-    """Return the content of ``study/authors.toml``: the choices of each paper and its code, by the paper's key."""
-    return tomllib.loads(resource("authors.toml"))
+    with naming(str(name)), error_boundary(wanted, got, remedy, kind=InputError):
+        return _laid_over(table, name, scale=scale)
 
 
 def write_template(path: str | os.PathLike[str]) -> None:
@@ -119,18 +111,11 @@ def _labels(table: Plain, scales: Plain, family: str) -> set[Any]:
 
 
 def _study_text(name: str | Path) -> str:
-    if not isinstance(name, str | os.PathLike):
-        raise refuse("a study's name or file", shown(name), "name one of presets(), or a .toml file")
     if str(name).endswith(".toml"):
         return read_text(name)
     if str(name) not in presets():
         raise InputError(f"a study of {', '.join(presets())} or a .toml file", f"{shown(name)}", "choose one")
     return resource("presets", f"{name}.toml")
-
-
-def resource(*path: str) -> str:
-    """Return the text of a file that is installed with the studies."""
-    return resources.files("calibrant.study").joinpath(*path).read_text(encoding="utf-8")
 
 
 def _overlay(table: Plain, scale: Plain) -> dict[str, Any]:
@@ -153,7 +138,7 @@ def _overlay(table: Plain, scale: Plain) -> dict[str, Any]:
 def _study(table: Plain, *, where: str) -> Study:
     values = {"title": table.get("name", ""), "about": "", **table}
     shared = {"data": _with_kind_of_data(values.pop("data", {})), "model": values.pop("model", {})}
-    settings = values.pop("settings", None) or [{"label": values.get("name", "")}]
+    settings = values.pop("settings", None) or [{"label": str(values.get("name", ""))}]
     # [data] and [model] are what all settings share; a setting's own entries override them
     values["settings"] = [
         {**entry, **{key: {**shared[key], **entry.get(key, {})} for key in shared}} for entry in settings
@@ -194,7 +179,7 @@ def _with_kind_of_data(data: Plain) -> Plain:
 
 
 @dataclass(frozen=True)
-class Printed:
+class Printed(metaclass=PublicCalls):
     """A paper's table as printed: one row per setting, one group of numbers per objective, percentages in per cent.
 
     Args:
@@ -204,10 +189,10 @@ class Printed:
         rows: Label of a setting (or "") → groups; an empty group is a cell that is missing or illegible in the paper.
     """
 
-    source: str
-    measures: tuple[str, ...]
-    objectives: tuple[str, ...]
-    rows: Plain
+    source: Text
+    measures: tuple[MeasureName, ...]
+    objectives: tuple[Text, ...]
+    rows: Fields
 
     def figures(self, *, where: str) -> Iterator[Published]:
         """Yield every printed number, percentages as fractions.
@@ -215,8 +200,6 @@ class Printed:
         Raises:
             InputError: If a row does not have one group per objective, or a group one number per measure.
         """
-        for measure in self.measures:
-            check_choice(measure, name=f"measures of {self.source} in {where}", choices=MEASURES)
         for setting, groups in self.rows.items():
             if len(groups) != len(self.objectives):
                 wanted = f"{len(self.objectives)} groups in row {setting!r} of {self.source} in {where}"
@@ -236,25 +219,16 @@ class Printed:
 
 def _check_names(study: Study, objectives: set[Any], settings: set[Any], *, where: str) -> None:
     """Raise if published figures, claims or plots refer to objectives or settings that the file does not have at any scale."""
-    for measure in [p.measure for p in study.published] + [claim.measure for claim in study.claims]:
-        check_choice(measure, name=f"measure in {where}", choices=MEASURES)
     for claim in study.claims:
         if len(set(claim.falls)) < max(2, len(claim.falls)):
             wanted = f"two or more different objectives in falls of the claim {claim.text!r}"
             raise refuse(wanted, shown(list(claim.falls)), "name them")
     for one in study.published:
-        name = f"the published {one.measure} of {one.objective!r}"
-        check_number(one.value, name=name)
         if MEASURES[one.measure].percent and not 0 <= one.value <= 1:
-            remedy = "divide percentages by 100, or use [[printed]]"
-            raise refuse(f"{name} as a fraction in [0, 1]", f"{one.value:g}", remedy)
+            wanted = f"the published {one.measure} of {one.objective!r} as a fraction in [0, 1]"
+            raise refuse(wanted, f"{one.value:g}", "divide percentages by 100, or use [[printed]]")
     check_once([(p.setting, p.objective, p.measure) for p in study.published], name="the published figures")
-    for paper in study.papers:
-        check_choice(paper, name=f"papers of {where}", choices=known_papers())
-    for name in study.columns:
-        check_choice(name, name=f"columns of {where}", choices=COLUMNS)
     for figure in study.figures:
-        check_choice(figure.kind, name=f"kind of figure {figure.name!r}", choices=FIGURE_KINDS)
         drawn = [setting for setting in study.settings if figure.setting in ("", setting.label)]
         if figure.kind == "ood" and drawn and not any(setting.data.get("ood") for setting in drawn):
             wanted, remedy = (
@@ -268,12 +242,12 @@ def _check_names(study: Study, objectives: set[Any], settings: set[Any], *, wher
     named = [p.objective for p in study.published] + [name for claim in study.claims for name in claim.falls]
     named += [name for figure in study.figures for name in figure.objectives]
     named += [name for setting in study.settings for name in (*setting.losses, *setting.trainings)]
-    for name in named:
-        check_choice(name, name=f"an objective of {where}", choices=sorted(objectives, key=str))
     like = {s.like for s in study.settings}
     for name in like - {"", *settings} - {p.setting for p in study.published}:
         raise InputError(f"like of {where} as a setting with published figures", f"{name!r}", "correct it")
     settings = settings | like | {"", *(s.label for s in study.settings)}
-    named = [p.setting for p in study.published] + [name for claim in study.claims for name in claim.but]
-    for name in [*named, *(figure.setting for figure in study.figures)]:
-        check_choice(name, name=f"a setting of {where}", choices=sorted(settings, key=str))
+    places = [p.setting for p in study.published] + [name for claim in study.claims for name in claim.but]
+    places += [figure.setting for figure in study.figures]
+    for what, names, known in (("an objective", named, objectives), ("a setting", places, settings)):
+        for name in names:
+            check_choice(name, name=f"{what} of {where}", choices=sorted(known, key=str))

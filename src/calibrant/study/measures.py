@@ -7,17 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._core.constraints import OneOf
 from calibrant.binning import EqualMass
 from calibrant.calibrators import Calibrator, FocalTemperatureScaling, HistogramBinning, TemperatureScaling
 from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning, DuplicateRowsWarning
-from calibrant.metrics import ECE, NLL, ClasswiseECE, Error, Metric, ood_auroc
+from calibrant.metrics import ECE, NLL, ClasswiseECE, Error, Metric, entropy_rows, ood_auroc
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,7 @@ nats = partial(Measure, percent=False)
 def _of_rows(fits: "FoldFits", what: str, *, right: bool) -> float:
     """Return the mean NLL or entropy of the test rows that are right, or of those that are wrong."""
     rows = fits.before.correct if right else ~fits.before.correct
-    log_p = fits.before.log_probs[rows]
-    values = fits.before.nll[rows] if what == "nll" else torch.special.entr(log_p.exp()).sum(dim=1)
+    values = (fits.before.nll if what == "nll" else entropy_rows(fits.before))[rows]
     return float(values.mean()) if len(values) else math.nan
 
 
@@ -95,14 +95,19 @@ def _gap_of_bin(fits: "FoldFits", place: float) -> float:
     return float(gaps[math.ceil(place * (len(gaps) - 1))])
 
 
+def temperatures_along(rows: Predictions, gammas: Sequence[float], **options: Any) -> list[float]:
+    """Return the T that minimises AdaECE at each γ of the focal map; ``options`` are those of ``FocalTemperatureScaling``."""
+    with ignore_bound_warnings():
+        made = [FocalTemperatureScaling("ece", gammas=(gamma,), **options) for gamma in gammas]
+        return [one.fit(rows.logits, rows.labels).temperature for one in made]
+
+
 def _departure_from_line(fits: "FoldFits", *, tenth: bool) -> float:
     """Return the largest deviation of T(γ) from its least-squares line, or a tenth of its range: the mean over folds."""
     found = []
     for rows in fits.validation:
-        with ignore_bound_warnings():
-            made = [FocalTemperatureScaling("ece", gammas=(gamma,), grid=LINE_GRID) for gamma in LINE_GAMMAS]
-            # T along γ, by AdaECE as in Komisarenko & Kull (2024, Figure 8), who find nearly a line
-            at = np.array([one.fit(rows.logits, rows.labels).temperature for one in made])
+        # as in Komisarenko & Kull (2024, Figure 8), who find nearly a line
+        at = np.array(temperatures_along(rows, LINE_GAMMAS, grid=LINE_GRID))
         line = np.polyval(np.polyfit(LINE_GAMMAS, at, 1), LINE_GAMMAS)
         found.append(np.ptp(at) / 10 if tenth else np.abs(at - line).max())
     return float(np.mean(found))
@@ -119,7 +124,7 @@ def _logit_gap(epochs: Tensor, logits: Tensor) -> float:
 
 def _along(of_fold: Callable[[Entries], float]) -> Callable[["FoldFits"], float]:
     """Return the measure of a trajectory: the mean over folds, NaN for runs without one."""
-    return lambda fits: _mean_or_nan([of_fold(entries) for entries in fits.trajectories])
+    return lambda fits: mean_or_nan([of_fold(entries) for entries in fits.trajectories])
 
 
 def _least(entries: Entries) -> Mapping[str, Any]:
@@ -155,7 +160,8 @@ def _jumps(entries: Entries) -> float:
     return float(np.abs(np.diff(late)).mean()) if len(late) > 1 else math.nan
 
 
-def _mean_or_nan(values: Sequence[float]) -> float:
+def mean_or_nan(values: Sequence[float]) -> float:
+    """Return the mean, NaN for none."""
     return float(np.mean(values)) if values else math.nan
 
 
@@ -185,7 +191,7 @@ CURVES: Mapping[str, tuple[Measure, Callable[["FoldFits"], float]]] = {
     "ece_late": (Measure("ECE, late"), _at(1, "ece")),
     "ood_auroc": (
         Measure("AUROC of out-of-distribution sets"),
-        lambda fits: _mean_or_nan(
+        lambda fits: mean_or_nan(
             [ood_auroc(rows, one) for rows, sets in zip(fits.test, fits.ood, strict=False) for one in sets.values()]
         ),
     ),
@@ -216,7 +222,9 @@ CURVES: Mapping[str, tuple[Measure, Callable[["FoldFits"], float]]] = {
     ),
     "logit_gap": (
         nats("largest logit, learned early less late"),
-        lambda fits: _mean_or_nan([_logit_gap(*found) for found in fits.learned()]),
+        lambda fits: mean_or_nan(
+            list(map(_logit_gap, fits.of_training("learned_epochs"), fits.of_training("max_logits")))
+        ),
     ),
     **{
         f"gap_{name}": (Measure(f"calibration error of the {name} bin"), partial(_gap_of_bin, place=place))
@@ -280,6 +288,7 @@ def _measures() -> dict[str, Measure]:
 
 
 MEASURES: Mapping[str, Measure] = _measures()
+MeasureName = Annotated[str, OneOf(tuple(MEASURES))]
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "main": ("error", "nll", "ece", "nll_at_t", "ece_at_t", "temperature"),
     "calibrators": (
@@ -290,6 +299,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "ece_mass", "ece_mass_at_t", "ece_mass_by_ece", "ece_class", "ece_class_at_t", "ece_class_by_ece",
     ),
 }  # fmt: skip
+TableName = Annotated[str, OneOf(tuple(COLUMNS))]
 
 
 @dataclass(eq=False)
@@ -302,7 +312,7 @@ class FoldFits:
         validation: Validation predictions of each fold.
         test: Test predictions of each fold.
         trajectories: The trajectory of each fold.
-        learned: Reads the learned epochs and the largest logits of the training samples of each fold.
+        of_training: Reads ``"learned_epochs"`` or ``"max_logits"`` of the training samples of each fold.
         ood: Predictions of out-of-distribution sets of each fold, by name.
 
     Examples:
@@ -317,7 +327,7 @@ class FoldFits:
     validation: Sequence[Predictions]
     test: Sequence[Predictions]
     trajectories: Sequence[Sequence[Mapping[str, Any]]] = ()
-    learned: Callable[[], Sequence[tuple[Tensor, Tensor]]] = tuple
+    of_training: Callable[[str], Sequence[Tensor]] = lambda name: ()
     ood: Sequence[Mapping[str, Predictions]] = ()
     _calibrators: dict[str, list[Any]] = field(default_factory=dict, init=False, repr=False)
     _after: dict[str, Predictions] = field(default_factory=dict, init=False, repr=False)
@@ -386,11 +396,7 @@ class FoldFits:
 
     def after_few(self, name: str) -> float:
         """Return the ECE after a calibrator that was fitted on the first 200 validation samples of each fold."""
-        with ignore_bound_warnings():
-            few = [rows[:FEW] for rows in self.validation]
-            fitted = [CALIBRATORS[name][1]().fit(rows.logits, rows.labels) for rows in few]
-            after = [rows.calibrated_by(calibrator) for rows, calibrator in zip(self.test, fitted, strict=True)]
-        return ECE()(Predictions.cat(after))
+        return FoldFits([rows[:FEW] for rows in self.validation], self.test).value(f"ece_{name}")
 
 
 @contextmanager

@@ -2,8 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from calibrant._core.constraints import checked
 from calibrant._core.files import error_boundary
 from calibrant.errors import FileFormatError, InputError, UsageWarning
 from calibrant.study import models
+from calibrant.study._checks import naming
 from calibrant.study.data import data_set
-from calibrant.study.recipe import AnyStudy, Cell
+from calibrant.study.recipe import AnyStudy, Cell, Recipe
 from calibrant.study.resolve import find_model, make_loss, make_model
 from calibrant.study.train import make_optimizers
 
@@ -44,22 +44,19 @@ def check_study(study: AnyStudy) -> None:
     for cell in study.cells():
         recipe = cell.recipe
         data, plan = dict(recipe.data), recipe.training
-        key = json.dumps([cell.setting, data, recipe.fold, plan.batch, plan.drop_last], default=str, sort_keys=True)
-        if key not in done:
-            done.add(key)
-            with _naming_the_place(f"setting {cell.setting!r}"):
-                count = getattr(data_set(data, fold=recipe.fold)[0], "train", None)
-                if plan.drop_last and count is not None and count < plan.batch:  # an epoch would have no whole batch
-                    raise InputError(f"batch of at most {count} with drop_last", f"{plan.batch}", "lower it")
         untrained = {k: v for k, v in data.items() if k not in ("train", "validation", "test", "ood")}
-        key = json.dumps([untrained, dict(recipe.model), dict(plan.rates), plan.optimizer], default=str, sort_keys=True)
-        if key not in done:
-            done.add(key)
-            _check_network(cell)
-        key = json.dumps([dict(recipe.loss), plan.reduction], default=str, sort_keys=True)
-        if key not in done:
-            done.add(key)
-            _try_loss(cell)
+        setting, objective = f"setting {cell.setting!r}", f"objective {cell.objective!r}"
+        # what each check looks at: trainings that have it in common are checked once
+        for check, place, seen in (
+            (_check_data, setting, [cell.setting, data, recipe.fold, plan.batch, plan.drop_last]),
+            (_check_network, setting, [untrained, dict(recipe.model), dict(plan.rates), plan.optimizer]),
+            (_try_loss, objective, [dict(recipe.loss), plan.reduction]),
+        ):
+            key = json.dumps([check.__name__, seen], default=str, sort_keys=True)
+            if key not in done:
+                done.add(key)
+                with naming(place):
+                    check(recipe)
 
 
 def check_folders(cells: Iterable[Cell]) -> None:
@@ -75,25 +72,30 @@ def missing_folders(cells: Iterable[Cell]) -> list[tuple[str, str]]:
     return sorted((folder, setting) for folder, setting in named if not Path(folder).is_dir())
 
 
-def _check_network(cell: Cell) -> None:
+def _check_data(recipe: Recipe) -> None:
+    """Make the data set, and count its training samples where their number is known."""
+    plan, count = recipe.training, getattr(data_set(recipe.data, fold=recipe.fold)[0], "train", None)
+    if plan.drop_last and count is not None and count < plan.batch:  # an epoch would have no whole batch
+        raise InputError(f"batch of at most {count} with drop_last", f"{plan.batch}", "lower it")
+
+
+def _check_network(recipe: Recipe) -> None:
     """Build the network on the meta device, and its optimisers."""
-    recipe = cell.recipe
-    with _naming_the_place(f"setting {cell.setting!r}"):
-        made = data_set(recipe.data, fold=recipe.fold)[0]
-        sizes = made.sizes()
-        if recipe.model.get("weights") is not None or not sizes:
-            find_model(recipe.model)  # weights are not loaded here: that may need a download, or take long
-            return
-        for key in ("classes", "inputs"):
-            if key in recipe.model and recipe.model[key] != sizes.get(key, recipe.model[key]):
-                wanted = f"{key} = {sizes[key]}, as the data have"
-                raise refuse(wanted, shown(recipe.model[key]), f"leave {key} out of the model")
-        with torch.device("meta"):
-            network = make_model(recipe.model, sizes=sizes)
-        make_optimizers(network, recipe.training)
-        batch = made.sample()
-        if batch is not None and recipe.model.get("type") in models.__all__:  # others may not run on the meta device
-            _check_output(network, batch, classes=sizes["classes"], name=recipe.model.get("type"))
+    made = data_set(recipe.data, fold=recipe.fold)[0]
+    sizes = made.sizes()
+    if recipe.model.get("weights") is not None or not sizes:
+        find_model(recipe.model)  # weights are not loaded here: that may need a download, or take long
+        return
+    for key in ("classes", "inputs"):
+        if key in recipe.model and recipe.model[key] != sizes.get(key, recipe.model[key]):
+            wanted = f"{key} = {sizes[key]}, as the data have"
+            raise refuse(wanted, shown(recipe.model[key]), f"leave {key} out of the model")
+    with torch.device("meta"):
+        network = make_model(recipe.model, sizes=sizes)
+    make_optimizers(network, recipe.training)
+    batch = made.sample()
+    if batch is not None and recipe.model.get("type") in models.__all__:  # others may not run on the meta device
+        _check_output(network, batch, classes=sizes["classes"], name=recipe.model.get("type"))
 
 
 def _check_output(network: nn.Module, batch: torch.Tensor, *, classes: int, name: Any) -> None:
@@ -110,23 +112,13 @@ def _check_output(network: nn.Module, batch: torch.Tensor, *, classes: int, name
         raise InputError(f"logits of shape {(len(batch), classes)} from {name!r}", got, "correct the network")
 
 
-def _try_loss(cell: Cell) -> None:
+def _try_loss(recipe: Recipe) -> None:
     """Build the loss and call it on four rows, forward and backward."""
-    with _naming_the_place(f"objective {cell.objective!r}"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UsageWarning)  # the training issues it
-            loss = make_loss(cell.recipe.loss, reduction=cell.recipe.training.reduction)
-        logits = torch.linspace(-1.0, 1.0, ROWS * CLASSES).reshape(ROWS, CLASSES).requires_grad_()
-        # a class of the user's own may raise anything
-        wanted, got = "a loss of logits (N, K) and labels (N,)", f"an error of {cell.recipe.loss.get('type')!r}"
-        with error_boundary(wanted, got, "correct the class or its arguments", kind=InputError):
-            loss(logits, torch.arange(ROWS)).backward()
-
-
-@contextmanager
-def _naming_the_place(place: str) -> Iterator[None]:
-    """Append the part of the study to the message of an ``InputError``."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{error} (in {place})") from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UsageWarning)  # the training issues it
+        loss = make_loss(recipe.loss, reduction=recipe.training.reduction)
+    logits = torch.linspace(-1.0, 1.0, ROWS * CLASSES).reshape(ROWS, CLASSES).requires_grad_()
+    # a class of the user's own may raise anything
+    wanted, got = "a loss of logits (N, K) and labels (N,)", f"an error of {recipe.loss.get('type')!r}"
+    with error_boundary(wanted, got, "correct the class or its arguments", kind=InputError):
+        loss(logits, torch.arange(ROWS)).backward()

@@ -2,15 +2,17 @@
 
 import hashlib
 import json
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from calibrant._core.check import check_mapping, refuse, shown
+from calibrant._core.check import check_choice, refuse, shown
 from calibrant._core.config import to_plain
 from calibrant._core.constraints import (
-    IS_TEXT,
     Count,
     Each,
     Fits,
@@ -18,13 +20,16 @@ from calibrant._core.constraints import (
     Natural,
     NonNegative,
     Number,
+    OneOf,
     Positive,
     PublicCalls,
+    Real,
     Seed,
     Text,
 )
 from calibrant.errors import InputError
-from calibrant.study._checks import check_file_name, check_once, record_of_table
+from calibrant.study._checks import Fields, check_file_name, check_once, record_of_table
+from calibrant.study.measures import COLUMNS, MeasureName
 
 Plain = Mapping[str, Any]
 Table = Annotated[Plain, Kind(Mapping, "write {'type': …} and its arguments", "a table")]
@@ -32,9 +37,27 @@ FileName = Annotated[str, Fits(check_file_name, "a file name", ("", ".a", "a/b",
 Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true"]  # of Lightning Fabric
 LOADED = "load a study with load_study"  # remedy where something else is passed for a part of one
 MOST_FOLDS = 10_000
-FIGURE_KINDS = (
-    "trajectory", "sweep", "best", "sizes", "reliability", "bins", "logits", "learned", "ood", "focal", "losses",
-)  # fmt: skip
+FigureKind = Literal[
+    "trajectory", "sweep", "best", "sizes", "reliability", "bins", "logits", "learned", "ood", "focal", "losses"
+]  # fmt: skip
+
+
+def resource(*path: str) -> str:
+    """Return the text of a file that is installed with the studies."""
+    return resources.files("calibrant.study").joinpath(*path).read_text(encoding="utf-8")
+
+
+@cache
+def known_papers() -> dict[str, Any]:
+    """Return the content of ``study/authors.toml``: the choices of each paper and its code, by the paper's key."""
+    return tomllib.loads(resource("authors.toml"))
+
+
+def _known_paper(value: Any, *, name: str) -> str:
+    return check_choice(value, name=name, choices=known_papers())
+
+
+Paper = Annotated[str, Fits(_known_paper, "a key of study/authors.toml")]
 
 
 @dataclass(frozen=True)
@@ -80,7 +103,7 @@ class Training(metaclass=PublicCalls):
     momentum: Annotated[float, Number(0, 1, open_high=True)] = 0.0
     nesterov: bool = False
     weight_decay: NonNegative = 0.0
-    rates: Plain = field(default_factory=dict)
+    rates: Fields = field(default_factory=dict)
     plain: tuple[Text, ...] = ()
     schedule: Literal["steps", "cosine"] = "steps"
     milestones: tuple[Natural, ...] = ()
@@ -99,7 +122,7 @@ class Training(metaclass=PublicCalls):
     checkpoint_every: Natural = 10
 
     def __post_init__(self) -> None:
-        for prefix, rate in check_mapping(self.rates, name="rates", example="{'embedding': 0.1}").items():
+        for prefix, rate in self.rates.items():
             Number(0).check(rate, f"the rate of {prefix!r}", self)
         if self.optimizer != "sgd" and (self.momentum or self.nesterov):
             raise refuse("momentum and nesterov with the optimizer 'sgd' alone", repr(self.optimizer), "leave them out")
@@ -166,7 +189,7 @@ class Recipe(metaclass=PublicCalls):
 
 
 @dataclass(frozen=True)
-class Objective:
+class Objective(metaclass=PublicCalls):
     """A loss with its label in tables and the training fields that differ for it.
 
     Args:
@@ -175,13 +198,13 @@ class Objective:
         training: Fields of ``Training`` that differ for this loss.
     """
 
-    label: str
-    loss: Plain
-    training: Plain = field(default_factory=dict)
+    label: Text
+    loss: Table
+    training: Fields = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(metaclass=PublicCalls):
     """A data set and a network with a label and the training fields that differ for them.
 
     Args:
@@ -194,17 +217,17 @@ class Setting:
         like: Label of the paper's setting to compare with, if it is not ``label``.
     """
 
-    label: str
-    data: Plain
-    model: Plain
-    training: Plain = field(default_factory=dict)
-    losses: Plain = field(default_factory=dict)
-    like: str = ""
-    trainings: Plain = field(default_factory=dict)
+    label: Text
+    data: Fields
+    model: Fields
+    training: Fields = field(default_factory=dict)
+    losses: Fields = field(default_factory=dict)
+    like: Text = ""
+    trainings: Fields = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Published:
+class Published(metaclass=PublicCalls):
     """A figure printed in a paper; percentages as fractions.
 
     Args:
@@ -214,14 +237,14 @@ class Published:
         setting: Label of the setting; empty for the only one.
     """
 
-    objective: str
-    measure: str
-    value: float
-    setting: str = ""
+    objective: Text
+    measure: MeasureName
+    value: Real
+    setting: Text = ""
 
 
 @dataclass(frozen=True)
-class Claim:
+class Claim(metaclass=PublicCalls):
     """An ordering reported by a paper: ``measure`` decreases from each objective of ``falls`` to the next.
 
     Args:
@@ -232,11 +255,11 @@ class Claim:
         but: Labels of settings for which the paper does not report it.
     """
 
-    text: str
-    source: str
-    measure: str
-    falls: tuple[str, ...]
-    but: tuple[str, ...] = ()
+    text: Text
+    source: Text
+    measure: MeasureName
+    falls: tuple[Text, ...]
+    but: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -257,14 +280,14 @@ class FigureSpec(metaclass=PublicCalls):
     """
 
     name: FileName
-    title: str
-    kind: str
-    source: str = ""
-    panels: tuple[tuple[str, ...], ...] = ()
-    objectives: tuple[str, ...] = ()
-    setting: str = ""
-    sweep: tuple[tuple[str, ...], ...] = ()
-    bins: tuple[int, ...] = (0, 7, 14)
+    title: Text
+    kind: FigureKind
+    source: Text = ""
+    panels: tuple[tuple[Text, ...], ...] = ()
+    objectives: tuple[Text, ...] = ()
+    setting: Text = ""
+    sweep: tuple[tuple[Text, ...], ...] = ()
+    bins: tuple[Natural, ...] = (0, 7, 14)
 
 
 @dataclass(frozen=True)
@@ -302,17 +325,17 @@ class Study(metaclass=PublicCalls):
     """
 
     name: FileName
-    title: str
-    about: str
+    title: Text
+    about: Text
     seeds: tuple[Seed, ...]
-    training: Plain
+    training: Fields
     settings: tuple[Annotated[Setting, Kind(Setting, LOADED)], ...]
     objectives: tuple[Annotated[Objective, Kind(Objective, LOADED)], ...]
     published: tuple[Annotated[Published, Kind(Published, LOADED)], ...] = ()
     claims: tuple[Annotated[Claim, Kind(Claim, LOADED)], ...] = ()
-    columns: Annotated[tuple[str, ...], Each(IS_TEXT, least=1)] = ("main",)
+    columns: Annotated[tuple[str, ...], Each(OneOf(tuple(COLUMNS)), least=1)] = ("main",)
     figures: tuple[Annotated[FigureSpec, Kind(FigureSpec, LOADED)], ...] = ()
-    papers: tuple[Text, ...] = ()
+    papers: tuple[Paper, ...] = ()
 
     def __post_init__(self) -> None:
         labels = {name: [item.label for item in getattr(self, name)] for name in ("settings", "objectives")}

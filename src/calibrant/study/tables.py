@@ -3,15 +3,14 @@
 import json
 import math
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from calibrant._core.check import check_choice, check_sequence, refuse, shown
 from calibrant._core.constraints import Kind, checked
 from calibrant._core.paths import write_whole
 from calibrant.binning import EqualMass
@@ -19,10 +18,13 @@ from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, NLL, Error, Metric
 from calibrant.statistics import null_band
 from calibrant.statistics.paired import two_sample_test
-from calibrant.study.claims import paired_p, paper_claims
-from calibrant.study.measures import COLUMNS, MEASURES, FoldFits
+from calibrant.study.claims import over_shared_units, paired_p, paper_claims
+from calibrant.study.measures import COLUMNS, MEASURES, FoldFits, MeasureName, TableName
 from calibrant.study.recipe import AnyStudy, Claim, Recipe
 from calibrant.study.store import AnyStore, Store
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 NULL_DRAWS = 100
 SIGNIFICANCE = 0.05  # differences with a smaller p-value are significant
@@ -159,6 +161,14 @@ class Verdict:
         }
 
 
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items of each key, in the order in which the keys come first."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
 @checked
 def collect(study: AnyStudy, store: AnyStore) -> list[Measured]:
     """Return the finished runs: every setting, objective and seed with all folds finished.
@@ -167,14 +177,9 @@ def collect(study: AnyStudy, store: AnyStore) -> list[Measured]:
         study: The study.
         store: Where its runs are stored.
     """
-    groups: dict[tuple[str, str, int], list[Recipe]] = {}
-    for cell in study.cells():
-        groups.setdefault((cell.setting, cell.objective, cell.recipe.seed), []).append(cell.recipe)
-    return [
-        _pooled(where, recipes, store)
-        for where, recipes in groups.items()
-        if all(store.finished(recipe) for recipe in recipes)
-    ]
+    groups = grouped(study.cells(), lambda cell: (cell.setting, cell.objective, cell.recipe.seed))
+    found = [(where, [cell.recipe for cell in cells]) for where, cells in groups.items()]
+    return [_pooled(where, recipes, store) for where, recipes in found if all(map(store.finished, recipes))]
 
 
 def _pooled(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store) -> Measured:
@@ -191,7 +196,7 @@ def _pooled(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store
             [run.validation for run in runs],
             [run.test for run in runs],
             [store.trajectory(recipe) for recipe in recipes],
-            lambda: [(store.learned_epochs(recipe), store.max_logits(recipe)) for recipe in recipes],
+            lambda name: [getattr(store, name)(recipe) for recipe in recipes],
             [run.ood for run in runs],
         ),
         seconds=sum(run.record["seconds"] for run in runs),
@@ -202,32 +207,25 @@ def _pooled(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store
 
 
 @checked
-def summarise(measured: Sequence[AnyMeasured], *, names: Sequence[str] = COLUMNS["main"]) -> list[Summary]:
+def summarise(measured: Sequence[AnyMeasured], *, names: Sequence[MeasureName] = COLUMNS["main"]) -> list[Summary]:
     """Return the mean and the standard deviation (n − 1) over seeds for each setting and objective.
 
     Args:
         measured: The result of ``collect``.
         names: Keys of ``measures.MEASURES``.
     """
-    for name in check_sequence(names, name="names"):
-        if not isinstance(name, str) or name not in MEASURES:
-            raise refuse("names of measures", shown(name), "take keys of study.measures.MEASURES")
-    groups: dict[tuple[str, str], list[Measured]] = {}
-    for item in measured:
-        groups.setdefault((item.setting, item.objective), []).append(item)
+    groups = grouped(measured, lambda item: (item.setting, item.objective))
     return [_summarise_setting(where, items, names) for where, items in groups.items()]
 
 
 @checked
-def measures_needed(study: AnyStudy, columns: Sequence[str]) -> tuple[str, ...]:
+def measures_needed(study: AnyStudy, columns: Sequence[TableName]) -> tuple[str, ...]:
     """Return the names of all measures that the tables ``columns``, the published figures and the claims of a study need.
 
     Args:
         study: The study.
         columns: Keys of ``measures.COLUMNS``.
     """
-    for table in check_sequence(columns, name="columns"):
-        check_choice(table, name="each of columns", choices=COLUMNS)
     named = [name for table in ("main", *columns) for name in COLUMNS[table]]
     return tuple(dict.fromkeys([*named, *(p.measure for p in study.published), *(c.measure for c in study.claims)]))
 
@@ -339,9 +337,7 @@ def verdict_on_claim(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, 
     if not all(by_seed) or any(math.isnan(value) for values in by_seed for value in values.values()):
         return Verdict(claim, setting, None, None, ())
     # objectives of one seed share the order of samples and the test rows, so that their difference has less noise than either
-    common = set.intersection(*(set(values) for values in by_seed))
-    if common:  # means over the same seeds, so that a missing seed does not shift one of them
-        by_seed = [{seed: value for seed, value in values.items() if seed in common} for values in by_seed]
+    by_seed = over_shared_units(by_seed)
     means = tuple(float(np.mean(list(values.values()))) for values in by_seed)
     seen = all(after < before for before, after in pairwise(means))
     shared = sorted(by_seed[0].keys() & by_seed[-1].keys())
@@ -383,7 +379,9 @@ def rows(measured: Sequence[AnyMeasured]) -> list[dict[str, Any]]:
 
 
 @checked
-def record_of(study: AnyStudy, measured: Sequence[AnyMeasured], *, path: Path, columns: Sequence[str] = ()) -> None:
+def record_of(
+    study: AnyStudy, measured: Sequence[AnyMeasured], *, path: Path, columns: Sequence[TableName] = ()
+) -> None:
     """Write the record of a study as JSON: figures of every seed, verdicts on claims, and provenance.
 
     Args:

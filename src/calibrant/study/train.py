@@ -26,7 +26,7 @@ from calibrant.losses.loss import Adaptive
 from calibrant.study.data import Fold, Split, load_fold
 from calibrant.study.recipe import AnyRecipe, Recipe, Training
 from calibrant.study.resolve import make_loss, make_model
-from calibrant.study.trajectory import LearnedEpochs, temperature_of_epoch, trajectory_entry
+from calibrant.study.trajectory import learned_since, temperature_of_epoch, trajectory_entry
 
 EVALUATION_BATCH = 512
 COPIES = 2  # of a checkpoint: the new one is written before the old one is deleted
@@ -76,6 +76,7 @@ class Outcome:
 class Progress:
     """The state of a training besides network, optimiser and loss."""
 
+    learned: Tensor
     epoch: int = 0
     kept_epoch: int = 0
     best: float | None = None
@@ -83,6 +84,48 @@ class Progress:
     seconds: float = 0.0
     uses: dict[str, int] = field(default_factory=dict)
     trajectory: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What a training works with; ``model`` is the network as the engine runs it.
+
+    Args:
+        recipe: The recipe.
+        fabric: The engine, Lightning Fabric.
+        fold: The data.
+        network: The network.
+        loss: The loss.
+        model: The network, set up by the engine.
+        optimizers: The optimisers, set up likewise.
+    """
+
+    recipe: Recipe
+    fabric: Any
+    fold: Fold
+    network: nn.Module
+    loss: nn.Module
+    model: nn.Module
+    optimizers: Sequence[Any]
+
+    @classmethod
+    def of(cls, recipe: Recipe, accelerator: str) -> "Parts":
+        """Make them: the data are read, the weights drawn."""
+        plan = recipe.training
+        fabric = make_fabric(plan, accelerator)
+        fold = load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold).to(fabric.device)
+        with _seeded(recipe.seed, fabric.device):
+            network = make_model(recipe.model, sizes=fold.sizes)
+        if plan.channels_last:
+            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        loss = make_loss(recipe.loss, reduction=plan.reduction).to(fabric.device)
+        model, *optimizers = fabric.setup(network, *make_optimizers(network, plan))
+        return cls(recipe, fabric, fold, network, loss, model, optimizers)
+
+    @property
+    def identity(self) -> str:
+        """What a checkpoint must be of: the recipe, and the data where they have a digest."""
+        return self.recipe.fingerprint + self.fold.digest
 
 
 @checked
@@ -106,29 +149,26 @@ def training(
     """
     plan = recipe.training
     with threads(plan.threads):
-        fabric, fold, network, loss = _prepared(recipe, accelerator)
-        model, *optimizers = fabric.setup(network, *make_optimizers(network, plan))
-        learned = LearnedEpochs(len(fold.train))
-        state = Progress()
+        parts = Parts.of(recipe, accelerator)
+        fabric, fold, model = parts.fabric, parts.fold, parts.model
+        state = Progress(torch.zeros(len(fold.train), dtype=torch.int64))
         if checkpoint is not None:
-            need_space(checkpoint.parent, network, fold, optimizer=plan.optimizer)
+            need_space(checkpoint.parent, parts.network, fold, optimizer=plan.optimizer)
         if checkpoint is not None and checkpoint.exists():
-            state = _restore(checkpoint, recipe.fingerprint + fold.digest, network, optimizers, loss, learned)
+            state = _restore(checkpoint, parts)
         while state.epoch < plan.epochs:
             begun = time.perf_counter()
             with _seeded(_mix(recipe.seed, state.epoch, "epoch"), fabric.device):
-                value = _train_epoch(
-                    recipe, state.epoch, fold, model=model, loss=loss, optimizers=optimizers, fabric=fabric
-                )
+                value = _train_epoch(parts, state.epoch)
             state.epoch += 1
-            _after_epoch(plan, state, value, fold, model=model, network=network, loss=loss, learned=learned)
+            _after_epoch(parts, state, value)
             state.seconds += time.perf_counter() - begun
             due = plan.checkpoint_every and state.epoch % plan.checkpoint_every == 0
             if checkpoint is not None and due and state.epoch < plan.epochs and fabric.is_global_zero:
-                _keep(checkpoint, recipe.fingerprint + fold.digest, state, network, optimizers, loss, learned)
+                _keep(checkpoint, parts, state)
             yield state.epoch
         if state.kept is not None:
-            network.load_state_dict(state.kept)
+            parts.network.load_state_dict(state.kept)
         place = next(model.parameters()).device
         outside = {name: _network_logits(model, split.to(place)) for name, split in fold.ood.items()}
         cuda = fabric.device.type == "cuda"
@@ -136,7 +176,7 @@ def training(
             validation=predict(model, fold.validation),
             test=predict(model, fold.test),
             trajectory=state.trajectory,
-            learned_epochs=learned.since,
+            learned_epochs=state.learned,
             max_logits=predict(model, fold.train).logits.amax(dim=1),
             epoch=state.kept_epoch or plan.epochs,
             validation_uses=state.uses,
@@ -146,18 +186,6 @@ def training(
             ood={name: Predictions.from_logits(rows, unchecked_kind=True) for name, rows in outside.items()},
             digest=fold.digest,
         )
-
-
-def _prepared(recipe: Recipe, accelerator: str) -> tuple[Any, Fold, nn.Module, nn.Module]:
-    """Return the engine, the data, the network and the loss of a training."""
-    plan = recipe.training
-    fabric = make_fabric(plan, accelerator)
-    fold = load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold).to(fabric.device)
-    with _seeded(recipe.seed, fabric.device):
-        network = make_model(recipe.model, sizes=fold.sizes)
-    if plan.channels_last:
-        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return fabric, fold, network, make_loss(recipe.loss, reduction=plan.reduction).to(fabric.device)
 
 
 @dataclass(frozen=True)
@@ -178,12 +206,10 @@ def outlook(recipe: Recipe, *, accelerator: str = "auto", batches: int = 3) -> T
     """
     plan = recipe.training
     with threads(plan.threads):
-        fabric, fold, network, loss = _prepared(recipe, accelerator)
+        parts = Parts.of(recipe, accelerator)
         begun = time.perf_counter()  # of the second time: every training of a study but its first finds its data read
-        _prepared(recipe, accelerator)
+        Parts.of(recipe, accelerator)
         read = time.perf_counter() - begun
-        model, *optimizers = fabric.setup(network, *make_optimizers(network, plan))
-        state: dict[str, Any] = {"model": model, "loss": loss, "optimizers": optimizers, "fabric": fabric}
 
         def timed(work: Callable[[], Any]) -> float:
             work()  # warms up
@@ -191,10 +217,11 @@ def outlook(recipe: Recipe, *, accelerator: str = "auto", batches: int = 3) -> T
             work()
             return time.perf_counter() - begun
 
-        known = torch.arange(min(EVALUATION_BATCH, len(fold.validation)), device=fabric.device)
+        fold = parts.fold
+        known = torch.arange(min(EVALUATION_BATCH, len(fold.validation)), device=parts.fabric.device)
         with torch.no_grad():
-            look = timed(lambda: model(fold.validation.batch(known)[0])) / max(1, len(known))
-        step = timed(lambda: _train_epoch(recipe, 0, fold, batches=batches, **state)) / batches
+            look = timed(lambda: parts.model(fold.validation.batch(known)[0])) / max(1, len(known))
+        step = timed(lambda: _train_epoch(parts, 0, batches=batches)) / batches
     rows = (len(fold.train), len(fold.validation), len(fold.test))
     steps = plan.epochs * max(1, rows[0] // plan.batch if plan.drop_last else -(-rows[0] // plan.batch))
     return TrainingOutlook(rows, read + steps * step + look * sum(rows) * (1 + plan.epochs // plan.measure_every))
@@ -269,19 +296,10 @@ def _network_logits(model: nn.Module, split: Split) -> Tensor:
     return torch.cat(logits)
 
 
-def _train_epoch(
-    recipe: Recipe,
-    epoch: int,
-    fold: Fold,
-    *,
-    model: nn.Module,
-    loss: nn.Module,
-    optimizers: Sequence[Any],
-    fabric: Any,
-    batches: int | None = None,
-) -> float:
+def _train_epoch(parts: Parts, epoch: int, *, batches: int | None = None) -> float:
     """Train one epoch, or its first ``batches``, and return the mean loss of its steps."""
-    plan = recipe.training
+    recipe, fabric, fold, loss, model = parts.recipe, parts.fabric, parts.fold, parts.loss, parts.model
+    plan, optimizers = recipe.training, parts.optimizers
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * rate_factor(plan, epoch)
@@ -321,18 +339,9 @@ def _train_epoch(
     return mean
 
 
-def _after_epoch(
-    plan: Training,
-    state: Progress,
-    value: float,
-    fold: Fold,
-    *,
-    model: nn.Module,
-    network: nn.Module,
-    loss: nn.Module,
-    learned: LearnedEpochs,
-) -> None:
+def _after_epoch(parts: Parts, state: Progress, value: float) -> None:
     """Update an adaptive loss, select the epoch, and record a trajectory entry, the only use of test samples."""
+    plan, fold, loss, model = parts.recipe.training, parts.fold, parts.loss, parts.model
     measured = state.epoch % plan.measure_every == 0 or state.epoch == plan.epochs
     if not (measured or isinstance(loss, Adaptive) or plan.select != "last"):
         return
@@ -348,45 +357,45 @@ def _after_epoch(
             figure = float(validation.calibrated_by(temperature_of_epoch(validation), allow_fit_rows=True).nll.mean())
         if state.best is None or figure < state.best:
             state.best, state.kept_epoch = figure, state.epoch
-            state.kept = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+            state.kept = {name: tensor.detach().clone() for name, tensor in parts.network.state_dict().items()}
     if measured:
         train = predict(model, fold.train)
-        learned.see(train.correct, epoch=state.epoch)
-        parts = {"train": train, "validation": validation, "test": predict(model, fold.test)}
-        figures = trajectory_entry(parts, model=network, loss=loss)
+        state.learned = learned_since(state.learned, train.correct, epoch=state.epoch)
+        splits = {"train": train, "validation": validation, "test": predict(model, fold.test)}
+        figures = trajectory_entry(splits, model=parts.network, loss=loss)
         state.trajectory.append({"epoch": state.epoch, "loss": value, **figures})
 
 
-def _keep(path: Path, identity: str, state: Progress, network: Any, optimizers: Any, loss: Any, learned: Any) -> None:
+def _keep(path: Path, parts: Parts, state: Progress) -> None:
     """Write the checkpoint atomically."""
+    numbers = {name: value for name, value in vars(state).items() if name not in ("kept", "learned")}
     content = {
-        "recipe": identity,
-        "progress": json.dumps({k: v for k, v in vars(state).items() if k != "kept"}),
+        "recipe": parts.identity,
+        "progress": json.dumps(numbers),
         "kept": state.kept,
-        "network": network.state_dict(),
-        "optimizer": [optimizer.state_dict() for optimizer in optimizers],
-        "loss": loss.state_dict(),
-        "learned": learned.since,
+        "network": parts.network.state_dict(),
+        "optimizer": [optimizer.state_dict() for optimizer in parts.optimizers],
+        "loss": parts.loss.state_dict(),
+        "learned": state.learned,
     }
     buffer = io.BytesIO()
     torch.save(content, buffer)
     write_whole(path, buffer.getvalue())
 
 
-def _restore(path: Path, identity: str, network: Any, optimizers: Any, loss: Any, learned: Any) -> Progress:
+def _restore(path: Path, parts: Parts) -> Progress:
     """Load a checkpoint's state into the objects and return its progress."""
     # unpickling raises many types; each means that the file is unusable
     with error_boundary("a whole checkpoint", f"a broken one: {path}", "delete it"):
         content = torch.load(path, map_location="cpu", weights_only=True)
-        if content["recipe"] != identity:
+        if content["recipe"] != parts.identity:
             raise ValueError("it belongs to another recipe or other features")
-        network.load_state_dict(content["network"])
+        parts.network.load_state_dict(content["network"])
         kept = content["optimizer"] if isinstance(content["optimizer"], list) else [content["optimizer"]]
-        for optimizer, saved in zip(optimizers, kept, strict=True):
+        for optimizer, saved in zip(parts.optimizers, kept, strict=True):
             optimizer.load_state_dict(saved)
-        loss.load_state_dict(content["loss"])
-        learned.since = content["learned"]
-        return Progress(**json.loads(content["progress"]), kept=content["kept"])
+        parts.loss.load_state_dict(content["loss"])
+        return Progress(content["learned"], **json.loads(content["progress"]), kept=content["kept"])
 
 
 @contextmanager

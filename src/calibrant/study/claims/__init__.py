@@ -5,7 +5,7 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,21 @@ import numpy as np
 
 from calibrant._core.files import error_boundary
 from calibrant.errors import FileFormatError
+from calibrant.study._checks import record_of_table
 from calibrant.study.claims._inference import (
     LEVEL,
     benjamini_hochberg,
     detectable,
     equivalence_p,
     interval,
+    over_shared_units,
     paired_p,
     sign_change_p,
     units_needed,
 )
-from calibrant.study.load import load_study, resource
+from calibrant.study.load import load_study
 from calibrant.study.measures import DERIVED, MEASURES, geometric_mean
+from calibrant.study.recipe import resource
 
 __all__ = [
     "DECIDED",
@@ -42,6 +45,7 @@ __all__ = [
     "faithfulness",
     "focal_gains",
     "focal_threshold",
+    "over_shared_units",
     "paired_p",
     "paper_claims",
     "places",
@@ -238,17 +242,12 @@ def paper_claims() -> list[PaperClaim]:
     """Return the claims of the papers."""
     found = []
     for entry in _claims_file()["claims"]:
-        options: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
-        }
-        options["falls"] = tuple(tuple(labels) for labels in entry.get("falls", ()))
-        options |= {key: _place_names(options[key]) for key in ("data", "also", "but") if key in options}
-        measure = options.pop("measure", None)
-        if measure is not None:
-            options["measures"] = (measure,) * len(options["falls"])
-        if "printed" in options:
-            options["margin"] = margin_of(options["printed"], measure=options["measures"][0])
-        found.append(PaperClaim(**options))
+        table = {**entry, **{key: _place_names(entry.get(key, ())) for key in ("data", "also", "but")}}
+        if "measure" in table:  # one for all entries
+            table["measures"] = [table.pop("measure")] * len(table["falls"])
+        if "printed" in table:
+            table["margin"] = margin_of(table["printed"], measure=table["measures"][0])
+        found.append(record_of_table(PaperClaim, table, where="the claims"))
     return found
 
 
@@ -277,8 +276,8 @@ def places() -> tuple[Place, ...]:
     found = []
     for entry in _claims_file()["data"]:
         scale = f" --scale {entry['scale']}" if "scale" in entry else ""
-        lists = {key: tuple(entry.get(key, ())) for key in ("like", "test")}
-        found.append(Place(**{"command": f"calibrant study run {entry.get('study')}{scale}", **entry, **lists}))
+        table = {"command": f"calibrant study run {entry.get('study')}{scale}", **entry}
+        found.append(record_of_table(Place, table, where="the places of claims"))
     return tuple(found)
 
 
@@ -299,28 +298,20 @@ def claim_index(records: Mapping[str, Record] | None = None) -> list[ClaimLine]:
     """
     kept = packaged_records() if records is None else records
     rows = rows_of(kept)
-    lines: list[ClaimLine] = []
-    differences: dict[int, _Compared] = {}
+    found: list[tuple[ClaimLine, _Compared | None]] = []
     for claim in paper_claims():
         if claim.verdict:
-            lines.append(
-                ClaimLine(claim.text, claim.paper, claim.place, THEORY, THEORY, claim.verdict, note=claim.note)
-            )
-            continue
-        for place in places():
-            if not _concerns(claim, place):
-                continue
-            line, found = _untested(claim, place, kept.get(place.record))
-            lines.append(line)
-            if found is not None:
-                differences[len(lines) - 1] = found
+            line = ClaimLine(claim.text, claim.paper, claim.place, THEORY, THEORY, claim.verdict, note=claim.note)
+            found.append((line, None))
+        else:
+            concerned = [place for place in places() if _concerns(claim, place)]
+            found += [_compared(claim, place, kept.get(place.record), rows) for place in concerned]
     otherwise: dict[str, list[str]] = {}
     for one in faithfulness(kept):
         if not one.holds:
             otherwise.setdefault(one.features, []).append(one.network)
     notes = {features: f"{UNFAITHFUL} {'; '.join(networks)}" for features, networks in otherwise.items()}
-    decided = _with_verdicts(lines, differences, rows)
-    return [replace(line, note=line.note or notes.get(line.data, "")) for line in decided]
+    return [replace(line, note=line.note or notes.get(line.data, "")) for line in _with_verdicts(found)]
 
 
 def _concerns(claim: PaperClaim, place: Place) -> bool:
@@ -345,9 +336,21 @@ class _Compared:
     differences: tuple[float, ...]
     ordered: bool
     seconds: float
+    rows: float  # of the shared test rows; 0 where it was not measured
+
+    @cached_property
+    def p(self) -> float:
+        return sign_change_p(self.differences) if self.place.exact else paired_p(self.differences, rows=self.rows)
+
+    def corrected(self, p: float) -> float:
+        """Return a p-value times the looks (Bonferroni)."""
+        return min(1.0, (self.claim.looks or self.place.looks) * p)
 
 
-def _untested(claim: PaperClaim, place: Place, record: Record | None) -> tuple[ClaimLine, _Compared | None]:
+def _compared(
+    claim: PaperClaim, place: Place, record: Record | None, rows: Mapping[Any, float]
+) -> tuple[ClaimLine, _Compared | None]:
+    """Return the line of a claim at a place, and what it is tested on, if it can be."""
     measure = " → ".join(dict.fromkeys((claim.measures[0], claim.measures[-1])))
     line = ClaimLine(
         claim.text, claim.paper, claim.place, place.name, measure, "not run", p=1.0,
@@ -356,25 +359,37 @@ def _untested(claim: PaperClaim, place: Place, record: Record | None) -> tuple[C
         same_test=tuple(p.name for p in places() if p.name != place.name and {*p.test} & {*place.test}),
     )  # fmt: skip
     labels, figures = _chosen(claim, place, record)
-    if not all(figures):
+    if record is None or not all(figures):
         return line, None
     # paired by unit: a seed's objectives share their data, a cluster's calibrators their rows
-    common = set.intersection(*(set(found) for found in figures))
-    if common:  # means over the same units, so that a missing one does not shift one of them
-        figures = [{unit: found[unit] for unit in sorted(common)} for found in figures]
+    figures = over_shared_units(figures)
+    common = set.intersection(*map(set, figures))
     values = tuple((label, float(np.mean([*found.values()]))) for label, found in zip(labels, figures, strict=True))
-    units = len(record["sets"]) if place.exact and record is not None else len(common)
+    units = len(record["sets"]) if place.exact else len(common)
     line = replace(line, values=values, seeds=units, effect=values[0][1] - values[-1][1])
     if not common:
         return replace(line, verdict="not told apart", note="no seed in common"), None
-    why = "" if place.exact or record is None else _incomparable(claim, place, record, (labels[0], labels[-1]))
-    if why:
+    ends = (labels[0], labels[-1])
+    if not place.exact and (why := _incomparable(claim, place, record, ends)):
         return replace(line, verdict="not comparable", decidable=False, note=why), None
     key = sorted([f"{labels[0]} {claim.measures[0]}", f"{labels[-1]} {claim.measures[-1]}"])
-    line = replace(line, comparison=" | ".join([place.name, *key, str(units)]))  # other units are another test
+    shared = None if place.exact else rows_of_line(claim, place, ends, rows)
     differences = tuple(figures[0][unit] - figures[-1][unit] for unit in figures[0])
     ordered = all(after < before for (_, before), (_, after) in pairwise(values))
-    return line, _Compared(claim, place, differences, ordered, _seconds_a_unit(record, place, (labels[0], labels[-1])))
+    tested = _Compared(claim, place, differences, ordered, _seconds_a_unit(record, place, ends), shared or 0.0)
+    low, high = interval(differences, exact=place.exact, rows=tested.rows) or (None, None)
+    line = replace(
+        line,
+        p=tested.p,
+        detectable=detectable(differences, rows=tested.rows),
+        low=low,
+        high=high,
+        inside_margin=abs(values[0][1] - values[-1][1]) < claim.margin,
+        rows=shared,
+        beyond=place.exact or shared is not None,
+        comparison=" | ".join([place.name, *key, str(units)]),  # other units are another test
+    )
+    return line, tested
 
 
 def _chosen(claim: PaperClaim, place: Place, record: Record | None) -> tuple[list[str], list[Figures]]:
@@ -456,50 +471,32 @@ def rests_on_test_rows(measure: str) -> bool:
     return not measure.startswith(NO_TEST_ROWS) and measure != "none"
 
 
-def _with_verdicts(
-    lines: list[ClaimLine], compared: Mapping[int, _Compared], rows: Mapping[Any, float]
-) -> list[ClaimLine]:
+def _with_verdicts(found: Sequence[tuple[ClaimLine, _Compared | None]]) -> list[ClaimLine]:
     """Return the lines with p-values adjusted over distinct comparisons, and their verdicts."""
-    shared: dict[int, float | None] = {}
-    p_values: dict[int, float] = {}
-    within: dict[int, float] = {}
-    for index, item in compared.items():
-        exact, values = item.place.exact, lines[index].values
-        ends = values[0][0], values[-1][0]
-        shared[index] = None if exact else rows_of_line(item.claim, item.place, ends, rows)
-        common = shared[index] or 0.0
-        p_values[index] = sign_change_p(item.differences) if exact else paired_p(item.differences, rows=common)
-        if item.claim.margin:
-            margin = item.claim.margin
-            within[index] = equivalence_p(item.differences, margin=margin, exact=exact, rows=common)
-    looks = {index: item.claim.looks or item.place.looks for index, item in compared.items()}
-    adjusted = _adjusted({lines[index].comparison: min(1.0, looks[index] * p) for index, p in p_values.items()})
+    tested = [(line, item) for line, item in found if item is not None]
+    adjusted = _adjusted({line.comparison: item.corrected(item.p) for line, item in tested})
     # The margin belongs to the comparison's test: two claims with other margins on the same numbers are two tests.
-    keys = {index: f"{lines[index].comparison} | {compared[index].claim.margin}" for index in within}
-    equivalent = _adjusted({keys[index]: min(1.0, looks[index] * p) for index, p in within.items()})
-    attainable = list({lines[index].comparison: p for index, p in p_values.items()}.values())
-    decided = list(lines)
-    for index, item in compared.items():
-        common = shared[index] or 0.0
-        low, high = interval(item.differences, exact=item.place.exact, rows=common) or (None, None)
-        line = replace(
-            lines[index],
-            p=p_values[index],
-            p_adjusted=adjusted[lines[index].comparison],
-            p_equivalence=equivalent[keys[index]] if index in keys else None,
-            detectable=detectable(item.differences, rows=common),
-            low=low,
-            high=high,
-            inside_margin=abs(lines[index].effect or 0.0) < item.claim.margin,
-            rows=shared[index],
-            beyond=item.place.exact or shared[index] is not None,
+    within = {
+        (line.comparison, margin): item.corrected(
+            equivalence_p(item.differences, margin=margin, exact=item.place.exact, rows=item.rows)
         )
-        possible = _decidable(item, attainable, p_values[index], common)
-        decided[index] = replace(line, verdict=_verdict_of_line(line, item), decidable=possible)
+        for line, item in tested
+        if (margin := item.claim.margin)
+    }
+    equivalent = _adjusted(within)
+    attainable = list({line.comparison: item.p for line, item in tested}.values())
+    decided = []
+    for line, item in found:
+        if item is not None:
+            p, p_equivalence = adjusted[line.comparison], equivalent.get((line.comparison, item.claim.margin))
+            line = replace(line, p_adjusted=p, p_equivalence=p_equivalence)
+            possible = _decidable(item, attainable)
+            line = replace(line, verdict=_verdict_of_line(line, item), decidable=possible)
+        decided.append(line)
     return decided
 
 
-def _adjusted(p_values: Mapping[str, float]) -> dict[str, float]:
+def _adjusted(p_values: Mapping[Any, float]) -> dict[Any, float]:
     return dict(zip(p_values, benjamini_hochberg(list(p_values.values())), strict=True))
 
 
@@ -516,7 +513,7 @@ def _verdict_of_line(line: ClaimLine, item: _Compared) -> str:
     return NO_EFFECT if within else "not told apart"
 
 
-def _decidable(item: _Compared, p_values: Sequence[float], mine: float, rows: float) -> bool:
+def _decidable(item: _Compared, p_values: Sequence[float]) -> bool:
     """Return whether two cores decide a comparison: by their hours for seeds, by the least possible p for clusters of sets.
 
     Where test rows are shared, no number of seeds may do.
@@ -524,13 +521,13 @@ def _decidable(item: _Compared, p_values: Sequence[float], mine: float, rows: fl
     if item.place.exact:
         least = 2.0 ** (1 - len(item.differences))
         others = list(p_values)
-        others.remove(mine)
+        others.remove(item.p)
         return benjamini_hochberg([least, *others])[0] < LEVEL
     if not item.place.two_cores or len(item.differences) < 2:
         return item.place.two_cores
     effect = max(abs(float(np.mean(item.differences))), item.claim.margin)
     # the seeds that the observed effect, or the margin if that is larger, needs for a power of .8
-    needed = units_needed(item.differences, effect=effect, rows=rows)
+    needed = units_needed(item.differences, effect=effect, rows=item.rows)
     return needed is not None and needed * item.seconds / 3600 / CORES <= HOURS
 
 
@@ -553,13 +550,9 @@ def read_records(folder: Path) -> dict[str, Record]:
         with error_boundary(f"JSON in {path}", "something else", "write the record again"):
             record = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(record, dict) and ("objectives" in record or "sets" in record):
-            if not {"figures", "sets"} & record.keys():
-                raise FileFormatError(f"figures in {path}", "a record without them", "write the record again")
-            if path.stem in {
-                ROWS,
-                *(place.record for place in places()),
-            }:  # others in the folder are none of its business
-                _check_rows(record, path)
+            wanted, got = _fault_of(record, path.stem)
+            if wanted:
+                raise FileFormatError(f"{wanted} in {path}", got, "write the record again")
             found[path.stem] = record
     if not found:
         remedy = "write some there with calibrant study show STUDY --record FILE"
@@ -567,26 +560,31 @@ def read_records(folder: Path) -> dict[str, Record]:
     return found
 
 
-def _check_rows(record: Record, path: Path) -> None:
-    """Refuse a row without what every comparison reads, with a measure that is no finite number, or that is there twice."""
+def _fault_of(record: Record, name: str) -> tuple[str, str]:
+    """Return what a record should have and what it has instead: figures, and in each row what every comparison reads."""
+    if not {"figures", "sets"} & record.keys():
+        return "figures", "a record without them"
+    if name not in {ROWS, *(place.record for place in places())}:  # others in the folder are none of its business
+        return "", ""
     kind = "figures" if "figures" in record else "sets"
-    of_sets = ("place", "first", "last", "deviation") if path.stem == ROWS else ("cluster",)
+    of_sets = ("place", "first", "last", "deviation") if name == ROWS else ("cluster",)
     needed = ("setting", "objective", "seed", "seconds", "error") if kind == "figures" else of_sets
     if not isinstance(record[kind], list):
-        raise FileFormatError(f"a list of {kind} in {path}", type(record[kind]).__name__, "write the record again")
+        return f"a list of {kind}", type(record[kind]).__name__
     seen = set()
     for number, row in enumerate(record[kind], start=1):
-        where = f"row {number} of {kind} in {path}"
+        where = f"in row {number} of {kind}"
         missing = [key for key in needed if key not in row] if isinstance(row, dict) else needed
         if missing:
-            raise FileFormatError(f"{', '.join(missing)} in {where}", "a row without", "write the record again")
+            return f"{', '.join(missing)} {where}", "a row without"
         for key in row.keys() & {*MEASURES, "seconds", "deviation"}:
             if not isinstance(row[key], int | float) or not math.isfinite(row[key]):
-                raise FileFormatError(f"a number for {key} in {where}", f"{row[key]!r}", "write the record again")
+                return f"a number for {key} {where}", f"{row[key]!r}"
         unit = tuple(str(row[key]) for key in needed[:3])
         if kind == "figures" and unit in seen:
-            raise FileFormatError(f"a seed once in {where}", f"{', '.join(unit)} again", "write the record again")
+            return f"a seed once {where}", f"{', '.join(unit)} again"
         seen.add(unit)
+    return "", ""
 
 
 def packaged_records() -> dict[str, Record]:

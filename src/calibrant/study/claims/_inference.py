@@ -1,9 +1,11 @@
 """Tests of paired differences over seeds or over clusters of sets, and the correction for the number of tests."""
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +40,15 @@ def paired_p(differences: Sequence[float], *, above: float | None = None, rows: 
     statistic = (float(np.mean(differences)) - (above or 0.0)) / standard_error(differences, rows=rows)
     n = len(differences)
     return float(2 * t.sf(abs(statistic), n - 1) if above is None else t.sf(statistic, n - 1))
+
+
+def over_shared_units(figures: Sequence[Mapping[Any, float]]) -> list[dict[Any, float]]:
+    """Return unit → figure of each, of the units that all of them have, in order; of all units if they have none in common.
+
+    Means over the same units are not shifted by one that is missing.
+    """
+    shared = sorted(set.intersection(*map(set, figures)))
+    return [{unit: found[unit] for unit in shared} if shared else dict(found) for found in figures]
 
 
 def standard_error(differences: Sequence[float], *, rows: float = 0.0) -> float:
@@ -156,16 +167,13 @@ def detectable(differences: Sequence[float], *, rows: float = 0.0) -> float | No
 def units_needed(differences: Sequence[float], *, effect: float, rows: float = 0.0, most: int = 1000) -> int | None:
     """Return how many units would find ``effect`` with probability .8; None if ``most`` on the same test rows would not."""
     spread = float(np.std(differences, ddof=1))
-    low, high = 2, most
-    if _noncentrality(most) * math.hypot(spread / math.sqrt(most), rows) > effect:
-        return None if rows else most
-    while low < high:
-        middle = (low + high) // 2
-        if _noncentrality(middle) * math.hypot(spread / math.sqrt(middle), rows) <= effect:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+
+    def found(units: int) -> bool:
+        return _noncentrality(units) * math.hypot(spread / math.sqrt(units), rows) <= effect
+
+    if rows and not found(most):
+        return None
+    return bisect_left(range(most), True, lo=2, key=found)
 
 
 @cache  # each takes a dozen noncentral tails, and every line of the index asks for the same few

@@ -108,7 +108,7 @@ class ImageFeatures(Features):
         train: Number of training rows.
         validation: Number of validation rows.
         test: Number of test rows, drawn from the test images.
-        source: ``"cifar10"`` or ``"cifar100"``.
+        name: ``"features-cifar10"`` or ``"features-cifar100"``.
         patches: Number of filters.
         pool: Training images from which training and validation rows are drawn.
 
@@ -116,9 +116,14 @@ class ImageFeatures(Features):
         Coates, Ng & Lee 2011; Coates & Ng 2011, The importance of encoding versus training with sparse coding.
     """
 
-    source: str = "cifar10"
+    name: str = "features-cifar10"
     patches: Size = 400
     pool: Size = 25_000
+
+    @property
+    def source(self) -> str:
+        """Name of the images."""
+        return self.name.removeprefix("features-")
 
     def __post_init__(self) -> None:
         if self.size > (most := min(8 * self.patches, COMPONENTS)):

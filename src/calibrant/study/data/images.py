@@ -330,7 +330,7 @@ class Images(DataSet):
     """Images of one of ``SOURCES``; those of ImageNet are decoded batch by batch.
 
     Args:
-        source: Its name.
+        name: Its name.
         folder: A folder with the hub's files, with ``split/class/image`` files, or with ``train*.npz`` and ``test*.npz`` parts
             that contain ``images`` (N, H, W, 3) uint8 and ``labels``; None downloads from the hub.
         split: The rule that selects the validation images from the training images, see ``split_rows``. None, here and for
@@ -347,7 +347,7 @@ class Images(DataSet):
 
     outside = (*DataSet.outside, *SMALL)
 
-    source: str
+    name: str
     folder: Place | None = None
     split: Literal["mukhoti", "wang", "plain", "per-class"] | None = None
     split_seed: SplitSeed = 1
@@ -360,9 +360,9 @@ class Images(DataSet):
     workers: Size = 8
 
     def __post_init__(self) -> None:
-        if self.source != "imagenet" and self.size is not None:
-            raise InputError("size of data set 'imagenet' alone", f"{self.size} of {self.source!r}", "leave it out")
-        source = SOURCES[self.source]
+        if self.name != "imagenet" and self.size is not None:
+            raise InputError("size of data set 'imagenet' alone", f"{self.size} of {self.name!r}", "leave it out")
+        source = SOURCES[self.name]
         for name, usual in (
             ("split", source.rule), ("validation", source.validation), ("statistics", source.statistics), ("size", source.size),
         ):  # fmt: skip
@@ -371,7 +371,7 @@ class Images(DataSet):
 
     def sizes(self) -> dict[str, Any]:
         """Return the sizes."""
-        return {"classes": SOURCES[self.source].classes, "inputs": 3 * int(self.size or 0) ** 2}
+        return {"classes": SOURCES[self.name].classes, "inputs": 3 * int(self.size or 0) ** 2}
 
     def sample(self) -> Tensor:
         """Return two images."""
@@ -391,28 +391,28 @@ class Images(DataSet):
         fit, held = split_rows(len(labels), validation=count, rule=rule, seed=self.split_seed, labels=labels)
         if self.train is not None:
             need_named_rows(
-                self.train, len(fit), what=f"train images of {self.source} (those found, without validation images)"
+                self.train, len(fit), what=f"train images of {self.name} (those found, without validation images)"
             )
             fit = np.random.default_rng(seed).permutation(fit)[: self.train]
         if self.test is not None:
-            need_named_rows(self.test, len(test), what=f"test images of {self.source} (those found)")
+            need_named_rows(self.test, len(test), what=f"test images of {self.name} (those found)")
             test = test[np.random.default_rng(0).permutation(len(test))[: self.test]]
         black = (-mean[0] / deviation[0], -mean[1] / deviation[1], -mean[2] / deviation[2])
-        crops = self.augment and self.source != "imagenet"  # which crops while it decodes
+        crops = self.augment and self.name != "imagenet"  # which crops while it decodes
         sizes = {**self.sizes(), "classes": classes}
         return Fold(whole[fit], whole[held], test, sizes, augment=CropAndFlip(PAD, black) if crops else None)
 
     def _read(self, split: str, prepare: Normalise) -> tuple[Any, Indices, int]:
         """Return a split, its labels (N,) and K."""
-        place = None if self.folder is None else str(data_folder(self.folder, name=self.source))
-        if self.source == "imagenet":
-            raw = raw_split(SOURCES[self.source], split, place)
+        place = None if self.folder is None else str(data_folder(self.folder, name=self.name))
+        if self.name == "imagenet":
+            raw = raw_split(SOURCES[self.name], split, place)
             labels, size = torch.from_numpy(raw.labels), int(self.size or 0)
             lazy = LazyImages(raw, np.arange(len(raw)), labels, size, self.augment, self.workers, prepare)
             return lazy, raw.labels, raw.classes
-        pixels, found = read_images(self.source, split, place)
+        pixels, found = read_images(self.name, split, place)
         images = TensorSplit(torch.from_numpy(pixels), torch.from_numpy(found), prepare)
-        return images, found, SOURCES[self.source].classes
+        return images, found, SOURCES[self.name].classes
 
 
 @lru_cache(maxsize=4)
@@ -434,15 +434,11 @@ def read_images(name: str, split: str, folder: str | None) -> tuple[np.ndarray, 
 
 
 def _read_part(part: Path, source: HubSource) -> tuple[np.ndarray, np.ndarray]:
-    arrays = read_arrays(part)
-    if not {"images", "labels"} <= set(arrays):
-        raise FileFormatError(f"the arrays images and labels in {part}", f"{sorted(arrays)}", "rename them")
-    pixels, labels = arrays["images"], arrays["labels"]
-    shape = (len(labels), source.size, source.size, 3)
-    if pixels.dtype != np.uint8 or pixels.shape != shape:
-        got = f"{pixels.shape} {pixels.dtype}"
-        raise FileFormatError(f"images {shape} uint8 in {part}, one for each label", got, "convert them")
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
-        wanted, got = f"labels (N,) of whole numbers in {part}, N ≥ 1", f"{labels.shape} {labels.dtype}"
-        raise FileFormatError(wanted, got, "convert them, or get the data again")
+    arrays, side = read_arrays(part), source.size
+    pixels, labels = (arrays.get(name, np.empty(0)) for name in ("images", "labels"))
+    whole = labels.ndim == 1 and labels.dtype.kind in "iu" and len(labels)
+    if not whole or pixels.dtype != np.uint8 or pixels.shape != (len(labels), side, side, 3):
+        got = ", ".join(f"{name} {array.shape} {array.dtype}" for name, array in arrays.items())
+        wanted = f"images (N, {side}, {side}, 3) uint8 and labels (N,) of whole numbers in {part}, N ≥ 1"
+        raise FileFormatError(wanted, got, "rename or convert them")
     return pixels, check_image_labels(labels.astype(np.int64), source.classes, str(part))

@@ -5,7 +5,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from calibrant._core.constraints import NonNegative, PublicCalls, Real
 from calibrant.errors import FileFormatError, InputError
-from calibrant.study._checks import Size
+from calibrant.study._checks import Size, naming
 from calibrant.study.data._split import Split, TensorSplit
 from calibrant.study.data.images import read_images
 
@@ -140,10 +140,8 @@ def outside_of(entries: Any, *, known: Sequence[str]) -> dict[str, Outside]:
         if name in made:
             raise InputError("each ood set once", f"{name!r} twice", "leave one out")
         make: type[Outside] = NOISES.get(name, OtherImages)
-        options_known = [item.name for item in fields(make)]  # type: ignore[arg-type]
-        if unknown := [key for key in options if key not in options_known]:
-            raise InputError(f"options {', '.join(options_known)} of ood set {name!r}", f"{unknown[0]!r}", "correct it")
-        made[name] = make(**options)
+        with naming(f"ood set {name!r}"):
+            made[name] = make(**options)
     return made
 
 

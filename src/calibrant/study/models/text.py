@@ -1,18 +1,17 @@
 """Networks of texts: convolutions over word indices, the Tree-LSTM over trees, BERT over tokens."""
 
-from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import check_mapping, check_row_tensor, refuse, shown
-from calibrant._core.constraints import Natural, NonNegative, Number, Share, checked
+from calibrant._core.check import check_row_tensor, shown
+from calibrant._core.constraints import Natural, NonNegative, Number, Share, Text, checked
 from calibrant._core.files import error_boundary
 from calibrant.errors import InputError, optional
-from calibrant.study._checks import Odd, Six, Size
+from calibrant.study._checks import Fields, Odd, Six, Size
 from calibrant.study.data.text import TreeBatch
 from calibrant.study.models.convnets import Classifier
 
@@ -117,11 +116,9 @@ def word_vectors(vocabulary: int, embedding: int, vectors: Tensor | None, **opti
     found = nn.Embedding(vocabulary, embedding, **options)  # type: ignore[arg-type]
     if vectors is not None:
         rows, numbers = check_row_tensor(vectors, name="vectors", dims=2, floating=True).shape
-        if numbers != embedding:
-            remedy = f"set embedding to {numbers}, or get vectors of {embedding}"
-            raise InputError(f"word vectors of {embedding} numbers", f"{numbers}", remedy)
-        if rows != vocabulary:
-            raise InputError(f"word vectors of {vocabulary} words", f"{rows}", "set vocabulary to that")
+        if (rows, numbers) != (vocabulary, embedding):
+            wanted, got = f"{vocabulary} word vectors of {embedding} numbers", f"{rows} of {numbers}"
+            raise InputError(wanted, got, f"set vocabulary to {rows} and embedding to {numbers}, or get others")
         found.weight.data.copy_(vectors)
     return found
 
@@ -215,8 +212,8 @@ class BertClassifier(nn.Module):
     def __init__(
         self,
         classes: Size,
-        weights: str | None = None,
-        config: Mapping[str, Any] | None = None,
+        weights: Text | None = None,
+        config: Fields | None = None,
         vocabulary: Size | None = None,
         padding: Natural = 0,
         dropout: Share = 0.1,
@@ -224,9 +221,6 @@ class BertClassifier(nn.Module):
         super().__init__()
         with optional("transformers", extra="transformers"):
             from transformers import BertConfig, BertModel
-        fields = check_mapping(config, name="config", example="{'hidden_size': 128}")
-        if weights is not None and not (isinstance(weights, str) and weights):
-            raise refuse("weights as the name or folder of a BERT", shown(weights), "pass a string")
         if weights is not None and config is not None:
             raise InputError("weights or a config", "both", "weights bring their config, leave it out")
         if weights is not None:
@@ -236,11 +230,9 @@ class BertClassifier(nn.Module):
                 self.encoder = BertModel.from_pretrained(weights, local_files_only=local, use_safetensors=True)
         else:
             known = {} if vocabulary is None else {"vocab_size": vocabulary}
-            fields = {**known, "pad_token_id": padding, **fields}
+            fields = {**known, "pad_token_id": padding, **(config or {})}
             # the library raises many kinds for a field that it cannot build with
-            with error_boundary(
-                "fields of transformers.BertConfig", shown(dict(fields)), "correct them", kind=InputError
-            ):
+            with error_boundary("fields of transformers.BertConfig", shown(fields), "correct them", kind=InputError):
                 self.encoder = BertModel(BertConfig(**fields))
         if vocabulary is not None and vocabulary > self.encoder.config.vocab_size:
             wanted = f"at most {self.encoder.config.vocab_size} tokens"
