@@ -30,7 +30,6 @@ from calibrant.study.data._split import split_rows
 from calibrant.study.data.images import PAD, STATISTICS
 from calibrant.study.data.text import TreeBatch
 from calibrant.study.recipe import Cell
-from calibrant.study.resolve import make_loss
 from calibrant.study.train import make_optimizers, rate_factor
 
 
@@ -94,75 +93,73 @@ def test_adafocal_of_the_common_study_has_the_schedule_of_its_own_code() -> None
     assert [rate_factor(plans["Focal 3"], e) for e in (148, 149)] == pytest.approx([1, 0.1])
 
 
-@pytest.mark.parametrize(
-    ("setting", "expected"),
-    [("CIFAR-10 Wide-ResNet-26-10", (550, 0.1)), ("CIFAR-100 ResNet-110", (430, 0.1)), ("CIFAR-10 ResNet-50", (350, 0.1)),
-     ("Tiny-ImageNet ResNet-50", (100, 0.035))],
+SST = (
+    {"classes": 3, "glove": "glove.840B.300d.txt"},
+    {"type": "TreeLSTM", "embedding": 300, "hidden": 150, "output_gate": False, "dropout": 0.5},
+    {},
+    {"reduction": "sum", "loss_factor": 1 / 25, "clip": None, "drop_last": True, "optimizer": "adagrad", "lr": 0.05,
+     "weight_decay": 1e-4, "epochs": 25, "select": "accuracy"},
 )  # fmt: skip
-def test_brier_is_a_mean_with_lengths_and_rates_of_its_own(setting: str, expected: tuple[int, float]) -> None:
-    brier = cell("mukhoti-table1", setting, "Brier").recipe.training
-    other = cell("mukhoti-table1", setting, "Cross-entropy").recipe.training
-    assert (brier.epochs, brier.lr) == expected
-    assert (brier.reduction, brier.clip, other.reduction, other.clip) == ("mean", 2.0, "sum", 2.0)
-    logits = torch.zeros(128, 10, requires_grad=True)
-    norms = []
-    for reduction in (brier.reduction, other.reduction):
-        (gradient,) = torch.autograd.grad(
-            make_loss({"type": "BrierLoss"}, reduction=reduction)(logits, torch.zeros(128, dtype=torch.long)), logits
-        )
-        norms.append(float(gradient.norm()))
-    assert norms[1] / norms[0] == pytest.approx(128)
+BRIER = {"reduction": "mean", "clip": 2.0, "lr": 0.1}  # all others are sums
+PER_CLASS = {"validation": 10_000, "split": "per-class"}
 
 
-def test_sst_at_paper_scale_is_the_authors() -> None:
-    for name, setting in (("mukhoti-table1", "SST Tree-LSTM"), ("sst", "sst")):
-        recipe = cell(name, setting, "Cross-entropy").recipe
-        plan = recipe.training
-        assert (recipe.data["classes"], recipe.data["glove"]) == (3, "glove.840B.300d.txt")
-        assert dict(recipe.model) == {
-            "type": "TreeLSTM", "embedding": 300, "hidden": 150, "output_gate": False, "dropout": 0.5
-        }  # fmt: skip
-        assert (plan.reduction, plan.loss_factor, plan.clip, plan.drop_last) == ("sum", 1 / 25, None, True)
-        assert (plan.optimizer, plan.lr, plan.weight_decay, plan.epochs, plan.select) == (
-            "adagrad", 0.05, 1e-4, 25, "accuracy"
-        )  # fmt: skip
-        network = models.TreeLSTM(3, 10, 4, 3, output_gate=False)
-        main, vectors = make_optimizers(network, plan)
-        assert isinstance(main, torch.optim.Adagrad)
-        assert isinstance(vectors, torch.optim.SGD)
-        (group,) = vectors.param_groups
-        assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.1, 0, 0)
-        assert group["params"][0] is network.embedding.weight
-        assert all(p is not network.embedding.weight for g in main.param_groups for p in g["params"])
+# Of data, network, loss and training: what differs from what is usual.
+@pytest.mark.parametrize(("name", "setting", "objective", "parts"), [
+    ("mukhoti-table1", "CIFAR-10 Wide-ResNet-26-10", "Brier", ({}, {}, {}, BRIER | {"epochs": 550})),
+    ("mukhoti-table1", "CIFAR-100 ResNet-110", "Brier", ({}, {}, {}, BRIER | {"epochs": 430})),
+    ("mukhoti-table1", "CIFAR-10 ResNet-50", "Brier", ({}, {}, {}, BRIER | {"epochs": 350})),
+    ("mukhoti-table1", "Tiny-ImageNet ResNet-50", "Brier", ({}, {}, {}, BRIER | {"epochs": 100, "lr": 0.035})),
+    ("mukhoti-table1", "SST Tree-LSTM", "Cross-entropy", SST),
+    ("sst", "sst", "Cross-entropy", SST),
+    ("mukhoti-table1", "Tiny-ImageNet ResNet-50", "Cross-entropy", (PER_CLASS, {"init": "normal"}, {}, {"reduction": "sum"})),
+    ("komisarenko-table1", "Tiny-ImageNet", "Cross-entropy", (PER_CLASS, {"init": "normal"}, {}, {})),
+    ("mukhoti-table1", "SST Tree-LSTM", "MMCE 2", ({}, {}, {"strength": 1.0}, {})),
+    ("mukhoti-table1", "CIFAR-10 ResNet-50", "MMCE 2", ({}, {}, {"strength": 2.0}, {"reduction": "sum", "clip": 2.0})),
+    ("sst", "sst", "MMCE 1", ({}, {}, {"strength": 1.0}, {})),
+    ("sst", "sst", "FLSD-53", ({}, {}, {"thresholds": [0.19]}, {})),
+    ("adafocal-table", "20 Newsgroups CNN", "AdaFocal", ({}, {}, {}, {"optimizer": "adam", "epochs": 50, "select": "accuracy"})),
+    ("adafocal-table", "CIFAR-10 ResNet-110", "Brier", ({}, {}, {}, {"reduction": "mean", "epochs": 350})),
+])  # fmt: skip
+def test_recipes_have_what_the_authors_code_has(
+    name: str, setting: str, objective: str, parts: tuple[Any, ...]
+) -> None:
+    recipe = cell(name, setting, objective).recipe
+    for found, expected in zip((recipe.data, recipe.model, recipe.loss, vars(recipe.training)), parts, strict=True):
+        assert expected.items() <= {key: found.get(key) for key in expected}.items()
 
 
-def test_tiny_imagenet_validates_on_fifty_of_each_class_and_crops_by_four() -> None:
-    for name, setting in (("mukhoti-table1", "Tiny-ImageNet ResNet-50"), ("komisarenko-table1", "Tiny-ImageNet")):
-        recipe = cell(name, setting, "Cross-entropy").recipe
-        labels = np.repeat(np.arange(200), 500)
-        _, held = split_rows(
-            100_000, validation=recipe.data["validation"], rule=recipe.data["split"], seed=1, labels=labels
-        )
-        assert set(np.bincount(labels[held])) == {50}
-        assert recipe.model["init"] == "normal"
+def test_vectors_of_words_descend_plainly_and_validation_images_are_fifty_a_class() -> None:
+    plan = cell("sst", "sst", "Cross-entropy").recipe.training
+    network = models.TreeLSTM(3, 10, 4, 3, output_gate=False)
+    main, vectors = make_optimizers(network, plan)
+    assert isinstance(main, torch.optim.Adagrad)
+    assert isinstance(vectors, torch.optim.SGD)
+    (group,) = vectors.param_groups
+    assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.1, 0, 0)
+    assert group["params"][0] is network.embedding.weight
+    assert all(p is not network.embedding.weight for g in main.param_groups for p in g["params"])
+    labels = np.repeat(np.arange(200), 500)
+    _, held = split_rows(100_000, validation=10_000, rule="per-class", seed=1, labels=labels)
+    assert set(np.bincount(labels[held])) == {50}
     assert PAD == 4
 
 
 @pytest.mark.parametrize(
-    ("name", "setting", "mean", "deviation"),
-    [
-        ("wang-table1", "CIFAR-100", (0.507, 0.487, 0.441), (0.267, 0.256, 0.276)),
-        ("wang-table1", "CIFAR-10", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-        ("mukhoti-table1", "CIFAR-100 ResNet-50", (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-    ],
-)
+    ("name", "setting", "statistics"),
+    [("wang-table1", "CIFAR-100", "cifar100"), ("wang-table1", "CIFAR-10", "imagenet"),
+     ("mukhoti-table1", "CIFAR-100 ResNet-50", "cifar10")],
+)  # fmt: skip
 def test_images_are_normalised_by_the_statistics_that_the_authors_print(
-    name: str, setting: str, mean: tuple[float, ...], deviation: tuple[float, ...]
+    name: str, setting: str, statistics: str
 ) -> None:
-    assert STATISTICS[cell(name, setting, "Cross-entropy").recipe.data.get("statistics", "cifar10")] == (
-        mean,
-        deviation,
-    )
+    printed = {
+        "cifar100": ((0.507, 0.487, 0.441), (0.267, 0.256, 0.276)),
+        "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    }
+    assert printed == STATISTICS
+    assert cell(name, setting, "Cross-entropy").recipe.data.get("statistics", "cifar10") == statistics
 
 
 def test_plain_descent_is_refused_where_it_cannot_be_right() -> None:

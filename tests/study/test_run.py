@@ -16,7 +16,7 @@ import pytest
 import torch
 from tests.conftest import late, needs
 
-from calibrant.errors import FileFormatError, InputError, UsageWarning
+from calibrant.errors import FileFormatError, FitError, InputError, UsageWarning
 from calibrant.metrics import ECE
 from calibrant.study import (
     Claim,
@@ -132,6 +132,8 @@ def test_orderings_are_judged_over_seeds(study: Study) -> None:
     # differences .06 and .05: t = .055 / (.00707 / √2) = 11, p = 2·(1 − F_1(11)) = 1 − 2/π·atan(11)
     assert verdicts[0].p == pytest.approx(1 - 2 / math.pi * math.atan(11))
     assert verdicts[0].p_unpaired == pytest.approx(stats.ttest_ind([0.08, 0.09], [0.02, 0.04]).pvalue)
+    assert tables._unpaired([0.1], [0.1, 0.2]) is None
+    assert tables._unpaired([0.1, 0.1], [0.2, 0.2]) is None
     assert verdicts_on(study, []) == []
 
 
@@ -155,21 +157,6 @@ def test_orderings_of_a_printed_table_are_compared_pair_by_pair(study: Study) ->
 def test_a_claim_is_not_judged_where_the_paper_does_not_make_it(study: Study) -> None:
     claim = Claim("falls", "s", "ece", ("CE", "Focal"), but=("small",))
     assert verdicts_on(replace(study, claims=(claim,)), []) == []
-
-
-@pytest.mark.parametrize("cell", ["SVHN_HB", "CIFAR10_TS", "CIFAR100_TS", "CIFAR100_HB", "20NG_HB"])
-def test_the_two_sample_test_over_seeds_is_the_one_of_the_paper(cell: str, vectors: dict[str, Any]) -> None:
-    entry = vectors[f"wang_table2_ttest_{cell}"]
-    shape = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0], dtype=torch.float64) / math.sqrt(2.5)  # mean 0, deviation 1
-
-    def seeds(mean: float, deviation: float) -> list[float]:
-        return (mean + deviation * shape).tolist()
-
-    for method, printed in entry["inputs"]["methods"].items():
-        p = tables._unpaired(seeds(*entry["inputs"]["ce"]), seeds(*printed))
-        assert p == pytest.approx(entry["expected"]["p"][method], rel=1e-6)
-    assert tables._unpaired([0.1], [0.1, 0.2]) is None
-    assert tables._unpaired([0.1, 0.1], [0.2, 0.2]) is None
 
 
 def test_an_interrupted_save_does_not_count_as_finished(
@@ -198,19 +185,6 @@ def test_a_store_that_cannot_be_written_is_named(study: Study, tmp_path: Path) -
     (tmp_path / "file").write_text("")
     with pytest.raises(FileFormatError, match="expected a writable store"):
         run(study, Store(tmp_path / "file"))
-
-
-def test_a_run_that_loses_its_process_again_and_again_is_named(study: Study, tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs")
-    left = {cell.recipe.fingerprint: cell for cell in study.cells()}
-    begun = next(iter(left.values()))
-    store.checkpoint(begun.recipe)
-    attempts = dict.fromkeys(left, 2)
-    error = module.BrokenProcessPool("died")
-    module._count_attempt(left, attempts, store, error)
-    assert sorted(attempts.values()) == [1, *[2] * 7]
-    with pytest.raises(module.FitError, match="expected the run of 'CE', seed 0 to finish"):
-        module._count_attempt(left, attempts, store, error)
 
 
 class Mortal(MLP):
@@ -283,13 +257,25 @@ class Pool:
     def shutdown(self, **_: object) -> None: ...
 
 
+def die(workers: int) -> None:
+    raise module.BrokenProcessPool("died")
+
+
+def test_a_run_that_loses_its_process_again_and_again_is_named(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, pool = Store(tmp_path / "runs"), Pool(die)
+    store.checkpoint(next(study.cells()).recipe)  # only this one had begun
+    monkeypatch.setattr(module, "ProcessPoolExecutor", pool)
+    with pytest.raises(FitError, match="expected the run of 'CE', seed 0 to finish, got a process that died 3 times"):
+        list(run_study(study, store, workers=2, accelerator="cpu"))
+    assert pool.sizes == [2] * 3
+
+
 def test_what_had_ended_when_a_worker_died_is_not_run_again(
     study: Study, twice: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = list(study.cells())
-
-    def die(workers: int) -> None:
-        raise module.BrokenProcessPool("died")
 
     monkeypatch.setattr(module, "ProcessPoolExecutor", Pool(die))
     assert list(module._in_processes(cells, twice.store, workers=2, accelerator="cpu")) == cells

@@ -187,13 +187,6 @@ def test_a_loss_that_diverges_is_an_error() -> None:
         finish(replace(RECIPE, training=replace(PLAN, lr=1e30)))
 
 
-def test_rates_fall_at_milestones_and_one_epoch_early_where_the_scheduler_steps_first() -> None:
-    plan = Training(epochs=350, batch=1, milestones=(150, 250))
-    assert [rate_factor(plan, e) for e in (0, 149, 150, 249, 250)] == pytest.approx([1, 1, 0.1, 0.1, 0.01])
-    early = replace(plan, step_first=True)
-    assert [rate_factor(early, e) for e in (148, 149, 248, 249)] == pytest.approx([1, 0.1, 0.1, 0.01])
-
-
 def test_a_part_of_the_network_may_have_a_rate_of_its_own() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     (main,) = make_optimizers(model, Training(1, 1, lr=0.5, rates={"0.": 0.1}, optimizer="adagrad"))
