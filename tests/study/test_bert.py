@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 import torch
 from tests.conftest import late, needs
+from tests.study.samples import write_texts
 from tests.study.test_train import finish
 
 from calibrant.errors import CalibrantError, FileFormatError, InputError
@@ -74,16 +73,9 @@ def test_sentences_are_the_leaves_of_the_trees(tmp_path: Path, tokenizer: str) -
     assert len(short.train) == 5
 
 
-def newsgroups(folder: Path, **columns: Any) -> Path:
-    folder.mkdir(exist_ok=True)
-    for name, count in (("train", 30), ("test", 4)):
-        table = {"text": ["good film", "bad film"] * (count // 2), "label": [19, 0] * (count // 2), **columns}
-        pyarrow.parquet.write_table(pyarrow.table(table), folder / f"{name}.parquet")
-    return folder
-
-
 def test_newsgroups_are_split_as_words_are(tmp_path: Path, tokenizer: str) -> None:
-    data = {"name": "20news", "folder": str(newsgroups(tmp_path)), "validation": 6}
+    write_texts(tmp_path, text=["good film", "bad film"] * 15, label=[19, 0] * 15)
+    data = {"name": "20news", "folder": str(tmp_path), "validation": 6}
     tokens, words = load_fold({**data, "tokenizer": tokenizer}, seed=3), load_fold(data, seed=3)
     for name in ("train", "validation", "test"):
         assert torch.equal(getattr(tokens, name).labels, getattr(words, name).labels)
@@ -127,12 +119,10 @@ def test_what_does_not_fit_is_named(tmp_path: Path, tokenizer: str) -> None:
         ({"label": [20, 0] * 15}, r"expected texts with labels in 0 … 19 in"),
         ({"text": [None, "a"] * 15}, r"expected texts with labels in 0 … 19 in"),
     ):
-        table = pyarrow.table({"text": ["a", "b"] * 15, "label": [0, 1] * 15, **columns})
-        for name in ("train", "test"):
-            pyarrow.parquet.write_table(table, tmp_path / f"{name}.parquet")
+        write_texts(tmp_path, **{"text": ["a", "b"] * 15, "label": [0, 1] * 15, **columns})
         with pytest.raises(FileFormatError, match=said):
             load_fold({"name": "20news", "folder": str(tmp_path)})
-    pyarrow.parquet.write_table(pyarrow.table({"words": ["a"]}), tmp_path / "train.parquet")
+    write_texts(tmp_path, words=["a"])
     with pytest.raises(
         FileFormatError, match=r"expected the columns text and label in .*no column label or text among words"
     ):

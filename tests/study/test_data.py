@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.study.samples import study_text, write_images, write_texts
 
 from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE, NLL, Error, ood_auroc
@@ -70,19 +71,8 @@ def test_a_plain_split_is_whole_and_one_without_training_samples_is_refused() ->
         split_rows(10, validation=10, rule="wang", seed=0)
 
 
-def write_images(folder: Path, *, train: tuple[int, ...] = (30, 20), test: int = 10) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    made = {}
-    for part, count in enumerate(train):
-        made[f"train-{part}"] = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
-    made["test-0"] = rng.integers(0, 256, (test, 32, 32, 3), dtype=np.uint8)
-    for name, pixels in made.items():
-        np.savez(folder / f"{name}.npz", images=pixels, labels=np.arange(len(pixels)) % 10)
-    return made
-
-
 def test_images_come_in_parts_and_are_normalised_as_asked(tmp_path: Path) -> None:
-    made = write_images(tmp_path)
+    made = write_images(tmp_path, train=(30, 20), test=10)
     data = {"name": "cifar10", "folder": str(tmp_path), "validation": 5, "statistics": "imagenet", "train": 12}
     fold = load_fold(data)
     assert [len(part) for part in (fold.train, fold.validation, fold.test)] == [12, 5, 10]
@@ -96,7 +86,7 @@ def test_images_come_in_parts_and_are_normalised_as_asked(tmp_path: Path) -> Non
 
 
 def test_more_images_than_there_are_cannot_be_requested(tmp_path: Path) -> None:
-    write_images(tmp_path)
+    write_images(tmp_path, train=(50,), test=10)
     data = {"name": "cifar10", "folder": str(tmp_path), "validation": 5}
     assert len(load_fold({**data, "train": 45, "test": 10}).train) == 45
     with pytest.raises(InputError, match=r"expected train in 1 … 45 images of cifar10 .*, got 46; ask for fewer"):
@@ -256,12 +246,7 @@ def test_a_broken_file_of_vectors_is_named_by_its_line(tmp_path: Path, text: str
 
 
 def test_newsgroups_have_the_vectors_of_the_file_and_padding_has_none(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow", reason="optional package 'pyarrow' is not installed")
-    import pyarrow.parquet
-
-    rows = {"text": ["From: x\n\na good day a"] * 8, "label": [0, 1] * 4}
-    for name in ("train", "test"):
-        pyarrow.parquet.write_table(pa.table(rows), trees(tmp_path) / f"{name}.parquet")
+    write_texts(trees(tmp_path), text=["From: x\n\na good day a"] * 8, label=[0, 1] * 4)
     data = {"name": "20news", "folder": str(tmp_path), "split": "random", "headers": False, "keep": "last", "length": 3}
     fold = load_fold({**data, "validation": 2, "glove": "glove.txt"})
     assert [len(part) for part in (fold.train, fold.validation, fold.test)] == [11, 2, 3]  # a fifth of 16 is tested
@@ -276,29 +261,15 @@ def test_newsgroups_have_the_vectors_of_the_file_and_padding_has_none(tmp_path: 
         load_fold({**data, "glove": "glove.txt", "tokenizer": "any"})
 
 
-TEXT = """
-name = "small"
-title = "t"
-about = "a"
-seeds = [0]
-data = { name = "digits", train = 400, validation = 60 }
-model = { type = "MLP", hidden = [16] }
-training = { epochs = 4, batch = 20, lr = 0.05, momentum = 0.9, measure_every = 4 }
-[[objectives]]
-label = "CE"
-loss = { type = "CrossEntropyLoss" }
-"""
+TEXT = study_text(
+    {"CE": '"CrossEntropyLoss"'},
+    data="train = 400, validation = 60",
+    seeds="[0]",
+    model='type = "MLP", hidden = [16]',
+    training="epochs = 4, batch = 20, lr = 0.05, momentum = 0.9, measure_every = 4",
+)
 
 NOISE = 'data = { name = "digits", ood = ["gaussian-noise", { name = "pure-noise", deviation = 0.5 }],'
-
-
-def images(folder: Path, *, side: int = 32, test: int = 12, seed: int = 0) -> np.ndarray:
-    folder.mkdir()
-    rng = np.random.default_rng(seed)
-    for name, count in (("train", 30), ("test", test)):
-        pixels = rng.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
-        np.savez(folder / f"{name}.npz", images=pixels, labels=np.arange(count) % 10)
-    return pixels
 
 
 def noisy(kind: str, inside: TensorSplit, *, seed: int = 0, **options: float) -> torch.Tensor:
@@ -327,8 +298,9 @@ def test_noise_is_added_to_the_test_images_as_cifar_10_c_does() -> None:
 
 
 def test_another_data_set_is_taken_from_beside_and_normalised_as_the_data_are(tmp_path: Path) -> None:
-    images(tmp_path / "cifar10")
-    small, large = images(tmp_path / "svhn", test=7, seed=1), images(tmp_path / "tiny-imagenet", side=64, seed=2)
+    write_images(tmp_path / "cifar10")
+    small = write_images(tmp_path / "svhn", test=7, seed=1)["test-0"]
+    large = write_images(tmp_path / "tiny-imagenet", side=64, seed=2)["test-0"]
     data = {"name": "cifar10", "folder": str(tmp_path / "cifar10"), "validation": 5}
     ood: list[Any] = ["svhn", "gaussian-noise", {"name": "tiny-imagenet", "test": 5}]
     fold = load_fold({**data, "ood": ood})
@@ -395,7 +367,7 @@ def test_what_cannot_be_paired_is_named(ood: Any, said: str) -> None:
 
 
 def test_a_set_that_is_not_there_and_text_are_named(tmp_path: Path) -> None:
-    images(tmp_path / "cifar10")
+    write_images(tmp_path / "cifar10")
     data = {"name": "cifar10", "folder": str(tmp_path / "cifar10"), "validation": 5, "ood": ["svhn"]}
     with pytest.raises(FileFormatError, match="expected the ood set 'svhn' beside the data, got no such folder"):
         load_fold(data)

@@ -7,28 +7,20 @@ from pathlib import Path
 import pytest
 import torch
 from tests.conftest import needs
+from tests.study.samples import study_text
 
 from calibrant.study import Store, load_study
 
 pytestmark = needs("lightning")
 
 # Of 63 rows the last batch is not shared evenly.
-STUDY = """
-name = "small"
-title = "A small study"
-about = "a"
-seeds = [0]
-data = { name = "digits", train = 63, validation = 60 }
-model = { type = "MLP", hidden = [8] }
-training = { epochs = 3, batch = 20, lr = 0.02, momentum = 0.9, devices = DEVICES }
-[[objectives]]
-label = "Mean"
-loss = { type = "CrossEntropyLoss" }
-[[objectives]]
-label = "Sum"
-loss = { type = "FocalLoss", gamma = 2.0 }
-training = { reduction = "sum", clip = 2.0 }
-"""
+STUDY = study_text(
+    {"Mean": '"CrossEntropyLoss"', "Sum": '"FocalLoss", gamma = 2.0'},
+    data="train = 63, validation = 60",
+    seeds="[0]",
+    training="epochs = 3, batch = 20, lr = 0.02, momentum = 0.9, devices = DEVICES",
+)
+STUDY += 'training = { reduction = "sum", clip = 2.0 }\n'
 
 
 @pytest.mark.slow
@@ -36,7 +28,7 @@ def test_a_whole_study_of_two_processes_a_training_gives_what_one_gives(tmp_path
     found = []
     for devices in (1, 2):
         path, store = tmp_path / f"{devices}.toml", tmp_path / str(devices)
-        path.write_text(STUDY.replace("DEVICES", str(devices)))
+        path.write_text(STUDY.replace("DEVICES", str(devices)).replace('"t"', '"A small study"'))
         command = [sys.executable, "-m", "calibrant", "study", "run", str(path), "--accelerator", "cpu"]
         done = subprocess.run([*command, "--store", str(store)], capture_output=True, text=True, timeout=500)
         assert done.returncode == 0, done.stderr

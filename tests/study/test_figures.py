@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 import torch
 from tests.conftest import needs
+from tests.study.samples import study_text
 
 from calibrant.calibrators import HistogramBinning, TemperatureScaling
 from calibrant.data.predictions import Predictions
@@ -25,15 +26,6 @@ from calibrant.study.tables import Measured
 
 pytestmark = [*needs("lightning"), pytest.mark.slow]  # twenty small trainings stand behind them
 
-TEXT = """
-name = "small"
-title = "t"
-about = "a"
-seeds = [0, 1]
-data = { name = "digits", folds = 2, train = 60, validation = 80, ood = ["gaussian-noise"] }
-model = { type = "MLP", hidden = [8] }
-training = { epochs = 4, batch = 20, lr = 0.05, measure_every = 2 }
-"""
 LOSSES = {
     "CE": '"CrossEntropyLoss"',
     "Smooth": '"LabelSmoothingLoss", smoothing = 0.1',
@@ -41,10 +33,11 @@ LOSSES = {
     "Inverse": '"InverseFocalLoss", gamma = 1.0',
     "Ada": '"AdaFocalLoss"',
 }
-for _label, _loss in LOSSES.items():
-    TEXT += f'[[objectives]]\nlabel = "{_label}"\nloss = {{ type = {_loss} }}\n'
-
-
+TEXT = study_text(
+    LOSSES,
+    data='folds = 2, train = 60, validation = 80, ood = ["gaussian-noise"]',
+    training="epochs = 4, batch = 20, lr = 0.05, measure_every = 2",
+)
 Ran = tuple[Study, Store, list[Measured]]
 
 

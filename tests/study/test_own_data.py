@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.study.samples import write_images, write_texts
 from torch.nn import functional as F
 from typer.testing import CliRunner
 
@@ -145,28 +146,6 @@ def test_ten_lines_of_one_s_own_data_give_a_table_and_a_report(home: Any, data: 
         assert CliRunner().invoke(main, ["study", "show", "s.toml"]).exit_code == 0
 
 
-RNG = np.random.default_rng(0)
-
-TEXTS = ["From: a\n\nthe cat sat on the mat", "From: b\n\na dog ran in the park", "From: c\n\ncats and dogs ran"]
-
-
-def images(folder: Path) -> str:
-    for split, count in (("train", 60), ("test", 20)):
-        pixels = RNG.integers(0, 256, size=(count, 32, 32, 3), dtype=np.uint8)
-        np.savez(folder / f"{split}.npz", images=pixels, labels=np.arange(count) % 10)
-    return str(folder)
-
-
-def texts(folder: Path) -> str:
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-
-    for split, count in (("train", 40), ("test", 20)):
-        rows = {"text": [TEXTS[i % 3] + f" word{i % 7}" for i in range(count)], "label": [i % 20 for i in range(count)]}
-        pyarrow.parquet.write_table(pa.table(rows), folder / f"{split}.parquet")
-    return str(folder)
-
-
 def arrays(folder: Path, *, seed: int = 0, **more: Any) -> str:
     rng = np.random.default_rng(seed)
     np.savez(folder / "own.npz", inputs=rng.normal(size=(50, 2, 3)), labels=np.arange(50) % 3, **more)
@@ -179,9 +158,14 @@ def table(kind: str, folder: Path) -> dict[str, Any]:
     if kind == "files":
         return {"name": "own", "files": arrays(folder), "redraw": True, **small}
     if kind == "images":
-        return {"name": "features-cifar10", "folder": images(folder), "cache": cache, "patches": 3, "size": 5, **small}
+        write_images(folder, train=(60,), test=20)
+        return {"name": "features-cifar10", "folder": str(folder), "cache": cache, "patches": 3, "size": 5, **small}
     pytest.importorskip("sklearn", reason="optional package 'sklearn' is not installed")
-    return {"name": "features-20news", "folder": texts(folder), "cache": cache, "size": 4, "kind": kind, **small}
+    texts = [
+        f"From: {i}\n\n{['the cat sat on the mat', 'a dog ran', 'cats and dogs'][i % 3]} word{i % 7}" for i in range(40)
+    ]
+    write_texts(folder, text=texts, label=[i % 20 for i in range(40)])
+    return {"name": "features-20news", "folder": str(folder), "cache": cache, "size": 4, "kind": kind, **small}
 
 
 @pytest.mark.parametrize("kind", ["files", "images", "tfidf", "hashed"])
@@ -208,7 +192,7 @@ def test_no_row_serves_twice(tmp_path: Path) -> None:
 
 
 def test_responses_are_those_of_whitened_patches_one_by_one() -> None:
-    pixels = torch.from_numpy(RNG.integers(0, 256, size=(2, 32, 32, 3), dtype=np.uint8))
+    pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 256, size=(2, 32, 32, 3), dtype=np.uint8))
     kernels = torch.randn(4, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0)) / 10
     kernels -= kernels.mean(dim=(1, 2, 3), keepdim=True)
     windows = pixels.float().unfold(1, SIDE, 1).unfold(2, SIDE, 1)  # (2, 27, 27, 3, SIDE, SIDE)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.study.samples import study_text
 from torch import nn
 
 from calibrant.errors import CalibrantError, FileFormatError, InputError
@@ -23,22 +24,13 @@ from calibrant.study.resolve import make_loss, make_model
 
 RECIPE = Recipe({"name": "digits"}, {"type": "MLP"}, {"type": "FocalLoss", "gamma": 3.0}, Training(1, 32))
 
-SMALL = """
-name = "small"
-title = "t"
-about = "a"
-seeds = [0, 1]
-data = { name = "digits", folds = 2 }
-model = { type = "MLP" }
-training = { epochs = 3, batch = 10 }
-[[objectives]]
-label = "CE"
-loss = { type = "CrossEntropyLoss" }
-[[objectives]]
-label = "F"
-loss = { type = "FocalLoss", gamma = 1 }
-training = { lr = 0.5 }
-"""
+SMALL = study_text(
+    {"CE": '"CrossEntropyLoss"', "F": '"FocalLoss", gamma = 1'},
+    data="folds = 2",
+    model='type = "MLP"',
+    training="epochs = 3, batch = 10",
+)
+SMALL += "training = { lr = 0.5 }\n"
 
 
 @cache

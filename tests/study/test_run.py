@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from tests.conftest import late, needs
+from tests.study.samples import study_text
 
 from calibrant.errors import FileFormatError, FitError, InputError, UsageWarning
 from calibrant.metrics import ECE
@@ -37,21 +38,11 @@ stats = late("scipy.stats")
 
 pytestmark = needs("lightning")
 
-TEXT = """
-name = "small"
-title = "t"
-about = "a"
-seeds = [0, 1]
-data = { name = "digits", folds = 2, train = 40, validation = 60 }
-model = { type = "MLP", hidden = [8] }
-training = { epochs = 2, batch = 20, lr = 0.05 }
-[[objectives]]
-label = "CE"
-loss = { type = "CrossEntropyLoss" }
-[[objectives]]
-label = "Focal"
-loss = { type = "FocalLoss", gamma = 3.0 }
-"""
+TEXT = study_text(
+    {"CE": '"CrossEntropyLoss"', "Focal": '"FocalLoss", gamma = 3.0'},
+    data="folds = 2, train = 40, validation = 60",
+    training="epochs = 2, batch = 20, lr = 0.05",
+)
 
 
 @pytest.fixture(scope="module")
