@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 import tomllib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from itertools import combinations, pairwise
@@ -444,11 +444,6 @@ LOOPS = json.loads((ROOT / "tests" / "data" / "authors.json").read_text(encoding
 def rows_of_record(name: str, *, setting: str | None = None) -> list[dict[str, Any]]:
     figures = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))["figures"]
     return [row for row in figures if setting in (None, row["setting"])]
-
-
-def seeds_of(name: str, **options: Any) -> Counter[int]:
-    """How many objectives of a record have how many seeds."""
-    return Counter(Counter(row["objective"] for row in rows_of_record(name, **options)).values())
 
 
 def sizes_of(name: str) -> set[str]:

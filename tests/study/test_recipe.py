@@ -159,8 +159,8 @@ def test_a_printed_table_becomes_figures_in_our_units(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (", []]", "]", "expected 2 groups in row 'small' of Table 9"),
-        ("[4.35, 2.5]", "[4.35]", r"expected 2 numbers for 'CE' .* got \[4.35\]"),
+        (", []]", "]", "expected 2 groups of 2 numbers in row 'small' of Table 9"),
+        ("[4.35, 2.5]", "[4.35]", r"expected 2 groups of 2 numbers in row .* got \[\[4.35\], \[\]\]; write \[\]"),
         ('"temperature"]', '"T"]', "expected each of measures to be one of"),
         ('objectives = ["CE", "F"]', 'objectives = ["G", "F"]', "expected an objective .* got 'G'"),
     ],

@@ -198,19 +198,14 @@ class Printed(metaclass=PublicCalls):
         """Yield every printed number, percentages as fractions.
 
         Raises:
-            InputError: If a row does not have one group per objective, or a group one number per measure.
+            InputError: If a row does not have one group per objective, each of one number per measure or of none.
         """
         for setting, groups in self.rows.items():
-            if len(groups) != len(self.objectives):
-                wanted = f"{len(self.objectives)} groups in row {setting!r} of {self.source} in {where}"
-                raise InputError(wanted, f"{len(groups)}", "write [] for a missing one")
+            if len(groups) != len(self.objectives) or {*map(len, groups)} - {0, len(self.measures)}:
+                counts = f"{len(self.objectives)} groups of {len(self.measures)} numbers"
+                wanted = f"{counts} in row {setting!r} of {self.source} in {where}"
+                raise refuse(wanted, shown(list(groups)), "write [] for a missing one")
             for objective, group in zip(self.objectives, groups, strict=True):
-                if group and len(group) != len(self.measures):
-                    raise InputError(
-                        f"{len(self.measures)} numbers for {objective!r} in row {setting!r} of {self.source} in {where}",
-                        f"{group}",
-                        "give one for each measure",
-                    )
                 for measure, value in zip(self.measures, group, strict=False):
                     check_number(value, name=f"{measure} of {objective!r} in row {setting!r} of {self.source}")
                     scale = 100 if MEASURES[measure].percent else 1

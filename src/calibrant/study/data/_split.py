@@ -18,6 +18,7 @@ from calibrant.errors import FileFormatError, InputError
 
 Place = Annotated[Any, Fits(as_path, "a path")]
 SplitSeed = Annotated[int, Integer(0, 2**32 - 1)]  # of NumPy's legacy generator, which draws the papers' splits
+CPU = torch.device("cpu")
 Prepare = Callable[[Tensor], Tensor]
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 

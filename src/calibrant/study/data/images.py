@@ -23,6 +23,7 @@ from calibrant._core.files import error_boundary, read_arrays
 from calibrant.errors import FileFormatError, InputError, optional
 from calibrant.study._checks import Size
 from calibrant.study.data._split import (
+    CPU,
     DataSet,
     Fold,
     Indices,
@@ -194,7 +195,6 @@ SOURCES = {
     "imagenet": HubSource("ILSVRC/imagenet-1k", 1000, 224, **TESTED_ON_VALIDATION, validation=50_000),
 }
 SMALL = tuple(name for name in SOURCES if name != "imagenet")  # kept in memory
-CPU = torch.device("cpu")
 DECODERS = 4  # threads
 PAD = 4  # pixels before a random crop, for 32×32 and 64×64 images alike, as in Mukhoti et al. (2020), code
 

@@ -17,9 +17,8 @@ from calibrant._core.constraints import Integer, Text
 from calibrant._core.files import error_boundary
 from calibrant.errors import FileFormatError, InputError, optional
 from calibrant.study._checks import MOST, Size
-from calibrant.study.data._split import DataSet, Fold, Indices, Place, TensorSplit, data_folder, split_rows
+from calibrant.study.data._split import CPU, DataSet, Fold, Indices, Place, TensorSplit, data_folder, split_rows
 
-CPU = torch.device("cpu")
 Node = list[Any]  # [label, word] or [label, left, right]
 
 
