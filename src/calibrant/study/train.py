@@ -414,21 +414,16 @@ def _mix(seed: int, epoch: int, purpose: str) -> int:
 
 def make_optimizers(model: nn.Module, plan: Training) -> list[torch.optim.Optimizer]:
     """Return the optimisers of ``plan``: the main one, with a group per entry of ``plan.rates``, and SGD for ``plan.plain``."""
-    groups: list[dict[str, Any]] = [
-        {"params": [p for name, p in model.named_parameters() if name.startswith(prefix)], "lr": rate, "prefix": prefix}
-        for prefix, rate in plan.rates.items()
-    ]
-    missing = [group["prefix"] for group in groups if not group["params"]]
-    if missing:
-        known = sorted({name.partition(".")[0] for name, _ in model.named_parameters()})
-        raise InputError(f"rates for parts among {', '.join(known)}", f"{missing[0]!r}", "correct the name")
+    groups: list[dict[str, Any]] = []
+    plain: list[dict[str, Any]] = []
+    for prefix, rate in plan.rates.items():
+        own = [p for name, p in model.named_parameters() if name.startswith(prefix)]
+        if not own:
+            known = sorted({name.partition(".")[0] for name, _ in model.named_parameters()})
+            raise InputError(f"rates for parts among {', '.join(known)}", f"{prefix!r}", "correct the name")
+        (plain if prefix in plan.plain else groups).append({"params": own, "lr": rate, "initial_lr": rate})
     rest = [p for name, p in model.named_parameters() if not name.startswith(tuple(plan.rates))]
-    plain = [group for group in groups if group["prefix"] in plan.plain]
-    groups = [group for group in groups if group["prefix"] not in plan.plain]
-    groups.append({"params": rest, "lr": plan.lr, "prefix": ""})
-    for group in (*groups, *plain):
-        group["initial_lr"] = group["lr"]
-        del group["prefix"]
+    groups.append({"params": rest, "lr": plan.lr, "initial_lr": plan.lr})
     kinds: dict[str, Any] = {
         "sgd": partial(torch.optim.SGD, momentum=plan.momentum, nesterov=plan.nesterov),
         "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad,

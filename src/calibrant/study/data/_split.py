@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice, refuse
+from calibrant._core.check import refuse
 from calibrant._core.constraints import Fits, Integer, PublicCalls
 from calibrant._core.paths import as_path, shown
 from calibrant.errors import FileFormatError, InputError
@@ -143,7 +143,6 @@ def need_named_rows(requested: int, found: int, *, what: str) -> None:
 
 
 Indices = npt.NDArray[np.int64]
-RULES = ("mukhoti", "wang", "plain", "per-class")
 
 
 def split_rows(
@@ -163,7 +162,6 @@ def split_rows(
     Raises:
         InputError: If there are too few samples, or ``validation`` is not a multiple of the number of classes.
     """
-    check_choice(rule, name="split", choices=RULES)
     if not 0 < validation < rows:
         raise InputError(f"validation in 1 … {rows - 1} samples", f"{validation}", "ask for fewer")
     if rule == "per-class":
@@ -173,11 +171,7 @@ def split_rows(
         np.random.RandomState(seed).shuffle(listed)  # shuffling a list draws the same swaps as np.random.seed + shuffle
         order = np.asarray(listed)
         return order[validation:], order[:validation]
-    order = (
-        np.random.RandomState(seed).permutation(rows)
-        if rule == "wang"
-        else np.random.default_rng(seed).permutation(rows)
-    )
+    order = (np.random.RandomState(seed) if rule == "wang" else np.random.default_rng(seed)).permutation(rows)
     return order[: rows - validation], order[rows - validation :]
 
 
