@@ -114,7 +114,8 @@ def _study_text(name: str | Path) -> str:
     if str(name).endswith(".toml"):
         return read_text(name)
     if str(name) not in presets():
-        raise InputError(f"a study of {', '.join(presets())} or a .toml file", f"{shown(name)}", "choose one")
+        wanted = f"a study of {', '.join(presets())} or a .toml file"
+        raise refuse(wanted, shown(name), "choose one", argument="name")
     return resource("presets", f"{name}.toml")
 
 
