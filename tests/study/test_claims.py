@@ -755,22 +755,6 @@ def test_a_broken_row_of_a_record_is_said(broken: Any, said: str, tmp_path: Path
         read_records(tmp_path)
 
 
-def test_a_difference_inside_the_margin_is_no_opposite_of_the_same() -> None:
-    same = {(claim.text, claim.paper) for claim in paper_claims() if claim.same}
-    lines = [line for line in index() if (line.claim, line.paper) in same and line.effect is not None]
-    assert lines
-    assert all(abs(line.effect or 0) > line.margin for line in lines if line.verdict == "shows the opposite")
-
-
-def test_one_comparison_counts_once() -> None:
-    lines = [line for line in index() if line.p_adjusted is not None]
-    by_comparison = defaultdict(set)
-    for line in lines:
-        by_comparison[line.comparison].add((line.p, line.p_adjusted))
-    assert all(len(found) == 1 for found in by_comparison.values())
-    assert len(by_comparison) < len(lines)
-
-
 def test_differences_within_a_committed_margin_are_no_effect() -> None:
     tight = record("digits-all", base=0.05, focal=0.05, temperature=2.0, seeds=12)
     for row in tight["figures"]:
