@@ -4,6 +4,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 from calibrant._core.check import check_kind, check_sequence, check_text, refuse, shown
@@ -96,6 +97,7 @@ def naming(place: str) -> Iterator[None]:
 
 
 T = TypeVar("T")
+_hints = cache(typing.get_type_hints)  # of one class, for hundreds of tables
 
 
 def record_of_table(cls: type[T], table: Any, *, where: str) -> T:
@@ -105,7 +107,7 @@ def record_of_table(cls: type[T], table: Any, *, where: str) -> T:
         InputError: Stating the table, what the record takes, and what was got.
     """
     fields = check_kind(table, Mapping, name=where, remedy="write it in braces or under a heading", words="a table")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     with naming(where):
         return cls(**{key: _field(value, hints.get(key), where=f"{key} of {where}") for key, value in fields.items()})
 
