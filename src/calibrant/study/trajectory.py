@@ -10,7 +10,7 @@ from calibrant.binning import EqualMass
 from calibrant.calibrators import TemperatureScaling
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, entropy_rows
-from calibrant.study.measures import ignore_bound_warnings
+from calibrant.study.measures import ORACLE, FoldFits, ignore_bound_warnings
 
 
 def trajectory_entry(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Module) -> dict[str, Any]:
@@ -25,25 +25,22 @@ def trajectory_entry(parts: Mapping[str, Predictions], *, model: nn.Module, loss
     for name, part in parts.items():
         # the best temperature in hindsight, on test data too (Wang et al. 2021, Figure 4): descriptive, not an evaluation.
         # If all rows are correct the log-loss falls for ever as T → 0, so that there is none.
-        best = (None, None) if bool(part.correct.all()) else _in_hindsight(part, temperature_of_epoch(part))
-        entry[name] |= dict(zip(("temperature", "ece_at_own_t"), best, strict=True))
-    with ignore_bound_warnings():  # a saturated network gives many samples equal logits
-        calibrated = parts["test"].calibrated_by(temperature_of_epoch(parts["validation"]))
-        # The T in .01 … 10 that minimises the ECE of the same rows, as an oracle. Wang et al. (2021) §5.1 call the resulting ECE
-        # optimal: no temperature chosen on validation data has a lower one, so it measures how well one could calibrate at best.
-        optimal = _in_hindsight(parts["test"], TemperatureScaling("ece").fit(parts["test"]))
-    entry["test"] |= {"nll_at_t": float(calibrated.nll.mean()), "ece_at_t": ECE()(calibrated)}
-    entry["test"] |= dict(zip(("optimal_temperature", "optimal_ece"), optimal, strict=True))
+        entry[name] |= {"temperature": None, "ece_at_own_t": None}
+        if not bool(part.correct.all()):
+            own = temperature_of_epoch(part)
+            at_own = part.calibrated_by(own, allow_fit_rows=True)
+            entry[name] |= {"temperature": own.temperature, "ece_at_own_t": ECE()(at_own)}
+    fits = FoldFits([parts["validation"]], [parts["test"]])
+    entry["test"] |= {name: fits.value(name) for name in ("nll_at_t", "ece_at_t")}
+    # The T in .01 … 10 that minimises the ECE of the same rows, as an oracle. Wang et al. (2021) §5.1 call the resulting ECE
+    # optimal: no temperature chosen on validation data has a lower one, so it measures how well one could calibrate at best.
+    (optimal,) = fits.calibrators(ORACLE)
+    entry["test"] |= {"optimal_temperature": optimal.temperature, "optimal_ece": fits.value(f"ece_{ORACLE}")}
     last = getattr(model, "classifier", None)
     if isinstance(getattr(last, "weight", None), Tensor):
         entry["classifier_norm"] = float(last.weight.detach().norm())  # type: ignore[union-attr]
     state = {name: buffer.tolist() for name, buffer in loss.named_buffers() if buffer.numel() <= 100}
     return {**entry, "loss_state": state} if state else entry
-
-
-def _in_hindsight(rows: Predictions, fitted: TemperatureScaling) -> tuple[float, float]:
-    """Return the temperature fitted to the same rows, and the ECE at it."""
-    return fitted.temperature, ECE()(rows.calibrated_by(fitted, allow_fit_rows=True))
 
 
 def epoch_figures(predictions: Predictions) -> dict[str, Any]:
