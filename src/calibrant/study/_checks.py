@@ -7,7 +7,7 @@ from dataclasses import dataclass, is_dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
-from calibrant._core.check import check_kind, check_sequence, check_text, refuse, shown
+from calibrant._core.check import check_sequence, check_text, refuse, shown
 from calibrant._core.constraints import Each, Integer, Kind
 from calibrant.errors import InputError
 
@@ -106,13 +106,14 @@ def record_of_table(cls: type[T], table: Any, *, where: str) -> T:
     Raises:
         InputError: Stating the table, what the record takes, and what was got.
     """
-    fields = check_kind(table, Mapping, name=where, remedy="write it in braces or under a heading", words="a table")
+    if not isinstance(table, Mapping):
+        raise refuse(f"{where} as a table", shown(table), "write it in braces or under a heading")
     hints = _hints(cls)
     with naming(where):
-        return cls(**{key: _field(value, hints.get(key), where=f"{key} of {where}") for key, value in fields.items()})
+        return cls(**{key: _field(value, hints.get(key), where=f"{key} of {where}") for key, value in table.items()})
 
 
 def _field(value: Any, hint: Any, *, where: str) -> Any:
     if typing.get_origin(hint) is tuple and isinstance(value, list | tuple):
         return tuple(_field(item, typing.get_args(hint)[0], where=where) for item in value)
-    return record_of_table(hint, value, where=where) if is_dataclass(hint) else value
+    return record_of_table(hint, value, where=where) if isinstance(hint, type) and is_dataclass(hint) else value
