@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from calibrant._core.check import check_same_kind
+
 CHUNK_BYTES = 1 << 20  # a block of this size stays in the second-level cache of one core
 _VECTOR = 16  # float32 numbers in the widest register of a processor
 DEVICE_CHUNK_BYTES = 1 << 28  # an accelerator wants few large kernels
@@ -22,7 +24,12 @@ R = TypeVar("R")
 
 
 def add_records(one: R, other: R, **others: Any) -> R:
-    """Return the dataclass whose fields are the sums of both's, None where either has none, but for those that ``others`` gives."""
+    """Return the dataclass whose fields are the sums of both's, None where either has none, but for those that ``others`` gives.
+
+    Raises:
+        InputError: If ``other`` is of another kind.
+    """
+    check_same_kind(one, other)
     sums = {}
     for field in fields(one):  # type: ignore[arg-type]
         if field.name not in others:
@@ -90,16 +97,6 @@ def softmax_into(out: Tensor, logits: Tensor) -> Tensor:
     # rows shorter than a vector register torch takes number by number, at ten times the cost
     torch.sub(logits, logits.amax(dim=1, keepdim=True), out=out).exp_()
     return out.div_(out.sum(dim=1, keepdim=True))
-
-
-def surely_finite(values: Tensor) -> bool:
-    """Return True only if all of floating ``values`` are finite, by one fast pass without an array of their size.
-
-    A sum that overflows says False of finite values too, as one with ±∞ or NaN does: look closer then. In 16 bits it would, and
-    in more it would copy, so that there the ends decide, of which NaN is both.
-    """
-    narrow = values.dtype.itemsize < torch.float32.itemsize
-    return all(math.isfinite(float(end)) for end in (values.aminmax() if narrow else (values.sum(),)))
 
 
 def row_chunks(rows: int, columns: int, *, itemsize: int = 8, device: torch.device | None = None) -> Iterator[slice]:

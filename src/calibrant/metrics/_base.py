@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar, Generic, Literal, Protocol, Self, TypeVa
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_same_kind, refuse, shown
+from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Kind, PublicCalls
+from calibrant._core.numerics import add_records
 from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch
 from calibrant.binning.row_sums import confidence_for, table_for
 from calibrant.data.checks import Data, Rows
@@ -140,8 +141,7 @@ class MeanState:
         return cls(float((rows.double() * weight).sum()), weight.sum().item())
 
     def __add__(self, other: "MeanState") -> "MeanState":
-        check_same_kind(self, other)
-        return MeanState(self.total + other.total, self.count + other.count)
+        return add_records(self, other)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from calibrant._core.constraints import Level
 from calibrant._core.minimise import Objective, minimise
-from calibrant.data.checks import ClassRows
+from calibrant.data.checks import ComparedRows
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError
 from calibrant.metrics._base import Metric, Norm
 from calibrant.statistics.interval import normal_quantile
 
@@ -54,11 +53,11 @@ class CanonicalError(Metric):
     cite = "Berta et al. 2026"
     needs_classes = True
 
-    def __call__(self, data: ClassRows) -> float:
+    def __call__(self, data: ComparedRows) -> float:
         """Return the value on ``data``, a Python float."""
         return float(self.rows(data) @ data.row_weights / data.row_weights.sum())
 
-    def rows(self, data: ClassRows) -> Tensor:
+    def rows(self, data: ComparedRows) -> Tensor:
         """Return ⟨v, y − p⟩ of each row (N,), whose mean is the value.
 
         Args:
@@ -75,7 +74,7 @@ class CanonicalError(Metric):
         mean: Tensor = found.new_zeros(len(data)).index_add(0, row, found) / data.weights.clamp_min(1)
         return mean
 
-    def limit(self, data: ClassRows, *, level: Level = 0.95) -> float:
+    def limit(self, data: ComparedRows, *, level: Level = 0.95) -> float:
         """Return the upper end of the central ``level`` of values of a calibrated model: of a mean with the variance that p states.
 
         Args:
@@ -92,10 +91,6 @@ class CanonicalError(Metric):
 
     def _directions(self, predictions: Predictions) -> tuple[Tensor, Tensor]:
         """Return p and v, (N, K) each."""
-        if len(predictions) < 2:
-            raise InputError(
-                f"at least two rows for {self}", f"{len(predictions)}", "it fits one part and measures another"
-            )
         p, recalibrated, block = recalibrated_in_blocks(predictions)
         weight = _scaled_weights(predictions)
         gap = recalibrated - p

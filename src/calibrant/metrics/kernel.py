@@ -11,9 +11,9 @@ from torch import Tensor
 from calibrant._core.constraints import Number, Positive
 from calibrant._core.numerics import slices
 from calibrant._core.warn import warn_user
-from calibrant.data.checks import ClassRows
+from calibrant.data.checks import ComparedRows
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError, UsageWarning
+from calibrant.errors import UsageWarning
 from calibrant.metrics._base import Metric
 
 _FEW_CLASSES = 3
@@ -52,7 +52,7 @@ class KernelECE(Metric):
     cite = "Popordanoska et al. 2022"
     needs_classes = True
 
-    def __call__(self, data: ClassRows) -> float:
+    def __call__(self, data: ComparedRows) -> float:
         """Return the value on ``data``, a Python float."""
         if data.classes > _FEW_CLASSES:
             # measured on calibrated models: .17 at K = 3, .68 at 10, .83 at 50, where the error is 0
@@ -61,7 +61,7 @@ class KernelECE(Metric):
                 "for a kernel regression: its value is mostly bias; use CanonicalError",
                 UsageWarning,
             )
-        p, hot = _vectors(data, metric=self)
+        p, hot = _vectors(data)
         weight, each = data.weights, data.row_weights
         width = chosen_width(_subsample(p, weight)) if self.width is None else self.width
         total = 0.0
@@ -99,9 +99,9 @@ class SKCE(Metric):
     cite = "Widmann et al. 2019"
     needs_classes = True
 
-    def __call__(self, data: ClassRows) -> float:
+    def __call__(self, data: ComparedRows) -> float:
         """Return the value on ``data``, a Python float."""
-        p, hot = _vectors(data, metric=self)
+        p, hot = _vectors(data)
         some = _subsample(p, data.weights)
         width = float(torch.cdist(some, some).mean()) if self.width is None else self.width
         width = width if width > 0 else 1.0  # all rows alike: every width gives the same kernel
@@ -161,14 +161,8 @@ def _tiles(rows: int, columns: int) -> Iterator[slice]:
     return slices(rows, max(1, TILE // columns))
 
 
-def _vectors(predictions: Predictions, *, metric: Metric) -> tuple[Tensor, Tensor]:
+def _vectors(predictions: Predictions) -> tuple[Tensor, Tensor]:
     """Return probabilities and one-hot labels (N, K) in float64."""
-    labels = predictions.need_labels()
-    weight, counted = predictions.weights, len(predictions)
-    if weight is not None and not weight.is_floating_point():
-        counted = int(weight.sum())
-    if counted < 2:
-        raise InputError(f"at least two rows for {metric}", f"{counted}", "it compares rows in pairs")
     p = predictions.float64_probs()
-    hot = torch.zeros_like(p).scatter_(1, labels[:, None], 1.0)
+    hot = torch.zeros_like(p).scatter_(1, predictions.need_labels()[:, None], 1.0)
     return p, hot

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import check_same_kind
 from calibrant._core.constraints import Integer
+from calibrant._core.numerics import add_records
 from calibrant.data.checks import Rows
 from calibrant.metrics._base import SumMetric
 from calibrant.statistics import null_outcomes
@@ -30,8 +30,7 @@ class LatticeState:
     count: float
 
     def __add__(self, other: "LatticeState") -> "LatticeState":
-        check_same_kind(self, other)
-        return LatticeState(self.residual + other.residual, self.count + other.count)
+        return add_records(self, other)
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,13 @@ def _sum_by(codes: NDArray[np.int64], values: Floats, units: int) -> Floats:
 def resampled_means(
     columns: Tensor, *, groups: Tensor | None, draws: int, seed: int, weight: Tensor | None = None
 ) -> Floats:
-    """Return the means (draws, C) of ``columns`` (N, C) over rows drawn with replacement, the same rows for all columns."""
+    """Return the means (draws, C) of ``columns`` (N, C) over rows drawn with replacement, the same rows for all columns.
+
+    Raises:
+        NoIntervalError: For a single row or group.
+    """
+    if count_units(columns, groups) < 2:
+        raise NoIntervalError("at least two rows, or groups of rows, to resample", "one", "measure on more data")
     values, sizes = units_of(columns, groups, seed=seed, weight=weight)
     centre = values.sum(axis=0) / sizes.sum()
     values = values - sizes[:, None] * centre  # centred, so that the product below does not lose digits

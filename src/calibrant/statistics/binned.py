@@ -36,16 +36,16 @@ both can be negative.
 import math
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_count, check_index, check_row_tensor, check_row_weight, refuse, shown
-from calibrant._core.constraints import Level, NonNegative, Positive, checked
+from calibrant._core.constraints import Fits, Level, NonNegative, Positive, checked
 from calibrant.binning import BinTable
 from calibrant.statistics._resampling import quantiles
-from calibrant.statistics.interval import normal_quantile
+from calibrant.statistics.interval import NullDraws, normal_quantile
 from calibrant.statistics.means import Interval, student_quantile
 
 LIFT = 0.15
@@ -254,10 +254,20 @@ def _folded_mean(ratio: Tensor) -> Tensor:
     return math.sqrt(2 / math.pi) * torch.exp(-ratio.square() / 2) + ratio * torch.erf(ratio / math.sqrt(2))
 
 
+def _filled_table(table: Any, *, name: str) -> BinTable:
+    if not isinstance(table, BinTable) or table.total <= 0:
+        remedy = "make one with EqualWidth(15).table(p, y)"
+        raise refuse("a bin table of at least one row", shown(table), remedy, argument=name)
+    return table
+
+
+FilledTable = Annotated[BinTable, Fits(_filled_table, "of at least one row")]
+
+
 @checked
 def error_interval(
-    table: BinTable,
-    null: Tensor,
+    table: FilledTable,
+    null: NullDraws,
     *,
     level: Level = 0.95,
     spread: Tensor | None = None,
@@ -280,9 +290,6 @@ def error_interval(
     Raises:
         InputError: If ``null`` is no tensor of numbers, or the table holds no row.
     """
-    _need_table(table)
-    if not check_row_tensor(null, name="null").shape[0]:
-        raise refuse("null as a tensor (draws,)", shown(null), "make it with null_draws")
     if spread is not None:
         spread = check_row_tensor(spread, name="spread", rows=table.count.shape[-1]).double()
     found = corrected_error(table, spread=spread)
@@ -383,7 +390,7 @@ def squared_gaps(table: BinTable) -> Tensor:
 
 
 @checked
-def consistency_bars(table: BinTable, *, level: Level = 0.95) -> tuple[Tensor, Tensor]:
+def consistency_bars(table: FilledTable, *, level: Level = 0.95) -> tuple[Tensor, Tensor]:
     """Return for each bin the limits within which a calibrated model's outcome frequency lies with probability ``level``.
 
     Args:
@@ -406,16 +413,10 @@ def consistency_bars(table: BinTable, *, level: Level = 0.95) -> tuple[Tensor, T
     """
     from scipy.stats import binom
 
-    count = _need_table(table).effective.cpu().double()
+    count = table.effective.cpu().double()
     mean = (table.sum_p / table.filled).cpu().clamp(0, 1)
     count = count if table.squares is None else torch.where(count > 0, count.round().clamp_min(1), 0)
     tail = (1 - level) / 2
     ends = [torch.from_numpy(binom.ppf(q, count.numpy(), mean.numpy())) / count for q in (tail, 1 - tail)]
     low, high = (torch.where(count > 0, end, torch.nan) for end in ends)
     return low, high
-
-
-def _need_table(table: Any) -> BinTable:
-    if not isinstance(table, BinTable) or table.total <= 0:
-        raise refuse("a bin table of at least one row", shown(table), "make one with EqualWidth(15).table(p, y)")
-    return table

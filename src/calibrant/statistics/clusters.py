@@ -25,18 +25,8 @@ SIGNS = 1.05
 _BLOCK = 1 << 22  # normal numbers drawn at once
 
 
-def cluster_sums(rows: BinnedRows, groups: Tensor) -> Tensor:
-    """Return S (G, B), centred and scaled by the groups' sizes, so that SᵀS is the covariance of the bins' weighted gaps.
-
-    Args:
-        rows: Rows in their bins.
-        groups: (N,) group of each row; at least two of them.
-    """
-    return unit_sums(rows, groups).centred
-
-
 def unit_sums(rows: BinnedRows, groups: Tensor) -> UnitSums:
-    """Return Σ w (p − y) by group and bin."""
+    """Return Σ w (p − y) by group and bin; ``centred`` is S (G, B), SᵀS the covariance of the bins' weighted gaps."""
     weight = torch.ones_like(rows.p, dtype=torch.float64) if rows.weight is None else rows.weight.double()
     gaps = (rows.p.double() - rows.y.double()) * weight
     return UnitSums.of(groups, weight, rows.bins, [(slice(None), rows.index, gaps)])
@@ -132,7 +122,7 @@ def cluster_error(table: BinTable, sums: Tensor, *, level: float, degrees: float
 
     Args:
         table: Of the rows in their bins.
-        sums: (G, B), from ``cluster_sums``.
+        sums: S (G, B), from ``unit_sums``.
         level: Of the interval.
         degrees: Of freedom (``Clusters``).
     """
@@ -161,7 +151,7 @@ def clustered_gaps(sums: Tensor, *, draws: int, seed: int, degrees: float) -> Te
     """Return weighted gaps (draws, B) of a calibrated model with the covariance of these groups: ξᵀS / √(χ²_ν / ν).
 
     Args:
-        sums: (G, B), from ``cluster_sums``.
+        sums: S (G, B), from ``unit_sums``.
         draws: Number of draws.
         seed: Same seed, same gaps.
         degrees: Of freedom (``Clusters``).

@@ -7,9 +7,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_row_tensor, shown
+from calibrant._core.check import shown
 from calibrant._core.numerics import row_chunks
-from calibrant.data.checks import need_rows
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import NoIntervalError
 from calibrant.statistics.means import need_clusters
@@ -25,20 +24,6 @@ FEWEST_OF_ROWS = 5
 # where they are valid, with a third none, and every pair of the registry held.
 FULL_FROM = 1 / 3
 MOST_SURE = 20_000  # wrong decisions that are looked at before all scores are
-
-
-def need_errors(data: Predictions | BinaryPairs, *, what: object) -> None:
-    """Raise if there are too few wrong, or too few correct, decisions for an interval.
-
-    Args:
-        data: Labelled predictions or pairs.
-        what: The metric, for the message.
-
-    Raises:
-        NoIntervalError: With the number of rows that would be enough.
-    """
-    need_rows(data, what=what)
-    check_enough_errors(decided_of(data), what=what, sampled=data.weight_kind == "sampling")
 
 
 def decided_of(data: Predictions | BinaryPairs) -> Tensor:
@@ -181,7 +166,6 @@ def need_groups(groups: Tensor | None, *, what: object, least: int = FEWEST) -> 
     """
     if groups is None:
         return
-    check_row_tensor(groups, name="groups")
     need_clusters(torch.unique(groups, return_counts=True)[1], what=what, least=least)
 
 

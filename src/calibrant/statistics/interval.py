@@ -18,18 +18,18 @@ upper one an event of the largest possible size is added to both sums, which is 
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from calibrant._core.check import check_row_tensor, refuse, shown
-from calibrant._core.constraints import MOST_DRAWS, Count, Draws, Integer, Level, Natural, Seed, checked
+from calibrant._core.constraints import MOST_DRAWS, Count, Draws, Fits, Integer, Level, Natural, Seed, checked
 from calibrant._core.numerics import add_records
 from calibrant.data.checks import Data, need_rows
 from calibrant.errors import NoIntervalError
-from calibrant.statistics._resampling import count_units, quantiles, resampled_means
-from calibrant.statistics.enough import FEWEST, check_enough_errors, decided_of, need_errors
+from calibrant.statistics._resampling import quantiles, resampled_means
+from calibrant.statistics.enough import FEWEST, check_enough_errors, decided_of
 from calibrant.statistics.means import Interval, Powers, Spread, UnitSums, interval_from, mean_of, student_quantile
 
 # Effective number of events from which Student's t holds for a mean loss; with fewer it is bounded by its range.
@@ -81,15 +81,32 @@ class HasInterval(Protocol):
         """Return the metric's value with its interval; ``null`` holds its values under calibration, if drawn before."""
 
 
+def _a_metric(value: Any, *, name: str) -> Any:
+    if isinstance(value, type | nn.Module) or not callable(value):
+        raise refuse("a metric such as ECE()", shown(value), "pass a metric object", argument=name)
+    return value
+
+
+def _drawn_before(value: Any, *, name: str) -> Tensor:
+    drawn = check_row_tensor(value, name=name)
+    if not drawn.shape[0]:
+        raise refuse(f"{name} as a tensor (draws,)", shown(value), "make it with null_draws")
+    return drawn
+
+
+AnyMetric = Annotated[Any, Fits(_a_metric, "a metric")]
+NullDraws = Annotated[Tensor, Fits(_drawn_before, "(draws,)")]
+
+
 @checked
 def interval(
-    metric: object,
+    metric: AnyMetric,
     predictions: Data,
     *,
     draws: Annotated[int, Integer(2, MOST_DRAWS)] = 1000,
     seed: Seed = 0,
     level: Level = 0.95,
-    null: Tensor | None = None,
+    null: NullDraws | None = None,
 ) -> Interval:
     """Return the metric's confidence interval, or raise if no method is known to have the nominal coverage.
 
@@ -113,9 +130,6 @@ def interval(
         >>> interval(ECE(), data).low
         0.0
     """
-    if null is not None and check_row_tensor(null, name="null").shape[0] < 2:
-        raise refuse("null as a tensor (draws,) of null_draws", shown(null), "leave it out to have it drawn")
-    _need_object(metric)
     predictions = need_rows(predictions, what=metric)
     if isinstance(metric, HasInterval):
         return metric.interval(predictions, level=level, draws=draws, seed=seed, null=null)
@@ -125,19 +139,11 @@ def interval(
 def _as_row_metric(metric: object) -> HasRows:
     if isinstance(metric, HasRows):
         return metric
-    if not callable(metric) or isinstance(metric, type):
-        raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
     raise NoIntervalError(
         "a metric that is a mean over rows or knows its interval",
         f"{shown(metric, most=200)}, for which none is known to cover",
         "compare it with null_band",
     )
-
-
-def _finite_rows(metric: object, data: Data) -> Tensor:
-    rows = _as_row_metric(metric).rows(data)
-    _need_finite(float(rows.sum()), metric)
-    return rows
 
 
 def _need_finite(value: float, what: object) -> None:
@@ -148,7 +154,7 @@ def _need_finite(value: float, what: object) -> None:
 
 @checked
 def bootstrap(
-    metric: object, predictions: Data, *, draws: Draws = 1000, seed: Seed = 0, level: Level = 0.95
+    metric: AnyMetric, predictions: Data, *, draws: Draws = 1000, seed: Seed = 0, level: Level = 0.95
 ) -> Interval:
     """Return the percentile bootstrap interval of a metric that is a mean over rows.
 
@@ -171,13 +177,10 @@ def bootstrap(
         >>> estimate.low < 0.8 < estimate.high
         True
     """
-    _need_object(metric)
     predictions = need_rows(predictions, what=metric)
-    rows = _finite_rows(metric, predictions)
-    if count_units(rows, predictions.groups) < 2:
-        raise NoIntervalError("at least two rows, or groups of rows, for an interval", "one", "measure on more data")
-    need_errors(predictions, what=metric)
-    weight = predictions.weights
+    rows, weight = _as_row_metric(metric).rows(predictions), predictions.weights
+    _need_finite(float(rows.sum()), metric)
+    check_enough_errors(decided_of(predictions), what=metric, sampled=predictions.weight_kind == "sampling")
     drawn = resampled_means(rows[:, None], groups=predictions.groups, draws=draws, seed=seed, weight=weight)
     low, high = quantiles(drawn[:, 0], level=level)
     return Interval(mean_of(rows, weight), low, high, level, f"percentile bootstrap, {draws} draws")
@@ -202,10 +205,9 @@ def share_interval(successes: int, count: int, *, level: float = 0.95) -> Interv
     References:
         Brown, Cai & DasGupta 2001, §4.1.1 (modified Wilson interval).
     """
-    found = wilson(successes, count, level=level)
-    low, high = _wilson_interval(successes, count, level=level)
-    low, high = min(low, found.estimate), max(high, found.estimate)  # against rounding, for a proportion of 0 or 1
-    return Interval(found.estimate, low, high, level, "Wilson score, modified next to 0 and 1")
+    proportion, (low, high) = successes / count, _wilson_interval(successes, count, level=level)
+    low, high = min(low, proportion), max(high, proportion)  # against rounding, for a proportion of 0 or 1
+    return Interval(proportion, low, high, level, "Wilson score, modified next to 0 and 1")
 
 
 def sampled_share_interval(mean: float, units: float, variance: float, *, level: float) -> Interval:
@@ -283,11 +285,6 @@ def normal_quantile(probability: Level) -> float:
         probability: In (0, 1).
     """
     return float(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)))
-
-
-def _need_object(metric: object) -> None:
-    if isinstance(metric, type):
-        raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
 
 
 def _interval_of_few(rows: Powers, *, level: float) -> Interval:

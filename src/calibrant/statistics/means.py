@@ -90,15 +90,7 @@ class Spread:
 
 
 def mean_of(rows: Tensor, weight: Tensor | None) -> float:
-    """Return the mean of ``rows``, weighted if there are weights.
-
-    Args:
-        rows: (N,) numbers.
-        weight: (N,) ≥ 0, or None.
-    """
-    if not check_row_tensor(rows, name="rows").shape[0]:
-        raise refuse("at least one row for a mean", "a selection of none", "check how the rows were selected")
-    check_row_weight(weight, rows=rows.shape[0])
+    """Return the mean of ``rows`` (N,), weighted by ``weight`` (N,) > 0 if there is one."""
     wide = rows.double()
     return float(wide.mean() if weight is None else (wide * weight).sum() / weight.sum())
 
@@ -475,8 +467,7 @@ def mean_interval(
     References:
         Hall 1992, On the removal of skewness by transformation, Eq. 2.5; Kish 1965 (sampling weights).
     """
-    check_finite_rows(rows, groups, name="rows", dims=(1,))
-    check_row_weight(weight, rows=rows.shape[0])
+    (rows,) = check_finite_rows(rows, groups, weight, name="rows").unbind(dim=1)
     if groups is None:
         moments = Powers.of(rows, weight)
         return interval_from(moments.mean, moments.spread(), level=level)
@@ -533,11 +524,8 @@ def paired_test(
     References:
         Hall 1992, On the removal of skewness by transformation, Eq. 2.5.
     """
-    check_finite_rows(differences, groups, name="differences", dims=(1, 2))
-    check_row_weight(weight, rows=differences.shape[0])
-    columns = differences if differences.dim() == 2 else differences[:, None]
     tests = []
-    for column in columns.unbind(dim=1):
+    for column in check_finite_rows(differences, groups, weight, name="differences").unbind(dim=1):
         found = contributions(column, groups, weight)
         powers, spread = [found.total(power) for power in (2, 3, 4, 6)], found.spread
         if spread.error:
@@ -597,19 +585,19 @@ def mean_error(rows: Tensor, *, groups: Tensor | None = None, weight: Tensor | N
         >>> mean_error(torch.tensor([0.0, 1.0, 0.0, 1.0]))
         0.25
     """
-    check_finite_rows(rows, groups, name="rows", dims=(1,))
-    check_row_weight(weight, rows=rows.shape[0])
-    found = contributions(rows, groups, weight)
-    return math.sqrt(found.total(2))
+    (rows,) = check_finite_rows(rows, groups, weight, name="rows").unbind(dim=1)
+    return math.sqrt(contributions(rows, groups, weight).total(2))
 
 
-def check_finite_rows(rows: Tensor, groups: Tensor | None, *, name: str, dims: tuple[int, ...]) -> None:
-    """Raise unless ``rows`` are finite numbers and ``groups``, if any, one per row."""
+def check_finite_rows(rows: Tensor, groups: Tensor | None, weight: Tensor | None = None, *, name: str) -> Tensor:
+    """Return ``rows`` as columns (N, C) if they are finite numbers (N,) or (N, C), of which each has a group and weight, if any."""
     check_dense(rows, name=name)
-    expected = f"{name} of shape (N,)" + (" or (N, C)" if 2 in dims else "")
-    if rows.dim() not in dims or rows.numel() == 0 or rows.is_complex():
-        raise refuse(expected, f"shape {tuple(rows.shape)} and {rows.dtype}", "pass one number a row")
+    if rows.dim() not in (1, 2) or rows.numel() == 0:
+        got = f"shape {tuple(rows.shape)} and {rows.dtype}"
+        raise refuse(f"{name} of shape (N,) or (N, C)", got, "pass one number a row")
     if not bool(torch.isfinite(rows.double()).all()):
         raise refuse(f"finite {name}", "others", "leave them out, or give the calibrator a floor")
     if groups is not None:
         check_row_tensor(groups, name="groups", rows=rows.shape[0])
+    check_row_weight(weight, rows=rows.shape[0])
+    return rows if rows.dim() == 2 else rows[:, None]

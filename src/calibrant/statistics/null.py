@@ -5,16 +5,15 @@ probabilities, at a cost that does not grow with the number of rows.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from calibrant._core.check import check_index, check_row_tensor, check_row_weight, refuse, shown
+from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Bins, Draws, Kind, Level, Seed, checked
 from calibrant._core.numerics import add_records, row_chunks, slices
 from calibrant.binning import BinTable
@@ -24,6 +23,7 @@ from calibrant.statistics._resampling import quantiles
 from calibrant.statistics.binned import BinnedRows, error_interval
 from calibrant.statistics.clusters import RowUnits, cluster_error, clustered_gaps, unit_sums
 from calibrant.statistics.enough import FEWEST, need_independent
+from calibrant.statistics.interval import AnyMetric
 from calibrant.statistics.means import Interval, UnitSums
 
 Floats = NDArray[np.float64]
@@ -49,7 +49,7 @@ class HasNull(Protocol):
 
 @checked
 def null_band(
-    metric: Callable[[Data], float] | HasNull,
+    metric: AnyMetric,
     predictions: Data,
     *,
     draws: Draws = 1000,
@@ -91,9 +91,7 @@ def null_band(
 
 
 @checked
-def null_draws(
-    metric: Callable[[Data], float] | HasNull, predictions: Data, *, draws: Draws = 1000, seed: Seed = 0
-) -> Tensor:
+def null_draws(metric: AnyMetric, predictions: Data, *, draws: Draws = 1000, seed: Seed = 0) -> Tensor:
     """Return values (draws,) of ``metric`` for labels drawn from the predicted probabilities.
 
     Args:
@@ -102,8 +100,6 @@ def null_draws(
         draws: Label sets drawn, ≥ 1.
         seed: Same seed, same values.
     """
-    if not callable(metric) or isinstance(metric, type | nn.Module):
-        raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
     predictions = need_rows(predictions, what=metric)
     if isinstance(metric, HasNull):
         return metric.null_draws(predictions, draws=draws, seed=seed).cpu().double()
@@ -133,12 +129,10 @@ def null_outcomes(
         >>> sums.tolist() == [[2.0, 0.0]] * 4
         True
     """
-    rows = check_row_tensor(p, name="p").shape[0]
-    check_index(index, rows=rows, bins=bins)
-    check_row_weight(weight, rows=rows)
+    rows = BinnedRows(index, p, p, bins, weight)
     if not (float(p.min()) >= -ROUNDING and float(p.max()) <= 1 + ROUNDING):
         raise refuse("p in [0, 1]", shown(p), "pass probabilities")
-    return NullCells.of(index, p, weight).outcomes(bins=bins, draws=draws, seed=seed)
+    return NullCells.of(rows).outcomes(bins=bins, draws=draws, seed=seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,8 +150,9 @@ class NullCells:
     sampled: bool
 
     @classmethod
-    def of(cls, index: Tensor, p: Tensor, weight: Tensor | None) -> "NullCells":
-        """Return the cells of rows in bins ``index`` (N,), −1 if in none, with checked probabilities ``p`` (N,)."""
+    def of(cls, rows: BinnedRows) -> "NullCells":
+        """Return the cells of rows in their bins."""
+        index, p, weight = rows.index, rows.p, rows.weight
         inside = index >= 0
         home, wide = index[inside].cpu(), p[inside].cpu().double()
         w = torch.ones_like(wide) if weight is None else weight[inside].cpu().double()
@@ -215,7 +210,7 @@ class BinSums:
         table = rows.table(moments=True)
         if groups is not None:
             return cls(table, None, unit_sums(rows, groups))
-        return cls(table, NullCells.of(rows.index, rows.p, rows.weight))
+        return cls(table, NullCells.of(rows))
 
     def __add__(self, other: "BinSums") -> "BinSums":
         return add_records(self, other)

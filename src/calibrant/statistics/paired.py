@@ -15,7 +15,7 @@ from calibrant._core.constraints import MOST_DRAWS, Each, Integer, Kind, Level, 
 from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
 from calibrant.statistics.binned import BinnedRows
-from calibrant.statistics.clusters import cluster_sums
+from calibrant.statistics.clusters import unit_sums
 from calibrant.statistics.enough import need_groups
 from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import PairedTest, check_finite_rows
@@ -227,7 +227,7 @@ def _gaps(a: BinnedRows, b: BinnedRows, groups: Tensor | None) -> PairedGaps:
     if groups is None:
         covariance = _over_rows(both, width)
     else:  # when whole groups are sampled
-        parts = torch.cat([cluster_sums(rows, groups) for rows in both], dim=1)
+        parts = torch.cat([unit_sums(rows, groups).centred for rows in both], dim=1)
         covariance = parts.T @ parts
     sums = covariance.cpu().numpy()
     tables = [rows.table() for rows in both]
@@ -295,12 +295,8 @@ def paired_bootstrap(
     """
     from scipy.special import stdtr
 
-    check_finite_rows(differences, groups, name="differences", dims=(1, 2))
-    units = count_units(differences, groups)
-    if units < 2:
-        raise NoIntervalError("at least two rows, or groups of rows, to compare on", "one", "compare on more data")
-    columns = differences if differences.dim() == 2 else differences[:, None]
-    drawn = resampled_means(columns, groups=groups, draws=draws, seed=seed)
+    columns = check_finite_rows(differences, groups, name="differences")
+    units, drawn = count_units(columns, groups), resampled_means(columns, groups=groups, draws=draws, seed=seed)
     means = columns.double().mean(dim=0).tolist()
     # the bootstrap's standard error is too small by the factor √((units − 1) / units)
     errors = drawn.std(axis=0, ddof=1) * math.sqrt(units / (units - 1))
