@@ -1,7 +1,6 @@
 """Intervals, null levels and tests: by hand, by slow oracles, and what is refused."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from tests.draws import drawn
 from calibrant import BinaryPairs, Events, Predictions
 from calibrant.binning import BinTable, EqualMass, EqualWidth
 from calibrant.data.checks import Data
-from calibrant.errors import InputError, NoIntervalError
+from calibrant.errors import NoIntervalError
 from calibrant.metrics import (
     ACE,
     AURC,
@@ -497,13 +496,6 @@ def test_intervals_of_means_cover_where_few_heavy_rows_decide() -> None:
         found = mean_interval(torch.from_numpy(rows), weight=torch.from_numpy(weight))
         held += found.low <= 1 <= found.high
     assert held / 600 > 0.925  # 0.89 by the sandwich alone
-
-
-@pytest.mark.parametrize("ask", [interval, bootstrap, null_band])
-def test_the_class_of_a_metric_in_its_place_is_refused(ask: Callable[..., Any]) -> None:
-    for metric in (ECE, Accuracy):
-        with pytest.raises(InputError, match="expected a metric such as ECE"):
-            ask(metric, BinaryPairs.from_probs([0.9, 0.6], [1, 0]))
 
 
 def test_the_interval_of_a_share_holds_it() -> None:

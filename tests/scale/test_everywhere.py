@@ -79,7 +79,7 @@ def objectives(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     def noted(*args: Any, **options: Any) -> Any:
         result = original(*args, **options)
-        found.append(result[1])
+        found.append(result.value)
         return result
 
     monkeypatch.setattr(minimise, "lbfgs", noted)

@@ -45,6 +45,7 @@ SUFFIXES = (".npz", ".safetensors")
 _COMPRESSED = (".gz", ".bz2", ".zst")
 # times that a file may unpack to: LZ4, which .arrow and .feather have, reaches 255 on zeros alone, scores some ten
 _UNPACKED = {**dict.fromkeys(_COMPRESSED, 250), ".arrow": 125, ".feather": 125}
+_PATIENCE = 60  # seconds that a writer waits for another
 _SEAL = "seal"  # the name of a sealed file's digest among its metadata
 
 
@@ -134,12 +135,8 @@ def error_boundary(
 def write_arrays(
     path: str | os.PathLike[str], arrays: Mapping[str, Array], *, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write named arrays to ``path`` in the format of its suffix, atomically."""
+    """Write named arrays to ``path`` in the format of its suffix, one of ``SUFFIXES``, atomically."""
     path = as_path(path)
-    if path.suffix not in SUFFIXES:
-        raise FileFormatError(
-            f"a file named {', '.join('*' + s for s in SUFFIXES)}", f"{shown(path.name)!r}", "name it so"
-        )
     with atomic_write(path) as file:
         if path.suffix == ".npz":
             _write_npz(file, arrays)
@@ -199,21 +196,21 @@ def read_sealed(
 
 
 @contextmanager
-def one_writer(path: str | os.PathLike[str], *, wait: float = 60.0) -> Iterator[None]:
+def one_writer(path: str | os.PathLike[str]) -> Iterator[None]:
     """Keep other processes from changing ``path`` between the reading of its content and the writing of the next.
 
     The lock is on the folder, so that no file is left beside the state, and the system takes it back when a process ends,
     however it ends. Windows knows no such lock: there, who writes at the same time must take turns.
 
     Raises:
-        FileFormatError: If another process has it for ``wait`` seconds, or there is no such folder.
+        FileFormatError: If another process has it for ``_PATIENCE`` seconds, or there is no such folder.
     """
     if importlib.util.find_spec("fcntl") is None:
         yield
         return
     import fcntl
 
-    place, end = as_path(path), time.monotonic() + wait
+    place, end = as_path(path), time.monotonic() + _PATIENCE
     try:
         folder = os.open(place.parent, os.O_RDONLY)
     except OSError as error:
@@ -227,7 +224,7 @@ def one_writer(path: str | os.PathLike[str], *, wait: float = 60.0) -> Iterator[
                 break
             except BlockingIOError as error:
                 if time.monotonic() > end:
-                    expected, got = f"{shown(place)} free to be written", f"another process in it for {wait:g} s"
+                    expected, got = f"{shown(place)} free to be written", f"another process in it for {_PATIENCE} s"
                     raise FileFormatError(expected, got, "wait for that, and repeat") from error
                 time.sleep(0.02)
         yield

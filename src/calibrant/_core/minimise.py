@@ -92,6 +92,17 @@ class Optimum:
     value: float
     gradient: float
 
+    def needed(self, enough: float) -> "Optimum":
+        """Return it if the certificate is at most ``enough``.
+
+        Raises:
+            FitError: If not, or if it is NaN.
+        """
+        if self.gradient <= enough:
+            return self
+        remedy = "regularise more (the classes may be separable), or use more validation data"
+        raise FitError(f"a gradient below {enough:g} at the optimum", f"{self.gradient:.3g}", remedy)
+
 
 def minimise(
     loss: Objective,
@@ -123,25 +134,10 @@ def minimise(
     if newton_up_to is not None and start.shape[-1] > newton_up_to:
         tolerance = ROUGH if rough else tolerance or LBFGS_TOLERANCE
         scales = torch.ones(len(start), 1, 1, dtype=start.dtype, device=start.device) if blocks is None else blocks()
-        theta, value, worst = lbfgs(loss.value_and_gradient, start, scales, tolerance=tolerance)
-        return Optimum(theta, value, worst)
-
-    def derivatives(x: Tensor) -> Derivatives:
-        if start.dim() == 2:
-            return Derivatives(*loss.derivatives(x))
-        return Derivatives(*(part[None] for part in loss.derivatives(x[0])))
-
+        return lbfgs(loss.value_and_gradient, start, scales, tolerance=tolerance)
     tolerance = ROUGH if rough else tolerance or NEWTON_TOLERANCE
-    found = newton(
-        derivatives,
-        torch.atleast_2d(start),
-        tolerance=tolerance,
-        enough=max(enough, tolerance),
-        bounds=loss.bounds,
-        longest=longest,
-        polish=math.isfinite(enough) and not rough,
-    )
-    return Optimum(found.x.view(start.shape), float(found.value.sum()), float(found.gradient.max()))
+    polish = math.isfinite(enough) and not rough
+    return newton(loss, start, tolerance=tolerance, enough=max(enough, tolerance), longest=longest, polish=polish)
 
 
 def by_exponent(sums: Tensor, rise: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -169,10 +165,9 @@ def lbfgs(
     start: Tensor,
     blocks: Tensor,
     *,
-    tolerance: float = LBFGS_TOLERANCE,
-    enough: float = LBFGS_ENOUGH,
-) -> tuple[Tensor, float, float]:
-    """Return the minimum (P,), the value and the largest entry of the gradient of a smooth convex function.
+    tolerance: float,
+) -> Optimum:
+    """Return the minimum (P,) of a smooth convex function.
 
     The search, SciPy's L-BFGS, runs over v, x = L⁻ᵀ v with L Lᵀ the blocks, in which the problem is nearly round.
 
@@ -181,10 +176,9 @@ def lbfgs(
         start: (P,) float64.
         blocks: (B, F, F), B·F = P: roughly the blocks on the Hessian's diagonal, positive definite.
         tolerance: Of the gradient's largest entry, at which the search ends.
-        enough: Largest entry that is accepted where rounding ends the search before.
 
     Raises:
-        FitError: If it has a larger one: without regularisation the minimum may be at infinity.
+        FitError: If it has one above ``LBFGS_ENOUGH``: without regularisation the minimum may be at infinity.
     """
     from scipy.optimize import minimize
 
@@ -211,17 +205,9 @@ def lbfgs(
         value, gradient = function(x)
         worst = float(gradient.abs().max())
         if worst <= tolerance:
-            return x, value, worst
+            break
         gtol = gtol * min(0.5, 0.5 * tolerance / worst)
-    _need_optimum(worst, enough)
-    return x, value, worst
-
-
-def _need_optimum(worst: float, enough: float) -> None:
-    """Refuse an end of a search whose largest gradient entry is not below ``enough``."""
-    if not worst <= enough:
-        remedy = "regularise more (the classes may be separable), or use more validation data"
-        raise FitError(f"a gradient below {enough:g} at the optimum", f"{worst:.3g}", remedy)
+    return Optimum(x, value, worst).needed(LBFGS_ENOUGH)
 
 
 def _solve_triangular(v: np.ndarray, factor: Tensor) -> Tensor:
@@ -254,49 +240,23 @@ class Derivatives:
     hessian: Tensor
 
 
-@dataclass(frozen=True)
-class Solution:
-    """Where C problems are least.
-
-    Args:
-        x: (C, P).
-        value: (C,).
-        gradient: (C,) largest entry of the gradient there, without what a bound holds: the certificate.
-    """
-
-    x: Tensor
-    value: Tensor
-    gradient: Tensor
-
-
 Function = Callable[[Tensor], Derivatives]
 
 
-def newton(
-    function: Function,
-    start: Tensor,
-    *,
-    tolerance: float,
-    enough: float,
-    bounds: tuple[Tensor, Tensor] | None = None,
-    longest: float = float("inf"),
-    polish: bool = True,
-) -> Solution:
-    """Return the minimum of each problem that is found from ``start`` (C, P).
+def newton(loss: Objective, start: Tensor, *, tolerance: float, enough: float, longest: float, polish: bool) -> Optimum:
+    """Return the minimum of each problem that is found from ``start``; arguments are those of ``minimise``.
 
-    Args:
-        function: Derivatives at points (C, P); a value that is not finite is outside of the domain.
-        start: (C, P), inside.
-        tolerance: Of a gradient's entry, at which the search ends.
-        enough: Largest entry that is accepted where rounding ends the search before.
-        bounds: (P,) or (C, P) lowest and highest, or None.
-        longest: Largest change of a coordinate in one step.
-        polish: Whether to take one more step at the end, which makes the points exact.
-
-    Raises:
-        FitError: If a gradient ends above ``enough``.
+    A value of the loss that is not finite is outside of the domain; ``polish`` is whether to take one more step at the end, which
+    makes the points exact.
     """
-    x, at = start, function(start)
+
+    def function(x: Tensor) -> Derivatives:
+        if start.dim() == 2:
+            return Derivatives(*loss.derivatives(x))
+        return Derivatives(*(part[None] for part in loss.derivatives(x[0])))
+
+    bounds, x = loss.bounds, torch.atleast_2d(start)
+    at = function(x)
     stuck = torch.zeros_like(at.value, dtype=torch.bool)
     for _ in range(_STEPS):
         slope = _free_gradient(x, at.gradient, bounds)
@@ -308,9 +268,8 @@ def newton(
         stuck = stuck | ~(moved | done)
     if polish:
         x, at = _polished(function, x, at, bounds, longest)
-    worst = _free_gradient(x, at.gradient, bounds).abs().amax(dim=1)
-    _need_optimum(float(worst.max()), enough)  # NaN is its own largest
-    return Solution(x, at.value, worst)
+    worst = _free_gradient(x, at.gradient, bounds).abs().max()  # NaN is its own largest
+    return Optimum(x.view(start.shape), float(at.value.sum()), float(worst)).needed(enough)
 
 
 def _polished(

@@ -65,10 +65,9 @@ def check_source(path: Any, *, suffixes: Collection[str] = ()) -> Path:
         )
     try:
         mode = place.stat().st_mode
-    except FileNotFoundError:
-        raise FileFormatError("a file", f"no such file: {shown(place)}", "check the path") from None
     except OSError as error:
-        raise FileFormatError("a file", f"{error.strerror!r} for {shown(place)}", "check the path") from error
+        why = "no such file:" if isinstance(error, FileNotFoundError) else f"{error.strerror!r} for"
+        raise FileFormatError("a file", f"{why} {shown(place)}", "check the path") from error
     if stat.S_ISDIR(mode):
         raise FileFormatError("a file", f"the folder {shown(place)}", "name a file inside it")
     if not stat.S_ISREG(mode):
@@ -94,15 +93,12 @@ def check_target(path: Any, *, inputs: Sequence[PathLike] = ()) -> Path:
         FileFormatError: If it is a folder, a block device or a socket, or its folder is missing or cannot be written.
     """
     place = as_path(path)
-    _refuse_inputs(place, inputs)
     try:
-        target = _target_of(place)
+        target = _target_of(place, inputs)
     except OSError as error:
         raise _unwritable(place, error.strerror or str(error)) from error
     if target is None:  # a pipe or character device: opened only when there is something to write
         return place
-    if target.is_dir():
-        raise FileFormatError("a file to write", f"the folder {shown(place)}", "name a file inside it")
     if not target.parent.is_dir():
         raise _unwritable(place, "no such folder")
     if not os.access(target.parent, os.W_OK | os.X_OK):
@@ -165,15 +161,12 @@ def atomic_write(path: PathLike, *, inputs: Sequence[PathLike] = ()) -> Iterator
     place = as_path(path)
     temporary: Path | None = None
     try:
-        _refuse_inputs(place, inputs)
-        target = _target_of(place)
+        target = _target_of(place, inputs)
         if target is None:
             content = io.BytesIO()
             yield content
             _write_special(place, content.getbuffer())
             return
-        if target.is_dir():
-            raise FileFormatError("a file to write", f"the folder {shown(place)}", "name a file inside it")
         _remove_leftovers(target)
         prefix = f".{target.name[:40]}.{os.getpid()}@{platform.node()}."  # says whose it is, for who finds it left over
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=prefix, suffix=".part")
@@ -215,28 +208,28 @@ def _unwritable(place: Path, reason: str) -> FileFormatError:
     return FileFormatError("a writable place", f"{reason} for {shown(place)}", "choose another output")
 
 
-def _refuse_inputs(place: Path, inputs: Sequence[PathLike]) -> None:
+def _target_of(place: Path, inputs: Sequence[PathLike]) -> Path | None:
+    """Return the regular file that is written for ``place``, links followed; None for a pipe or character device.
+
+    Raises:
+        InputError: For one of the inputs.
+        FileFormatError: For a folder, a block device or a socket.
+        OSError: For links that lead in a circle.
+    """
     for name in inputs:
         found = Path(name)
         parts = [found, *found.glob("*"), *found.glob("*/*.parquet")] if found.is_dir() else [found]
         if any(same_file(place, part) for part in parts):
             raise InputError("an output other than the input", f"{shown(place)} for both", "choose another output")
-
-
-def _target_of(place: Path) -> Path | None:
-    """Return the regular file that is written for ``place``, links followed; None for a pipe or character device.
-
-    Raises:
-        FileFormatError: For a block device or a socket.
-        OSError: For links that lead in a circle.
-    """
     try:
         mode = place.stat().st_mode
     except FileNotFoundError:
         return Path(os.path.realpath(place))  # new, or what a dangling link names
     if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
         return None
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+    if stat.S_ISDIR(mode):
+        raise FileFormatError("a file to write", f"the folder {shown(place)}", "name a file inside it")
+    if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "something else")
         raise FileFormatError("a file to write", f"{kind} at {shown(place)}", "choose another output")
     target = Path(os.path.realpath(place))

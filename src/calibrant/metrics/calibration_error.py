@@ -1,6 +1,6 @@
 """Binned calibration errors of the top label: ECE, MCE, ACE, the sweep's, and within each predicted class."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -191,12 +191,10 @@ class TopLabelTable:
         check_same_kind(self, other)
         size = max(self.table.count.shape[0], other.table.count.shape[0])
 
-        def pad(values: Tensor) -> Tensor:
-            return functional.pad(values, (0, size - values.shape[-1]))
-
         def wider(one: BinTable) -> BinTable:
-            squares, second = (None if part is None else pad(part) for part in (one.squares, one.second))
-            return BinTable(pad(one.count), pad(one.sum_p), pad(one.sum_y), one.total, squares, second)
+            columns = {name: part for name, part in vars(one).items() if isinstance(part, Tensor)}
+            padded = {name: functional.pad(part, (0, size - part.shape[-1])) for name, part in columns.items()}
+            return replace(one, **padded)
 
         return TopLabelTable(wider(self.table) + wider(other.table))
 

@@ -94,7 +94,7 @@ def _drawn_before(value: Any, *, name: str) -> Tensor:
     return drawn
 
 
-AnyMetric = Annotated[Any, Fits(_a_metric, "a metric")]
+AnyMetric = Annotated[Any, Fits(_a_metric, "a metric", (object(), "abc", int))]  # a class is none
 NullDraws = Annotated[Tensor, Fits(_drawn_before, "(draws,)")]
 
 
@@ -331,12 +331,10 @@ class MeanSums:
         w = torch.ones_like(rows) if weight is None else weight.double().to(rows.device)
         v, decided = w.square() if sampled else w, decided_of(data)
         whole, binary = Powers.of(rows, weight), bool(((rows == 0) | (rows == 1)).all())
-        unknown = torch.zeros(3, dtype=torch.float64)
-        if data.groups is not None:
-            units = UnitSums.of_column(data.groups, w, rows)
+        units = None if data.groups is None else UnitSums.of_column(data.groups, w, rows)
+        if units is not None or not isinstance(metric, HasExcess):
+            unknown = torch.zeros(3, dtype=torch.float64)
             return cls(whole, None, 0.0, 0.0, unknown, math.inf, decided, binary, units)
-        if not isinstance(metric, HasExcess):
-            return cls(whole, None, 0.0, 0.0, unknown, math.inf, decided, binary)
         excess = metric.excess(data)
         squared = excess.least.square() + 2 * excess.least * excess.mean + excess.square
         foreseen = torch.stack([v.sum(), (v * (excess.least + excess.mean)).sum(), (v * squared).sum()]).cpu()
