@@ -74,7 +74,7 @@ class MeasuredRows(Constraint):
         labelled: Whether predictions need labels.
         classes: Whether the probabilities of all classes are needed, which pairs do not have.
         independent: Whether each group may have one row only.
-        least: How many rows are needed.
+        compared: Whether rows are compared with each other, so that there must be two.
     """
 
     what: str = ""
@@ -82,7 +82,7 @@ class MeasuredRows(Constraint):
     labelled: bool = False
     classes: bool = False
     independent: bool = False
-    least: int = 1
+    compared: bool = False
 
     refused = (None, 3, "abc", torch.ones(2, 2))
 
@@ -96,9 +96,8 @@ class MeasuredRows(Constraint):
             rows = _over_classes(rows, what=what, argument=name)
         if self.labelled and isinstance(rows, Predictions):
             rows.need_labels()
-        if rows.count < self.least:
-            got = f"{rows.count}"
-            raise refuse(f"at least {self.least} rows for {what}", got, "measure on more rows", argument=name)
+        if self.compared and rows.count < 2:
+            raise refuse(f"at least two rows for {what}", "one", "measure on more rows", argument=name)
         if not self.weighted:
             need_unweighted(rows, what=what)
         if self.independent and rows.groups is not None and (groups := len(rows.groups.unique())) < len(rows):
@@ -118,7 +117,7 @@ def refuse_dependent(rows: int, groups: int, *, argument: str) -> None:
 
 Rows = Annotated[Data, MeasuredRows()]
 ClassRows = Annotated[Any, MeasuredRows(classes=True)]  # of metrics whose base takes pairs, too
-ComparedRows = Annotated[Any, MeasuredRows(classes=True, least=2)]  # of metrics that compare rows with each other
+ComparedRows = Annotated[Any, MeasuredRows(classes=True, compared=True)]
 
 
 def need_unweighted(data: Data, *, what: object) -> Data:
