@@ -10,7 +10,7 @@ import functools
 import inspect
 import types
 from abc import ABC, ABCMeta, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nan
 from typing import Annotated, Any, ForwardRef, Literal, ParamSpec, TypeVar, Union, Unpack, get_args, get_origin
@@ -339,6 +339,8 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     """Return a public function or method whose arguments are checked, at each call, against what its annotations declare,
     and which states its signature to a call that does not fit it.
 
+    Of ``**options: Unpack[Options]`` the signature names each entry of the typed dict, with the default False for a flag, else None.
+
     Examples:
         >>> from calibrant._core.constraints import NonNegative, checked
         >>> @checked
@@ -353,35 +355,21 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     return planned(function)
 
 
-def takes(record: Any, **defaults: Any) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator of functions with ``**options: Unpack[record]``, whose signature names each entry of the typed dict.
-
-    Each is checked as its annotation declares; its default is that of ``defaults``, or False for a flag, else None.
-    """
-
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        signature = inspect.signature(function)
-        *own, _ = signature.parameters.values()
-        named = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults.get(name, False if kind is bool else None),
-                annotation=kind,
-            )
-            for name, kind in record.__annotations__.items()
-        ]
-        return planned(function, signature.replace(parameters=[*own, *named]))
-
-    return decorate
+def takes(**defaults: Any) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return ``checked`` with other defaults of options that the signature names."""
+    return lambda function: planned(function, **defaults)
 
 
-def planned(
-    function: Callable[P, T], signature: inspect.Signature | None = None, *, stated: bool = True
-) -> Callable[P, T]:
-    """Return ``function`` with its arguments checked; a call that does not fit ``signature`` is refused with it, if ``stated``."""
-    signature = inspect.signature(function) if signature is None else signature
-    parameters = list(signature.parameters.values())
+def planned(function: Callable[P, T], *, stated: bool = True, **defaults: Any) -> Callable[P, T]:
+    """Return ``function`` as ``checked`` and ``takes`` do; a call that does not fit its signature is told so, if ``stated``."""
+
+    def option(name: str, kind: Any) -> inspect.Parameter:
+        default = defaults.get(name, False if kind is bool else None)
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+    signature = inspect.signature(function)
+    parameters = list(_expanded(signature.parameters.values(), option))
+    signature = signature.replace(parameters=parameters)
     method = bool(parameters) and parameters[0].name in ("self", "cls")
     plan, names = CallPlan.of(parameters), {one.name for one in parameters}
     open_ended = any(one.kind is one.VAR_KEYWORD for one in parameters)
@@ -530,7 +518,8 @@ class PublicCalls(ABCMeta):
     @property
     def _declared(cls) -> inspect.Signature:
         made = inspect.signature(cls.__init__)  # type: ignore[misc]
-        return made.replace(parameters=list(_expanded(cls, list(made.parameters.values())[1:])))
+        own = list(made.parameters.values())[1:]
+        return made.replace(parameters=list(_expanded(own, lambda name, _: _named_by_a_base(cls, name))))
 
     @property
     def plan(cls) -> CallPlan:
@@ -552,14 +541,16 @@ class PublicCalls(ABCMeta):
             raise
 
 
-def _expanded(cls: type, parameters: list[inspect.Parameter]) -> Iterator[inspect.Parameter]:
-    """Yield ``parameters`` with each option of ``**options: Unpack[Options]`` as one that is passed by name."""
+def _expanded(
+    parameters: Iterable[inspect.Parameter], option: Callable[[str, Any], inspect.Parameter]
+) -> Iterator[inspect.Parameter]:
+    """Yield ``parameters`` with each entry of ``**options: Unpack[Options]`` as ``option`` of its name and type, passed by name."""
     for parameter in parameters:
         if get_origin(parameter.annotation) is not Unpack:
             yield parameter
             continue
-        for option in get_args(parameter.annotation)[0].__annotations__:
-            yield _named_by_a_base(cls, option).replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, kind in get_args(parameter.annotation)[0].__annotations__.items():
+            yield option(name, kind).replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
 
 def _named_by_a_base(cls: type, option: str) -> inspect.Parameter:

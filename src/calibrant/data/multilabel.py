@@ -24,7 +24,7 @@ from calibrant._core.check import (
     refuse,
     shown,
 )
-from calibrant._core.constraints import checked, takes
+from calibrant._core.constraints import checked
 from calibrant.data.collect import outputs_of
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.pairs import Events
@@ -95,7 +95,7 @@ class MultiLabelPredictions(Record):
         check_label_names(self.names, columns=self.logits.shape[1])
 
     @classmethod
-    @takes(Options)
+    @checked
     def from_logits(cls, logits: Any, labels: Any = None, **options: Unpack[Options]) -> "MultiLabelPredictions":
         """Make predictions from logits, the inputs of sigmoids.
 
@@ -116,7 +116,7 @@ class MultiLabelPredictions(Record):
         return cls(matrix, **_names_and_fields(matrix, labels, options))
 
     @classmethod
-    @takes(Options)
+    @checked
     def from_probs(cls, probs: Any, labels: Any = None, **options: Unpack[Options]) -> "MultiLabelPredictions":
         """Make predictions from the probability of each label, which ``probs`` then reads unchanged.
 
@@ -137,7 +137,7 @@ class MultiLabelPredictions(Record):
         return cls(torch.logit(matrix.double()), given_probs=matrix, **_names_and_fields(matrix, labels, options))
 
     @classmethod
-    @takes(Options)
+    @checked
     def from_outputs(cls, probs: Any, labels: Any = None, **options: Unpack[Options]) -> "MultiLabelPredictions":
         """Make predictions from what scikit-learn's ``predict_proba`` returns for several labels.
 

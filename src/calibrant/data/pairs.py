@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import as_tensor, check_labels, check_unit_interval, refuse
-from calibrant.data.record import Beside, Record, checked_beside, takes_beside
+from calibrant._core.constraints import checked
+from calibrant.data.record import Beside, Record, checked_beside
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,7 +42,7 @@ class BinaryPairs(Record):
         self.check()
 
     @staticmethod
-    @takes_beside
+    @checked
     def from_probs(p: Any, y: Any, **beside: Unpack[Beside]) -> "Events":
         """Make pairs from probabilities ``p`` (N,) in [0, 1] of events, and outcomes ``y`` (N,) in {0, 1}."""
         p = check_unit_interval(as_tensor(p, name="p"), name="p")
@@ -50,7 +51,7 @@ class BinaryPairs(Record):
         return Events(p, y.to(torch.float64), **checked_beside(p, beside))
 
     @staticmethod
-    @takes_beside
+    @checked
     def from_top_label(conf: Any, pred: Any, label: Any, **beside: Unpack[Beside]) -> "Decisions":
         """Make pairs from top-label confidences (N,), predicted classes (N,) and true classes (N,)."""
         p = check_unit_interval(as_tensor(conf, name="conf"), name="conf")
@@ -61,7 +62,7 @@ class BinaryPairs(Record):
         return Decisions(p, y, decision=predicted, labels=labels, **checked_beside(p, beside))
 
     @staticmethod
-    @takes_beside
+    @checked
     def from_decisions(conf: Any, correct: Any, **beside: Unpack[Beside]) -> "Decisions":
         """Make pairs from the confidences (N,) of decisions, and whether each was right (N,), where no classes are known."""
         pairs = BinaryPairs.from_probs(conf, correct, **beside)

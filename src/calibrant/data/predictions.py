@@ -29,7 +29,7 @@ from calibrant.data.collect import outputs_of
 from calibrant.data.frames import Frame, What, table_of_rows
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.pairs import BinaryPairs, Decisions, Events
-from calibrant.data.record import Axis, Beside, Ignored, Record, checked_beside, in_rows, need_features, takes_beside
+from calibrant.data.record import Axis, Beside, Ignored, Record, checked_beside, in_rows, need_features
 from calibrant.errors import Remedy
 
 __all__ = ["BinaryPairs", "Decisions", "Events", "Predictions"]
@@ -95,7 +95,7 @@ class Predictions(Record):
         vars(self).update(known or {})  # where functools.cached_property looks first
 
     @classmethod
-    @takes(InRows, class_dim=1)
+    @takes(class_dim=1)
     def from_logits(
         cls, logits: Any, labels: Any = None, *, unchecked_kind: bool = False, **options: Unpack[InRows]
     ) -> "Predictions":
@@ -121,7 +121,7 @@ class Predictions(Record):
         return cls(matrix, **_record_fields(matrix, labels, beside, options.get("class_names")))
 
     @classmethod
-    @takes(InRows, class_dim=1)
+    @takes(class_dim=1)
     def from_probs(cls, probs: Any, labels: Any = None, **options: Unpack[InRows]) -> "Predictions":
         """Make predictions from probabilities whose rows sum to 1; ``confidence`` reads them unchanged.
 
@@ -163,7 +163,7 @@ class Predictions(Record):
         return replace(cls.from_binary_probs(pairs.p), **beside)
 
     @classmethod
-    @takes_beside
+    @checked
     def from_binary_logits(cls, logits: Any, labels: Any = None, **beside: Unpack[Beside]) -> "Predictions":
         """Make two-class predictions from one logit a row (N,) for class 1, the input of a sigmoid."""
         z = as_tensor(logits, name="logits")
@@ -174,7 +174,7 @@ class Predictions(Record):
         return cls.from_logits(torch.stack([torch.zeros_like(z), z], dim=1), labels, unchecked_kind=True, **beside)
 
     @classmethod
-    @takes_beside
+    @checked
     def from_binary_probs(cls, probs: Any, labels: Any = None, **beside: Unpack[Beside]) -> "Predictions":
         """Make two-class predictions from the probability (N,) of class 1."""
         p = as_tensor(probs, name="probs")

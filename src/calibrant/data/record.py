@@ -30,7 +30,7 @@ from calibrant._core.check import (
     refuse,
     shown,
 )
-from calibrant._core.constraints import LARGEST, Integer, PublicCalls, takes
+from calibrant._core.constraints import LARGEST, Integer, PublicCalls
 from calibrant._core.notebook import to_html
 from calibrant.data.formats.layout import WEIGHT_NAMES
 from calibrant.data.frames import Frame
@@ -56,9 +56,6 @@ class Beside(TypedDict, total=False):
     weights: Any
     weight_kind: WeightKind | None
     features: Mapping[str, Any] | None
-
-
-takes_beside = takes(Beside)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from calibrant._core.check import as_tensor, check_labels, refuse
-from calibrant._core.constraints import Text, checked, takes
+from calibrant._core.constraints import Text, checked
 from calibrant._core.files import Array, pa
 from calibrant._core.paths import as_path, shown
 from calibrant.data.formats.advice import kept_apart, unnamed_weights
@@ -110,7 +110,7 @@ def load_predictions(
     return pick_split(load_splits(path, class_dim=class_dim, ignore_index=ignore_index), split, path)
 
 
-@takes(Reading)
+@checked
 def read(
     path: Any = None,
     *,
@@ -186,7 +186,7 @@ class Several(TypedDict, total=False):
     kind: Literal["logits", "probs"] | None
 
 
-@takes(Several)
+@checked
 def load_multilabel(path: str | os.PathLike[str], **said: Unpack[Several]) -> dict[str, MultiLabelPredictions]:
     """Load every split of a file of predictions with several labels a row.
 
@@ -254,7 +254,7 @@ def read_label_table(path: Path, **said: Unpack[Several]) -> tuple[Frame, dict[s
     return Frame(table, kind, columns, False, names), layout.arrays(table, path, labelled=False)
 
 
-@takes(Several)
+@checked
 def read_multilabel(
     path: str | os.PathLike[str], *, split: str | None = None, **said: Unpack[Several]
 ) -> MultiLabelPredictions:
@@ -289,7 +289,7 @@ def _one_split(splits: Mapping[str, R], split: str | None, path: str | os.PathLi
     return next(iter(splits.values())) if split is None else pick_split(splits, split, path)
 
 
-@takes(Several)
+@checked
 def multilabel_batches(path: str | os.PathLike[str], **said: Unpack[Several]) -> Iterator[MultiLabelPredictions]:
     """Yield the rows of a table, or of a folder of tables, in batches: any number of rows, in bounded memory.
 

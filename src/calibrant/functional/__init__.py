@@ -36,7 +36,7 @@ __all__ = [
     "temperature_scale",
 ]
 
-_takes_options = takes(LossOptions, reduction="mean", ignore_index=-100)
+_takes_options = takes(reduction="mean", ignore_index=-100)
 
 
 @_takes_options

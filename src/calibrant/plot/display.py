@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, cast
 import numpy as np
 
 from calibrant._core.check import as_array, refuse, shown
-from calibrant._core.constraints import Count, PublicCalls, takes
+from calibrant._core.constraints import Count, PublicCalls, checked
 from calibrant.binning import Binning, EqualWidth
 from calibrant.data.checks import Data
 from calibrant.data.predictions import BinaryPairs, Predictions
@@ -95,7 +95,7 @@ class CalibrationDisplay(metaclass=PublicCalls):
         return self
 
     @classmethod
-    @takes(Look)
+    @checked
     def from_predictions(
         cls, y_true: Any, y_prob: Any, *, classes: Any = None, pos_label: Any = None, **look: Unpack[Look]
     ) -> Self:
@@ -130,7 +130,7 @@ class CalibrationDisplay(metaclass=PublicCalls):
         return made.plot(look.get("ax"))
 
     @classmethod
-    @takes(Look)
+    @checked
     def from_estimator(cls, estimator: Any, X: Any, y: Any, *, pos_label: Any = None, **look: Unpack[Look]) -> Self:
         """Draw the diagram of a fitted classifier's ``predict_proba`` on data it was not fitted on.
 

@@ -17,6 +17,7 @@ upper one an event of the largest possible size is added to both sums, which is 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Protocol, runtime_checkable
 
@@ -94,7 +95,7 @@ def _drawn_before(value: Any, *, name: str) -> Tensor:
     return drawn
 
 
-AnyMetric = Annotated[Any, Fits(_a_metric, "a metric", (object(), "abc", int))]  # a class is none
+AnyMetric = Annotated[Callable[[Data], float], Fits(_a_metric, "", (object(), "abc", int))]
 NullDraws = Annotated[Tensor, Fits(_drawn_before, "(draws,)")]
 
 

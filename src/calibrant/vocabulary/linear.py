@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import as_tensor, check_floating, check_labels, check_scores, refuse
-from calibrant._core.constraints import Count, Kind, checked, takes
+from calibrant._core.constraints import Count, Kind, checked
 from calibrant._core.numerics import slices
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.data.checks import calibrated, states_of
@@ -119,7 +119,7 @@ class LinearLogits:
         """K."""
         return int(self.weight.shape[0])
 
-    @takes(RowOptions)
+    @checked
     def predictions(self, labels: Any, **through: Unpack[RowOptions]) -> Iterator[Predictions]:
         """Return an iterator over the predictions of each chunk with their part of ``labels`` (N,), checked.
 
@@ -186,12 +186,12 @@ class LinearLogits:
             parts = [linear_logits(self.hidden[rows], self.weight, self.bias).argmax(dim=1) for rows in chunks]
         return torch.cat(parts)
 
-    @takes(RowOptions)
+    @checked
     def nll(self, labels: Any, **through: Unpack[RowOptions]) -> Tensor:
         """Return −log p (N,) of the labels in float64; arguments as for ``predictions``."""
         return torch.cat([part.nll for part in self.predictions(labels, **through)])
 
-    @takes(RowOptions)
+    @checked
     def top_label(self, labels: Any, **through: Unpack[RowOptions]) -> Decisions:
         """Return pairs of confidence and correctness, which every metric of the top label accepts.
 
@@ -199,7 +199,7 @@ class LinearLogits:
         """
         return Decisions.cat([part.top_label() for part in self.predictions(labels, **through)])
 
-    @takes(RowOptions)
+    @checked
     def measure(self, metrics: SumMetrics, labels: Any, **through: Unpack[RowOptions]) -> list[float]:
         """Return the value of each of ``metrics``, from the sum of the chunks' states.
 

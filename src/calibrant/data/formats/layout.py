@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from calibrant._core.check import ROUNDING, refuse, shown
-from calibrant._core.constraints import Text, takes
+from calibrant._core.constraints import Text, checked
 from calibrant._core.paths import as_path
 from calibrant.errors import Remedy
 
@@ -78,7 +78,7 @@ class Layout:
     one_vs_rest: bool = False
 
     @staticmethod
-    @takes(Reading)
+    @checked
     def of(**said: Unpack[Reading]) -> "Layout":
         """Return the layout of what a user says; ``columns`` may be text with commas.
 
