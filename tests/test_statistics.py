@@ -319,13 +319,6 @@ def test_equal_rows_are_never_different_and_a_constant_shift_always() -> None:
     assert paired_test(torch.ones(2))[0].low <= 0
 
 
-def test_the_same_seed_gives_the_same_numbers() -> None:
-    data = model(0.3, rows=4000)
-    for metric in (Brier(), ECE(), ClasswiseECE()):
-        assert interval(metric, data, seed=4) == interval(metric, data, seed=4)
-        assert null_band(metric, data, seed=4, draws=20) == null_band(metric, data, seed=4, draws=20)
-
-
 @pytest.mark.slow
 def test_the_interval_of_ece_covers() -> None:
     for temperature, lowest, highest in ((1.0, 0.95, 0.995), (0.6, 0.92, 0.985)):

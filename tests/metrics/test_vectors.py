@@ -1,5 +1,6 @@
 """The metrics against the committed test vectors."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -88,6 +89,8 @@ def test_one_bin_is_a_lower_bound_of_any_refinement() -> None:
     coarse = ECE(EqualWidth(1))(data)
     assert coarse == pytest.approx(abs(float(p.mean() - data.y.mean())), abs=1e-12)
     assert all(ECE(EqualWidth(bins))(data) >= coarse - 1e-12 for bins in range(2, 60))
+    thirds = [ECE(EqualWidth(bins))(data) for bins in (1, 3, 9, 27)]  # each refines the one before
+    assert all(before <= after + 1e-12 for before, after in itertools.pairwise(thirds))
 
 
 def test_classwise_counts_absent_classes_and_zero_probabilities(vectors: Vectors) -> None:

@@ -68,6 +68,10 @@ class SweepECE(SketchMetric):
 class GapMetric(CellMetric):
     """A metric Σ_b weight_b |gap_b| over the bins of ``cells``, which has an interval."""
 
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the error (…) of tables (…, B)."""
+        return table.errors()
+
     def interval(
         self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0, null: Tensor | None = None
     ) -> Interval:
@@ -258,7 +262,3 @@ class TopLabelECE(SumMetric[TopLabelTable], GapMetric):
     def __call__(self, data: Data) -> float:
         """Return the value on ``data``, a Python float."""
         return self.cells(data).table().error()
-
-    def errors(self, table: BinTable) -> Tensor:
-        """Return the error (…) of tables (…, K · B)."""
-        return table.errors()
