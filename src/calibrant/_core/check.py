@@ -396,9 +396,8 @@ def check_number(
     too_low = number <= low if open_low else number < low
     too_high = number >= high if open_high else number > high
     if not math.isfinite(number) or too_low or too_high:
-        raise refuse(
-            expected, f"{number if math.isinf(number) else value}", "choose a value in that range", argument=name
-        )
+        got = f"{number if math.isinf(number) else value}"
+        raise refuse(expected, got, "choose a value in that range", argument=name)
     return number
 
 
@@ -504,11 +503,9 @@ def check_list_of(values: Any, kind: type[T], *, name: str, remedy: str) -> list
 def check_index(index: Any, *, rows: int, bins: int) -> Tensor:
     """Return bin indices (N,) int64 if each lies in [−1, ``bins``)."""
     found: Tensor = check_row_tensor(index, name="index", rows=rows)
-    if found.dtype != torch.int64 or found.numel() == 0:
-        raise refuse("index of dtype int64 with at least one row", shown(found), "make it with binning.assign(p)")
-    low, high = (int(end) for end in found.aminmax())
-    if low < -1 or high >= bins:
-        raise refuse(f"bins in [−1, {bins})", f"{low if low < -1 else high}", "make them with binning.assign(p)")
+    if found.dtype != torch.int64 or not found.numel() or not all(-1 <= int(end) < bins for end in found.aminmax()):
+        expected = f"index of dtype int64, in [−1, {bins}), with at least one row"
+        raise refuse(expected, shown(found), "make it with binning.assign(p)")
     return found
 
 

@@ -410,61 +410,47 @@ def refuse_call(
 ) -> None:
     """Raise what a call that ended in ``error`` is told: the signature that it does not fit, or that a tensor is nested.
 
-    Only after the call, since to bind its arguments takes longer than many functions do. Arguments are those of ``misfit_of``.
-    """
-    if not isinstance(error, RuntimeError):
-        if (misfit := misfit_of(name, signature, arguments, named, error, usage=usage)) is not None:
-            raise misfit from error
-        return
-    for argument, value in {**dict(zip(signature.parameters, arguments, strict=False)), **named}.items():
-        if getattr(value, "is_nested", False):
-            raise refuse_layout(value, name=argument) from error
-
-
-def misfit_of(
-    name: str,
-    signature: inspect.Signature,
-    arguments: tuple[Any, ...],
-    named: Mapping[str, Any],
-    error: Exception,
-    *,
-    usage: Any = None,
-) -> InputError | None:
-    """Return the error of a call that does not fit ``signature``, or None if it fits.
+    Only after the call, since to bind its arguments takes longer than many functions do.
 
     Args:
+        error: Which the call raised; a value that is refused comes before an argument that is missing, and after one too many.
         name: Of what was called.
         signature: Of what was called, with ``self`` for a method.
         arguments: Passed by position, with ``self`` for a method.
         named: Passed by name.
-        error: Which the call raised; a value that is refused comes before an argument that is missing, and after one too many.
         usage: The class of the object whose method it is, or None for a constructor.
     """
+    if isinstance(error, RuntimeError):
+        for argument, value in {**dict(zip(signature.parameters, arguments, strict=False)), **named}.items():
+            if getattr(value, "is_nested", False):
+                raise refuse_layout(value, name=argument) from error
+        return
     try:
         (signature.bind if isinstance(error, TypeError) else signature.bind_partial)(*arguments, **named)
     except TypeError:
-        pass
-    else:
-        return None
-    own = list(signature.parameters.values())[1 if usage is not None else 0 :]
-    passed = arguments[1 if usage is not None else 0 :]
+        own = 0 if usage is None else 1  # where those of a method begin
+        misfit = _misfit(name, list(signature.parameters.values())[own:], arguments[own:], named, usage)
+        raise misfit from error
+
+
+def _misfit(
+    name: str, own: list[inspect.Parameter], passed: tuple[Any, ...], named: Mapping[str, Any], usage: Any
+) -> InputError:
+    """Return the error of a call that does not fit its parameters."""
     expected = f"{name}({', '.join(_arguments_in_words(own))})"
-    unknown = [key for key in named if key not in {parameter.name for parameter in own}]
-    if unknown:
-        ours = _ours(unknown[0], [parameter.name for parameter in own])
-        remedy = f"the argument is called {ours}" if ours else _ANOTHER_CLASS.get(unknown[0], "")
-        remedy = remedy or getattr(usage, "call_hint", "") or "name one of these"
-        return refuse(expected, f"the argument {unknown[0]}", remedy)
-    by_position = [one for one in own if one.kind is not inspect.Parameter.KEYWORD_ONLY]
-    hint = getattr(usage, "call_hint", "")
-    if len(passed) > len(by_position):
-        return refuse(expected, f"{len(passed)} arguments without a name", hint or "pass the others by name")
-    missing = [
-        one.name for one in own[len(passed) :] if one.default is inspect.Parameter.empty and one.name not in named
-    ]
-    if not missing:
-        return refuse(expected, "an argument twice", "pass it once")
-    return refuse(expected, f"no {missing[0]}", hint or f"pass {missing[0]}")
+    names, hint = [one.name for one in own], getattr(usage, "call_hint", "")
+    needed = {one.name for one in own[len(passed) :] if one.default is inspect.Parameter.empty}
+    if unknown := next((key for key in named if key not in names), None):
+        ours = _ours(unknown, names)
+        remedy = f"the argument is called {ours}" if ours else _ANOTHER_CLASS.get(unknown, "")
+        got, remedy = f"the argument {unknown}", remedy or hint or "name one of these"
+    elif len(passed) > sum(one.kind is not inspect.Parameter.KEYWORD_ONLY for one in own):
+        got, remedy = f"{len(passed)} arguments without a name", hint or "pass the others by name"
+    elif missing := next((name for name in names if name in needed and name not in named), None):
+        got, remedy = f"no {missing}", hint or f"pass {missing}"
+    else:
+        got, remedy = "an argument twice", "pass it once"
+    return refuse(expected, got, remedy)
 
 
 def _arguments_in_words(parameters: list[inspect.Parameter]) -> Iterator[str]:
