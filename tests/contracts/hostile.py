@@ -125,26 +125,16 @@ def _frame() -> Any:
 
 # Plain values, by parameter name as below.
 PLAIN: dict[str, Any] = {
-    "metrics.ood_auroc.score": "confidence", "metrics.ood_roc.score": "confidence", "gamma": 2.0, "factor": 2.0,
-    "temperature": 2.0, "gammas": (5.0, 3.0), "losses.ScheduledFocalLoss.gammas": (5.0, 3.0), "milestones": (10,),
-    "smoothing": 0.1, "strength": 0.1, "mean": 0.1, "ece": 0.1, "seed": 0, "fold": 0, "draws": 20, "level": 0.9, "bins": 5,
-    "runs": 5, "report.measure.draws": 5, "count": 10, "successes": 3, "epoch": 3, "probability": 0.975,
-    "p_values": [0.01, 0.2], "deviation": 0.2, "p0": 0.2, "statistics.skewed_ends.skew": 0.2, "name": "focal",
-    "ignore_index": -100, "epochs": 2, "package": "ray", "extra": "ray", "title": "Title", "header": ("a", "b"),
+    "gamma": 2.0, "factor": 2.0, "temperature": 2.0, "gammas": (5.0, 3.0),
+    "losses.ScheduledFocalLoss.gammas": (5.0, 3.0), "milestones": (10,), "smoothing": 0.1, "strength": 0.1, "ece": 0.1,
+    "seed": 0, "draws": 20, "epoch": 3, "p0": 0.2, "name": "focal", "title": "Title", "header": ("a", "b"),
     "report.Table.rows": [("1", "2")], "file": "rows.npz", "split": "test", "report.Model.name": "mine",
-    "report.Subject.name": "mine", "study.FigureSpec.name": "mine", "columns": ["p0", "p1", "p2", "p3"],
-    "adapters.mlflow.log_panel.figures": {"ECE": 0.1}, "language.choices.options": ("A", "B"),
+    "columns": ["p0", "p1", "p2", "p3"], "adapters.mlflow.log_panel.figures": {"ECE": 0.1},
     "language.parse_confidence.text": "85 %", "language.token_classes.vocabulary": ["Ġthe", "ing", "."],
-    "language.token_classes.tokens": [0, 1, 2], "what": "a metric", "rates": [0.1, 0.2, 0.3, 0.4],
-    "statistics.skewed_ends.mean": 0.02, "statistics.skewed_ends.error": 0.01, "statistics.skewed_ends.quantile": 1.96,
-    "class_index": 1, "study.Training.epochs": 1, "weighted": False, "study.summarise.names": ["ece"], "batch": 32,
-    "study.Recipe.data": {"name": "digits"}, "study.data.data_set.data": {"name": "digits"},
-    "study.data.load_fold.data": {"name": "digits"}, "study.Recipe.model": {"type": "MLP"},
-    "study.Recipe.loss": {"type": "CrossEntropyLoss"}, "data.top_k.TopK.temperature.vocabulary": 100, "about": "A study.",
-    "seeds": (0, 1), "study.load_study.name": "digits", "study.measures_needed.columns": ["main"], "seconds": 1.0,
-    "operate.Abstention.by": None, "calibrators.MultiLabelCalibrator.fit.labels": None, "error": 0.4,
-    "operate.abstain.error": 0.4, "maximum": {"ece": 0.5}, "text": "[maximum]\nece = 0.5", "at": [0.5],
-    "study.FigureSpec.kind": "reliability", "inputs": 8, "vocabulary": 50,
+    "language.token_classes.tokens": [0, 1, 2], "what": "a metric", "rates": [0.1, 0.2, 0.3, 0.4], "class_index": 1,
+    "study.Training.epochs": 1, "weighted": False, "batch": 32, "study.data.data_set.data": {"name": "digits"},
+    "study.data.load_fold.data": {"name": "digits"}, "data.top_k.TopK.temperature.vocabulary": 100, "about": "A study.",
+    "seeds": (0, 1), "study.load_study.name": "digits", "inputs": 8, "vocabulary": 50,
 }  # fmt: skip
 
 # A valid value for each parameter name; "family.Callable.parameter" comes before the bare name.
@@ -155,30 +145,21 @@ VALID: dict[str, Callable[[], Any]] = {
     "targets": lambda: torch.softmax(sample()[0], dim=1),
     "b": lambda: Predictions.from_logits(sample()[0] / 2, sample()[1]),
     "outside": lambda: Predictions.from_logits(sample()[0] / 3),
-    "metrics": lambda: [calibrant.metrics.Accuracy()],
     "score": lambda: calibrant.scores.FocalScore(2.0),
     "pairs": lambda: (1.0, calibrant.losses.CrossEntropyLoss()),
     "out": lambda: Path(tempfile.mkdtemp()) / "out.parquet",
     "splits": lambda: {"test": predictions()},
-    "y": lambda: (torch.rand(ROWS) < 0.5).double(),
-    "binning": lambda: calibrant.binning.EqualWidth(5),
-    "differences": lambda: torch.randn(ROWS, 2, dtype=torch.float64),
     "classes": lambda: CLASSES,
-    "log_p": lambda: -torch.rand(ROWS) - 0.1,
-    "log_not_p": lambda: torch.log1p(-torch.exp(-torch.rand(ROWS) - 0.1)),
     "loss": lambda: calibrant.losses.CrossEntropyLoss(),
     "hidden": lambda: torch.randn(ROWS, 8),
     "by": lambda: torch.arange(ROWS) % 3,
-    "sample_weight": lambda: torch.ones(ROWS),
     "weight": lambda: torch.ones(CLASSES),
-    "groups": lambda: torch.arange(ROWS) % 7,
     "nll": lambda: torch.rand(ROWS),
     "loader": lambda: [(torch.randn(3, 8), torch.zeros(3, dtype=torch.int64))],
     "parts": lambda: [predictions(), predictions()],
     "generator": lambda: torch.Generator().manual_seed(0),
     "s": lambda: torch.tensor([0.5, -0.5], dtype=torch.float64),
     "X": lambda: sample()[0].numpy(),
-    "figures": dict,
     "table": lambda: calibrant.binning.EqualWidth(5).table(predictions().top_label().p, predictions().top_label().y),
     "models": lambda: {"a": predictions()},
     "y_prob": lambda: np.linspace(0.01, 0.99, ROWS),
@@ -194,18 +175,6 @@ def _binned() -> Any:
     return calibrant.metrics.ECE().cells(predictions())
 
 
-def _group_sums() -> torch.Tensor:
-    return calibrant.statistics.cluster_sums(_binned(), torch.arange(ROWS) % 12)
-
-
-def _table() -> Any:
-    return _binned().table()
-
-
-def _source() -> Any:
-    return calibrant.scale.ParquetRows(parquet())
-
-
 @cache
 def _study() -> Any:
     return importlib.import_module("calibrant.study").load_study("digits")
@@ -215,21 +184,8 @@ def _recipe() -> Any:
     return next(iter(_study().cells())).recipe
 
 
-def _summary() -> Any:
-    made = importlib.import_module("calibrant.study.tables").Summary
-    return made("digits", "cross-entropy", 1, {"ece": 0.1}, {"ece": 0.0}, 0.1, 0.2, ROWS)
-
-
 def _chunk() -> Any:
     return importlib.import_module("calibrant.rows").Chunk(sample()[0], labels=sample()[1])
-
-
-def _abstention() -> Any:
-    return calibrant.operate.abstain(predictions(), error=0.4)
-
-
-def _checked() -> Any:
-    return calibrant.operate.check(predictions(), maximum={"ece": 0.5})
 
 
 def _drawn_rows() -> Any:
@@ -248,12 +204,6 @@ def _deployed() -> Any:
 def _saved(made: Any, name: str) -> Path:
     path = Path(tempfile.mkdtemp()) / name
     made.save(path)
-    return path
-
-
-def _policy() -> Path:
-    path = Path(tempfile.mkdtemp()) / "policy.toml"
-    path.write_text("[maximum]\nece = 0.5\n")
     return path
 
 
@@ -298,34 +248,21 @@ VALID |= {
 
 VALID |= {
     "index": lambda: _binned().index,
-    "statistics.BinnedRows.y": lambda: _binned().y,
-    "statistics.table_error.table": _table,
-    "sums": _group_sums,
-    "sizes": lambda: torch.full((12,), 5.0),
-    "found": lambda: calibrant.statistics.corrected_error(_table()),
     "null": lambda: torch.rand(20, dtype=torch.float64),
-    "gate": lambda: torch.tensor(0.1, dtype=torch.float64),
     "local": lambda: importlib.import_module("calibrant.rows").MemoryRows.of(*sample()),
     "rows.chunks_of.rows": lambda: _chunk(),
     "rows.LazyRows.chunks": lambda: lambda: iter([_chunk()]),
     "rows.MemoryRows.chunks": lambda: [_chunk()],
     "device": lambda: torch.device("cpu"),
-    "scale.shard_states.rows": _source,
     "recipe": _recipe,
     "study": _study,
     "store": lambda: importlib.import_module("calibrant.study").Store(tempfile.mkdtemp()),
-    "line": _summary,
-    "lines": lambda: [_summary()],
     "training": lambda: importlib.import_module("calibrant.study").Training(1, 32),
     "settings": lambda: _study().settings,
     "objectives": lambda: _study().objectives,
-    "study.record_of.path": _new("record.json"),
-    "study.write_template.path": _new("study.toml"),
     "outcome": lambda: importlib.import_module("calibrant.study.train").Outcome(
         predictions(), predictions(), [], torch.zeros(3), torch.zeros(3), 1, {}, 0.1, "cpu"
     ),
-    "operate.Abstention.parts": lambda: _abstention().parts,
-    "operate.Abstention.save.path": _new("rule.safetensors"),
     "costs": lambda: (1 - torch.eye(CLASSES)).tolist(),
     "rule": lambda: calibrant.operate.thresholds((1 - torch.eye(CLASSES)).tolist()),
     "operate.Deployed.save.path": _new("deployed.safetensors"),
@@ -333,13 +270,10 @@ VALID |= {
     "operate.Monitor.save.path": _new("state.safetensors"),
     "operate.Monitor.load.path": lambda: _saved(_monitor(), "state.safetensors"),
     "operate.audit.sample": lambda: _drawn_rows(),
-    "operate.Policy.from_file.path": _policy,
-    "operate.Policy.updated.other": lambda: calibrant.operate.Policy(maximum={"ece": 0.5}),
     **{
         f"losses.Binary{kind}Loss.forward.labels": _several_labels
         for kind in ("CrossEntropy", "Focal", "LabelSmoothing")
     },
-    "evaluate.refinement.calibrator": lambda: calibrant.calibrators.TemperatureScaling,
     "correct": lambda: torch.ones(3, 4),
 }
 
@@ -376,8 +310,8 @@ VALID |= {
 
 # What several parameters take.
 SHARED: list[tuple[Callable[[], Any], str]] = [
-    (lambda: sample()[1], "labels pred label"),
-    (predictions, "predictions data validation a inside id plot.CalibrationDisplay.data before reference pool test"),
+    (lambda: sample()[1], "labels"),
+    (predictions, "predictions data validation a inside plot.CalibrationDisplay.data before reference pool"),
     (lambda: calibrant.metrics.Accuracy(), "metric testing.check_metric.metric"),
     (lambda: calibrant.calibrators.TemperatureScaling(), "calibrator stages"),
     (
@@ -387,30 +321,22 @@ SHARED: list[tuple[Callable[[], Any], str]] = [
             "adapters.onnx.export.module adapters.mlflow.log_calibrator.calibrator operate.Deployed.calibrator "
         ),
     ),
-    (parquet, "path source"),
-    (lambda: torch.rand(ROWS, dtype=torch.float64), "rows p conf"),
+    (parquet, "path"),
+    (lambda: torch.rand(ROWS, dtype=torch.float64), "rows"),
     (lambda: nn.Linear(8, CLASSES), "linear model"),
-    (lambda: Path(tempfile.mkdtemp()), "root folder"),
+    (lambda: Path(tempfile.mkdtemp()), "root"),
     (lambda: ROWS, "samples rows.LazyRows.count rows.MemoryRows.count"),
     (lambda: sample()[1].numpy() % 2, "y_true plot.CalibrationDisplay.from_estimator.y"),
-    (list, "drawn measured"),
+    (list, "measured"),
     (
         lambda: sample()[1].numpy(),
-        "adapters.sklearn.CalibratedClassifier.fit.y adapters.sklearn.CalibratedClassifier.score.y",
+        "adapters.sklearn.CalibratedClassifier.fit.y",
     ),
     (lambda: _scored(), "language.scored.log language.sampled.log"),
-    (lambda: _binned().p, "statistics.BinnedRows.p statistics.null_outcomes.p"),
-    (lambda: _binned().bins, "statistics.BinnedRows.bins statistics.null_outcomes.bins"),
-    (
-        _binned,
-        (
-            "statistics.cluster_error.rows statistics.sampled_errors.rows statistics.cluster_sums.rows "
-            "statistics.paired_square_test.a statistics.paired_square_test.b"
-        ),
-    ),
-    (lambda: _source().shards[0], "scale.shard_states.shard shard"),
-    (_monitor, "operate.Monitor.merge.other monitor"),
-    (_checked, "operate.annotations.found operate.to_junit.found operate.to_markdown.found"),
+    (lambda: _binned().p, "statistics.null_outcomes.p"),
+    (lambda: _binned().bins, "statistics.null_outcomes.bins"),
+    (_binned, "statistics.paired_square_test.a statistics.paired_square_test.b"),
+    (_monitor, "operate.Monitor.merge.other"),
     (
         several,
         "evaluate.multilabel_panel.predictions calibrators.MultiLabelCalibrator.fit.predictions evaluate.label_table.predictions",
