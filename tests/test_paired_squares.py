@@ -16,7 +16,6 @@ from calibrant.metrics import SquaredGaps
 from calibrant.statistics import paired_square_test
 from calibrant.statistics.binned import BinnedRows, squared_gaps
 from calibrant.statistics.means import paired_test
-from calibrant.statistics.paired import two_sample_test
 
 stats = late("scipy.stats")
 
@@ -103,8 +102,6 @@ def test_bad_arguments_are_refused() -> None:
         paired_square_test(rows_of(1), rows_of(2), groups=torch.arange(300) % 99)
     with pytest.raises(NoIntervalError, match="at least two rows"):
         paired_square_test(rows_of(1, rows=1), rows_of(2, rows=1))
-    with pytest.raises(InputError, match="expected each of runs"):
-        two_sample_test((0.1, 0.2), (0.1, 0.1), runs=(1, 5))
 
 
 def test_the_simulation_finds_what_the_library_finds() -> None:

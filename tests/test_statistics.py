@@ -574,8 +574,8 @@ def test_the_upper_end_of_a_mean_loss_takes_the_variance_that_the_probabilities_
     data = Predictions.from_probs(torch.from_numpy(p), torch.from_numpy(labels), **beside)
     sums = MeanSums.of(metric, data)
 
-    # oracle: every label of every row, one by one
-    each = np.array([[metric(Predictions.from_probs(one[None], [k])) for k in range(3)] for one in p])
+    # oracle: the loss of every label of every row
+    each = np.stack([metric.rows(Predictions.from_probs(torch.from_numpy(p), [k] * 400)) for k in range(3)], axis=1)
     v = w**2 if kind == "sampling" else w
     foreseen = [v.sum(), (v[:, None] * p * each).sum(), (v[:, None] * p * each**2).sum()]
     assert sums.foreseen.numpy() == pytest.approx(foreseen, rel=1e-9)

@@ -301,9 +301,9 @@ def test_it_is_near_the_truth_and_its_lower_end_below(norm: int, sharpness: floa
     metric = CanonicalError(norm=norm)  # type: ignore[arg-type]
     large, true = sample(20_000, sharpness=sharpness, seed=99, bias=bias)
     truth = float((large.probs - true).norm(p=norm, dim=1).mean())
-    found = [interval(metric, sample(1500, sharpness=sharpness, seed=seed, bias=bias)[0]) for seed in range(8)]
-    assert sum(one.low <= truth for one in found) >= 7
-    assert sum(one.estimate for one in found) / 8 == pytest.approx(truth, abs=0.03)
+    found = [interval(metric, sample(1500, sharpness=sharpness, seed=seed, bias=bias)[0]) for seed in range(4)]
+    assert sum(one.low <= truth for one in found) >= 3
+    assert sum(one.estimate for one in found) / 4 == pytest.approx(truth, abs=0.03)
     if truth > 0.3:
         assert min(one.low for one in found) > 0.6 * truth
 

@@ -10,7 +10,6 @@ from calibrant import BinaryPairs, Predictions
 from calibrant._kernels import cpu
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.metrics import ACE, ECE, MCE, NLL, Brier, ClasswiseECE, Error, ranking
-from calibrant.statistics.paired import two_sample_test
 
 Vectors = dict[str, dict[str, Any]]
 INTERPOLATED = "interpolated"
@@ -123,12 +122,3 @@ def test_ood_auroc_counts_ties_as_one_half(vectors: Vectors) -> None:
     inputs = vectors["auroc_ood"]["inputs"]
     inside, outside = (torch.tensor(inputs[name], dtype=torch.float64) for name in ("entropy_in", "entropy_out"))
     assert ranking.roc_curve(outside, inside).area == vectors["auroc_ood"]["expected"]["auroc"]
-
-
-@pytest.mark.parametrize("name", ["SVHN_HB", "CIFAR10_TS", "CIFAR100_TS", "CIFAR100_HB", "20NG_HB"])
-def test_the_t_tests_of_a_printed_table(vectors: Vectors, name: str) -> None:
-    entry = vectors[f"wang_table2_ttest_{name}"]
-    mean, deviation = entry["inputs"]["ce"]
-    for method, (other, spread) in entry["inputs"]["methods"].items():
-        p = two_sample_test((mean, other), (deviation, spread), runs=(5, 5))
-        assert p == pytest.approx(entry["expected"]["p"][method], abs=1e-9)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.check import check_row_tensor, refuse, shown
-from calibrant._core.constraints import MOST_DRAWS, Count, Draws, Fits, Integer, Level, Natural, Seed, checked
+from calibrant._core.constraints import MOST_DRAWS, Draws, Fits, Integer, Level, Seed, checked
 from calibrant._core.numerics import add_records
 from calibrant.data.checks import Data, need_rows
 from calibrant.errors import NoIntervalError
@@ -245,8 +245,7 @@ def _wilson_interval(successes: float, count: float, *, level: float) -> tuple[f
     return low, high
 
 
-@checked
-def wilson(successes: Natural, count: Count, *, level: Level = 0.95) -> Interval:
+def wilson(successes: int, count: int, *, level: float = 0.95) -> Interval:
     """Return Wilson's score interval of a proportion, whose coverage is close to nominal also near 0 and 1.
 
     Args:
@@ -261,8 +260,6 @@ def wilson(successes: Natural, count: Count, *, level: Level = 0.95) -> Interval
     References:
         Wilson 1927; Brown, Cai & DasGupta 2001.
     """
-    if successes > count:
-        raise refuse("at most as many successes as rows", f"{successes} of {count}", "pass successes before the count")
     proportion = successes / count
     low, high = _score_ends(proportion, count, level=level)
     low, high = min(low, proportion), max(high, proportion)  # against rounding, for a proportion of 0 or 1
@@ -278,13 +275,8 @@ def _score_ends(proportion: float, count: float, *, level: float) -> tuple[float
     return max(centre - half, 0.0), min(centre + half, 1.0)
 
 
-@checked
-def normal_quantile(probability: Level) -> float:
-    """Return the standard normal quantile.
-
-    Args:
-        probability: In (0, 1).
-    """
+def normal_quantile(probability: float) -> float:
+    """Return the standard normal quantile."""
     return float(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)))
 
 

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_dense, check_row_tensor, check_row_weight, refuse, shown
-from calibrant._core.constraints import Level, NonNegative, Positive, Real, checked
 from calibrant._core.notebook import to_html
 from calibrant.errors import NoIntervalError
 
@@ -394,8 +393,7 @@ def spread_of(units: float, second: float, third: float, *, unbiased: bool = Fal
     return Spread(math.sqrt(second * (1.0 if unbiased else units / (units - 1))), skew, units)
 
 
-@checked
-def skewed_ends(mean: Real, error: NonNegative, skew: Real, quantile: Positive) -> tuple[float, float]:
+def skewed_ends(mean: float, error: float, skew: float, quantile: float) -> tuple[float, float]:
     """Return both ends of the interval of a mean: the values at which g(T) is ± ``quantile``.
 
     Args:
@@ -404,9 +402,6 @@ def skewed_ends(mean: Real, error: NonNegative, skew: Real, quantile: Positive) 
         skew: Its skewness Σ c³ / (Σ c²)^1.5 over the rows' contributions c; 0 gives mean ± quantile · error. Above about 0.8 /
             quantile the interval becomes much longer than coverage needs, so that callers clip it.
         quantile: Largest |g(T)| inside the interval, such as 1.96; positive.
-
-    Raises:
-        InputError: For arguments that are no finite numbers, a negative error, or a quantile that is not positive.
 
     Examples:
         >>> low, high = skewed_ends(0.0, 1.0, 0.2, 1.96)
@@ -445,9 +440,8 @@ def student_quantile(probability: float, degrees: float) -> float:
     return float(stdtrit(degrees, probability))
 
 
-@checked
 def mean_interval(
-    rows: Tensor, *, groups: Tensor | None = None, level: Level = 0.95, weight: Tensor | None = None
+    rows: Tensor, *, groups: Tensor | None = None, level: float = 0.95, weight: Tensor | None = None
 ) -> Interval:
     """Return the interval of a mean: Student's t, corrected for skewness.
 
@@ -491,12 +485,11 @@ def _skewed_interval(mean: float, spread: Spread, *, level: float) -> tuple[floa
     return skewed_ends(mean, spread.error, spread.skew, student_quantile((1 + level) / 2, spread.units - 1))
 
 
-@checked
 def paired_test(
     differences: Tensor,
     *,
     groups: Tensor | None = None,
-    level: Level = 0.95,
+    level: float = 0.95,
     weight: Tensor | None = None,
     least_error: float = 0.0,
 ) -> list[PairedTest]:

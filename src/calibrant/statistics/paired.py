@@ -1,4 +1,4 @@
-"""The paired bootstrap, Holm's correction for several tests, and a t-test of published means."""
+"""The test of two models' squared gaps, the paired bootstrap, and Holm's correction for several tests."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._core.check import check_row_tensor, refuse
-from calibrant._core.constraints import MOST_DRAWS, Each, Integer, Kind, Level, Number, Seed, Share, checked
+from calibrant._core.constraints import MOST_DRAWS, Integer, Kind, Level, Seed, checked
 from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
 from calibrant.statistics.binned import BinnedRows
@@ -259,14 +259,13 @@ def _over_rows(both: tuple[BinnedRows, BinnedRows], width: int) -> Tensor:
     return (table - mixed - mixed.T + total * torch.outer(gap, gap)) / (1 - total)
 
 
-@checked
 def paired_bootstrap(
     differences: Tensor,
     *,
     groups: Tensor | None = None,
-    draws: Annotated[int, Integer(2, MOST_DRAWS)] = 1000,
-    seed: Seed = 0,
-    level: Level = 0.95,
+    draws: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
 ) -> list[PairedTest]:
     """Test each column of row-wise differences between two models by the bootstrap, with the same resamples for all columns.
 
@@ -307,8 +306,7 @@ def paired_bootstrap(
     return tests
 
 
-@checked
-def holm(p_values: Sequence[Share]) -> list[float]:
+def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for multiple testing: the smallest times m, the next times m − 1 …, never decreasing.
 
     Args:
@@ -327,31 +325,3 @@ def holm(p_values: Sequence[Share]) -> list[float]:
         largest = max(largest, min(1.0, p_values[at] * (len(p_values) - rank)))
         corrected[at] = largest
     return corrected
-
-
-@checked
-def two_sample_test(
-    mean: Annotated[tuple[float, float], Each(Number())],
-    deviation: Annotated[tuple[float, float], Each(Number(0))],
-    *,
-    runs: Annotated[tuple[int, int], Each(Integer(2))],
-) -> float:
-    """Return the p-value of the equal-variance two-sample t-test from published means and standard deviations.
-
-    For tables of "mean ± std over n runs" without access to the paired rows (Wang et al. 2021, Table 2).
-
-    Args:
-        mean: Means of a and of b.
-        deviation: Standard deviations (n − 1 in the denominator) of a and of b, ≥ 0.
-        runs: Number of runs of each, ≥ 2.
-
-    Examples:
-        >>> round(two_sample_test((0.68, 0.96), (0.22, 0.14), runs=(5, 5)), 4)
-        0.0431
-    """
-    from scipy.stats import ttest_ind_from_stats
-
-    if {len(mean), len(deviation), len(runs)} != {2}:
-        raise refuse("pairs of numbers", f"{len(mean)}, {len(deviation)} and {len(runs)}", "pass that of a and of b")
-    found = ttest_ind_from_stats(mean[0], deviation[0], runs[0], mean[1], deviation[1], runs[1], equal_var=True)
-    return float(found.pvalue)
