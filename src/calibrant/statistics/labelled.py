@@ -102,12 +102,6 @@ class Terms:
         fourth = float((squares**2).sum())
         return float(squares.sum()) ** 2 / fourth if fourth > 0 else 0.0
 
-    @property
-    def error(self) -> float:
-        """The standard error of the estimate."""
-        n = len(self.values)
-        return math.sqrt(float((self.values**2).sum()) / (n * max(n - 1 - self.lost, 1)))
-
 
 def terms_of(seen: Floats, expected: Floats, bounds: tuple[Floats, Floats], drawn: Drawn, mean: float) -> Terms:
     """Return the terms of the regression estimate.

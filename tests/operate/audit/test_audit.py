@@ -55,7 +55,7 @@ def test_an_even_draw_of_few_rows_gives_the_difference_estimate() -> None:
     assert terms.centre == pytest.approx(0.85)
     # residuals .45, −.55, .05, .05, which could be −.95 … .45, of 3 degrees of freedom less one for the level
     ends = -0.04 / np.log(0.96) * np.array([-0.95, 0.45, np.sqrt(0.51 / 8)])
-    assert (terms.low, terms.high, terms.error) == pytest.approx(ends)
+    assert (terms.low, terms.high, np.sqrt((terms.values**2).sum() / 8)) == pytest.approx(ends)
     assert drawn.weights == pytest.approx(np.full(4, 25.0))
 
 
