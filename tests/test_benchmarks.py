@@ -19,24 +19,15 @@ RESULTS = ROOT / "docs" / "results"
 
 
 def a_record(ours: float, theirs: float, **changed: Any) -> dict[str, Any]:
+    both = {"peak_bytes": 0, "error": None, "note": ""}
     contenders = [
-        {
-            "name": "calibrant",
-            "role": "ours",
-            "seconds": [ours] * 3,
-            "ratio": None,
-            "peak_bytes": 0,
-            "error": 0.0,
-            "note": "",
-        },
+        {"name": "calibrant", "role": "ours", "seconds": [ours] * 3, "ratio": None, **both},
         {
             "name": "peer",
             "role": "peer",
             "seconds": [theirs] * 3,
             "ratio": race.ratio([theirs] * 3, [ours] * 3),
-            "peak_bytes": 1 << 20,
-            "error": None,
-            "note": "",
+            **both,
         },
     ]
     record = {"name": "x", "title": "X", "rows": 5, "classes": 2, "threads": 1, "clock": "CPU", "error_is": "error"}

@@ -228,8 +228,7 @@ def test_metrics_are_the_same_with_and_without_compiled_loops(
     classes: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     z = hostile(400, classes, dtype)
-    y = torch.where(torch.arange(400) % 3 > 0, z.float().argmax(dim=1), torch.arange(400) % classes)
-    y[torch.isinf(z.gather(1, y[:, None])[:, 0])] = z.float().argmax(dim=1)[torch.isinf(z.gather(1, y[:, None])[:, 0])]
+    y = labels_of(z)
     metrics = [
         Accuracy(),
         ECE(),
@@ -314,41 +313,31 @@ def test_a_large_fit_of_a_temperature_goes_through_the_loops_whole(
     assert set(asked) == {rows}
 
 
+def everything(z: Tensor) -> list[Tensor]:
+    """Return what the loops give of logits and ``labels_of`` them: bins of all classes and of the top one, statistics, and sums."""
+    y, top = labels_of(z), z.amax(dim=1) if cpu.walks_columns(z) else None
+    bins = [*cpu.class_bins(z, y, torch.arange(16, dtype=torch.float64) / 15), *cpu.top_bins(z, y, 15, margin=1e-6)]
+    rows = cpu.row_statistics(z, y, dtype=torch.float64)
+    numbers = [*cpu.score_sums(z, y), *cpu.temperature_moments(z, top, None, 0.7, torch.float64)]
+    numbers += [cpu.margin_sum(z, y, None)] if top is None else []
+    return [*bins, rows.top, rows.best, rows.others, torch.tensor(numbers, dtype=torch.float64)]
+
+
 def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     z = hostile(20_000, 10)
-    y = torch.arange(20_000) % 10
-
-    def everything() -> list[Tensor]:
-        rows = cpu.row_statistics(z, y, dtype=torch.float64)
-        edges = torch.arange(16, dtype=torch.float64) / 15
-        bins = [*cpu.class_bins(z, y, edges), *cpu.top_bins(z, y, len(edges) - 1, margin=1e-6)]
-        scores = torch.tensor(cpu.score_sums(z, y), dtype=torch.float64)
-        moments = torch.tensor(cpu.temperature_moments(z, None, None, 0.7, torch.float64))
-        return [rows.top, rows.best, rows.others, *bins, scores, moments]
-
-    alone = everything()
+    alone = everything(z)
     monkeypatch.setattr(cpu, "worker_count", lambda entries: 3)
-    assert all(torch.equal(a, b) for a, b in zip(alone, everything(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(alone, everything(z), strict=True))
 
 
 @pytest.mark.parametrize("classes", [3, 159, 200])
 def test_segments_of_any_length_count_every_row_once(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     z = hostile(1000, classes)
-    y, edges = labels_of(z), torch.arange(16, dtype=torch.float64) / 15
-    top = z.amax(dim=1) if cpu.walks_columns(z) else None
-
-    def everything() -> list[Tensor]:
-        bins = [*cpu.class_bins(z, y, edges), *cpu.top_bins(z, y, len(edges) - 1, margin=1e-6)]
-        numbers = [*cpu.score_sums(z, y), *cpu.temperature_moments(z, top, None, 0.7, torch.float64)]
-        if top is None:
-            numbers.append(cpu.margin_sum(z, y, None))
-        return [*bins, torch.tensor(numbers, dtype=torch.float64)]
-
-    whole = everything()
+    whole = everything(z)
     assert int(whole[4].sum()) == 1000 - len(whole[7])
     for name in ("_SEGMENT", "_PAIR_SEGMENT"):
         monkeypatch.setattr(cpu, name, 100)  # no multiple of the lanes
-    for one, other in zip(everything(), whole, strict=True):
+    for one, other in zip(everything(z), whole, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
