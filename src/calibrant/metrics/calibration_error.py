@@ -1,6 +1,7 @@
 """Binned calibration errors of the top label: ECE, MCE, ACE, the sweep's, and within each predicted class."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -196,8 +197,8 @@ class TopLabelTable:
         size = max(self.table.count.shape[0], other.table.count.shape[0])
 
         def wider(one: BinTable) -> BinTable:
-            columns = {name: part for name, part in vars(one).items() if isinstance(part, Tensor)}
-            padded = {name: functional.pad(part, (0, size - part.shape[-1])) for name, part in columns.items()}
+            columns = [(name, part) for name, part in vars(one).items() if isinstance(part, Tensor)]
+            padded: dict[str, Any] = {name: functional.pad(part, (0, size - part.shape[-1])) for name, part in columns}
             return replace(one, **padded)
 
         return TopLabelTable(wider(self.table) + wider(other.table))
