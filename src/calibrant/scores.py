@@ -76,7 +76,11 @@ class TrueClassScore(metaclass=PublicCalls):
 
     def map_rate(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return d log h(p) / d logit(p), elementwise, for the map's h(p) = p/s(p); positive exactly where φ is convex."""
-        return map_rate_by_autograd(self.log_slope, log_p, log_not_p)
+        with torch.enable_grad():
+            logit = (log_p - log_not_p).detach().requires_grad_(True)
+            u, v = F.logsigmoid(logit), F.logsigmoid(-logit)
+            (rate,) = torch.autograd.grad((u - self.log_slope(u, v)).sum(), logit)
+        return rate
 
     def bijection_argument(self) -> str | None:
         """Return why the calibration map is a bijection although φ is not convex, or None if no argument is known."""
@@ -274,15 +278,6 @@ class _Log1mExpSlope(torch.autograd.Function):
         (slope,) = ctx.saved_tensors
         gradient: Tensor = (grad * slope) * (1 - slope)
         return gradient
-
-
-def map_rate_by_autograd(log_slope: Callable[[Tensor, Tensor], Tensor], log_p: Tensor, log_not_p: Tensor) -> Tensor:
-    """Return d log(p/s(p)) / d logit(p), elementwise, for a differentiable ``log_slope``."""
-    with torch.enable_grad():
-        logit = (log_p - log_not_p).detach().requires_grad_(True)
-        u, v = F.logsigmoid(logit), F.logsigmoid(-logit)
-        (rate,) = torch.autograd.grad((u - log_slope(u, v)).sum(), logit)
-    return rate
 
 
 def power_of_rest(log_not_p: Tensor, gamma: float | Tensor) -> Tensor:

@@ -69,7 +69,7 @@ def test_what_is_wrong_is_told_in_a_sentence() -> None:
     p, y = too_sure()
     with pytest.raises(NotFittedError, match=r"call fit\(p_cal, y_cal\) first"):
         ArrayCalibrator().predict_proba(p)
-    with pytest.raises(InputError, match="expected a calibrator, got"):
+    with pytest.raises(InputError, match="expected calibrator as a calibrator, got"):
         ArrayCalibrator("auto")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="use from_logits"):
         ArrayCalibrator().fit(np.log(p), y)

@@ -127,9 +127,9 @@ def test_a_calibrator_may_be_named_and_a_forest_may_say_0_and_1(name: str) -> No
     ("calibrator", "text"),
     [
         ("isotonc", "did you mean 'isotonic'"),
-        ("nothing like it at all", "name one of these"),
-        ("load", "expected a calibrator or a name such as 'auto'"),
-        (3, "expected a calibrator or its name, got int"),
+        ("nothing like it at all", "choose one of them"),
+        ("load", "expected calibrator to be one of 'auto'"),
+        (3, "expected calibrator as a calibrator or its name, got 3; pass an instance"),
     ],
 )
 def test_a_calibrator_that_is_none_gets_one_sentence(calibrator: Any, text: str) -> None:

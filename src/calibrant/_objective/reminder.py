@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from calibrant._core.warn import warn_user
-from calibrant.errors import UsageWarning
+from calibrant.errors import InputError, UsageWarning
 
 
 class _Process:
@@ -58,12 +58,11 @@ class UpdateReminder:
         warn_user(message, UsageWarning)
 
 
-def number_of_updates(loss: nn.Module) -> int | None:
-    """Return the number of updates that an adaptive loss has counted; None if it does not count them."""
-    updates = getattr(loss, "updates", None)
-    return None if updates is None else int(updates)
+def need_update(loss: nn.Module, remedy: str) -> None:
+    """Refuse the end of a training in which ``loss``, as far as it counts its updates, had none.
 
-
-def never_updated(loss: nn.Module, remedy: str) -> str:
-    """Return the message for a training that ended without an update of ``loss``."""
-    return f"expected {type(loss).__name__}.update once an epoch, got none in the whole training; {remedy}"
+    Raises:
+        InputError: Then.
+    """
+    if int(getattr(loss, "updates", 0)) == 0:
+        raise InputError(f"{type(loss).__name__}.update once an epoch", "none in the whole training", remedy)

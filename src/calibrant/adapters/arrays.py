@@ -1,17 +1,20 @@
 """A calibrator of NumPy arrays of probabilities, for benchmarks that call ``fit`` and ``predict_proba``, such as CalArena."""
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._core.check import as_array, as_tensor, refuse, shown
+from calibrant._core.check import as_array, as_tensor
 from calibrant._core.config import renewed
+from calibrant._core.constraints import Kind, checked
 from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.data.predictions import Predictions
 from calibrant.errors import NotFittedError
 
 __all__ = ["ArrayCalibrator"]
+
+AnyCalibrator = Annotated[Calibrator, Kind(Calibrator, "pass one such as AutoCalibrator(), or nothing", "a calibrator")]
 
 
 class ArrayCalibrator:
@@ -43,9 +46,8 @@ class ArrayCalibrator:
         Berta, Holzmüller, Bach, Jordan 2026, CalArena, arXiv 2605.30188 (the interface).
     """
 
-    def __init__(self, calibrator: Calibrator | None = None) -> None:
-        if calibrator is not None and not isinstance(calibrator, Calibrator):
-            raise refuse("a calibrator", shown(calibrator), "pass one such as AutoCalibrator(), or nothing")
+    @checked
+    def __init__(self, calibrator: AnyCalibrator | None = None) -> None:
         self.calibrator = calibrator
         self.fitted: Calibrator | None = None
 

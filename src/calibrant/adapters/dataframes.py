@@ -51,21 +51,18 @@ def from_table(
         tensor([ True, False])
     """
     columns = check_sequence(columns, name="columns")
-    if wrong := [name for name in columns if not isinstance(name, str | int)]:
-        raise refuse("columns as names or numbers", shown(wrong[0]), "name one column of the table per class")
     if not columns:
         raise InputError("the columns of the classes", "none", "name one per class")
     known = _column_names(table)
-    missing = [name for name in [*columns, label, group, weight, *features] if name is not None and name not in known]
-    if missing:
+    beside = [name for name in (label, group, weight) if name is not None]
+    if missing := [name for name in (*columns, *beside, *features) if name not in known]:
         raise InputError(f"columns {shown(missing)}", f"only {shown(known, most=200)}", "rename them")
     values = np.stack([_column(table, name) for name in columns], axis=1)
-    labels = None if label is None else _label_codes(_column(table, label), columns)
-    groups = None if group is None else _column(table, group)
+    labels, groups, weights = (None if name is None else _column(table, name) for name in (label, group, weight))
+    labels = None if labels is None else _label_codes(labels, columns)
     make = Predictions.from_logits if kind == "logits" else Predictions.from_probs
-    beside = {name: _column(table, name) for name in features}
-    weights = None if weight is None else _column(table, weight)
-    return make(values, labels, groups=groups, weights=weights, weight_kind=weight_kind, features=beside or None)
+    kept = {name: _column(table, name) for name in features} or None
+    return make(values, labels, groups=groups, weights=weights, weight_kind=weight_kind, features=kept)
 
 
 @checked
@@ -92,8 +89,7 @@ def _column_names(table: Any) -> list[Any]:
 
 
 def _column(table: Any, name: str) -> Any:
-    column = table[name]
-    return np.asarray(column.to_numpy())
+    return np.asarray(table[name].to_numpy())
 
 
 def _label_codes(labels: Any, columns: Sequence[str]) -> Any:

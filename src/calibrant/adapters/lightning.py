@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.constraints import checked
-from calibrant._objective.reminder import never_updated, number_of_updates
+from calibrant._objective.reminder import need_update
 from calibrant.adapters._monitoring import figures_while_training, metrics_or_default
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
@@ -109,10 +109,8 @@ class AdaFocalCallback(_Collector):
             InputError: If there were training steps and no update, as without validation data.
         """
         # an adaptive loss without an update is another loss, silently: the default γ for the whole training
-        if trainer.global_step > 0 and not self._updated and number_of_updates(self._loss(pl_module)) in (None, 0):
-            raise InputError(
-                never_updated(self._loss(pl_module), "give the trainer validation data at least once per epoch")
-            )
+        if trainer.global_step > 0 and not self._updated:
+            need_update(self._loss(pl_module), "give the trainer validation data at least once per epoch")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of a loss that is not a submodule."""

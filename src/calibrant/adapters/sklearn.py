@@ -1,7 +1,6 @@
 """scikit-learn: an estimator that combines any classifier with any Calibrant calibrator."""
 
 import copy
-import difflib
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from calibrant import calibrators, errors
-from calibrant._core.check import as_array, check_choice, check_groups
+from calibrant._core.check import as_array, check_choice, check_groups, check_kind
 from calibrant._core.constraints import checked
 from calibrant.calibrators import SHORT_NAMES, AutoCalibrator, Calibrator, TemperatureMixture
 from calibrant.errors import InputError, optional
@@ -161,7 +160,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         codes_of_groups = check_groups(groups, rows=len(y))
         clusters = None if codes_of_groups is None else codes_of_groups.numpy()
         with _in_one_sentence():
-            logits = self._logits_to_fit(X, y, codes, weight, clusters)
+            logits = self._logits_to_fit(X, y, weight, clusters)
         for fact in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, fact):
                 setattr(self, fact, getattr(self.estimator_, fact))
@@ -263,9 +262,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         check_classification_targets(y)
         return X, y
 
-    def _logits_to_fit(
-        self, X: Any, y: Array, codes: Array, weight: Array | None, groups: Array | None
-    ) -> torch.Tensor:
+    def _logits_to_fit(self, X: Any, y: Array, weight: Array | None, groups: Array | None) -> torch.Tensor:
         if isinstance(self.estimator, str):
             if self.estimator != "logits":
                 raise InputError("a classifier or 'logits'", f"{self.estimator!r}", "pass one of these")
@@ -297,7 +294,6 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if not is_classifier(estimator):
             raise InputError("a classifier", f"{type(estimator).__name__}", "calibration is of class probabilities")
         weighted = weight is not None and _takes_weights(estimator)
-
         codes = np.unique(y, return_inverse=True)[1]
 
         def fitted(rows: Array | None) -> Any:
@@ -315,7 +311,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 # XGBoost takes classes only as 0 … K − 1; any other fault of the data is raised by this fit as well
                 return on(codes)
 
-        smallest = int(np.unique(y, return_counts=True)[1].min())
+        smallest = int(np.bincount(codes).min())
         # every fold holds a row of every class, as the calibrator needs a column for each
         folds = self.cv if not isinstance(self.cv, int) else max(2, min(self.cv, smallest))
         if smallest < 2:
@@ -353,19 +349,12 @@ def calibrator_of(given: Calibrator | str) -> Calibrator:
     """
     if isinstance(given, Calibrator):
         return given
-    if isinstance(given, str):
-        name = SHORT_NAMES.get(given, given)
-        found = getattr(calibrators, name, None) if name in calibrators.__all__ else None
-        if isinstance(found, type) and issubclass(found, Calibrator) and found is not Calibrator:
-            return found()
-        near = difflib.get_close_matches(given, [*SHORT_NAMES, *calibrators.__all__], n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InputError(
-            f"expected a calibrator or a name such as {', '.join(map(repr, SHORT_NAMES))}, got {given!r}{hint or '; name one of these'}"
-        )
-    raise InputError(
-        "a calibrator or its name", f"{type(given).__name__}", "pass an instance such as IsotonicCalibration()"
-    )
+    remedy = "pass an instance such as IsotonicCalibration()"
+    name = check_kind(given, str, name="calibrator", remedy=remedy, words="a calibrator or its name")
+    classes = {name: one for name in calibrators.__all__ if isinstance(one := getattr(calibrators, name), type)}
+    known = [name for name, one in classes.items() if issubclass(one, Calibrator) and one is not Calibrator]
+    chosen = check_choice(name, name="calibrator", choices=[*SHORT_NAMES, *known])
+    return classes[SHORT_NAMES.get(chosen, chosen)]()
 
 
 def _takes_weights(estimator: Any) -> bool:

@@ -1,12 +1,13 @@
 """torchmetrics: a wrapper of any Calibrant metric as a ``torchmetrics.Metric``."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_count, check_dense, refuse, shown
-from calibrant._core.constraints import checked
+from calibrant._core.check import refuse
+from calibrant._core.constraints import Kind, checked
+from calibrant._objective.batch import IgnoredLabel, check_pair
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
 from calibrant.metrics import Metric
@@ -17,6 +18,8 @@ with optional("torchmetrics", extra="torchmetrics"):
     from torchmetrics.utilities import dim_zero_cat
 
 __all__ = ["StreamedMetric"]
+
+AnyMetric = Annotated[Metric, Kind(Metric, "pass an instance such as ECE()", "a metric of calibrant.metrics")]
 
 
 class StreamedMetric(TorchMetric):  # type: ignore[misc]
@@ -47,18 +50,14 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
     labels: list[Tensor]
 
     @checked
-    def __init__(self, metric: Metric, *, ignore_index: int | None = None, **arguments: Any) -> None:
+    def __init__(self, metric: AnyMetric, *, ignore_index: IgnoredLabel | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
-        if not isinstance(metric, Metric):
-            raise refuse("a metric of calibrant.metrics", shown(metric), "pass an instance such as ECE()")
         self.metric = metric
         low, high = metric.bounds
         facts = {"higher_is_better": metric.better == "higher", "plot_lower_bound": low, "plot_upper_bound": high}
         for name, value in facts.items():  # torchmetrics declares them on the class; here they depend on the object
             object.__setattr__(self, name, value)
-        self.ignore_index = (
-            None if ignore_index is None else check_count(ignore_index, name="ignore_index", low=-(1 << 63))
-        )
+        self.ignore_index = ignore_index
         self.add_state("logits", default=[], dist_reduce_fx="cat")
         self.add_state("labels", default=[], dist_reduce_fx="cat")
 
@@ -72,18 +71,11 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         Raises:
             InputError: If they are not tensors of these shapes.
         """
-        for name, tensor in (("logits", logits), ("labels", labels)):
-            if isinstance(tensor, Tensor):
-                check_dense(tensor, name=name)
-        if not isinstance(logits, Tensor) or logits.dim() < 2:
-            raise refuse("logits as a tensor (N, K, …)", shown(logits), "pass the model's output")
-        if not isinstance(labels, Tensor) or labels.shape != logits.movedim(1, -1).shape[:-1]:
-            raise refuse(
-                f"labels as a tensor {tuple(logits.movedim(1, -1).shape[:-1])}", shown(labels), "pass one label per row"
-            )
-        classes = logits.shape[1]
+        axis, _ = check_pair(logits, labels)
+        if labels.is_floating_point():
+            raise refuse("integer labels", f"dtype {labels.dtype}", "pass class indices")
         # (N, K, …) → (N · …, K): inner dimensions are rows
-        matrix = logits.detach().movedim(1, -1).reshape(-1, classes)
+        matrix = logits.detach().movedim(axis, -1).reshape(-1, logits.shape[axis])
         flat = labels.detach().reshape(-1)
         if self.ignore_index is not None:
             kept = flat != self.ignore_index

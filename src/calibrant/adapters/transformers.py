@@ -10,7 +10,7 @@ from torch import nn
 
 import calibrant._core.files as files
 from calibrant._core.constraints import checked
-from calibrant._objective.reminder import never_updated, number_of_updates
+from calibrant._objective.reminder import need_update
 from calibrant.adapters._monitoring import figures_while_training, metrics_or_default
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
@@ -119,11 +119,8 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
         Raises:
             InputError: If there were training steps and no update, here or by other code.
         """
-        adaptive = hasattr(self.loss, "update")
-        if adaptive and state.global_step > 0 and not self._updated and number_of_updates(self.loss) in (None, 0):
-            raise InputError(
-                never_updated(self.loss, "give CalibrationCallback predict=, a function that returns Predictions")
-            )
+        if hasattr(self.loss, "update") and state.global_step > 0 and not self._updated:
+            need_update(self.loss, "give CalibrationCallback predict=, a function that returns Predictions")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the loss's state into the checkpoint that the trainer has just saved."""

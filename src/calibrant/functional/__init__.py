@@ -322,6 +322,4 @@ def focal_calibration_map(logits: Tensor, gamma: float) -> Tensor:
 
 
 def _measured(metric: Metric, logits: Tensor, labels: Tensor) -> Tensor:
-    data = Predictions.from_logits(logits, labels)
-    data.need_labels()
-    return torch.tensor(metric(data), dtype=torch.float64)
+    return torch.tensor(metric(Predictions.from_logits(logits, labels)), dtype=torch.float64)

@@ -70,23 +70,20 @@ def choices(
     names = [tuple(spellings)] * len(log)
     # labels first: they are refused before the work, and of answers that are left out, too
     truth = option_numbers(log, labels, names)
-    found = [_row(one, spellings, log.source, missing) for one in log]
-    kept = [i for i, one in enumerate(found) if one is not None]
-    if not kept:
-        got = f"none of {len(found):,} in {log.source}"
+    found = {i: row for i, one in enumerate(log) if (row := _row(one, spellings, log.source, missing)) is not None}
+    if not found:
+        got = f"none of {len(log):,} in {log.source}"
         raise refuse("an answer with every option", got, "name the options' first tokens")
-    if left := len(found) - len(kept):
+    kept, rows = log[list(found)], found.values()
+    if left := len(log) - len(kept):
         warn_user(
-            f"{log.source}: left out {left:,} of {len(found):,} answers, whose top tokens lack an option", UsageWarning
+            f"{log.source}: left out {left:,} of {len(log):,} answers, whose top tokens lack an option", UsageWarning
         )
-    rows = [one for one in found if one is not None]
-    beside: dict[str, Any] = {name: [values[i] for i in kept] for name, values in features_of(log).items()}
+    beside: dict[str, Any] = features_of(kept)
     beside |= {"other_mass": [one.other for one in rows], "bounded": [one.bounded for one in rows]}
     logits = torch.tensor([one.log_probs for one in rows], dtype=torch.float64)
-    kept_truth = None if truth is None else truth[kept]
-    clusters = groups_of(log)
-    groups = None if clusters is None else [clusters[i] for i in kept]
-    return Predictions.from_logits(logits, kept_truth, groups=groups, unchecked_kind=True, features=beside)
+    kept_truth = None if truth is None else truth[list(found)]
+    return Predictions.from_logits(logits, kept_truth, groups=groups_of(kept), unchecked_kind=True, features=beside)
 
 
 def check_options(options: Any) -> dict[str, tuple[str, ...]]:
@@ -201,5 +198,4 @@ def _over_scored_options(log: Log, labels: Any, normalize: str) -> Predictions:
             length = {"none": 1, "characters": len(own), "bytes": len(own.encode())}[normalize]
             logits[row, column] = option.log_prob / max(1, length)
     truth = option_numbers(log, labels, names)
-    beside = features_of(log) or None
-    return Predictions.from_logits(logits, truth, groups=groups_of(log), unchecked_kind=True, features=beside)
+    return Predictions.from_logits(logits, truth, groups=groups_of(log), unchecked_kind=True, features=features_of(log))

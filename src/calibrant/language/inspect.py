@@ -7,7 +7,7 @@ from typing import Any
 from calibrant._core.constraints import Real, Text, checked
 from calibrant._core.paths import check_source, shown
 from calibrant.errors import Remedy
-from calibrant.language._json import name_of, need, parsed_json, read_log_text, refuse_file
+from calibrant.language._json import json_object, name_of, need, refuse_file
 from calibrant.language.log import Log, Response, Token
 from calibrant.language.openai import tokens_of
 
@@ -52,7 +52,7 @@ def read_inspect(path: str | os.PathLike[str], *, scorer: Text | None = None, le
     if path.suffix == ".eval":
         remedy = "run: inspect log convert --to json --output-dir json LOG"
         raise refuse_file(place, "an Inspect log in JSON", "an .eval archive", remedy)
-    whole = need(parsed_json(read_log_text(path), place, what="an Inspect log in JSON"), dict, place, "the log")
+    whole = json_object(path, what="an Inspect log in JSON", name="the log")
     if "eval" not in whole:
         got = f"the fields {', '.join(whole)}"
         raise refuse_file(place, "an Inspect log (eval, samples)", got, "check which program wrote the log")
@@ -64,7 +64,7 @@ def read_inspect(path: str | os.PathLike[str], *, scorer: Text | None = None, le
     rows = [need(one, dict, f"{place}, sample {number}", "a sample") for number, one in enumerate(samples, start=1)]
     # several epochs answer each question several times: ids then need the epoch, and the question is the group
     epochs = {one.get("epoch", 1) for one in rows} != {1}
-    return Log(tuple(_response(one, place, features, epochs, scorer, least) for one in rows), shown(path))
+    return Log(tuple(_response(one, place, features, epochs, scorer, least) for one in rows), place)
 
 
 def _response(

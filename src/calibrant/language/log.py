@@ -17,7 +17,7 @@ from calibrant._core.paths import check_source
 from calibrant._core.paths import shown as shown_path
 from calibrant.data.record import check_selection
 from calibrant.errors import Remedy
-from calibrant.language._json import lines_of, need, parsed_json, read_log_text, refuse_file
+from calibrant.language._json import json_object, lines_of, read_log_text, refuse_file
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,7 @@ def _labels_of_file(place: Path, suffix: str) -> Any:
     if suffix == ".jsonl":
         yield from lines_of(place, what="labels (id, label)")
     elif suffix == ".json":
-        table = need(
-            parsed_json(read_log_text(place), name, what="labels as one object {id: label}"), dict, name, "labels"
-        )
+        table = json_object(place, what="labels as one object {id: label}", name="labels")
         yield from ((name, {"id": key, "label": value}) for key, value in table.items())
     else:
         rows = csv.DictReader(read_log_text(place).splitlines(), delimiter="\t" if suffix == ".tsv" else ",")

@@ -1,5 +1,6 @@
 """Logs of OpenAI's API, and of vLLM and other servers with its format: one response per line."""
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -106,7 +107,7 @@ def _answer(choice: Mapping[str, Any], place: str) -> tuple[str, tuple[Token, ..
         raise refuse_file(
             place, f"a choice with message or text ({_WHAT})", "neither", "log whole responses, not streamed pieces"
         )
-    return need(choice["text"], str, place, "text"), _completion_tokens(kept, place)
+    return need(choice["text"], str, place, "text"), tokens_of(_completion_content(kept, place), place)
 
 
 def tokens_of(content: Any, place: str) -> tuple[Token, ...]:
@@ -114,17 +115,21 @@ def tokens_of(content: Any, place: str) -> tuple[Token, ...]:
     made = []
     for one in need(content, list, place, "logprobs.content"):
         token = need(one, dict, place, "a token")
-        tops = [need(top, dict, place, "top_logprobs") for top in token.get("top_logprobs") or []]
         top: dict[str, float] = {}
-        for other in tops:
-            _add(top, need(other.get("token"), str, place, "token"), other.get("logprob"), place)
+        for rival in token.get("top_logprobs") or []:
+            other = need(rival, dict, place, "top_logprobs")
+            name = need(other.get("token"), str, place, "token")
+            number = need_log_prob(other.get("logprob"), place, "the logprob of a top token")
+            # of two with one spelling the more probable is kept, and a missing log-probability is left out
+            if number > top.get(name, -math.inf):
+                top[name] = number
         value = need_log_prob(token.get("logprob"), place, "logprob")
         made.append(Token(need(token.get("token"), str, place, "token"), value, top))
     return tuple(made)
 
 
-def _completion_tokens(kept: Mapping[str, Any], place: str) -> tuple[Token, ...]:
-    """Return the tokens of ``logprobs`` of a text completion: parallel lists."""
+def _completion_content(kept: Mapping[str, Any], place: str) -> list[dict[str, Any]]:
+    """Return ``logprobs`` of a text completion, which are parallel lists, as ``logprobs.content`` of a chat completion."""
     texts = need(kept.get("tokens") or [], list, place, "logprobs.tokens")
     values = need(kept.get("token_logprobs") or [], list, place, "logprobs.token_logprobs")
     # lists of one length, a token each; without top_logprobs there are the tokens' own alone
@@ -139,17 +144,8 @@ def _completion_tokens(kept: Mapping[str, Any], place: str) -> tuple[Token, ...]
             "none for its first token",
             "ask without echo, which logs the prompt too",
         )
-    made = []
-    for text, value, rivals in zip(texts, values, tops, strict=True):
-        top: dict[str, float] = {}
-        for name, other in ({} if rivals is None else need(rivals, dict, place, "top_logprobs")).items():
-            _add(top, name, other, place)
-        made.append(Token(need(text, str, place, "token"), need_log_prob(value, place, "token_logprobs"), top))
-    return tuple(made)
-
-
-def _add(top: dict[str, float], token: str, value: Any, place: str) -> None:
-    """Add a top token; of two with one spelling the more probable is kept, and a missing log-probability is left out."""
-    number = need_log_prob(value, place, "the logprob of a top token")
-    if number > top.get(token, float("-inf")):
-        top[token] = number
+    rivals = ({} if top is None else need(top, dict, place, "top_logprobs") for top in tops)
+    return [
+        {"token": text, "logprob": value, "top_logprobs": [{"token": name, "logprob": of} for name, of in top.items()]}
+        for text, value, top in zip(texts, values, rivals, strict=True)
+    ]

@@ -15,7 +15,7 @@ from calibrant._core.paths import check_source
 from calibrant._core.paths import shown as place_shown
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, Remedy
-from calibrant.language._json import lines_of, name_of, need, parsed_json, read_log_text, refuse_file, table_columns
+from calibrant.language._json import json_object, lines_of, name_of, need, refuse_file, table_columns
 from calibrant.language.log import Answers, Log, Response, features_of, groups_of, outcomes
 
 _TEXTS = ("prompt", "response", "sampled_responses", "raw_sampled_responses", "raw_response", "id")
@@ -46,15 +46,11 @@ def read_uqlm(path: str | os.PathLike[str]) -> Log:
     place = check_source(path)
     name = place_shown(place)
     if place.suffix == ".json":
-        whole = need(parsed_json(read_log_text(place), name, what="results of uqlm"), dict, name, "the results")
+        whole = json_object(place, what="results of uqlm", name="the results")
         lists = need(whole.get("data", whole), dict, name, "data")
         # to_dict names the lists prompts, responses; to_df drops the s, and keeps it in sampled_responses
-        columns = {
-            key if key in _TEXTS else key.removesuffix("s") if key.removesuffix("s") in _TEXTS else key: list(
-                need(values, list, name, key)
-            )
-            for key, values in lists.items()
-        }
+        singular = {f"{key}s": key for key in _TEXTS}
+        columns = {singular.get(key, key): need(values, list, name, key) for key, values in lists.items()}
         if len({len(values) for values in columns.values()}) > 1:
             raise refuse_file(name, "lists of equal length", "others", "write the results again")
     elif place.suffix == ".jsonl":

@@ -9,9 +9,9 @@ To write your own, subclass ``RowLoss`` with one method:
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import ClassVar, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
+from typing import ClassVar, Protocol, TypedDict, TypeVar, Unpack, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -265,9 +265,7 @@ class Weighted(Loss):
     @property
     def pairs(self) -> tuple[tuple[float, Loss], ...]:
         """Each (w, loss)."""
-        return tuple(
-            (scale, loss) for scale, loss in zip(self.scales, self.terms, strict=True) if isinstance(loss, Loss)
-        )
+        return tuple(zip(self.scales, cast(Iterable[Loss], self.terms), strict=True))
 
     def extra_repr(self) -> str:
         """Show the weights; the losses show themselves."""
@@ -275,8 +273,5 @@ class Weighted(Loss):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the reduced loss: see ``Loss.forward``."""
-        values: list[Tensor] = [loss(logits, labels) for loss in self.terms]
-        total = self.scales[0] * values[0]
-        for scale, value in zip(self.scales[1:], values[1:], strict=True):
-            total = total + scale * value
-        return total
+        first, *others = (scale * loss(logits, labels) for scale, loss in self.pairs)
+        return sum(others, start=first)

@@ -8,7 +8,7 @@ To write your own, subclass ``RowPenalty``, or ``BatchPenalty`` if the penalty d
 """
 
 from abc import abstractmethod
-from typing import Annotated, TypedDict, Unpack
+from typing import Annotated, Unpack
 
 import torch
 from torch import Tensor
@@ -17,22 +17,19 @@ from torch.nn import functional as F
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Kind, NonNegative, Number, Real
 from calibrant._core.warn import warn_user
-from calibrant._objective.batch import Batch, ClassWeight, IgnoredLabel, Reduction, reduce_rows
+from calibrant._objective.batch import Batch, reduce_rows
 from calibrant._objective.statistics import Entropy, Largest, Margin, Norm
 from calibrant.errors import InputError, UsageWarning
 from calibrant.losses.cross_entropy import CrossEntropyLoss
-from calibrant.losses.loss import Loss, RowLoss
+from calibrant.losses.loss import Loss, LossOptions, RowLoss
 
 AnyLoss = Annotated[Loss, Kind(Loss, "pass one, or None", "a loss of calibrant.losses")]
 
 
-class PenaltyOptions(TypedDict, total=False):
+class PenaltyOptions(LossOptions, total=False):
     """The options that all penalties have beside their strength."""
 
     base: AnyLoss | None
-    reduction: Reduction
-    weight: ClassWeight | None
-    ignore_index: IgnoredLabel
 
 
 class Penalty(Loss):
@@ -51,28 +48,18 @@ class Penalty(Loss):
 
     has_row_terms = True
 
-    def __init__(
-        self,
-        strength: NonNegative,
-        *,
-        base: AnyLoss | None = None,
-        reduction: Reduction = "mean",
-        weight: ClassWeight | None = None,
-        ignore_index: IgnoredLabel = -100,
-    ) -> None:
-        super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
-        self.strength = strength
+    def __init__(self, strength: NonNegative, *, base: AnyLoss | None = None, **options: Unpack[LossOptions]) -> None:
+        own = CrossEntropyLoss(**options)
         if base is None:
-            base = CrossEntropyLoss(reduction=reduction, weight=weight, ignore_index=ignore_index)
-        elif not _same_as_base(base, reduction, weight, ignore_index):
+            base = own
+        elif not _same_options(own, base):
             raise InputError(
                 "reduction, weight and ignore_index on the base", "others next to it", "give them to the base"
             )
         # the base's options hold for the sum, so that both terms are reduced over the same rows
+        super().__init__(reduction=base.reduction, weight=base.weight, ignore_index=base.ignore_index)
+        self.strength = strength
         self.base = base
-        self.reduction = base.reduction
-        self.weight = base.weight
-        self.ignore_index = base.ignore_index
         if self.reduction == "none" and not self.has_row_terms:
             raise InputError(
                 f"reduction='mean' or 'sum' for {type(self).__name__}",
@@ -170,12 +157,11 @@ class BatchPenalty(Penalty):
         return self.of_base(passed, batch) + scale * penalty.to(batch.weights.dtype)
 
 
-def _same_as_base(base: Loss, reduction: str, weight: Tensor | None, ignore_index: int) -> bool:
-    """Return whether each argument is its default or equals that of ``base``, as it does in a loss rebuilt from its configuration."""
-    own = weight is None or (
-        base.weight is not None and (weight is base.weight or torch.equal(weight.to(base.weight), base.weight))
-    )
-    return own and reduction in ("mean", base.reduction) and ignore_index in (-100, base.ignore_index)
+def _same_options(own: Loss, base: Loss) -> bool:
+    """Return whether each option is its default or that of ``base``, as it is in a loss rebuilt from its configuration."""
+    one, other = own.weight, base.weight
+    same = one is None or one is other or (other is not None and torch.equal(one.to(other), other))
+    return same and own.reduction in ("mean", base.reduction) and own.ignore_index in (-100, base.ignore_index)
 
 
 class EntropyRegularizedLoss(RowPenalty):

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from calibrant._core.constraints import checked
 from calibrant._core.numerics import row_chunks
 from calibrant._objective.log_pairs import LogProbs, finite_floor, log_normalise, log_pairs, working_dtype
-from calibrant.scores import AnyScore, TrueClassScore, map_rate_by_autograd
-from calibrant.theory.validity import Sloped, log_h, require_bijection, require_map
+from calibrant.scores import AnyScore, TrueClassScore
+from calibrant.theory.validity import log_h, need_map
 
 
 @checked
@@ -41,7 +41,7 @@ def calibration_map(score: AnyScore, log_probs: LogProbs) -> Tensor:
     References:
         Komisarenko & Kull 2024, Propositions 2 and 4; Charoenphakdee et al. 2021 for the focal score.
     """
-    require_map(score)
+    need_map(score, "the calibration map", inverse=False)
     log_q, log_not_q = log_pairs(log_probs.to(working_dtype(log_probs)))
     log_p = log_normalise(finite_floor(log_q - score.log_slope(log_q, log_not_q)))
     return log_p.masked_fill(torch.isneginf(log_probs), -torch.inf).to(log_probs.dtype)
@@ -81,9 +81,9 @@ def inverse_calibration_map(score: AnyScore, log_probs: LogProbs) -> Tensor:
     return invert(score, log_probs, "the inverse calibration map")
 
 
-def invert(score: Sloped, log_probs: Tensor, what: str) -> Tensor:
-    """Return log q (N, K) with η_j ∝ q_j / s(q_j) for a slope s; ``what`` is the name of the map in errors."""
-    require_bijection(score, what)
+def invert(score: TrueClassScore, log_probs: Tensor, what: str) -> Tensor:
+    """Return log q (N, K) with η_j ∝ q_j / s(q_j), s the slope of ``score``; ``what`` is the name of the map in errors."""
+    need_map(score, what, inverse=True)
     log_eta = log_normalise(finite_floor(log_probs.double()))
     excluded = torch.isneginf(log_probs)
     logits = torch.empty_like(log_eta)
@@ -93,7 +93,7 @@ def invert(score: Sloped, log_probs: Tensor, what: str) -> Tensor:
     return log_q.masked_fill(excluded, -math.inf).to(log_probs.dtype)
 
 
-def _solve(score: Sloped, log_eta: Tensor, excluded: Tensor) -> Tensor:
+def _solve(score: TrueClassScore, log_eta: Tensor, excluded: Tensor) -> Tensor:
     """Return the logits (N, K) of q, each log q_j − log(1 − q_j).
 
     Each row has one unknown, the logit x of the top class. The other q_j follow from h(q_j)/h(q_top) = η_j/η_top with
@@ -131,7 +131,7 @@ def _solve(score: Sloped, log_eta: Tensor, excluded: Tensor) -> Tensor:
     raise ArithmeticError(f"the inverse calibration map of {score} did not converge in {_ROUNDS} rounds")
 
 
-def _others(score: Sloped, target: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+def _others(score: TrueClassScore, target: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     """Return s ≤ 0 with log h(σ(s)) = target, or 0 where the solution is positive, and the derivative of log h at s."""
     low, high = torch.full_like(s, -math.inf), torch.zeros_like(s)
     for _ in range(_ROUNDS):
@@ -155,7 +155,7 @@ def _bracketed(target: Tensor, low: Tensor, high: Tensor, current: Tensor) -> Te
     return torch.where((target >= low) & (target <= high), target, fallback)
 
 
-def _newton_step(score: Sloped, log_eta: Tensor, logits: Tensor, excluded: Tensor) -> Tensor:
+def _newton_step(score: TrueClassScore, log_eta: Tensor, logits: Tensor, excluded: Tensor) -> Tensor:
     """Return log q (N, K) after one more, differentiable, Newton step for log h(q_j) = t + log η_j, Σ q_j = 1.
 
     With e_j = d log h / d log q at q_j and r_j = log η_j − log h(q_j): d log q_j = (r_j − m)/e_j, where m keeps Σ q_j = 1.
@@ -237,10 +237,14 @@ def detached_fixed_point(score: AnyScore, log_probs: LogProbs) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Detached:
-    """The slope w of a score whose full gradient equals the detached gradient of ``score``, with w its weight."""
+class _Detached(TrueClassScore):
+    """``score`` with the slope of its detached gradient, which is its weight w."""
 
     score: TrueClassScore
+
+    def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return φ(p), which detaching leaves as it is."""
+        return self.score.value(log_p, log_not_p)
 
     def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return w(p)."""
@@ -250,11 +254,4 @@ class _Detached:
         """Return log φ(p) − log(−log p)."""
         tiny = torch.finfo(log_p.dtype).tiny
         log_loss = torch.log(-log_p.clamp_max(-tiny))
-        return torch.log(self.score.value(log_p, log_not_p).clamp_min(tiny)) - log_loss
-
-    def map_rate(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return the derivative of log(p / w) with respect to the logit of p."""
-        return map_rate_by_autograd(self.log_slope, log_p, log_not_p)
-
-    def bijection_argument(self) -> None:
-        """Return None: no argument beyond convexity is known."""
+        return torch.log(self.value(log_p, log_not_p).clamp_min(tiny)) - log_loss

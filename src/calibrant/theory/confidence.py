@@ -1,5 +1,6 @@
 """The change of the top probability under the focal calibration map and under scaling of the logits."""
 
+import math
 from typing import Annotated
 
 import torch
@@ -7,10 +8,9 @@ from torch import Tensor
 
 from calibrant._core.check import check_matrix
 from calibrant._core.constraints import Number, Positive, checked
-from calibrant._core.numerics import increasing_root
 from calibrant._objective.log_pairs import LogProbs, check_values, log_normalise
 from calibrant.scores import FocalGamma
-from calibrant.theory.focal_map import FocalTerms, focal_map
+from calibrant.theory.focal_map import focal_map
 
 
 @checked
@@ -94,18 +94,14 @@ def neutral_probability(gamma: Positive) -> float:
         (0.3679, 0.2526)
     """
 
-    def log_r(logit: float) -> tuple[float, float]:
-        s = torch.tensor([logit], dtype=torch.float64, requires_grad=True)
-        terms = FocalTerms.of(torch.stack([s, torch.zeros_like(s)], dim=1))
-        value = (terms.scores(gamma) - terms.log_q)[0, 0]
-        (slope,) = torch.autograd.grad(value, s)
-        return float(value.detach()), float(slope)
+    from scipy.optimize import brentq
 
-    low = -1.0
-    while log_r(low)[1] > 0:  # r decreases from 1 at q = 0 to its minimum and increases from there
-        low -= 1.0
-    root = increasing_root(log_r, low=low, high=0.5, start=0.0, tolerance=1e-14)
-    return float(torch.sigmoid(torch.tensor(root.x, dtype=torch.float64)))
+    def log_r(log_q: float) -> float:
+        q = math.exp(log_q)
+        return -gamma * math.log1p(-q) - math.log1p(-gamma * q * log_q / (1 - q))
+
+    # next to q = 0 r is below 1 and falls to its minimum; from there it rises to more than 1 at ½
+    return math.exp(brentq(log_r, -690.0, -math.log(2), xtol=1e-15, rtol=1e-15))
 
 
 @checked

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Fits, Number, PublicCalls, checked
-from calibrant._core.numerics import increasing_root
 from calibrant._objective.log_pairs import (
     ClassLogits,
     Floating,
@@ -177,14 +176,16 @@ def gamma_from_threshold(p0: Annotated[float, Number(0, 0.5, open_low=True, open
     References:
         Mukhoti et al. 2020, §5 of the conference version (sample-dependent γ), solved there with Lambert's W.
     """
+    from scipy.optimize import brentq
+
     fall, rise = math.log1p(-p0), -p0 * math.log(p0) / (1 - p0)
 
-    def excess(gamma: float) -> tuple[float, float]:
+    def excess(gamma: float) -> float:
         # −log of the ratio of the gradients: convex in γ, 0 at γ = 0, and increasing beyond its minimum ``lowest``
-        return -gamma * fall - math.log1p(gamma * rise), -fall - rise / (1 + gamma * rise)
+        return -gamma * fall - math.log1p(gamma * rise)
 
     lowest = -1 / fall - 1 / rise
     high = 2 * lowest
-    while excess(high)[0] <= 0:
+    while excess(high) <= 0:
         high *= 2
-    return increasing_root(excess, low=lowest, high=high, start=high, tolerance=1e-13 * high, max_step=high).x
+    return float(brentq(excess, lowest, high, xtol=1e-15 * high, rtol=1e-15))

@@ -65,13 +65,14 @@ def minimiser(score: AnyScore, log_probs: LogProbs) -> Minimum:
     References:
         Komisarenko & Kull 2024, §3; for convex φ the minimiser is the inverse of their map.
     """
-    if validity(score).bijective:
+    found = validity(score)
+    if found.bijective:
         rows = torch.ones(log_probs.shape[0], dtype=torch.bool, device=log_probs.device)
         return Minimum(inverse_calibration_map(score, log_probs).detach(), rows)
-    search = RowSearch(score, decreasing=validity(score).decreasing)
-    found = [search.row(row) for row in log_probs.detach().double().cpu()]
-    log_q = torch.stack([row.log_probs for row in found])
-    unique = torch.tensor([row.unique for row in found])
+    search = RowSearch(score, decreasing=found.decreasing)
+    lowest = [search.row(row) for row in log_probs.detach().double().cpu()]
+    log_q = torch.stack([row.log_probs for row in lowest])
+    unique = torch.tensor([row.unique for row in lowest])
     return Minimum(log_q.to(log_probs), unique.to(log_probs.device))
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Hashable
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,29 +12,13 @@ from calibrant._core.check import refuse
 from calibrant._core.constraints import NonNegative, checked
 from calibrant._objective.log_pairs import check_values
 from calibrant.errors import RangeError
-from calibrant.scores import AnyScore
+from calibrant.scores import AnyScore, TrueClassScore
 
 # Logits at which φ is checked. Beyond 14 (1 − p < 1e-6) rounding hides a curvature that tends to 0 as p → 1.
 _LOW, _HIGH, _STEP = -40.0, 14.0, 1 / 64
 _FLAT = 1e-9  # a relative curvature −d log(−φ′)/d log p below this counts as 0
 _TINY_P = (-300.0, -600.0)  # two values of log p, between which −φ′ must increase
 _GROWTH = 1e-3  # smallest increase of log(−φ′) between them; even the slow −φ′ = log(−log p) increases by 0.11
-
-
-class Sloped(Protocol):
-    """The part of a score that the map and its inverse use: its slope."""
-
-    def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return −p φ′(p)."""
-
-    def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return log(−p φ′(p))."""
-
-    def map_rate(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return the derivative of log(p / slope) with respect to the logit of p."""
-
-    def bijection_argument(self) -> str | None:
-        """Return why the map is a bijection although φ is not convex, or None."""
 
 
 @dataclass(frozen=True)
@@ -103,34 +86,26 @@ def validity(score: AnyScore) -> Validity:
         The condition of Reid & Williamson 2011 for composite binary losses, and its multiclass form: the Lagrange
         condition η_j φ′(q_j) = const has one solution on the simplex.
     """
-    return examine(score)
-
-
-def examine(score: Sloped) -> Validity:
-    """Return ``validity`` of any object with a slope; cached for frozen dataclasses."""
+    # a frozen score stays as it is, so that its answer is kept
     frozen = is_dataclass(score) and score.__dataclass_params__.frozen
     return _examined(score) if frozen and isinstance(score, Hashable) else _examined.__wrapped__(score)
 
 
-def require_bijection(score: Sloped, what: str) -> None:
-    """Raise ``RangeError`` if the calibration map of ``score`` is not a bijection."""
-    needs = f"{what} (φ decreasing and strictly convex, −φ′(p) → ∞ as p → 0)"
-    _require(examine(score).bijective, score, needs, ", or use minimiser, which needs none")
+def need_map(score: TrueClassScore, what: str, *, inverse: bool) -> None:
+    """Raise ``RangeError`` if ``score`` has no calibration map, or, with ``inverse``, one that is no bijection.
+
+    Without convexity there is a map, but no inverse; ``what`` is the name of what is asked for.
+    """
+    found = validity(score)
+    if found.bijective if inverse else found.decreasing and found.steep:
+        return
+    convex, otherwise = (" and strictly convex", ", or use minimiser, which needs none") if inverse else ("", "")
+    expected = f"a score inside the range of {what} (φ decreasing{convex}, −φ′(p) → ∞ as p → 0)"
+    remedy = f"choose a parameter inside the range{otherwise}"
+    raise RangeError(expected, f"{score}, where {found.reason()}", remedy)
 
 
-def require_map(score: Sloped) -> None:
-    """Raise ``RangeError`` if ``score`` has no calibration map; without convexity it has one, but no inverse."""
-    found = examine(score)
-    _require(found.decreasing and found.steep, score, "the calibration map (φ decreasing, −φ′(p) → ∞ as p → 0)")
-
-
-def _require(holds: bool, score: Sloped, needs: str, otherwise: str = "") -> None:
-    if not holds:
-        got = f"{score}, where {examine(score).reason()}"
-        raise RangeError(f"a score inside the range of {needs}", got, f"choose a parameter inside the range{otherwise}")
-
-
-def log_h(score: Sloped, s: Tensor) -> tuple[Tensor, Tensor]:
+def log_h(score: TrueClassScore, s: Tensor) -> tuple[Tensor, Tensor]:
     """Return log h = −log(−φ′) at p = σ(s), and its derivative with respect to s, positive exactly where φ is convex."""
     with torch.no_grad():
         log_p, log_not_p = F.logsigmoid(s), F.logsigmoid(-s)
@@ -138,7 +113,7 @@ def log_h(score: Sloped, s: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=256)
-def _examined(score: Sloped) -> Validity:
+def _examined(score: TrueClassScore) -> Validity:
     s = torch.arange(_LOW, _HIGH + _STEP, _STEP, dtype=torch.float64)
     slope = score.slope(F.logsigmoid(s), F.logsigmoid(-s))
     decreasing = slope > 0
