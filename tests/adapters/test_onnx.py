@@ -5,16 +5,20 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.conftest import late
 from tests.draws import drawn
 from torch import Tensor
 
 from calibrant import MultiLabelPredictions, Predictions, calibrators
 from calibrant.calibrators import Calibrator, TemperatureScaling  # type: ignore[attr-defined]
 from calibrant.errors import CalibrantWarning, InputError, NotFittedError
+
+onnxruntime, adapter = late("onnxruntime"), late("calibrant.adapters.onnx")
 
 ONE_CLASS = [name for name in calibrators.__all__ if issubclass(getattr(calibrators, name), calibrators.Calibrator)]
 
@@ -30,13 +34,14 @@ def sample(rows: int = 300, classes: int = 4, *, seed: int = 0) -> tuple[Tensor,
     return drawn(rows, classes, seed=seed, dtype=torch.float32)
 
 
-def answer(path: Path, inputs: Tensor) -> Tensor:
-    import onnxruntime
-
+def opened(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return torch.from_numpy(session.run(["logits"], {"input": inputs.numpy()})[0])
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def answer(path: Path, inputs: Tensor) -> Tensor:
+    return torch.from_numpy(opened(path).run(["logits"], {"input": inputs.numpy()})[0])
 
 
 def fitted(name: str) -> Calibrator:
@@ -57,10 +62,8 @@ def fitted(name: str) -> Calibrator:
     ],
 )
 def test_every_calibrator_answers_the_same_in_onnxruntime(name: str, tmp_path: Path) -> None:
-    from calibrant.adapters.onnx import export
-
     calibrator = fitted(name)
-    export(calibrator, tmp_path / "c.onnx")
+    adapter.export(calibrator, tmp_path / "c.onnx")
     ends = torch.tensor([[3e38, -3e38, 0, 1], [-3e38, -1e38, -2e38, -3e38]])  # of float32: T times them is ±∞
     logits = torch.cat([ends, *(sample(20, seed=1)[0] * scale for scale in (0.01, 1, 5, 20))])
     expected = calibrator(logits).softmax(dim=1)
@@ -71,13 +74,11 @@ def test_every_calibrator_answers_the_same_in_onnxruntime(name: str, tmp_path: P
 
 
 def test_a_calibrated_model_is_one_file(tmp_path: Path) -> None:
-    from calibrant.adapters.onnx import export
-
     generator = torch.Generator().manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.Linear(16, 4))
     inputs = torch.randn(50, 6, generator=generator)
     whole = torch.nn.Sequential(model, fitted("TemperatureScaling"))
-    export(whole, tmp_path / "model.onnx", example=inputs[:1])
+    adapter.export(whole, tmp_path / "model.onnx", example=inputs[:1])
     assert whole.training  # put back
     with torch.no_grad():
         expected = whole.eval()(inputs).softmax(dim=1)
@@ -110,7 +111,6 @@ SERVED = [("logits", "costs"), ("probs", "abstain")]  # each starts a process; t
     ],
 )
 def test_a_service_answers_the_same_without_torch(kind: str, rule: str | None, tmp_path: Path) -> None:
-    from calibrant.adapters.onnx import export_served
     from calibrant.operate import Deployed, abstain, thresholds
 
     names, new = ["ant", "bee", "cow", "dog"], sample(20, seed=1)[0]
@@ -123,10 +123,9 @@ def test_a_service_answers_the_same_without_torch(kind: str, rule: str | None, t
         "costs": lambda: Deployed(calibrator, thresholds(torch.rand(4, 3).tolist(), reject=0.4)),
         "abstain": lambda: Deployed(calibrator, abstain(Predictions.from_logits(*sample(400, seed=2)), error=0.3)),
     }[rule]()
-    export_served(made, tmp_path / "c.onnx", kind=kind, class_names=given_names)
-    import onnxruntime
+    adapter.export_served(made, tmp_path / "c.onnx", kind=kind, class_names=given_names)
 
-    session = onnxruntime.InferenceSession(tmp_path / "c.onnx", providers=["CPUExecutionProvider"])
+    session = opened(tmp_path / "c.onnx")
     assert session.run(None, {session.get_inputs()[0].name: new[:0].numpy()})[0].shape == (0, 4)
     given = new if kind == "logits" else new.softmax(dim=1)
     done = subprocess.run(
@@ -157,10 +156,6 @@ BY_FEATURES = {
     "name", [pytest.param(n, marks=[] if n == "GroupScaling" else pytest.mark.slow) for n in BY_FEATURES]
 )
 def test_a_calibrator_by_features_is_served_by_their_numbers_and_places(name: str, tmp_path: Path) -> None:
-    import onnxruntime
-
-    from calibrant.adapters.onnx import export_served
-
     def rows(count: int, seed: int) -> tuple[Tensor, dict[str, np.ndarray]]:
         g = torch.Generator().manual_seed(seed)
         site, floor, age = (
@@ -180,8 +175,8 @@ def test_a_calibrator_by_features_is_served_by_their_numbers_and_places(name: st
     labels = (logits / of_row[:, None]).softmax(dim=1).multinomial(1, generator=torch.Generator().manual_seed(1))[:, 0]
     calibrator = BY_FEATURES[name]().fit(Predictions.from_logits(logits, labels, features=features))
     assert calibrator.needs_features
-    export_served(calibrator, tmp_path / "c.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "c.onnx", providers=["CPUExecutionProvider"])
+    adapter.export_served(calibrator, tmp_path / "c.onnx")
+    session = opened(tmp_path / "c.onnx")
     new, beside = rows(60, 2)
     beside["site"] = np.where(np.arange(60) == 3, "never seen", beside["site"])
 
@@ -206,17 +201,13 @@ def test_a_calibrator_by_features_is_served_by_their_numbers_and_places(name: st
 
 @pytest.mark.parametrize("kind", [pytest.param("logits", marks=pytest.mark.slow), "probs"])
 def test_several_labels_a_row_are_served_each_with_its_probability(kind: str, tmp_path: Path) -> None:
-    import onnxruntime
-
-    from calibrant.adapters.onnx import export_served
-
     logits, _ = sample(300, 3)
     labels = torch.bernoulli(torch.sigmoid(logits / 2), generator=torch.Generator().manual_seed(1)).long()
     several = calibrators.MultiLabelCalibrator(calibrators.PlattScaling())
     several.fit(MultiLabelPredictions.from_logits(logits, labels, names=["ant", "bee", "cow"]))
-    export_served(several, tmp_path / "c.onnx", kind=kind)  # type: ignore[arg-type]
+    adapter.export_served(several, tmp_path / "c.onnx", kind=kind)  # type: ignore[arg-type]
     new = sample(20, 3, seed=1)[0]
-    session = onnxruntime.InferenceSession(tmp_path / "c.onnx", providers=["CPUExecutionProvider"])
+    session = opened(tmp_path / "c.onnx")
     given = new if kind == "logits" else torch.sigmoid(new)
     [probs] = session.run(["probs"], {session.get_inputs()[0].name: given.numpy()})
     assert abs(torch.from_numpy(probs) - torch.sigmoid(several(new).double())).max() < 1e-6
@@ -239,14 +230,12 @@ def test_the_command_exports_what_fit_saved(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
-    from calibrant.adapters.onnx import export
-
     with pytest.raises(NotFittedError):
-        export(TemperatureScaling(), tmp_path / "c.onnx")
+        adapter.export(TemperatureScaling(), tmp_path / "c.onnx")
     with pytest.raises(InputError, match=r"ends in \.onnx"):
-        export(fitted("Identity"), tmp_path / "c.pt")
+        adapter.export(fitted("Identity"), tmp_path / "c.pt")
     with pytest.raises(InputError, match="example"):
-        export(torch.nn.Linear(2, 2), tmp_path / "c.onnx")
+        adapter.export(torch.nn.Linear(2, 2), tmp_path / "c.onnx")
     assert list(tmp_path.iterdir()) == []
 
 

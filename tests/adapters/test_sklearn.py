@@ -47,7 +47,12 @@ def test_scikit_learns_own_checks(own: bool) -> None:
     assert len(done) > 40
 
 
-def split(data: str) -> list[Any]:
+def of_bayes(**options: Any) -> Any:
+    """Return naive Bayes, which is over-confident, with the temperature of three folds."""
+    return adapter.CalibratedClassifier(naive_bayes.GaussianNB(), **{"calibrator": "temperature", "cv": 3, **options})
+
+
+def split(data: str = "breast_cancer") -> list[Any]:
     X, y = getattr(datasets, f"load_{data}")(return_X_y=True)
     return model_selection.train_test_split(X, y, test_size=0.4, random_state=0)
 
@@ -56,7 +61,7 @@ def split(data: str) -> list[Any]:
 def test_an_overconfident_classifier_becomes_honest_and_keeps_its_decisions(data: str) -> None:
     X, X_test, y, y_test = split(data)
     plain = naive_bayes.GaussianNB().fit(X, y)
-    calibrated = adapter.CalibratedClassifier(naive_bayes.GaussianNB(), "temperature").fit(X, y)
+    calibrated = of_bayes(cv=5).fit(X, y)
     assert metrics.log_loss(y_test, calibrated.predict_proba(X_test)) < 0.6 * metrics.log_loss(
         y_test, plain.predict_proba(X_test)
     )
@@ -86,10 +91,10 @@ def test_prefit_and_logits_learn_the_temperature_of_the_library() -> None:
 
 
 def test_it_searches_over_calibrators_and_never_changes_the_one_given() -> None:
-    X, _, y, _ = split("breast_cancer")
+    X, _, y, _ = split()
     given = TemperatureScaling()
     search = model_selection.GridSearchCV(
-        adapter.CalibratedClassifier(naive_bayes.GaussianNB(), cv=3),
+        of_bayes(),
         {"calibrator": [given, Identity()]},
         scoring="neg_log_loss",
         cv=3,
@@ -116,7 +121,7 @@ def test_misuse_gets_one_sentence(own: bool, options: dict[str, str], text: str)
 
 @pytest.mark.parametrize("name", ["isotonic", "sigmoid", "beta", "temperature", "VectorScaling"])
 def test_a_calibrator_may_be_named_and_a_forest_may_say_0_and_1(name: str) -> None:
-    X, X_test, y, y_test = split("breast_cancer")
+    X, X_test, y, y_test = split()
     forest = ensemble.RandomForestClassifier(20, random_state=0)
     assert {0.0, 1.0} & set(forest.fit(X, y).predict_proba(X_test).ravel().tolist())
     probs = adapter.CalibratedClassifier(forest, name).fit(X, y).predict_proba(X_test)
@@ -133,22 +138,26 @@ def test_a_calibrator_may_be_named_and_a_forest_may_say_0_and_1(name: str) -> No
     ],
 )
 def test_a_calibrator_that_is_none_gets_one_sentence(calibrator: Any, text: str) -> None:
-    X, _, y, _ = split("breast_cancer")
+    X, _, y, _ = split()
     with pytest.raises(InputError, match=text):
-        adapter.CalibratedClassifier(naive_bayes.GaussianNB(), calibrator, cv=2).fit(X, y)
+        of_bayes(calibrator=calibrator).fit(X, y)
 
 
-def test_left_to_itself_it_chooses_by_the_classifier() -> None:
-    X, _, y, _ = split("breast_cancer")
-    forest = pipeline.make_pipeline(preprocessing.StandardScaler(), ensemble.RandomForestClassifier(5, random_state=0))
-    assert isinstance(adapter.CalibratedClassifier(forest, cv=2).fit(X, y).calibrator_, TemperatureMixture)
-    assert isinstance(
-        adapter.CalibratedClassifier(naive_bayes.GaussianNB(), cv=2).fit(X, y).calibrator_, AutoCalibrator
+def test_left_to_itself_it_chooses_by_the_classifier_wherever_a_forest_stands() -> None:
+    X, X_val, y, y_val = split()
+    forest = ensemble.RandomForestClassifier(5, random_state=0)
+    voting = (
+        pipeline.make_pipeline(preprocessing.StandardScaler(), forest),
+        frozen_estimators.FrozenEstimator(base.clone(forest).fit(X, y)),
+        model_selection.GridSearchCV(forest, {"max_depth": [2, 4]}, cv=2),
     )
+    for model in voting:
+        assert isinstance(adapter.CalibratedClassifier(model, cv=2).fit(X_val, y_val).calibrator_, TemperatureMixture)
+    assert isinstance(of_bayes(calibrator=None).fit(X, y).calibrator_, AutoCalibrator)
 
 
 def test_groups_and_weights_travel_by_metadata_routing() -> None:
-    X, _, y, _ = split("breast_cancer")
+    X, _, y, _ = split()
     groups, weight = np.arange(len(y)) // 5, np.linspace(0.5, 2, len(y))
     with sklearn.config_context(enable_metadata_routing=True):
         inner = naive_bayes.GaussianNB().set_fit_request(sample_weight=True)
@@ -158,23 +167,19 @@ def test_groups_and_weights_travel_by_metadata_routing() -> None:
         scaler = preprocessing.StandardScaler().set_fit_request(sample_weight=False)
         routed = pipeline.make_pipeline(scaler, model).fit(X, y, sample_weight=weight, groups=groups)
     scaled = preprocessing.StandardScaler().fit(X).transform(X)
-    direct = adapter.CalibratedClassifier(naive_bayes.GaussianNB(), "temperature", cv=3).fit(
-        scaled, y, sample_weight=weight, groups=groups
-    )
+    direct = of_bayes().fit(scaled, y, sample_weight=weight, groups=groups)
     expected = float(direct.calibrator_.temperature)
     assert float(routed[-1].calibrator_.temperature) == pytest.approx(expected, rel=1e-6)
-    plain = adapter.CalibratedClassifier(naive_bayes.GaussianNB(), "temperature", cv=3).fit(scaled, y)
+    plain = of_bayes().fit(scaled, y)
     assert float(plain.calibrator_.temperature) != pytest.approx(expected, rel=1e-6)
     with pytest.raises(InputError, match="one group a row"):
-        adapter.CalibratedClassifier(naive_bayes.GaussianNB(), "temperature").fit(X, y, groups=groups[:5])
+        of_bayes(cv=5).fit(X, y, groups=groups[:5])
 
 
 def test_set_output_gives_data_frames() -> None:
-    X, _, y, _ = split("breast_cancer")
+    X, _, y, _ = split()
     frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])]).set_index(np.arange(len(X)) + 7)
-    model = adapter.CalibratedClassifier(naive_bayes.GaussianNB(), "temperature", cv=2).fit(
-        frame, np.array(["no", "yes"])[y]
-    )
+    model = of_bayes(cv=2).fit(frame, np.array(["no", "yes"])[y])
     plain = model.predict_proba(frame)
     framed = model.set_output(transform="pandas").predict_proba(frame)
     assert list(framed.columns) == ["no", "yes"]
@@ -182,12 +187,13 @@ def test_set_output_gives_data_frames() -> None:
     np.testing.assert_array_equal(framed.to_numpy(), plain)
     with pytest.raises(InputError, match="expected transform to be one of"):
         model.set_output(transform="arrow")
+    assert isinstance(base.clone(model).fit(frame, y).predict_proba(frame), pd.DataFrame)  # a clone keeps the container
     assert isinstance(model.set_output(transform="default").predict_proba(frame), np.ndarray)
 
 
 def test_an_ensemble_averages_the_calibrated_probabilities_of_its_folds() -> None:
-    X, X_test, y, _ = split("breast_cancer")
-    model = adapter.CalibratedClassifier(naive_bayes.GaussianNB(), "temperature", cv=3, ensemble=True).fit(X, y)
+    X, X_test, y, _ = split()
+    model = of_bayes(ensemble=True).fit(X, y)
     assert len(model.estimators_) == 3
     with torch.no_grad():
         logits = [
@@ -213,7 +219,7 @@ def test_out_of_fold_rows_that_are_all_right_do_not_drive_a_forests_temperature_
 
 
 def test_the_classifier_gets_the_data_as_they_are() -> None:
-    X, _, y, _ = split("breast_cancer")
+    X, _, y, _ = split()
     frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
     frame["kind"] = np.where(frame["x0"] > 14, "large", "small")
     coded = compose.make_column_transformer(
@@ -232,7 +238,7 @@ def test_the_classifier_gets_the_data_as_they_are() -> None:
     ).fit(gaps, y)
     assert np.isfinite(boosted.predict_proba(gaps)).all()
     with pytest.raises(InputError, match="NaN"):
-        adapter.CalibratedClassifier(naive_bayes.GaussianNB(), "temperature", cv=2).fit(gaps, y)
+        of_bayes(cv=2).fit(gaps, y)
 
 
 def test_text_goes_to_a_pipeline_that_reads_text() -> None:
@@ -243,22 +249,6 @@ def test_text_goes_to_a_pipeline_that_reads_text() -> None:
     )
     probs = model.fit(texts, labels).predict_proba(["good", "bad film"])
     assert probs[0, 1] > 0.5 > probs[1, 1]
-
-
-def test_a_fitted_or_searched_forest_is_still_a_voting_one() -> None:
-    X, X_val, y, y_val = split("breast_cancer")
-    frozen = frozen_estimators.FrozenEstimator(ensemble.RandomForestClassifier(5, random_state=0).fit(X, y))
-    search = model_selection.GridSearchCV(
-        ensemble.RandomForestClassifier(5, random_state=0), {"max_depth": [2, 4]}, cv=2
-    )
-    for model in (frozen, search):
-        assert isinstance(adapter.CalibratedClassifier(model, cv=2).fit(X_val, y_val).calibrator_, TemperatureMixture)
-
-
-def test_a_clone_keeps_the_output_container() -> None:
-    X, _, y, _ = split("breast_cancer")
-    framed = adapter.CalibratedClassifier(naive_bayes.GaussianNB(), "temperature", cv=2).set_output(transform="pandas")
-    assert isinstance(base.clone(framed).fit(X, y).predict_proba(X), pd.DataFrame)
 
 
 def test_the_record_of_forests_is_lower_than_the_sigmoid_everywhere() -> None:

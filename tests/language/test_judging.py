@@ -36,13 +36,13 @@ def covers(found: JudgeAudit, truth: dict[str, float]) -> bool:
 @pytest.mark.parametrize("against", [0.0, 0.25])
 def test_scores_are_covered_and_narrower_than_the_labels_alone_even_where_the_judge_is_biased(against: float) -> None:
     held, ratios = 0, []
-    for seed in range(20):
+    for seed in range(12):
         rows = scored(seed, against=against)
         found = judge_audit(rows["judge"], rows["human"], systems=SYSTEMS)
         held += covers(found, means(rows["truth"]))
         ratios += [(one.high - one.low) / (found.human[name].high - found.human[name].low)
                    for name, one in found.scores.items()]  # fmt: skip
-    assert held >= 17
+    assert held >= 10
     assert np.median(ratios) < 0.95
     if against:
         assert found.bias["system=c"].high < 0.02 < -found.bias["system=c"].estimate
@@ -214,14 +214,14 @@ def test_each_row_is_drawn_as_often_as_said() -> None:
     human = np.where(np.arange(120) % 3 == 0, np.arange(120) % 2, -1)
     left = human < 0
     drawn = np.zeros(120)
-    for seed in range(120):
+    for seed in range(60):
         rows, inclusion = judge_rows(judge, 20, human=human, systems=systems, seed=seed)
         drawn[rows] += 1
     # with 40 of 120 rows labelled evenly, a third of each system
     now = 1 - (1 - inclusion[left]) / (1 - 1 / 3)
     assert drawn[~left].sum() == 0
     assert now.sum() == pytest.approx(20)
-    assert np.abs(drawn[left] / 120 - now).max() < 4 * np.sqrt(0.25 / 120)
+    assert np.abs(drawn[left] / 60 - now).max() < 4 * np.sqrt(0.25 / 60)
     assert judge_rows(judge, 80, human=human)[1].min() == 1  # all that are left
 
 

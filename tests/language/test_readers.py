@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,36 +85,6 @@ def test_a_response_without_log_probabilities_has_no_tokens(tmp_path: Path) -> N
     assert log.responses[0].log_prob == -math.inf
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("{", "line 1: expected responses of chat/completions or completions, one JSON object per line"),
-        ("[1]", "line 1: expected a line as an object, got a list"),
-        ("", "got an empty file"),
-        ({"id": "x"}, "expected choices as a list, got none"),
-        ({"choices": []}, "expected at least one choice, got none"),
-        ({"object": "response", "output": []}, "got one of the responses API; log chat/completions"),
-        ({"choices": [{"delta": {"content": "A"}}]}, "got neither; log whole responses, not streamed pieces"),
-        (chat(logprob=None), "expected logprob as a natural logarithm ≤ 0, got none"),
-        (chat(logprob=0.7), r"expected logprob as a natural logarithm ≤ 0, got 0\.7"),
-        (chat(logprob=[]), r"expected logprob as a natural logarithm ≤ 0, got \[\]"),
-        (chat(token=3), "expected token as text, got a number"),
-        (chat(top_logprobs=[{"token": "A"}]), "the logprob of a top token as a natural logarithm ≤ 0, got none"),
-        (
-            '{"choices": [{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [NaN]}}]}',
-            "NaN in place of a number",
-        ),
-        ({"choices": [{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": []}}]}, "got 1, 0 and 1"),
-        ({"choices": [{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [None]}}]}, "ask without echo"),
-        ("[" * 100_000, "expected responses"),
-    ],
-)
-def test_what_is_no_response_is_refused_in_one_sentence(tmp_path: Path, line: Any, sentence: str) -> None:
-    with pytest.raises(FileFormatError, match=sentence) as error:
-        read_openai(written(tmp_path, "log.jsonl", line))
-    assert "\n" not in str(error.value)
-
-
 def test_names_that_cannot_be_stored_are_replaced(tmp_path: Path) -> None:
     line = json.dumps(chat()).replace("gpt-x", "\\ud800").replace("chatcmpl-1", "\\udfff")
     (one,) = read_openai(written(tmp_path, "log.jsonl", line))
@@ -182,25 +153,6 @@ def test_samples_of_a_generation_are_read_by_filter(tmp_path: Path) -> None:
         read_lm_eval(path, filter="x")
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        (chat(), "expected samples of lm-evaluation-harness"),
-        (
-            sample(filtered_resps=[["nan", "False"], ["-1", "True"]]),
-            "the log-likelihood of an option as a natural logarithm ≤ 0, got 'nan'",
-        ),
-        (sample(arguments=[["a", " yes"], ["b", " yes"]]), "expected distinct options, got ' yes' twice"),
-        (sample(acc=0.5), "expected acc to be 0 or 1, got 0.5"),
-        (sample(arguments=3), "expected arguments as a list, got a number"),
-        (generation(filtered_resps=[3]), "expected options with log-likelihoods, or a text, got 3"),
-    ],
-)
-def test_what_is_no_sample_is_refused_in_one_sentence(tmp_path: Path, line: Any, sentence: str) -> None:
-    with pytest.raises(FileFormatError, match=sentence):
-        read_lm_eval(written(tmp_path, "samples_t.jsonl", line))
-
-
 def evaluation(*samples: dict[str, Any]) -> dict[str, Any]:
     about = {"task": "capitals", "model": "openai/gpt-x", "run_id": "r"}
     return {"version": 2, "status": "success", "eval": about, "plan": {}, "samples": list(samples)}
@@ -253,26 +205,6 @@ def test_of_several_scorers_one_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ({"samples": []}, "expected an Inspect log"),
-        (evaluation(), "expected samples, got none"),
-        (evaluation(inspected({"a": 1})), "the score of 'choice' as C, I, P, N or a number"),
-        ("no json", "expected an Inspect log in JSON"),
-    ],
-)
-def test_what_is_no_inspect_log_is_refused_in_one_sentence(tmp_path: Path, content: Any, sentence: str) -> None:
-    with pytest.raises(FileFormatError, match=sentence):
-        read_inspect(written(tmp_path, "log.json", content))
-
-
-def test_an_inspect_archive_says_how_to_convert_it(tmp_path: Path) -> None:
-    (tmp_path / "log.eval").write_bytes(b"PK\x03\x04")
-    with pytest.raises(FileFormatError, match="inspect log convert --to json"):
-        read_inspect(tmp_path / "log.eval")
-
-
-@pytest.mark.parametrize(
     ("name", "content"),
     [
         ("l.csv", "id,label\nq1,A\nq2,1\n"),
@@ -285,15 +217,63 @@ def test_labels_are_read_from_each_format(tmp_path: Path, name: str, content: st
     assert read_labels(written(tmp_path, name, content)) == {"q1": "A", "q2": "1"}
 
 
+def one_token(log_probs: list[Any]) -> dict[str, Any]:
+    return {"choices": [{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": log_probs}}]}
+
+
+RESPONSES = [
+    ("{", "line 1: expected responses of chat/completions or completions, one JSON object per line"),
+    ("[1]", "line 1: expected a line as an object, got a list"),
+    ("", "got an empty file"),
+    ({"id": "x"}, "expected choices as a list, got none"),
+    ({"choices": []}, "expected at least one choice, got none"),
+    ({"object": "response", "output": []}, "got one of the responses API; log chat/completions"),
+    ({"choices": [{"delta": {"content": "A"}}]}, "got neither; log whole responses, not streamed pieces"),
+    (chat(logprob=None), "expected logprob as a natural logarithm ≤ 0, got none"),
+    (chat(logprob=0.7), r"expected logprob as a natural logarithm ≤ 0, got 0\.7"),
+    (chat(logprob=[]), r"expected logprob as a natural logarithm ≤ 0, got \[\]"),
+    (chat(token=3), "expected token as text, got a number"),
+    (chat(top_logprobs=[{"token": "A"}]), "the logprob of a top token as a natural logarithm ≤ 0, got none"),
+    (one_token([math.nan]), "NaN in place of a number"),
+    (one_token([]), "got 1, 0 and 1"),
+    (one_token([None]), "ask without echo"),
+    ("[" * 100_000, "expected responses"),
+]
+SAMPLES = [
+    (chat(), "expected samples of lm-evaluation-harness"),
+    (
+        sample(filtered_resps=[["nan", "False"], ["-1", "True"]]),
+        "the log-likelihood of an option as a natural logarithm ≤ 0, got 'nan'",
+    ),
+    (sample(arguments=[["a", " yes"], ["b", " yes"]]), "expected distinct options, got ' yes' twice"),
+    (sample(acc=0.5), "expected acc to be 0 or 1, got 0.5"),
+    (sample(arguments=3), "expected arguments as a list, got a number"),
+    (generation(filtered_resps=[3]), "expected options with log-likelihoods, or a text, got 3"),
+]
+INSPECTED = [
+    ({"samples": []}, "expected an Inspect log"),
+    (evaluation(), "expected samples, got none"),
+    (evaluation(inspected({"a": 1})), "the score of 'choice' as C, I, P, N or a number"),
+    ("no json", "expected an Inspect log in JSON"),
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "content", "sentence"),
+    ("read", "name", "content", "sentence"),
     [
-        ("l.csv", "name,label\nq1,A\n", "line 2: expected the fields id and label"),
-        ("l.csv", "id,label\nq1,A\nq1,B\n", "line 3: expected one label per id, got 'A' and 'B' for 'q1'"),
-        ("l.csv", "", "expected labels, got none"),
-        ("l.txt", "A", "expected labels in .csv, .tsv, .jsonl or .json"),
+        *((read_openai, "log.jsonl", *one) for one in RESPONSES),
+        *((read_lm_eval, "samples_t.jsonl", *one) for one in SAMPLES),
+        *((read_inspect, "log.json", *one) for one in INSPECTED),
+        (read_inspect, "log.eval", "PK", "inspect log convert --to json"),
+        (read_labels, "l.csv", "name,label\nq1,A\n", "line 2: expected the fields id and label"),
+        (read_labels, "l.csv", "id,label\nq1,A\nq1,B\n", "line 3: expected one label per id, got 'A' and 'B' for 'q1'"),
+        (read_labels, "l.csv", "", "expected labels, got none"),
+        (read_labels, "l.txt", "A", "expected labels in .csv, .tsv, .jsonl or .json"),
     ],
 )
-def test_what_are_no_labels_is_refused(tmp_path: Path, name: str, content: str, sentence: str) -> None:
-    with pytest.raises(FileFormatError, match=sentence):
-        read_labels(written(tmp_path, name, content))
+def test_what_is_none_is_refused_in_one_sentence(
+    tmp_path: Path, read: Callable[[Path], Any], name: str, content: Any, sentence: str
+) -> None:
+    with pytest.raises(FileFormatError, match=sentence) as error:
+        read(written(tmp_path, name, content))
+    assert "\n" not in str(error.value)

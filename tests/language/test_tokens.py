@@ -23,6 +23,7 @@ from calibrant.language import token_classes
 )  # fmt: skip
 def test_a_token_has_a_class(text: str, name: str) -> None:
     assert token_classes(["x", text], torch.tensor([1])).tolist() == [name]
+    assert token_classes(["x", text], torch.zeros(0, dtype=torch.int64)).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,7 @@ def test_a_token_has_a_class(text: str, name: str) -> None:
         (["a", "b"], [0, 2], "expected ids below the vocabulary's 2 tokens, got 0 … 2; use the tokenizer of the model"),
         (["a", "b"], [-100, 1], "got -100 … 1"),
         (["a", "b"], [0.5], "ids of tokens"),
+        (["a", "b"], torch.tensor([True, False]), "ids of tokens"),
         (["a", None], [0], "a text for every token, got None for token 1"),
         ("ab", [0], "a vocabulary as a list of texts"),
         ([], [0], "a vocabulary as a list of texts"),
@@ -39,10 +41,6 @@ def test_a_token_has_a_class(text: str, name: str) -> None:
 def test_a_tokenizer_that_does_not_match_is_refused(vocabulary: Any, tokens: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         token_classes(vocabulary, tokens)
-
-
-def test_no_tokens_have_no_classes() -> None:
-    assert token_classes(["a"], torch.zeros(0, dtype=torch.int64)).tolist() == []
 
 
 def test_a_run_is_measured_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,8 +65,3 @@ def test_a_run_is_measured_from_its_folder(tmp_path: Path, monkeypatch: pytest.M
     assert len({row["accuracy"] for row in rows.values()}) == 1  # no method changes a decision
     assert (tmp_path / "pairs.npz").exists()
     assert len(benchmark.table(found)) == 2 + len(rows)
-
-
-def test_a_mask_is_no_ids() -> None:
-    with pytest.raises(InputError, match="ids of tokens"):
-        token_classes(["a", "b"], torch.tensor([True, False]))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from tests.contracts.test_losses import gradient
+from tests.losses.test_finite_gradients import LARGE, UPSTREAM, terms_and_gradient
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -105,17 +106,19 @@ def test_a_batch_without_a_known_label_has_no_loss_and_changes_no_model(pair: Pa
     assert pair[0]()(logits[:0], labels[:0]) == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_gradients_are_finite_at_every_margin(pair: Pair, dtype: torch.dtype) -> None:
-    margins = torch.tensor([0.0, 1e-3, 1, 17, 40, 88, 104, 745, 1e4, math.inf])
-    logits = torch.cat([margins, -margins])[:, None].expand(-1, 2).to(dtype)
-    labels = torch.tensor([0, 1]).expand(len(logits), 2)
-    for given in (labels, labels.float()):
-        value = pair[0](reduction="none")(logits, given)
+@pytest.mark.parametrize("weight", [None, torch.tensor([3.0, 0.0, 1.0])], ids=["plain", "weighted"])
+@pytest.mark.parametrize("dtype", LARGE, ids=str)
+def test_gradients_are_finite_at_every_margin(pair: Pair, dtype: torch.dtype, weight: Tensor | None) -> None:
+    margins = torch.tensor([0.0, 1e-3, 1, 17, 40, 88, 104, 745, 1e4, LARGE[dtype], math.inf], dtype=torch.float64)
+    logits = torch.cat([margins, -margins])[:, None].expand(-1, 3).to(dtype)
+    labels = torch.tensor([0, 1, -1]).expand(len(logits), 3)
+    for given in (labels, labels.to(dtype)):
+        loss = pair[0](reduction="none", pos_weight=weight)
+        value, found = terms_and_gradient(loss, logits, given, UPSTREAM[dtype])
         assert value.dtype == torch.promote_types(dtype, torch.float32)
-        assert value[logits.isfinite()].isfinite().all()
+        assert weight is not None or value[logits.isfinite()].isfinite().all()
         assert not value.isnan().any()
-        assert gradient(pair[0](), logits, given).isfinite().all()
+        assert found[value.isfinite()].isfinite().all()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.utils.checkpoint
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -182,27 +181,6 @@ def test_cross_entropies_of_rows_made_elsewhere() -> None:
     assert torch.allclose(none.from_nll(nll, log_not_p), none(z, y), rtol=1e-12)
 
 
-def test_from_nll_in_chunks_of_a_large_vocabulary_gives_the_plain_gradient() -> None:
-    generator = torch.Generator().manual_seed(2)
-    hidden = torch.randn(24, 16, generator=generator)
-    table = torch.randn(4000, 16, generator=generator, requires_grad=True)
-    y = torch.randint(4000, (24,), generator=generator)
-
-    def row_nlls(rows: slice) -> Tensor:
-        return F.cross_entropy(hidden[rows] @ table.t(), y[rows], reduction="none")
-
-    loss = losses.FocalLoss(2.0)
-    nll = torch.cat(
-        [
-            torch.utils.checkpoint.checkpoint(row_nlls, slice(start, start + 8), use_reentrant=False)
-            for start in range(0, 24, 8)
-        ]
-    )
-    (fused,) = torch.autograd.grad(loss.from_nll(nll), table)
-    (plain,) = torch.autograd.grad(loss(hidden @ table.t(), y), table)
-    assert torch.allclose(fused, plain, atol=1e-6 * plain.abs().max().item())
-
-
 def test_nested_penalties_share_one_gradient_and_may_be_followed_twice() -> None:
     z, y = sample(70, 1000)
     loss = losses.MDCALoss(
@@ -266,19 +244,6 @@ def test_nan_logits_give_a_nan_loss_and_no_error() -> None:
     logits = torch.tensor([[math.nan, 0.0], [1.0, 0.0]], requires_grad=True)
     loss = losses.ProperFocalLoss(2.0, reduction="none")(logits, torch.tensor([0, 0]))
     assert loss.isnan().tolist() == [True, False]
-
-
-def test_weight_that_is_no_tensor_is_refused() -> None:
-    with pytest.raises(InputError, match="weight as a floating tensor, one weight a class, got list"):
-        losses.FocalLoss(2.0, weight=[1.0, 2.0])  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("shape", [(5,), (5, 1)])
-def test_one_output_a_sample_is_sent_to_the_binary_losses(shape: tuple[int, ...]) -> None:
-    logits, targets = torch.randn(shape), torch.ones(shape)
-    with pytest.raises(InputError, match="Binary… loss"):
-        losses.FocalLoss(2.0)(logits, targets)
-    assert losses.BinaryFocalLoss(2.0)(logits, targets).isfinite()
 
 
 def test_arrays_are_refused_with_the_remedy() -> None:

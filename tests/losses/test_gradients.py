@@ -1,38 +1,23 @@
 """Gradients in float64: attached losses against finite differences, detached ones against the gradient written out."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
+from tests.contracts.test_losses import ATTACHED, NAMES, gradient, make
 from torch import Tensor
 
 from calibrant import losses
 from calibrant.losses import Loss
 
-ATTACHED: dict[str, Callable[[], Loss]] = {
-    "cross-entropy": losses.CrossEntropyLoss,
+MADE: dict[str, Callable[[], Loss]] = {name: ATTACHED.get(name, partial(make, name)) for name in NAMES} | {
     "label smoothing": lambda: losses.LabelSmoothingLoss(0.1, spread="others"),
-    "focal .3": lambda: losses.FocalLoss(0.3),
     "focal 3": lambda: losses.FocalLoss(3.0),
-    "inverse focal": lambda: losses.InverseFocalLoss(2.0),
-    "scheduled focal": lambda: losses.ScheduledFocalLoss((5.0, 1.0), (1,)),
-    "sample-dependent focal": losses.SampleDependentFocalLoss,
-    "AdaFocal": losses.AdaFocalLoss,
-    "proper part": lambda: losses.ProperFocalLoss(2.0),
-    "Brier": losses.BrierLoss,
-    "MMCE": losses.MMCELoss,
     "MMCE unweighted": lambda: losses.MMCELoss(weighted=False),
     "L1": lambda: losses.LpNormLoss(0.1),
     "L2.5": lambda: losses.LpNormLoss(0.1, 2.5),
-    "entropy": lambda: losses.EntropyRegularizedLoss(0.2),
-    "dual focal": losses.DualFocalLoss,
     "BSCE": lambda: losses.BSCELoss(1.5, 3.0, detach_weight=False),
-    "MDCA": losses.MDCALoss,
-    "margin": lambda: losses.MarginLabelSmoothingLoss(1.0, margin=0.5),
-    "ACLS top": lambda: losses.ACLSLoss(1.0, margin=0.1, others=0.0),
-    "focal calibration": losses.FocalCalibrationLoss,
-    "soft-binned ECE": lambda: losses.SoftBinnedECELoss(bins=5),
-    "sum": lambda: losses.Weighted((0.3, losses.FocalLoss(2.0)), (0.7, losses.BrierLoss())),
 }
 
 
@@ -42,15 +27,10 @@ def sample() -> tuple[Tensor, Tensor]:
     return logits, torch.randint(4, (9,), generator=generator)
 
 
-def gradient(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
-    leaf = logits.clone().requires_grad_()
-    return torch.autograd.grad(loss(leaf, labels).sum(), leaf)[0]
-
-
-@pytest.mark.parametrize("name", ATTACHED)
+@pytest.mark.parametrize("name", MADE)
 def test_attached_losses_pass_gradcheck(name: str) -> None:
     logits, labels = sample()
-    loss = ATTACHED[name]()
+    loss = MADE[name]()
     assert torch.autograd.gradcheck(lambda z: loss(z, labels), logits.requires_grad_())
 
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from calibrant import losses, theory
+from calibrant import losses
 from calibrant.losses import Loss
-from calibrant.scores import FocalScore
 
 
 def trained(loss: Loss, eta: list[float], steps: int = 400) -> torch.Tensor:
@@ -62,13 +61,6 @@ def test_stored_minimisers_and_fixed_points(
 def test_proper_losses_end_at_the_truth(make: Callable[..., Loss]) -> None:
     eta = [0.55, 0.3, 0.15]
     assert torch.allclose(trained(make(reduction="none"), eta), torch.tensor(eta, dtype=torch.float64), atol=1e-7)
-
-
-@pytest.mark.parametrize("gamma", [0.5, 3.0])
-def test_focal_loss_of_three_classes_ends_at_the_inverse_map(gamma: float) -> None:
-    eta = torch.tensor([[0.55, 0.3, 0.15]], dtype=torch.float64)
-    expected = theory.inverse_calibration_map(FocalScore(gamma), eta.log()).exp()[0]
-    assert torch.allclose(trained(losses.FocalLoss(gamma, reduction="none"), eta[0].tolist()), expected, atol=1e-7)
 
 
 def test_label_smoothing_ends_at_the_smoothed_truth() -> None:

@@ -9,20 +9,9 @@ import torch
 from calibrant.errors import InputError, RangeError
 from calibrant.theory import FocalTerms, focal_logit, focal_map, gamma_from_threshold
 
-MAPS = [
-    "focal_map_q0.55_0.3_0.15_gamma0.5",
-    "focal_map_q0.7_0.2_0.1_gamma-0.5",
-    "focal_map_q0.4_0.3_0.2_0.1_gamma2",
-    "focal_map_prop5_counterexample_K4",
-]
-
-BINARY = ["focal_map_binary_q0.9_gamma3", "focal_map_binary_q0.62_gamma2", "focal_map_binary_q0.3_gamma0.5"]
-
-LOGSPACE = [
-    "focal_map_logspace_z20_0_0_gamma0.5",
-    "focal_map_logspace_z20_0_0_gamma-0.5",
-    "focal_map_logspace_z5_1_0_gamma1",
-]
+PROBS = ["q0.55_0.3_0.15_gamma0.5", "q0.7_0.2_0.1_gamma-0.5", "q0.4_0.3_0.2_0.1_gamma2", "prop5_counterexample_K4"]
+LOGITS = ["logspace_z20_0_0_gamma0.5", "logspace_z20_0_0_gamma-0.5", "logspace_z5_1_0_gamma1"]
+BINARY = ["q0.9_gamma3", "q0.62_gamma2", "q0.3_gamma0.5", "logit_s5_gamma0.5", "logit_s10_gamma1"]
 
 
 def exact_map(logits: list[float], gamma: float) -> list[mpmath.mpf]:
@@ -36,45 +25,25 @@ def exact_map(logits: list[float], gamma: float) -> list[mpmath.mpf]:
         return [mpmath.log(x / sum(h)) for x in h]
 
 
-@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("name", PROBS + LOGITS)
 def test_vectors(vectors, name: str) -> None:
-    case = vectors[name]
-    q = torch.tensor([case["inputs"]["q"]], dtype=torch.float64)
-    p = focal_map(q.log(), case["inputs"]["gamma"]).exp()
-    torch.testing.assert_close(p, torch.tensor([case["expected"]["p"]], dtype=torch.float64), atol=1e-9, rtol=0)
+    given, expected = (vectors[f"focal_map_{name}"][part] for part in ("inputs", "expected"))
+    of_logits = "logits" in given
+    logits = torch.tensor(given["logits"] if of_logits else [given["q"]], dtype=torch.float64)
+    found = focal_map(logits if of_logits else logits.log(), given["gamma"])
+    right = torch.tensor(expected["log_p"] if of_logits else [expected["p"]], dtype=torch.float64)
+    torch.testing.assert_close(found if of_logits else found.exp(), right, atol=1e-12 if of_logits else 1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("name", BINARY)
 def test_binary_vectors_by_both_propositions(vectors, name: str) -> None:
-    case = vectors[name]
-    q, gamma = case["inputs"]["q"], case["inputs"]["gamma"]
-    rows = torch.tensor([[q, 1 - q]], dtype=torch.float64)
-    assert focal_map(rows.log(), gamma).exp()[0, 0].item() == pytest.approx(case["expected"]["p"], abs=1e-9)
-    s = torch.logit(rows[0, 0])
-    assert torch.sigmoid(focal_logit(s, gamma)).item() == pytest.approx(case["expected"]["p"], abs=1e-9)
-
-
-@pytest.mark.parametrize("name", ["focal_map_binary_logit_s5_gamma0.5", "focal_map_binary_logit_s10_gamma1"])
-def test_binary_logits(vectors, name: str) -> None:
-    case = vectors[name]
-    s = torch.tensor(case["inputs"]["s"], dtype=torch.float64)
-    assert focal_logit(s, case["inputs"]["gamma"]).item() == pytest.approx(case["expected"]["logit"], abs=1e-8)
-
-
-@pytest.mark.parametrize("name", LOGSPACE)
-def test_log_space_vectors(vectors, name: str) -> None:
-    case = vectors[name]
-    log_p = focal_map(torch.tensor(case["inputs"]["logits"], dtype=torch.float64), case["inputs"]["gamma"])
-    torch.testing.assert_close(log_p, torch.tensor(case["expected"]["log_p"], dtype=torch.float64), atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("name", ["fts_forward_gamma-0.5_T1.2", "fts_wrong_order"])
-def test_temperature_before_the_map(vectors, name: str) -> None:
-    case = vectors[name]
-    logits = torch.tensor(case["inputs"]["logits"], dtype=torch.float64)
-    p = focal_map(logits / case["inputs"]["T"], case["inputs"]["gamma_ev"]).exp()
-    expected = case["expected"].get("probs") or [case["expected"]["correct"]]
-    torch.testing.assert_close(p, torch.tensor(expected, dtype=torch.float64), atol=1e-9, rtol=0)
+    given, expected = (vectors[f"focal_map_binary_{name}"][part] for part in ("inputs", "expected"))
+    q, gamma = torch.tensor(given.get("q", 0.5), dtype=torch.float64), given["gamma"]
+    s = torch.tensor(given["s"], dtype=torch.float64) if "s" in given else torch.logit(q)
+    log_p = focal_map(torch.stack([s, torch.zeros_like(s)])[None], gamma)[0]
+    right = expected["logit"] if "logit" in expected else math.log(expected["p"] / (1 - expected["p"]))
+    assert float(log_p[0] - log_p[1]) == pytest.approx(right, abs=1e-7)
+    assert float(focal_logit(s, gamma)) == pytest.approx(right, abs=1e-7)
 
 
 @pytest.mark.parametrize("gamma", [-0.99, -0.5, 0.3, 1.0, 3.0, 10.0])
@@ -169,11 +138,9 @@ def test_gamma_that_is_no_number_is_refused() -> None:
 
 @pytest.mark.parametrize("p0", [1e-6, 0.01, 0.3, 0.49, 0.4999])
 def test_the_gradients_are_equal_there(p0: float) -> None:
-    from math import log
-
     gamma = gamma_from_threshold(p0)
     assert gamma > 0
-    factor = (1 - p0) ** gamma - gamma * p0 * (1 - p0) ** (gamma - 1) * log(p0)
+    factor = (1 - p0) ** gamma - gamma * p0 * (1 - p0) ** (gamma - 1) * math.log(p0)
     assert factor == pytest.approx(1, abs=1e-9)  # (1 − p)^γ at γ near 1e7 keeps nine digits
 
 

@@ -1,4 +1,4 @@
-"""Each bound over many random cases, and where its printed form fails."""
+"""Each bound over many random cases."""
 
 import math
 
@@ -15,7 +15,6 @@ from calibrant.theory import (
     fit_temperatures,
     focal_curvature,
     focal_logit,
-    focal_map,
     measured_temperature_bounds,
     nearest_temperature,
     neutral_probability,
@@ -24,7 +23,7 @@ from calibrant.theory import (
     temperature_bounds,
 )
 
-LOGITS = torch.cat([torch.logspace(-6, math.log10(60), 4000, dtype=torch.float64)])
+LOGITS = torch.logspace(-6, math.log10(60), 4000, dtype=torch.float64)
 
 
 def rows(classes: int, *, seed: int, count: int = 2000) -> torch.Tensor:
@@ -45,22 +44,12 @@ def test_slope_and_temperatures(vectors, name: str) -> None:
     assert float(focal_logit(s, gamma) / s) == pytest.approx(expected["slope_at_zero"], rel=1e-7)  # s² remains
 
 
-@pytest.mark.parametrize("name", ["focal_map_binary_logit_s5_gamma0.5", "focal_map_binary_logit_s10_gamma1"])
-def test_bounds_of_the_vectors(vectors, name: str) -> None:
-    case = vectors[name]
-    bounds, s = temperature_bounds(case["inputs"]["gamma"]), case["inputs"]["s"]
-    assert [s / bounds.high, s / bounds.low] == pytest.approx(case["expected"]["bound_abs"])
-
-
 @pytest.mark.parametrize("gamma", [0.25, 0.5, 1.0, 2.0, 4.0, 5.6, 7.0, 10.0, 50.0])
-def test_proposition_3_holds_corrected_and_fails_as_printed(gamma: float) -> None:
+def test_proposition_3_holds_corrected(gamma: float) -> None:
     mapped, bounds = focal_logit(LOGITS, gamma), temperature_bounds(gamma)
     assert bool((mapped >= LOGITS / bounds.high).all())
     assert bool((mapped <= LOGITS / bounds.low * (1 + 1e-15)).all())
     assert bool((focal_logit(-LOGITS, gamma) <= -LOGITS / bounds.high).all())
-    printed_lower, printed_upper = LOGITS / (gamma + 1), LOGITS * bounds.high
-    assert bool((mapped > printed_upper).all())
-    assert bool((mapped > printed_lower).all())
     assert focal_logit(torch.zeros(1), gamma).item() == 0  # equality, where a strict inequality is printed
 
 
@@ -133,13 +122,6 @@ def test_the_corrected_proposition_5(classes: int) -> None:
         assert float(confidence_change(log_q, gamma)[safe].min()) > -1e-15
 
 
-def test_flat_rows_of_many_classes_lose_confidence() -> None:
-    torch.manual_seed(0)
-    q = torch.distributions.Dirichlet(torch.full((100,), 0.7, dtype=torch.float64)).sample((500,))
-    for gamma in (0.25, 1.0, 5.0):
-        assert float((confidence_change(q.log(), gamma) < 0).double().mean()) > 0.97
-
-
 @pytest.mark.parametrize(("gamma", "q1"), [(0.5, 0.421), (1.0, math.exp(-1)), (2.0, 0.298), (3.0, 0.253), (5.0, 0.197)])
 def test_neutral_probability(gamma: float, q1: float) -> None:
     found = neutral_probability(gamma)
@@ -162,14 +144,6 @@ def test_the_entropy_bound_for_labels_and_soft_targets(classes: int, gamma: floa
     torch.testing.assert_close(hard.bound, expected)
 
 
-def test_the_intermediate_inequality_fails_below_1() -> None:
-    p = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
-    own = -(((1 - p) ** 0.5 - (1 - 0.5 * p)) * torch.log(p))
-    assert float(own.min()) == pytest.approx(-0.036, abs=1e-3)
-    rows_ = torch.stack([p, 1 - p], dim=1).log()
-    assert float(entropy_bound(rows_, torch.zeros(99, dtype=torch.int64), 0.5).gap.min()) >= 0
-
-
 @pytest.mark.parametrize("factor", [1.0, 1.001, 2.0, 50.0])
 def test_theorem_1_of_the_report(factor: float) -> None:
     logits = torch.randn(500, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 5
@@ -181,17 +155,6 @@ def test_theorem_1_of_the_report(factor: float) -> None:
     assert scaling_change(ties, factor).tolist() == [0.0, 0.0]
     with pytest.raises(InputError, match="factor"):
         scaling_change(logits, 0.5)
-
-
-def test_two_parameters_are_weakly_identified_in_two_classes(vectors) -> None:
-    # σ(s/T) mapped with γ comes within 1.21e-3 of a temperature alone: the ridge 1/T·κ(γ) is the story for small s
-    tolerance = vectors["softmax_temperature_vs_focal_two_param"]["tolerance"]["abs"]
-    s = torch.linspace(-20, 20, 8001, dtype=torch.float64)
-    for gamma, inverse in ((0.45, 1 / 0.7528), (1.0, 1 / 0.5615), (3.0, 1 / 0.2759)):
-        for temperature in (0.5, 2.0):
-            z = s / temperature
-            mapped = focal_map(torch.stack([z, torch.zeros_like(z)], dim=1), gamma).exp()[:, 0]
-            assert float((mapped - torch.sigmoid(inverse * z)).abs().max()) < tolerance
 
 
 QUARTERS = [i / 4 for i in range(41)]
@@ -244,15 +207,6 @@ def test_no_other_temperature_is_nearer(gamma: float) -> None:
     inverse = torch.arange(0.5 * (gamma + 1), max(gamma + 1, 1.5), 1e-3, dtype=torch.float64)
     errors = (torch.sigmoid(inverse[:, None] * s) - target).abs().amax(dim=1)
     assert 1 / nearest_temperature(2, gamma) == pytest.approx(float(inverse[errors.argmin()]), abs=2e-3)
-
-
-def test_the_sorted_rows_lose_nothing() -> None:
-    # the error over a full coarse cube is attained on a row with logits in falling order
-    z = torch.linspace(-5, 5, 11, dtype=torch.float64)
-    cube = torch.cartesian_prod(z, z, z)
-    gap = (focal_map(cube, 3.0).exp() - torch.softmax(cube / 0.3563, dim=1)).abs().amax(dim=1)
-    falling = (cube[:, 0] >= cube[:, 1]) & (cube[:, 1] >= cube[:, 2])
-    assert float(gap[falling].max()) == pytest.approx(float(gap.max()), abs=1e-12)
 
 
 def test_other_numbers_of_classes_are_refused() -> None:
