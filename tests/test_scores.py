@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from calibrant.errors import RangeError
-from calibrant.scores import INVERSE_FOCAL_LIMIT, FocalScore, InverseFocalScore, LogScore, TrueClassScore
+from calibrant.scores import FocalScore, InverseFocalScore, LogScore, TrueClassScore
 
 P = torch.sigmoid(torch.linspace(-30, 30, 61, dtype=torch.float64))
 LOG_P = torch.nn.functional.logsigmoid(torch.linspace(-30, 30, 61, dtype=torch.float64))
@@ -35,23 +35,6 @@ def test_focal_at_certainty(gamma: float, dtype: torch.dtype) -> None:
     value = FocalScore(gamma).value(log_p, log_p.flip(0))
     assert value.tolist() == [0.0, math.inf]
     assert FocalScore(gamma).slope(log_p, log_p.flip(0)).tolist() == [0.0, 1.0]
-
-
-def test_inverse_focal_slope_minima(vectors) -> None:
-    case = vectors["inverse_focal_grad_factor_min"]
-    p = torch.linspace(1e-4, 1 - 1e-4, 20_001, dtype=torch.float64)
-    for gamma, least, at in zip(case["inputs"]["gamma"], *case["expected"].values(), strict=True):
-        slope = InverseFocalScore(gamma).slope(torch.log(p), torch.log1p(-p))
-        assert float(slope.min()) == pytest.approx(least, abs=1e-4)
-        assert float(p[slope.argmin()]) == pytest.approx(at, abs=1e-3)  # a flat minimum
-
-
-def test_inverse_focal_decreases_up_to_its_limit(vectors) -> None:
-    limit = vectors["inverse_focal_monotone_limit"]["expected"]["gamma_max"]
-    assert pytest.approx(limit, abs=1e-9) == INVERSE_FOCAL_LIMIT
-    p = torch.linspace(0.2, 0.35, 10_001, dtype=torch.float64)
-    least = [float(InverseFocalScore(g).slope(p.log(), torch.log1p(-p)).min()) for g in (limit - 1e-4, limit + 1e-4)]
-    assert least[0] > 0 > least[1]
 
 
 class Own(TrueClassScore):

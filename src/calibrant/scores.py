@@ -139,8 +139,6 @@ class FocalScore(TrueClassScore):
 
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 − p)^γ log p; 0 at p = 1 for γ > 0."""
-        if self.gamma == 0:  # 0 · −∞ otherwise
-            return -log_p
         return weighted_nll(self.weight, log_p, log_not_p, detach_weight=False)
 
     def weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
@@ -153,8 +151,6 @@ class FocalScore(TrueClassScore):
 
     def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return γ log(1 − p) + log(1 + γ u)."""
-        if self.gamma == 0:
-            return torch.zeros_like(log_p)
         return focal_log_slope(log_p, log_not_p, self.gamma)
 
     def map_rate(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """MLflow: log values as metrics, and reports and calibrators as artifacts of the active run."""
 
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,8 +60,5 @@ def log_calibrator(
 
 def _prefixed_name(prefix: str, name: str) -> str:
     # MLflow allows letters, digits and _-./ : space; a metric's repr has brackets, commas and equals signs
-    named, before = (
-        "".join(c if (c.isascii() and c.isalnum()) or c in "_-./" else "_" for c in text).strip("_/")
-        for text in (name, prefix)
-    )
+    named, before = (re.sub(r"[^A-Za-z0-9_./-]", "_", text).strip("_/") for text in (name, prefix))
     return f"{before}/{named}" if before else named

@@ -146,17 +146,14 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """
         with _in_one_sentence():
             X, y = self._checked(X, y)
-            given = (
-                as_array(sample_weight, name="sample_weight")
-                if isinstance(sample_weight, torch.Tensor)
-                else sample_weight
-            )
+            given = _arrays(sample_weight, "sample_weight")
             weight = None if given is None else _check_sample_weight(given, X, dtype=np.float64)
         if weight is not None and not np.isfinite(weight).all():
             raise InputError("finite sample_weight", "NaN or infinity", "drop those rows")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise InputError("at least 2 classes in y", f"1 class ({self.classes_[0]!r})", "add data of the others")
+            got = f"{len(self.classes_)} in {len(y)} samples"
+            raise InputError("at least 2 classes in y", got, "add data of the others")
         codes_of_groups = check_groups(groups, rows=len(y))
         clusters = None if codes_of_groups is None else codes_of_groups.numpy()
         with _in_one_sentence():
@@ -253,12 +250,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if isinstance(self.estimator, str):
             X, y = validate_data(self, X, y, dtype="numeric", ensure_min_samples=2)
         else:
-            X, y = indexable(
-                as_array(X, name="X") if isinstance(X, torch.Tensor) else X,
-                _check_y(as_array(y, name="y") if isinstance(y, torch.Tensor) else y),
-            )
-            if not len(y):
-                raise InputError("at least 2 rows", "0 (0 samples in y)", "pass data to fit on")
+            X, y = indexable(_arrays(X, "X"), _check_y(_arrays(y, "y")))
         check_classification_targets(y)
         return X, y
 
@@ -336,6 +328,11 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             inner = LogisticRegression() if self.estimator is None else self.estimator
             tags.input_tags = get_tags(inner).input_tags
         return tags
+
+
+def _arrays(values: Any, name: str) -> Any:
+    """Return a tensor as an array, and anything else as it is: scikit-learn reads that itself."""
+    return as_array(values, name=name) if isinstance(values, torch.Tensor) else values
 
 
 def calibrator_of(given: Calibrator | str) -> Calibrator:

@@ -74,11 +74,9 @@ def _log_prob(one: Response, source: str) -> float:
 _ROUNDING = 0.005  # models state whole percents, so a stated 100 % means 99.5 % or more
 _NUMBER = r"(?P<number>\d+(?:\.\d+)?|\.\d+)\s*(?:(?P<percent>%|percent)|(?:/|out of)\s*(?P<whole>\d+))?"
 _ALONE = re.compile(_NUMBER + r"\.?", re.IGNORECASE)
+_NAMED = re.compile(r"\bconfidence(?:\s+(?:score|level))?\s*(?::|=|is\b)", re.IGNORECASE)
 _LABELLED = re.compile(
-    r"\bconfidence(?:\s+(?:score|level))?\s*(?::|=|is\b)\s*"
-    + _NUMBER
-    + r"(?=\.?(?:[\s;,)}\]]|$))(?!\s*(?:[-–]|to\b|or\b|%|/))",
-    re.IGNORECASE,
+    _NAMED.pattern + r"\s*" + _NUMBER + r"(?=\.?(?:[\s;,)}\]]|$))(?!\s*(?:[-–]|to\b|or\b|%|/))", re.IGNORECASE
 )
 _SIGNS = re.compile(r"[*_`\"']")
 
@@ -108,7 +106,7 @@ def parse_confidence(text: Text, *, scale: Scale | None = None) -> float:
     plain = _SIGNS.sub("", text).strip()
     alone = _ALONE.fullmatch(plain)
     found = [alone] if alone else list(_LABELLED.finditer(plain))
-    if len(re.findall(r"\bconfidence(?:\s+(?:score|level))?\s*(?::|=|is\b)", plain, re.IGNORECASE)) > len(found):
+    if len(_NAMED.findall(plain)) > len(found):
         found = []  # one of them has another form
     values = {_value(one, scale, text) for one in found}
     if len(values) != 1:

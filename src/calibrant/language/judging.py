@@ -285,11 +285,13 @@ class _Rows:
         middle, low, high = (float(min(max(end, 0.0), 1.0)) for end in (terms.centre, low, high))
         return Interval(middle, low, high, 1 - alpha, method)
 
+    def mean(self, members: NDArray[np.bool_], value: Floats, expected: Floats, **named: str) -> Interval:
+        """Return the interval of the mean of ``value`` over ``members``; arguments are those of ``terms`` and ``interval``."""
+        return self.interval(self.terms(members, value=value, expected=expected), expected[members], 1 - LEVEL, **named)
+
     def bias(self, members: NDArray[np.bool_]) -> Interval:
         """Return mean judge − mean person of some rows."""
-        found = self.interval(
-            self.terms(members, value=self.value, expected=self.fitted), self.fitted[members], 1 - LEVEL
-        )
+        found = self.mean(members, self.value, self.fitted)
         judged = float(self.raw[members].mean())
         return replace(found, estimate=judged - found.estimate, low=judged - found.high, high=judged - found.low)
 
@@ -343,9 +345,7 @@ def _systems(
             refused[name] = f"{count} human labels, of {FEWEST} at least"
             continue
         terms = doubled.terms(members, value=doubled.value, expected=doubled.fitted)
-        nothing = np.zeros(len(of))
-        alone = doubled.interval(doubled.terms(members, value=doubled.value, expected=nothing), nothing[members], 1 - LEVEL,
-                                 method="labels alone")  # fmt: skip
+        alone = doubled.mean(members, doubled.value, np.zeros(len(of)), method="labels alone")
         figures[name] = _System(doubled, terms, doubled.fitted[members], unit[members & doubled.seen], alone)
     # One judge scored them all: its errors on others tell of the variance of a system's errors, half as much as its own errors.
     informative = {name: one.terms.informative for name, one in figures.items()}
@@ -449,7 +449,7 @@ def _calibration(rows: _Rows, slope: float, labels: Floats, given: NDArray[np.bo
     everything = np.ones(len(rows.raw), bool)
     right = rows.raw >= 0.5
     agreed, expected = (np.where(right, one, 1 - one) for one in (rows.value, rows.fitted))
-    agreement = rows.interval(rows.terms(everything, value=agreed, expected=expected), expected, 1 - LEVEL)
+    agreement = rows.mean(everything, agreed, expected)
     value, fitted = rows.value[rows.seen], rows.fitted[rows.seen]
     varies = value.std() > 0 and fitted.std() > 0
     # A judge that people contradict is turned round by its slope, so that ρ of the recalibrated one is not negative.
