@@ -38,7 +38,6 @@ def test_misnamed_columns_kinds_and_labels() -> None:
     table = pa.table(DATA)
     for arguments, text in [
         ({"columns": ["cat", "cow"]}, r"columns \['cow'\], got only"),
-        ({"columns": ["cat", "dog"], "kind": "p"}, "one of 'logits', 'probs'"),
         (
             {"columns": ["cat", "dog"], "label": "who", "kind": "probs"},
             r"labels among \['cat', 'dog'\], got \['a', 'b'\]",

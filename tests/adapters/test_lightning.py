@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.adapters.counting import Counting
 from tests.conftest import late, needs
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -29,23 +30,6 @@ def loader() -> DataLoader[Any]:
     return DataLoader(TensorDataset(x, (x[:, 0] > 0).long() + (x[:, 1] > 1).long()), batch_size=32)
 
 
-class Recorder(nn.Module):
-    """A stand-in adaptive loss: cross-entropy that notes what it was updated with."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = losses.CrossEntropyLoss()
-        self.register_buffer("updates", torch.tensor(0))
-
-    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.inner(logits, labels)
-        return result
-
-    def update(self, validation: Predictions) -> None:
-        assert len(validation) == 96
-        self.updates += 1
-
-
 @functools.cache
 def network() -> Any:
     """Return the class of a small network, made when Lightning is first used."""
@@ -55,9 +39,9 @@ def network() -> Any:
             super().__init__()
             self.layer = nn.Linear(4, 3)
             if outside:
-                object.__setattr__(self, "criterion", Recorder())
+                object.__setattr__(self, "criterion", Counting())
             else:
-                self.criterion = Recorder()
+                self.criterion = Counting()
             self.returns: Any = dict
 
         def training_step(self, batch: Any, index: int) -> torch.Tensor:
@@ -99,7 +83,7 @@ def test_the_loss_is_updated_once_an_epoch_and_survives_a_checkpoint(tmp_path: P
     first = network()(outside=outside)
     run = trainer(tmp_path, 2, adapter.AdaFocalCallback())
     run.fit(first, loader(), loader())
-    assert first.criterion.updates == 2  # the sanity check before training does not count
+    assert (first.criterion.updates, first.criterion.seen) == (2, 96)  # the sanity check before training does not count
     run.save_checkpoint(tmp_path / "a.ckpt")
     second = network()(outside=outside)
     again = trainer(tmp_path, 3, adapter.AdaFocalCallback())

@@ -23,12 +23,14 @@ def rows(n: int = 200, *, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return 3 * torch.randn(n, 5, generator=generator), torch.randint(5, (n,), generator=generator)
 
 
+MEMBERS = [one for one in map(vars(metrics).get, metrics.__all__) if isinstance(one, type)]
+
+
 @pytest.mark.filterwarnings("ignore:The ``compute`` method")
-@pytest.mark.parametrize("name", [n for n in metrics.__all__ if not inspect.isabstract(getattr(metrics, n))])
-def test_batches_give_the_value_of_the_whole(name: str) -> None:
-    cls = getattr(metrics, name)
-    if not isinstance(cls, type) or not issubclass(cls, metrics.Metric) or inspect.isabstract(cls):
-        return  # a function or a base class of the family, not a metric
+@pytest.mark.parametrize(
+    "cls", [one for one in MEMBERS if issubclass(one, metrics.Metric) and not inspect.isabstract(one)]
+)
+def test_batches_give_the_value_of_the_whole(cls: type[metrics.Metric]) -> None:
     logits, labels = rows()
     streamed = adapter.StreamedMetric(cls())
     for part in range(0, 200, 37):
@@ -76,8 +78,6 @@ def test_probabilities_are_refused_not_guessed() -> None:
     streamed.update(torch.tensor([[0.25, 0.75]]), torch.tensor([1]))
     with pytest.raises(InputError, match="which are probabilities"):
         streamed.compute()
-    with pytest.raises(InputError, match=r"a metric of calibrant\.metrics"):
-        adapter.StreamedMetric("ece")  # type: ignore[arg-type]
 
 
 def one_process(rank: int, folder: str) -> None:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.adapters.counting import Counting
 from tests.conftest import late, needs
 from torch import nn
 
 from calibrant import Predictions, losses
 from calibrant.errors import InputError
-from calibrant.losses import RowLoss
 
 hf, adapter = late("transformers"), late("calibrant.adapters.transformers")
 pytestmark = [
@@ -40,20 +40,6 @@ class Net(nn.Module):
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
         return {"logits": self.layer(x)}
-
-
-class Counting(RowLoss):
-    """Cross-entropy that counts its updates."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("updates", torch.tensor(0))
-
-    def rows(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return nn.functional.cross_entropy(logits, labels, reduction="none")
-
-    def update(self, validation: Predictions) -> None:
-        self.updates += 1
 
 
 def trainer(folder: Path, loss: Any, epochs: int, **more: Any) -> Any:

@@ -133,7 +133,6 @@ def test_a_column_shows_where_the_judge_is_lenient() -> None:
         ({"systems": np.arange(2400) // 5}, "expected a system with at least 10 human labels"),
         ({"inclusion": np.zeros(2400)}, "expected inclusion probabilities in (0, 1]"),
         ({"swapped": [[0.0, 1.0]] * 2400}, "expected swapped of shape (2400, 1), as judge"),
-        ({"target": "all"}, "target"),
     ],
 )
 def test_wrong_arguments_are_one_sentence(change: Arrays, message: str) -> None:

@@ -195,8 +195,6 @@ def test_a_judges_rating_is_the_expected_level() -> None:
     assert data.features["rating"][0].item() == pytest.approx(4.25, abs=1e-5)  # nothing is missing to 1
     with pytest.warns(UsageWarning, match="left out 1 of 2"):
         assert rating(log, labels=[1, 0], missing="drop").need_labels().tolist() == [0]
-    with pytest.raises(InputError, match="high"):
-        rating(log, low=1, high=10)
 
 
 def test_both_orders_of_a_pair_remove_the_preference_for_a_place() -> None:

@@ -52,15 +52,6 @@ def test_focal_loss_of_a_saturated_right_sample_is_0_with_gradient_0(vectors: Ve
     assert grad.abs().max() == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_focal_in_half_precision(vectors: Vectors, dtype: torch.dtype) -> None:
-    given, expected = (vectors["focal_half_precision"][key] for key in ("inputs", "expected"))
-    loss = losses.FocalLoss(given["gamma"], reduction="none")
-    terms, grad = value_and_gradient(loss, given["logits"], given["target"], dtype)
-    assert 0 <= terms.item() <= expected["loss_float64"] + 1e-3
-    assert grad.isfinite().all()
-
-
 @pytest.mark.parametrize(
     ("name", "loss"),
     [
@@ -77,14 +68,6 @@ def test_sample_dependent_gammas(
     assert gammas.tolist() == entry["expected"]["gamma"]
 
 
-def test_a_sample_dependent_loss_is_the_focal_loss_of_each_sample() -> None:
-    logits = torch.tensor([[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0]], dtype=torch.float64)
-    labels = torch.tensor([0, 0])
-    terms = losses.SampleDependentFocalLoss(reduction="none")(logits, labels)
-    assert torch.equal(terms[:1], losses.FocalLoss(3.0, reduction="none")(logits[:1], labels[:1]))
-    assert torch.equal(terms[1:], losses.FocalLoss(5.0, reduction="none")(logits[1:], labels[1:]))
-
-
 @pytest.mark.parametrize("name", ["label_smoothing_0.05", "label_smoothing_0.1"])
 def test_label_smoothing_in_both_forms(vectors: Vectors, name: str) -> None:
     entry = vectors[name]
@@ -94,13 +77,6 @@ def test_label_smoothing_in_both_forms(vectors: Vectors, name: str) -> None:
     everything = losses.LabelSmoothingLoss(given["smoothing"])(logits, labels)
     assert close(others, entry["expected"]["mukhoti_K_minus_1"], entry["tolerance"])
     assert close(everything, entry["expected"]["wang_K"], entry["tolerance"])
-
-
-def test_the_two_forms_convert(vectors: Vectors) -> None:
-    given, expected = (vectors["label_smoothing_conversion"][key] for key in ("inputs", "expected"))
-    logits, labels = torch.randn(7, given["K"], generator=torch.Generator().manual_seed(0)).double(), torch.arange(7)
-    others = losses.LabelSmoothingLoss(given["alpha"], spread="others")(logits, labels)
-    assert torch.allclose(losses.LabelSmoothingLoss(expected["epsilon"])(logits, labels), others, rtol=1e-12)
 
 
 def test_smoothing_beyond_the_uniform_target() -> None:
@@ -124,19 +100,6 @@ def test_brier(vectors: Vectors) -> None:
     assert uniform == 0.75
 
 
-def test_mmce(vectors: Vectors) -> None:
-    entry = vectors["mmce"]
-    given, expected, tolerance = (entry[key] for key in ("inputs", "expected", "tolerance"))
-    logits, labels = torch.tensor(given["logits"], dtype=torch.float64), torch.tensor(given["target"])
-    base = losses.CrossEntropyLoss()(logits, labels)
-
-    def penalty(**arguments: Any) -> Tensor:
-        return losses.MMCELoss(1.0, weighted=False, **arguments)(logits, labels) - base
-
-    assert close(penalty(), expected["mmce"], tolerance)
-    assert close(penalty(normalisation="torrvision"), expected["mmce_squared"], tolerance)
-
-
 @pytest.mark.parametrize("normalisation", ["kumar", "torrvision"])
 @pytest.mark.parametrize("labels", [[0, 1], [1, 0]], ids=["all right", "all wrong"])
 def test_weighted_mmce_of_one_kind_only_is_0(normalisation: Any, labels: list[int]) -> None:
@@ -156,20 +119,9 @@ def test_proper_part(vectors: Vectors, y: int) -> None:
     assert close(value, entry["expected"][f"L_star_y{y}"], entry["tolerance"])
 
 
-@pytest.mark.parametrize("gamma", [1, 3])
-def test_the_expected_proper_part_is_least_at_the_truth(vectors: Vectors, gamma: int) -> None:
-    entry = vectors[f"focal_map_inverse_K3_gamma{gamma}"]
-    truth = torch.tensor(entry["inputs"]["p"], dtype=torch.float64)
-    logits = truth.log().expand(3, 3).clone().requires_grad_()
-    risk = truth @ losses.ProperFocalLoss(gamma, reduction="none")(logits, torch.arange(3))
-    assert close(risk.detach(), entry["expected"]["risk"], entry["tolerance"])
-    (grad,) = torch.autograd.grad(risk, logits)
-    assert grad.sum(dim=0).abs().max() < 1e-12
-
-
 def test_inverse_focal_warns_where_it_stops_decreasing(vectors: Vectors) -> None:
     limit = vectors["inverse_focal_monotone_limit"]["expected"]["gamma_max"]
     losses.InverseFocalLoss(limit - 1e-6)
     with pytest.warns(UsageWarning, match="lowers p_y"):
-        losses.InverseFocalLoss(limit + 1e-3)
+        losses.InverseFocalLoss(limit + 1e-6)
     losses.InverseFocalLoss(8.0, detach_weight=True)  # the weight alone never turns the gradient

@@ -51,24 +51,22 @@ def random_truths(*, rows: int, classes: list[int]) -> Iterator[torch.Tensor]:
         yield torch.distributions.Dirichlet(torch.ones(count, dtype=torch.float64)).sample((rows // len(classes),))
 
 
-def check_against_direct_minimisation(score: TrueClassScore, *, rows: int, classes: list[int]) -> None:
+SOME, ALL = [FocalScore(3.0), FocalScore(-0.75), OwnFocalScore()], [2, 3, 4, 5, 7, 10, 15, 20, 30, 50]
+
+
+@pytest.mark.parametrize(
+    ("score", "rows", "classes"),
+    [(score, 2, [2, 5]) for score in SOME]
+    + [pytest.param(score, 200, ALL, marks=pytest.mark.slow) for score in IN_RANGE],
+    ids=str,
+)
+def test_direct_minimisation_lands_on_the_inverse_map(score: TrueClassScore, rows: int, classes: list[int]) -> None:
     for eta in random_truths(rows=rows, classes=classes):
         direct = minimise(score, eta, 0.3 * torch.log(eta)).exp()
         found = inverse_calibration_map(score, eta.log()).exp()
         # gradients below 1e-11 leave about that over the curvature, which is of the order of η, in q
         torch.testing.assert_close(found, direct, atol=1e-7, rtol=0)
         assert bool(minimiser(score, eta.log()).unique.all())
-
-
-@pytest.mark.parametrize("score", [FocalScore(3.0), FocalScore(-0.75), OwnFocalScore()], ids=repr)
-def test_direct_minimisation_lands_on_the_inverse_map(score: TrueClassScore) -> None:
-    check_against_direct_minimisation(score, rows=2, classes=[2, 5])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("score", IN_RANGE, ids=repr)
-def test_direct_minimisation_of_200_truths_lands_on_the_inverse_map(score: TrueClassScore) -> None:
-    check_against_direct_minimisation(score, rows=200, classes=[2, 3, 4, 5, 7, 10, 15, 20, 30, 50])
 
 
 @pytest.mark.parametrize("gamma", [2, 3])
@@ -95,30 +93,25 @@ def test_inverse_focal_of_2_has_two_minima_at_one_half() -> None:
     assert float(values[2, 1]) > float(values[2, 0])
 
 
-def check_that_nothing_is_lower(score: TrueClassScore, *, rows: int, classes: int, starts: int) -> None:
+MANY = [(gamma, classes, 6) for gamma in (1.2, 2.0, 3.0, 3.7, 6.0) for classes in (2, 3, 6)]
+
+
+@pytest.mark.parametrize(
+    ("gamma", "classes", "rows"),
+    [(1.5, 2, 2), (3.7, 4, 2), *(pytest.param(*one, marks=pytest.mark.slow) for one in MANY)],
+)
+def test_nothing_lower_is_found_from_other_starts(gamma: float, classes: int, rows: int) -> None:
+    score = InverseFocalScore(gamma)
     torch.manual_seed(classes)
     eta = torch.distributions.Dirichlet(torch.ones(classes, dtype=torch.float64)).sample((rows,))
     found = minimiser(score, eta.log())
     lowest = risk(score, eta, found.log_probs)
-    for start in range(starts):
+    for start in range(rows):
         begin = 3 * torch.randn(rows, classes, dtype=torch.float64)
         begin[:, start % classes] += 3
         assert bool((lowest <= risk(score, eta, minimise(score, eta, begin)) + 1e-12).all())
     spread = torch.log_softmax(found.log_probs + 0.2 * torch.randn(50, rows, classes, dtype=torch.float64), dim=-1)
     assert bool((risk(score, eta, spread) >= lowest).all())
-
-
-@pytest.mark.parametrize("gamma", [1.5, 3.7])
-@pytest.mark.parametrize("classes", [2, 4])
-def test_nothing_lower_is_found_from_other_starts(gamma: float, classes: int) -> None:
-    check_that_nothing_is_lower(InverseFocalScore(gamma), rows=2, classes=classes, starts=2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gamma", [1.2, 2.0, 3.0, 3.7, 6.0])
-@pytest.mark.parametrize("classes", [2, 3, 6])
-def test_nothing_lower_is_found_from_many_starts(gamma: float, classes: int) -> None:
-    check_that_nothing_is_lower(InverseFocalScore(gamma), rows=6, classes=classes, starts=6)
 
 
 def test_scores_that_are_not_steep_may_leave_classes_at_zero() -> None:

@@ -153,8 +153,6 @@ def test_theorem_1_of_the_report(factor: float) -> None:
     assert bool((change >= 0).all())
     ties = torch.tensor([[1.0, 1.0, 1.0], [2.0, 2.0, -math.inf]], dtype=torch.float64)
     assert scaling_change(ties, factor).tolist() == [0.0, 0.0]
-    with pytest.raises(InputError, match="factor"):
-        scaling_change(logits, 0.5)
 
 
 QUARTERS = [i / 4 for i in range(41)]
@@ -209,8 +207,6 @@ def test_no_other_temperature_is_nearer(gamma: float) -> None:
     assert 1 / nearest_temperature(2, gamma) == pytest.approx(float(inverse[errors.argmin()]), abs=2e-3)
 
 
-def test_other_numbers_of_classes_are_refused() -> None:
-    with pytest.raises(InputError, match="classes"):
-        fit_temperatures(5, [1.0, 2.0])
+def test_a_line_needs_two_gammas() -> None:
     with pytest.raises(InputError, match="two gammas"):
         fit_temperatures(2, [1.0])
