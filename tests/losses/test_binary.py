@@ -116,8 +116,9 @@ def test_gradients_are_finite_at_every_margin(pair: Pair, dtype: torch.dtype, we
         loss = pair[0](reduction="none", pos_weight=weight)
         value, found = terms_and_gradient(loss, logits, given, UPSTREAM[dtype])
         assert value.dtype == torch.promote_types(dtype, torch.float32)
-        assert weight is not None or value[logits.isfinite()].isfinite().all()
-        assert not value.isnan().any()
+        if weight is None:  # 0 times an infinite term is NaN
+            assert value[logits.isfinite()].isfinite().all()
+            assert not value.isnan().any()
         assert found[value.isfinite()].isfinite().all()
 
 
