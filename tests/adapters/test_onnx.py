@@ -56,10 +56,7 @@ def fitted(name: str) -> Calibrator:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(n, marks=[] if n in ("TemperatureScaling", "FocalTemperatureScaling") else pytest.mark.slow)
-        for n in ONE_CLASS
-    ],
+    [pytest.param(n, marks=[] if n == "TemperatureScaling" else pytest.mark.slow) for n in ONE_CLASS],
 )
 def test_every_calibrator_answers_the_same_in_onnxruntime(name: str, tmp_path: Path) -> None:
     calibrator = fitted(name)
@@ -97,19 +94,11 @@ print(json.dumps([json.loads(facts["class_names"]), [one.tolist() for one in fou
 """
 
 
-SERVED = [("logits", "costs"), ("probs", "abstain")]  # each starts a process; the others are slow
-
-
+# each starts a process: one is not slow
 @pytest.mark.parametrize(
-    ("kind", "rule"),
-    SERVED
-    + [
-        pytest.param(kind, rule, marks=pytest.mark.slow)
-        for kind in ("logits", "probs")
-        for rule in (None, "costs", "abstain")
-        if (kind, rule) not in SERVED
-    ],
+    "rule", [pytest.param(None, marks=pytest.mark.slow), "costs", pytest.param("abstain", marks=pytest.mark.slow)]
 )
+@pytest.mark.parametrize("kind", [pytest.param("logits", marks=pytest.mark.slow), "probs"])
 def test_a_service_answers_the_same_without_torch(kind: str, rule: str | None, tmp_path: Path) -> None:
     from calibrant.operate import Deployed, abstain, thresholds
 

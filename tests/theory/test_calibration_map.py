@@ -28,15 +28,13 @@ def truth(eta: float) -> torch.Tensor:
     return torch.tensor([[eta, 1 - eta]], dtype=torch.float64).log()
 
 
-@pytest.mark.parametrize("gamma", [-0.5, 0.0, 0.5, 3.0])
-def test_it_is_the_focal_map_for_the_focal_score(gamma: float) -> None:
-    torch.testing.assert_close(calibration_map(FocalScore(gamma), log_probs()), focal_map(log_probs(), gamma))
-    assert inverse_calibration_map(FocalScore(gamma), log_probs().float()).dtype == torch.float32
-
-
-def test_a_users_focal_score_gives_the_closed_form() -> None:
+@pytest.mark.parametrize(
+    ("score", "gamma"), [(OwnFocalScore(), 2.0), *((FocalScore(gamma), gamma) for gamma in (-0.5, 0.0, 0.5, 3.0))]
+)
+def test_it_is_the_focal_map_for_the_focal_score(score: TrueClassScore, gamma: float) -> None:
     rows = torch.cat([log_probs(), torch.log_softmax(torch.tensor([[100.0, 0, 0, 0, 0]]).double(), dim=1)])
-    torch.testing.assert_close(calibration_map(OwnFocalScore(), rows), focal_map(rows, 2.0), atol=1e-10, rtol=0)
+    torch.testing.assert_close(calibration_map(score, rows), focal_map(rows, gamma), atol=1e-10, rtol=0)
+    assert inverse_calibration_map(score, rows.float()).dtype == torch.float32
 
 
 def test_hand_computed() -> None:
