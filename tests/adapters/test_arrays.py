@@ -34,7 +34,9 @@ def test_it_gives_what_the_calibrator_gives_on_log_probabilities() -> None:
 def test_it_runs_as_the_harness_runs_it() -> None:
     p, y = too_sure()
     new, truth = too_sure(seed=1)
-    found = run(ArrayCalibrator(), p, y, new, truth)
+    calibrator = ArrayCalibrator()
+    found = run(calibrator, p, y, new, truth)
+    assert isinstance(calibrator.fitted, AutoCalibrator)
     before = -np.log(new[np.arange(len(truth)), truth]).mean()
     assert found["log_loss"] < before - 0.1
     assert found["ece"] < 0.15
@@ -75,7 +77,6 @@ def test_what_is_wrong_is_told_in_a_sentence() -> None:
         ArrayCalibrator().fit(np.log(p), y)
     with pytest.raises(InputError, match=r"shape \(N, 3\) as in fit, got \(400, 2\)"):
         ArrayCalibrator(TemperatureScaling()).fit(p, y).predict_proba(p[:, :2] / p[:, :2].sum(axis=1, keepdims=True))
-    assert isinstance(ArrayCalibrator().fit(p, y).fitted, AutoCalibrator)
 
 
 @pytest.mark.parametrize("probs", [np.array(["a"] * 4), np.array([object()] * 4), np.array([None] * 4)])

@@ -36,12 +36,9 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("own", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_scikit_learns_own_checks(own: bool) -> None:
-    classifier = adapter.CalibratedClassifier
-    model = (
-        classifier(naive_bayes.GaussianNB(), "temperature", cv=3) if own else classifier(calibrator="temperature", cv=2)
-    )
+    model = of_bayes() if own else adapter.CalibratedClassifier(calibrator="temperature", cv=2)
     done = estimator_checks.check_estimator(model, on_skip=None, on_fail=None)
     assert [(one["check_name"], one["exception"]) for one in done if one["status"] not in ("passed", "skipped")] == []
     assert len(done) > 40
