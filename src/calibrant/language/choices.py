@@ -110,8 +110,8 @@ def check_options(options: Any) -> dict[str, tuple[str, ...]]:
             if owner.setdefault(text, name) != name:
                 got = f"{text!r} of {owner[text]!r} and {name!r}"
                 raise refuse("a spelling of one option", got, "give each its own")
-    if len(made) < 2:
-        raise refuse("at least two distinct options", shown(options), "name each once")
+    if len(made) < len(options):
+        raise refuse("distinct options", shown(options), "name each once")
     return made
 
 

@@ -44,8 +44,8 @@ class DualFocalLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return (1 − p_y + p_j)^γ · (−log p_y) (N,)."""
-        below, exists = class_below(logits.detach(), labels)
-        below = torch.where(exists, below, labels)  # a placeholder with a finite logit: its value is masked below
+        below = class_below(logits.detach(), labels)
+        exists = below != labels
         logits, nll_below = nll_with_logits(logits, below)
 
         def weight_of(_: Tensor, log_not_p: Tensor) -> Tensor:
@@ -58,15 +58,14 @@ class DualFocalLoss(RowLoss):
         return weighted_nll(weight_of, *true_class_log_probs(logits, labels), detach_weight=self.detach_weight)
 
 
-def class_below(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the class (N,) with the largest logit strictly below the label's, and whether there is one (N,)."""
-    if not in_blocks(logits):
-        return _class_below(logits, labels)
-    parts = [_class_below(logits[rows], labels[rows]) for rows in row_chunks(*logits.shape, device=logits.device)]
-    return torch.cat([index for index, _ in parts]), torch.cat([exists for _, exists in parts])
+def class_below(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the class (N,) with the largest logit strictly below the label's, or the label where there is none."""
+    if in_blocks(logits):
+        return torch.cat([_class_below(logits[i], labels[i]) for i in row_chunks(*logits.shape, device=logits.device)])
+    return _class_below(logits, labels)
 
 
-def _class_below(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _class_below(logits: Tensor, labels: Tensor) -> Tensor:
     lower = logits.masked_fill(logits >= logits.gather(1, labels[:, None]), -math.inf)
     index = argmax(lower)
-    return index, lower.gather(1, index[:, None])[:, 0] > -math.inf
+    return torch.where(lower.gather(1, index[:, None])[:, 0] > -math.inf, index, labels)
