@@ -285,9 +285,12 @@ class _Rows:
         middle, low, high = (float(min(max(end, 0.0), 1.0)) for end in (terms.centre, low, high))
         return Interval(middle, low, high, 1 - alpha, method)
 
-    def mean(self, members: NDArray[np.bool_], value: Floats, expected: Floats, **named: str) -> Interval:
-        """Return the interval of the mean of ``value`` over ``members``; arguments are those of ``terms`` and ``interval``."""
-        return self.interval(self.terms(members, value=value, expected=expected), expected[members], 1 - LEVEL, **named)
+    def mean(
+        self, members: NDArray[np.bool_], value: Floats, expected: Floats, *, method: str = "corrected judge"
+    ) -> Interval:
+        """Return the interval of the mean of ``value`` over ``members``, with ``expected`` as the control variate."""
+        terms = self.terms(members, value=value, expected=expected)
+        return self.interval(terms, expected[members], 1 - LEVEL, method=method)
 
     def bias(self, members: NDArray[np.bool_]) -> Interval:
         """Return mean judge − mean person of some rows."""
