@@ -23,8 +23,8 @@ def test_a_policy_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None
     ("text", "message"),
     [
         ("[max]\nece = 0.03", "[maximum], [minimum], [no_worse] and by in the policy, got 'max'"),
-        ("[maximum]\nece = '3 %'", "ece under [maximum] in the policy as a number"),
-        ("[maximum]\nece = true", "as a number"),
+        ("[maximum]\nece = '3 %'", "ece under [maximum] in the policy in (-inf, inf), got '3 %'; pass a number"),
+        ("[maximum]\nece = true", "pass a number"),
         ("maximum = 3", "[maximum] in the policy as a table"),
         ("by = 3\n[maximum]\nece = 0.1", "as names of columns"),
         ("", "at least one limit"),
@@ -55,7 +55,7 @@ def test_a_pipe_or_a_wrong_kind_of_limit_is_refused_without_waiting(tmp_path: Pa
         Policy.from_file(0)  # type: ignore[arg-type]
     with pytest.raises(CalibrantError, match=r"\[maximum\] in the policy as a table"):
         Policy(maximum=0.03)  # type: ignore[arg-type]
-    with pytest.raises(CalibrantError, match="by as a list"):
+    with pytest.raises(CalibrantError, match="by in the policy as names of columns"):
         Policy(maximum={"ece": 0.03}, by="site")  # type: ignore[arg-type]
     with pytest.raises(CalibrantError, match="expected TOML"):
         Policy.from_text("ece = " + "[" * 100_000)

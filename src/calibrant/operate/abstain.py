@@ -270,18 +270,20 @@ def _names_of_features(features: Any, *, rows: int) -> list[str]:
 
 
 def _by_error(name: str, p: Floats, wrong: NDArray[np.bool_], error: float, delta: float) -> Accepted:
+    from scipy.special import bdtr
+
     values, counts = np.unique(p, return_counts=True)
     # every value is put in once more, so that each is counted; lost − 1 are its errors
     _, lost = np.unique(np.concatenate([p[wrong], values]), return_counts=True)
     path, answered, errors = values[::-1], np.cumsum(counts[::-1]), np.cumsum((lost - 1)[::-1])
     tested = answered >= min(_fewest_rows(len(p), error=error, delta=delta), len(p))
     path, answered, errors = path[tested], answered[tested], errors[tested]
-    stopped = _binomial_p(errors, answered, error) > delta
+    stopped = bdtr(errors.astype(float), answered, error) > delta  # P(Bin(m, α) ≤ k)
     passed = int(np.argmax(stopped)) if bool(stopped.any()) else len(path)
     if passed == 0:
         return Accepted(name, math.inf, len(p), 0, 0, 1.0)
-    everything = passed == len(path)  # no confidence is too low
-    return _accepted(name, p, wrong, 0.0 if everything else float(path[passed - 1]), high=error)
+    threshold = 0.0 if passed == len(path) else float(path[passed - 1])  # 0: no confidence is too low
+    return Accepted(name, threshold, len(p), *_counts(p, wrong, threshold), error)
 
 
 def _fewest_rows(rows: int, *, error: float, delta: float) -> int:
@@ -304,32 +306,15 @@ def _by_coverage(name: str, p: Floats, wrong: NDArray[np.bool_], coverage: float
     n = len(p)
     ranks = np.arange(1, n + 1)
     enough = betainc(n - ranks + 1, ranks, coverage) <= delta / 2 if n else np.array([], dtype=bool)
-    if not bool(enough.any()):
-        return _accepted(name, p, wrong, 0.0, high=None, delta=delta / 2)
-    rank = int(ranks[enough].max())
-    return _accepted(name, p, wrong, float(np.sort(p)[rank - 1]), high=None, delta=delta / 2, own=1)
+    rank = int(ranks[enough].max()) if bool(enough.any()) else 0
+    threshold = float(np.sort(p)[rank - 1]) if rank else 0.0
+    answered, errors = _counts(p, wrong, threshold)
+    # the row that defines the threshold is not a draw from the rows above it, so it counts as wrong
+    high = share_ends(min(errors + (rank > 0), answered), answered, alpha=delta / 2)[1]
+    return Accepted(name, threshold, n, answered, errors, high)
 
 
-def _accepted(
-    name: str,
-    p: Floats,
-    wrong: NDArray[np.bool_],
-    threshold: float,
-    *,
-    high: float | None,
-    delta: float = 0.0,
-    own: int = 0,
-) -> Accepted:
+def _counts(p: Floats, wrong: NDArray[np.bool_], threshold: float) -> tuple[int, int]:
+    """Return how many rows are answered, and how many of them wrongly."""
     taken = p >= threshold
-    answered, errors = int(taken.sum()), int(wrong[taken].sum())
-    if high is None:
-        # the row that defines the threshold is not a draw from the rows above it, so it counts as wrong
-        high = share_ends(min(errors + own, answered), answered, alpha=delta)[1] if answered else 1.0
-    return Accepted(name, threshold, len(p), answered, errors, high)
-
-
-def _binomial_p(errors: NDArray[np.int64], answered: NDArray[np.int64], error: float) -> Floats:
-    """Return P(Bin(m, α) ≤ k)."""
-    from scipy.special import bdtr
-
-    return np.asarray(np.where(answered > 0, bdtr(errors.astype(float), np.maximum(answered, 1), error), 1.0))
+    return int(taken.sum()), int(wrong[taken].sum())

@@ -17,7 +17,6 @@ from calibrant._core.check import (
     check_kind,
     check_mapping,
     check_number,
-    check_sequence,
     check_text,
     refuse,
     shown,
@@ -30,9 +29,9 @@ from calibrant._core.numerics import add_records, row_chunks
 from calibrant._core.paths import as_path
 from calibrant._core.paths import shown as printed
 from calibrant.binning import EqualWidth
-from calibrant.data.checks import Data, need_predictions, need_rows, refuse_dependent
+from calibrant.data.checks import Data, need_predictions, refuse_dependent
 from calibrant.data.predictions import Events, Predictions
-from calibrant.errors import FileFormatError, InputError, Remedy
+from calibrant.errors import CalibrantError, FileFormatError, InputError, Remedy
 from calibrant.evaluate.cost_calibration import decided_costs
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
 from calibrant.operate.bounds import Moments, calibration_ends, mean_ends, share_ends
@@ -205,14 +204,12 @@ class GateSums:
             rows = own.gather(1, predictions.need_labels()[:, None])[:, 0] - foreseen
             return cls(Moments.of(rows.cpu().numpy()), ends=(float(own.min()), float(own.max())))
         if metric not in _BINNED:
-            need_rows(data, what=_METRICS[metric])
             return cls(Moments.of(_rows_of_mean(metric, data)))
         # of an event every probability from 0 to 1 counts, of a decision its confidence
         if metric == "event-ece":
             of_event = _of_event(data)
             p, y = of_event.p.cpu(), of_event.y
         else:
-            need_rows(data, what=_METRICS[metric])
             p, y = data.confidence.cpu(), data.correct
         index = np.asarray(_BINS.assign(p).numpy())
         x = np.asarray((p - y.cpu().double()).numpy())
@@ -223,39 +220,6 @@ class GateSums:
     def __add__(self, other: "GateSums") -> "GateSums":
         ends = (min(self.ends[0], other.ends[0]), max(self.ends[1], other.ends[1]))
         return add_records(self, other, ends=ends)
-
-
-@dataclass(frozen=True)
-class SeenGroups:
-    """The groups of rows, which add over chunks: two rows of one group may lie in two of them.
-
-    Args:
-        rows: Number of rows.
-        keys: (N,) group of each row that has one.
-    """
-
-    rows: int
-    keys: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, data: Data) -> "SeenGroups":
-        """Return the groups of ``data``."""
-        return cls(len(data), np.empty(0, np.int64) if data.groups is None else np.asarray(data.groups.cpu().numpy()))
-
-    def __add__(self, other: "SeenGroups") -> "SeenGroups":
-        return SeenGroups(self.rows + other.rows, np.concatenate([self.keys, other.keys]))
-
-    def need_independent(self) -> None:
-        """Raise unless each row is the only one of its group, or no row has one.
-
-        Raises:
-            InputError: As for rows in memory, and if some rows have groups and others none.
-        """
-        if 0 < len(self.keys) < self.rows:
-            got = f"them beside {len(self.keys):,} of {self.rows:,} rows"
-            raise refuse("groups in every file or in none", got, "write the column to all files, or leave it out")
-        if 0 < (groups := len(np.unique(self.keys))) < self.rows:
-            refuse_dependent(self.rows, groups, argument="predictions")
 
 
 @checked
@@ -311,8 +275,8 @@ def check(
     wanted = (tuple(dict.fromkeys(name for kind, name, _ in requested if kind != "no_worse")), columns, costs)
     # one path: sums of chunks are added, and in memory the rows are a single chunk
     if isinstance(predictions, RowSource):
-        sums, groups_seen = predictions.fold(_of_stream, _joined, *wanted)
-        groups_seen.need_independent()
+        sums, rows, groups = predictions.fold(_of_stream, _joined, *wanted)
+        _need_independent(rows, groups)
     else:
         sums = _chunk_sums(predictions, *wanted)
     lines = []
@@ -321,9 +285,9 @@ def check(
         if kind == "no_worse":
             found, note = _change_and_remark(name, predictions, baseline, alpha=alpha)
         elif name.startswith(WORST):
-            groups = [key for key in sums if key[2] == name]
-            groups.sort(key=lambda key: (list(columns).index(key[0]), key[1]))
-            named = {f"{column} = {value}": sums[column, value, name] for column, value, _ in groups}
+            found_in = [key for key in sums if key[2] == name]
+            found_in.sort(key=lambda key: (list(columns).index(key[0]), key[1]))
+            named = {f"{column} = {value}": sums[column, value, name] for column, value, _ in found_in}
             found, note = _worst(name.removeprefix(WORST), named, alpha=alpha)
         else:
             found = bounded(name, sums["", "", name], alpha=alpha)
@@ -376,24 +340,36 @@ def _chunk_sums(data: Any, names: Sequence[str], columns: Mapping[str, Any], cos
     return sums
 
 
-Streamed = tuple[dict[Any, GateSums], SeenGroups]
+# the sums of some chunks of a source, their number of rows, and the group of each row that has one
+Streamed = tuple[dict[Any, GateSums], int, NDArray[np.int64]]
 
 
 def _of_stream(data: Data, names: Sequence[str], columns: Sequence[str], costs: Any) -> Streamed:
-    """Return the sums of one chunk of a source, whose features are the columns, and its groups."""
+    """Return the sums of one chunk of a source, whose features are the columns, its rows, and their groups."""
     LABELLED_ROWS.check(data, "predictions", "check")
     held = data.features or {}
     if missing := [name for name in columns if name not in held]:
         raise refuse(
             f"a feature {missing[0]!r} beside the rows", f"{sorted(held)}", "name columns feature:NAME in the files"
         )
-    return _chunk_sums(data, names, {name: held[name] for name in columns}, costs), SeenGroups.of(data)
+    groups = np.empty(0, np.int64) if data.groups is None else data.groups.cpu().numpy()
+    return _chunk_sums(data, names, {name: held[name] for name in columns}, costs), len(data), groups
 
 
 def _joined(one: Streamed, other: Streamed) -> Streamed:
     """Return the sums of two chunks, of values in either."""
     sums, more = one[0], other[0]
-    return sums | {key: sums[key] + own if key in sums else own for key, own in more.items()}, one[1] + other[1]
+    joined = sums | {key: sums[key] + own if key in sums else own for key, own in more.items()}
+    return joined, one[1] + other[1], np.concatenate([one[2], other[2]])
+
+
+def _need_independent(rows: int, groups: NDArray[np.int64]) -> None:
+    """Raise, as for rows in memory, unless each row of a source is the only one of its group; and if only some have one."""
+    if 0 < len(groups) < rows:
+        got = f"them beside {len(groups):,} of {rows:,} rows"
+        raise refuse("groups in every file or in none", got, "write the column to all files, or leave it out")
+    if 0 < (different := len(np.unique(groups))) < rows:
+        refuse_dependent(rows, different, argument="predictions")
 
 
 def _change_and_remark(metric: str, data: Any, baseline: Any, *, alpha: float) -> tuple[BoundedFigure, str]:
@@ -439,18 +415,13 @@ def _more_rows(found: BoundedFigure, limit: float) -> int | None:
 
 def _worst(metric: str, parts: dict[str, GateSums], *, alpha: float) -> tuple[BoundedFigure, str]:
     """Return the worst value over groups; to fail, one group is tested at α / groups, to pass, every group at α."""
-    lower = better_of(metric) == "lower"
+    pick, near, far = (max, "low", "high") if better_of(metric) == "lower" else (min, "high", "low")
     # one bad group is enough to fail, so m groups share α; passing claims something of all, each at α (intersection–union)
     wide = {name: bounded(metric, part, alpha=alpha / len(parts)) for name, part in parts.items()}
     each = {name: bounded(metric, part, alpha=alpha) for name, part in parts.items()}
-    pick = max if lower else min
     worst = pick(wide, key=lambda name: wide[name].value)
-    if lower:
-        low, last = max(found.low for found in wide.values()), max(each, key=lambda name: each[name].high)
-        high = each[last].high
-    else:
-        high, last = min(found.high for found in wide.values()), min(each, key=lambda name: each[name].low)
-        low = each[last].low
+    last = pick(each, key=lambda name: getattr(each[name], far))
+    low, high = sorted((pick(getattr(found, near) for found in wide.values()), getattr(each[last], far)))
     note = f"worst group {worst} ({wide[worst].n:,} rows)"
     if last != worst:
         note += f", least certain {last} ({each[last].n:,} rows)"
@@ -690,9 +661,14 @@ class Policy:
 
     def __post_init__(self) -> None:
         for table in _TABLES:
-            _check_table(table, getattr(self, table), name="the policy")
-        for column in check_sequence(self.by, name="by"):
-            check_text(column, name="each of by")
+            limits = getattr(self, table)
+            if not isinstance(limits, Mapping):
+                remedy = f"write [{table}] and below it metric = number"
+                raise refuse(f"[{table}] in the policy as a table", shown(limits), remedy)
+            for metric, limit in limits.items():
+                check_number(limit, name=f"{metric} under [{table}] in the policy")
+        if not isinstance(self.by, tuple) or not all(isinstance(column, str) for column in self.by):
+            raise refuse("by in the policy as names of columns", shown(self.by), 'write by = ["column"]')
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "Policy":
@@ -706,28 +682,29 @@ class Policy:
             InputError: If it contains anything but limits.
         """
         place = as_path(path)
-        return cls.from_text(read_text(place), name=printed(place))
+        text = read_text(place)
+        try:
+            return cls.from_text(text)
+        except CalibrantError as error:
+            raise error.at(printed(place)) from error
 
     @classmethod
-    def from_text(cls, text: str, *, name: str = "the policy") -> "Policy":
-        """Read a policy from TOML ``text``, called ``name`` in messages."""
-        check_text(name, name="name")
+    def from_text(cls, text: str) -> "Policy":
+        """Read a policy from TOML ``text``."""
         try:
             found = tomllib.loads(check_text(text, name="a policy"))
         except (ValueError, RecursionError) as error:  # TOMLDecodeError, or a number with too many digits
-            raise FileFormatError(f"TOML in {name}", f"{error}", "correct it (a number is 0.03, not .03)") from error
-        unknown = sorted(set(found) - {*_TABLES, "by"})
+            raise FileFormatError("TOML in the policy", f"{error}", "correct it (a number is 0.03, not .03)") from error
+        by = found.pop("by", ())
+        unknown = sorted(set(found) - set(_TABLES))
         if unknown:
             tables = ", ".join(f"[{table}]" for table in _TABLES)
-            raise refuse(f"the tables {tables} and by in {name}", repr(unknown[0]), "rename or remove it")
-        by = found.pop("by", [])
-        by = [by] if isinstance(by, str) else by
-        if not isinstance(by, list) or not all(isinstance(column, str) for column in by):
-            raise refuse(f"by in {name} as names of columns", repr(by), 'write by = ["column"]')
-        limits = {table: _check_table(table, found.get(table, {}), name=name) for table in _TABLES}
-        if not any(limits.values()):
-            raise refuse(f"at least one limit in {name}", "none", "write for example [maximum] and below it ece = 0.03")
-        return cls(limits["maximum"], limits["minimum"], limits["no_worse"], tuple(by))
+            raise refuse(f"the tables {tables} and by in the policy", repr(unknown[0]), "rename or remove it")
+        policy = cls(**found, by=(by,) if isinstance(by, str) else tuple(by) if isinstance(by, list) else by)
+        if not (policy.maximum or policy.minimum or policy.no_worse):
+            remedy = "write for example [maximum] and below it ece = 0.03"
+            raise refuse("at least one limit in the policy", "none", remedy)
+        return policy
 
     def updated(self, other: "Policy") -> "Policy":
         """Return these limits with those of ``other`` added; where both limit a metric, ``other`` wins."""
@@ -758,15 +735,3 @@ def read_limits(texts: Sequence[str], *, option: str) -> dict[str, float]:
         if not equals or not name.strip() or not math.isfinite(limits[name.strip()]):
             raise InputError(f"{option} METRIC=NUMBER", f"{text!r}", f"write for example {option} ece=0.03")
     return limits
-
-
-def _check_table(table: str, limits: Any, *, name: str) -> dict[str, float]:
-    if not isinstance(limits, Mapping):
-        raise refuse(f"[{table}] in {name} as a table", shown(limits), f"write [{table}] and below it metric = number")
-    for metric, limit in limits.items():
-        if isinstance(limit, bool) or not isinstance(limit, int | float):
-            raise refuse(
-                f"{metric} under [{table}] in {name} as a number", shown(limit), "write for example ece = 0.03"
-            )
-        check_number(limit, name=f"{metric} under [{table}] in {name}")
-    return dict(limits)

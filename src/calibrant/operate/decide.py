@@ -3,6 +3,7 @@
 import csv
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from calibrant._core.constraints import Level, Number, checked
 from calibrant._core.files import read_text
 from calibrant.data.checks import LARGEST_COST, CostTable
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FileFormatError
+from calibrant.errors import FileFormatError, InputError
 from calibrant.evaluate.cost_calibration import CostCalibration, cost_calibration
 from calibrant.operate.bounds import Moments, mean_ends
 from calibrant.operate.rows import ClassScores, ClassWindow, LabelledClasses, need_logits
@@ -294,10 +295,9 @@ def weigh(rule: CostRule, actions: Sequence[str], predictions: Predictions, *, e
     taken = rule.decide(predictions)
     names = {**dict(enumerate(actions)), **({} if rule.reject is None else {ABSTAIN: "abstain"})}
     best, cost = rule.fixed_cost(predictions)
-    ordered = len(rule.costs) == len(actions) == 2 and rule.reject is None
-    if ordered:
-        (c00, c01), (c10, c11) = rule.costs
-        ordered = c01 > c00 and c10 > c11
+    threshold = None
+    with suppress(InputError):  # of a rule that is no threshold
+        threshold = rule.threshold
     return CostReport(
         rows=len(predictions),
         expected_cost=expected,
@@ -305,7 +305,7 @@ def weigh(rule: CostRule, actions: Sequence[str], predictions: Predictions, *, e
         fixed_action=names[best],
         fixed_cost=cost,
         shares={name: float((taken == action).double().mean()) for action, name in names.items()},
-        threshold=rule.threshold if ordered else None,
+        threshold=threshold,
         calibration=cost_calibration(predictions, rule.costs, reject=rule.reject),
         event=event,
     )

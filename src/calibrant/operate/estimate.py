@@ -33,8 +33,8 @@ from calibrant.operate.rows import (
     LabelledClasses,
     SomeCalibrator,
     confidence_of,
+    matched_out_of_fold,
     need_source,
-    out_of_fold,
     stratum_edges,
 )
 from calibrant.statistics.means import Interval
@@ -373,7 +373,7 @@ def _reference_out_of_fold(reference: Predictions, calibrator: Calibrator | None
     try:
         return reference.calibrated_by(calibrator)
     except LeakError:  # fitted on these rows
-        return out_of_fold(calibrator, reference)
+        return matched_out_of_fold(calibrator, reference)[0]
 
 
 def _loss(window: Predictions, reference: Predictions | None, strata: Strata | None) -> Interval | None:

@@ -87,6 +87,10 @@ class Monitor:
             got = "rows that it was fitted on, where its figures are better than on new ones"
             remedy = "start with Monitor.from_fit(calibrator, predictions), which takes the rows as fit did"
             raise refuse("a reference that the calibrator was not fitted on", got, remedy) from error
+        self._begin(reference, by, costs)
+
+    def _begin(self, reference: Data, by: Sequence[str] | str, costs: Any, values: Floats | None = None) -> None:
+        """Take the state of a reference without labels since; ``values`` as in ``evidence.gather``."""
         if len(reference) < _FEWEST:
             raise refuse(f"at least {_FEWEST} reference rows", str(len(reference)), "label more")
         classes = reference.classes if isinstance(reference, Predictions) else 0
@@ -98,28 +102,28 @@ class Monitor:
             # a realised cost is as far from the foreseen at most
             cap = max(max(map(max, costs)) - min(map(min, costs)), 1e-300)
         z = Moments.of(_capped(reference, costs, cap))
-        curve, curves = ReferenceCurve.of(reference), ClassCurves.of(reference, classes)
-        # what the reference's mean loss is below but for ``_LOSS_BOUND``, so that a larger mean is evidence
-        limit = mean_ends(z, low=0, high=1, alpha=_LOSS_BOUND)[1]
+        curve, curves = ReferenceCurve.of(reference, values), ClassCurves.of(reference, classes, values)
         self._state = State(
             classes=classes,
             groups=groups,
             curve=curve,
             curves=curves,
-            reference=gather(reference, classes=classes, groups=groups, curve=curve, curves=curves),
+            reference=gather(reference, classes=classes, groups=groups, curve=curve, curves=curves, values=values),
             rows=len(reference),
             confidence=float(reference.confidence.mean()),
             accuracy=float(reference.correct.double().mean()),
             cap=cap,
-            limit=limit,
+            # what the reference's mean loss is below but for ``_LOSS_BOUND``, so that a larger mean is evidence
+            limit=mean_ends(z, low=0, high=1, alpha=_LOSS_BOUND)[1],
             costs=costs,
         )
 
     @classmethod
     @checked
     def from_fit(
-        cls, calibrator: SomeCalibrator, predictions: ClassScores, *, by: Sequence[str] = (), costs: Any = None
-    ) -> Self:
+        cls, calibrator: SomeCalibrator, predictions: ClassScores, *, by: Sequence[Text] | str = (),
+        costs: CostTable | None = None,
+    ) -> Self:  # fmt: skip
         """Return a monitor whose reference are the rows that ``calibrator`` was fitted on.
 
         On these rows it is better than on new ones. So each fifth is calibrated by a fit on the others, and its rows lie in the bins of
@@ -144,13 +148,9 @@ class Monitor:
         predictions.calibrated_by(calibrator, allow_fit_rows=True)  # refuses one without a fit, or of other classes
         rows, values = matched_out_of_fold(calibrator, predictions)
         kept = even_part(rows)
-        monitor = cls(rows, by=by, costs=costs)
-        even, values = even_rows(rows), values if kept is None else values[kept.cpu().numpy()]
-        classes, groups = monitor._state.classes, monitor._state.groups
-        curve, curves = ReferenceCurve.of(even, values), ClassCurves.of(even, classes, values)
-        reference = gather(even, classes=classes, groups=groups, curve=curve, curves=curves, values=values)
-        reference[1] = 0.0  # of the slope
-        monitor._state = replace(monitor._state, curve=curve, curves=curves, reference=reference)
+        monitor = cls.__new__(cls)
+        monitor._begin(even_rows(rows), by, costs, values if kept is None else values[kept.cpu().numpy()])
+        monitor._state.reference[1] = 0.0  # of the slope
         return monitor
 
     def update(
@@ -307,10 +307,10 @@ class Monitor:
             sums=gather(data, classes=state.classes, groups=state.groups, curve=state.curve, curves=state.curves),
         )
 
-    def _evidence(self) -> ChangeEvidence | None:
+    def _evidence(self) -> ChangeEvidence:
         state = self._state
         if not state.blocks:
-            return None
+            return ChangeEvidence({}, 0.0, 0, {})
         losses = np.array([[block.rows, block.loss, block.squares] for block in state.blocks])
         weights = np.array([block.weight for block in state.blocks])
         # rounding must not make more than 1 of the prior
@@ -322,26 +322,27 @@ class Monitor:
         )
 
     def _looked(self) -> Status:
-        found = self._evidence()
-        if found is not None:
-            last = replace(self._state.blocks[-1], evidence=found.log)
-            self._state = replace(
-                self._state, peak=max(self._state.peak, found.log), blocks=(*self._state.blocks[:-1], last)
-            )
+        found, state = self._evidence(), self._state
+        blocks = (*state.blocks[:-1], *(replace(last, evidence=found.log) for last in state.blocks[-1:]))
+        self._state = replace(state, peak=max(state.peak, found.log), blocks=blocks)
         return self._status(found)
 
-    def _status(self, found: ChangeEvidence | None) -> Status:
+    def _status(self, found: ChangeEvidence) -> Status:
         state = self._state
-        part = state.blocks[found.start :] if found is not None else ()
+        part = state.blocks[found.start :]
         rows = sum(block.rows for block in part)
         right, confidence = sum(block.right for block in part), sum(block.confidence for block in part)
         low, high = share_ends(right, rows, alpha=0.025) if rows else (0.0, 1.0)
         accuracy, mean = (right / rows, confidence / rows) if rows else (state.accuracy, state.confidence)
-        logs = found.logs if found is not None else {}
+        logs = found.logs
         own = sorted((name for name, log in logs.items() if log >= LEVEL), key=lambda name: -logs[name])
         classes = tuple(int(name.removeprefix("class ")) for name in own if name.startswith("class "))
         classes = (1,) if classes and state.classes == 2 else classes
-        groups = tuple(name.removeprefix("group ") for name in own if name.startswith("group "))
+        groups = tuple(
+            f"{name.removeprefix('group ')} ({'overconfident' if found.moved[name] < 0 else 'underconfident'})"
+            for name in own
+            if name.startswith("group ")
+        )
         # beyond the gap that the reference had
         gap = (mean - accuracy) - (state.confidence - state.accuracy)
         moved = "shift" in own or "slope" in own
@@ -370,7 +371,7 @@ class Monitor:
         )
         return Status(
             verdict=self.verdict,
-            evidence=math.exp(min(found.log, 700.0)) if found is not None else 1.0,
+            evidence=math.exp(min(found.log, 700.0)),
             peak=math.exp(min(state.peak, 700.0)),
             rows=sum(block.rows for block in state.blocks),
             since=part[0].first if part else None,
@@ -381,14 +382,10 @@ class Monitor:
             accuracy_high=high,
             direction=worse if moved else "as confident as before",
             classes=classes,
-            groups=tuple(f"{name} ({_sense(found, name)})" for name in groups),
+            groups=groups,
             advice=next(text for holds, text in advice if holds),
             cost_gap=dearer,
         )
-
-
-def _sense(found: ChangeEvidence | None, group: str) -> str:
-    return "overconfident" if found is not None and found.moved[f"group {group}"] < 0 else "underconfident"
 
 
 def _capped(data: Data, costs: Any, cap: float) -> Floats:

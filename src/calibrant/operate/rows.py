@@ -98,17 +98,13 @@ def need_source(calibrator: Calibrator) -> None:
         )
 
 
-def out_of_fold(calibrator: Calibrator, data: Predictions) -> Predictions:
-    """Return the fitting rows ``data``, each fifth calibrated by a fit of the same method on the others, to avoid optimism."""
-    return matched_out_of_fold(calibrator, data)[0]
-
-
 def matched_out_of_fold(calibrator: Calibrator, data: Predictions) -> tuple[Predictions, Floats]:
-    """Return the fitting rows ``data``, as ``out_of_fold``, and what they are in bins of the calibrator's own values.
+    """Return the fitting rows ``data``, each fifth calibrated by a fit of the same method on the others, to avoid optimism.
 
-    The second are their probabilities (N, K + 1) on the scale of ``calibrator`` itself, those of the decision last: the one that has the
-    same rank among its values on all rows as the other fit gives the row among its own. Fits of other rows are all higher or lower by
-    their noise, which goes against that of the rows left out: in bins of their values the rates would be those of single fifths.
+    Also what they are in bins of the calibrator's own values: their probabilities (N, K + 1) on the scale of ``calibrator`` itself,
+    those of the decision last: the one that has the same rank among its values on all rows as the other fit gives the row among its
+    own. Fits of other rows are all higher or lower by their noise, which goes against that of the rows left out: in bins of their
+    values the rates would be those of single fifths.
     """
     place = torch.arange(len(data), device=data.logits.device)
     folds = [place[place % FOLDS == fold] for fold in range(FOLDS)]

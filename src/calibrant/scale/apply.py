@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def apply_streamed(
         folder.mkdir(parents=True, exist_ok=True)
     if progress is not None and finished:
         progress(finished, rows.rows)
-    for job, _ in zip(left, executor(_Work(calibrator, rows), left), strict=True):
+    for job, _ in zip(left, executor(partial(_write, calibrator, rows), left), strict=True):
         finished += job.rows
         if progress is not None:
             progress(finished, rows.rows)
@@ -117,31 +118,25 @@ class _OutputFile:
         return True
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A picklable function that writes the file of a job."""
+def _write(calibrator: Calibrator, rows: ParquetRows, job: _OutputFile) -> None:
+    """Write the file of a job."""
+    import pyarrow.parquet
 
-    calibrator: Calibrator
-    rows: ParquetRows
-
-    def __call__(self, job: _OutputFile) -> None:
-        import pyarrow.parquet
-
-        writer = None
-        with atomic_write(job.target, inputs=[self.rows.file(job.shards[0])]) as file, torch.no_grad():
-            try:
-                for shard in job.shards:
-                    for batch, piece in self.rows.pieces(shard, share=_PIECE_SHARE):
-                        table = _with_calibrated(self.calibrator, batch, piece, kind=self.rows.kind)
-                        if writer is None:
-                            schema = table.schema.with_metadata({_MARK: job.mark})
-                            writer = pyarrow.parquet.ParquetWriter(
-                                file, schema, use_dictionary=False, write_page_checksum=True
-                            )
-                        writer.write_batch(table)
-            finally:
-                if writer is not None:
-                    writer.close()
+    writer = None
+    with atomic_write(job.target, inputs=[rows.file(job.shards[0])]) as file, torch.no_grad():
+        try:
+            for shard in job.shards:
+                for batch, piece in rows.pieces(shard, share=_PIECE_SHARE):
+                    table = _with_calibrated(calibrator, batch, piece, kind=rows.kind)
+                    if writer is None:
+                        schema = table.schema.with_metadata({_MARK: job.mark})
+                        writer = pyarrow.parquet.ParquetWriter(
+                            file, schema, use_dictionary=False, write_page_checksum=True
+                        )
+                    writer.write_batch(table)
+        finally:
+            if writer is not None:
+                writer.close()
 
 
 def _with_calibrated(calibrator: Calibrator, batch: Any, piece: Predictions, *, kind: str) -> Any:

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -63,13 +63,10 @@ class Passes:
         most: int = _KEPT,
     ) -> None:
         self.rows, self.executor, self.progress, self.count, self.most = rows, executor, progress, 0, most
-        self.journal = None if journal is None else Path(journal)
+        self.journal = None if journal is None else as_path(journal, name="checkpoint")
         # the data without reading its rows: row groups, and each file's size, times and hash of its footer
-        shards, files = (
-            [[shard.name, shard.rows] for shard in rows.shards],
-            [file_identity(file) for file in rows.files],
-        )
-        self._identity = {"shards": shards, "files": files, "fit": fit}
+        shards = [[shard.name, shard.rows] for shard in rows.shards]
+        self._identity = {"shards": shards, "files": [file_identity(file) for file in rows.files], "fit": fit}
         self._results: dict[str, Any] = {}
         self._open: tuple[str, int, Any] = ("", 0, None)  # key of the current request, shards done, their joined result
         # results of a journal, and its last open request, as JSON until they are asked for again
@@ -148,15 +145,19 @@ class Passes:
             file.write(json.dumps(content).encode())
 
     def _load(self, journal: Path) -> None:
-        content = read_checkpoint(journal, self._identity, keys=("results", "open"))
+        check_source(journal)
         try:
+            content = json.loads(journal.read_text())
+            same = content["identity"] == json.loads(json.dumps(self._identity))
             key, done, value = content["open"]
             self._loaded, self._stopped = dict(content["results"]), (str(key), int(done), value)
             for plain in (value, *self._loaded.values()):
                 if not has_fields(plain):
                     state_from_plain(plain)
-        except (AttributeError, TypeError, ValueError, KeyError) as error:
+        except (AttributeError, TypeError, ValueError, KeyError, RecursionError) as error:
             raise FileFormatError("a checkpoint", f"something else in {journal}", "delete it") from error
+        if not same:
+            raise FileFormatError("a checkpoint of these data and metrics", f"another in {journal}", "delete it")
 
 
 @dataclass(frozen=True)
@@ -178,18 +179,35 @@ class Job:
     parameters: tuple[Any, ...]
 
 
+def labelled_chunks(rows: ParquetRows, shard: Shard) -> Iterator[Chunk]:
+    """Yield the labelled rows of positive weight of a shard, in chunks that stay in the cache."""
+    start = 0
+    for piece in rows.read(shard):
+        if piece.labels is None:
+            raise InputError("a column label to fit on", "none", "add it")
+        weight = None if piece.weights is None else piece.weights.double()
+        place = f"{rows.folder / shard.file}, row group {shard.row_group}: "
+        beside: dict[str, Any] = {"groups": piece.groups, "features": piece.features or {}}
+        whole = Chunk(piece.logits, labels=piece.labels, weight=weight, start=start, place=place, **beside)
+        start += len(piece)
+        if weight is not None:
+            whole = whole.where(weight > 0)
+        if len(whole):
+            yield from chunks_of(whole)
+
+
 class ParquetSource(RowSource):
     """The rows of a Parquet data set.
 
     Args:
         passes: Reads the rows and caches the results.
         steps: Functions applied to every unit, in order.
-        units: Yields the rows of a shard; None gives labelled chunks, as fits take them.
+        units: Yields the rows of a shard; by default labelled chunks, as fits take them.
     """
 
-    def __init__(self, passes: Passes, steps: tuple[Step, ...] = (), units: Units | None = None) -> None:
+    def __init__(self, passes: Passes, steps: tuple[Step, ...] = (), units: Units = labelled_chunks) -> None:
         self.passes, self.steps = passes, steps
-        self.units = LabelledChunks() if units is None else units
+        self.units = units
         self.classes, self.count = passes.rows.classes, passes.rows.rows
         self.weighted = passes.rows.weight_kind is not None
         self.device = torch.device("cpu")
@@ -229,26 +247,6 @@ def _prepared_chunks(rows: ParquetRows, job: Job, shard: Shard) -> Iterator[Any]
             made = None if made is None else make(made, *parameters)
         if made is not None:
             yield made
-
-
-@dataclass(frozen=True)
-class LabelledChunks:
-    """Yields the labelled rows of positive weight of a shard, in chunks that stay in the cache."""
-
-    def __call__(self, rows: ParquetRows, shard: Shard) -> Iterator[Chunk]:
-        start = 0
-        for piece in rows.read(shard):
-            if piece.labels is None:
-                raise InputError("a column label to fit on", "none", "add it")
-            weight = None if piece.weights is None else piece.weights.double()
-            place = f"{rows.folder / shard.file}, row group {shard.row_group}: "
-            beside: dict[str, Any] = {"groups": piece.groups, "features": piece.features or {}}
-            whole = Chunk(piece.logits, labels=piece.labels, weight=weight, start=start, place=place, **beside)
-            start += len(piece)
-            if weight is not None:
-                whole = whole.where(weight > 0)
-            if len(whole):
-                yield from chunks_of(whole)
 
 
 @dataclass(frozen=True)
@@ -414,8 +412,6 @@ def fit_streamed(
         remedy = "read the tables with calibrant.load_multilabel, and fit it on them in memory"
         raise refuse("a calibrator of one class a row to fit on a stream", "a MultiLabelCalibrator", remedy)
     check_execution(executor, progress, figures=3)
-    if checkpoint is not None:
-        checkpoint = as_path(checkpoint, name="checkpoint")
     rows = ParquetRows(path)
     start = {name: value.tolist() for name, value in calibrator.state_dict().items()} if calibrator.fitted else None
     what = f"{type(calibrator).__name__} {calibrator.config()!r} from {start!r}"
@@ -423,25 +419,6 @@ def fit_streamed(
     calibrator.fit_from(ParquetSource.of(passes))
     passes.remove()
     return calibrator
-
-
-def read_checkpoint(path: Path, identity: dict[str, Any], *, keys: Sequence[str]) -> dict[str, Any]:
-    """Return the content of a checkpoint that has ``keys`` and was made for ``identity``.
-
-    Raises:
-        FileFormatError: If it is no checkpoint, or has another identity.
-    """
-    check_source(path)
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-        if missing := [key for key in ("identity", *keys) if key not in content]:
-            raise ValueError(missing)
-        content.items()
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise FileFormatError("a checkpoint", f"something else in {path}", "delete it") from error
-    if content["identity"] != json.loads(json.dumps(identity)):
-        raise FileFormatError("a checkpoint of these data and metrics", f"another in {path}", "delete it")
-    return content
 
 
 def calibrator_identity(calibrator: Calibrator) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.config import to_plain
-from calibrant._core.constraints import MOST_DRAWS, Integer, Kind, Natural, checked
+from calibrant._core.constraints import MOST_DRAWS, Integer, Natural, checked
 from calibrant._core.paths import as_path, shown
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
@@ -27,20 +27,17 @@ from calibrant.metrics.classwise import ClassSums, ClassTables
 from calibrant.rows.source import added, reduced
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import (
-    Job,
     ParquetSource,
     Passes,
     Pieces,
     SomeCalibrator,
     calibrator_identity,
-    shard_result,
 )
 from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.statistics.interval import MeanSums
 from calibrant.statistics.null import HasMoments
 
 Progress = Callable[[int, int], None]
-States = dict[SumMetric[Any], Any]
 _KEPT = 1 << 30  # bytes of states that a checkpoint keeps: bins of every class of a large vocabulary
 
 
@@ -209,25 +206,6 @@ def sum_metrics() -> list[SumMetric[Any]]:
 
 
 @checked
-def shard_states(
-    rows: Annotated[ParquetRows, Kind(ParquetRows, "make them with ParquetRows(path)")],
-    shard: Annotated[Shard, Kind(Shard, "pass one of rows.shards")],
-    metrics: SumMetrics,
-    calibrator: SomeCalibrator | None = None,
-) -> States:
-    """Return each metric's state over one shard, read in bounded pieces.
-
-    Args:
-        rows: The data set.
-        shard: One of its row groups.
-        metrics: Metrics that are sums.
-        calibrator: Applied to every piece first, or None.
-    """
-    found = shard_result(rows, Job(Pieces(calibrator), (), states_of, added, (metrics,)), shard)
-    return {} if found is None else dict(zip(metrics, found, strict=True))
-
-
-@checked
 def evaluate_streamed(
     path: str | os.PathLike[str] | ParquetRows,
     *,
@@ -371,13 +349,12 @@ def one_pass(
         most: Largest result in bytes that the checkpoint keeps.
         count: Number of passes.
     """
-    journal = None if checkpoint is None else as_path(checkpoint, name="checkpoint")
 
     def report(begun: int, done: int, total: int) -> None:
         if progress is not None and done:
             progress((begun - 1) * total + done, count * total)
 
-    return Passes(rows, what, executor=executor, journal=journal, progress=progress and report, most=most)
+    return Passes(rows, what, executor=executor, journal=checkpoint, progress=progress and report, most=most)
 
 
 def sums_of(

@@ -1,7 +1,7 @@
 """Figures of a pool from a labelled sample, and the verdict on limits after each batch."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from calibrant.operate.audit.figures import ABSOLUTE, BINNED, Pool, figure_of
 from calibrant.operate.audit.sample import LEARN, Sample, feature_groups
 from calibrant.operate.check import verdict_of_all, verdict_of_bounds
 from calibrant.statistics import Interval
-from calibrant.statistics.labelled import Drawn, Floats, Integers, Terms, interval_of, terms_of
+from calibrant.statistics.labelled import Drawn, Floats, Integers, interval_of, terms_of
 
 LEVEL = 0.95
 FEWEST = 10  # labels below which no figure is offered
@@ -160,6 +160,15 @@ def audit(
     return Audit(intervals, tuple(lines), count, len(known.labels) - count, known.batches)
 
 
+@dataclass(frozen=True)
+class _Evidence:
+    """A figure's estimate, its ends at every α, and how they are made."""
+
+    centre: float
+    ends: Callable[[float], tuple[float, float]]
+    method: str = "regression estimate, empirical likelihood"
+
+
 class _LabelledPool:
     """The labelled rows, and the terms of each figure of one model, or of the difference of two."""
 
@@ -174,11 +183,11 @@ class _LabelledPool:
         self.temperature = pool.fitted_temperature(self.rows, self.labels) if seen.sum() >= LEARN else 1.0
         self.groups: tuple[list[str], Integers] | None = None if by is None else feature_groups(pool, by)
 
-    def terms(self, name: str) -> dict[str, "_Evidence"]:
+    def terms(self, name: str) -> dict[str, _Evidence]:
         """Return the evidence on a figure, by group if there are groups."""
         if name in ABSOLUTE and self.pool.other is not None:
             ours, theirs = (_LabelledPool(one, self.sample, self.by).terms(name) for one in self.pool.alone)
-            return {full: _Difference(ours[full], theirs[full]) for full in ours}
+            return {full: _difference(ours[full], theirs[full]) for full in ours}
         parts: list[tuple[str, NDArray[np.bool_]]] = [(name, np.ones(len(self.pool), bool))]
         if self.groups is not None:
             parts = [(f"{name}[{one}]", self.groups[1] == at) for at, one in enumerate(self.groups[0])]
@@ -198,11 +207,11 @@ class _LabelledPool:
             confidence = self.pool.outlook(mean).mean if name in BINNED else None  # at temperature 1
             for full, members in parts:
                 each[full].append(self._evidence(mean, members, expected, confidence))
-        return {full: found[0] if len(found) == 1 else _Average(tuple(found)) for full, found in each.items()}
+        return {full: found[0] if len(found) == 1 else _average(found) for full, found in each.items()}
 
     def _evidence(
         self, mean: str, members: NDArray[np.bool_], expected: Floats | None, confidence: Floats | None
-    ) -> "_Evidence":
+    ) -> _Evidence:
         pool, chosen = self.pool, members[self.rows]
         if expected is None:  # of a row's rank among the members
             pool = pool.ranked(members)
@@ -211,22 +220,23 @@ class _LabelledPool:
         seen = pool.values(mean, rows, self.labels[chosen])
         bounds = pool.bounds(mean, rows, temperature=self.temperature)
         drawn = self.sample.drawn(chosen, pool=int(members.sum()))
-        found = _Mean(terms_of(seen, expected[rows], bounds, drawn, float(expected[members].mean())))
+        terms = terms_of(seen, expected[rows], bounds, drawn, float(expected[members].mean()))
+        found = _Evidence(terms.centre, lambda alpha: interval_of(terms, alpha=alpha))
         if confidence is not None:
             index = np.full(len(pool), -1)
             edges = EqualWidth(_BINS).edges(torch.from_numpy(confidence)).numpy()
             index[members] = np.clip(np.searchsorted(edges, confidence[members], side="left") - 1, 0, _BINS - 1)
             away = np.bincount(index[members], (confidence - expected)[members], _BINS).astype(np.float64)
             return _binned(found, away, index[members], index[rows], seen, expected[rows], drawn)
-        return _Magnitude(found) if mean == "cost-gap" else found
+        return _magnitude(found) if mean == "cost-gap" else found
 
-    def interval(self, name: str, found: "_Evidence", *, alpha: float) -> Interval:
+    def interval(self, name: str, found: _Evidence, *, alpha: float) -> Interval:
         """Return the interval of a figure, within the values that it can have."""
         least, most = _BOUNDS.get(name, _UNIT) if self.pool.other is None else (-math.inf, math.inf)
         low, high, middle = (min(max(float(one), least), most) for one in (*found.ends(alpha), found.centre))
         return Interval(middle, low, high, 1 - alpha, found.method)
 
-    def line(self, full: str, evidence: "_Evidence", limit: Sequence[Any], *, alpha: float) -> AuditLine:
+    def line(self, full: str, evidence: _Evidence, limit: Sequence[Any], *, alpha: float) -> AuditLine:
         """Return the verdict on one limit (figure, value, whether it is a maximum)."""
         name, value, at_most = limit
         found = self.interval(name, evidence, alpha=alpha)
@@ -251,107 +261,43 @@ class _LabelledPool:
         return None if needed > len(self.pool) else max(FEWEST, math.ceil(needed) - labels)
 
 
-@dataclass(frozen=True)
-class _Mean:
-    """A figure that is a mean of rows."""
+def _magnitude(mean: _Evidence) -> _Evidence:
+    """Return the absolute value of a mean, from 0 where it may have either sign."""
 
-    terms: Terms
-    method = "regression estimate, empirical likelihood"
-
-    @property
-    def centre(self) -> float:
-        return self.terms.centre
-
-    def ends(self, alpha: float) -> tuple[float, float]:
-        return interval_of(self.terms, alpha=alpha)
-
-
-@dataclass(frozen=True)
-class _Magnitude:
-    """The absolute value of a mean, from 0 where it may have either sign."""
-
-    mean: _Mean
-    method = _Mean.method
-
-    @property
-    def centre(self) -> float:
-        return abs(self.mean.centre)
-
-    def ends(self, alpha: float) -> tuple[float, float]:
-        low, high = self.mean.ends(alpha)
+    def ends(alpha: float) -> tuple[float, float]:
+        low, high = mean.ends(alpha)
         return max(0.0, low, -high), max(-low, high)
 
+    return replace(mean, centre=abs(mean.centre), ends=ends)
 
-@dataclass(frozen=True)
-class _Difference:
-    """A figure of one model minus that of another, each with its interval at half of α."""
 
-    first: "_Evidence"
-    second: "_Evidence"
-    method = "difference of two intervals"
+def _difference(first: _Evidence, second: _Evidence) -> _Evidence:
+    """Return a figure of one model minus that of another, each with its interval at half of α."""
 
-    @property
-    def centre(self) -> float:
-        return self.first.centre - self.second.centre
-
-    def ends(self, alpha: float) -> tuple[float, float]:
-        (low, high), (below, above) = (one.ends(alpha / 2) for one in (self.first, self.second))
+    def ends(alpha: float) -> tuple[float, float]:
+        (low, high), (below, above) = (one.ends(alpha / 2) for one in (first, second))
         return low - above, high - below
 
+    return _Evidence(first.centre - second.centre, ends, "difference of two intervals")
 
-@dataclass(frozen=True)
-class _Average:
-    """The mean of figures of the same rows, whatever their dependence: its standard error is at most the mean of theirs."""
 
-    parts: "tuple[_Evidence, ...]"
-    method = "mean of intervals"
+def _average(parts: Sequence[_Evidence]) -> _Evidence:
+    """Return the mean of figures of the same rows, whatever their dependence: its standard error is at most the mean of theirs."""
 
-    @property
-    def centre(self) -> float:
-        return float(np.mean([one.centre for one in self.parts]))
-
-    def ends(self, alpha: float) -> tuple[float, float]:
-        low, high = np.mean([one.ends(alpha) for one in self.parts], axis=0)
+    def ends(alpha: float) -> tuple[float, float]:
+        low, high = np.mean([one.ends(alpha) for one in parts], axis=0)
         return float(low), float(high)
 
-
-@dataclass(frozen=True)
-class _BinnedGaps:
-    """The gaps of bins, Σ (confidence − correctness) / N, and their variances.
-
-    The sum of absolute estimates is at least the ECE on average; it is above it by at most the sum of the bins' absolute errors.
-    Errors of sure rows are rare events, of which no bin may have seen one: the reach is at least that of the mean over all bins.
-    """
-
-    gap: Floats
-    variance: Floats
-    labels: int
-    mean: _Mean
-    method = "sum of bounded bins"
-
-    @property
-    def centre(self) -> float:
-        """The ECE with the gaps that chance alone makes taken off."""
-        return float(np.sqrt(np.maximum(self.gap**2 - self.variance, 0)).sum())
-
-    def ends(self, alpha: float) -> tuple[float, float]:
-        """Return the ends of its interval."""
-        from scipy.special import stdtrit
-
-        z = float(stdtrit(max(self.labels / _BINS, 2.0), 1 - alpha / 2))
-        total, error = float(np.abs(self.gap).sum()), math.sqrt(float(self.variance.sum()))
-        low, high = self.mean.ends(alpha)
-        down, up = self.mean.centre - low, high - self.mean.centre
-        # errors that no label has shown add to the gap of confidences that are too high, and take from that of too low ones
-        below = up if self.gap.sum() > 0 else down
-        reach = _ABSOLUTE * float(np.sqrt(self.variance).sum()) + z * math.sqrt(_ABSOLUTE_VARIANCE) * error
-        return total - max(reach, below), total + max(z * error, down, up)
+    return _Evidence(float(np.mean([one.centre for one in parts])), ends, "mean of intervals")
 
 
 def _binned(
-    mean: _Mean, away: Floats, index: Integers, at: Integers, seen: Floats, expected: Floats, drawn: Drawn
-) -> _BinnedGaps:
-    """Return the gaps of bins.
+    mean: _Evidence, away: Floats, index: Integers, at: Integers, seen: Floats, expected: Floats, drawn: Drawn
+) -> _Evidence:
+    """Return the sum of the absolute gaps of bins, Σ (confidence − correctness) / N.
+
+    The sum of absolute estimates is at least the ECE on average; it is above it by at most the sum of the bins' absolute errors.
+    Errors of sure rows are rare events, of which no bin may have seen one: the reach is at least that of the mean over all bins.
 
     Args:
         mean: Over all bins.
@@ -368,7 +314,19 @@ def _binned(
     variance = np.maximum(np.bincount(at, square * residual**2, _BINS), of_chance)
     mass = np.bincount(index, minlength=_BINS) / n
     variance = np.where(np.bincount(at, minlength=_BINS) > 0, variance, mass**2)
-    return _BinnedGaps(gap, variance, len(seen), mean)
 
+    def ends(alpha: float) -> tuple[float, float]:
+        from scipy.special import stdtrit
 
-_Evidence = _Mean | _Magnitude | _Difference | _Average | _BinnedGaps
+        z = float(stdtrit(max(len(seen) / _BINS, 2.0), 1 - alpha / 2))
+        total, error = float(np.abs(gap).sum()), math.sqrt(float(variance.sum()))
+        low, high = mean.ends(alpha)
+        down, up = mean.centre - low, high - mean.centre
+        # errors that no label has shown add to the gap of confidences that are too high, and take from that of too low ones
+        below = up if gap.sum() > 0 else down
+        reach = _ABSOLUTE * float(np.sqrt(variance).sum()) + z * math.sqrt(_ABSOLUTE_VARIANCE) * error
+        return total - max(reach, below), total + max(z * error, down, up)
+
+    # the estimate is the ECE with the gaps that chance alone makes taken off
+    centre = float(np.sqrt(np.maximum(gap**2 - variance, 0)).sum())
+    return _Evidence(centre, ends, "sum of bounded bins")
