@@ -102,8 +102,6 @@ class CostRule(nn.Module):
         paid = np.asarray(self.table.cpu()[predictions.need_labels().cpu(), taken].numpy())
         low, high = float(self.table.min()), float(self.table.max())
         mean = float(paid.mean())
-        if low == high:
-            return Interval(mean, mean, mean, 1 - 2 * _ALPHA, "bets")
         ends = mean_ends(Moments.of(paid), low=low, high=high, alpha=_ALPHA)
         return Interval(mean, min(ends[0], mean), max(ends[1], mean), 1 - 2 * _ALPHA, "bets")
 

@@ -5,13 +5,13 @@ import math
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from torch import Tensor, nn
 
 from calibrant._core.check import check_list_of, refuse
-from calibrant._core.constraints import checked
+from calibrant._core.constraints import Kind, checked
 from calibrant._core.files import read_sealed, reason_of, write_sealed
 from calibrant._core.paths import as_path, shown
 from calibrant.calibrators import Calibrator, load
@@ -22,6 +22,9 @@ from calibrant.operate.rows import ClassScores
 
 FORMAT = "calibrant-deployed-1"
 Rule = CostRule | Abstention
+_FIT = "fit it first (Identity() changes nothing)"
+FittedCalibrator = Annotated[Calibrator, Kind(Calibrator, _FIT, "a fitted calibrator")]
+MadeRule = Annotated[Rule, Kind((CostRule, Abstention), "make one of them", "a rule of thresholds or abstain")]
 
 
 class Deployed(nn.Module):
@@ -44,12 +47,10 @@ class Deployed(nn.Module):
     """
 
     @checked
-    def __init__(self, calibrator: Calibrator, rule: Rule) -> None:
+    def __init__(self, calibrator: FittedCalibrator, rule: MadeRule) -> None:
         super().__init__()
-        if not isinstance(calibrator, Calibrator) or not calibrator.fitted:
-            raise refuse("a fitted calibrator", type(calibrator).__name__, "fit it first (Identity() changes nothing)")
-        if not isinstance(rule, CostRule | Abstention):
-            raise refuse("a rule of thresholds or abstain", type(rule).__name__, "make one of them")
+        if not calibrator.fitted:
+            raise refuse("a fitted calibrator", type(calibrator).__name__, _FIT)
         needed = _classes_of(rule)
         if needed is not None and needed != int(calibrator.classes):
             raise refuse(f"a calibrator of {needed} classes, as the rule", f"{int(calibrator.classes)}", "pass its own")

@@ -52,11 +52,9 @@ def groups_in(reference: Data, by: Sequence[str] | str) -> tuple[Group, ...]:
 
 def group_codes(data: Data, column: str, values: Sequence[str]) -> NDArray[np.int64]:
     """Return the index in ``values`` of each row's group (N,), or −1 for a group that is not among them."""
-    own = _values_as_text(data, column)
-    order = np.argsort(values)
-    ranked = np.asarray(values)[order]
-    at = np.minimum(np.searchsorted(ranked, own), len(ranked) - 1)
-    return np.asarray(np.where(ranked[at] == own, order[at], -1))
+    own, code = np.unique(_values_as_text(data, column), return_inverse=True)
+    place = {value: at for at, value in enumerate(values)}
+    return np.array([place.get(str(value), -1) for value in own])[code]
 
 
 def _values_as_text(data: Data, column: str) -> NDArray[np.str_]:

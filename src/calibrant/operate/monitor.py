@@ -42,6 +42,7 @@ from calibrant.operate.watched import (
 )
 
 Floats = NDArray[np.float64]
+Hashes = NDArray[np.int64]
 
 FALSE_ALARMS = 0.05  # probability of ever raising a false alarm
 _LOSS_BOUND = 0.001  # part of it for an error of the bound on the reference's log-loss
@@ -192,14 +193,7 @@ class Monitor:
             got = f"{count} rows" if count else "a batch"
             remedy = "pass each row once" if count else "pass it once, or ids if these are other rows"
             raise refuse("new rows", f"{got} that this state has already", remedy)
-        block = self._block(rows, when)
-        self._state = replace(
-            state,
-            blocks=appended(state.blocks, block),
-            batches=np.union1d(state.batches, batch),
-            ids=np.union1d(state.ids, names),
-        )
-        return self._looked()
+        return self._taken(appended(state.blocks, self._block(rows, when)), batch, names, state.peak)
 
     def merge(self, other: "Monitor") -> Status:
         """Add the rows of another monitor of the same reference, in order of time, and return the status.
@@ -225,14 +219,7 @@ class Monitor:
         blocks = mine.blocks + theirs.blocks
         if timed == {True}:
             blocks = tuple(sorted(blocks, key=lambda block: (block.first or 0.0, block.last or 0.0)))
-        self._state = replace(
-            mine,
-            blocks=as_of_one_monitor(blocks),
-            batches=np.union1d(mine.batches, theirs.batches),
-            ids=np.union1d(mine.ids, theirs.ids),
-            peak=max(mine.peak, theirs.peak),
-        )
-        return self._looked()
+        return self._taken(as_of_one_monitor(blocks), theirs.batches, theirs.ids, theirs.peak)
 
     @property
     def verdict(self) -> Literal["quiet", "alarm"]:
@@ -321,10 +308,14 @@ class Monitor:
             state.reference, sums, losses, weights, classes=state.classes, groups=state.groups, limit=state.limit
         )
 
-    def _looked(self) -> Status:
-        found, state = self._evidence(), self._state
-        blocks = (*state.blocks[:-1], *(replace(last, evidence=found.log) for last in state.blocks[-1:]))
-        self._state = replace(state, peak=max(state.peak, found.log), blocks=blocks)
+    def _taken(self, blocks: tuple[Block, ...], batches: Hashes, ids: Hashes, peak: float) -> Status:
+        """Take the blocks with what was added, the hashes of its batches and ids, and its largest evidence."""
+        state = self._state
+        batches, ids = np.union1d(state.batches, batches), np.union1d(state.ids, ids)
+        self._state = replace(state, blocks=blocks, batches=batches, ids=ids)
+        found = self._evidence()
+        seen = (*blocks[:-1], *(replace(last, evidence=found.log) for last in blocks[-1:]))
+        self._state = replace(self._state, blocks=seen, peak=max(state.peak, peak, found.log))
         return self._status(found)
 
     def _status(self, found: ChangeEvidence) -> Status:

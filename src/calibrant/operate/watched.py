@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from calibrant._core.check import as_array, refuse
 from calibrant._core.check import shown as told
-from calibrant._core.files import read_sealed, reason_of, write_sealed
+from calibrant._core.files import error_boundary, read_sealed, write_sealed
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import add_records
 from calibrant._core.paths import shown
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FileFormatError
 from calibrant.operate.evidence import NO_CURVE, NO_CURVES, NODES, ClassCurves, Group, ReferenceCurve, quantity_names
 
 Floats = NDArray[np.float64]
@@ -192,7 +191,7 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
 def load_state(path: str | os.PathLike[str]) -> State:
     """Read a state that ``save_state`` wrote."""
     arrays, metadata = read_sealed(path, format=FORMAT, what="a monitor's state", former={"numbers", "content"})
-    try:
+    with error_boundary("a whole state", f"a broken one in {shown(path)}", "restore it from a copy"):
         numbers = json.loads(metadata["numbers"])
         names = ("reference", "blocks", "sums", "batches", "ids")
         # what files of before version 1.0 have in place of a seal: a digest of the arrays alone
@@ -215,10 +214,6 @@ def load_state(path: str | os.PathLike[str]) -> State:
             batches=arrays["batches"],
             ids=arrays["ids"],
         )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise FileFormatError(
-            "a whole state", f"a broken one in {shown(path)} ({reason_of(error)})", "restore it from a copy"
-        ) from error
 
 
 def _block(row: Floats, sums: Floats) -> Block:

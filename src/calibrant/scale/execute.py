@@ -14,7 +14,7 @@ from torch import nn
 
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Count, checked
-from calibrant._core.files import reason_of
+from calibrant._core.files import error_boundary, reason_of
 from calibrant.errors import CalibrantError, InputError, WorkerError, optional
 
 _FINISH = (
@@ -46,9 +46,16 @@ def check_execution(executor: Any, progress: Any, *, figures: int = 2) -> None:
     Raises:
         InputError: If one of them does not accept its arguments.
     """
-    _check_call(executor, name="executor", arguments=2)
-    if progress is not None:
-        _check_call(progress, name="progress", arguments=figures)
+    for value, name, arguments in ((executor, "executor", 2), (progress, "progress", figures)):
+        if value is map or (value is None and name == "progress"):  # ``map`` has no signature, and runs in turn
+            continue
+        try:
+            inspect.signature(value).bind(*range(arguments))
+            callables = not isinstance(value, nn.Module | type)
+        except (TypeError, ValueError):
+            callables = False
+        if not callables:
+            raise refuse(f"{name} as a function of {arguments} arguments", shown(value), "pass one")
 
 
 def in_turn(function: Callable[[Any], Any], shards: Sequence[Any]) -> Iterator[Any]:
@@ -189,11 +196,10 @@ def start_ray(ray: Any, address: str | None, *, cpus: int | None) -> None:
     if address is None:
         ray.init(num_cpus=cpus, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         return
-    try:
+    unreached = (ConnectionError, ValueError, RuntimeError)
+    wanted, remedy = f"a Ray cluster at {address!r}", "start one with `ray start --head`"
+    with error_boundary(wanted, "none", remedy, kind=InputError, caught=unreached):
         ray.init(address=address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        expected, got = f"a Ray cluster at {address!r}", f"none ({reason_of(error)})"
-        raise InputError(expected, got, "start one with `ray start --head`") from error
 
 
 def need_ray() -> Any:
@@ -288,17 +294,3 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
-
-
-def _check_call(value: Any, *, name: str, arguments: int) -> Any:
-    """Return ``value`` if it can be called with ``arguments`` arguments; ``map``, which has no signature, runs in turn."""
-    if value is map:
-        return value
-    callables = not isinstance(value, nn.Module | type)
-    try:
-        inspect.signature(value).bind(*range(arguments))
-    except (TypeError, ValueError):
-        callables = False
-    if not callables:
-        raise refuse(f"{name} as a function of {arguments} arguments", shown(value), "pass one")
-    return value

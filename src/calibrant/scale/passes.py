@@ -16,7 +16,7 @@ from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Kind, checked
-from calibrant._core.files import hash_arrays
+from calibrant._core.files import error_boundary, hash_arrays
 from calibrant._core.paths import as_path, atomic_write, check_source
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.checks import calibrated
@@ -146,7 +146,7 @@ class Passes:
 
     def _load(self, journal: Path) -> None:
         check_source(journal)
-        try:
+        with error_boundary("a checkpoint", f"something else in {journal}", "delete it"):
             content = json.loads(journal.read_text())
             same = content["identity"] == json.loads(json.dumps(self._identity))
             key, done, value = content["open"]
@@ -154,8 +154,6 @@ class Passes:
             for plain in (value, *self._loaded.values()):
                 if not has_fields(plain):
                     state_from_plain(plain)
-        except (AttributeError, TypeError, ValueError, KeyError, RecursionError) as error:
-            raise FileFormatError("a checkpoint", f"something else in {journal}", "delete it") from error
         if not same:
             raise FileFormatError("a checkpoint of these data and metrics", f"another in {journal}", "delete it")
 
@@ -347,10 +345,8 @@ def state_from_plain(plain: Any, like: Any = None) -> Any:
     Raises:
         FileFormatError: If ``plain`` does not have the structure of ``like``.
     """
-    try:
+    with error_boundary("a saved sum of the same kind", "another", "delete the checkpoint"):
         return _rebuilt(plain, like)
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
-        raise FileFormatError("a saved sum of the same kind", f"another ({error})", "delete the checkpoint") from error
 
 
 def _rebuilt(plain: Any, like: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._core.check import as_tensor, check_kind, check_labels
-from calibrant._core.files import reason_of
+from calibrant._core.files import error_boundary
 from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats.columns import numbers_of, spread_columns
 from calibrant.data.formats.layout import WEIGHT_NAMES, Layout
@@ -316,12 +316,9 @@ def _as_lists(batch: Any, kind: str, spread: tuple[str, ...]) -> Any:
 
 def _readable_batches(batches: Iterator[Any], file: Path) -> Iterator[Any]:
     while True:
-        try:
+        # Arrow's errors share no public base class
+        with error_boundary("a readable parquet file", f"a broken one: {file}", "write it again"):
             batch = next(batches, None)
-        except Exception as error:  # Arrow's errors share no public base class
-            raise FileFormatError(
-                "a readable parquet file", f"a broken one: {file} ({reason_of(error)})", "write it again"
-            ) from error
         if batch is None:
             return
         yield batch
@@ -365,16 +362,10 @@ def open_parquet(file: Path) -> Any:
     import pyarrow.parquet
 
     check_source(file)
-    try:
+    with error_boundary("a readable parquet file", f"a broken or truncated one: {shown(file)}", "write it again"):
         return pyarrow.parquet.ParquetFile(
             file, buffer_size=READ_BYTES, pre_buffer=False, memory_map=False, page_checksum_verification=True
         )
-    except Exception as error:  # Arrow's errors share no public base class
-        raise FileFormatError(
-            "a readable parquet file",
-            f"a broken or truncated one: {shown(file)} ({reason_of(error)})",
-            "write it again",
-        ) from error
 
 
 def file_identity(file: Path) -> list[Any]:

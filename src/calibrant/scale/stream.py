@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.config import to_plain
-from calibrant._core.constraints import MOST_DRAWS, Integer, Natural, checked
+from calibrant._core.constraints import MOST_DRAWS, Integer, Kind, Natural, checked
 from calibrant._core.paths import as_path, shown
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
@@ -38,6 +38,13 @@ from calibrant.statistics.interval import MeanSums
 from calibrant.statistics.null import HasMoments
 
 Progress = Callable[[int, int], None]
+SeveralLabelsCalibrator = Annotated[
+    MultiLabelCalibrator,
+    Kind(
+        MultiLabelCalibrator,
+        Remedy("load it with MultiLabelCalibrator.load", command="add --multilabel", option="--multilabel"),
+    ),
+]
 _KEPT = 1 << 30  # bytes of states that a checkpoint keeps: bins of every class of a large vocabulary
 
 
@@ -254,7 +261,7 @@ def evaluate_streamed(
 def evaluate_multilabel_streamed(
     source: str | os.PathLike[str],
     *,
-    calibrator: MultiLabelCalibrator | None = None,
+    calibrator: SeveralLabelsCalibrator | None = None,
     columns: str | None = None,
     label: str | None = None,
     kind: Literal["logits", "probs"] | None = None,
@@ -291,12 +298,6 @@ def evaluate_multilabel_streamed(
         >>> abs(row.low - other.low) < 1e-12
         True
     """
-    if calibrator is not None and not isinstance(calibrator, MultiLabelCalibrator):
-        raise refuse(
-            "a MultiLabelCalibrator",
-            type(calibrator).__name__,
-            Remedy("load it with MultiLabelCalibrator.load", command="add --multilabel", option="--multilabel"),
-        )
     seen = allow_fit_rows
 
     def pieces() -> Iterator[MultiLabelPredictions]:
@@ -367,9 +368,9 @@ def sums_of(
     source = ParquetSource(passes, units=Pieces(calibrator))
     found = source.part(states_of, added, tuple(metrics))
     states: dict[Any, Any] = {} if found is None else dict(zip(metrics, found, strict=True))
-    if not states or looks(passes.rows, list(metrics), draws=draws) == 1:
-        return states
     wanted = [one for one in states if looks(passes.rows, [one], draws=draws) > 1]
+    if not wanted:
+        return states
     placed: Any = PlacedPieces(Pieces(calibrator), passes.rows.starts())
     asked, first = zip(*(one.again(passes.rows, states[one]) for one in wanted), strict=True)
     second = ParquetSource(passes, units=placed).part(_once_more, _added_in_place, asked, first, draws)

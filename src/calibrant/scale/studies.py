@@ -5,17 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from calibrant._core.check import check_count
+from calibrant._core.constraints import Count, checked
 from calibrant.errors import FitError
 from calibrant.scale.execute import RETRIES, need_ray, result_on_ray, start_ray
-from calibrant.study import Store, Study
+from calibrant.study import Store
 from calibrant.study.preflight import check_folders, check_study
-from calibrant.study.recipe import Cell, Recipe
+from calibrant.study.recipe import AnyStudy, Cell, Recipe
 from calibrant.study.run import Step, most_informative_first, refuse_several_devices, run_whole
+from calibrant.study.store import AnyStore
 
 
+@checked
 def run_study_on_ray(
-    study: Study, store: Store, *, address: str | None = None, workers: int = 1, accelerator: str = "auto"
+    study: AnyStudy, store: AnyStore, *, address: str | None = None, workers: Count = 1, accelerator: str = "auto"
 ) -> Iterator[Step]:
     """Run the unfinished trainings as tasks of a Ray cluster; yields a progress event after each.
 
@@ -35,7 +37,6 @@ def run_study_on_ray(
         FitError: If a training diverges, or its worker dies four times.
     """
     ray = need_ray()
-    check_count(workers, name="workers")
     check_study(study)
     cells = list(study.cells())
     ordered = most_informative_first(study, cells)

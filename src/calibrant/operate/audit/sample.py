@@ -124,27 +124,43 @@ class Sample(metaclass=PublicCalls):
         Raises:
             InputError: If there is no pool, it is another one, or too few rows are left.
         """
-        source = self.pool if pool is None else self.pool_with(pool)
-        if source is None:
-            raise InputError("the pool of a sample that was loaded", "none", "pass pool=")
-        self.need_same(source)
-        known = replace(self, pool=source).labelled(self.labels if labels is None else labels)
+        known = self.within(self.pool if pool is None else self.pool_with(pool), labels)
         left = np.ones(self.pool_rows, bool)
         left[self.rows] = False
         check_count(count, name="count", high=int(left.sum()))
         seen = known.labels >= 0
         learned = None
         if seen.sum() >= LEARN:
-            learned = source.fitted_temperature(self.rows[seen], known.labels[seen])
-        rows, inclusion = _drawn(source, left, count, known, learned)
+            learned = known.source.fitted_temperature(self.rows[seen], known.labels[seen])
+        rows, inclusion = _drawn(known.source, left, count, known, learned)
         return replace(
             known,
             rows=np.concatenate([self.rows, rows]),
             inclusion=np.concatenate([self.inclusion, inclusion]),
             batch=np.concatenate([self.batch, np.full(len(rows), self.batches)]),
             labels=np.concatenate([known.labels, np.full(len(rows), UNLABELLED)]),
-            pool=source,
         )
+
+    @property
+    def source(self) -> Pool:
+        """The pool.
+
+        Raises:
+            InputError: If the sample was loaded without it.
+        """
+        if self.pool is None:
+            raise InputError("the pool of a sample that was loaded", "none", "pass pool=")
+        return self.pool
+
+    def within(self, pool: Pool | None, labels: Any = None) -> "Sample":
+        """Return the sample with the pool that it was drawn from, and with labels; None takes those known.
+
+        Raises:
+            InputError: If there is no pool, it is another one, or a label is not of its classes.
+        """
+        known = replace(self, pool=pool)
+        self.need_same(known.source)
+        return known.labelled(self.labels if labels is None else labels)
 
     def need_same(self, pool: Pool) -> None:
         """Raise unless ``pool`` has the rows and scores that this sample was drawn from.
@@ -241,11 +257,7 @@ class Sample(metaclass=PublicCalls):
         Raises:
             InputError: If there is no pool, it is another one, or no row is labelled.
         """
-        source = self.pool if pool is None else self.pool_with(pool)
-        if source is None:
-            raise InputError("the pool of a sample that was loaded", "none", "pass pool=")
-        self.need_same(source)
-        replace(self, pool=source).labelled(self.labels)  # of its classes
+        source = self.within(self.pool if pool is None else self.pool_with(pool)).source
         seen = self.labels >= 0
         if not seen.any():
             raise refuse("labelled rows", "none", "pass labels with .labelled(labels)")

@@ -3,15 +3,15 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._core.check import check_kind, check_mapping, check_number, check_sequence, refuse
+from calibrant._core.check import check_mapping, check_number, check_sequence, refuse
 from calibrant._core.config import json_data
-from calibrant._core.constraints import checked
+from calibrant._core.constraints import Kind, checked
 from calibrant.binning import EqualWidth
 from calibrant.errors import InputError, Remedy
 from calibrant.operate.audit.figures import ABSOLUTE, BINNED, Pool, figure_of
@@ -20,6 +20,7 @@ from calibrant.operate.check import verdict_of_all, verdict_of_bounds
 from calibrant.statistics import Interval
 from calibrant.statistics.labelled import Drawn, Floats, Integers, interval_of, terms_of
 
+SomeSample = Annotated[Sample, Kind(Sample, "draw it with sample, or load it with Sample.load")]
 LEVEL = 0.95
 FEWEST = 10  # labels below which no figure is offered
 _BINS = 15
@@ -107,7 +108,7 @@ class Audit:
 
 @checked
 def audit(
-    pool: Any, sample: Sample, labels: Any = None, *, figures: Sequence[str] = ("accuracy",),
+    pool: Any, sample: SomeSample, labels: Any = None, *, figures: Sequence[str] = ("accuracy",),
     maximum: Mapping[str, float] | None = None, minimum: Mapping[str, float] | None = None, by: str | None = None,
     costs: Any = None,
 ) -> Audit:  # fmt: skip
@@ -132,10 +133,7 @@ def audit(
     Raises:
         InputError: If fewer than ten rows are labelled, or the pool is another.
     """
-    check_kind(sample, Sample, name="sample", remedy="draw it with sample, or load it with Sample.load")
-    source = sample.pool_with(pool, costs=costs)
-    sample.need_same(source)
-    known = replace(sample, pool=source).labelled(sample.labels if labels is None else labels)
+    known = sample.within(source := sample.pool_with(pool, costs=costs), labels)
     limits = [(figure_of(name, argument=kind), check_number(value, name=f"{kind}[{name!r}]"), kind == "maximum")
               for kind, given in (("maximum", maximum), ("minimum", minimum))
               for name, value in check_mapping(given, name=kind, example=f"{kind}={{'accuracy': 0.9}}").items()]  # fmt: skip
