@@ -1,6 +1,7 @@
 """The gate: three verdicts, together at 5 %, and one sentence for what it cannot decide."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -111,9 +112,8 @@ def test_a_baseline_on_the_same_rows_is_paired_and_on_others_not() -> None:
     ],
 )
 def test_what_cannot_be_checked_is_one_sentence(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError, match=re.escape(message)):
         check(binary(rows=100), **arguments)  # type: ignore[arg-type]
-    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(("rows", "share"), [(1, 0.0), (20, 0.05), (300, 0.005)])
@@ -124,17 +124,6 @@ def test_rows_that_show_no_change_speak_for_no_others(rows: int, share: float) -
         new = Predictions.from_logits(torch.where(wrong[:, None], -4 * z, z), y)
         line = check(new, baseline=Predictions.from_logits(z, y), no_worse={"nll": 0.01}).lines[0]
         assert line.verdict == ("not enough evidence" if not bool(wrong.any()) else line.verdict) != "pass"
-
-
-def test_dependent_rows_infinite_losses_and_missing_labels_are_refused() -> None:
-    grouped = Predictions.from_logits([[2.0, 0.0]] * 4, [0, 0, 1, 1], groups=[1, 1, 2, 2])
-    with pytest.raises(InputError, match="expected independent rows in predictions, got 4 rows of 2 groups"):
-        check(grouped, maximum={"ece": 0.1})
-    with pytest.raises(InputError, match="labelled"):
-        check(Predictions.from_logits([[2.0, 0.0]]), maximum={"ece": 0.1})
-    zero = Predictions.from_probs(torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([1, 0]))
-    with pytest.raises(InputError, match="infinite one in 1 rows"):
-        check(zero, no_worse={"nll": 0.1}, baseline=zero)
 
 
 def test_plain_is_json_without_infinities() -> None:

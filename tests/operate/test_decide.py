@@ -89,7 +89,6 @@ def test_net_benefit_is_vickers_formula() -> None:
             lambda: thresholds([[0, 1], [1, 0]]).decide(BinaryPairs.from_probs([0.5], [1])),
             "over all classes, got Events",
         ),  # type: ignore[arg-type]
-        (lambda: thresholds(1 - torch.eye(3)).expected_cost(Predictions.from_logits(rows(5).logits)), "labelled"),
         (lambda: net_benefit(rows(5), positive=3), "class_index"),
     ],
 )

@@ -321,7 +321,6 @@ def test_rows_beyond_the_reference_are_counted(new: list[Any], old: list[Any], b
     ("call", "message"),
     [
         (lambda data: estimate(data.top_label()), "over all classes"),
-        (lambda data: estimate(data, reference=unlabelled(data)), "labelled"),
         (lambda data: estimate(data, reference=data[:49]), "at least 50"),
         (lambda data: estimate(data, reference=Predictions.from_binary_probs([0.4] * 60, [1] * 60)), "of 4 classes"),
         (lambda data: estimate(data, reference=BinaryPairs.from_probs([0.5] * 60, [1] * 60)), "over all"),  # type: ignore[arg-type]
@@ -334,6 +333,5 @@ def test_rows_beyond_the_reference_are_counted(new: list[Any], old: list[Any], b
     ],
 )
 def test_what_cannot_be_estimated_is_refused(call: Callable[[Predictions], Estimate], message: str) -> None:
-    with pytest.raises(InputError, match=message) as raised:
+    with pytest.raises(InputError, match=message):
         call(rows(100, seed=7))
-    assert "\n" not in str(raised.value)

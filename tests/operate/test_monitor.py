@@ -2,14 +2,13 @@
 
 import json
 import math
+import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
     VectorScaling,
 )
-from calibrant.errors import InputError, NotFittedError
+from calibrant.errors import CalibrantError, InputError, NotFittedError
 from calibrant.evaluate import cost_calibration
 from calibrant.operate import Monitor
 from calibrant.operate.evidence import ClassCurves, gather
@@ -116,14 +115,9 @@ def test_quiet_where_nothing_changed_and_overconfident_where_logits_grew(referen
     assert status.advice.startswith("re-fit all")
 
 
-def test_a_class_that_becomes_frequent_is_named(reference: Predictions) -> None:
-    monitor = Monitor(reference)
-    status = monitor.update(three(3000, seed=1, bias=1.5))
-    assert status.verdict == "alarm"
-    assert status.classes[0] == 2
-
-
-def test_of_two_classes_the_event_alone_is_named() -> None:
+def test_a_class_that_becomes_frequent_is_named_and_of_two_classes_the_event_alone(reference: Predictions) -> None:
+    status = Monitor(reference).update(three(3000, seed=1, bias=1.5))
+    assert (status.verdict, status.classes[0]) == ("alarm", 2)
     two = drawn(6000, 2, seed=1)
     monitor = Monitor(Predictions.from_logits(*(part[:3000] for part in two)))
     moved = Predictions.from_logits(two[0][3000:] + torch.tensor([0.0, 2.0]), two[1][3000:])
@@ -162,14 +156,6 @@ def test_costs_are_monitored_in_place_of_the_log_loss_and_stay_with_the_state(tm
         Monitor(three(100, seed=0).top_label(), costs=costs)
     with pytest.raises(InputError, match="costs that differ between actions"):
         Monitor(three(100, seed=0), costs=[[1, 1]] * 3)
-
-
-def test_an_alarm_stays(reference: Predictions) -> None:
-    monitor = Monitor(reference)
-    monitor.update(three(1000, seed=1, sharp=3.0))
-    for seed in range(2, 6):
-        monitor.update(three(1000, seed=seed))
-    assert monitor.alarm
 
 
 def test_an_alarm_that_faded_advises_no_fit(reference: Predictions) -> None:
@@ -240,14 +226,12 @@ def test_rows_given_twice_are_refused_and_the_state_is_as_before(reference: Pred
         (lambda: monitor.update(second, time=datetime(2026, 1, 1)), "a time with a time zone"),
         (lambda: monitor.update(second, time=math.nan), "a time as seconds"),
         (lambda: monitor.update(Predictions.from_logits(torch.randn(5, 4) * 3, [0] * 5), time=6), "K = 3 classes"),
-        (lambda: monitor.update(Predictions.from_logits(second.logits), time=6), "expected labelled predictions"),
         (lambda: monitor.merge(monitor), "merge each monitor once"),
         (lambda: monitor.merge(Monitor(first)), "monitors of one reference"),
     ]
     for call, message in refusals:
-        with pytest.raises(InputError) as raised:
+        with pytest.raises(InputError, match=re.escape(message)):
             call()
-        assert message in str(raised.value)
         assert repr(monitor) == before
     unnamed = Monitor(reference)
     unnamed.update(first)
@@ -255,7 +239,9 @@ def test_rows_given_twice_are_refused_and_the_state_is_as_before(reference: Pred
         unnamed.update(first)
 
 
-def test_a_state_is_what_it_was_after_saving(reference: Predictions, tmp_path: Path) -> None:
+def test_a_state_is_what_it_was_after_saving(
+    reference: Predictions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monitor, path = Monitor(reference), tmp_path / "state.safetensors"
     monitor.update(three(300, seed=1, sharp=2.0), ids=range(300), time=datetime(2026, 1, 1, tzinfo=UTC))
     monitor.save(path)
@@ -264,6 +250,10 @@ def test_a_state_is_what_it_was_after_saving(reference: Predictions, tmp_path: P
     assert again.watches(reference)
     assert not again.watches(reference[:500])
     assert path.stat().st_size < 20_000
+    with monkeypatch.context() as failing, pytest.raises(CalibrantError, match="no space"):
+        failing.setattr(os, "replace", Mock(side_effect=OSError(28, "no space")))
+        Monitor(reference).save(path)
+    assert Monitor.load(path).status == monitor.status  # what could not be written whole leaves what was there
     with pytest.raises(InputError, match="rows that this state has"):
         again.update(three(10, seed=5), ids=range(10), time=2e9)
     with pytest.raises(InputError, match="state that ends in"):
@@ -272,59 +262,23 @@ def test_a_state_is_what_it_was_after_saving(reference: Predictions, tmp_path: P
         Monitor(reference[:20])
 
 
-@pytest.mark.slow
-def test_a_kill_leaves_the_old_or_the_new_state(reference: Predictions, tmp_path: Path) -> None:
-    path = tmp_path / "state.safetensors"
-    Monitor(reference).save(path)
-    code = (
-        "import sys, numpy as np\nfrom calibrant import Predictions\nfrom calibrant.operate import Monitor\n"
-        "rng = np.random.default_rng()\nprint('ready', flush=True)\n"
-        "while True:\n    m = Monitor.load(sys.argv[1])\n"
-        "    m.update(Predictions.from_logits(rng.normal(size=(20, 3)) * 2, rng.integers(0, 3, 20)))\n    m.save(sys.argv[1])\n"
-        "    print(m.status.rows, flush=True)\n"
-    )
-    for delay in (0.05, 0.13, 0.31):
-        worker = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
-        worker.stdout.readline()
-        with pytest.raises(subprocess.TimeoutExpired):
-            worker.wait(delay)
-        worker.send_signal(signal.SIGKILL)
-        worker.wait()
-        saved = [int(line) for line in worker.stdout.read().split()]
-        worker.stdout.close()
-        rows = Monitor.load(path).status.rows
-        assert rows % 20 == 0
-        assert rows >= max(saved, default=0)  # what was saved before the kill is there
-
-
-def test_prometheus_is_read_by_its_own_parser(reference: Predictions) -> None:
-    parser = pytest.importorskip(
-        "prometheus_client.parser", reason="optional package 'prometheus_client' is not installed"
-    )
-    monitor = Monitor(reference)
-    monitor.update(three(500, seed=1, sharp=3.0))
-    found = {
-        sample.name: (sample.labels, sample.value)
-        for family in parser.text_string_to_metric_families(to_prometheus(monitor, model='a "b"\\'))
-        for sample in family.samples
-    }
-    assert found["calibrant_alarm"] == ({"model": 'a "b"\\'}, 1.0)
-    assert found["calibrant_labels_total"][1] == 500
-
-
-def test_prometheus_has_a_line_for_each_group() -> None:
+def test_prometheus_is_read_by_its_own_parser_with_a_line_for_each_group() -> None:
     parser = pytest.importorskip(
         "prometheus_client.parser", reason="optional package 'prometheus_client' is not installed"
     )
     monitor = Monitor(grouped(2000, seed=0), by=["region"])
     monitor.update(grouped(1500, seed=2, worse="south"))
-    found = {
+    families = parser.text_string_to_metric_families(to_prometheus(monitor, model='a "b"\\'))
+    samples = [sample for family in families for sample in family.samples]
+    found = {sample.name: (sample.labels, sample.value) for sample in samples}
+    assert found["calibrant_alarm"] == ({"model": 'a "b"\\'}, 1.0)
+    assert found["calibrant_labels_total"][1] == 1500
+    changed = {
         (sample.labels["column"], sample.labels["value"]): sample.value
-        for family in parser.text_string_to_metric_families(to_prometheus(monitor))
-        for sample in family.samples
+        for sample in samples
         if sample.name == "calibrant_group_changed"
     }
-    assert found == {("region", "north"): 0, ("region", "south"): 1, ("region", "west"): 0}
+    assert changed == {("region", "north"): 0, ("region", "south"): 1, ("region", "west"): 0}
 
 
 def test_the_page_holds_verdict_advice_and_both_charts_and_loads_nothing(reference: Predictions) -> None:
@@ -367,10 +321,10 @@ def test_the_committed_rates_keep_the_promise() -> None:
             assert one["runs"] >= 100
 
 
-def grouped(rows: int, *, seed: int, worse: str = "") -> Predictions:
+def grouped(rows: int, *, seed: int, worse: str = "", sharp: float = 2.5) -> Predictions:
     """Return ``three`` with a column "region" of which one value may be overconfident, and a number "site"."""
     region = np.array(["north", "south", "west"])[np.random.default_rng(seed).integers(0, 3, rows)]
-    good, bad = three(rows, seed=seed), three(rows, seed=seed, sharp=2.5)
+    good, bad = three(rows, seed=seed), three(rows, seed=seed, sharp=sharp)
     logits = torch.where(torch.from_numpy(region == worse)[:, None], bad.logits, good.logits)
     return Predictions.from_logits(logits, good.labels, features={"region": region, "site": np.arange(rows) % 2})
 
@@ -389,6 +343,8 @@ def test_the_group_that_changed_is_named_with_its_sense(tmp_path: Path) -> None:
     again = Monitor.load(path)
     assert (again.status, again.by) == (status, ("region", "site"))
     assert again.watches(grouped(2000, seed=0))
+    calm = Monitor(grouped(2000, seed=0), by=["region"]).update(grouped(3000, seed=2, worse="south", sharp=0.4))
+    assert calm.groups == ("region = south (underconfident)",)
 
 
 def test_sums_of_groups_are_those_of_their_rows_and_merge() -> None:
@@ -427,9 +383,8 @@ def test_groups_that_cannot_be_watched_are_one_sentence() -> None:
         ),
     ]
     for call, message in refusals:
-        with pytest.raises(InputError) as raised:
+        with pytest.raises(InputError, match=re.escape(message)):
             call()
-        assert message in str(raised.value)
     assert monitor.status.rows == 0
     unknown = Predictions.from_logits(data.logits, data.labels, features={"region": ["elsewhere"] * 500})
     assert monitor.update(unknown).rows == 500
@@ -543,6 +498,5 @@ def test_rows_of_a_fit_with_sampling_weights_are_kept_in_proportion() -> None:
 def test_rows_of_a_fit_that_cannot_start_a_monitor_are_one_sentence(
     make: Callable[[Predictions], Monitor], message: str
 ) -> None:
-    with pytest.raises((InputError, NotFittedError), match=message) as raised:
+    with pytest.raises((InputError, NotFittedError), match=message):
         make(raw(200, seed=2))
-    assert "\n" not in str(raised.value)

@@ -1,6 +1,7 @@
 """Policies in TOML: what they hold, and one sentence for what they cannot."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,8 @@ def test_a_policy_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None
     ],
 )
 def test_a_wrong_policy_is_one_sentence(text: str, message: str) -> None:
-    with pytest.raises(CalibrantError) as raised:
+    with pytest.raises(CalibrantError, match=re.escape(message)):
         Policy.from_text(text)
-    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["ece", "ece=", "=3", "ece=three", "ece=nan"])

@@ -7,6 +7,17 @@ from typing import Any
 
 import pytest
 
+from calibrant import Predictions, save_predictions
+
+
+def in_parts(data: Predictions, home: Path, *, parts: int = 3) -> Path:
+    """Return the folder ``home``, made if it is not there, with the rows in files of equal size."""
+    home.mkdir(exist_ok=True)
+    step = -(-len(data) // parts)
+    for part in range(parts):
+        save_predictions(home / f"{part}.parquet", {"all": data[part * step : (part + 1) * step]})
+    return home
+
 
 @pytest.fixture(scope="session")
 def ray() -> Iterator[Any]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.scale.conftest import in_parts
 from tests.scale.test_fit import MAKE, Tilt, agree, quietly, random_set
 from torch import Tensor
 
-import calibrant
 from calibrant import Predictions
 from calibrant._core import minimise
 from calibrant.calibrators import Calibrator
@@ -112,10 +112,7 @@ def real(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Pat
     for name in REAL:
         with np.load(data / "logits" / f"{name}.npz") as file:
             whole = Predictions.from_logits(file["val_logits"][:1500], file["val_labels"][:1500])
-        folder = tmp_path_factory.mktemp(name)
-        for i in range(3):
-            calibrant.save_predictions(folder / f"{i}.parquet", {"all": whole[i * 500 : (i + 1) * 500]})
-        found.append((folder, whole))
+        found.append((in_parts(whole, tmp_path_factory.mktemp(name)), whole))
     return found
 
 

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
+from tests.scale.test_stream import write
 
 import calibrant
 from calibrant import Predictions
 from calibrant.calibrators import EnsembleTemperatureScaling, TemperatureScaling
-from calibrant.errors import FileFormatError, InputError, WorkerError
+from calibrant.errors import InputError, WorkerError
 from calibrant.report import diagnose_streamed, write_report
 from calibrant.scale import (
     apply_streamed,
@@ -39,10 +38,8 @@ def table(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 5, 3000)
     logits = (2 * rng.normal(size=(3000, 5)) + 3 * np.eye(5)[labels]).astype(np.float32)
-    column = pa.FixedSizeListArray.from_arrays(pa.array(logits.reshape(-1)), 5)
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"logits": column, "label": pa.array(labels)}), path, row_group_size=250)
-    return path
+    write(tmp_path / "a.parquet", logits, labels, group=250)
+    return tmp_path / "a.parquet"
 
 
 def die_once(shard: Shard, *, marker: str) -> int:
@@ -210,39 +207,3 @@ def test_a_fit_on_ray_outlives_a_killed_worker_and_goes_on_after_four_deaths_of_
     assert begun[0] == 500  # the two shards before the deadly one are not read again
     assert fitted.temperature == expected
     assert not journal.exists()
-
-
-@pytest.mark.slow
-def test_a_fit_on_ray_that_was_stopped_goes_on_to_the_same_bits(ray: Any, table: Path, tmp_path: Path) -> None:
-    journal, expected = tmp_path / "fit.json", fit_streamed(TemperatureScaling(), table)
-
-    def stop(passes: int, done: int, total: int) -> None:
-        if (passes, done) == (2, 1500):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fit_streamed(TemperatureScaling(), table, executor=ray_cluster(), checkpoint=journal, progress=stop)
-    seen: list[tuple[int, int]] = []
-    resumed = fit_streamed(
-        TemperatureScaling(),
-        table,
-        executor=ray_cluster(),
-        checkpoint=journal,
-        progress=lambda passes, done, total: seen.append((passes, done)),
-    )
-    assert seen[0] == (2, 1500)  # the finished pass is counted and replayed, the other goes on where it stopped
-    assert resumed.temperature == expected.temperature
-    assert torch.equal(resumed.fit_rows, expected.fit_rows)
-
-
-@pytest.mark.slow
-def test_a_file_that_changes_during_a_fit_on_ray_is_refused_in_one_sentence(ray: Any, table: Path) -> None:
-    content = table.read_bytes()
-
-    def disturb(passes: int, done: int, total: int) -> None:
-        if (passes, done) == (2, 250):
-            table.write_bytes(content)  # the same bytes at another time
-
-    with pytest.raises(FileFormatError, match=r"^expected .*a\.parquet to stay as it was .*; run it again") as found:
-        fit_streamed(TemperatureScaling(), table, executor=ray_cluster(), progress=disturb)
-    assert "\n" not in str(found.value)

@@ -3,7 +3,9 @@
 import math
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from tests.draws import drawn
+from tests.scale.conftest import in_parts
 from torch import Tensor
 
 import calibrant
@@ -76,7 +79,6 @@ def write(
     home: Path, classes: int, *, parts: int = 3, each: int = 700, sharp: float = 1.8, noise: float = 0.05, seed: int = 0
 ) -> Predictions:
     """Write a folder of over-confident predictions, a few of them sure and wrong; return all rows."""
-    home.mkdir()
     found = []
     for part in range(parts):
         generator = torch.Generator().manual_seed(seed + part)
@@ -84,10 +86,9 @@ def write(
         labels = torch.softmax(logits / sharp, 1).multinomial(1, generator=generator)[:, 0]
         noisy = torch.rand(each, generator=generator) < noise
         labels[noisy] = torch.randint(0, classes, (int(noisy.sum()),), generator=generator)
-        data = Predictions.from_logits(logits, labels)
-        calibrant.save_predictions(home / f"{part}.parquet", {"all": data})
-        found.append(data)
-    return Predictions.cat(found)
+        found.append(Predictions.from_logits(logits, labels))
+    in_parts(whole := Predictions.cat(found), home, parts=parts)
+    return whole
 
 
 def learned(calibrator: Calibrator) -> dict[str, Tensor]:
@@ -146,19 +147,15 @@ def test_the_answer_is_that_of_memory(name: str, tmp_path: Path, monkeypatch: py
 
 def with_features(home: Path, seed: int) -> Predictions:
     """Write a folder of rows with a number and a name beside each, by which their temperature differs; return all rows."""
-    home.mkdir()
-    found = []
-    for part in range(3):
-        generator = torch.Generator().manual_seed(10 * seed + part)
-        logits = 3 * torch.randn(250, 4, generator=generator)
-        age = torch.rand(250, generator=generator, dtype=torch.float64) * 60
-        region = np.array(["EU", "US", "APAC"])[torch.randint(3, (250,), generator=generator).numpy()]
-        sharp = (1 + age / 30 + torch.from_numpy((region == "EU").astype(float)))[:, None]
-        labels = torch.softmax(logits / sharp, 1).multinomial(1, generator=generator)[:, 0]
-        data = Predictions.from_logits(logits, labels, features={"age": age, "region": region})
-        calibrant.save_predictions(home / f"{part}.parquet", {"all": data})
-        found.append(data)
-    return Predictions.cat(found)
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(750, 4, generator=generator)
+    age = torch.rand(750, generator=generator, dtype=torch.float64) * 60
+    region = np.array(["EU", "US", "APAC"])[torch.randint(3, (750,), generator=generator).numpy()]
+    sharp = (1 + age / 30 + torch.from_numpy((region == "EU").astype(float)))[:, None]
+    labels = torch.softmax(logits / sharp, 1).multinomial(1, generator=generator)[:, 0]
+    data = Predictions.from_logits(logits, labels, features={"age": age, "region": region})
+    in_parts(data, home)
+    return data
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -222,32 +219,31 @@ def test_an_automatic_choice_on_a_sample_is_that_of_memory(tmp_path: Path, monke
 
 def test_a_fit_that_is_stopped_again_and_again_ends_in_the_same_bits(tmp_path: Path) -> None:
     write(tmp_path / "val", 5)
-    journal, stops = tmp_path / "j.json", 0
-    rng = np.random.default_rng(0)
+    journal, rng = tmp_path / "j.json", np.random.default_rng(0)
     whole: list[int] = []
     expected = fit_streamed(
         EnsembleTemperatureScaling(), tmp_path / "val", progress=lambda begun, done, total: whole.append(done)
     )
-    seen: list[int] = []
-    while True:
+    runs: list[list[tuple[int, int]]] = []  # (passes begun, rows done) of each run
+    fitted = None
+    while fitted is None:
         left = int(rng.integers(1, 9))
 
         def stop(begun: int, done: int, total: int, left: int = left) -> None:
-            seen.append(done)
-            if len(seen) % 10 == left:
+            runs[-1].append((begun, done))
+            if sum(map(len, runs)) % 10 == left:
                 raise KeyboardInterrupt
 
-        try:
+        runs.append([])
+        with suppress(KeyboardInterrupt):
             fitted = fit_streamed(EnsembleTemperatureScaling(), tmp_path / "val", checkpoint=journal, progress=stop)
-            break
-        except KeyboardInterrupt:
-            stops += 1
-            assert stops < 100
-    assert stops > 3
+        assert len(runs) < 100
+    assert len(runs) > 4
     assert all(torch.equal(value, learned(expected)[name]) for name, value in learned(fitted).items())
-    assert (
-        len(seen) < len(whole) + 3 * stops
-    )  # no sum was made twice: at most the shard in flight, and where it goes on
+    # no sum was made twice: each run goes on where the one before was stopped; before a pass, at the end of the last
+    for (*_, (begun, done)), (first, *_) in pairwise(runs):
+        assert first == ((begun, done) if done or begun == 1 else (begun - 1, 2100))
+    assert sum(map(len, runs)) < len(whole) + 3 * len(runs)
     assert not journal.exists()
 
 

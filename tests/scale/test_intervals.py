@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.scale.conftest import in_parts
 
 from calibrant import Predictions, save_predictions
 from calibrant.binning import EqualMass, EqualWidth
@@ -52,13 +53,6 @@ def sample(classes: int, *, weight: str | None, grouped: bool, rows: int = 2500)
     return Predictions.from_logits(z, labels, **beside)
 
 
-def folder_of(data: Predictions, home: Path) -> Path:
-    step = -(-len(data) // 3)
-    for start in range(0, len(data), step):
-        save_predictions(home / f"{start:05}.parquet", {"all": data[start : start + step]})
-    return home
-
-
 def figures_of(row: Any) -> list[float | None]:
     return [row.value, row.low, row.high, row.null_high, row.null_mean]
 
@@ -88,7 +82,7 @@ def test_memory_stream_and_workers_agree(
     classes: int, weight: str | None, grouped: bool, tmp_path: Path, workers: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = sample(classes, weight=weight, grouped=grouped)
-    folder, metrics = folder_of(data, tmp_path), MEANS + ERRORS
+    folder, metrics = in_parts(data, tmp_path), MEANS + ERRORS
     expected = panel(data, metrics=metrics, draws=DRAWS)
     assert [row.low is not None for row in expected if "Debiased" not in row.metric] == [
         type(metric).__name__ in WITH_INTERVAL and metric != ECE(norm=2)
@@ -106,7 +100,7 @@ def test_few_wrong_decisions_have_the_bounds_of_memory(tmp_path: Path) -> None:
     data = sample(3, weight=None, grouped=False)
     data = data[torch.cat([torch.nonzero(data.correct)[:, 0], torch.nonzero(~data.correct)[:5, 0]])]
     need_equal(
-        evaluate_streamed(folder_of(data, tmp_path)), panel(data, metrics=[*MEANS[:3], ECE(), MCE(), ClasswiseECE()])
+        evaluate_streamed(in_parts(data, tmp_path)), panel(data, metrics=[*MEANS[:3], ECE(), MCE(), ClasswiseECE()])
     )
 
 
@@ -127,7 +121,7 @@ def test_labels_of_late_rows_are_drawn_alike(
     assert float(after.std() / before.std()) == pytest.approx(1, abs=0.1)
     assert not torch.equal(before, after)
     need_equal(
-        evaluate_streamed(folder_of(data, tmp_path), metrics=[metric], draws=DRAWS),
+        evaluate_streamed(in_parts(data, tmp_path), metrics=[metric], draws=DRAWS),
         panel(data, metrics=[metric], draws=DRAWS),
     )
 
@@ -156,7 +150,7 @@ def test_too_many_groups_are_refused_and_the_values_stay(
     monkeypatch.setattr(means, "MOST_SUMS", 800)  # 60 groups of 15 bins are more
     data = sample(3, weight=weight, grouped=True)
     metrics = [Accuracy(), ECE()]
-    accuracy, ece = evaluate_streamed(folder_of(data, tmp_path), metrics=metrics)
+    accuracy, ece = evaluate_streamed(in_parts(data, tmp_path), metrics=metrics)
     assert ece.value == pytest.approx(ECE()(data), rel=1e-12)
     assert (ece.low, ece.null_high) == (None, None)
     assert accuracy.low is not None
@@ -178,5 +172,5 @@ def test_bins_of_very_many_classes_have_a_value_and_no_interval(
 ) -> None:
     monkeypatch.setattr(classwise, "_DENSE_BYTES", 8 * 1000 * 44)
     data = sample(3, weight=None, grouped=False)
-    figure = evaluate_streamed(folder_of(data, tmp_path), metrics=[ClasswiseECE()])[0]
+    figure = evaluate_streamed(in_parts(data, tmp_path), metrics=[ClasswiseECE()])[0]
     assert figures_of(figure) == [pytest.approx(ClasswiseECE()(data)), None, None, None, None]

@@ -60,10 +60,8 @@ def test_pieces_give_the_in_memory_answer(folder: Path, monkeypatch: pytest.Monk
     figures = evaluate_streamed(folder, progress=lambda done, total: seen.append((done, total)))
     assert seen[8:10] == [(2000, 4000), (2256, 4000)]  # ClasswiseECE looks at the rows twice
     assert seen[-1] == (4000, 4000)
-    for metric, figure in zip(sum_metrics(), figures, strict=True):
-        assert figure.metric == repr(metric)
-        assert figure.value == pytest.approx(metric(data), rel=1e-12, abs=1e-15)
-        assert figure.n == 2000
+    expected = [(repr(metric), pytest.approx(metric(data), rel=1e-12, abs=1e-15), 2000) for metric in sum_metrics()]
+    assert [(figure.metric, figure.value, figure.n) for figure in figures] == expected
 
 
 def test_a_calibrator_is_applied_on_the_way(folder: Path) -> None:
@@ -109,9 +107,15 @@ def test_a_checkpoint_of_other_data_or_of_nothing_is_refused(folder: Path, tmp_p
         evaluate_streamed(folder, checkpoint=checkpoint, progress=interrupt)
     with pytest.raises(FileFormatError, match="got another in"):
         evaluate_streamed(folder, checkpoint=checkpoint, metrics=[metrics.NLL()])
-    checkpoint.write_text("{")
-    with pytest.raises(FileFormatError, match="expected a checkpoint, got something else"):
-        evaluate_streamed(folder, checkpoint=checkpoint)
+    altered = json.loads(checkpoint.read_text())
+    altered["open"][2]["items"][0] = {"fields": [1, 2, 3, 4, 5]}
+    for text, message in (
+        (json.dumps(altered), "a saved sum of the same kind, got another"),
+        ("{", "expected a checkpoint, got something else"),
+    ):
+        checkpoint.write_text(text)
+        with pytest.raises(FileFormatError, match=message):
+            evaluate_streamed(folder, checkpoint=checkpoint)
 
 
 def interrupt(done: int, total: int) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Kind, checked
 from calibrant._core.files import error_boundary, hash_arrays
-from calibrant._core.paths import as_path, atomic_write, check_source
+from calibrant._core.paths import as_path, check_source, write_whole
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.checks import calibrated
 from calibrant.data.predictions import Predictions
@@ -138,11 +138,9 @@ class Passes:
         key, done, value = self._open
         opened = [key, done, state_to_plain(value)]
         content = {"identity": self._identity, "results": self._loaded | results, "open": opened}
-        self.journal.parent.mkdir(
-            parents=True, exist_ok=True
-        )  # only now, so that invalid inputs leave no folder behind
-        with atomic_write(self.journal) as file:
-            file.write(json.dumps(content).encode())
+        # only now, so that invalid inputs leave no folder behind
+        self.journal.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.journal, json.dumps(content))
 
     def _load(self, journal: Path) -> None:
         check_source(journal)

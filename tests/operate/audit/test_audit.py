@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -89,21 +90,27 @@ def test_without_any_error_the_bound_is_that_of_an_event_not_seen() -> None:
     assert not terms_of(np.ones(71), np.zeros(71), (np.zeros(71), np.ones(71)), drawn, 0.0).values.any()
 
 
-@pytest.mark.parametrize("figure", ["accuracy", "nll", "brier", "cost"])
-def test_estimates_are_unbiased_and_covered_and_better_than_even_draws(figure: str) -> None:
-    pool, labels = pool_of()
-    costs = [[0, 1, 4], [2, 0, 1], [1, 1, 0]]
-    everything = Sample.labelled(sample(pool, 800, seed=0, aim=figure, costs=costs), None or labels)
-    truth = audit(pool, everything, figures=[figure], costs=costs).figures[figure]
-    assert truth.low == pytest.approx(truth.high)  # all rows are labelled
+@pytest.mark.parametrize(
+    ("figure", "classes", "power"),
+    [*((one, 3, 1.0) for one in ("accuracy", "nll", "brier", "cost")),
+     *((one, 2, 2.0) for one in ("aurc", "event-ece", "cost-gap", "classwise-ece"))],
+)  # fmt: skip
+def test_estimates_are_covered_and_drawn_for_and_means_unbiased(figure: str, classes: int, power: float) -> None:
+    whole, labels = pool_of(power=power)
+    pool, labels = Predictions.from_logits(whole.logits[:, :classes]), labels.clamp_max(classes - 1)
+    costs = [[0, 1, 4], [2, 0, 1], [1, 1, 0]] if classes == 3 else [[0, 1], [6, 0]]
+    everything = sample(pool, 800, aim=figure, costs=costs)
+    truth = audit(pool, everything, labels[everything.rows], figures=[figure], costs=costs).figures[figure]
+    assert classes == 2 or truth.low == pytest.approx(truth.high)  # all rows are labelled
     errors, covered = [], 0
     for seed in range(40):
         drawn = sample(pool, 100, seed=seed, aim=figure, costs=costs)
         found = audit(pool, drawn, labels[drawn.rows], figures=[figure]).figures[figure]
         errors.append(found.estimate - truth.estimate)
         covered += found.low <= truth.estimate <= found.high
-    assert abs(np.mean(errors)) < 3.5 * np.std(errors) / np.sqrt(40)
+    assert classes == 2 or abs(np.mean(errors)) < 3.5 * np.std(errors) / np.sqrt(40)
     assert covered >= 36
+    assert (drawn.inclusion.max() > 2 * drawn.inclusion.min(), drawn.aim) == (True, figure)
 
 
 @pytest.mark.parametrize("batches", [(800,), (500, 300)])
@@ -150,22 +157,6 @@ def test_the_class_wise_error_of_all_rows_is_the_metric_of_three_classes() -> No
     drawn = sample(pool, 800, aim="classwise-ece")
     found = audit(pool, drawn, labels[drawn.rows], figures=["classwise-ece"]).figures["classwise-ece"]
     assert [found.low, found.high] == pytest.approx([ClasswiseECE()(Predictions(pool.logits, labels=labels))] * 2)
-
-
-@pytest.mark.parametrize("figure", ["aurc", "event-ece", "cost-gap", "classwise-ece"])
-def test_figures_of_ranks_and_absolute_values_are_covered_and_drawn_for(figure: str) -> None:
-    whole, labels = pool_of(power=2.0)
-    pool, labels = Predictions.from_logits(whole.logits[:, :2]), labels.clamp_max(1)
-    costs = [[0, 1], [6, 0]]
-    everything = sample(pool, 800)
-    truth = audit(pool, everything, labels[everything.rows], figures=[figure], costs=costs).figures[figure].estimate
-    covered = 0
-    for seed in range(40):
-        drawn = sample(pool, 100, seed=seed, aim=figure, costs=costs)
-        found = audit(pool, drawn, labels[drawn.rows], figures=[figure]).figures[figure]
-        covered += found.low <= truth <= found.high
-    assert covered >= 36
-    assert (drawn.inclusion.max() > 2 * drawn.inclusion.min(), drawn.aim) == (True, figure)
 
 
 def test_the_next_batch_holds_new_rows_and_learns_the_temperature() -> None:
@@ -402,10 +393,8 @@ def test_wrong_input_is_one_sentence(call: Call, message: str) -> None:
     pool, labels = pool_of()
     drawn = sample(pool, 40)
     assert 7 not in drawn.rows
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=re.escape(message)):
         call(pool, drawn, labels[drawn.rows])
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_state_that_was_cut_or_changed_answers_as_before_or_in_one_sentence(tmp_path: Path) -> None:

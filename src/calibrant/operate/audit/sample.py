@@ -14,8 +14,8 @@ from calibrant._core.check import as_tensor, check_count, check_kind, check_text
 from calibrant._core.config import json_data
 from calibrant._core.constraints import Count, PublicCalls, Seed, Text, checked
 from calibrant._core.files import hash_arrays, read_text
-from calibrant._core.paths import atomic_write
 from calibrant._core.paths import shown as place_shown
+from calibrant._core.paths import write_whole
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.operate.audit.design import draw, inclusion_probabilities, order_of, scores_of
@@ -211,8 +211,7 @@ class Sample(metaclass=PublicCalls):
         """Write the sample and its labels as one JSON file, whole or not at all; the pool is not in it."""
         known = {name: value for name, value in vars(self).items() if name != "pool"}
         content = {"format": _FORMAT, **json_data(known)}
-        with atomic_write(path) as file:
-            file.write(json.dumps({**content, "seal": _seal_of(content)}).encode())
+        write_whole(path, json.dumps({**content, "seal": _seal_of(content)}))
 
     def pool_with(self, pool: Any, *, costs: Any = None) -> Pool:
         """Return ``pool`` with what the sample knows of the draw: the costs, and in memory the second model.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from calibrant._core.files import read_text
-from calibrant._core.paths import atomic_write, shown
+from calibrant._core.paths import shown, write_whole
 from calibrant.errors import FileFormatError, InputError
 from calibrant.operate.audit.sample import Sample, contradiction
 from calibrant.statistics.labelled import Floats
@@ -37,8 +37,7 @@ def write_table(path: str | os.PathLike[str], sample: Sample, keys: Mapping[str,
         # with the batches, tables say by themselves whether they are all of the draw
         own = [repr(float(sample.inclusion[at])), batch + 1, int(sizes[batch]), ""]
         table.writerow([int(sample.rows[at]), *beside, *own])
-    with atomic_write(path) as file:
-        file.write(text.getvalue().encode())
+    write_whole(path, text.getvalue())
 
 
 def read_tables(paths: Sequence[str], *, names: Sequence[str] = ()) -> tuple[dict[int, int], list[Row]]:
