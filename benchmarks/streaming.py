@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 import torch
 
 from calibrant.calibrators import AutoCalibrator, Calibrator, TemperatureScaling
+from calibrant.evaluate.panel import PanelRow
 from calibrant.scale import (
     evaluate_streamed,
     fit_streamed,
@@ -35,7 +36,6 @@ from calibrant.scale import (
 )
 from calibrant.scale.execute import Executor, in_turn
 from calibrant.scale.rows import PIECE_BYTES, ParquetRows, open_parquet
-from calibrant.scale.stream import StreamedFigure
 
 GROUP = 128_000
 FILE = 20 * GROUP  # rows of a file
@@ -109,7 +109,7 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 def evaluated(folder: Path, executor: Executor, options: argparse.Namespace) -> dict[str, Any]:
     """Return the record of evaluations beside decodings."""
     murder = Murder(options.kill)
-    figures: list[StreamedFigure] = []
+    figures: list[PanelRow] = []
     judging, decoding = [], []
     for _ in range(options.repeats):
         decoding.append(timed(lambda: decode(folder))[1])

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._core.check import as_array, refuse, shown
+from calibrant._core.check import refuse, shown
 from calibrant._core.config import json_data
 from calibrant._core.constraints import Each, Kind, Level, checked
 from calibrant.data.checks import Data
@@ -29,7 +29,7 @@ from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError, Remedy
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.decide import ABSTAIN
-from calibrant.operate.rows import Labelled, confidence_of, need_logits
+from calibrant.operate.rows import Labelled, confidence_of, need_logits, values_of_rows
 from calibrant.statistics.means import Interval
 
 Floats = NDArray[np.float64]
@@ -262,11 +262,7 @@ def _parts_of_rule(data: Data, by: By | None, features: Any) -> list[tuple[str, 
 
 
 def _names_of_features(features: Any, *, rows: int) -> list[str]:
-    values = as_array(features, name="features")
-    if values.shape != (rows,):
-        got = f"shape {values.shape}" if values.ndim else shown(features)
-        raise refuse(f"{rows} groups, one per row", got, "pass a list or an array of one axis")
-    return [str(value) for value in values.tolist()]
+    return [str(value) for value in values_of_rows(features, name="features", rows=rows).tolist()]
 
 
 def _by_error(name: str, p: Floats, wrong: NDArray[np.bool_], error: float, delta: float) -> Accepted:

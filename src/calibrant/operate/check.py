@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._core.check import (
-    as_array,
     check_kind,
     check_mapping,
     check_number,
@@ -32,10 +31,9 @@ from calibrant.binning import EqualWidth
 from calibrant.data.checks import Data, need_predictions, refuse_dependent
 from calibrant.data.predictions import Events, Predictions
 from calibrant.errors import CalibrantError, FileFormatError, InputError, Remedy
-from calibrant.evaluate.cost_calibration import decided_costs
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
 from calibrant.operate.bounds import Moments, calibration_ends, mean_ends, share_ends
-from calibrant.operate.rows import LABELLED_CLASSES, LABELLED_ROWS, Labelled
+from calibrant.operate.rows import LABELLED_ROWS, Labelled, cost_gaps, values_of_rows
 from calibrant.rows import RowSource
 from calibrant.statistics.enough import FEWEST_COMPARED, scarce_errors
 from calibrant.statistics.means import paired_test
@@ -199,10 +197,8 @@ class GateSums:
             costs: (K, A) costs[true, action], for cost-gap.
         """
         if metric == COST_GAP:
-            predictions: Predictions = LABELLED_CLASSES.check(data, "predictions", "costs")
-            _, own, foreseen = decided_costs(predictions, costs)
-            rows = own.gather(1, predictions.need_labels()[:, None])[:, 0] - foreseen
-            return cls(Moments.of(rows.cpu().numpy()), ends=(float(own.min()), float(own.max())))
+            gaps, own = cost_gaps(data, costs, what="costs")
+            return cls(Moments.of(gaps), ends=(float(own.min()), float(own.max())))
         if metric not in _BINNED:
             return cls(Moments.of(_rows_of_mean(metric, data)))
         # of an event every probability from 0 to 1 counts, of a decision its confidence
@@ -432,9 +428,7 @@ def _rows_by_value(data: Data, features: Mapping[str, Any]) -> Iterator[tuple[st
     """Yield column, value and the data of its rows, for every value of every column."""
     for column, values in features.items():
         name = str(column)
-        array = as_array(values, name=name)
-        if array.shape != (len(data),):
-            raise refuse(f"{column} of shape ({len(data)},)", f"shape {array.shape}", "pass one value per row")
+        array = values_of_rows(values, name=name, rows=len(data))
         known, codes = np.unique(array.astype(str) if array.dtype == object else array, return_inverse=True)
         if len(known) > 1000:
             raise refuse(f"groups in {column}", f"{len(known)} different values", "bin the column first")
@@ -528,50 +522,55 @@ def change_against(metric: str, data: Data, baseline: Data, *, paired: bool, alp
     Raises:
         InputError: For an infinite log-loss, or log-losses over other classes.
     """
+    if metric == "nll":
+        models = (need_predictions(rows, metric=NLL()) for rows in (data, baseline))
+        return _change_of_log_loss(*models, paired=paired, alpha=alpha)
     sign = 1 if better_of(metric) == "lower" else -1
     n = min(len(data), len(baseline))
-    if metric in _BINNED or (metric != "nll" and not paired):
+    if metric in _BINNED or not paired:
         # two intervals at α / 2 each: the difference of their ends is missed with at most α
         new, old = (bounded(metric, GateSums.of(metric, rows), alpha=alpha / 2) for rows in (data, baseline))
         ends = sorted((sign * (new.low - old.high), sign * (new.high - old.low)))
         return BoundedFigure(sign * (new.value - old.value), ends[0], ends[1], sign * (new.centre - old.centre), n)
-    new_rows, old_rows = _rows_of_mean(metric, data), _rows_of_mean(metric, baseline)
-    if metric == "nll":
-        classes, of_old = (need_predictions(rows, metric=NLL()).classes for rows in (data, baseline))
-        if classes != of_old:
-            remedy = "compare one task, or their accuracy or brier"
-            raise refuse(f"a baseline over the same classes, K = {classes}, for its log-loss", f"{of_old}", remedy)
-        change_of = float(new_rows.mean() - old_rows.mean())
-        alike = paired and bool((new_rows == old_rows).all())
-        if scarce := (0.0, n) if alike else scarce_errors(data, baseline, loss=NLL().of_labels if paired else None):
-            seen, enough = scarce
-            note = (
-                f"{FEWEST_COMPARED} wrong decisions that tell log-losses apart are needed, {math.floor(seen)} were seen"
-            )
-            low, high = _range_of_change(data, baseline) if paired else (-math.inf, math.inf)
-            if 0 < high - low < _WIDEST:  # what a label could change bounds the mean
-                note += f"; of rows not seen none is taken to change by more than {max(high, -low):.3g}"
-                low, high = mean_ends(Moments.of(new_rows - old_rows), low=low, high=high, alpha=alpha)
-            return BoundedFigure(change_of, low, high, change_of, n, max(enough - n, 1), note)
-        if paired:
-            differences = torch.from_numpy(new_rows - old_rows)
-            error = _expected_error(data, baseline, change_of)
-            test = paired_test(differences, level=1 - 2 * alpha, least_error=error)[0]
-            return BoundedFigure(change_of, test.low, test.high, change_of, n)
-        return _change_of_means(new_rows, old_rows, alpha=alpha)
-    rows = sign * (new_rows - old_rows)
+    rows = sign * (_rows_of_mean(metric, data) - _rows_of_mean(metric, baseline))
     reach = _RANGE[metric][1]
     low, high = mean_ends(Moments.of(rows), low=-reach, high=reach, alpha=alpha)
     return BoundedFigure(float(rows.mean()), low, high, float(rows.mean()), n)
 
 
-def _range_of_change(data: Data, baseline: Data) -> tuple[float, float]:
+def _change_of_log_loss(new: Predictions, old: Predictions, *, paired: bool, alpha: float) -> BoundedFigure:
+    """Return how much larger the mean log-loss is than the old model's, with bounds; ``change_against`` says the rest."""
+    losses = [model.nll for model in (new, old)]  # not NLL().rows, which would warn before the error
+    if infinite := next(filter(None, (int((~torch.isfinite(rows)).sum()) for rows in losses)), 0):
+        got = f"an infinite one in {infinite} rows"
+        raise refuse("a finite log-loss", got, "give the calibrator a floor, or limit brier instead")
+    if new.classes != old.classes:
+        expected = f"a baseline over the same classes, K = {new.classes}, for its log-loss"
+        raise refuse(expected, f"{old.classes}", "compare one task, or their accuracy or brier")
+    a, b = (np.asarray(rows.cpu().double().numpy()) for rows in losses)
+    n, change = min(len(new), len(old)), float(a.mean() - b.mean())
+    alike = paired and bool((a == b).all())
+    if scarce := (0.0, n) if alike else scarce_errors(new, old, loss=NLL().of_labels if paired else None):
+        seen, enough = scarce
+        note = f"{FEWEST_COMPARED} wrong decisions that tell log-losses apart are needed, {math.floor(seen)} were seen"
+        low, high = _range_of_change(new, old) if paired else (-math.inf, math.inf)
+        if 0 < high - low < _WIDEST:  # what a label could change bounds the mean
+            note += f"; of rows not seen none is taken to change by more than {max(high, -low):.3g}"
+            low, high = mean_ends(Moments.of(a - b), low=low, high=high, alpha=alpha)
+        return BoundedFigure(change, low, high, change, n, max(enough - n, 1), note)
+    if not paired:
+        return _change_of_means(a, b, alpha=alpha)
+    error = _expected_error(new, old, change)
+    test = paired_test(torch.from_numpy(a - b), level=1 - 2 * alpha, least_error=error)[0]
+    return BoundedFigure(change, test.low, test.high, change, n)
+
+
+def _range_of_change(new: Predictions, old: Predictions) -> tuple[float, float]:
     """Return the least and the largest change in log-loss that a label of any of the rows could show.
 
     Rows that are not seen are to change no more. Where few rows change at all, or one by far the most, these cannot speak for others:
     then it is as much as the largest loss that a label of these rows would have.
     """
-    new, old = (need_predictions(rows, metric=NLL()) for rows in (data, baseline))
     ends, reach, largest = [], [], 0.0
     for rows in row_chunks(len(new), new.classes):
         logs = old.log_probs_in(rows), new.log_probs_in(rows).to(old.logits.device)
@@ -587,12 +586,11 @@ def _range_of_change(data: Data, baseline: Data) -> tuple[float, float]:
     return (low, high) if telling >= FEWEST_COMPARED else (min(low, -largest), max(high, largest))
 
 
-def _expected_error(data: Data, baseline: Data, mean: float) -> float:
+def _expected_error(new: Predictions, old: Predictions, mean: float) -> float:
     """Return the larger of the standard errors of the ``mean`` change in log-loss that both models' probabilities foresee.
 
     Where a sample holds few of the largest changes the error seen is too small, and the sharper model passes too often.
     """
-    new, old = (need_predictions(rows, metric=NLL()) for rows in (data, baseline))
     squares = torch.zeros(2, dtype=torch.float64)
     for rows in row_chunks(len(new), new.classes):
         logs = torch.stack([model[rows].log_probs.double().cpu() for model in (new, old)])
@@ -617,14 +615,7 @@ def _change_of_means(new: Floats, old: Floats, *, alpha: float) -> BoundedFigure
 
 def _rows_of_mean(metric: str, data: Data) -> Floats:
     """Return the rows (N,) whose mean is ``metric``."""
-    # not NLL().rows, which would warn about an infinite log-loss before the error below
-    rows: Tensor = need_predictions(data, metric=NLL()).nll if metric == "nll" else _METRICS[metric].rows(data)  # type: ignore[attr-defined]
-    if not bool(torch.isfinite(rows).all()):
-        raise refuse(
-            "a finite log-loss",
-            f"an infinite one in {int((~torch.isfinite(rows)).sum())} rows",
-            "give the calibrator a floor, or limit brier instead",
-        )
+    rows: Tensor = _METRICS[metric].rows(data)  # type: ignore[attr-defined]
     return np.asarray(rows.cpu().double().numpy())
 
 

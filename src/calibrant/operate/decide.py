@@ -368,15 +368,10 @@ def read_costs(path: str | os.PathLike[str], *, file: str | None = None) -> Cost
     headed = header and lines[0][0].lower() in _CLASS_COLUMN
     named = bool(body) and (headed or not any(reads_as_number(line[0]) for line in body))
     cells = [line[1:] if named else line for line in body]
-    if cells and {len(line) for line in cells} == {1}:
-        raise FileFormatError(
-            f"costs of two actions or more in {file}", "one in each line", "write a column for each action"
-        )
     if not cells or {len(line) for line in cells} != {len(cells[0])} or len(cells[0]) < 2:
         counts = ", ".join(str(len(line)) for line in cells) or "no line"
-        raise FileFormatError(
-            "a line for each class and equally many costs in each", f"{counts} in {file}", "fill the table"
-        )
+        expected = "a line for each class and equally many costs, of two actions or more, in each"
+        raise FileFormatError(expected, f"{counts} in {file}", "fill the table, with a column for each action")
     for line in cells:
         for cell in line:
             if not reads_as_number(cell):

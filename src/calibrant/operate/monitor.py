@@ -16,14 +16,13 @@ from calibrant._core.constraints import Text, checked
 from calibrant.data.checks import CostTable, Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import LeakError
-from calibrant.evaluate.cost_calibration import decided_costs
 from calibrant.operate.bounds import Moments, mean_ends, share_ends
 from calibrant.operate.evidence import ChangeEvidence, ClassCurves, ReferenceCurve, gather, groups_in, since_change
 from calibrant.operate.rows import (
     LABELLED,
-    LABELLED_CLASSES,
     ClassScores,
     SomeCalibrator,
+    cost_gaps,
     even_part,
     even_rows,
     matched_out_of_fold,
@@ -383,10 +382,8 @@ def _capped(data: Data, costs: Any, cap: float) -> Floats:
     """Return z (N,) in [0, 1]: the capped log-loss, or the realised less the foreseen cost, moved to ½ where they are equal."""
     if costs is None:
         return np.minimum(_log_losses(data), cap) / cap
-    rows: Predictions = LABELLED_CLASSES.check(data, "predictions", "monitored costs")
-    _, own, foreseen = decided_costs(rows, costs)
-    gap = own.gather(1, rows.need_labels()[:, None])[:, 0] - foreseen
-    return np.asarray((gap / cap + 1).clamp(0.0, 2.0).div(2).cpu().numpy())
+    gaps, _ = cost_gaps(data, costs, what="monitored costs")
+    return np.asarray((gaps / cap + 1).clip(0.0, 2.0) / 2)
 
 
 def _log_losses(data: Data) -> Floats:

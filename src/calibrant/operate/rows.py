@@ -8,12 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import check_floating, refuse
+from calibrant._core.check import as_array, check_floating, refuse, shown
 from calibrant._core.config import renewed
 from calibrant._core.constraints import Kind
 from calibrant.calibrators import Calibrator, PriorShift
 from calibrant.data.checks import Data, MeasuredRows
 from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.evaluate.cost_calibration import decided_costs
 
 Floats = NDArray[np.float64]
 FOLDS = 5  # of rows that a calibrator was fitted on
@@ -54,6 +55,32 @@ def even_part(data: Data) -> Tensor | None:
         return None
     chance = torch.rand(len(data), dtype=torch.float64, generator=torch.Generator().manual_seed(len(data)))
     return chance.to(weights.device) <= weights.double() / weights.max()
+
+
+def values_of_rows(values: Any, *, name: str, rows: int) -> Any:
+    """Return ``values`` as an array if there is one for each row.
+
+    Raises:
+        InputError: If they have another shape.
+    """
+    array = as_array(values, name=name)
+    if array.shape != (rows,):
+        got = f"shape {array.shape}" if array.ndim else shown(values)
+        raise refuse(f"{name} of shape ({rows},)", got, "pass one value per row, as a list or an array of one axis")
+    return array
+
+
+def cost_gaps(data: Data, costs: Any, *, what: str) -> tuple[Floats, Tensor]:
+    """Return realised − foreseen cost (N,) of the decisions of least expected cost, and what each could cost (N, K).
+
+    Args:
+        data: Labelled.
+        costs: (K, A) costs[true, action].
+        what: What they are for, named in a message.
+    """
+    rows: Predictions = LABELLED_CLASSES.check(data, "predictions", what)
+    _, own, foreseen = decided_costs(rows, costs)
+    return np.asarray((own.gather(1, rows.need_labels()[:, None])[:, 0] - foreseen).cpu().numpy()), own
 
 
 def need_logits(logits: Any, *, classes: int | None, home: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._core.check import as_array, refuse
+from calibrant._core.check import refuse
 from calibrant._core.check import shown as told
 from calibrant._core.files import error_boundary, read_sealed, write_sealed
 from calibrant._core.notebook import to_html
@@ -23,6 +23,7 @@ from calibrant._core.paths import shown
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.operate.evidence import NO_CURVE, NO_CURVES, NODES, ClassCurves, Group, ReferenceCurve, quantity_names
+from calibrant.operate.rows import values_of_rows
 
 Floats = NDArray[np.float64]
 FORMAT = "calibrant-monitor-1"
@@ -238,7 +239,7 @@ def marks(data: Data, ids: Iterable[Any] | None) -> tuple[NDArray[np.int64], NDA
             content.update(np.ascontiguousarray(values.detach().cpu().float().numpy()).tobytes())
     names = np.empty(0, dtype=np.int64)
     if ids is not None:
-        listed = [str(one).encode(errors="surrogatepass") for one in _ids_as_list(ids)]
+        listed = [str(one).encode(errors="surrogatepass") for one in _ids_as_list(ids, len(data))]
         if len(listed) != len(data) or len(set(listed)) != len(listed):
             raise refuse(
                 f"{len(data)} different ids", f"{len(listed)}, {len(set(listed))} of them different", "pass one per row"
@@ -248,12 +249,9 @@ def marks(data: Data, ids: Iterable[Any] | None) -> tuple[NDArray[np.int64], NDA
     return np.array([_hash(content)], dtype=np.int64), names
 
 
-def _ids_as_list(ids: Any) -> list[Any]:
+def _ids_as_list(ids: Any, rows: int) -> list[Any]:
     if isinstance(ids, torch.Tensor | np.ndarray):
-        array = as_array(ids, name="ids")
-        if array.ndim != 1:
-            raise refuse("ids of shape (N,)", f"shape {array.shape}", "pass one per row")
-        return list(array.tolist())
+        return list(values_of_rows(ids, name="ids", rows=rows).tolist())
     if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
         raise refuse("ids as a list, one per row", told(ids), "pass names or integers")
     return list(ids)

@@ -14,11 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import refuse
 from calibrant._core.constraints import Kind, checked
 from calibrant._core.files import error_boundary, hash_arrays
 from calibrant._core.paths import as_path, check_source, write_whole
-from calibrant.calibrators import Calibrator, MultiLabelCalibrator
+from calibrant.calibrators import Calibrator
 from calibrant.data.checks import calibrated
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, InputError
@@ -372,11 +371,15 @@ def _rebuilt(plain: Any, like: Any) -> Any:
 
 
 C = TypeVar("C", bound=Calibrator)
+_TO_FIT = (
+    "fit one of calibrant.calibrators or load one; for several labels a row read the tables with calibrant.load_multilabel, and "
+    "fit a MultiLabelCalibrator on them in memory"
+)
 
 
 @checked
 def fit_streamed(
-    calibrator: Annotated[C, Kind((Calibrator, MultiLabelCalibrator), "fit one of calibrant.calibrators or load one")],
+    calibrator: Annotated[C, Kind(Calibrator, _TO_FIT, "a calibrator of one class a row")],
     path: str | os.PathLike[str],
     *,
     executor: Executor = in_turn,
@@ -402,9 +405,6 @@ def fit_streamed(
         FileFormatError: If a file is broken, or the checkpoint belongs to other data or another fit.
         FitError: If the fit does not converge.
     """
-    if isinstance(calibrator, MultiLabelCalibrator):
-        remedy = "read the tables with calibrant.load_multilabel, and fit it on them in memory"
-        raise refuse("a calibrator of one class a row to fit on a stream", "a MultiLabelCalibrator", remedy)
     check_execution(executor, progress, figures=3)
     rows = ParquetRows(path)
     start = {name: value.tolist() for name, value in calibrator.state_dict().items()} if calibrator.fitted else None

@@ -22,6 +22,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.data.splits import multilabel_batches
 from calibrant.errors import NoIntervalError, Remedy
 from calibrant.evaluate.multilabel import MultiLabelRow, panel_of
+from calibrant.evaluate.panel import Panel, PanelRow
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, Metric, SumMetric, SumMetrics
 from calibrant.metrics.classwise import ClassSums, ClassTables
 from calibrant.rows.source import added, reduced
@@ -46,29 +47,6 @@ SeveralLabelsCalibrator = Annotated[
     ),
 ]
 _KEPT = 1 << 30  # bytes of states that a checkpoint keeps: bins of every class of a large vocabulary
-
-
-@dataclass(frozen=True)
-class StreamedFigure:
-    """One metric over a whole data set.
-
-    Args:
-        metric: The metric's repr.
-        value: Its value, the same as in memory.
-        n: Rows.
-        low: Lower end of its interval, as in memory; None where it has none.
-        high: Upper end, or None.
-        null_high: Of a binned error, the 97.5 % limit if calibrated, or None.
-        null_mean: The mean if calibrated, or None.
-    """
-
-    metric: str
-    value: float
-    n: int
-    low: float | None = None
-    high: float | None = None
-    null_high: float | None = None
-    null_mean: float | None = None
 
 
 @dataclass(frozen=True)
@@ -222,7 +200,7 @@ def evaluate_streamed(
     executor: Executor = in_turn,
     progress: Progress | None = None,
     draws: Natural = 1000,
-) -> list[StreamedFigure]:
+) -> Panel:
     """Return metrics over a Parquet data set of any size, with the intervals that ``panel`` has in memory.
 
     Args:
@@ -254,7 +232,8 @@ def evaluate_streamed(
     if not states:
         raise refuse("at least one row of positive weight", "none", "check the column of weights")
     ends = {one.metric: one.figures(states[one], draws=draws) for one in moments}
-    return [StreamedFigure(repr(m), m.value(states[m]), rows.rows, **ends.get(m, {})) for m in chosen]
+    none = dict.fromkeys(("low", "high", "null_high"))
+    return Panel(PanelRow(repr(m), m.value(states[m]), n=rows.rows, **none | ends.get(m, {})) for m in chosen)
 
 
 @checked

@@ -13,7 +13,7 @@ from calibrant._core.check import check_mapping, check_number, check_sequence, r
 from calibrant._core.config import json_data
 from calibrant._core.constraints import Kind, checked
 from calibrant.binning import EqualWidth
-from calibrant.errors import InputError, Remedy
+from calibrant.errors import Remedy
 from calibrant.operate.audit.figures import ABSOLUTE, BINNED, Pool, figure_of
 from calibrant.operate.audit.sample import LEARN, Sample, feature_groups
 from calibrant.operate.check import verdict_of_all, verdict_of_bounds
@@ -172,10 +172,6 @@ class _LabelledPool:
 
     def __init__(self, pool: Pool, sample: Sample, by: str | None) -> None:
         seen = sample.labels >= 0
-        if seen.sum() < FEWEST:
-            raise InputError(
-                f"at least {FEWEST} labelled rows", f"{int(seen.sum())}", "label more of the rows that were drawn"
-            )
         self.pool, self.sample, self.seen, self.by = pool, sample, seen, by
         self.rows, self.labels = sample.rows[seen], sample.labels[seen]
         self.temperature = pool.fitted_temperature(self.rows, self.labels) if seen.sum() >= LEARN else 1.0
@@ -190,22 +186,20 @@ class _LabelledPool:
         if self.groups is not None:
             parts = [(f"{name}[{one}]", self.groups[1] == at) for at, one in enumerate(self.groups[0])]
         for full, members in parts:
-            chosen = members[self.rows]
-            if chosen.sum() < FEWEST:
-                raise InputError(
-                    f"at least {FEWEST} labelled rows of each group",
-                    f"{int(chosen.sum())} for {full}",
-                    Remedy(
-                        "draw with aim='worst group'", command="draw with calibrant sample --aim 'worst group' --by"
-                    ),
+            if (count := int(members[self.rows].sum())) < FEWEST:
+                each, of = ("", "") if self.groups is None else (" of each group", f" for {full}")
+                groups = Remedy(
+                    "draw with aim='worst group'", command="draw with calibrant sample --aim 'worst group' --by"
                 )
-        each: dict[str, list[_Evidence]] = {full: [] for full, _ in parts}
+                remedy = groups if each else "label more of the rows that were drawn"
+                raise refuse(f"at least {FEWEST} labelled rows{each}", f"{count}{of}", remedy)
+        evidence: dict[str, list[_Evidence]] = {full: [] for full, _ in parts}
         for mean in self.pool.means(name):
             expected = None if name == "aurc" else self.pool.outlook(mean, temperature=self.temperature).mean
             confidence = self.pool.outlook(mean).mean if name in BINNED else None  # at temperature 1
             for full, members in parts:
-                each[full].append(self._evidence(mean, members, expected, confidence))
-        return {full: found[0] if len(found) == 1 else _average(found) for full, found in each.items()}
+                evidence[full].append(self._evidence(mean, members, expected, confidence))
+        return {full: found[0] if len(found) == 1 else _average(found) for full, found in evidence.items()}
 
     def _evidence(
         self, mean: str, members: NDArray[np.bool_], expected: Floats | None, confidence: Floats | None
