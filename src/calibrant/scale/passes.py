@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -68,8 +69,8 @@ class Passes:
         self._identity = {"shards": shards, "files": [file_identity(file) for file in rows.files], "fit": fit}
         self._results: dict[str, Any] = {}
         self._open: tuple[str, int, Any] = ("", 0, None)  # key of the current request, shards done, their joined result
-        # results of a journal, and its last open request, as JSON until they are asked for again
-        self._loaded: dict[str, Any] = {}
+        # the results of the journal, and its last open request, as JSON until they are asked for again
+        self._kept: dict[str, Any] = {}
         self._stopped: tuple[str, int, Any] = ("", 0, None)
         if self.journal is not None and self.journal.exists():
             self._load(self.journal)
@@ -97,6 +98,9 @@ class Passes:
             self._report(finished)
         if _size(result) <= self.most:
             self._results[key] = result
+            if self.journal is not None:
+                with suppress(TypeError):  # a state of another kind is summed again after a stop
+                    self._kept[key] = state_to_plain(result)
         return result
 
     def forget(self) -> None:
@@ -114,31 +118,31 @@ class Passes:
 
     def _restore(self, key: str, job: "Job") -> None:
         """Read what the journal holds of a request, the whole result or that of the shards before the stop."""
-        if key in self._loaded:
-            self._results[key] = self._read(self._loaded.pop(key), job)
+        if key in self._kept and key not in self._results:
+            self._results[key] = self._read(self._kept[key], job)
             self.count += 1
         elif key == self._stopped[0]:
             (_, done, plain), self._stopped = self._stopped, ("", 0, None)
             self._open = (key, done, self._read(plain, job))
 
     def _read(self, plain: Any, job: "Job") -> Any:
-        if not has_fields(plain):
+        with suppress(FileFormatError):
             return state_from_plain(plain)
+        # a state with records in it needs another such state, which gives their classes
         parts = (shard_result(self.rows, job, shard) for shard in self.rows.shards)
-        return state_from_plain(
-            plain, next((part for part in parts if part is not None), None)
-        )  # which gives the classes
+        return state_from_plain(plain, next((part for part in parts if part is not None), None))
 
     def _save(self) -> None:
-        if self.journal is None or _size(self._open[2]) > self.most or not is_plain(self._open[2]):
-            return
-        # whole file anew each time: it is renamed into place, so that a kill leaves the one before
-        results = {key: state_to_plain(value) for key, value in self._results.items() if is_plain(value)}
         key, done, value = self._open
-        opened = [key, done, state_to_plain(value)]
-        content = {"identity": self._identity, "results": self._loaded | results, "open": opened}
+        if self.journal is None or _size(value) > self.most:
+            return
+        try:
+            content = {"identity": self._identity, "results": self._kept, "open": [key, done, state_to_plain(value)]}
+        except TypeError:
+            return
         # only now, so that invalid inputs leave no folder behind
         self.journal.parent.mkdir(parents=True, exist_ok=True)
+        # whole file anew each time: it is renamed into place, so that a kill leaves the one before
         write_whole(self.journal, json.dumps(content))
 
     def _load(self, journal: Path) -> None:
@@ -147,10 +151,7 @@ class Passes:
             content = json.loads(journal.read_text())
             same = content["identity"] == json.loads(json.dumps(self._identity))
             key, done, value = content["open"]
-            self._loaded, self._stopped = dict(content["results"]), (str(key), int(done), value)
-            for plain in (value, *self._loaded.values()):
-                if not has_fields(plain):
-                    state_from_plain(plain)
+            self._kept, self._stopped = dict(content["results"]), (str(key), int(done), value)
         if not same:
             raise FileFormatError("a checkpoint of these data and metrics", f"another in {journal}", "delete it")
 
@@ -298,38 +299,28 @@ def _size(value: Any) -> int:
     return sum(map(_size, _parts_of_state(value) or ()))
 
 
-def is_plain(state: Any) -> bool:
-    """Return whether ``state_to_plain`` accepts ``state``: numbers, texts, tensors, and tuples, mappings and dataclasses of them."""
-    named = not isinstance(state, dict) or all(isinstance(name, str) for name in state)
-    if named and not isinstance(state, list) and (parts := _parts_of_state(state)) is not None:
-        return all(map(is_plain, parts))
-    text = isinstance(state, np.ndarray) and state.dtype.kind == "U"
-    return text or state is None or isinstance(state, Tensor | int | float | str)
-
-
 def state_to_plain(state: Any) -> Any:
-    """Return a state as JSON data; every bit of its numbers is kept."""
+    """Return a state as JSON data; every bit of its numbers is kept.
+
+    Raises:
+        TypeError: If it holds anything else than numbers, texts, tensors, and tuples, mappings and dataclasses of them.
+    """
     if isinstance(state, Tensor):
         array = state.detach().cpu().contiguous().numpy()
         content = base64.b64encode(array.tobytes()).decode()
         return {"dtype": str(array.dtype), "shape": list(array.shape), "bytes": content}
-    if isinstance(state, dict):
+    if isinstance(state, dict) and all(isinstance(name, str) for name in state):
         return {"named": {name: state_to_plain(item) for name, item in state.items()}}
-    if (parts := _parts_of_state(state)) is not None:
+    if not isinstance(state, list | dict) and (parts := _parts_of_state(state)) is not None:
         return {"items" if isinstance(state, tuple) else "fields": list(map(state_to_plain, parts))}
-    if isinstance(state, np.ndarray):
+    if isinstance(state, np.ndarray) and state.dtype.kind == "U":
         return {"texts": state.tolist()}
     if isinstance(state, float):
         # decimal text would lose the last bit, and with it equality of a resumed fit
         return {"number": state.hex()}
-    return state
-
-
-def has_fields(plain: Any) -> bool:
-    """Return whether ``plain`` is of a state with dataclasses in it, which needs another such state to be read."""
-    if not isinstance(plain, dict):
-        return False
-    return "fields" in plain or any(map(has_fields, plain.get("items", ())))
+    if state is None or isinstance(state, int | str):
+        return state
+    raise TypeError(f"a {type(state).__name__} is not kept")
 
 
 def state_from_plain(plain: Any, like: Any = None) -> Any:
@@ -337,7 +328,7 @@ def state_from_plain(plain: Any, like: Any = None) -> Any:
 
     Args:
         plain: JSON data.
-        like: A state of the same request, whose classes are taken; None where it ``has_fields`` of no class.
+        like: A state of the same request, whose classes are taken; None where there are none.
 
     Raises:
         FileFormatError: If ``plain`` does not have the structure of ``like``.
