@@ -187,7 +187,9 @@ def test_fits_by_features_agree(make: Callable[[], Calibrator], seed: int, tmp_p
 
 def test_several_labels_are_refused_with_what_to_do(tmp_path: Path) -> None:
     several = calibrators.MultiLabelCalibrator(calibrators.PlattScaling())
-    with pytest.raises(InputError, match=r"one class a row, got MultiLabelCalibrator\(.*read the tables"):
+    with pytest.raises(
+        InputError, match=r"one class a row, got a value of type MultiLabelCalibrator; .*read the tables"
+    ):
         fit_streamed(several, tmp_path)  # type: ignore[type-var]
 
 

@@ -210,14 +210,19 @@ class ParquetRows:
                 raise FileFormatError(
                     f"2 to {MOST_CLASSES} classes", f"K = {classes} in {file}", "write one column entry a class"
                 )
+            if (self.kind, self.classes, self.spread) not in (("", 0, ()), (kind, classes, spread)):
+                raise FileFormatError(
+                    f"{self.kind} over {self.classes} classes as in the first file",
+                    f"{kind} over {classes} in {file}",
+                    "keep one model's outputs in a folder",
+                )
             beside = tuple(name for name in schema.names if name in WEIGHT_NAMES or is_beside(name))
             first = beside if self.beside is None else self.beside  # its order, as in memory: trees break ties by it
-            known = (kind, classes, spread) if self.beside is None else (self.kind, self.classes, self.spread)
-            if (known, sorted(first)) != ((kind, classes, spread), sorted(beside)):
+            if sorted(first) != sorted(beside):
                 raise FileFormatError(
-                    f"{known[0]} over {known[1]} classes as in the first file, beside {sorted(first)}",
-                    f"{kind} over {classes}, beside {sorted(beside)}, in {file}",
-                    "keep one model's outputs in a folder, all with the same columns",
+                    f"weights and features {sorted(first)} as in the first file",
+                    f"{sorted(beside)} in {file}",
+                    "give all files of a folder the same columns",
                 )
             self.kind, self.classes, self.spread, self.beside = kind, classes, spread, first
             self._grouped += any(name in schema.names for name in ("group", "groups"))

@@ -110,7 +110,8 @@ def test_estimates_are_covered_and_drawn_for_and_means_unbiased(figure: str, cla
         covered += found.low <= truth.estimate <= found.high
     assert classes == 2 or abs(np.mean(errors)) < 3.5 * np.std(errors) / np.sqrt(40)
     assert covered >= 36
-    assert (drawn.inclusion.max() > 2 * drawn.inclusion.min(), drawn.aim) == (True, figure)
+    assert classes == 3 or drawn.inclusion.max() > 2 * drawn.inclusion.min()
+    assert drawn.aim == figure
 
 
 @pytest.mark.parametrize("batches", [(800,), (500, 300)])
