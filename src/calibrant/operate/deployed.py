@@ -136,12 +136,9 @@ def _built(table: dict[str, Any]) -> Rule:
     kind = table.pop("type")
     if kind == "CostRule":
         return CostRule(table["costs"], reject=table["reject"])
-    if kind != "Abstention" or table["by"] not in (None, "class", "group") or not table["parts"]:
+    if kind != "Abstention":
         raise ValueError("no such rule")
-    parts = []
-    for part in table.pop("parts"):
-        level = math.inf if part["threshold"] is None else float(part["threshold"])
-        if math.isnan(level):
-            raise ValueError("a threshold of NaN")
-        parts.append(Accepted(**{**part, "threshold": level}))
-    return Abstention(tuple(parts), **table)
+    parts = table.pop("parts")  # in JSON a threshold that no row reaches is null
+    levels = [math.inf if part["threshold"] is None else float(part["threshold"]) for part in parts]
+    made = (Accepted(**part | {"threshold": level}) for part, level in zip(parts, levels, strict=True))
+    return Abstention(tuple(made), **table)

@@ -55,10 +55,10 @@ from calibrant.report.wording import (
     summary,
     weight_remarks,
 )
-from calibrant.scale.execute import Executor, check_execution, in_turn
+from calibrant.scale.execute import Executor, Progress, Runner, in_turn
 from calibrant.scale.passes import ParquetSource, Passes, SomeCalibrator, calibrator_identity
 from calibrant.scale.rows import ParquetRows, Shard
-from calibrant.scale.stream import IntervalMoments, Progress, looks, metric_passes, one_pass, sums_of
+from calibrant.scale.stream import IntervalMoments, looks, metric_passes, one_pass, sums_of
 from calibrant.statistics.enough import FEWEST_COMPARED
 from calibrant.statistics.interval import normal_quantile
 
@@ -476,7 +476,7 @@ def diagnose_streamed(
     draws: Natural = 1000,
     margin: Level = MARGIN,
     checkpoint: str | os.PathLike[str] | None = None,
-    executor: Executor = in_turn,
+    executor: Runner = in_turn,
     progress: Progress | None = None,
 ) -> Section:
     """Return the content of a report on a Parquet data set of any size, for ``report.write_report([section], path)``.
@@ -503,7 +503,6 @@ def diagnose_streamed(
         InputError: If labels are missing, class names are not K, or data are not valid: file, row group and row are named.
         FileFormatError: If a file is broken, or the checkpoint belongs to other data.
     """
-    check_execution(executor, progress)
     rows = ParquetRows(path)
     if rows.weight_kind is not None:
         remedy = (

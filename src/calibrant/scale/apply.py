@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from calibrant.calibrators import Calibrator
 from calibrant.data.predictions import Predictions
 from calibrant.data.splits import stale_names
 from calibrant.errors import FileFormatError, InputError
-from calibrant.scale.execute import Executor, check_execution, in_turn
+from calibrant.scale.execute import Progress, Runner, in_turn
 from calibrant.scale.passes import SomeCalibrator, calibrator_identity
 from calibrant.scale.rows import ParquetRows, Shard, file_identity, open_parquet
 
@@ -32,8 +31,8 @@ def apply_streamed(
     path: str | os.PathLike[str] | ParquetRows,
     out: str | os.PathLike[str],
     *,
-    executor: Executor = in_turn,
-    progress: Callable[[int, int], None] | None = None,
+    executor: Runner = in_turn,
+    progress: Progress | None = None,
 ) -> int:
     """Write calibrated logits of a Parquet data set, one output file per input file, and return how many were written.
 
@@ -58,7 +57,6 @@ def apply_streamed(
     place = as_path(out, name="out").absolute()
     single = rows.path.is_file() and place.suffix == ".parquet" and not place.is_dir()
     folder = place.parent if single else place
-    check_execution(executor, progress)
     calibrator.check_input(torch.zeros(1, rows.classes))  # unfitted, or of another number of classes: before any work
     if single:
         check_target(out, inputs=[rows.path])

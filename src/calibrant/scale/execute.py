@@ -8,12 +8,12 @@ import pickle
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from torch import nn
 
 from calibrant._core.check import refuse, shown
-from calibrant._core.constraints import Count, checked
+from calibrant._core.constraints import Count, Fits, checked
 from calibrant._core.files import error_boundary, reason_of
 from calibrant.errors import CalibrantError, InputError, WorkerError, optional
 
@@ -35,20 +35,12 @@ class Executor(Protocol):
         """Yield ``function(shard)`` for every shard, in order."""
 
 
-def check_execution(executor: Any, progress: Any, *, figures: int = 2) -> None:
-    """Raise before any work if the executor or the progress function cannot be called with its arguments.
+def _taking(arguments: int) -> Fits:
+    """Return the constraint of a function that can be called with so many arguments."""
 
-    Args:
-        executor: Called with a function and shards.
-        progress: Called with ``figures`` numbers, or None.
-        figures: Number of arguments of ``progress``.
-
-    Raises:
-        InputError: If one of them does not accept its arguments.
-    """
-    for value, name, arguments in ((executor, "executor", 2), (progress, "progress", figures)):
-        if value is map or (value is None and name == "progress"):  # ``map`` has no signature, and runs in turn
-            continue
+    def check(value: Any, *, name: str) -> Any:
+        if value is map:  # which has no signature, and runs in turn
+            return value
         try:
             inspect.signature(value).bind(*range(arguments))
             callables = not isinstance(value, nn.Module | type)
@@ -56,6 +48,16 @@ def check_execution(executor: Any, progress: Any, *, figures: int = 2) -> None:
             callables = False
         if not callables:
             raise refuse(f"{name} as a function of {arguments} arguments", shown(value), "pass one")
+        return value
+
+    return Fits(check, "")
+
+
+Runner = Annotated[Executor, _taking(2)]
+Progress = Annotated[Callable[[int, int], None], _taking(2)]  # called with (rows done, total rows)
+PassProgress = Annotated[
+    Callable[[int, int, int], None], _taking(3)
+]  # with (passes begun, rows done in this pass, total rows)
 
 
 def in_turn(function: Callable[[Any], Any], shards: Sequence[Any]) -> Iterator[Any]:

@@ -24,13 +24,12 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, InputError
 from calibrant.rows import Chunk, RowSource, chunks_of
 from calibrant.rows.source import reduced
-from calibrant.scale.execute import Executor, check_execution, in_turn
+from calibrant.scale.execute import Executor, PassProgress, Runner, in_turn
 from calibrant.scale.rows import ParquetRows, Shard, file_identity
 
 SomeCalibrator = Annotated[
     Calibrator, Kind(Calibrator, "fit one of calibrant.calibrators or load one", "a fitted calibrator")
 ]
-PassProgress = Callable[[int, int, int], None]
 _KEPT = 1 << 20  # largest result in bytes that a fit keeps; larger ones are recomputed when it resumes
 
 Units = Callable[[ParquetRows, Shard], Iterator[Any]]
@@ -373,7 +372,7 @@ def fit_streamed(
     calibrator: Annotated[C, Kind(Calibrator, _TO_FIT, "a calibrator of one class a row")],
     path: str | os.PathLike[str],
     *,
-    executor: Executor = in_turn,
+    executor: Runner = in_turn,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: PassProgress | None = None,
 ) -> C:
@@ -396,7 +395,6 @@ def fit_streamed(
         FileFormatError: If a file is broken, or the checkpoint belongs to other data or another fit.
         FitError: If the fit does not converge.
     """
-    check_execution(executor, progress, figures=3)
     rows = ParquetRows(path)
     start = {name: value.tolist() for name, value in calibrator.state_dict().items()} if calibrator.fitted else None
     what = f"{type(calibrator).__name__} {calibrator.config()!r} from {start!r}"

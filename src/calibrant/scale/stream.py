@@ -1,7 +1,7 @@
 """Metrics of tables larger than memory: in bounded memory, resumable, with the values of an in-memory evaluation."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
@@ -26,7 +26,7 @@ from calibrant.evaluate.panel import Panel, PanelRow
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, Metric, SumMetric, SumMetrics
 from calibrant.metrics.classwise import ClassSums, ClassTables
 from calibrant.rows.source import added, reduced
-from calibrant.scale.execute import Executor, check_execution, in_turn
+from calibrant.scale.execute import Executor, Progress, Runner, in_turn
 from calibrant.scale.passes import (
     ParquetSource,
     Passes,
@@ -38,7 +38,6 @@ from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.statistics.interval import MeanSums
 from calibrant.statistics.null import HasMoments
 
-Progress = Callable[[int, int], None]
 SeveralLabelsCalibrator = Annotated[
     MultiLabelCalibrator,
     Kind(
@@ -197,7 +196,7 @@ def evaluate_streamed(
     metrics: SumMetrics | None = None,
     calibrator: SomeCalibrator | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    executor: Executor = in_turn,
+    executor: Runner = in_turn,
     progress: Progress | None = None,
     draws: Natural = 1000,
 ) -> Panel:
@@ -221,12 +220,12 @@ def evaluate_streamed(
     """
     rows = ParquetRows.of(path)
     chosen = sum_metrics() if metrics is None else metrics
-    check_execution(executor, progress)
     draws = 0 if rows.partly_grouped else draws
     moments = [IntervalMoments(metric) for metric in chosen if draws and IntervalMoments.known_for(metric)]
     asked = [*chosen, *moments]
-    settings: dict[str, Any] = {"executor": executor, "checkpoint": checkpoint, "progress": progress}
-    passes = metric_passes(rows, asked, calibrator, draws=draws, **settings)
+    passes = metric_passes(
+        rows, asked, calibrator, draws=draws, executor=executor, checkpoint=checkpoint, progress=progress
+    )
     states = sums_of(passes, asked, calibrator, draws=draws)
     passes.remove()
     if not states:
