@@ -156,18 +156,11 @@ class Sample(metaclass=PublicCalls):
         """Return the sample with the pool that it was drawn from, and with labels; None takes those known.
 
         Raises:
-            InputError: If there is no pool, it is another one, or a label is not of its classes.
+            InputError: If there is no pool, it has other rows or scores, a label is not of its classes, or what is known of the
+                draw does not belong together.
         """
         known = replace(self, pool=pool)
-        self.need_same(known.source)
-        return known.labelled(self.labels if labels is None else labels)
-
-    def need_same(self, pool: Pool) -> None:
-        """Raise unless ``pool`` has the rows and scores that this sample was drawn from.
-
-        Raises:
-            InputError: If it has others, or what is known of the draw does not belong together.
-        """
+        pool = known.source
         if len(self.rows):  # none yet where the first batch is drawn
             self.check()
         if len(pool) != self.pool_rows:
@@ -190,6 +183,7 @@ class Sample(metaclass=PublicCalls):
                 "others (their digests differ)",
                 "pass the pool as it was then, for inclusion probabilities come from its scores",
             )
+        return known.labelled(self.labels if labels is None else labels)
 
     def merge(self, other: "Sample") -> "Sample":
         """Return the sample with the labels of both, as two people gave them to parts of the same rows.
@@ -304,9 +298,7 @@ class Sample(metaclass=PublicCalls):
             ) from error  # fmt: skip
         if pool is None:
             return made
-        source = need_pool(pool, other=other, costs=made.costs)
-        made.need_same(source)
-        return replace(made, pool=source)
+        return made.within(need_pool(pool, other=other, costs=made.costs))
 
     def check(self) -> None:
         """Raise unless rows, probabilities, batches and labels belong together.
