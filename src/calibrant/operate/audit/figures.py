@@ -230,15 +230,17 @@ class Pool:
 
     def select(self, rows: Integers) -> "Pool":
         """Return the pool of some rows, in memory and in this order."""
-        chosen = torch.from_numpy(rows)
-        risks = tuple(one[rows] for one in self.risks)
         if isinstance(self.model, Data):
-            other = None if self.other is None else self.other[chosen]
-            return replace(self, model=self.model[chosen], other=other, risks=risks)
+            return self._part(self.model[torch.from_numpy(rows)], rows)
         found = [(places, piece[torch.from_numpy(inside)]) for places, inside, _, piece in pieces_of(self.model, rows)]
         back = np.argsort(np.concatenate([places for places, _ in found]))
-        model = Predictions.cat([part for _, part in found])[torch.from_numpy(back)]
-        return replace(self, model=model, risks=risks)
+        return self._part(Predictions.cat([part for _, part in found])[torch.from_numpy(back)], rows)
+
+    def _part(self, model: Data, rows: slice | Integers) -> "Pool":
+        """Return the pool of some rows, which are ``model`` of the first model."""
+        at = rows if isinstance(rows, slice) else torch.from_numpy(rows)
+        other = None if self.other is None else self.other[at]
+        return replace(self, model=model, other=other, risks=tuple(one[rows] for one in self.risks))
 
     def feature(self, name: str) -> NDArray[Any] | None:
         """Return a feature of every row; None if the pool has none of that name."""
@@ -253,11 +255,10 @@ class Pool:
     def digest(self) -> str:
         """Return 32 hexadecimal digits that change when a score changes."""
         found = blake2b(digest_size=16)
-        for second in (False, True) if self.other is not None else (False,):
+        for pool in self.alone:
             found.update(repr((len(self), self._width)).encode())
-            for piece in self._pieces():
-                data = piece.other if second and piece.other is not None else piece.held
-                found.update(_probs_or_logits(data).detach().cpu().float().contiguous().numpy().tobytes())
+            for piece in pool._pieces():
+                found.update(_probs_or_logits(piece.held).detach().cpu().float().contiguous().numpy().tobytes())
         return found.hexdigest()
 
     def fitted_temperature(self, rows: Integers, labels: Integers) -> float:
@@ -265,7 +266,7 @@ class Pool:
 
         It is one number from a grid of factors 1.05: it sharpens what is expected of the other rows, and no more is needed.
         """
-        model = replace(self, other=None).select(rows)
+        model = self.alone[0].select(rows)
         at = model._places(labels)
 
         def loss(step: int) -> float:
@@ -302,12 +303,10 @@ class Pool:
             # a quarter of a piece at a time, as float64 tables of it are made
             at, pieces = 0, (piece for shard in self.model.shards for _, piece in self.model.pieces(shard, share=4))
             for piece in pieces:
-                part = slice(at, at := at + len(piece))
-                yield replace(self, model=piece, risks=tuple(one[part] for one in self.risks))
+                yield self._part(piece, slice(at, at := at + len(piece)))
             return
         for part in row_chunks(len(self), max(self._width, 2)):
-            other, risks = None if self.other is None else self.other[part], tuple(one[part] for one in self.risks)
-            yield replace(self, model=self.model[part], other=other, risks=risks)
+            yield self._part(self.model[part], part)
 
     def _places(self, labels: Integers) -> Tensor:
         """Return the columns (n, 1) of labels: of top-label pairs of classes, whether the decision is the label."""
