@@ -85,7 +85,6 @@ def test_the_assertion_passes_fails_and_skips_in_a_real_pytest_run(tmp_path: Pat
 
 def test_names_in_markdown_are_text_and_not_html() -> None:
     line = replace(LINES[0], note="region=<script>alert(1)</script> & more")
-    text = to_markdown(replace(FOUND, lines=(line,)), title="<b>Gate</b>")
+    text = to_markdown(replace(FOUND, lines=(line,)))
     assert "<script>" not in text
-    assert "<b>" not in text
     assert "&lt;script>alert(1)&lt;/script> &amp; more" in text

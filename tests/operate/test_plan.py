@@ -44,7 +44,7 @@ def test_the_simulated_decisions_are_those_of_check() -> None:
         assert (bool(passes[0]), bool(fails[0])) == (verdict == "pass", verdict == "fail")
     count, gaps = np.full((1000, 1), 2000.0), np.linspace(0.046, 0.048, 1000)[:, None]
     batch = Moments(count, gaps * count, gaps**2 * count)
-    passes, _ = decisions(batch, 0.9 * count, 0.05, alpha=0.025)
+    passes, _ = decisions(batch, 0.9 * count, 0.05)
     assert log_below(batch, 0.05, alpha=0.025)[passes].min() == pytest.approx(math.log(40), rel=1e-3)
 
 

@@ -330,7 +330,7 @@ def test_a_file_that_is_half_written_when_a_shard_is_opened_is_said_to_have_chan
 
     monkeypatch.setattr("calibrant.scale.rows.open_parquet", halved)
     with pytest.raises(FileFormatError, match="to stay as it was"):
-        list(data)
+        evaluate_streamed(data)
 
 
 @pytest.mark.parametrize("keep_times", [False, True])

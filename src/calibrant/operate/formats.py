@@ -18,12 +18,11 @@ _MARKS = {"pass": "✅", "fail": "❌", "not enough evidence": "❔"}
 
 
 @checked
-def to_markdown(found: Found, *, title: Text = "Calibration gate") -> str:
+def to_markdown(found: Found) -> str:
     """Return the result as Markdown, for a comment on a pull request or a step summary.
 
     Args:
         found: The result of ``check``.
-        title: The heading.
 
     Examples:
         >>> from calibrant import Predictions
@@ -33,7 +32,7 @@ def to_markdown(found: Found, *, title: Text = "Calibration gate") -> str:
         '### Calibration gate: ✅ pass'
     """
     lines = [
-        f"### {_markdown_cell(title)}: {_MARKS[found.verdict]} {found.verdict}",
+        f"### Calibration gate: {_MARKS[found.verdict]} {found.verdict}",
         "",
         "| limit | verdict | value | between | rows | note |",
         "| --- | --- | ---: | --- | ---: | --- |",
@@ -49,12 +48,11 @@ def to_markdown(found: Found, *, title: Text = "Calibration gate") -> str:
 
 
 @checked
-def to_junit(found: Found, *, name: Text = "calibrant check", strict: bool = False) -> str:
+def to_junit(found: Found, *, strict: bool = False) -> str:
     """Return the result as JUnit XML, one test case per limit; "not enough evidence" is skipped, or with ``strict`` a failure.
 
     Args:
         found: The result of ``check``.
-        name: Name of the test suite.
         strict: Whether "not enough evidence" counts as a failure.
     """
     undecided = sum(line.verdict == "not enough evidence" for line in found.lines)
@@ -66,7 +64,7 @@ def to_junit(found: Found, *, name: Text = "calibrant check", strict: bool = Fal
         "errors": "0",
     }
     root = ET.Element("testsuites")
-    suite = ET.SubElement(root, "testsuite", {"name": _xml(name), **counts})
+    suite = ET.SubElement(root, "testsuite", {"name": "calibrant check", **counts})
     for line in found.lines:
         case = ET.SubElement(suite, "testcase", {"classname": "calibrant.check", "name": _xml(line.name)})
         if line.verdict == "fail" or (strict and line.verdict != "pass"):

@@ -130,19 +130,16 @@ def plan(
     return Plan(enough, ece, true_ece, power, tuple(curve), draws)
 
 
-def decisions(
-    moments: Moments, confidences: Floats, limit: float, *, alpha: float = DIRECTION
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def decisions(moments: Moments, confidences: Floats, limit: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return whether each of many checks (R,) passes and whether it fails, as ``check`` decides.
 
     Args:
         moments: (R, B) sums of p − y by bin.
         confidences: (R, B) sums of p by bin.
         limit: Limit on the ECE.
-        alpha: Error probability of each direction.
     """
-    passes = log_below(moments, limit, alpha=alpha) >= math.log(1 / alpha)
-    return passes, fails_limit(moments, confidences=confidences, limit=limit, alpha=alpha)
+    passes = log_below(moments, limit, alpha=DIRECTION) >= math.log(1 / DIRECTION)
+    return passes, fails_limit(moments, confidences=confidences, limit=limit, alpha=DIRECTION)
 
 
 def simulated(

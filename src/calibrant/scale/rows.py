@@ -189,10 +189,6 @@ class ParquetRows:
         """Return the state for a worker, which receives its shards separately: without the lists of shards and files."""
         return {**self.__dict__, "shards": [], "files": []}
 
-    def __iter__(self) -> Iterator[Predictions]:
-        for shard in self.shards:
-            yield from self.read(shard)
-
     def _add(self, file: Path) -> None:
         mark = _mark_of(file)
         with open_parquet(file) as parquet:
