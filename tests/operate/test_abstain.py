@@ -150,7 +150,7 @@ def test_broken_files_and_parts_that_do_not_fit_are_refused(tmp_path: Path) -> N
         (lambda data: abstain(data), "one of error and coverage, got neither"),
         (lambda data: abstain(data, error=0.1, coverage=0.8), "got both"),
         (lambda data: abstain(data, error=0.1, by="group"), "pass both or neither"),
-        (lambda data: abstain(data, error=0.1, by="group", features=[1, 2]), "one per row"),
+        (lambda data: abstain(data, error=0.1, by="group", features=[1, 2]), "one value per row"),
         (lambda data: abstain(data.top_label(), error=0.1, by="class"), "all classes"),
         (lambda data: abstain(data.logits, error=0.1), "Predictions or BinaryPairs for abstain"),
     ],
