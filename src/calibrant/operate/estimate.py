@@ -454,24 +454,39 @@ def projected(window: Figure, reference: Figure | None, strata: Strata | None, *
     if reference is not None and strata is not None and reference.seen is not None:
         # T_b and m_b of the formula at the top
         share = np.bincount(strata.window, minlength=strata.count) / n
-        rows = np.bincount(strata.reference, minlength=strata.count)
         residual = reference.seen - reference.expected
-        total = np.bincount(strata.reference, residual, minlength=strata.count)
-        squares = np.bincount(strata.reference, residual**2, minlength=strata.count)
-        means = total / np.maximum(rows, 1)
         # strata may have no errors by chance: one unlikely label more keeps their variance above 0, placed where it would count
         each = np.broadcast_to(reference.event, residual.shape)
-        sums = np.bincount(strata.reference, each, minlength=strata.count)
+        rows, total, squares, sums = (
+            np.bincount(strata.reference, one, minlength=strata.count)
+            for one in (np.ones_like(residual), residual, residual**2, each)
+        )
         event = np.where(rows > 0, sums / np.maximum(rows, 1), each.mean())
         place = share * event / max(float(share @ event), 1e-300)
-        spread = (np.maximum(squares - rows * means**2, 0) + place * event) / np.maximum(rows - 1, 1)
-        mean += float(share @ means)
+        added, seen, of_means = (part.sum() for part in _correction(share, rows, total, squares, place * event))
+        mean, of_reference = mean + float(added), float(of_means)
         # over-confident probabilities promise too little variance of the labels
-        chance = max(chance, float(share @ spread))
-        of_reference = float((share**2 * spread / np.maximum(rows, 1)).sum())
+        chance = max(chance, float(seen))
     variance = chance / n + of_reference
     half = _Z * math.sqrt(variance) + step / (2 * n)
     return Interval(mean, mean - half, mean + half, LEVEL, "expected from probabilities")
+
+
+def _correction(
+    share: Floats, rows: Floats, total: Floats, squares: Floats, event: Floats | float
+) -> tuple[Floats, Floats, Floats]:
+    """Return by stratum what residuals f − e add to the mean, the variance of f that they show, and that of what they add.
+
+    Args:
+        share: T_b, the fraction of the window.
+        rows: m_b, of the reference.
+        total: Σ (f − e) over the reference.
+        squares: Σ (f − e)² likewise.
+        event: The squares of one unlikely label more.
+    """
+    means = total / np.maximum(rows, 1)
+    spread = (np.maximum(squares - rows * means**2, 0) + event) / np.maximum(rows - 1, 1)
+    return share * means, share * spread, share**2 * spread / np.maximum(rows, 1)
 
 
 def correctness(data: Predictions) -> Figure:
@@ -505,26 +520,24 @@ def confusion_of(window: Predictions, reference: Predictions | None) -> tuple[Fl
     The strata are the decisions: among rows decided as class j, the reference corrects the probability of each class k.
     """
     classes, n = window.classes, len(window)
-    mean, variance = np.zeros((classes, classes)), np.zeros((classes, classes))
-    decided = window.predicted.cpu()
+
+    def by_decision(data: Predictions, rows: torch.Tensor) -> Floats:
+        sums = torch.zeros(classes, classes, dtype=torch.float64).index_add(0, data.predicted.cpu(), rows)
+        return np.asarray(sums.numpy())
+
+    # Σ p and Σ p (1 − p) of the rows decided as j: mean and variance of their count of each label
     p = _log_probs(window).exp()
-    for j in range(classes):
-        # Σ p and Σ p (1 − p) of the rows decided as j: mean and variance of their count of each label
-        rows = p[decided == j].numpy()
-        mean[j], variance[j] = rows.sum(axis=0) / n, (rows * (1 - rows)).sum(axis=0) / n**2
+    mean, variance = by_decision(window, p) / n, by_decision(window, p * (1 - p)) / n**2
     if reference is not None:
-        share = np.bincount(decided.numpy(), minlength=classes) / n
-        told, labels = reference.predicted.cpu(), reference.need_labels().cpu()
-        q = _log_probs(reference).exp()
-        for j in range(classes):
-            rows = q[told == j].numpy()
-            m = len(rows)
-            # what the labelled rows decided as j add to the probabilities
-            residual = np.eye(classes)[labels[told == j].numpy()] - rows
-            average = residual.sum(axis=0) / max(m, 1)
-            spread = (np.maximum((residual**2).sum(axis=0) - m * average**2, 0) + 1 / classes) / max(m - 1, 1)
-            mean[j] += share[j] * average
-            variance[j] = np.maximum(variance[j], share[j] * spread / n) + share[j] ** 2 * spread / max(m, 1)
+        decided, rows = (
+            np.bincount(data.predicted.cpu().numpy(), minlength=classes)[:, None] for data in (window, reference)
+        )
+        # what the labelled rows decided as j add to the probabilities
+        hits = torch.nn.functional.one_hot(reference.need_labels().cpu(), classes)
+        residual = hits - _log_probs(reference).exp()
+        total, squares = by_decision(reference, residual), by_decision(reference, residual.square())
+        added, chance, of_reference = _correction(decided / n, rows, total, squares, 1 / classes)
+        mean, variance = mean + added, np.maximum(variance, chance / n) + of_reference
     half = _Z * np.sqrt(variance) + 1 / (2 * n)
     return np.clip(mean, 0, 1), np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
 

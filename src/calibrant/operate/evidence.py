@@ -85,7 +85,7 @@ _GRID = np.linspace(-REACH, REACH, 801)
 _LARGEST = 12.0  # log-odds are clipped to this, so that a single row cannot decide
 _JUMP, _SPREAD = 0.4, 0.25  # mean, in either direction, and standard deviation of the change under π₁, in log-odds
 _OVERCONFIDENT = 0.7  # prior probability, under π₁, of a change towards overconfidence, which is the common case
-_WEIGHTS = {"shift": 0.4, "slope": 0.2, "classes": 0.35, "loss": 0.05}  # prior weights of the monitored quantities
+_SHIFT, _SLOPE, _OF_CLASSES, _LOSS = 0.4, 0.2, 0.35, 0.05  # prior weights of the monitored quantities
 _BY_GROUP = 0.25  # weight of all groups together, if groups are monitored
 _BETS = 0.9 / 2.0 ** np.arange(8)  # fractions of the largest possible bet on the log-loss
 
@@ -360,7 +360,8 @@ def since_change(
         limit: Upper bound of the reference's mean z.
         groups: As in ``gather``.
     """
-    unchanged, changed = _priors(reference, single=len(reference) - 2 - len(groups))
+    single = len(reference) - 2 - len(groups)
+    unchanged, changed = _priors(reference, single=single)
     after = np.cumsum(blocks[::-1], axis=0)[::-1]  # (T, F, 16): from each block on
     # the sums of all blocks less those from each block on
     before = after[:1] - after
@@ -371,7 +372,7 @@ def since_change(
     rest = math.log(max(1e-300, 1 - weights.sum()))  # no change yet: likelihood ratio 1
     weighted = ratios + np.log(weights)[:, None]
     logs = np.logaddexp(np.logaddexp.reduce(weighted, axis=0), rest)
-    shares = np.log(_prior_weights(names, groups=len(groups)))
+    shares = np.log(_prior_weights(single, len(groups)))
     best = int(np.unravel_index(np.argmax(weighted + shares), weighted.shape)[0])
     # maximum likelihood after the change, less the posterior mean before it
     likeliest = _GRID[(after[best] @ _TO_GRID.T).argmax(axis=-1)] - np.exp(unchanged) @ _GRID
@@ -419,13 +420,8 @@ def _loss_ratio(tail: Floats, limit: float) -> Floats:
     return np.asarray(np.logaddexp.reduce(logs, axis=0) - math.log(len(_BETS)))
 
 
-def _prior_weights(names: list[str], *, groups: int) -> Floats:
-    """Return the prior weight (F + 1,) of each of ``names``."""
-    single = len(names) - 3 - groups
-    scale = (1 - _BY_GROUP if groups else 1.0) / (1.0 if single else 1 - _WEIGHTS["classes"])
-    of_class, of_group = _WEIGHTS["classes"] * scale / max(1, single), _BY_GROUP / max(1, groups)
-    own = [
-        of_group if name.startswith("group ") else _WEIGHTS[name] * scale if name in _WEIGHTS else of_class
-        for name in names
-    ]
-    return np.asarray(own)
+def _prior_weights(single: int, groups: int) -> Floats:
+    """Return the prior weights (F + 1,) of shift, slope, ``single`` classes, groups, and loss."""
+    scale = (1 - _BY_GROUP if groups else 1.0) / (1.0 if single else 1 - _OF_CLASSES)
+    classes, of_groups = np.full(single, _OF_CLASSES / max(1, single)), np.full(groups, _BY_GROUP / max(1, groups))
+    return np.concatenate([scale * np.array([_SHIFT, _SLOPE]), scale * classes, of_groups, [scale * _LOSS]])
