@@ -72,8 +72,7 @@ class CostRule(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return the actions (N,) int64 for calibrated ``logits`` (N, K); −1 for abstaining."""
-        best = self._expected(need_logits(logits, classes=len(self.costs), home=self.table)).argmin(dim=1)
-        return best if self.reject is None else torch.where(best == self.table.shape[1] - 1, ABSTAIN, best)
+        return self._cheapest(self._expected(logits))
 
     @checked
     def decide(self, predictions: ClassScores) -> Tensor:
@@ -82,10 +81,7 @@ class CostRule(nn.Module):
         Args:
             predictions: Calibrated, of K classes; labels are not needed.
         """
-        self._check(predictions)
-        with torch.no_grad():
-            actions: Tensor = self(predictions.logits)
-        return actions
+        return self._cheapest(self._of_rows(predictions))
 
     @checked
     def expected_cost(self, predictions: LabelledClasses) -> Interval:
@@ -97,7 +93,7 @@ class CostRule(nn.Module):
         Raises:
             InputError: If the rows are not labelled and independent.
         """
-        taken = self._columns(self.decide(predictions))
+        taken = self._of_rows(predictions).argmin(dim=1).cpu()
         # costs are bounded by the table, so that the bounds of a mean hold at every number of rows
         paid = np.asarray(self.table.cpu()[predictions.need_labels().cpu(), taken].numpy())
         low, high = float(self.table.min()), float(self.table.max())
@@ -115,9 +111,7 @@ class CostRule(nn.Module):
         Raises:
             InputError: If the rows are not independent, or have weights.
         """
-        self._check(predictions)
-        with torch.no_grad():
-            return float(self._expected(predictions.logits).amin(dim=1).mean())
+        return float(self._of_rows(predictions).amin(dim=1).mean())
 
     @checked
     def fixed_cost(self, predictions: LabelledClasses) -> tuple[int, float]:
@@ -131,8 +125,7 @@ class CostRule(nn.Module):
         """
         self._check(predictions)
         means = self.table.cpu()[predictions.need_labels().cpu()].mean(dim=0)
-        best = int(means.argmin())
-        return (ABSTAIN if self.reject is not None and best == len(means) - 1 else best), float(means[best])
+        return int(self._cheapest(means)), float(means.min())
 
     def extra_repr(self) -> str:
         """Show classes, actions and the cost of abstaining."""
@@ -140,10 +133,19 @@ class CostRule(nn.Module):
         return f"{len(self.costs)} classes, {len(self.costs[0])} actions{reject}"
 
     def _expected(self, logits: Tensor) -> Tensor:
+        """Return the expected cost (N, A) of each action."""
+        logits = need_logits(logits, classes=len(self.costs), home=self.table)
         return torch.softmax(logits.double(), dim=1) @ self.table
 
-    def _columns(self, actions: Tensor) -> Tensor:
-        return torch.where(actions == ABSTAIN, self.table.shape[1] - 1, actions).cpu()
+    def _of_rows(self, predictions: Predictions) -> Tensor:
+        self._check(predictions)
+        with torch.no_grad():
+            return self._expected(predictions.logits)
+
+    def _cheapest(self, costs: Tensor) -> Tensor:
+        """Return the action of least cost along the last axis; −1 for abstaining, which is its last entry."""
+        best = costs.argmin(dim=-1)
+        return best if self.reject is None else torch.where(best == self.table.shape[1] - 1, ABSTAIN, best)
 
     def _check(self, predictions: Predictions) -> None:
         if predictions.classes != len(self.costs):
