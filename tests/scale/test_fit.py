@@ -58,9 +58,9 @@ MAKE: dict[str, Callable[[], Calibrator]] = {
     "mixture, both with a prior": lambda: TemperatureMixture("fit", prior=0.1),
     "focal temperature by ECE": lambda: FocalTemperatureScaling("ece", gammas=[0.0, 1.0], grid="mukhoti"),
     "focal temperature, line": lambda: FocalTemperatureScaling(
-        gammas=[-0.5, 0.0, 2.0], grid="mukhoti", search="line", criterion="nll"
+        gammas=[0.0, 2.0], grid=[0.5, 1.0, 1.5, 2.0, 3.0], search="line", criterion="nll"
     ),
-    "focal temperature, continuous": lambda: FocalTemperatureScaling(gammas=[-0.5, 0.0, 2.0], search="continuous"),
+    "focal temperature, continuous": lambda: FocalTemperatureScaling(gammas=[-0.5, 2.0], search="continuous"),
     "focal temperature, prior": lambda: FocalTemperatureScaling(gammas=[-0.9, 5.0], search="continuous", prior=0.5),
     "histogram of equal mass": lambda: HistogramBinning(EqualMass(7)),
 }

@@ -39,7 +39,7 @@ DRAWS = 60  # the same ones are compared, however many
 WITH_INTERVAL = {"Accuracy", "NLL", "Brier", "Error", "ECE", "TopLabelECE", "ClasswiseECE"}
 
 
-def sample(classes: int, *, weight: str | None, grouped: bool, rows: int = 2500) -> Predictions:
+def sample(classes: int, *, weight: str | None, grouped: bool, rows: int = 1000) -> Predictions:
     generator = torch.Generator().manual_seed(0)
     z = 2 * torch.randn(rows, classes, generator=generator)
     wrong = torch.rand(rows, generator=generator) < 0.2
@@ -108,7 +108,7 @@ def test_few_wrong_decisions_have_the_bounds_of_memory(tmp_path: Path) -> None:
 def test_labels_of_late_rows_are_drawn_alike(
     weight: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = sample(4, weight=weight, grouped=False)
+    data = sample(4, weight=weight, grouped=False, rows=2500)
     metric, many = ClasswiseECE(), 1000
     before = metric.null_draws(data, draws=many, seed=0)
     monkeypatch.setattr(classwise, "_WHOLE", 512)
@@ -160,8 +160,8 @@ def test_too_many_groups_are_refused_and_the_values_stay(
 
 def test_of_files_with_and_without_groups_the_units_are_not_known(tmp_path: Path) -> None:
     data = sample(3, weight=None, grouped=True)
-    save_predictions(tmp_path / "a.parquet", {"all": data[:1000]})
-    save_predictions(tmp_path / "b.parquet", {"all": sample(3, weight=None, grouped=False)[1000:]})
+    save_predictions(tmp_path / "a.parquet", {"all": data[:400]})
+    save_predictions(tmp_path / "b.parquet", {"all": sample(3, weight=None, grouped=False)[400:]})
     for figure in evaluate_streamed(tmp_path):
         assert figure.value > 0
         assert figures_of(figure)[1:] == [None] * 4
