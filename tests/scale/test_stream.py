@@ -101,23 +101,6 @@ def test_an_interrupted_evaluation_goes_on_to_the_same_bits(folder: Path, tmp_pa
     assert not checkpoint.exists()
 
 
-def test_a_checkpoint_of_other_data_or_of_nothing_is_refused(folder: Path, tmp_path: Path) -> None:
-    checkpoint = tmp_path / "progress.json"
-    with pytest.raises(KeyboardInterrupt):
-        evaluate_streamed(folder, checkpoint=checkpoint, progress=interrupt)
-    with pytest.raises(FileFormatError, match="got another in"):
-        evaluate_streamed(folder, checkpoint=checkpoint, metrics=[metrics.NLL()])
-    altered = json.loads(checkpoint.read_text())
-    altered["open"][2]["items"][0] = {"fields": [1, 2, 3, 4, 5]}
-    for text, message in (
-        (json.dumps(altered), "a saved sum of the same kind, got another"),
-        ("{", "expected a checkpoint, got something else"),
-    ):
-        checkpoint.write_text(text)
-        with pytest.raises(FileFormatError, match=message):
-            evaluate_streamed(folder, checkpoint=checkpoint)
-
-
 def interrupt(done: int, total: int) -> None:
     raise KeyboardInterrupt
 
@@ -334,12 +317,28 @@ def test_a_file_that_is_half_written_when_a_shard_is_opened_is_said_to_have_chan
 
 
 @pytest.mark.parametrize("keep_times", [False, True])
-def test_a_resume_on_changed_data_is_refused(folder: Path, tmp_path: Path, keep_times: bool) -> None:
+def test_a_checkpoint_of_other_metrics_or_data_or_of_nothing_is_refused(
+    folder: Path, tmp_path: Path, keep_times: bool
+) -> None:
     checkpoint = tmp_path / "progress.json"
     with pytest.raises(KeyboardInterrupt):
         evaluate_streamed(folder, checkpoint=checkpoint, progress=interrupt)
+    whole = checkpoint.read_text()
+    altered = json.loads(whole)
+    altered["open"][2]["items"][0] = {"fields": [1, 2, 3, 4, 5]}
+    for text, message in (
+        (json.dumps(altered), "a saved sum of the same kind, got another"),
+        ("{", "expected a checkpoint, got something else"),
+    ):
+        checkpoint.write_text(text)
+        with pytest.raises(FileFormatError, match=message):
+            evaluate_streamed(folder, checkpoint=checkpoint)
+    checkpoint.write_text(whole)
+    another = "expected a checkpoint of these data and metrics, got another in"
+    with pytest.raises(FileFormatError, match=another):
+        evaluate_streamed(folder, checkpoint=checkpoint, metrics=[metrics.NLL()])
     rewrite(folder / "part-0.parquet", keep_times=keep_times)
-    with pytest.raises(FileFormatError, match="expected a checkpoint of these data and metrics, got another"):
+    with pytest.raises(FileFormatError, match=another):
         evaluate_streamed(folder, checkpoint=checkpoint)
 
 
