@@ -312,8 +312,8 @@ def one_pass(
     what: str,
     *,
     executor: Executor,
-    checkpoint: str | os.PathLike[str] | None,
-    progress: Progress | None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
     most: int,
     count: int = 1,
 ) -> Passes:
