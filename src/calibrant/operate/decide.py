@@ -60,15 +60,15 @@ class CostRule(nn.Module):
         Raises:
             InputError: For more classes or actions, or if one action is never worse than the other.
         """
-        if self.table.shape != (2, 2):
-            raise refuse("two classes and two actions", f"costs of shape {tuple(self.table.shape)}", "use decide")
-        (c00, c01), (c10, c11) = self.costs
-        if not (c01 > c00 and c10 > c11):
-            raise refuse(
-                "costs where each class has its own better action", f"{self.costs}", "one action is always as good"
-            )
+        beyond = (0.0, 0.0)  # what the wrong action costs more than the right one, for either class
+        if self.table.shape == (2, 2):
+            (c00, c01), (c10, c11) = self.costs
+            beyond = (c01 - c00, c10 - c11)
+        if min(beyond) <= 0:
+            expected = "costs of two classes and two actions, where each class has its own better action"
+            raise refuse(expected, f"{self.table.tolist()}", "use decide")
         # Elkan's eq. 2: both actions cost the same where p (c10 − c11) = (1 − p) (c01 − c00)
-        return (c01 - c00) / ((c01 - c00) + (c10 - c11))
+        return beyond[0] / sum(beyond)
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return the actions (N,) int64 for calibrated ``logits`` (N, K); −1 for abstaining."""
