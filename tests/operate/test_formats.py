@@ -63,19 +63,10 @@ def test_the_assertion_passes_fails_and_skips_in_a_real_pytest_run(tmp_path: Pat
     )
     command = [
         sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-rsf",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        "/dev/null",
-        "--rootdir",
-        ".",
+        *["-m", "pytest", "-q", "-rsf", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", ".", "."],
     ]
     environment = {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "PATH": ""}
-    done = subprocess.run([*command, "."], cwd=tmp_path, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == 1
     assert "1 failed, 1 passed, 1 skipped" in done.stdout
     assert "ece ≤ 0.05: fail" in done.stdout

@@ -172,20 +172,51 @@ def test_bad_rows_are_named(folder: Path) -> None:
         evaluate_streamed(folder)
 
 
+def no_list_of_scores(path: Path) -> None:
+    pq.write_table(pa.table({"logits": [[1.0, 2.0]], "label": [0]}), path)
+
+
+def no_row(path: Path) -> None:  # hence no class: nothing to be the largest
+    empty = pa.table({"logits": pa.array([], pa.list_(pa.float32())), "label": pa.array([], pa.int64())})
+    pq.write_table(empty, path)
+
+
+def several_labels(path: Path) -> None:
+    lists = ([1.0, -1.0, 0.5, 2.0], [1, 0, 1, 1])
+    logits, labels = (pa.FixedSizeListArray.from_arrays(pa.array(values), 2) for values in lists)
+    pq.write_table(pa.table({"logits": logits, "label": labels}), path)
+
+
+def folder_of_splits(path: Path) -> None:
+    (path / "val").mkdir(parents=True)
+    write(path / "val" / "a.parquet", np.zeros((2, 3), np.float32), np.zeros(2, np.int64), group=5)
+
+
+def folder_of_two_models(path: Path) -> None:
+    path.mkdir()
+    for classes in (6, 7):
+        write(path / f"{classes}.parquet", np.eye(classes, dtype=np.float32) * 3, np.arange(classes), group=5)
+
+
+def folder_with_a_pipe(path: Path) -> None:
+    path.mkdir()
+    os.mkfifo(path / "a.parquet")
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda path: path.mkdir(), "a folder of them, got none"),
+        (Path.mkdir, "a folder of them, got none"),
         (lambda path: path.write_bytes(b"PAR1 and no more"), "broken or truncated"),
         (lambda path: pq.write_table(pa.table({"x": [1]}), path), r"a column logits or probs .* got \['x'\]"),
-        (lambda path: pq.write_table(pa.table({"logits": [[1.0, 2.0]], "label": [0]}), path), "fixed_size_list"),
+        (no_list_of_scores, "fixed_size_list"),
+        (no_row, "fixed_size_list"),
         (lambda path: write(path, np.zeros((0, 3), np.float32), np.zeros(0, np.int64), group=5), "at least one row"),
-        (  # no row, hence no class: nothing to be the largest
-            lambda path: pq.write_table(
-                pa.table({"logits": pa.array([], pa.list_(pa.float32())), "label": pa.array([], pa.int64())}), path
-            ),
-            "fixed_size_list",
-        ),
+        (several_labels, r"one label, group or decision a row, got .*evaluate_multilabel_streamed"),
+        (folder_of_splits, r"there are some in its folders \(val\): name one of these"),
+        (folder_of_two_models, "6 classes as in the first file, got logits over 7"),
+        (folder_with_a_pipe, "got a pipe at"),
+        (os.mkfifo, "got a pipe at"),  # which is not waited for
     ],
 )
 def test_what_is_no_table_gets_one_sentence(tmp_path: Path, make: Any, text: str) -> None:
@@ -193,19 +224,6 @@ def test_what_is_no_table_gets_one_sentence(tmp_path: Path, make: Any, text: str
     make(path)
     with pytest.raises((FileFormatError, InputError), match=text):
         evaluate_streamed(path)
-
-
-def test_a_folder_of_splits_is_refused_by_their_names(tmp_path: Path) -> None:
-    (tmp_path / "val").mkdir()
-    write(tmp_path / "val" / "a.parquet", np.zeros((2, 3), np.float32), np.zeros(2, np.int64), group=5)
-    with pytest.raises(FileFormatError, match=r"there are some in its folders \(val\): name one of these"):
-        evaluate_streamed(tmp_path)
-
-
-def test_files_of_two_models_are_refused(folder: Path) -> None:
-    write(folder / "z.parquet", np.eye(7, dtype=np.float32) * 3, np.arange(7), group=5)
-    with pytest.raises(FileFormatError, match="6 classes as in the first file, got logits over 7"):
-        ParquetRows(folder)
 
 
 MEMORY = """
@@ -405,18 +423,3 @@ def test_what_is_no_path_is_refused(path: Any) -> None:
     for read in (ParquetRows, evaluate_streamed):
         with pytest.raises(InputError, match="expected path as text"):
             read(path)
-
-
-def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.parquet")
-    for place in (tmp_path, tmp_path / "a.parquet"):
-        with pytest.raises(FileFormatError, match="got a pipe at"):
-            ParquetRows(place)
-
-
-def test_several_labels_a_row_are_refused_with_what_reads_them(tmp_path: Path) -> None:
-    logits = pa.FixedSizeListArray.from_arrays(pa.array([1.0, -1.0, 0.5, 2.0]), 2)
-    labels = pa.FixedSizeListArray.from_arrays(pa.array([1, 0, 1, 1]), 2)
-    pq.write_table(pa.table({"logits": logits, "label": labels}), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match=r"one label, group or decision a row, got .*evaluate_multilabel_streamed"):
-        evaluate_streamed(tmp_path, metrics=[metrics.ECE()])
