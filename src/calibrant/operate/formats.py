@@ -3,22 +3,17 @@
 import math
 from collections.abc import Iterator, Sequence
 from html import escape
-from typing import Annotated
 from xml.etree import ElementTree as ET
 
-from calibrant._core.constraints import Kind, Text, checked
 from calibrant.operate.check import Check
 from calibrant.operate.monitor import LEVEL, Monitor
 from calibrant.operate.watched import Block, show_time
 
-Found = Annotated[Check, Kind(Check, "make it with calibrant.operate.check")]
-Watching = Annotated[Monitor, Kind(Monitor, "make it with calibrant.operate.Monitor(reference)")]
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 200, 80, 24  # _LEFT holds labels such as -9.99e-05
 _MARKS = {"pass": "✅", "fail": "❌", "not enough evidence": "❔"}
 
 
-@checked
-def to_markdown(found: Found) -> str:
+def to_markdown(found: Check) -> str:
     """Return the result as Markdown, for a comment on a pull request or a step summary.
 
     Args:
@@ -47,8 +42,7 @@ def to_markdown(found: Found) -> str:
     return "\n".join(lines) + "\n"
 
 
-@checked
-def to_junit(found: Found, *, strict: bool = False) -> str:
+def to_junit(found: Check, *, strict: bool = False) -> str:
     """Return the result as JUnit XML, one test case per limit; "not enough evidence" is skipped, or with ``strict`` a failure.
 
     Args:
@@ -75,8 +69,7 @@ def to_junit(found: Found, *, strict: bool = False) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-@checked
-def annotations(found: Found) -> Iterator[str]:
+def annotations(found: Check) -> Iterator[str]:
     """Return a GitHub workflow command for every limit that does not pass.
 
     Args:
@@ -103,8 +96,7 @@ def _escape(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-@checked
-def to_prometheus(monitor: Watching, *, model: Text = "model") -> str:
+def to_prometheus(monitor: Monitor, *, model: str = "model") -> str:
     """Return the status in Prometheus's text format.
 
     Args:
@@ -144,8 +136,7 @@ def _prometheus_label(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-@checked
-def to_html(monitor: Watching, *, title: Text = "Calibration over time", names: Sequence[Text] = ()) -> str:
+def to_html(monitor: Monitor, *, title: str = "Calibration over time", names: Sequence[str] = ()) -> str:
     """Return a self-contained HTML page: the verdict, what changed, what to do, and the timeline.
 
     Args:

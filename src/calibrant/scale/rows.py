@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._core.check import as_tensor, check_kind, check_labels
+from calibrant._core.check import as_tensor, check_labels
 from calibrant._core.files import error_boundary
 from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats.columns import numbers_of, spread_columns
@@ -148,7 +148,6 @@ class ParquetRows:
 
     def read(self, shard: Shard) -> Iterator[Predictions]:
         """Yield the rows of ``shard`` in order, in pieces of about 16 MiB."""
-        check_kind(shard, Shard, name="shard", remedy="pass one of rows.shards")
         for _, piece in self.pieces(shard):
             yield piece
 
