@@ -16,7 +16,7 @@ from calibrant._core.constraints import MOST_DRAWS, Integer, Kind, Natural, chec
 from calibrant._core.paths import as_path, shown
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
-from calibrant.data.checks import Data, Summed, calibrated, need_predictions, need_rows, states_of
+from calibrant.data.checks import Summed, calibrated, states_of
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.data.splits import multilabel_batches
@@ -67,11 +67,9 @@ class IntervalMoments(SumMetric[Any]):
         """Return whether there are such sums for ``metric``."""
         return isinstance(metric, MeanMetric | HasMoments)
 
-    def state(self, data: Data) -> Any:
+    def state(self, data: Any) -> Any:
         """Return the sums of ``data``; for bins of equal mass what their edges follow from, with which ``again`` sums in them."""
-        data = need_rows(data, what=self.metric)
-        # of two classes an interval is that of the event, class 1
-        rows = need_predictions(data, metric=self.metric).one_vs_rest(1) if self.event else data
+        rows = data.one_vs_rest(1) if self.event else data  # of two classes an interval is that of the event, class 1
         return self.metric.state(rows) if self.of_equal_mass else self.metric.moments(rows)
 
     @property
