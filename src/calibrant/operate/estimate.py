@@ -458,7 +458,7 @@ def projected(window: Figure, reference: Figure | None, strata: Strata | None, *
         # strata may have no errors by chance: one unlikely label more keeps their variance above 0, placed where it would count
         each = np.broadcast_to(reference.event, residual.shape)
         rows, total, squares, sums = (
-            np.bincount(strata.reference, one, minlength=strata.count)
+            np.bincount(strata.reference, one, minlength=strata.count).astype(float)
             for one in (np.ones_like(residual), residual, residual**2, each)
         )
         event = np.where(rows > 0, sums / np.maximum(rows, 1), each.mean())
@@ -530,7 +530,8 @@ def confusion_of(window: Predictions, reference: Predictions | None) -> tuple[Fl
     mean, variance = by_decision(window, p) / n, by_decision(window, p * (1 - p)) / n**2
     if reference is not None:
         decided, rows = (
-            np.bincount(data.predicted.cpu().numpy(), minlength=classes)[:, None] for data in (window, reference)
+            np.bincount(data.predicted.cpu().numpy(), minlength=classes).astype(float)[:, None]
+            for data in (window, reference)
         )
         # what the labelled rows decided as j add to the probabilities
         hits = torch.nn.functional.one_hot(reference.need_labels().cpu(), classes)
