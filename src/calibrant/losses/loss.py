@@ -274,4 +274,5 @@ class Weighted(Loss):
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the reduced loss: see ``Loss.forward``."""
         first, *others = (scale * loss(logits, labels) for scale, loss in self.pairs)
-        return sum(others, start=first)
+        total: Tensor = sum(others, start=first)
+        return total
