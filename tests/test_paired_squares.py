@@ -1,7 +1,6 @@
 """Two models' squared gaps on the same rows: the estimate by hand, what the test keeps, its size and its power."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -166,16 +165,3 @@ def test_few_rows_that_decide_a_mean_count_as_few() -> None:
         .winner
         is None
     )
-
-
-def test_few_groups_are_shown_untested() -> None:
-    a, b = (BinaryPairs.from_decisions([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (200, 270))
-    few = [replace(one, groups=torch.arange(300) % 99) for one in (a, b)]
-    assert compare(*few).rows[-1].p_value is None
-    assert "Not tested: ECE, SquaredGaps." in str(compare(*few))
-
-
-def test_an_untested_metric_beside_it_changes_nothing() -> None:
-    a, b = (BinaryPairs.from_decisions([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (200, 270))
-    assert compare(a, b).rows[-1].winner == "b"
-    assert compare(a, b, metrics=[SquaredGaps()]).rows[0].metric.startswith("SquaredGaps(")

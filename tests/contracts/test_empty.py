@@ -48,6 +48,7 @@ OF_ALL_CLASSES: dict[str, Callable[[Any], Any]] = {
     "optimal_ece": evaluate.optimal_ece,
     "refinement": evaluate.refinement,
     "plot.classwise": plot.classwise,
+    "plot.temperature_path": plot.temperature_path,
 }
 
 

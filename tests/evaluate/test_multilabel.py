@@ -12,7 +12,7 @@ from tests.conftest import late
 from calibrant import BinaryPairs, MultiLabelPredictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.evaluate import label_table, multilabel_panel, subgroups
-from calibrant.evaluate._label_sums import AVERAGES, METRICS, LabelSums
+from calibrant.evaluate._label_sums import AVERAGES, METRICS
 from calibrant.evaluate.multilabel import MultiLabelRow, panel_of
 from calibrant.metrics import ECE
 from calibrant.statistics import interval
@@ -52,52 +52,6 @@ def test_values_are_those_of_scikit_learn_and_of_binary_pairs() -> None:
     )
     assert found["ECE", "pooled"].value == pytest.approx(ECE()(BinaryPairs.from_probs(p, y.astype(int))), rel=1e-12)
     assert found["ECE", "macro"].value == pytest.approx(np.mean([ECE()(one) for one in parts]), rel=1e-12)
-
-
-def test_without_missing_labels_an_average_varies_as_the_rows_means_do() -> None:
-    data = sample(missing=0.0)
-    rows = (data.probs - data.labels).mean(dim=1)  # type: ignore[operator]
-    expected = mean_interval(rows)
-    for average in ("pooled", "macro"):
-        found = values(data)["Bias", average]
-        assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
-
-
-def test_labels_of_a_row_are_not_taken_for_independent() -> None:
-    data = sample(missing=0.0)
-    copies = MultiLabelPredictions.from_logits(data.logits[:, [0] * 6], data.labels[:, [0] * 6])  # type: ignore[index]
-    one = MultiLabelPredictions.from_logits(data.logits[:, :1], data.labels[:, :1])  # type: ignore[index]
-    for metric in ("NLL", "Brier", "Bias"):
-        many, single = values(copies)[metric, "pooled"], values(one)[metric, "pooled"]
-        assert (many.low, many.high) == pytest.approx((single.low, single.high), rel=1e-9)
-
-
-def test_counted_rows_are_repeated_rows_and_the_scale_of_sampling_weights_does_not_matter() -> None:
-    data, count = sample(), torch.arange(400) % 3
-    counted = sample(weights=count, weight_kind="frequency")
-    repeated = data[torch.repeat_interleave(torch.arange(400), count)]
-    for key, row in values(repeated).items():
-        other = values(counted)[key]
-        assert other.value == pytest.approx(row.value, rel=1e-12)
-        if row.low is not None and key[0] != "ECE":
-            assert (other.low, other.high) == pytest.approx((row.low, row.high), rel=1e-9)
-    weights = torch.rand(400, generator=torch.Generator().manual_seed(3)).double() + 0.1
-    one, other = (values(sample(weights=scale * weights, weight_kind="sampling")) for scale in (1, 50))
-    for key, row in one.items():
-        assert other[key].value == pytest.approx(row.value, rel=1e-9)
-        if row.low is not None:
-            assert other[key].low == pytest.approx(row.low, rel=1e-6, abs=1e-12)
-    assert (
-        one["NLL", "macro"].high - one["NLL", "macro"].low
-        > values(data)["NLL", "macro"].high - values(data)["NLL", "macro"].low
-    )  # type: ignore[operator]
-
-
-def test_sums_of_parts_add() -> None:
-    data = sample()
-    whole, parts = LabelSums.of([data]), LabelSums.of([data[:100], data[100:]])
-    for metric in ("NLL", "Brier", "Bias", "ECE"):
-        assert torch.allclose(parts.means(metric), whole.means(metric), rtol=1e-12)
 
 
 def assert_alike(found: list[MultiLabelRow], expected: list[MultiLabelRow]) -> None:
@@ -150,6 +104,9 @@ def test_intervals_are_those_of_rows_and_of_pairs_in_groups(kind: str, missing: 
             assert (row.value, row.low, row.high) == pytest.approx(
                 (ends.estimate, ends.low, ends.high), rel=1e-9, abs=1e-12
             )
+    assert found["ECE", "macro"].value == pytest.approx(
+        np.mean([ECE()(data.label(name)) for name in data.names]), rel=1e-9
+    )
     ends = interval(ECE(), data.pooled(), draws=50)
     row = found["ECE", "pooled"]
     assert (row.value, row.low, row.high) == pytest.approx((ends.estimate, ends.low, ends.high), rel=1e-9, abs=1e-12)

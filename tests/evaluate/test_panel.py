@@ -7,7 +7,7 @@ import torch
 
 from calibrant import BinaryPairs, Predictions, load_predictions
 from calibrant.errors import InputError
-from calibrant.evaluate import default_metrics, panel
+from calibrant.evaluate import panel
 from calibrant.metrics import ECE, NLL, Accuracy
 
 
@@ -34,10 +34,6 @@ def test_only_calibration_errors_have_a_null_level_and_wrong_labels_exceed_it() 
     assert ece.value > ece.null_high
 
 
-def test_the_same_seed_gives_the_same_rows() -> None:
-    assert panel(sample(), draws=50, seed=3) == panel(sample(), draws=50, seed=3)
-
-
 def test_top_label_pairs_get_the_metrics_that_apply() -> None:
     pairs = BinaryPairs.from_top_label([0.9, 0.6, 0.8], [1, 0, 2], [1, 1, 2])
     names = [row.metric for row in panel(pairs, draws=20)]
@@ -45,17 +41,14 @@ def test_top_label_pairs_get_the_metrics_that_apply() -> None:
     assert repr(NLL()) not in names
     with pytest.raises(InputError, match="over all classes"):
         panel(pairs, metrics=[NLL()])
+    with pytest.raises(InputError, match="labelled"):
+        panel(Predictions.from_logits([[2.0, 0.0]]))
 
 
 def test_without_uncertainty_there_are_values_only() -> None:
     assert all(
         row.low is None and row.high is None and row.null_high is None for row in panel(sample(), uncertainty=False)
     )
-
-
-def test_unlabelled_predictions_are_refused() -> None:
-    with pytest.raises(InputError, match="labelled"):
-        panel(Predictions.from_logits([[2.0, 0.0]]))
 
 
 def test_figures_of_real_sets(data: Path) -> None:
@@ -66,7 +59,3 @@ def test_figures_of_real_sets(data: Path) -> None:
     assert rows["Accuracy()"] == pytest.approx(0.9356)
     assert rows[repr(ECE())] == pytest.approx(0.0475, abs=5e-5)
     assert rows["NLL()"] == pytest.approx(0.3583, abs=5e-5)
-
-
-def test_default_metrics_depend_on_what_is_known() -> None:
-    assert len(default_metrics(sample())) > len(default_metrics(sample().top_label()))

@@ -88,13 +88,6 @@ def test_class_errors_name_the_worst_first() -> None:
     assert sum(one.n for one in found) == 500
 
 
-@pytest.mark.parametrize("function", [diagram_of, isotonic_diagram, risk_curve, path_of, class_errors])
-def test_no_rows_are_refused(function: object) -> None:
-    empty = random_predictions()[:0]
-    with pytest.raises(InputError, match="expected at least one row"):
-        function(empty)  # type: ignore[operator]
-
-
 def test_a_reliability_diagram_shows_counted_rows_as_so_many_and_sampled_rows_by_their_weights() -> None:
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(500, 3, generator=generator) * 2

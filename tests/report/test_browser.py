@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.kinds import KINDS, write_page
 
 pytestmark = pytest.mark.slow
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -78,9 +77,15 @@ Browse = Callable[..., tuple[dict[str, Any], str]]
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A report on two models, with groups and long names, that probes itself."""
-    return write_page("classes", tmp_path_factory.mktemp("page")).read_text()
+def pages(written: dict[str, tuple[str, list[Any]]]) -> dict[str, str]:
+    """The page of every kind of report."""
+    return {kind: text for kind, (text, _) in written.items()}
+
+
+@pytest.fixture(scope="module")
+def page(pages: dict[str, str]) -> str:
+    """A report on two models, with groups and long names."""
+    return pages["classes"]
 
 
 @pytest.fixture
@@ -203,12 +208,6 @@ const look = (at, own) => {
   return [[...pale].slice(0, 5), seen.text, seen.marks];
 };
 """
-
-
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The page of every kind of report."""
-    return {kind: write_page(kind, tmp_path_factory.mktemp(kind)).read_text() for kind in KINDS}
 
 
 def framed(pages: dict[str, str], look: str, widths: Sequence[int], folder: Path, *flags: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The event's section: its figures from sums are those of the rows, in memory and on disk, and say which side and what to do."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -143,20 +142,9 @@ def plain(section: Section) -> list[dict[str, dict[str, float]]]:
     return section.event.plain  # type: ignore[return-value]
 
 
-def test_pairs_of_a_score_and_a_hit_get_the_section_too(tmp_path: Path) -> None:
-    pairs = churn(400).one_vs_rest(1)
-    shown = json.loads(write_report([Model("boxes", pairs)], tmp_path / "r.json", draws=10).read_text())
-    assert shown["models"][0]["event"][0]["events"] == pytest.approx(float(pairs.y.sum()))
-
-
-def test_cells_add_up_over_parts() -> None:
-    data, sums = churn(500), Cells()
-    whole = sums.state(data)
-    parts = sums.state(data[torch.arange(200)]) + sums.state(data[torch.arange(200, 500)])
-    assert torch.equal(whole.count, parts.count)
-    assert torch.allclose(whole.sum_p, parts.sum_p)
+def test_probabilities_at_the_edges_of_cells_are_counted() -> None:
     edges = Predictions.from_binary_probs([0.0, 0.2, 0.5, 1.0], [0, 0, 1, 1])
-    assert int(sums.state(edges).count.sum()) == 4
+    assert int(Cells().state(edges).count.sum()) == 4
     assert figures(Predictions.from_binary_probs([0.9, 0.1], [0, 1])).rate_at(0.5).right == 0
 
 

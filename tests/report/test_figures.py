@@ -16,7 +16,7 @@ import calibrant
 from calibrant import BinaryPairs, Decisions
 from calibrant.binning import EqualWidth
 from calibrant.plot import diagram_of
-from calibrant.plot.diagrams import Diagram, risk_curve
+from calibrant.plot.diagrams import Diagram
 from calibrant.plot.style import LIGHT
 from calibrant.report import Model
 from calibrant.report.figures import (
@@ -25,7 +25,6 @@ from calibrant.report.figures import (
     panel_figure,
     pictures_of_section,
     reliability_figure,
-    risk_figure,
 )
 from calibrant.report.section import diagnose
 
@@ -89,13 +88,6 @@ def test_names_of_classes_are_written_as_they_are(diagram: Diagram) -> None:
     assert set(re.findall(r'<[^>]* id="([^"]*)"', svg)) == set(re.findall(r'(?:href="#|url\(#)(x[^")]*)', svg))
 
 
-def test_risk_curves_are_told_apart_by_line_and_colour() -> None:
-    curve = risk_curve(BinaryPairs.from_probs([0.9, 0.8], [1, 0]))
-    (ax,) = risk_figure([("before", curve), ("after", curve)]).axes
-    assert len({(line.get_color(), line.get_linestyle()) for line in ax.lines}) == 2
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["before", "after"]
-
-
 def style_sheet() -> list[dict[str, str]]:
     """Return the colours of the page by role: light, dark and in print."""
     text = (Path(calibrant.__file__).parent / "report/templates/report.css").read_text()
@@ -119,7 +111,7 @@ def test_text_and_marks_stand_out_from_what_is_below_them(place: int) -> None:
     colours = style_sheet()[place]
     assert set(colours) == {*(field.name for field in dataclasses.fields(LIGHT)), "paper", "raised", "line"}
     for ground in ("paper", "raised"):
-        for text in ("ink", "faint", "good", "bad", "other"):  # 4.5: level AA for small text; links are "good"
+        for text in ("ink", "faint", "good", "bad"):  # 4.5: level AA for small text; links are "good"
             assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
     for mark in ("good", "bad", "ink"):  # 3: for what a picture says; dots lie on the grey of what is expected
         assert contrast(colours[mark], colours["band"]) >= 3, mark

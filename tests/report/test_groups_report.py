@@ -107,16 +107,6 @@ def test_groups_that_err_as_all_rows_do_need_no_correction_of_their_own() -> Non
     )
 
 
-def test_names_of_groups_are_text_in_the_picture() -> None:
-    data = people(1500)
-    named = np.where(np.asarray(data.features["site"]) == "b", "$\\frac{<script>\n$", "x" * 60)
-    audit = audit_of(Model("net", data, by={"site": named}))
-    assert audit is not None
-    picture = groups_picture(audit, prefix="p")
-    assert "<script>" not in picture.svg
-    assert "x" * 40 not in picture.svg
-
-
 @pytest.mark.parametrize("columns", [1, 2])
 def test_groups_of_a_long_column_are_told_apart_in_the_picture(columns: int) -> None:
     data = people(1500)

@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from tests.plot.test_pictures import CALLS, SIMULATED, apart
-from tests.report.kinds import REPORTS, write_page
+from tests.report.kinds import REPORTS
 
 from calibrant.plot.style import LIGHT
 from calibrant.report.figures import PLACEHOLDERS
@@ -21,17 +21,9 @@ PICTURES = [*REPORTS, "gallery"]
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Figure]]:
-    """The figures of each kind of report, as they are when they are saved."""
-    found: dict[str, list[Figure]] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        save = Figure.savefig
-        for kind in REPORTS:
-            figures = found.setdefault(kind, [])
-            patch.setattr(Figure, "savefig", lambda own, *a, to=figures, **k: to.append(own) or save(own, *a, **k))
-            write_page(kind, tmp_path_factory.mktemp(kind))
-    found["gallery"] = [call().figure for call in CALLS.values()]
-    return found
+def drawn(written: dict[str, tuple[str, list[Figure]]]) -> dict[str, list[Figure]]:
+    """The figures of each kind of report, and those that a user draws."""
+    return {kind: written[kind][1] for kind in REPORTS} | {"gallery": [call().figure for call in CALLS.values()]}
 
 
 @pytest.mark.parametrize("kind", PICTURES)

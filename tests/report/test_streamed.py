@@ -62,10 +62,18 @@ def test_a_streamed_section_is_the_one_of_memory(tmp_path: Path, monkeypatch: py
     after = data.calibrated_by(calibrator)
     section = diagnose_streamed(tmp_path / "data", calibrator=calibrator, draws=200)
     memory = diagnose(Model("data", data, after, calibrator), draws=200)
-    for mine, theirs in ((section.before, memory.before), (section.after, memory.after)):
-        known = {row.metric: row for row in theirs}
-        assert [row.label for row in mine] == ["Accuracy", "NLL", "Brier", "ECE", "MCE", "DebiasedECE", "ClasswiseECE"]
-        for row in mine:
+    for mine, theirs in zip(section.states, memory.states, strict=True):
+        known = {row.metric: row for row in theirs.rows}
+        assert [row.label for row in mine.rows] == [
+            "Accuracy",
+            "NLL",
+            "Brier",
+            "ECE",
+            "MCE",
+            "DebiasedECE",
+            "ClasswiseECE",
+        ]
+        for row in mine.rows:
             close(row.value, known[row.metric].value)
             assert row.n == 2700
             other = known[row.metric]
@@ -81,12 +89,13 @@ def test_a_streamed_section_is_the_one_of_memory(tmp_path: Path, monkeypatch: py
                 (other.expected, other.observed, other.error_before, other.error_after),
             )
     exact = (diagram_of(one, binning=EqualWidth()) for one in (data, after))
-    for mine, theirs in zip(section.histograms, exact, strict=True):
+    for mine, theirs in zip((state.histogram for state in section.states), exact, strict=True):
         assert [b.count for b in mine.bins] == [b.count for b in theirs.bins]
         for name in ("confidence", "accuracy", "expect_low", "expect_high"):
             close([getattr(b, name) for b in mine.bins], [getattr(b, name) for b in theirs.bins])
     assert [name for name, _ in section.panels] == [part.name for part in section.classes[:6]]
-    for mine, theirs in zip(section.diagrams, memory.diagrams, strict=True):  # whole cells of 1/1024 make up the bins
+    both = ([state.diagram for state in found.states] for found in (section, memory))
+    for mine, theirs in zip(*both, strict=True):  # whole cells of 1/1024 make up the bins
         assert sum(b.count for b in mine.bins) == 2700
         assert mine.ece == pytest.approx(theirs.ece, abs=0.01)
         assert len(mine.bins) > 5
@@ -102,7 +111,7 @@ def test_a_streamed_section_is_the_one_of_memory(tmp_path: Path, monkeypatch: py
 
 def test_the_curve_has_exact_points_of_the_curve_in_memory(tmp_path: Path) -> None:
     data = make(tmp_path / "data")
-    curve = dict(diagnose_streamed(tmp_path / "data", draws=0).curves)["before"]
+    curve = diagnose_streamed(tmp_path / "data", draws=0).states[0].curve
     confidence, order = torch.sort(data.confidence, descending=True, stable=True)
     errors = (~data.correct[order]).double().cumsum(0)
     for coverage, risk in zip(curve.coverage, curve.risk, strict=True):
@@ -243,7 +252,9 @@ def test_for_whom_is_of_a_random_sample_of_many_rows(tmp_path: Path, monkeypatch
     assert found.basis == f"Computed on {sum(rows_of_site.values()):,} of 1,800 rows, drawn at random."
     assert 800 < sum(rows_of_site.values()) < 1000
     assert found.last.rows[0].group == "site = b"
-    assert diagnose_streamed(tmp_path / "data", draws=0).before[0].value == metrics.Accuracy()(data)  # of all rows
+    assert diagnose_streamed(tmp_path / "data", draws=0).states[0].rows[0].value == metrics.Accuracy()(
+        data
+    )  # of all rows
 
 
 @pytest.mark.parametrize("classes", [2, 3])

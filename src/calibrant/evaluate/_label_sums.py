@@ -8,7 +8,6 @@ weighs in the variance of the pooled ECE on the sizes of all rows. So a first pa
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import reduce
 from itertools import product
 from operator import add
 from typing import Literal
@@ -23,6 +22,7 @@ from calibrant.binning import EqualWidth
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.errors import NoIntervalError, Remedy
 from calibrant.metrics import ECE
+from calibrant.rows.source import reduced
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.clusters import RowUnits, UnitSizes
 from calibrant.statistics.enough import FEWEST
@@ -89,11 +89,16 @@ class LabelSums:
         Raises:
             InputError: If there are no such rows or no labels, or a label is missing in all rows.
         """
-        parts = (cls._of(part) for part in chunks(pieces))
-        first = next(parts, None)
-        if first is None:
+        found: LabelSums | None = reduced(add, (cls._of(part) for part in chunks(pieces)))
+        if found is None:
             raise refuse("at least one row of positive weight", "none", "check how the rows were selected")
-        return reduce(add, parts, first)._checked()
+        if not bool(found.mass.any()):
+            raise refuse("at least one known label", "-1 (missing) in all rows", "select other rows")
+        unknown = [name for name, mass in zip(found.names, found.mass.tolist(), strict=True) if not mass]
+        if unknown:
+            remedy = Remedy("leave it out with select(names)", command="leave its columns out of the file")
+            raise refuse("each label known in at least one row", f"{unknown[0]!r} missing (-1) in all", remedy)
+        return found
 
     @classmethod
     def _of(cls, data: MultiLabelPredictions) -> "LabelSums":
@@ -132,20 +137,6 @@ class LabelSums:
 
     def __add__(self, other: "LabelSums") -> "LabelSums":
         return add_records(self, other, names=self.names, grouped=self.grouped | other.grouped)
-
-    def _checked(self) -> "LabelSums":
-        """Return the sums if each label is known in at least one row.
-
-        Raises:
-            InputError: If one is not.
-        """
-        if not bool(self.mass.any()):
-            raise refuse("at least one known label", "-1 (missing) in all rows", "select other rows")
-        unknown = [name for name, mass in zip(self.names, self.mass.tolist(), strict=True) if not mass]
-        if unknown:
-            remedy = Remedy("leave it out with select(names)", command="leave its columns out of the file")
-            raise refuse("each label known in at least one row", f"{unknown[0]!r} missing (-1) in all", remedy)
-        return self
 
     def means(self, metric: MetricName) -> Tensor:
         """Return a metric (L,) of each label: "NLL", "Brier", "Bias" or "ECE"."""
@@ -212,9 +203,7 @@ class RowSums:
         Raises:
             InputError: If there are other rows than the first time.
         """
-        parts = (cls._of(part, sums) for part in chunks(pieces))
-        first = next(parts, None)
-        found = None if first is None else reduce(add, parts, first)
+        found: RowSums | None = reduced(add, (cls._of(part, sums) for part in chunks(pieces)))
         if found is None or found.n != sums.n:
             got = f"{sums.n:,} the first time and {0 if found is None else found.n:,} the second"
             raise refuse("the same rows in two passes", got, "measure when nothing writes to the files")

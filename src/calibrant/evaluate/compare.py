@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
+from torch import Tensor
 
 from calibrant._core.constraints import Level, checked
 from calibrant._core.notebook import to_html
@@ -119,15 +120,16 @@ def compared(
     _check_same_rows(a, b)
     if a.groups is None and b.groups is not None:
         a = replace(a, groups=b.groups)
+    a, b = a.counted, b.counted
     if metrics is None:
         known = [*default_metrics(a), *default_metrics(b)]
         # what both kinds of predictions have; the ECE itself is shown, its squares are tested
         metrics = [m for m in (Accuracy(), NLL(), Brier(), ECE()) if known.count(m) == 2] + [SquaredGaps()]
-    rows = []
-    for metric, test in zip(metrics, _tests(metrics, a, b, level=level), strict=True):
-        note = test if isinstance(test, str) else _OF_SQUARES if isinstance(metric, SquaredGaps) else ""
-        found = None if isinstance(test, str) else test
-        rows.append(_comparison_row(metric, metric(a), metric(b), found, note, level=level))
+    tests = _tests(metrics, a, b, level=level)
+    rows = [
+        _comparison_row(metric, metric(a), metric(b), test, level=level)
+        for metric, test in zip(metrics, tests, strict=True)
+    ]
     return Comparison(tuple(rows), verdict_in_words(rows, metrics, names, level=level), a.count, level)
 
 
@@ -139,16 +141,11 @@ class HasPairedTest(Protocol):
         """Return the test of b − a."""
 
 
-def _needs_errors(metric: Metric) -> bool:
-    """Return whether ``metric`` has a test that is valid only where errors are not few: one error may decide its variance."""
-    return isinstance(metric, HasPairedTest | MeanMetric) and not isinstance(metric, Accuracy | Error)
-
-
 def _lacking(metric: Metric, a: Data, b: Data) -> str:
-    """Return how many wrong decisions a test of ``metric`` lacks, if it needs some."""
+    """Return how many wrong decisions a test of ``metric`` lacks: it is valid only where one error cannot decide its variance."""
     loss = metric.of_labels if isinstance(metric, NLL | Brier) else None
     enough = FEWEST_OF_ROWS if a.groups is None and a.weight_kind != "sampling" and loss else FEWEST_COMPARED
-    if not _needs_errors(metric) or (scarce := scarce_errors(a, b, loss=loss, enough=enough)) is None:
+    if (scarce := scarce_errors(a, b, loss=loss, enough=enough)) is None:
         return ""
     seen, rows = scarce
     counted = "that tell the two apart" if loss and isinstance(a, Predictions) else "of each model"
@@ -162,7 +159,7 @@ def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list
     tests: list[PairedTest | str] = []
     for metric in metrics:
         try:
-            tests.append(_test(metric, a, b, level=level) or _lacking(metric, a, b))
+            tests.append(_test(metric, a, b, level=level))
         except NoIntervalError as error:  # a single row or group, or too few for the metric's own test
             tests.append(str(error))
     # metrics without a test take no part in the correction
@@ -170,19 +167,20 @@ def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list
     return [test if isinstance(test, str) else replace(test, p_value=next(corrected)) for test in tests]
 
 
-def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | None:
-    """Return the test of B − A, or None if none is known to hold its level (for so few errors or groups), or losses are infinite."""
+def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | str:
+    """Return the test of B − A, or why there is none: "" if none is known to hold its level, or losses are infinite."""
     if isinstance(metric, Accuracy | Error):
-        return _test_of_decisions(metric, need_rows(a, what=metric), need_rows(b, what=metric), level=level)
-    if not _needs_errors(metric) or _lacking(metric, a, b):
-        return None
+        return _test_of_decisions(metric, a, b, level=level)
+    if not isinstance(metric, HasPairedTest | MeanMetric):
+        return ""
+    if lacking := _lacking(metric, a, b):
+        return lacking
     if isinstance(metric, HasPairedTest):
         return metric.paired_test(a, b, level=level)
-    counted = need_rows(a, what=metric)
-    difference = (metric.rows(need_rows(b, what=metric)) - metric.rows(counted)).cpu()  # type: ignore[attr-defined]
+    difference = (metric.rows(b) - metric.rows(a)).cpu()
     if not bool(torch.isfinite(difference).all()):
-        return None
-    return paired_test(difference, groups=counted.groups, level=level, weight=counted.weights)[0]
+        return ""
+    return paired_test(difference, groups=a.groups, level=level, weight=a.weights)[0]
 
 
 def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) -> PairedTest:
@@ -213,14 +211,13 @@ def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) ->
     return PairedTest(test.difference, low, high, p_value)
 
 
-def _comparison_row(
-    metric: Metric, a: float, b: float, test: PairedTest | None, note: str, *, level: float
-) -> ComparisonRow:
-    if test is None:
-        return ComparisonRow(repr(metric), a, b, b - a, None, None, None, None, note)
+def _comparison_row(metric: Metric, a: float, b: float, test: PairedTest | str, *, level: float) -> ComparisonRow:
+    if isinstance(test, str):
+        return ComparisonRow(repr(metric), a, b, b - a, None, None, None, None, test)
     winner: Literal["a", "b"] | None = None
     if test.p_value < 1 - level:
         winner = "b" if _closer(metric, b, a) else "a"
+    note = _OF_SQUARES if isinstance(metric, SquaredGaps) else ""
     return ComparisonRow(repr(metric), a, b, test.difference, test.low, test.high, test.p_value, winner, note)
 
 
@@ -243,36 +240,35 @@ def verdict_in_words(
         level: Of the intervals.
     """
     a, b = names
-    kinds = [type(metric).__name__ for metric in metrics]
-    untested = [name for name, row in zip(kinds, rows, strict=True) if row.p_value is None]
+    named = [(type(metric).__name__, row) for metric, row in zip(metrics, rows, strict=True)]
+    untested = [name for name, row in named if row.p_value is None]
+    even = [name for name, row in named if row.p_value is not None and row.winner is None]
     tail = f" Not tested: {', '.join(untested)}." if untested else ""
-    for note in dict.fromkeys(row.note for row in rows if row.note and row.p_value is None):
-        tail += (
-            f" For {_names_in_words([name for name, row in zip(kinds, rows, strict=True) if row.note == note])} {note}."
-        )
-    if any(row.winner and row.note for row in rows):
-        tail += f" For SquaredGaps {_OF_SQUARES}."
-    parts: dict[str, list[str]] = {"a": [], "b": []}
-    for name, row, metric in zip(kinds, rows, metrics, strict=True):
-        if row.winner is not None:
-            parts[row.winner].append(_reason(name, row, metric, level=level))
+    notes: dict[str, list[str]] = {}
+    for name, row in sorted(
+        named, key=lambda one: one[1].p_value is not None
+    ):  # what an untested one lacks comes first
+        if row.note and (row.p_value is None or row.winner):
+            notes.setdefault(row.note, []).append(name)
+    tail += "".join(f" For {_names_in_words(of)} {note}." for note, of in notes.items())
     if len(untested) == len(rows):
         return "No test is known to hold its level for these metrics." + tail
-    if not parts["a"] and not parts["b"]:
-        tested = [name for name in kinds if name not in untested]
+    parts: dict[str | None, list[str]] = {"a": [], "b": []}
+    for metric, row in zip(metrics, rows, strict=True):
+        parts.setdefault(row.winner, []).append(_reason(metric, row, level=level))
+    of_a, of_b = ("; ".join(parts[one]) for one in "ab")
+    if of_a and of_b:
+        return f"Neither is better in all: {a} has {of_a}. {b} has {of_b}." + tail
+    if not of_a and not of_b:
         return (
-            f"{a} and {b} cannot be told apart on these rows: no reliable difference in {_names_in_words(tested)}."
-            + tail
+            f"{a} and {b} cannot be told apart on these rows: no reliable difference in {_names_in_words(even)}." + tail
         )
-    if parts["a"] and parts["b"]:
-        return f"Neither is better in all: {a} has {'; '.join(parts['a'])}. {b} has {'; '.join(parts['b'])}." + tail
-    winner, loser = (b, a) if parts["b"] else (a, b)
-    even = [name for name, row in zip(kinds, rows, strict=True) if row.p_value is not None and row.winner is None]
+    winner, loser = (b, a) if of_b else (a, b)
     also = f" In {_names_in_words(even)} they cannot be told apart." if even else ""
-    return f"{winner} is better than {loser}: {'; '.join(parts['a'] + parts['b'])}.{also}{tail}"
+    return f"{winner} is better than {loser}: {of_a or of_b}.{also}{tail}"
 
 
-def _reason(name: str, row: ComparisonRow, metric: Metric, *, level: float) -> str:
+def _reason(metric: Metric, row: ComparisonRow, *, level: float) -> str:
     ends = (row.low or 0.0, row.high or 0.0)
     near, far = sorted(map(abs, ends))
     # an interval that holds 0 says nothing of the least size
@@ -281,11 +277,16 @@ def _reason(name: str, row: ComparisonRow, metric: Metric, *, level: float) -> s
     p = "p < 0.001" if (row.p_value or 0.0) < 0.001 else f"p = {row.p_value:.3f}"
     digits = ".4f" if abs(row.difference) >= SMALL else ".2g"
     size, low, high = (format(value, digits) for value in (abs(row.difference), near, far))
-    return f"{word} {name} by {size} ({100 * level:.3g} % interval {low} to {high}, {p})"
+    return f"{word} {type(metric).__name__} by {size} ({100 * level:.3g} % interval {low} to {high}, {p})"
 
 
 def _names_in_words(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def same_weights(a: Data, b: Data) -> bool:
+    """Return whether rows have the same weights, or none."""
+    return a.weight_kind == b.weight_kind and torch.equal(a.row_weights.cpu(), b.row_weights.cpu())
 
 
 def _check_same_rows(a: Data, b: Data) -> None:
@@ -293,7 +294,7 @@ def _check_same_rows(a: Data, b: Data) -> None:
         need_rows(data, what="a comparison")
     if len(a) != len(b):
         raise InputError("A and B on the same rows", f"{len(a)} and {len(b)} of them", "compare one test set")
-    if a.weight_kind != b.weight_kind or not torch.equal(a.row_weights.cpu(), b.row_weights.cpu()):
+    if not same_weights(a, b):
         raise InputError("A and B with the same weights", "others", "compare one test set with its weights")
     if a.groups is not None and b.groups is not None and not torch.equal(a.groups.cpu(), b.groups.cpu()):
         raise InputError("A and B with the same groups", "others", "compare one test set with its groups")
@@ -301,12 +302,15 @@ def _check_same_rows(a: Data, b: Data) -> None:
         raise InputError("A and B of one kind", "events and decisions", "compare what speaks of the same outcomes")
     if isinstance(a, Predictions) and isinstance(b, Predictions) and a.classes != b.classes:
         raise InputError("A and B over the same classes", f"K = {a.classes} and {b.classes}", "compare one task")
-    if any(isinstance(data, Predictions) and data.labels is None for data in (a, b)):
-        remedy = "pass labels when making them"
-        raise InputError("labelled predictions of A and B", "unlabelled ones", remedy, argument="labels")
-    known = [data.y.long().cpu() if isinstance(data, Events) else data.labels for data in (a, b)]
-    truth, other = (None if labels is None else labels.cpu() for labels in known)
+    truth, other = (_outcomes(data) for data in (a, b))
     if truth is not None and other is not None and not torch.equal(truth, other):
         row = int(torch.nonzero(truth != other)[0])
         got = f"label {int(truth[row])} and {int(other[row])} in row {row}"
         raise InputError("A and B on the same rows in the same order", got, "sort them alike")
+
+
+def _outcomes(data: Data) -> Tensor | None:
+    """Return what happened (N,): the true class or the event; None of decisions without classes."""
+    decided = data.need_labels() if isinstance(data, Predictions) else data.labels
+    known = data.y.long() if isinstance(data, Events) else decided
+    return None if known is None else known.cpu()

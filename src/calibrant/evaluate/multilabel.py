@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from calibrant._core.check import check_kind, refuse
+from calibrant._core.check import check_kind
 from calibrant._core.constraints import MOST_DRAWS, Count, Integer, Level, Seed, checked
 from calibrant._core.notebook import to_html
 from calibrant._core.warn import warn_user
@@ -127,19 +127,15 @@ def panel_of(
 
 
 def counted(predictions: Any) -> MultiLabelPredictions:
-    """Return labelled predictions of several labels a row without rows of weight 0.
+    """Return predictions of several labels a row without rows of weight 0.
 
     Raises:
-        InputError: If they are anything else, or no row is left.
+        InputError: If they are anything else.
     """
     remedy = _MADE
     if isinstance(predictions, Predictions | BinaryPairs):
         remedy = "use panel and subgroups for one class a row, or make MultiLabelPredictions where several can be true"
-    data = check_kind(predictions, MultiLabelPredictions, name="predictions", remedy=remedy)
-    if not len(data.counted):
-        raise refuse("at least one row of positive weight", "none", "check how the rows were selected")
-    data.counted.need_known()
-    return data.counted
+    return check_kind(predictions, MultiLabelPredictions, name="predictions", remedy=remedy).counted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,11 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from calibrant._core.constraints import MOST_DRAWS, Count, Integer, Level, Seed, checked
 from calibrant._core.notebook import to_html
 from calibrant.data.checks import Data, need_rows
 from calibrant.data.predictions import BinaryPairs
-from calibrant.data.record import Column
 from calibrant.evaluate._group_sums import (
     BINS,
     FEWEST_EVENTS,
@@ -214,7 +212,9 @@ def subgroups(
         (intervals).
     """
     data = need_rows(predictions, what="subgroups")
-    columns = _of_counted(predictions, data, feature_columns(predictions, features))
+    columns = feature_columns(predictions, features)
+    if len(data) < len(predictions):  # rows of weight 0 are in no group
+        columns = replace(predictions, features=columns).counted.features or {}
     pairs, event = _pairs_and_event(data)
     need_groups(pairs.groups, what="subgroups")
     rows = EventRows.of(pairs)
@@ -246,16 +246,6 @@ def rows_of(
         for at, one in enumerate(found)
     ]
     return sorted(made, key=lambda row: (row.p_adjusted, row.p, -abs(row.gap)))
-
-
-def _of_counted(predictions: Data, data: Data, columns: Mapping[str, Column]) -> dict[str, Column]:
-    """Return the columns of the rows that count."""
-    if predictions.weights is None or len(data) == len(predictions):
-        return dict(columns)
-    kept = (predictions.weights > 0).cpu()
-    return {
-        name: values[kept] if isinstance(values, Tensor) else values[kept.numpy()] for name, values in columns.items()
-    }
 
 
 def _pairs_and_event(data: Data) -> tuple[BinaryPairs, str]:

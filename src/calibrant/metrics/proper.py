@@ -137,7 +137,10 @@ class Brier(MeanMetric):
 
     def rows(self, data: ClassRows) -> Tensor:
         """Return Σ_k (p_k − y_k)² (N,)."""
-        return brier_rows(data)
+        if self not in data.sums:
+            data.sums[self] = brier_rows(data)
+        rows: Tensor = data.sums[self]
+        return rows
 
     def of_labels(self, log_probs: Tensor) -> Tensor:
         """Return the part (n, K) of the loss that depends on the label."""

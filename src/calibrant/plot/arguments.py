@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from calibrant._core.check import check_sequence, refuse, shown
+from calibrant._core.check import check_sequence, check_text, refuse, shown
 from calibrant._core.constraints import Fits, Kind
 from calibrant.data.checks import Data, MeasuredRows
 from calibrant.data.predictions import Predictions
@@ -33,29 +33,18 @@ def check_label(text: Any, *, name: str) -> Any:
         text: A string, or None.
         name: Name of the argument, for the message.
     """
-    if text is None:
-        return None
-    if not isinstance(text, str):
-        raise refuse(f"{name} as text", shown(text), "pass a string", argument=name)
-    if any("\ud800" <= letter <= "\udfff" for letter in text):  # surrogates of undecodable bytes
+    if text is not None and any(
+        "\ud800" <= letter <= "\udfff" for letter in check_text(text, name=name)
+    ):  # of undecodable bytes
         expected, remedy = f"{name} as text that UTF-8 can encode", "leave out the surrogate characters"
         raise refuse(expected, shown(text), remedy, argument=name)
     return text
 
 
-def check_data(data: Any, *, weighted: bool = False) -> None:
-    """Raise unless ``data`` are labelled predictions with at least one row.
-
-    Args:
-        data: Predictions with labels, or pairs, with at least one row.
-        weighted: Whether rows may have weights.
-    """
-    MeasuredRows("a picture or a report", weighted=weighted, labelled=True).check(data, "data", None)
-
-
 AnyAxes = Annotated["Axes", Fits(check_axes, "", (3, "abc"))]
 Label = Annotated[str, Fits(check_label, "", (3, "\ud800"))]
 Rows = Annotated[Data, MeasuredRows("a picture", labelled=True)]
+ReportedRows = MeasuredRows("a picture or a report", labelled=True)
 PlainRows = Annotated[Data, MeasuredRows("a picture or a report", labelled=True, weighted=False)]
 PlainClassRows = Annotated[Predictions, MeasuredRows("a picture or a report", labelled=True, weighted=False)]
 ClassRows = Annotated[Predictions, Kind(Predictions, "draw reliability(...) instead", "Predictions over all classes")]

@@ -89,15 +89,11 @@ def is_event(data: Data) -> bool:
     return data.classes == 2 if isinstance(data, Predictions) else isinstance(data, Events)
 
 
-@checked
-def event_pairs(data: Rows) -> BinaryPairs:
+def event_pairs(data: Data) -> BinaryPairs:
     """Return the pairs that a diagram shows: probability of class 1 for two classes, else of the top label.
 
     Args:
         data: Labelled predictions or pairs.
-
-    Raises:
-        InputError: If there are no rows.
     """
     return data.one_vs_rest(1) if isinstance(data, Predictions) and data.classes == 2 else data.top_label()
 

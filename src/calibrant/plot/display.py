@@ -1,5 +1,6 @@
 """Reliability diagrams with scikit-learn's interface: ``CalibrationDisplay.from_predictions`` and ``.from_estimator``."""
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, cast
 
 import numpy as np
@@ -33,6 +34,7 @@ class Look(TypedDict, total=False):
     ax: AnyAxes | None
 
 
+@dataclass(eq=False, repr=False)
 class CalibrationDisplay(metaclass=PublicCalls):
     """A reliability diagram of a classifier, with the interface of scikit-learn's ``CalibrationDisplay``.
 
@@ -51,24 +53,15 @@ class CalibrationDisplay(metaclass=PublicCalls):
         figure_: Their figure, after ``plot``.
     """
 
-    numbers_: Diagram | IsotonicDiagram
-    ax_: "Axes"
-    figure_: "Figure"
-
-    def __init__(
-        self,
-        data: PlainRows,
-        *,
-        name: Label | None = None,
-        event: Label = "",
-        kind: Kind | None = None,
-        bins: Count | Binning = BINS,
-    ) -> None:
-        self.data = data
-        self.name = name
-        self.event = event
-        self.kind = kind
-        self.bins = bins
+    data: PlainRows
+    _: KW_ONLY
+    name: Label | None = None
+    event: Label = ""
+    kind: Kind | None = None
+    bins: Count | Binning = BINS
+    numbers_: Diagram | IsotonicDiagram = field(init=False)
+    ax_: "Axes" = field(init=False)
+    figure_: "Figure" = field(init=False)
 
     def plot(self, ax: AnyAxes | None = None, *, name: Label | None = None) -> Self:
         """Draw the diagram.

@@ -16,7 +16,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.operate import net_benefit
 from calibrant.operate.decide import NetBenefit
-from calibrant.plot.arguments import AnyAxes, ClassRows, Label, PlainClassRows, Rows, check_class_names, check_data
+from calibrant.plot.arguments import AnyAxes, ClassRows, Label, PlainClassRows, Rows, check_class_names
 from calibrant.plot.diagrams import (
     BINS,
     LEVEL,
@@ -442,8 +442,6 @@ def _drawable_models(models: Mapping[str, Data]) -> Mapping[str, Data]:
         raise InputError("names and predictions", f"{type(models).__name__}", 'pass {"before": a, "after": b}')
     if not models:
         raise InputError("at least one model to draw", "none", "pass a name and its predictions")
-    for data in models.values():
-        check_data(data, weighted=True)
     return models
 
 

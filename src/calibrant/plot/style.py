@@ -23,7 +23,6 @@ class Palette:
         band: The region expected if calibrated.
         good: Inside the band; after calibration.
         bad: Outside the band; before calibration.
-        other: A third series.
     """
 
     ink: str = "#1b1f24"
@@ -32,7 +31,6 @@ class Palette:
     band: str = "#c9d3dd"
     good: str = "#1f6fb5"
     bad: str = "#c2410c"
-    other: str = "#8a5a00"
 
 
 LIGHT = Palette()

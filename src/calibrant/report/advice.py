@@ -18,7 +18,7 @@ from calibrant.calibrators.base.calibrator import feature_names
 from calibrant.data.checks import Data, need_rows
 from calibrant.data.formats.writing import WRITABLE
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.metrics import ECE, NLL
+from calibrant.metrics import NLL, Metric
 from calibrant.plot.diagrams import Diagram
 from calibrant.report.model import Model, Subject
 from calibrant.report.tables import Row
@@ -47,42 +47,43 @@ class Verdict:
     detail: str
 
 
-def find_row(rows: list[Row], metric: object) -> Row | None:
-    """Return the row of ``metric``, or None.
-
-    Args:
-        rows: Rows of one model.
-        metric: A metric.
-    """
-    return next((row for row in rows if row.metric == repr(metric)), None)
+def row_of(rows: Sequence[Row], metric: Metric) -> Row:
+    """Return the row of a metric that every panel has."""
+    return next(row for row in rows if row.metric == repr(metric))
 
 
-def verdict_of(
-    rows: list[Row], diagram: Diagram, *, margin: float = MARGIN, side: str | None = None, hint: bool = False
-) -> Verdict:
+def verdict_of(row: Row, side: str, *, margin: float = MARGIN, hint: bool = False) -> Verdict:
     """Return the verdict on predictions from their ECE, its interval and its limit if calibrated.
 
     Args:
-        rows: Figures of the predictions, with the ECE among them.
-        diagram: Their diagram, for mean confidence and accuracy.
+        row: The ECE.
+        side: How the probabilities are off, in words.
         margin: ECE above which an error is large in practice, in (0, 1).
-        side: How the probabilities are off, in words; None is over- or under-confident, by the diagram.
         hint: Whether ``side`` is a figure beside the ECE whose own interval excludes what a calibrated model has.
     """
-    row = find_row(rows, ECE())
-    assert row is not None
     state = _state(row, margin)
-    side = _direction_of_gap(diagram.confidence - diagram.accuracy, row.value) if side is None else side
     points = f"{100 * margin:g} point{'' if margin == 0.01 else 's'}"
-    headline = {
-        "calibrated": f"No miscalibration found; an ECE above {points} is excluded",
-        "small": f"{side}: significant but small",
-        "large": f"{side}: significant and large",
-        "perhaps large": f"{side}: significant, and possibly large",
-        "unclear": "No significant miscalibration, but too few rows to exclude a large one",
-        "not tested": f"{side}; not tested",
+    small = f"It is below the margin of {points}: for most uses this needs no action."
+    if row.high is not None and row.high >= margin:
+        small = f"The estimate is below the margin of {points}; the interval reaches above it."
+    headline, tail = {
+        "calibrated": (
+            f"No miscalibration found; an ECE above {points} is excluded",
+            f"The whole interval lies below the margin of {points}.",
+        ),
+        "small": (f"{side}: significant but small", small),
+        "large": (f"{side}: significant and large", f"It is above the margin of {points}."),
+        "perhaps large": (
+            f"{side}: significant, and possibly large",
+            f"The interval contains the margin of {points}: more rows would tell whether the error exceeds it.",
+        ),
+        "unclear": (
+            "No significant miscalibration, but too few rows to exclude a large one",
+            f"The interval reaches above the margin of {points}{_rows_that_exclude(row, margin)}.",
+        ),
+        "not tested": (f"{side}; not tested", ""),
     }[state]
-    detail = _detail(row, state, margin, points)
+    detail = f"{_figures_of(row)} {tail}".rstrip()
     if hint and state in ("calibrated", "unclear"):
         # gap and slope are two more looks: 1 − .95² of calibrated models show one outside its interval
         headline = f"No significant miscalibration by the ECE, but a hint: {side[:1].lower()}{side[1:]}"
@@ -103,7 +104,9 @@ def _state(row: Row, margin: float) -> State:
     return "small" if below or row.value < margin else "perhaps large"
 
 
-def _direction_of_gap(gap: float, ece: float) -> str:
+def side_of_confidence(diagram: Diagram, ece: float) -> str:
+    """Return whether confidences are too high or too low, in words."""
+    gap = diagram.confidence - diagram.accuracy
     # an average gap well below the ECE: bins are off in both directions; below .05 points no side is worth a name
     if abs(gap) < 0.5 * ece or abs(gap) < 0.0005:
         return f"Over-confident in some bins and under-confident in others, by {points(ece)} on average"
@@ -127,22 +130,12 @@ def signed(value: float, form: str = "+.2f") -> str:
     return f"{value:{form}}".replace("-", "−")
 
 
-def _detail(row: Row, state: State, margin: float, points: str) -> str:
-    ends = f" (95 % interval {row.interval} %)" if row.interval else " (no interval is known to cover here)"
+def _figures_of(row: Row) -> str:
     if row.null_high is None:
         return f"ECE {row.shown(row.value)}; intervals and limits were not computed."
+    ends = f" (95 % interval {row.interval} %)" if row.interval else " (no interval is known to cover here)"
     expected = "" if row.null_mean is None else f"mean {row.shown(row.null_mean)}, "
-    calibrated = f"if calibrated: {expected}97.5 % limit {row.shown(row.null_high)}"
-    tail = {
-        "calibrated": f"The whole interval lies below the margin of {points}.",
-        "small": f"It is below the margin of {points}: for most uses this needs no action.",
-        "large": f"It is above the margin of {points}.",
-        "perhaps large": f"The interval contains the margin of {points}: more rows would tell whether the error exceeds it.",
-        "unclear": f"The interval reaches above the margin of {points}{_rows_that_exclude(row, margin)}.",
-    }.get(state, "")
-    if state == "small" and row.high is not None and row.high >= margin:
-        tail = f"The estimate is below the margin of {points}; the interval reaches above it."
-    return f"ECE {row.shown(row.value)}{ends}; {calibrated}. {tail}"
+    return f"ECE {row.shown(row.value)}{ends}; if calibrated: {expected}97.5 % limit {row.shown(row.null_high)}."
 
 
 def _rows_that_exclude(row: Row, margin: float) -> str:
@@ -264,8 +257,7 @@ def gains_of(model: Model, *, draws: int) -> list[Gain]:
 
 def advice_of(
     model: Model | Subject,
-    before: Verdict,
-    after: Verdict | None,
+    verdicts: Sequence[Verdict],
     gains: list[Gain],
     *,
     margin: float,
@@ -275,14 +267,14 @@ def advice_of(
 
     Args:
         model: The model, or the subject of a streamed report.
-        before: The verdict before calibration.
-        after: The verdict after calibration, or None.
+        verdicts: The verdict before calibration, and after it if there is a calibrator.
         gains: From ``gains_of``.
         margin: ECE above which an error is large; the check command contains it.
         event: Whether that is the ECE of an event's probability.
     """
     commands = commands_of(model, margin=margin, event=event)
-    if after is None:
+    before, after = verdicts[0], verdicts[-1]
+    if len(verdicts) == 1:
         return _advice_without(before, commands)
     name = model.calibrated_in_short
     by = {gain.against: gain for gain in gains}

@@ -330,7 +330,7 @@ class EventSection:
     """
 
     name: str
-    states: tuple[EventFigures, ...]
+    states: Sequence[EventFigures]
     margin: float
 
     @property

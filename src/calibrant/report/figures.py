@@ -23,23 +23,20 @@ if TYPE_CHECKING:
 
 
 def reliability_figure(
-    diagram: Diagram, histogram: Diagram | None = None, *, palette: Palette = LIGHT, start: float | None = None
+    diagram: Diagram, histogram: Diagram, *, palette: Palette = LIGHT, start: float | None = None
 ) -> "Figure":
     """Return a new figure: the reliability diagram above the histogram of confidence.
 
     Args:
         diagram: In bins of equal mass.
-        histogram: In bins of equal width; None leaves it out.
+        histogram: In bins of equal width.
         palette: Colours.
         start: Where the axes of the diagram begin.
     """
-    figure = _bare(4.3, 5.5 if histogram else 4.2)
-    # left, bottom, width, height as fractions: a square of 3.42 inches, above the histogram if there is one
-    place = (0.165, 0.335, 0.795, 0.795 * 4.3 / 5.5) if histogram else (0.165, 0.13, 0.795, 0.795 * 4.3 / 4.2)
-    draw_diagram(diagram, figure.add_axes(place), palette=palette, start=start)
-    if histogram is not None:
-        below = figure.add_axes((0.165, 0.09, 0.795, 0.155))
-        draw_histogram(histogram, below, palette=palette)
+    figure = _bare(4.3, 5.5)
+    # left, bottom, width, height as fractions: a square of 3.42 inches above the histogram
+    draw_diagram(diagram, figure.add_axes((0.165, 0.335, 0.795, 0.795 * 4.3 / 5.5)), palette=palette, start=start)
+    draw_histogram(histogram, figure.add_axes((0.165, 0.09, 0.795, 0.155)), palette=palette)
     return figure
 
 
@@ -183,11 +180,11 @@ def risk_figure(curves: Sequence[tuple[str, Curve]], *, palette: Palette = LIGHT
     """Return a new figure of risk against coverage.
 
     Args:
-        curves: (name, curve) pairs, at most three.
+        curves: (name, curve) pairs, at most two.
         palette: Colours.
     """
     ax = _bare(4.3, 2.9).add_axes((0.165, 0.17, 0.795, 0.79))
-    colours = (palette.bad, palette.good, palette.other) if len(curves) > 1 else (palette.good,)
+    colours = (palette.bad, palette.good) if len(curves) > 1 else (palette.good,)
     return draw_risk(curves, ax, palette=palette, colours=colours)
 
 
@@ -227,7 +224,10 @@ def pictures_of_section(section: Section, *, prefix: str) -> dict[str, Any]:
         fifths = clusters_picture(section.clusters, prefix=prefix)
         columns = [[*columns[0], fifths], *columns[1:]] if len(columns) > 1 else [*columns, [fifths]]
     drawn["first"] = columns
-    drawn["risk"] = inline_svg(risk_figure(section.curves, palette=PLACEHOLDERS), prefix=f"{prefix}r")
+    named = zip(("before", "after"), section.states, strict=False)
+    drawn["risk"] = inline_svg(
+        risk_figure([(name, state.curve) for name, state in named], palette=PLACEHOLDERS), prefix=f"{prefix}r"
+    )
     drawn["panels"] = panel_pictures(section.panels, prefix=f"{prefix}c", event=True)
     return drawn
 
@@ -310,12 +310,12 @@ def _gaps_svg(
 
 
 def _confidence_pictures(section: Section, *, prefix: str) -> list[Picture]:
-    start = lower_limit(*(diagram for diagram in section.diagrams if diagram is not None))
+    start = lower_limit(*(state.diagram for state in section.states))
     found = []
-    names = ("Before", f"After {section.model.calibrated_in_short}") if section.after else ("Uncalibrated",)
-    for name, diagram, histogram in zip(names, section.diagrams, section.histograms, strict=False):
-        assert diagram is not None
-        figure = reliability_figure(diagram, histogram, palette=PLACEHOLDERS, start=start)
+    names = ("Before", f"After {section.model.calibrated_in_short}") if section.calibrated else ("Uncalibrated",)
+    for name, state in zip(names, section.states, strict=True):
+        diagram = state.diagram
+        figure = reliability_figure(diagram, state.histogram, palette=PLACEHOLDERS, start=start)
         # outside what 95 % of calibrated models of this size show
         off = sum(one.off for one in diagram.bins)
         caption = (

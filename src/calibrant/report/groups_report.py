@@ -12,11 +12,10 @@ from torch import Tensor
 from calibrant.calibrators import BoostedScaling, GroupScaling
 from calibrant.data.checks import Data
 from calibrant.data.pairs import BinaryPairs
-from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
 from calibrant.evaluate.subgroups import Subgroup, Subgroups
-from calibrant.plot.diagrams import isotonic
+from calibrant.plot.diagrams import event_pairs, isotonic
 from calibrant.report.advice import CHANCE, MARGIN, Advice, Verdict, commands_of, signed, too_high_or_low
 from calibrant.report.model import Model, Subject
 
@@ -230,7 +229,7 @@ def audit(
 def _corrected(data: Data) -> BinaryPairs:
     """Return the rows at the frequencies that isotonic regression gives them: what the best increasing correction for all leaves."""
     # all rows, those of weight 0 too: the columns have an entry for each
-    pairs = data.one_vs_rest(1) if isinstance(data, Predictions) and data.classes == 2 else data.top_label()
+    pairs = event_pairs(data)
     p, y = pairs.p.cpu().numpy(), pairs.y.cpu().numpy()
     weight = np.ones(len(p)) if pairs.weights is None else pairs.weights.cpu().numpy()
     at = np.unique(p, return_inverse=True)[1]

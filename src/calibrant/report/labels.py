@@ -89,18 +89,18 @@ class LabelReport:
         return max(self._off or self.labels["before"].tested, key=lambda row: abs(row.gap), default=None)
 
     @cached_property
-    def verdicts(self) -> tuple[Verdict, None]:
+    def screen(self) -> Verdict:
         """The verdict on the label with the strongest evidence; ``label_table`` accounts for their number."""
         table = self.labels["before"]
         if not table.tested:
-            return Verdict("unclear", "Too few rows or events to test any label", table.verdict), None
+            return Verdict("unclear", "Too few rows or events to test any label", table.verdict)
         found, worst = self._off, self._worst
         assert worst is not None
         if not found:
             gap = points(abs(worst.gap))
             detail = f"The largest gap is that of {worst.label}, {gap}; chance gives as much. {table.verdict}"
             headline = f"No label of {len(table.tested)} is significantly off on average"
-            return Verdict("unclear", headline, detail), None
+            return Verdict("unclear", headline, detail)
         side = f"{too_high_or_low(worst.gap)} for {worst.label!r}"
         headline = f"Probabilities are {side}: significant"
         if len(found) > 1:  # the others may be off in another direction, or in single ranges alone
@@ -110,7 +110,7 @@ class LabelReport:
         if self.after is not None:
             after = self.labels["after"].verdict
             detail = f"{detail} After calibration: {after[:1].lower()}{after[1:]}"
-        return Verdict("large" if abs(worst.gap) >= MARGIN else "small", headline, detail), None
+        return Verdict("large" if abs(worst.gap) >= MARGIN else "small", headline, detail)
 
     @property
     def advice(self) -> Advice:
@@ -228,7 +228,7 @@ def write_label_report(report: LabelReport, path: str, *, title: str, format: st
         }
         text = finished("labels.html", context | drawn | {"section": report, "notes": [], "how": HOW_TO_READ_LABELS})
     else:
-        advice, verdict = report.advice, report.verdicts[0]
+        advice, verdict = report.advice, report.screen
         head = [f"{verdict.headline}.", advice.headline, *advice.reasons, *report.words]
         head += [verdict.detail, *(f"`{command}`" for _, command in advice.commands)]
         text = environment(markdown=True).get_template("report.md").render(**context, notes=head, sections=[])

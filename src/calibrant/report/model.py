@@ -9,20 +9,24 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import torch
 from torch import nn
 
-from calibrant._core.check import check_sequence, refuse, shown
-from calibrant._core.constraints import Kind, PublicCalls, Text
+from calibrant._core.check import check_sequence
+from calibrant._core.constraints import IS_TEXT, Each, Either, Kind, PublicCalls, Text
 from calibrant._core.notebook import to_html
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.plot.arguments import Label, check_class_names, check_data
+from calibrant.evaluate.compare import same_weights
+from calibrant.plot.arguments import Label, ReportedRows, check_class_names
 from calibrant.plot.diagrams import is_event
 
 Named = Annotated[
     Calibrator | str | None,
     Kind((Calibrator, str, type(None)), "pass the fitted calibrator, or None", "a calibrator or its name"),
 ]
+Columns = Annotated[
+    Sequence[str] | Mapping[str, Any], Either((Mapping,), None, Each(IS_TEXT))
+]  # names of columns, or columns
 LONGEST_NAME = 60  # characters of a calibrator's repr within a sentence; a longer one is shortened to its class name
 
 
@@ -81,21 +85,15 @@ class Model(Calibrated):
     class_names: Sequence[str] | None = None
     reference: Data | None = None
     argument: str = ""
-    by: Sequence[str] | Mapping[str, Any] | None = None
+    by: Columns | None = None
     whole: bool = False
     unit: Text = ""
 
     _repr_html_ = to_html
 
     def __post_init__(self) -> None:
-        check_data(self.before, weighted=True)
-        for data in (self.after, self.reference):
-            if data is not None:
-                check_data(data, weighted=True)
-        if self.by is not None and not isinstance(self.by, Mapping):
-            names = check_sequence(self.by, name="by")
-            if wrong := [name for name in names if not isinstance(name, str)]:
-                raise refuse("each of by as the name of a column", shown(wrong[0]), 'write ["region", "age"]')
+        for data in (self.before, *(one for one in (self.after, self.reference) if one is not None)):
+            ReportedRows.check(data, "data", None)  # which all stay: those of weight 0 have a place in the columns, too
         if isinstance(self.before, Predictions):
             classes = self.before.classes
             check_class_names(self.class_names, classes=classes, of=self.name)
@@ -105,7 +103,7 @@ class Model(Calibrated):
                 f"{len(self.before)} and {len(self.after)}",
                 "calibrate the same predictions",
             )
-        if self.after is not None and not _same_weights(self.before, self.after):
+        if self.after is not None and not same_weights(self.before, self.after):
             raise InputError(f"the same weights before and after for {self.name}", "others", "use calibrated_by")
 
     def __repr__(self) -> str:
@@ -234,12 +232,6 @@ def table_of_states(
 
 
 Block: TypeAlias = Table | Claims | Picture | tuple[str, str]
-
-
-def _same_weights(one: Data, other: Data) -> bool:
-    if one.weights is None or other.weights is None:
-        return one.weights is other.weights
-    return one.weight_kind == other.weight_kind and torch.equal(one.weights.cpu(), other.weights.cpu())
 
 
 def as_text(calibrator: Calibrator | MultiLabelCalibrator | str | None) -> str | None:

@@ -211,32 +211,33 @@ def _without_tags(value: Any) -> Any:
 
 
 def _json(context: dict[str, Any]) -> str:
-    models = [
-        {
+    models = []
+    for section in context["sections"]:
+        verdicts, diagrams = [*section.verdicts, None], [*(state.diagram for state in section.states), None]
+        one = {
             "name": section.model.name,
             "source": section.source,
             "calibrator": section.model.calibrated_with,
             "fingerprint": section.fingerprint,
             "evidence": json_data(section.evidence),
-            "verdict_before": json_data(section.verdicts[0]),
-            "verdict_after": json_data(section.verdicts[1]),
+            "verdict_before": json_data(verdicts[0]),
+            "verdict_after": json_data(verdicts[1]),
             "margin": section.margin,
             "advice": json_data(section.advice),
             "gains": json_data(section.gains),
             "words": section.words,
             "worst_bins": section.worst,
             "remarks": list(section.remarks),
-            "diagram_before": json_data(section.diagrams[0]),
-            "diagram_after": json_data(section.diagrams[1]),
+            "diagram_before": json_data(diagrams[0]),
+            "diagram_after": json_data(diagrams[1]),
             "classes": json_data(section.classes),
             "groups": json_data(section.groups),
             "event": None if section.event is None else section.event.plain,
             "for_whom": json_data(section.audit),
             "within_groups": None if section.clusters is None else json_data(section.clusters.states),
         }
-        for section in context["sections"]
-    ]
-    rows = [row.plain() for section in context["sections"] for row in [*section.before, *section.after]]
+        models.append(one)
+    rows = [row.plain() for section in context["sections"] for state in section.states for row in state.rows]
     tables = [json_data(block) for block in context["blocks"] if isinstance(block, Table)]
     shown = {"title": context["title"], "notes": context["notes"], "tables": tables, "rows": rows, "models": models}
     shown["comparisons"] = [

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import add
 from pathlib import Path, PurePath
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +38,18 @@ from calibrant.plot.diagrams import (
     is_event,
     risk_curve,
 )
-from calibrant.report.advice import MARGIN, NOTHING, Advice, Gain, Verdict, advice_of, find_row, gains_of, verdict_of
+from calibrant.report.advice import (
+    MARGIN,
+    NOTHING,
+    Advice,
+    Gain,
+    Verdict,
+    advice_of,
+    gains_of,
+    row_of,
+    side_of_confidence,
+    verdict_of,
+)
 from calibrant.report.clusters import ClusterSection, clusters_of
 from calibrant.report.events import Cells, EventFigures, EventSection, mass_table, percents
 from calibrant.report.groups_report import Audit, audit, audit_of, unread
@@ -61,6 +72,7 @@ from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.scale.stream import IntervalMoments, looks, metric_passes, one_pass, sums_of
 from calibrant.statistics.enough import FEWEST_COMPARED
 from calibrant.statistics.interval import normal_quantile
+from calibrant.statistics.means import MOST_SUMS, UnitSums
 
 BINS = 15
 MOST_ROWS = 20  # most rows of a table of classes or groups; its caption states the total
@@ -98,14 +110,10 @@ class Section:
 
     Args:
         model: The model.
-        before: Its figures before calibration.
-        after: Its figures after calibration; empty without a calibrator.
-        diagrams: Reliability diagrams before and after (or None), in bins of equal mass.
-        histograms: The same in bins of equal width.
-        verdicts: Verdicts before and after (or None).
+        states: Its figures before calibration, and after it if there is a calibrator.
+        verdicts: The verdict on each state.
         gains: The calibrator's gains in log-loss.
         margin: ECE above which an error is large.
-        curves: Risk-coverage curves, each with its label.
         classes: Every class, the largest error first.
         groups: Every group of rows, the largest error first.
         panels: Small diagrams of classes, each with its name.
@@ -114,19 +122,14 @@ class Section:
         remarks: What is left out and why.
         audit: The calibration of groups of rows by their features, or None.
         event: The probability of the event, for two classes and for pairs of a probability and an outcome; else None.
-        percents: Rows, Σp and Σy by whole percent of the probability, before and after.
         clusters: Rows in groups, such as the tokens of sequences, or None.
     """
 
     model: Model | Subject
-    before: list[Row]
-    after: list[Row]
-    diagrams: tuple[Diagram, Diagram | None]
-    histograms: tuple[Diagram, Diagram | None]
-    verdicts: tuple[Verdict, Verdict | None]
+    states: Sequence["Figures"]
+    verdicts: list[Verdict]
     gains: list[Gain]
     margin: float
-    curves: list[tuple[str, Curve]]
     classes: list[Part]
     groups: list[Part]
     panels: list[tuple[str, Diagram]]
@@ -135,8 +138,12 @@ class Section:
     remarks: Sequence[str] = ()
     audit: Audit | None = None
     event: EventSection | None = None
-    percents: Sequence[list[list[float]]] = ()
     clusters: ClusterSection | None = None
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether there are figures after calibration."""
+        return len(self.states) > 1
 
     @property
     def advice(self) -> Advice:
@@ -144,7 +151,7 @@ class Section:
         event = self.event is not None
         if self.event is not None and self.event.last.lacking:
             return Advice(f"Check the labels: there are no {self.event.last.lacking}.", [], [])
-        average = advice_of(self.model, *self.verdicts, self.gains, margin=self.margin, event=event)
+        average = advice_of(self.model, self.verdicts, self.gains, margin=self.margin, event=event)
         return average if self.audit is None else self.audit.advice(average, self.model, event=event)
 
     @property
@@ -153,39 +160,31 @@ class Section:
         return self.verdicts[0] if self.audit is None else self.audit.verdict(self.verdicts[0])
 
     @property
-    def ece(self) -> tuple[Row, Row | None]:
-        """The rows of the ECE before and after."""
+    def ece(self) -> list[Row]:
+        """The row of the ECE of each state; of the event's probability where there is an event."""
         if self.event is not None:
-            states = self.event.states
-            return states[0].ece, states[1].ece if len(states) > 1 else None
-        before = find_row(self.before, ECE())
-        assert before is not None
-        return before, find_row(self.after, ECE())
-
-    @property
-    def shown(self) -> list[tuple[Row, Row | None]]:
-        """The rows of the table, before and after, without uninformative ones."""
-        after: Sequence[Row | None] = self.after or [None] * len(self.before)
-        return [pair for pair in zip(self.before, after, strict=True) if not pair[0].says_nothing]
+            return [state.ece for state in self.event.states]
+        return [row_of(state.rows, ECE()) for state in self.states]
 
     @property
     def statistics(self) -> Table:
         """Every informative figure, before and after, with what it is if calibrated and what to do."""
         rows = []
-        for pair in self.shown:
-            states = [row for row in pair if row is not None]
+        for states in zip(*(state.rows for state in self.states), strict=True):
+            if states[0].says_nothing:
+                continue
             last = states[-1]
             # what a calibrated model shows by chance asks for nothing
             within = last.null_high is not None and last.value <= last.null_high
             todo = WITHIN_CHANCE if within else TO_DO.get(last.label.split("(")[0], "")
             rows.append((last.label, [row.value_and_interval for row in states], last.limits, todo))
-        title = f"All figures, before and after {self.model.calibrated_in_short}" if self.after else "All figures"
-        return table_of_states(title, "metric", rows, states=2 if self.after else 1)
+        title = f"All figures, before and after {self.model.calibrated_in_short}" if self.calibrated else "All figures"
+        return table_of_states(title, "metric", rows, states=len(self.states))
 
     @property
     def cells(self) -> dict[str, list[list[float]]]:
         """Of each whole percent of probability: rows, Σp and Σy, before and after calibration, for the page's sliders."""
-        return dict(zip(("before", "after"), self.percents, strict=False))
+        return {name: percents(state.cells) for name, state in zip(("before", "after"), self.states, strict=False)}
 
     @property
     def how_to_read(self) -> Sequence[str]:
@@ -197,7 +196,7 @@ class Section:
         """A sentence for each uninformative row, with the reason why it is left out."""
         return [
             f"{row.label} is left out: its 97.5 % limit if calibrated is {row.shown(row.null_high)} with so few rows."
-            for row in self.before
+            for row in self.states[0].rows
             if row.says_nothing
         ]
 
@@ -209,7 +208,7 @@ class Section:
     @property
     def worst(self) -> list[str]:
         """The worst bins of the last diagram, one sentence each."""
-        return [bin_sentence(found) for found in worst_bins(self.diagrams[1] or self.diagrams[0])]
+        return [bin_sentence(found) for found in worst_bins(self.states[-1].diagram)]
 
     @property
     def calibrator_class(self) -> str | None:
@@ -261,8 +260,7 @@ class Figures:
         classes: The bins of each class; none for top-label pairs.
         groups: The bins of each group of rows.
         cells: The state of ``Cells``: of the event's probability, or of the confidence where there is no event.
-        event_ece: The ECE of the event's probability, or None where there is no event.
-        independent: Whether rows are independent and count once or as often as they occurred.
+        event: The figures of the event's probability, or None where there is no event.
     """
 
     rows: list[Row]
@@ -272,8 +270,7 @@ class Figures:
     classes: Mapping[int, Binned]
     groups: Mapping[int, Binned]
     cells: BinTable
-    event_ece: Row | None = None
-    independent: bool = True
+    event: EventFigures | None = None
 
 
 def section_of(
@@ -300,28 +297,22 @@ def section_of(
         audit: The groups of rows by their features, or None.
     """
     first, last = states[0], states[-1]
-    after = last.rows if len(states) > 1 else []
     classes = _worst_parts_first([state.classes for state in states], class_name)
     groups = _worst_parts_first([state.groups for state in states], str)
-    events = tuple(
-        EventFigures(state.cells, state.event_ece, state.independent) for state in states if state.event_ece is not None
-    )
-    if len(events) == len(states):
-        event = EventSection(class_name(1), events, margin)
-        verdicts = [
-            verdict_of([one.ece], one.diagram, margin=margin, side=event.side_of(one), hint=bool(one.off))
-            for one in events
-        ]
+    events = [state.event for state in states if state.event is not None]
+    event = EventSection(class_name(1), events, margin) if len(events) == len(states) else None
+    if event is None:
+        named = [(row_of(state.rows, ECE()), state.diagram) for state in states]
+        verdicts = [verdict_of(ece, side_of_confidence(diagram, ece.value), margin=margin) for ece, diagram in named]
     else:
-        event = None
-        verdicts = [verdict_of(state.rows, state.diagram, margin=margin) for state in states]
+        verdicts = [verdict_of(one.ece, event.side_of(one), margin=margin, hint=bool(one.off)) for one in events]
     if verdicts[0].state != "not tested":
         detail = f"{verdicts[0].detail} The margin is the largest error that you accept (option margin)."
         verdicts[0] = replace(verdicts[0], detail=detail)
     clusters = clusters_of(model) if isinstance(model, Model) else None  # streamed sums know no order of rows
     rows = "rows" if clusters is None else clusters.rows
     if event is None:
-        facts = summary(model, first.rows, after, first.diagram, rows=rows)
+        facts = summary(model, [state.rows for state in states], first.diagram, rows=rows)
     else:
         facts = [event.fact(evaluated(model, f"{event.states[0].ece.n:,} {rows}"))]
     if clusters is not None:
@@ -330,14 +321,10 @@ def section_of(
         facts.append(f"The rows lie in {len(groups):,} groups (sequences, images, users …): intervals count those.")
     return Section(
         model=model,
-        before=first.rows,
-        after=after,
-        diagrams=(first.diagram, last.diagram if after else None),
-        histograms=(first.histogram, last.histogram if after else None),
-        verdicts=(verdicts[0], verdicts[1] if after else None),
+        states=states,
+        verdicts=verdicts,
         gains=gains,
         margin=margin,
-        curves=[(label, state.curve) for label, state in zip(("before", "after"), states, strict=False)],
         classes=classes,
         groups=groups,
         # of the state that would be used: after calibration, if there is one
@@ -351,7 +338,6 @@ def section_of(
         remarks=remarks,
         audit=audit,
         event=event,
-        percents=[percents(state.cells) for state in states],
         clusters=clusters,
     )
 
@@ -402,26 +388,37 @@ def diagnose(model: Model, *, draws: int = 1000, margin: Level = MARGIN) -> Sect
 def _figures_in_memory(data: Data, rows: list[Row], *, of: Data, draws: int) -> Figures:
     """Return the figures of rows in memory, with the groups that the rows had before calibration."""
     counted = need_rows(data, what="a report")
-    groups, pairs = need_rows(of, what="a report").groups, counted.top_label()
-    own = {} if groups is None else {key: pairs[groups == key] for key in torch.unique(groups).tolist()}
+    groups, sampled = need_rows(of, what="a report").groups, counted.weight_kind == "sampling"
+    cells, event = Cells().state(counted), None
+    if is_event(counted):
+        place = {"file": rows[0].file, "split": rows[0].split, "calibrator": rows[0].calibrator}
+        (ece,) = measure(event_pairs(counted), metrics=[ECE(_BINNING)], draws=draws, **place)
+        event = EventFigures(cells, ece, counted.groups is None and not sampled)
     return Figures(
         rows,
         diagram_of(data),
         diagram_of(data, binning=_BINNING),
         risk_curve(data),
         _classes(counted),
-        {key: Binned(_BINNING.table(one.p, one.y, weight=one.weights), one.count) for key, one in own.items()},
-        Cells().state(counted),
-        _event_ece(counted, rows[0], draws=draws) if is_event(counted) else None,
-        counted.groups is None and counted.weight_kind != "sampling",
+        {} if groups is None else bins_of_groups(sums_of_groups(counted, groups), sampled=sampled),
+        cells,
+        event,
     )
 
 
-def _event_ece(data: Data, place: Row, *, draws: int) -> Row:
-    """Return the ECE of the event's probability of rows in memory; ``place`` says whose they are."""
-    metrics = [ECE(_BINNING)]
-    pairs, name = event_pairs(data), place.calibrator
-    return measure(pairs, file=place.file, split=place.split, calibrator=name, metrics=metrics, draws=draws)[0]
+def sums_of_groups(data: Data, groups: Tensor, *, most: int = MOST_SUMS) -> UnitSums:
+    """Return of each group the rows, confidences and correct decisions in each bin of equal width."""
+    p, w = data.confidence.cpu().double(), data.row_weights.cpu().double()
+    column = EqualWidth(BINS).assign(data.confidence.cpu())[:, None] + BINS * torch.arange(3)
+    values = torch.stack([torch.ones_like(p), p, data.correct.cpu().double()], dim=1)
+    return UnitSums.of(groups.cpu(), w, 3 * BINS, [(slice(None), column, values * w[:, None])], most=most)
+
+
+def bins_of_groups(found: UnitSums, *, sampled: bool = False) -> dict[int, Binned]:
+    """Return the bins of each group; a weight makes no more rows of one, a count does."""
+    parts = zip(found.keys.tolist(), found.rows if sampled else found.mass, found.sums, strict=True)
+    tables = ((key, n, sums.view(3, BINS)) for key, n, sums in parts)
+    return {key: Binned(BinTable(*bins, float(bins[0].sum())), int(n)) for key, n, bins in tables}
 
 
 def _classes(data: Data) -> dict[int, Binned]:
@@ -513,22 +510,41 @@ def diagnose_streamed(
     subject = Subject(name or Path(path).name, calibrator, source or os.fspath(path), split, rows.grouped)
     class_names = check_class_names(class_names, classes=rows.classes)
     draws = 0 if rows.partly_grouped else draws
-    each = looks(rows, _sums(rows.classes), draws=draws)
-    count = each * (1 + (calibrator is not None)) + has_features(rows)
-    passes = _AllPasses(rows, executor, checkpoint, progress, draws=draws, count=count, each=each)
+    asked, featured = _sums(rows.classes), has_features(rows)
+    each = looks(rows, asked, draws=draws)
+    total = (each * (1 + (calibrator is not None)) + featured) * rows.rows
+
+    def settings(begun: int, name: str = "") -> dict[str, Any]:
+        """Return how a pass is made, before which ``begun`` lie: its progress is that of all, its checkpoint lies beside the first's."""
+
+        def report(done: int, _: int = 0) -> None:
+            if progress is not None:
+                progress(begun * rows.rows + done, total)
+
+        own = Path(checkpoint).with_suffix(f".{name}.json") if checkpoint is not None and name else checkpoint
+        return {"executor": executor, "checkpoint": own, "progress": progress and report}
+
     gain = [] if calibrator is None else [LossGain(calibrator_identity(calibrator), calibrator)]
-    states = [passes.sums([*_sums(rows.classes), Digest(), *gain], None)]
+    passes = [metric_passes(rows, first := [*asked, Digest(), *gain], None, draws=draws, **settings(0))]
+    states = [sums_of(passes[0], first, None, draws=draws)]
     if calibrator is not None:
-        states.append(passes.sums(_sums(rows.classes), calibrator, name="after"))
-    groups = audit_streamed(passes.sample(calibrator) if has_features(rows) else None, calibrator)
-    passes.remove()
+        passes.append(metric_passes(rows, asked, calibrator, draws=draws, **settings(each, "after")))
+        states.append(sums_of(passes[1], asked, calibrator, draws=draws))
+    if featured:
+        passes.append(audit_passes(rows, calibrator, **settings(each * len(states), "groups")))
+    groups = audit_streamed(passes[-1] if featured else None, calibrator)
+    for one in passes:
+        one.remove()
     named = zip(states, (None, subject.calibrated_with), strict=False)
     return section_of(
         subject,
-        [_figures_on_disk(state, partial(_metric_row, subject, state, with_, draws=draws)) for state, with_ in named],
+        [
+            _figures_on_disk(state, partial(_metric_row, subject, state, by, draws=draws), grouped=rows.grouped)
+            for state, by in named
+        ],
         class_name=lambda k: name_of_class(k, class_names, event=rows.classes == 2),
         margin=margin,
-        gains=_gains(states[0], states[-1], *gain),
+        gains=[] if rows.grouped else _gains(states[0], states[-1], *gain),
         fingerprint=hashlib.sha256(states[0][Digest()].encode()).hexdigest()[:16],
         remarks=[_OMITTED] + ([_MANY_GROUPS] if states[-1][ByGroup()].dropped else []),
         audit=groups,
@@ -542,61 +558,7 @@ def _sums(classes: int) -> list[Any]:
     return [*panel, *event, _ECE, CLASSES, Cells(), Cells(decision=True), ByGroup()]
 
 
-@dataclass
-class _AllPasses:
-    """The passes of a report, whose progress is reported as that of all; each has a checkpoint of its own beside the first's.
-
-    Args:
-        rows: The data set.
-        executor: Runs the shards.
-        checkpoint: The JSON file of the first pass, or None.
-        progress: Called with (rows done, total rows) of all passes together, or None.
-        draws: Of limits if calibrated.
-        count: Number of passes.
-        each: How many of them ``sums`` makes.
-    """
-
-    rows: ParquetRows
-    executor: Executor
-    checkpoint: Any
-    progress: Progress | None
-    draws: int
-    count: int
-    each: int
-    done: list[Passes] = field(default_factory=list)
-
-    def _settings(self, name: str) -> dict[str, Any]:
-        checkpoint, before, total = (
-            self.checkpoint,
-            self.each * len(self.done) * self.rows.rows,
-            self.count * self.rows.rows,
-        )
-        if checkpoint is not None and name:
-            checkpoint = Path(checkpoint).with_suffix(f".{name}.json")
-
-        def report(done: int, _: int = 0) -> None:
-            if self.progress is not None:
-                self.progress(before + done, total)
-
-        return {"executor": self.executor, "checkpoint": checkpoint, "progress": self.progress and report}
-
-    def sums(self, asked: list[Any], calibrator: Calibrator | None, *, name: str = "") -> States:
-        """Return the states of all rows, through the calibrator if there is one."""
-        self.done.append(metric_passes(self.rows, asked, calibrator, draws=self.draws, **self._settings(name)))
-        return sums_of(self.done[-1], asked, calibrator, draws=self.draws)
-
-    def sample(self, calibrator: Calibrator | None) -> Passes:
-        """Return the pass that ``audit_streamed`` reads rows with."""
-        self.done.append(audit_passes(self.rows, calibrator, **self._settings("groups")))
-        return self.done[-1]
-
-    def remove(self) -> None:
-        """Delete the checkpoints."""
-        for one in self.done:
-            one.remove()
-
-
-def _figures_on_disk(states: States, row: Any) -> Figures:
+def _figures_on_disk(states: States, row: Any, *, grouped: bool) -> Figures:
     """Return the figures of rows on disk from their sums; ``row`` makes a row of a metric."""
     decisions = states[Cells(decision=True)]
     mass, ends = mass_table(decisions)
@@ -607,18 +569,17 @@ def _figures_on_disk(states: States, row: Any) -> Figures:
         diagram_from(states[_ECE], edges=equal_edges()),
         _risk_points(decisions),
         tables,
-        {key: Binned(table, int(table.total)) for key, table in states[ByGroup()].tables()},
+        bins_of_groups(states[ByGroup()]),
         states[Cells()],
-        event_ece=row(_EVENT) if _EVENT in states else None,
-        independent=not states[ByGroup()].any,
+        EventFigures(states[Cells()], row(_EVENT), not grouped) if _EVENT in states else None,
     )
 
 
 def _gains(states: States, after: States, *of: "LossGain") -> list[Gain]:
-    """Return the calibrator's gain over doing nothing; none for rows with groups, or few errors, for which it does not hold."""
+    """Return the calibrator's gain over doing nothing of independent rows; none for few errors, for which it does not hold."""
     # the effective number of wrong decisions, before and after
     wrong = min(float(one[IntervalMoments(_PANEL[0])].decided[0, 0]) for one in (states, after))
-    if not of or states[ByGroup()].any or wrong < FEWEST_COMPARED:
+    if not of or wrong < FEWEST_COMPARED:
         return []
     total, squares, rows = states[of[0]]
     if rows < 2 or not math.isfinite(squares):
@@ -675,59 +636,16 @@ class LossGain:
         return float(gain.sum()), float(gain.square().sum()), gain.shape[0]
 
 
-@dataclass(frozen=True, eq=False)
-class GroupBins:
-    """The bins of each group of rows.
-
-    Args:
-        keys: (G,) int64 groups, ascending.
-        sums: (G, 3, B) float64: rows, confidences and correct predictions in each bin.
-        dropped: 1 if there were too many groups, so that none is kept, else 0.
-    """
-
-    keys: Tensor
-    sums: Tensor
-    dropped: int = 0
-
-    @classmethod
-    def of(cls, keys: Tensor, sums: Tensor, *, dropped: int = 0) -> Self:
-        """Return the sums, or none of more than 10,000 groups."""
-        dropped = max(dropped, int(len(keys) > MOST_GROUPS))
-        return cls(keys[:0], sums[:0], dropped) if dropped else cls(keys, sums)
-
-    def __add__(self, other: "GroupBins") -> "GroupBins":
-        # a group may have rows in several pieces
-        keys, place = torch.unique(torch.cat([self.keys, other.keys]), return_inverse=True)
-        sums = torch.zeros(len(keys), 3, BINS, dtype=torch.float64)
-        sums.index_add_(0, place, torch.cat([self.sums, other.sums]))
-        return GroupBins.of(keys, sums, dropped=max(self.dropped, other.dropped))
-
-    @property
-    def any(self) -> bool:
-        """Whether rows have groups."""
-        return bool(len(self.keys) or self.dropped)
-
-    def tables(self) -> list[tuple[int, BinTable]]:
-        """Return each group with its bins."""
-        named = zip(self.keys.tolist(), self.sums, strict=True)
-        return [(key, BinTable(count.long(), p, y, int(count.sum()))) for key, (count, p, y) in named]
-
-
 @dataclass(frozen=True)
 class ByGroup:
     """The bins of the top label in each group of rows, for at most 10,000 groups."""
 
-    def state(self, data: Data) -> GroupBins:
+    def state(self, data: Data) -> UnitSums:
         """Return the sums of ``data``."""
-        groups = torch.zeros(0, dtype=torch.int64) if data.groups is None else data.groups
-        keys, code = torch.unique(groups, return_inverse=True)
-        if data.groups is None or len(keys) > MOST_GROUPS:
-            return GroupBins.of(keys, torch.zeros(len(keys), 3, BINS, dtype=torch.float64))
-        p = data.confidence
-        # one table of groups × bins
-        table = BinTable.from_pairs(code * BINS + EqualWidth(BINS).assign(p), p, data.correct, bins=len(keys) * BINS)
-        parts = [part.double().view(-1, BINS) for part in (table.count, table.sum_p, table.sum_y)]
-        return GroupBins.of(keys, torch.stack(parts, dim=1))
+        most = MOST_GROUPS * 3 * BINS
+        if data.groups is None:
+            return sums_of_groups(data[:0], torch.zeros(0, dtype=torch.int64), most=most)
+        return sums_of_groups(data, data.groups, most=most)
 
 
 @dataclass(frozen=True)

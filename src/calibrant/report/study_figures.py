@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
-from calibrant._core.check import check_sequence, refuse, shown
 from calibrant._core.paths import check_folder
 from calibrant.plot.diagrams import diagram_of
 from calibrant.plot.drawing import draw_diagram
@@ -78,7 +77,7 @@ def study_figure(drawing: Drawing, *, width: Width = None) -> "Figure":
     axes = [figure.add_subplot(rows, columns, place + 1) for place in range(len(drawing.panels))]
     for panel, ax in zip(drawing.panels, axes, strict=True):
         draw_study_panel(panel, ax)
-    _legends(drawing.panels, axes, figure)
+    _legends(axes, figure)
     return figure
 
 
@@ -93,7 +92,6 @@ def write_study_figures(drawn: Sequence[Drawing], folder: Path, *, width: Width 
     Returns:
         The files.
     """
-    _check_drawings(drawn)
     place = check_folder(folder)
     place.mkdir(parents=True, exist_ok=True)
     figures = [(study_figure(x, width=width), place / x.name) for x in drawn]
@@ -106,14 +104,7 @@ def study_pictures(drawn: Sequence[Drawing]) -> list[tuple[str, str]]:
     Args:
         drawn: From ``study.figures.drawings``.
     """
-    _check_drawings(drawn)
     return [(drawing.caption, data_address(svg_of(study_figure(drawing)))) for drawing in drawn]
-
-
-def _check_drawings(drawn: Sequence[Drawing]) -> None:
-    for drawing in check_sequence(drawn, name="drawn"):
-        if not isinstance(drawing, Drawing):
-            raise refuse("drawings of a study", shown(drawing), "make them by calibrant.study.figures.drawings")
 
 
 def _draw_plot(plot: Plot, ax: "Axes") -> None:
@@ -166,9 +157,9 @@ def _draw_bars(bars: Bars, ax: "Axes") -> None:
     ax.set(xlabel=bars.x_label, ylabel=bars.y_label)
 
 
-def _legends(panels: Sequence[Panel], axes: Sequence["Axes"], figure: "Figure") -> None:
+def _legends(axes: Sequence["Axes"], figure: "Figure") -> None:
     """Add one legend below the panels if all have the same entries, else one to each panel."""
-    entries = [_labels_of_panel(panel) for panel in panels]
+    entries = [tuple(ax.get_legend_handles_labels()[1]) for ax in axes]
     # panels that show fewer lines show the first of them
     common = max(entries, key=len, default=())
     if not common:
@@ -184,9 +175,3 @@ def _legends(panels: Sequence[Panel], axes: Sequence["Axes"], figure: "Figure") 
 
 
 LEGEND = {"frameon": False, "fontsize": 8, "labelcolor": LIGHT.ink, "handlelength": 2.2, "labelspacing": 0.35}
-
-
-def _labels_of_panel(panel: Panel) -> tuple[str, ...]:
-    if isinstance(panel, Plot):
-        return tuple(line.label for line in panel.lines if line.label)
-    return tuple(label for label, _ in panel.groups) if isinstance(panel, Bars) else ()

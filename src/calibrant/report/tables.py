@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from calibrant._core.config import json_data
 from calibrant._core.constraints import Natural, checked
@@ -14,7 +14,7 @@ from calibrant.evaluate import default_metrics, multilabel_panel, panel
 from calibrant.evaluate.multilabel import MultiLabelRow
 from calibrant.evaluate.panel import Metrics, PanelRow
 from calibrant.metrics import Metric
-from calibrant.plot.arguments import Label, check_data
+from calibrant.plot.arguments import Label, ReportedRows
 
 _NOT_PERCENT = ("proper score", "ranking")  # notions whose values are no fractions, so not shown in percent
 _UNINFORMATIVE = 0.25  # 97.5 % limit if calibrated above which a figure is left out
@@ -87,7 +87,7 @@ class Row(PanelRow):
 
 @checked
 def measure(
-    data: Data | MultiLabelPredictions,
+    data: Annotated[Data, ReportedRows] | MultiLabelPredictions,
     *,
     file: Label,
     split: Label,
@@ -109,7 +109,6 @@ def measure(
     """
     if isinstance(data, MultiLabelPredictions):
         return rows_of_labels(multilabel_panel(data, draws=draws), file=file, split=split, calibrator=calibrator)
-    check_data(data, weighted=True)
     chosen = default_metrics(data) if metrics is None else metrics
     # two draws are the fewest that a limit can be a quantile of; without draws none is asked for
     measured = panel(data, metrics=chosen, uncertainty=draws > 0, draws=max(draws, 2))

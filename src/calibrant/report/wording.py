@@ -1,11 +1,13 @@
 """The text of a report: how to read it, its limits, and its findings as sentences with their numbers."""
 
+from collections.abc import Sequence
+
 from calibrant.calibrators import Calibrator
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, NLL, Accuracy
 from calibrant.plot.diagrams import Bin, Diagram
-from calibrant.report.advice import find_row
+from calibrant.report.advice import row_of
 from calibrant.report.model import Model, Subject
 from calibrant.report.tables import Row
 
@@ -119,40 +121,33 @@ def evaluated(model: Model | Subject, rows: str) -> str:
     return f"{named}, {UNSEEN}," if len(fitted) and checked else named
 
 
-def summary(
-    model: Model | Subject, before: list[Row], after: list[Row], diagram: Diagram, *, rows: str = "rows"
-) -> list[str]:
+def summary(model: Model | Subject, states: Sequence[list[Row]], diagram: Diagram, *, rows: str = "rows") -> list[str]:
     """Return sentences with the facts behind the verdict on one model.
 
     Args:
         model: The model.
-        rows: What its rows are called.
-        before: Its figures before calibration.
-        after: Its figures after, or none.
+        states: Its figures before calibration, and after it if there is a calibrator.
         diagram: Its reliability diagram before.
+        rows: What its rows are called.
     """
-    accuracy = find_row(before, Accuracy())
-    assert accuracy is not None
+    accuracy = row_of(states[0], Accuracy())
     where, mean = evaluated(model, f"{accuracy.n:,} {rows}"), f"{100 * diagram.confidence:.1f} %"
     first = f"On {where} accuracy is {_with_interval(accuracy)} and mean confidence {mean}."
-    return [first, *(_change(model, before, after, accuracy) if after else [])]
+    return [first, *(_change(model, *states) if len(states) > 1 else [])]
 
 
-def _change(model: Model | Subject, before: list[Row], after: list[Row], accuracy: Row) -> list[str]:
+def _change(model: Model | Subject, before: list[Row], after: list[Row]) -> list[str]:
+    found = [[row for row in (*before, *after) if row.metric == repr(metric)] for metric in (NLL(), Accuracy())]
     sentences = []
-    old, new = find_row(before, NLL()), find_row(after, NLL())
-    if old is not None and new is not None:
+    for old, new in (pair for pair in found if len(pair) == 2):  # pairs have no log-loss, events no accuracy
+        shown = f"{old.shown(old.value)} before, {new.shown(new.value)} after"
         trend = "falls" if new.value < old.value else "does not fall"
-        sentences.append(
-            f"With {model.calibrated_in_short} the log-loss {trend}: {old.shown(old.value)} before, "
-            f"{new.shown(new.value)} after."
-        )
-    now = find_row(after, Accuracy())
-    if now is not None:
-        same = now.value == accuracy.value
-        sentences.append(
-            "The accuracy did not change." if same else f"Predictions changed: accuracy is now {now.shown(now.value)}."
-        )
+        if old.label == "NLL":
+            sentences.append(f"With {model.calibrated_in_short} the log-loss {trend}: {shown}.")
+        elif new.value == old.value:
+            sentences.append("The accuracy did not change.")
+        else:
+            sentences.append(f"Predictions changed: accuracy is now {new.shown(new.value)}.")
     return sentences
 
 

@@ -272,6 +272,7 @@ class UnitSums:
         mass: (G,) Σ w.
         sums: (G, C) Σ w x of each column.
         dropped: 1 if there were too many sums to keep, so that none is kept, else 0.
+        most: How many are kept.
     """
 
     keys: Tensor
@@ -279,10 +280,17 @@ class UnitSums:
     mass: Tensor
     sums: Tensor
     dropped: int = 0
+    most: int = MOST_SUMS
 
     @classmethod
     def of(
-        cls, groups: Tensor, weight: Tensor, columns: int, parts: Iterable[tuple[slice, Tensor, Tensor]]
+        cls,
+        groups: Tensor,
+        weight: Tensor,
+        columns: int,
+        parts: Iterable[tuple[slice, Tensor, Tensor]],
+        *,
+        most: int = MOST_SUMS,
     ) -> "UnitSums":
         """Return the sums of rows in ``groups`` (N,) with weights (N,).
 
@@ -291,17 +299,18 @@ class UnitSums:
             weight: 1 for rows that count once.
             columns: C.
             parts: Rows, and for these the columns (n, …), −1 for none, that the numbers w x (n, …) are added to.
+            most: Sums that are kept.
         """
         keys, code = torch.unique(groups.to(weight.device), return_inverse=True)
         count = keys.shape[0]
-        rows, mass = (torch.bincount(code, weights=w, minlength=count) for w in (None, weight.double()))
-        if count * columns > MOST_SUMS:
-            return cls(keys[:0], rows[:0], mass[:0], mass.new_zeros(0, columns), 1)
+        rows, mass = (torch.bincount(code, weights=w, minlength=count).double() for w in (None, weight.double()))
+        if count * columns > most:
+            return cls(keys[:0], rows[:0], mass[:0], mass.new_zeros(0, columns), 1, most)
         sums = mass.new_zeros(count * columns)
         for some, column, values in parts:
             inside, home = column >= 0, code[some].reshape(-1, *[1] * (column.dim() - 1)) * columns + column
             sums.index_add_(0, home[inside], values[inside])
-        return cls(keys, rows.double(), mass, sums.view(count, columns))
+        return cls(keys, rows, mass, sums.view(count, columns), 0, most)
 
     @classmethod
     def of_column(cls, groups: Tensor, weight: Tensor, values: Tensor) -> "UnitSums":
@@ -313,12 +322,12 @@ class UnitSums:
     def __add__(self, other: "UnitSums") -> "UnitSums":
         # a group may have rows in several pieces
         keys, place = torch.unique(torch.cat([self.keys, other.keys]), return_inverse=True)
-        dropped = self.dropped or other.dropped or int(keys.shape[0] * self.sums.shape[1] > MOST_SUMS)
+        dropped = self.dropped or other.dropped or int(keys.shape[0] * self.sums.shape[1] > self.most)
         if dropped:
-            return UnitSums(keys[:0], self.rows[:0], self.mass[:0], self.sums[:0], 1)
+            return UnitSums(keys[:0], self.rows[:0], self.mass[:0], self.sums[:0], 1, self.most)
         both = (torch.cat([getattr(self, name), getattr(other, name)]) for name in ("rows", "mass", "sums"))
         rows, mass, sums = (x.new_zeros(keys.shape[0], *x.shape[1:]).index_add_(0, place, x) for x in both)
-        return UnitSums(keys, rows, mass, sums)
+        return UnitSums(keys, rows, mass, sums, 0, self.most)
 
     def need(self, *, what: object, least: int) -> None:
         """Raise unless they are worth ``least`` groups of equal size.
