@@ -149,17 +149,6 @@ def test_the_interval_of_a_rare_events_gap_is_that_of_a_skewed_mean() -> None:
         assert row.gap - row.low == pytest.approx(row.high - row.gap, rel=1e-9)
 
 
-def test_a_repeated_row_is_one_of_weight_two_in_the_interval_of_a_gap() -> None:
-    rng = np.random.default_rng(9)
-    p, times = rng.uniform(0.02, 0.1, 1500), rng.integers(1, 4, 1500)
-    y = (rng.random(1500) < p).astype(int)
-    counted = BinaryPairs.from_probs(p, y, weights=times, weight_kind="frequency")
-    repeated = BinaryPairs.from_probs(p.repeat(times), y.repeat(times))
-    rows = [subgroups(one, {"all": ["x"] * len(one)}, draws=500).rows[0] for one in (counted, repeated)]
-    for end in ("low", "high", "all_low", "all_high"):
-        assert getattr(rows[0], end) == pytest.approx(getattr(rows[1], end), rel=1e-9)
-
-
 def test_small_groups_are_left_out_and_counted() -> None:
     data = sample(1000)
     columns = {"x": np.where(np.arange(1000) < 30, "few", "many")}

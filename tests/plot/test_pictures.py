@@ -119,7 +119,7 @@ def test_what_is_drawn_wrongly_is_refused() -> None:
         (lambda: plot.reliability(torch.eye(3)), "expected Predictions or BinaryPairs for a picture, got a Tensor"),  # type: ignore[arg-type]
         (lambda: plot.reliability(data(), kind="lines"), "expected kind to be one of"),  # type: ignore[arg-type]
         (lambda: plot.reliability(data(), bins=0), "bins"),
-        (lambda: plot.compare(data()), "expected names and predictions"),  # type: ignore[arg-type]
+        (lambda: plot.compare(data()), "expected models as names and predictions"),  # type: ignore[arg-type]
         (lambda: plot.compare({}), "expected at least one model"),
         (lambda: plot.classwise(data(), class_names=["a"]), "expected 3 class names, got 1"),
         (lambda: plot.classwise(data().top_label()), "Predictions over all classes"),  # type: ignore[arg-type]

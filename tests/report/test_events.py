@@ -113,7 +113,9 @@ def test_few_events_have_a_direction(events: int, low: bool) -> None:
     advised = {row[0].split()[0]: row[-1] for row in found.event.statistics.rows}
     assert advised["calibration"].startswith(f"Probabilities are too {side}: do what the ECE says")
     assert advised["ECE"] == "Calibrate."
-    # errors to both sides have no direction
+
+
+def test_errors_to_both_sides_have_no_direction() -> None:
     half = (torch.arange(800) % 2).double()
     mixed = figures(Predictions.from_binary_probs(0.1 + 0.8 * half, half.long()))
     assert "too high in some ranges and too low in others" in replace(mixed, independent=False).side

@@ -66,10 +66,9 @@ def feature_columns(data: Data, features: Any) -> dict[str, Column]:
         if not named:
             raise refuse("at least one column", "none", "name the columns to part the rows by")
         return named
-    if isinstance(features, str) or not isinstance(features, Sequence) or not features:
-        raise refuse("features as names or a dict of columns", shown(features), 'write ["region", "age"]')
-    if wrong := [name for name in features if not isinstance(name, str)]:
-        raise refuse("each of features as a name", shown(wrong[0]), 'write ["region", "age"]')
+    several = isinstance(features, Sequence) and not isinstance(features, str) and len(features)
+    if wrong := [name for name in features if not isinstance(name, str)] if several else [features]:
+        raise refuse("features as names or a dict of columns", shown(wrong[0]), 'write ["region", "age"]')
     missing = [name for name in features if name not in own]
     if missing:
         got = ", ".join(map(repr, sorted(own))) or "none"

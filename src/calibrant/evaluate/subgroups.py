@@ -252,7 +252,6 @@ def _pairs_and_event(data: Data) -> tuple[BinaryPairs, str]:
     if isinstance(data, BinaryPairs):
         return data, data.outcome
     if data.classes > 2:
-        data.need_labels()
         return data.top_label(), "the decision is right"
     return data.one_vs_rest(1), "class 1"
 

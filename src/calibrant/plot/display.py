@@ -190,10 +190,10 @@ def _sortable_labels(y_true: Any, probs: Any) -> Any:
         raise refuse(
             f"probabilities ({len(labels)},) or ({len(labels)}, K)", f"shape {probs.shape}", "pass one row per label"
         )
-    if labels.dtype == object and len({type(label) for label in labels.tolist()}) > 1:
-        raise refuse("labels of one type", "several in y_true", "pass all names or all numbers")
-    if labels.dtype == object and len(labels) and not isinstance(labels[0], str | int | float):
-        raise refuse("labels as numbers or names", shown(labels[0]), "pass these")
+    kinds = {type(label) for label in labels.tolist()} if labels.dtype == object else set()
+    if len(kinds) > 1 or not all(issubclass(kind, str | int | float) for kind in kinds):
+        got = " and ".join(sorted(kind.__name__ for kind in kinds))
+        raise refuse("labels of one type, numbers or names", got, "pass all names or all numbers")
     return labels
 
 

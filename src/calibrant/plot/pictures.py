@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 
 from calibrant._core.constraints import Count, Positive, Seed, checked
+from calibrant._core.constraints import Kind as OfKind
 from calibrant._core.numerics import row_chunks
 from calibrant.binning import AnyBinning, Binning, BinTable, EqualMass, EqualWidth
 from calibrant.calibrators import TemperatureScaling
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Kind = Literal["bins", "isotonic"]
+Models = Annotated[Mapping[str, Data], OfKind(Mapping, 'pass {"before": a, "after": b}', "names and predictions")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +134,7 @@ def reliability_numbers(
 
 
 @checked
-def compare(models: Mapping[str, Data], ax: AnyAxes | None = None, *, bins: Count = 15) -> Picture:
+def compare(models: Models, ax: AnyAxes | None = None, *, bins: Count = 15) -> Picture:
     """Draw the reliability diagrams of several models, or of one before and after calibration, in one plot.
 
     Args:
@@ -438,8 +440,6 @@ def draw_path(path: TemperaturePath, ax: "Axes") -> "Figure":
 
 
 def _drawable_models(models: Mapping[str, Data]) -> Mapping[str, Data]:
-    if not isinstance(models, Mapping):
-        raise InputError("names and predictions", f"{type(models).__name__}", 'pass {"before": a, "after": b}')
     if not models:
         raise InputError("at least one model to draw", "none", "pass a name and its predictions")
     return models

@@ -15,7 +15,7 @@ from torch import Tensor
 from calibrant import calibrators
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base.calibrator import feature_names
-from calibrant.data.checks import Data, need_rows
+from calibrant.data.checks import Data
 from calibrant.data.formats.writing import WRITABLE
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.metrics import NLL, Metric
@@ -223,7 +223,7 @@ def gain_of(before: Data, after: Data, *, against: str, draws: int) -> Gain | No
         against: Name of ``before`` in sentences.
         draws: Bootstrap resamples; whole groups are resampled where rows have groups. Weighted rows have the t-test's interval.
     """
-    counted, calibrated = (need_rows(data, what="the gain in log-loss") for data in (before, after))
+    counted, calibrated = before.counted, after.counted
     # paired, so that what makes a row hard cancels
     difference, groups = loss_rows(counted) - loss_rows(calibrated), counted.groups
     if (

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.data.checks import need_rows
 from calibrant.data.predictions import BinaryPairs
 from calibrant.plot.diagrams import event_pairs, is_event
 from calibrant.report.advice import signed, too_high_or_low
@@ -50,12 +49,12 @@ class ClusterFigures:
 
 def clusters_of(model: Model) -> "ClusterSection | None":
     """Return the rows of a model in their groups, before calibration and after it; None if they have no groups."""
-    before = need_rows(model.before, what="a report")
+    before = model.before.counted
     if before.groups is None:
         return None
     order, event = (before.features or {}).get("position"), is_event(before)
     order = order if isinstance(order, Tensor) else None
-    states = [need_rows(one, what="a report") for one in (model.before, model.after) if one is not None]
+    states = [one.counted for one in (model.before, model.after) if one is not None]
     return ClusterSection(
         model.unit or "token" * (order is not None),
         order is not None,

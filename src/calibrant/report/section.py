@@ -20,7 +20,7 @@ from calibrant._core.constraints import Level, Natural, checked
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.calibrators.auto.auto import Evidence
-from calibrant.data.checks import Data, Summed, need_predictions, need_rows
+from calibrant.data.checks import Data, Summed, need_predictions
 from calibrant.data.leakage import rows_in_sketch
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import is_beside
@@ -387,8 +387,8 @@ def diagnose(model: Model, *, draws: int = 1000, margin: Level = MARGIN) -> Sect
 
 def _figures_in_memory(data: Data, rows: list[Row], *, of: Data, draws: int) -> Figures:
     """Return the figures of rows in memory, with the groups that the rows had before calibration."""
-    counted = need_rows(data, what="a report")
-    groups, sampled = need_rows(of, what="a report").groups, counted.weight_kind == "sampling"
+    counted = data.counted
+    groups, sampled = of.counted.groups, counted.weight_kind == "sampling"
     cells, event = Cells().state(counted), None
     if is_event(counted):
         place = {"file": rows[0].file, "split": rows[0].split, "calibrator": rows[0].calibrator}
