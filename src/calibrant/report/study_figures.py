@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 from calibrant._core.paths import check_folder
 from calibrant.plot.diagrams import diagram_of
 from calibrant.plot.drawing import draw_diagram
-from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS, finish
+from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS, finish, new_figure
 from calibrant.report.figures import data_address
 from calibrant.report.theory_figures import svg_of, write_figure
 from calibrant.study.figures import Bars, Drawing, Line, Panel, Plot, Reliability
@@ -64,14 +64,12 @@ def study_figure(drawing: Drawing, *, width: Width = None) -> "Figure":
         drawing: From ``study.figures.drawings``.
         width: As wide as a journal's column or page, without the heading, which the caption replaces; None is for a screen.
     """
-    from matplotlib.figure import Figure
-
     columns = drawing.columns if width is None else min(len(drawing.panels), PUBLISHED[width][1])
     across = SIZE[0] * columns if width is None else PUBLISHED[width][0]
     rows = math.ceil(len(drawing.panels) / columns)
     # half an inch for the heading or the legend and .15 for each row's titles; a single panel of a page is no taller than two
     height = min(across / columns, SIZE[0]) * SIZE[1] / SIZE[0] + 0.15
-    figure = Figure(figsize=(across, height * rows + 0.5), layout="constrained", facecolor="white")
+    figure = new_figure(width=across, height=height * rows + 0.5)
     if width is None:
         figure.suptitle(textwrap.fill(drawing.title, round(LETTERS * across)), fontsize=11, color=LIGHT.ink)
     axes = [figure.add_subplot(rows, columns, place + 1) for place in range(len(drawing.panels))]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from calibrant._core.figure_numbers import Arrows, Curve, FigureNumbers, Heat, Isolines, Panel, Plot
 from calibrant._core.paths import atomic_write
-from calibrant.plot.style import COLOURS, LIGHT, MARKERS, finish
+from calibrant.plot.style import COLOURS, LIGHT, MARKERS, finish, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,12 +48,10 @@ def draw_panel(panel: Panel, ax: "Axes") -> "Figure":
 
 def theory_figure(numbers: FigureNumbers) -> "Figure":
     """Return a new figure with all panels of ``numbers``, at most two beside each other."""
-    from matplotlib.figure import Figure
-
     count = len(numbers.panels)
     columns = 1 if count == 1 else 2
     rows = -(-count // columns)
-    figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * rows), layout="constrained", facecolor="white")
+    figure = new_figure(width=PANEL[0] * columns, height=PANEL[1] * rows)
     # two grid columns a panel, so that a last single panel can stand in the middle
     grid = figure.add_gridspec(rows, 2 * columns)
     for index, panel in enumerate(numbers.panels):
