@@ -43,15 +43,15 @@ def test_refinement_finds_what_a_temperature_can_mend_and_nothing_in_a_calibrate
 
 def test_any_proper_loss_is_split_by_the_recalibration_of_the_canonical_error() -> None:
     for score in ("log", "brier", BrierLoss(), ProperFocalLoss(2.0)):
-        found = refinement(model(0.4), score=score, calibrator="canonical")
+        found = refinement(model(0.4, rows=1000), score=score, calibrator="canonical")
         assert found.reliable
         assert found.calibration.estimate == pytest.approx(found.total - found.refinement, abs=1e-12)
-        assert not refinement(model(1.0), score=score, calibrator="canonical").reliable
-    own = refinement(model(0.4), score=BrierLoss(), calibrator="canonical")
-    same = refinement(model(0.4), score="brier", calibrator="canonical")
+        assert not refinement(model(1.0, rows=1000), score=score, calibrator="canonical").reliable
+    own = refinement(model(0.4, rows=1000), score=BrierLoss(), calibrator="canonical")
+    same = refinement(model(0.4, rows=1000), score="brier", calibrator="canonical")
     assert own.calibration.low == pytest.approx(same.calibration.low, rel=1e-9)
     # a bias of one class, which no temperature mends
-    data = model(1.0)
+    data = model(1.0, rows=1000)
     biased = Predictions.from_logits(data.logits + torch.eye(data.classes)[0] * 1.5, data.labels)
     gains = [refinement(biased, calibrator=how).calibration.estimate for how in (TemperatureScaling, "canonical")]
     assert gains[1] > 2 * max(gains[0], 0.01)
