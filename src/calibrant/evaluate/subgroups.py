@@ -214,7 +214,7 @@ def subgroups(
     data = need_rows(predictions, what="subgroups")
     columns = feature_columns(predictions, features)
     if len(data) < len(predictions):  # rows of weight 0 are in no group
-        columns = replace(predictions, features=columns).counted.features or {}
+        columns = dict(replace(predictions, features=columns).counted.features or {})
     pairs, event = _pairs_and_event(data)
     need_groups(pairs.groups, what="subgroups")
     rows = EventRows.of(pairs)
