@@ -66,7 +66,7 @@ from calibrant.report.wording import (
     summary,
     weight_remarks,
 )
-from calibrant.scale.execute import Executor, Progress, Runner, in_turn
+from calibrant.scale.execute import Progress, Runner, in_turn
 from calibrant.scale.passes import ParquetSource, Passes, SomeCalibrator, calibrator_identity
 from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.scale.stream import IntervalMoments, looks, metric_passes, one_pass, sums_of
