@@ -3,19 +3,21 @@
 Bins are (lo, hi], as in the papers; the first also holds 0, the last holds 1.
 """
 
+import operator
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_same_kind, refuse, shown
+from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Bins, Fits, PublicCalls
 from calibrant._kernels import cpu, cuda
-from calibrant.binning.table import BinTable
+from calibrant.binning.table import BinTable, check_same_weights
 from calibrant.errors import InputError
 
 __all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth", "MassSketch"]
@@ -86,12 +88,7 @@ class EqualWidth(Binning):
         block = p.shape[0] if p.is_cuda else _BLOCK
         parts = zip(p.split(block), y.split(block), strict=True)
         tables = [BinTable.from_pairs(self.assign(part), part, hit, bins=self.bins) for part, hit in parts]
-        return BinTable(
-            count=torch.stack([table.count for table in tables]).sum(dim=0),
-            sum_p=torch.stack([table.sum_p for table in tables]).sum(dim=0),
-            sum_y=torch.stack([table.sum_y for table in tables]).sum(dim=0),
-            total=p.shape[0],
-        )
+        return reduce(operator.add, tables)
 
     def _assign(self, p: Tensor, edges: Tensor) -> Tensor:
         # Four times faster than searching the edges, with the same result: values within rounding of an edge are searched.
@@ -125,16 +122,11 @@ class EqualMass(Binning):
 
     def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
         """Return the edges: the papers' interpolated quantiles, or 0 followed by the largest value of each filled bin."""
-        if self.ties == "interpolated" and weight is not None:
-            ranked, order = torch.sort(p.to(torch.float64))
-            return self.edges_between(ranked, weight[order].cumsum(0))
+        fixed = self._fixed(p, weight)
         if self.ties == "interpolated":
-            return self._interpolated_edges(p)
-        index = self.assign(p, weight=weight)  # raises if there are no rows
+            return fixed.cuts
         upper = torch.full((self.bins,), -1.0, dtype=torch.float64, device=p.device)
-        upper.scatter_reduce_(0, index, p.to(torch.float64), reduce="amax")
-        upper = upper[upper >= 0]
-        return torch.cat([upper.new_zeros(1), upper[:-1], upper.new_ones(1)])
+        return edges_of_largest(upper.scatter_reduce_(0, fixed.assign(p), p.to(torch.float64), reduce="amax"))
 
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
         """Return the bin index (N,) of each of ``p`` (N,); −1 for samples the interpolated edges drop.
@@ -142,16 +134,7 @@ class EqualMass(Binning):
         With ``weight`` (N,) a value goes to the part of ``numpy.array_split(range(M), B)`` that holds the first unit of its mass.
         M is the sum of int64 counts; sampling weights are scaled to sum to M, the number of positive ones.
         """
-        p = p.to(torch.float64).contiguous()
-        _need_any(p)
-        if weight is not None:
-            return self._assign_weighted(p, weight)
-        if self.ties == "interpolated":
-            index = torch.bucketize(p, self._interpolated_edges(p), right=False) - 1
-            return torch.where((index >= 0) & (index < self.bins), index, -1)
-        # Part b starts at rank s_b. A value's first row has a rank ≥ s_b where the row before that rank is smaller.
-        starts = split_starts(p.shape[0], self.bins)[1:].to(p.device)
-        return torch.bucketize(p, _sorted(p)[starts - 1] + TIE, right=False)
+        return self._fixed(p, weight).assign(p)
 
     def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
         """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
@@ -161,34 +144,48 @@ class EqualMass(Binning):
         """Return a state of pairs ``p`` (N,), ``y`` (N,) that can be merged; the bins are made after all parts are added."""
         return MassSketch.from_pairs(self, p, y, weight=weight)
 
-    def _assign_weighted(self, p: Tensor, weight: Tensor) -> Tensor:
-        ranked, order = torch.sort(p)
-        up_to = weight[order].cumsum(0)
-        if self.ties == "interpolated":
-            edges = self.edges_between(ranked, up_to)
-            index = torch.bucketize(p, edges, right=False) - 1
-            return torch.where((index >= 0) & (index < self.bins), index, -1)
-        return torch.bucketize(p, ranked[part_ends(up_to, self.bins, int((weight > 0).sum()))] + TIE, right=False)
-
-    def _interpolated_edges(self, p: Tensor) -> Tensor:
+    def _fixed(self, p: Tensor, weight: Tensor | None) -> "FixedBins":
+        """Return the bins of rows that are all there."""
+        p = p.to(torch.float64).contiguous()
         _need_any(p)
-        return self.edges_between(_sorted(p.to(torch.float64)), torch.arange(1, p.shape[0] + 1, device=p.device))
+        if weight is None:
+            return self.fixed_by(_sorted(p), None, p.shape[0])
+        ranked, order = torch.sort(p)
+        return self.fixed_by(ranked, weight[order].cumsum(0), int((weight > 0).sum()))
 
-    def edges_between(self, value: Tensor, up_to: Tensor) -> Tensor:
-        """Return the papers' interpolated edges (B + 1,) for ascending values (M,); ``up_to`` (M,) counts the rows up to each.
+    def fixed_by(self, value: Tensor, up_to: Tensor | None, rows: int) -> "FixedBins":
+        """Return the bins of ascending values (M,); ``up_to`` (M,) cumulates the weights of ``rows`` rows, None of one row a value.
 
         Raises:
-            InputError: For sampling weights, which define no ranks to interpolate between.
+            InputError: For sampling weights with interpolated edges: they define no ranks to interpolate between.
         """
+        if self.ties == "together":
+            # Part b starts at rank s_b. A value's first row has a rank ≥ s_b where the row before that rank is smaller.
+            ends = split_starts(rows, self.bins)[1:] - 1 if up_to is None else part_ends(up_to, self.bins, rows)
+            return FixedBins(self.bins, value[ends.to(value.device)] + TIE)
+        if up_to is None:
+            return FixedBins(self.bins, self.edges_between(rows, value.__getitem__, value.device), ends=True)
         if up_to.is_floating_point():
             raise InputError("counted rows for interpolated bins", "sampling weights", "use EqualMass(ties='together')")
+
+        def at_ranks(ranks: Tensor) -> Tensor:
+            return value[torch.searchsorted(up_to, ranks, right=True)]
+
+        return FixedBins(self.bins, self.edges_between(int(up_to[-1]), at_ranks, value.device), ends=True)
+
+    def edges_between(self, rows: int, value_at: Callable[[Tensor], Tensor], device: torch.device) -> Tensor:
+        """Return the papers' interpolated edges (B + 1,) of rows of which ``value_at`` gives the values at ranks (R,) from 0."""
         # numpy.interp(linspace(0, N, B + 1), arange(N), sorted p): the last point lies past the last rank and is clamped
-        rows = int(up_to[-1])
-        at = torch.linspace(0, rows, self.bins + 1, dtype=torch.float64, device=value.device)
+        at = torch.linspace(0, rows, self.bins + 1, dtype=torch.float64, device=device)
         below = at.floor().long().clamp_max(rows - 1)
-        above = (below + 1).clamp_max(rows - 1)
-        low, high = (value[torch.searchsorted(up_to, rank, right=True)] for rank in (below, above))
+        low, high = value_at(torch.cat([below, (below + 1).clamp_max(rows - 1)])).chunk(2)
         return low + (at - below).clamp(0, 1) * (high - low)
+
+
+def edges_of_largest(upper: Tensor) -> Tensor:
+    """Return the edges (B′ + 1,) of bins whose largest values are ``upper`` (B,), −1 of an empty one, which has none."""
+    upper = upper[upper >= 0]
+    return torch.cat([upper.new_zeros(1), upper[:-1], upper.new_ones(1)])
 
 
 def split_starts(rows: int, bins: int) -> Tensor:
@@ -259,8 +256,7 @@ class MassSketch(metaclass=PublicCalls):
         """Return the sketch of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
         _need_any(p)
         p, y = p.to(torch.float64), y.to(torch.float64)
-        if weight is None:
-            return cls._gather(binning, p, [torch.ones_like(p, dtype=torch.int64), p, y])
+        weight = torch.ones_like(p, dtype=torch.int64) if weight is None else weight
         sums = [weight, p * weight, y * weight]
         if not weight.is_floating_point():
             return cls._gather(binning, p, sums)
@@ -287,23 +283,16 @@ class MassSketch(metaclass=PublicCalls):
         return cls(binning, largest, counts, sum_p, sum_y, squares[0] if squares else None, rows)
 
     def __add__(self, other: "MassSketch") -> "MassSketch":
-        check_same_kind(self, other)
+        check_same_weights(self, other, name="sketches")
         if self.binning != other.binning:
             raise InputError(f"sketches for {self.binning}", f"{other.binning}", "merge those of one metric only")
-        if (self.squares is None) != (other.squares is None):
-            raise InputError(
-                "sketches of one kind of weights", "sampling weights in one only", "measure all parts with weights"
-            )
         names = ["value", "count", "sum_p", "sum_y"] + ["squares"] * (self.squares is not None)
         value, *sums = (torch.cat([getattr(self, name), getattr(other, name)]) for name in names)
         return MassSketch._gather(self.binning, value, sums, rows=self.rows + other.rows)
 
     def fixed(self) -> "FixedBins":
         """Return the bins of all rows together."""
-        up_to, bins = self.count.cumsum(0), self.binning.bins
-        if self.binning.ties == "interpolated":
-            return FixedBins(bins, self.binning.edges_between(self.value, up_to), ends=True)
-        return FixedBins(bins, self.value[part_ends(up_to, bins, self.rows)] + TIE)
+        return self.binning.fixed_by(self.value, self.count.cumsum(0), self.rows)
 
     def table(self) -> BinTable:
         """Return the bin table of all rows together."""

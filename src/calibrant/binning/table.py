@@ -1,6 +1,7 @@
 """The table of sums a bin that every binned error, diagram and calibrator is computed from; public in ``calibrant.binning``."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,34 +51,22 @@ class BinTable(metaclass=PublicCalls):
         if moments:
             table = cls.from_pairs(index, p, y, bins=bins, weight=weight)
             return replace(table, total=total, second=_second_moments(index, p.double(), y.double(), weight, bins))
-        if weight is not None:
-            return cls._weighted(index, p, y, weight, bins=bins, total=total)
-        if index.is_cuda and bins <= _FEW_BINS:
+        if weight is None and index.is_cuda and bins <= _FEW_BINS:
             return cls(*_device_sums(index, p, y, bins), total=total)
-        return cls(
-            count=torch.bincount(index, minlength=bins),
-            sum_p=torch.bincount(index, weights=p.to(torch.float64), minlength=bins),
-            sum_y=torch.bincount(index, weights=y.to(torch.float64), minlength=bins),
-            total=total,
-        )
 
-    @classmethod
-    def _weighted(cls, index: Tensor, p: Tensor, y: Tensor, w: Tensor, *, bins: int, total: float) -> "BinTable":
         def summed(values: Tensor) -> Tensor:
             return torch.bincount(index, weights=values, minlength=bins)
 
-        wide = w.double()
+        if weight is None:
+            return cls(torch.bincount(index, minlength=bins), summed(p.double()), summed(y.double()), total)
+        wide = weight.double()
         count, sums = summed(wide), (summed(wide * p.double()), summed(wide * y.double()))
-        if not w.is_floating_point():
-            return cls(count.round().long(), *sums, total=total)
-        return cls(count, *sums, total=total, squares=summed(wide.square()))
+        if not weight.is_floating_point():
+            return cls(count.round().long(), *sums, total)
+        return cls(count, *sums, total, summed(wide.square()))
 
     def __add__(self, other: "BinTable") -> "BinTable":
-        check_same_kind(self, other)
-        if (self.squares is None) != (other.squares is None):
-            raise InputError(
-                "tables of one kind of weights", "sampling weights in one only", "measure all parts with weights"
-            )
+        check_same_weights(self, other, name="tables")
         if self.count.shape != other.count.shape:
             raise InputError(
                 "tables of equally many bins",
@@ -173,6 +162,15 @@ class BinTable(metaclass=PublicCalls):
             raise refuse(
                 "at least one row for a binned error", "a selection of none", "check how the rows were selected"
             )
+
+
+def check_same_weights(one: Any, other: Any, *, name: str) -> None:
+    """Refuse to add sums of another kind, or sums of rows with sampling weights and of rows without."""
+    check_same_kind(one, other)
+    if (one.squares is None) != (other.squares is None):
+        raise InputError(
+            f"{name} of one kind of weights", "sampling weights in one only", "measure all parts with weights"
+        )
 
 
 def _second_moments(index: Tensor, p: Tensor, y: Tensor, weight: Tensor | None, bins: int) -> Tensor:

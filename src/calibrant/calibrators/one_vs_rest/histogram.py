@@ -1,6 +1,7 @@
 """Histogram binning of the top label: a bin's confidence becomes the accuracy seen in it."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from calibrant._core.constraints import Number
 from calibrant._core.numerics import in_row_chunks, rank_in
 from calibrant._objective.log_pairs import log_pair_of_top
-from calibrant.binning import TIE, AnyBinning, Binning, EqualMass, EqualWidth, split_starts
+from calibrant.binning import TIE, AnyBinning, Binning, EqualMass, EqualWidth, edges_of_largest, split_starts
 from calibrant.calibrators.base.calibrator import Calibrator
 from calibrant.calibrators.focal.focal_search import check_weights_count
 from calibrant.rows import Chunk, RowSource
@@ -63,17 +64,10 @@ def edges_of(binning: Binning, tops: RowSource) -> Tensor:
     if tops.count <= HELD:
         return binning.edges(torch.cat(tops.collected(_top_confidences)))
     if binning.ties == "interpolated":
-        at = torch.linspace(0, tops.count, binning.bins + 1, dtype=torch.float64)
-        below = at.floor().long().clamp_max(tops.count - 1)
-        above = (below + 1).clamp_max(tops.count - 1)
-        low, high = order_statistics(tops, torch.cat([below, above])).split(len(below))
-        cuts: Tensor = low + (at - below).clamp(0, 1) * (high - low)
-        return cuts
+        return binning.edges_between(tops.count, partial(order_statistics, tops), torch.device("cpu")).to(tops.device)
     starts = split_starts(tops.count, binning.bins)[1:]
     places = order_statistics(tops, starts - 1) + TIE
-    upper = tops.largest(TopChunk.largest_in, places).cpu()
-    upper = upper[upper >= 0]
-    return torch.cat([upper.new_zeros(1), upper[:-1], upper.new_ones(1)]).to(tops.device)
+    return edges_of_largest(tops.largest(TopChunk.largest_in, places)).to(tops.device)
 
 
 def order_statistics(tops: RowSource, ranks: Tensor) -> Tensor:
