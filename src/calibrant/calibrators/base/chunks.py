@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant._core.numerics import in_row_chunks
 from calibrant.errors import InputError
-from calibrant.rows import Chunk, RowSource
+from calibrant.rows import Chunk
 
 CERTAIN = 1e20  # log-odds that are certainty in every precision, and leave room in 32 bits for temperatures, matrices and sums
 
@@ -25,16 +25,6 @@ def check_label_logits(chunk: Chunk) -> None:
         raise InputError(
             f"{chunk.place}expected a finite logit for every label, got −inf in row {row}; unmask or drop the row"
         )
-
-
-def check_all_labels(rows: RowSource) -> None:
-    """Refuse rows in which a true class is excluded by −inf, before anything is learned of them."""
-    rows.total(_nothing_if_valid)
-
-
-def _nothing_if_valid(chunk: Chunk) -> Tensor:
-    check_label_logits(chunk)
-    return torch.zeros((), dtype=torch.float64)
 
 
 def wrong_mass(chunk: Chunk) -> Tensor:

@@ -14,7 +14,6 @@ from calibrant._core.check import refuse
 from calibrant._core.constraints import Count, Integer
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import ByFeatures
-from calibrant.calibrators.base.chunks import check_all_labels
 from calibrant.calibrators.base.folds import fold_by_scores
 from calibrant.calibrators.features.columns import (
     KnownColumn,
@@ -65,12 +64,11 @@ class Trees:
         return int(self.roots.shape[0])
 
     @classmethod
-    def none(cls, device: torch.device | None = None) -> "Trees":
+    def none(cls) -> "Trees":
         """Return no trees."""
         whole, number = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
         flags, bits = torch.empty(0, dtype=torch.bool), torch.empty(0, _WORDS, dtype=torch.int64)
-        parts = (whole, whole, whole, flags, number, number, whole, bits, whole)
-        return cls(*(part.to(device) for part in parts))
+        return cls(whole, whole, whole, flags, number, number, whole, bits, whole)
 
     def depth(self) -> int:
         """Return the most steps from a root to a leaf.
@@ -789,7 +787,6 @@ class BoostedScaling(ByFeatures):
         return f"temperature={self.temperature:.4g}, trees={self.trees}, gain={self.gain:.2g}"
 
     def _fit(self, rows: RowSource) -> None:
-        check_all_labels(rows)
         if rows.classes > _MOST_CLASSES:
             remedy = "use GroupScaling, which pools the groups"
             raise refuse(f"at most {_MOST_CLASSES} classes for trees of each class", str(rows.classes), remedy)

@@ -12,7 +12,7 @@ from calibrant._core.constraints import Positive
 from calibrant._core.minimise import Objective, Optimum, SecondOrder, minimise
 from calibrant.calibrators.affine.fit import centre_rows, keep_excluded, lift_excluded, logit_squares
 from calibrant.calibrators.base.calibrator import ByFeatures, Certified
-from calibrant.calibrators.base.chunks import check_all_labels
+from calibrant.calibrators.base.chunks import check_label_logits
 from calibrant.calibrators.features.columns import KnownColumn, Names, as_bytes, from_bytes, names_of
 from calibrant.data.record import Features
 from calibrant.rows import Chunk, RowSource
@@ -164,7 +164,6 @@ class FeatureScaling(Certified, ByFeatures):
         biased = rows.classes == 2 if self.bias is None else self.bias
         if biased and rows.classes != 2:
             raise refuse("two classes for a bias by features", f"{rows.classes}", "pass bias=False, or leave it out")
-        check_all_labels(rows)
         names = self.columns if self.columns is not None else names_of(rows, numbers=True)
         if len(names) > _MOST_COLUMNS:
             raise refuse(f"at most {_MOST_COLUMNS} features", str(len(names)), "name fewer columns")
@@ -224,6 +223,7 @@ class _ScaledChunk:
 
     @classmethod
     def of(cls, chunk: Chunk, size: float, names: Sequence[str], hinges: Hinges) -> "_ScaledChunk":
+        check_label_logits(chunk)
         x = centre_rows(chunk.logits) / size
         return cls(x, hinges.design(_feature_table_of(chunk, names)), chunk.labels, chunk.weights)
 

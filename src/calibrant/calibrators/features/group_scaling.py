@@ -13,7 +13,6 @@ from calibrant._core.constraints import Integer, Positive
 from calibrant._core.minimise import Objective, minimise
 from calibrant.calibrators.affine.fit import AffineChunk, Ridge, fit_affine, keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import ByFeatures, Certified
-from calibrant.calibrators.base.chunks import check_all_labels
 from calibrant.calibrators.base.folds import fold_by_scores
 from calibrant.calibrators.features.columns import (
     KnownColumn,
@@ -382,7 +381,6 @@ class GroupScaling(Certified, ByFeatures):
         return f"temperature={self.temperature:.4g}, {len(self.slopes)} groups, strength_used={self.strength_used:g}"
 
     def _fit(self, rows: RowSource) -> None:
-        check_all_labels(rows)
         names = self.columns if self.columns is not None else names_of(rows)
         known = known_columns(rows, names, whole=True) if names else []
         check_group_count(known)
@@ -400,7 +398,7 @@ class GroupScaling(Certified, ByFeatures):
             inputs = rows.prepared(GroupChunk.of, slope, bias, tuple(known), self.folds)
             used, theta, worst = self._fit_groups(inputs, mass, layout)
             certificate = max(certificate, worst)
-        table = theta.view(layout.groups, layout.block) if known else theta.view(0, layout.block)
+        table = theta.view(layout.groups, layout.block)
         self.slope, self.bias_ = slope, bias
         self.slopes = table[:, 0].clone()
         self.biases = table[:, 1:].clone() if biased else table.new_zeros(len(table), rows.classes)
