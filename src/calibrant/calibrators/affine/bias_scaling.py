@@ -75,11 +75,6 @@ class BiasScaling(Certified):
         centre = torch.zeros(1 + rows.classes, dtype=torch.float64, device=rows.device)
         centre[0] = size  # the slope that changes nothing
 
-        def derivatives(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            questions = [(_BiasChunk.loss_sums, theta, share), (_BiasChunk.curvature, theta, share)]
-            (value, gradient), hessian = inputs.totals(questions)
-            return value, gradient, hessian
-
         def blocks() -> Tensor:
             diagonal = inputs.total(_BiasChunk.spreads, size, share) / mass
             diagonal[1:] = at_least(diagonal[1:])
@@ -94,7 +89,7 @@ class BiasScaling(Certified):
             first = torch.cat([self.slope[None] * size, self.bias])
         loss = Objective(
             mass,
-            derivatives,
+            lambda theta: inputs.total(_BiasChunk.derivatives, theta, share),
             lambda theta: inputs.total(_BiasChunk.loss_sums, theta, share),
             ridge=settles,
             centre=centre,
@@ -134,15 +129,15 @@ class _BiasChunk:
         residual = ((1 + share) * log_q.exp() - target).mul_(self.weight[:, None])
         return loss, torch.cat([(residual * self.x).sum()[None], residual.sum(dim=0)])
 
-    def curvature(self, theta: Tensor, share: float) -> Tensor:
-        """Return its Hessian (1 + K, 1 + K)."""
+    def derivatives(self, theta: Tensor, share: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the same, and the Hessian (1 + K, 1 + K)."""
         q, weighted, centred = self._moments(self.x * theta[0] + theta[1:], share)
         across = (weighted * centred).sum(dim=0)
         total = theta.new_empty(len(theta), len(theta))
         total[0, 0] = (weighted * centred * self.x).sum()
         total[0, 1:], total[1:, 0] = across, across
         total[1:, 1:] = torch.diag(weighted.sum(dim=0)) - q.T @ weighted
-        return total
+        return *self.loss_sums(theta, share), total
 
     def spreads(self, slope: float, share: float) -> Tensor:
         """Return the diagonal of that Hessian (1 + K,) at this slope and no bias."""

@@ -1,7 +1,7 @@
 """Prior shift: classes that are more or less frequent where a model is used than where it was calibrated."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -17,7 +17,7 @@ from calibrant.calibrators.base.calibrator import Calibrator
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning, InputError, NoIntervalError, NotFittedError
-from calibrant.rows import Chunk, LazyRows, RowSource
+from calibrant.rows import Chunk, MemoryRows, RowSource
 from calibrant.statistics.means import Interval
 
 # Class priors of unlabelled rows: by maximum likelihood from calibrated probabilities, and by a confusion matrix.
@@ -57,21 +57,15 @@ def by_likelihood(logits: Tensor, source: Tensor, *, rows: float) -> Priors:
         rows: Labelled source rows.
     """
 
-    def ratios(part: slice) -> Tensor:
-        return torch.softmax(logits[part].double(), dim=1) / source.to(logits.device)
-
-    parts = list(row_chunks(*logits.shape, device=logits.device))
-
-    def chunks() -> Iterator[MixtureChunk]:
-        return (MixtureChunk.of(each, each.new_ones(len(each))) for each in map(ratios, parts))
-
+    chunks = []
+    for part in row_chunks(*logits.shape, device=logits.device):
+        ratios = torch.softmax(logits[part].double(), dim=1) / source.to(logits.device)
+        chunks.append(MixtureChunk.of(ratios, ratios.new_ones(len(ratios))))
     count, classes = logits.shape
-    q = fit_mixture_weights(
-        LazyRows(chunks, classes=classes, count=count, device=logits.device), members=classes, mass=float(count)
-    )
-    means = torch.stack([_probabilities_of(ratios(part), q).sum(dim=0) for part in parts]).sum(dim=0).cpu() / count
-    covariance = _covariance_of_priors([ratios(part) for part in parts], q, source, rows=rows)
-    low, high = _prior_interval(q, covariance)
+    held = MemoryRows(chunks, classes=classes, count=count, weighted=False, device=logits.device)
+    q = fit_mixture_weights(held, members=classes, mass=float(count))
+    means = held.total(MixtureChunk.sums, q)[1].cpu() / count
+    low, high = _prior_interval(q, _covariance_of_priors(chunks, q, source, rows=rows))
     return Priors(q, low, high, float(means.max() - 1))
 
 
@@ -107,22 +101,18 @@ def by_confusion(decisions: Tensor, confusion: Tensor) -> Priors:
     return Priors(q, low, high, float("nan"))
 
 
-def _probabilities_of(ratios: Tensor, q: Tensor) -> Tensor:
-    """Return g (n, K)."""
-    return ratios / (ratios @ q.to(ratios.device))[:, None]
-
-
-def _covariance_of_priors(parts: list[Tensor], q: Tensor, source: Tensor, *, rows: float) -> Tensor:
+def _covariance_of_priors(parts: list[MixtureChunk], q: Tensor, source: Tensor, *, rows: float) -> Tensor:
     """Return the covariance (K, K) of q: H⁻¹ (Cov_new(g) / N + Cov_source(w_y (E[g | y] − g)) / rows) H⁻¹, H = E g gᵀ.
 
     The source's part is computed from the new rows, of which class y has the probability q_y g_y, since a source row of
     label y counts w_y = q_y / π_y times as a new one.
     """
-    count = sum(len(part) for part in parts)
+    count = sum(len(part.p) for part in parts)
     weight = q / source
     second, outer, cross = (torch.zeros(len(q), len(q), dtype=torch.float64) for _ in range(3))
     for part in parts:
-        g = _probabilities_of(part, q).cpu()
+        p = part.p.cpu()  # up to a factor of each row, which falls out
+        g = p / (p @ q)[:, None]
         stake = (g * q * weight).sum(dim=1)  # Σ_y P(y | x) w_y
         second += g.T @ g
         outer += (g * stake[:, None]).T @ g
@@ -285,11 +275,10 @@ class PriorShift(Calibrator):
             NotFittedError: Before ``fit``.
             InputError: If priors or rates were given, a class has no label in ``fit``, or decisions cannot tell classes apart.
         """
-        self._need_fit()
-        if self.priors is not None or self.rates is not None:
-            raise refuse("priors to estimate", "given ones", "make PriorShift() without priors and rates")
         z = unweighted_logits(logits)
         self.check_input(z)
+        if self.priors is not None or self.rates is not None:
+            raise refuse("priors to estimate", "given ones", "make PriorShift() without priors and rates")
         _check_seen(self.source_priors)
         source = self.source_priors.cpu()
         if self.method == "em":
@@ -343,10 +332,9 @@ class PriorShift(Calibrator):
             raise refuse(f"a floor below 1/{len(q)}", f"{floor:g}", "lower it, or pass more rows")
         gone = torch.nonzero(q <= _AT_ZERO)[:, 0].tolist()
         if gone:
-            names = ", ".join(map(str, gone[:8])) + (" …" if len(gone) > 8 else "")
             kept = f"{floor:.2g} is used instead" if floor > 0 else "their probability is now 0"
             warn_user(
-                f"expected every class among the new rows, got a prior of 0 for {names}; {kept}, and the intervals say what "
+                f"expected every class among the new rows, got a prior of 0 for {_few_of(gone)}; {kept}, and the intervals say what "
                 "the rows allow",
                 BoundWarning,
             )
@@ -390,5 +378,10 @@ def _confusion(chunk: Chunk, classes: int) -> Tensor:
 def _check_seen(source: Tensor) -> None:
     missing = torch.nonzero(source == 0)[:, 0].tolist()
     if missing:
-        names = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
-        raise InputError("labels of every class in fit", f"none of {names}", "fit on rows that hold each class")
+        raise InputError(
+            "labels of every class in fit", f"none of {_few_of(missing)}", "fit on rows that hold each class"
+        )
+
+
+def _few_of(classes: Sequence[int]) -> str:
+    return ", ".join(map(str, classes[:8])) + " …" * (len(classes) > 8)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -67,12 +68,14 @@ class RankScaling(Certified):
         low = torch.cat([torch.full((gaps,), _FLATTEST), torch.zeros(gaps)]).double().to(rows.device)
         inputs = rows.prepared(_RankChunk.of, temperature, gaps)
 
-        def sums(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            value, gradient, hessian = inputs.total(_RankChunk.derivatives, theta)
-            return value, gradient, hessian
-
         bounds = (low, torch.full_like(low, math.inf))
-        loss = Objective(mass, sums, ridge=self.strength / mass, centre=centre, bounds=bounds)
+        loss = Objective(
+            mass,
+            partial(inputs.total, _RankChunk.derivatives),
+            ridge=self.strength / mass,
+            centre=centre,
+            bounds=bounds,
+        )
         found = minimise(loss, centre, rough=rows.rough)
         self.slopes, self.offsets = found.theta[:gaps] / temperature, found.theta[gaps:]
         self._certify(found.gradient, rows.device)
