@@ -11,10 +11,10 @@ from torch import Tensor
 from calibrant._core.constraints import Bins, Number
 from calibrant._core.numerics import rank_in
 from calibrant.calibrators.one_vs_rest.maps import (
-    LogisticFit,
     LogOddsChunk,
     OneVsRest,
     PooledScores,
+    fit_logistic,
     mean_bins,
     slope_and_one,
     summarised,
@@ -61,9 +61,7 @@ class PiecewiseOneVsRest(OneVsRest):
 
     def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
         s = log_odds.T.contiguous()  # (C, N)
-        right = rank_in(self.places, s).clamp(1, max(1, self.places.shape[1] - 1))
-        if self.places.shape[1] == 1:
-            right = torch.zeros_like(right)
+        right = rank_in(self.places, s).clamp_max(self.places.shape[1] - 1)
         left = (right - 1).clamp_min(0)
         x0, x1 = self.places.gather(1, left), self.places.gather(1, right)
         v0, v1 = self.values.gather(1, left), self.values.gather(1, right)
@@ -171,7 +169,7 @@ class ScalingBinning(OneVsRest):
 
     def _fit(self, rows: RowSource) -> None:
         log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
-        self.coefficients = LogisticFit(slope_and_one, (), (1e-3, 1e-3), centre=(1.0, 0.0)).fit(log_odds, mass)
+        self.coefficients = fit_logistic(log_odds, mass, slope_and_one, ((1e-3, 1e-3), (1.0, 0.0)))
         edges, self.values = padded(map(self._bins_of, self.coefficients.cpu(), summarised(log_odds)), log_odds.device)
         self.edges = edges[:, :-1]
 

@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -119,7 +119,7 @@ class RidgeOneVsRest(OneVsRest):
     """σ(Σ_j θ_j φ_j(s)) of the log-odds s: a few coefficients a class under a ridge, given in rows.
 
     A subclass names the functions φ (``basis``), the θ that change nothing (``centre``), the ridge of each relative to the argument
-    (``parts``, 1 if left out), and what ``LogisticFit`` has further.
+    (``parts``, 1 if left out), and what ``fit_logistic`` has further.
     """
 
     basis: ClassVar[Basis]
@@ -136,89 +136,76 @@ class RidgeOneVsRest(OneVsRest):
 
     def _fit(self, rows: RowSource) -> None:
         ridge = tuple(self.ridge * part for part in self.parts or (1.0,) * len(self.centre))
-        fit = LogisticFit(type(self).basis, (), ridge, self.centre, self.platt, self.lowest)
-        self.coefficients = fit.fit(rows.prepared(LogOddsChunk.of), rows.mass)
+        log_odds, how = rows.prepared(LogOddsChunk.of), (self.platt, self.lowest)
+        self.coefficients = fit_logistic(log_odds, rows.mass, type(self).basis, (ridge, self.centre), *how)
 
     def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
         return (type(self).basis(log_odds) * self.coefficients).sum(dim=2)
 
 
-@dataclass(frozen=True)
-class LogisticFit:
-    """A logistic regression of each class's label on features of its log-odds.
+def fit_logistic(
+    log_odds: RowSource,
+    mass: float,
+    basis: Basis,
+    pull: tuple[tuple[float, ...], tuple[float, ...]],
+    platt: bool = True,
+    lowest: tuple[float, ...] | None = None,
+    *,
+    extras: tuple[Tensor, ...] = (),
+) -> Tensor:
+    """Return the certified optimum θ (C, P) of a logistic regression of each class's label on features of its log-odds.
+
+    All classes are fitted by the same passes. Features are brought to a maximum of 1 within, so that one tolerance suits all.
 
     Args:
+        log_odds: A source of ``LogOddsChunk``.
+        mass: Σ weights.
         basis: Returns the features (n, C, P) of log-odds (n, C) and ``extras``; a function of a module.
-        extras: Further arguments of ``basis``.
-        ridge: (P,) strength in rows of the penalty Σ ridge_j (θ_j − centre_j)².
-        centre: (P,) where the penalty is 0, and the search begins.
+        pull: ``ridge`` (P,) and ``centre`` (P,) of the penalty Σ ridge_j (θ_j − centre_j)², in rows; there the search begins.
         platt: Whether the targets are Platt's, (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2): one imagined row of each kind.
         lowest: (P,) smallest values that θ may have, or None.
+        extras: Further arguments of ``basis``.
+
+    Raises:
+        FitError: If there is no finite optimum, which a positive ridge excludes.
     """
+    ridge, centre = pull
+    entries = log_odds.count * (log_odds.classes if log_odds.classes > 2 else 1) * len(centre)
+    if isinstance(log_odds, MemoryRows) and entries <= _HELD:  # elsewhere every pass makes the features anew
+        log_odds = log_odds.prepared(FeatureChunk.of, basis, extras)
+    # with features φ / a the parameters are a θ, so gradients are over a, Hessians over a aᵀ, and a ridge on θ one over a²
+    scale = log_odds.largest(largest_features, basis, extras).clamp_min(1e-12)
+    # Platt 1999, Eq. 2.2: the targets are the means after one imagined row of each kind
+    hits = log_odds.total(hit_mass)
+    high, low = (hits + 1) / (hits + 2), 1 / (mass - hits + 2)
+    if not platt:
+        high, low = torch.ones_like(high), torch.zeros_like(low)
+    penalty, middle = scale.new_tensor(ridge) / mass / scale**2, scale.new_tensor(centre) * scale
+    bounds = None
+    if lowest is not None:
+        least = scale.new_tensor(lowest) * scale
+        bounds = least, torch.full_like(least, torch.inf)
 
-    basis: Basis
-    extras: tuple[Tensor, ...]
-    ridge: tuple[float, ...]
-    centre: tuple[float, ...]
-    platt: bool = True
-    lowest: tuple[float, ...] | None = None
+    def loss(source: RowSource, weight: float) -> Objective:
+        def second(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            sums = source.total(sums_for_newton, theta / scale, basis, extras, high, low)
+            return sums[0], sums[1] / scale, sums[2] / (scale[:, :, None] * scale[:, None, :])
 
-    def fit(self, log_odds: RowSource, mass: float) -> Tensor:
-        """Return the certified optimum θ (C, P) of every class, all of them by the same passes.
+        return Objective(weight, second, ridge=penalty, centre=middle, bounds=bounds)
 
-        Features are brought to a maximum of 1 within, so that one tolerance suits all.
-
-        Args:
-            log_odds: A source of ``LogOddsChunk``.
-            mass: Σ weights.
-
-        Raises:
-            FitError: If there is no finite optimum, which a positive ridge excludes.
-        """
-        log_odds = self._held(log_odds)
-        # with features φ / a the parameters are a θ, so gradients are over a, Hessians over a aᵀ, and a ridge on θ one over a²
-        scale = log_odds.largest(largest_features, self.basis, self.extras).clamp_min(1e-12)
-        # Platt 1999, Eq. 2.2: the targets are the means after one imagined row of each kind
-        hits = log_odds.total(hit_mass)
-        high, low = (hits + 1) / (hits + 2), 1 / (mass - hits + 2)
-        if not self.platt:
-            high, low = torch.ones_like(high), torch.zeros_like(low)
-        ridge = scale.new_tensor(self.ridge) / mass / scale**2
-        centre = scale.new_tensor(self.centre) * scale
-        bounds = None
-        if self.lowest is not None:
-            lowest = scale.new_tensor(self.lowest) * scale
-            bounds = lowest, torch.full_like(lowest, torch.inf)
-
-        def loss(source: RowSource, weight: float) -> Objective:
-            def second(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-                sums = source.total(sums_for_newton, theta / scale, self.basis, self.extras, high, low)
-                return sums[0], sums[1] / scale, sums[2] / (scale[:, :, None] * scale[:, None, :])
-
-            return Objective(weight, second, ridge=ridge, centre=centre, bounds=bounds)
-
-        start = centre
-        if isinstance(log_odds, MemoryRows) and log_odds.count >= 4 * _SAMPLE:  # elsewhere a sample costs a pass, too
-            # every step costs a pass over the rows: most of the way is gone on a few thousand of them, roughly and without a
-            # certificate, and two or three steps on all are left
-            thin = log_odds.prepared(_thinned, log_odds.count // _SAMPLE, self.basis, self.extras)
-            some = loss(thin, float(thin.total(FeatureChunk.mass)))
-            start = minimise(some, start, tolerance=_NEAR, enough=math.inf).theta
-        return minimise(loss(log_odds, mass), start, tolerance=_TOLERANCE).theta / scale
-
-    def _held(self, log_odds: RowSource) -> RowSource:
-        """Return the rows with their features, where these fit into memory; elsewhere every pass makes them anew."""
-        entries = log_odds.count * (log_odds.classes if log_odds.classes > 2 else 1) * len(self.centre)
-        if not isinstance(log_odds, MemoryRows) or entries > _HELD:
-            return log_odds
-        return log_odds.prepared(FeatureChunk.of, self.basis, self.extras)
+    start = middle
+    if isinstance(log_odds, MemoryRows) and log_odds.count >= 4 * _SAMPLE:  # elsewhere a sample costs a pass, too
+        # every step costs a pass over the rows: most of the way is gone on a few thousand of them, roughly and without a
+        # certificate, and two or three steps on all are left
+        thin = log_odds.prepared(_thinned, log_odds.count // _SAMPLE, basis, extras)
+        some = loss(thin, float(thin.total(FeatureChunk.mass)))
+        start = minimise(some, start, tolerance=_NEAR, enough=math.inf).theta
+    return minimise(loss(log_odds, mass), start, tolerance=_TOLERANCE).theta / scale
 
 
 def _thinned(chunk: LogOddsChunk | FeatureChunk, step: int, basis: Basis, extras: tuple[Tensor, ...]) -> FeatureChunk:
     """Return every ``step``-th row."""
-    if isinstance(chunk, FeatureChunk):
-        return FeatureChunk(chunk.features[::step], chunk.hit[::step], chunk.weight[::step])
-    some = LogOddsChunk(chunk.log_odds[::step], chunk.hit[::step], chunk.weight[::step])
+    some = type(chunk)(*(getattr(chunk, one.name)[::step] for one in fields(chunk)))
     return FeatureChunk.of(some, basis, extras)
 
 
@@ -483,8 +470,8 @@ class SplineCalibration(OneVsRest):
         log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
         self.places = torch.stack([one.quantiles(self.knots) for one in summarised(log_odds)]).to(log_odds.device)
         centre = tuple(float(j == 1) for j in range(self.knots))
-        fit = LogisticFit(natural_spline, (self.places,), (self.ridge,) * self.knots, centre)
-        self.coefficients = fit.fit(log_odds, mass)
+        pull = (self.ridge,) * self.knots, centre
+        self.coefficients = fit_logistic(log_odds, mass, natural_spline, pull, extras=(self.places,))
 
     def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
         return (natural_spline(log_odds, self.places) * self.coefficients).sum(dim=2)

@@ -140,13 +140,13 @@ class MultiLabelCalibrator(Learned):
         weight = torch.ones(len(data), dtype=torch.float64, device=data.logits.device) if weight is None else weight
         at = torch.nonzero(data.known, as_tuple=True)
         groups = torch.arange(len(data)) if data.groups is None else data.groups
-        outcome = data.need_labels()[at]
+        labels = data.need_labels()
         base = _plain.renewed(self.base)
-        base._learn(_two_class_rows(data.logits[at], outcome, weight[at[0]], groups[at[0].cpu()]))
+        base._learn(_two_class_rows(data.logits[at], labels[at], weight[at[0]], groups[at[0].cpu()]))
         own, uses, facts = [], [], []
         for column in range(data.logits.shape[1]):
             rows = torch.nonzero(data.known[:, column])[:, 0]
-            z, y, w = data.logits[rows, column], data.need_labels()[rows, column], weight[rows]
+            z, y, w = data.logits[rows, column], labels[rows, column], weight[rows]
             made, fact = self._fit_label(base, z, y, w, groups[rows.cpu()])
             own += [] if made is None else [made]
             uses.append(0 if made is None else len(own))
