@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_floating, check_matrix, refuse
+from calibrant._core.check import check_dense, check_floating, check_matrix, refuse
 from calibrant._core.constraints import Fits
 
 _SUM_TOLERANCE = 1e-3  # log-probabilities that went through float16 still sum to 1 within this
@@ -34,10 +34,7 @@ LogProbs = Annotated[
 
 def check_values(values: Any, *, name: str) -> Tensor:
     """Return ``values`` if ``check_floating`` accepts it and it holds data: a tensor on the meta device holds none."""
-    tensor = check_floating(values, name=name)
-    if tensor.is_meta:
-        raise refuse(f"{name} with values", "a tensor on the device meta, which has none", "pass real data")
-    return tensor
+    return check_dense(check_floating(values, name=name), name=name)
 
 
 def check_class_axis(values: Any, *, name: str = "logits") -> Tensor:

@@ -372,10 +372,8 @@ class AutoCalibrator(ByFeatures):
         self._weigh(sums, scores, wrong, rows.classes)
         self._correct(fresh, rows, wrong)
         for m, member in enumerate(fresh):
-            used = float(self.weights[m]) > 0 and (m == 0 or quietly(member, every))
-            if m == 0 and used:
-                member._learn(every)
-            self.members[m] = member if used and member.fitted else renewed(member)
+            used = float(self.weights[m]) > 0 and quietly(member, every)
+            self.members[m] = member if used else renewed(member)
         self.counts = torch.tensor([float(rows.count), wrong, float(sums.folds)], dtype=torch.float64)
         self.tails = torch.zeros_like(self.floor[:2])
         if len(self.floor):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from calibrant._core.check import refuse, shown
 from calibrant.calibrators.affine.prior_shift import PriorShift, unweighted_logits
-from calibrant.calibrators.base.calibrator import ByFeatures, Calibrator
+from calibrant.calibrators.base.calibrator import ByFeatures, Calibrator, scaled
 from calibrant.calibrators.base.chunks import through
 from calibrant.data.record import Features
 from calibrant.errors import InputError
@@ -87,11 +87,8 @@ class Chain(ByFeatures):
         scale, shift = self.parts()[0].affine()
         for stage in self.parts()[1:]:
             outer, offset = stage.affine()
-            shift = (outer * shift if outer.dim() == 1 else outer @ shift) + offset
-            if outer.dim() == 1:
-                scale = outer * scale if scale.dim() == 1 else outer[:, None] * scale
-            else:
-                scale = outer * scale if scale.dim() == 1 else outer @ scale
+            shift = scaled(outer, shift) + offset
+            scale = outer * scale if scale.dim() == 1 else scaled(outer, scale)
         return scale, shift
 
     def extra_repr(self) -> str:

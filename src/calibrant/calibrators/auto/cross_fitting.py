@@ -209,20 +209,18 @@ def _fold_by_fold(rows: RowSource, folds: int) -> Iterator[tuple[int, RowSource,
     """Yield each fold that has rows, these rows, and the fits on those of the other folds."""
     by_scores = tied(rows)
     for fold in range(folds):
-        try:
-            held = rows.where(inside, fold, folds, by_scores)
-        except InputError:  # no row belongs to this fold
-            continue
-        yield fold, held, _Stages(_rows_without_fold(rows, fold, folds, by_scores), held)
+        held, rest = (_rows_where(rows, select, fold, folds, by_scores) for select in (inside, outside))
+        if rest is not None:
+            rest.rough = True
+        if held is not None:
+            yield fold, held, _Stages(rest, held)
 
 
-def _rows_without_fold(rows: RowSource, fold: int, folds: int, by_scores: bool) -> RowSource | None:
+def _rows_where(rows: RowSource, select: Callable[..., Tensor], *parameters: int) -> RowSource | None:
     try:
-        rest = rows.where(outside, fold, folds, by_scores)
-    except InputError:  # all rows belong to this fold
+        return rows.where(select, *parameters)
+    except InputError:  # none is
         return None
-    rest.rough = True
-    return rest
 
 
 class _Stages:

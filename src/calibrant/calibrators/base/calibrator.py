@@ -114,7 +114,6 @@ class Learned(nn.Module, metaclass=PublicCalls):
             NotFittedError: Before ``fit``.
             InputError: If these are no logits of K classes, or one is NaN or +inf.
         """
-        self._need_fit()
         given = as_tensor(logits, name="logits")
         rows = torch.atleast_2d(given.detach()).to(self.classes.device, torch.float64)
         if bool((torch.isnan(rows) | (rows == torch.inf)).any()):
@@ -372,9 +371,14 @@ class Calibrator(Learned):
         weight = linear.weight.detach().double()
         folded = nn.Linear(linear.in_features, linear.out_features, device=weight.device, dtype=linear.weight.dtype)
         with torch.no_grad():
-            folded.weight.copy_(scale[:, None] * weight if scale.dim() == 1 else scale @ weight)
-            folded.bias.copy_((scale * bias if scale.dim() == 1 else scale @ bias) + shift)
+            folded.weight.copy_(scaled(scale, weight))
+            folded.bias.copy_(scaled(scale, bias) + shift)
         return folded
+
+
+def scaled(scale: Tensor, columns: Tensor) -> Tensor:
+    """Return the product of a scale (K,), which is a diagonal, or (K, K), with ``columns`` (K,) or (K, n)."""
+    return scale @ columns if scale.dim() == 2 else columns * (scale if columns.dim() == 1 else scale[:, None])
 
 
 class Certified(Calibrator):

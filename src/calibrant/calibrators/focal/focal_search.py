@@ -343,10 +343,9 @@ class Search:
     def __init__(self, grid: FocalGrid, rule: Rule, *, ignore_zero: bool = False) -> None:
         self.grid, self.rule, self.ignore_zero = grid, rule, ignore_zero
 
-    def best(self, gammas: Sequence[float], temperatures: Sequence[float]) -> Best:
-        """Return the best of all pairs."""
-        temps, binning = sorted(temperatures), self.grid.binning
-        coarse = coarse_of(temps)
+    def best(self, gammas: Sequence[float], temps: Sequence[float]) -> Best:
+        """Return the best of all pairs; temperatures ascend."""
+        coarse, binning = coarse_of(temps), self.grid.binning
         drops_rows = isinstance(binning, EqualMass) and binning.ties == "interpolated"
         if drops_rows or len(coarse) * 2 > len(temps):
             return self.every(gammas, temps)
@@ -378,9 +377,8 @@ class Search:
         at = [low.gamma + span * i / (count - 1) for i in range(count)]
         return min(self.at([(gamma, low.temperature + slope * (gamma - low.gamma)) for gamma in at]), key=self.rule)
 
-    def finer(self, best: Best, ends: tuple[float, float], temperatures: Sequence[float]) -> Best:
+    def finer(self, best: Best, ends: tuple[float, float], temps: Sequence[float]) -> Best:
         """Return the best of three grids of 9 × 9 around the best so far, each a quarter as wide as the one before."""
-        temps = sorted(temperatures)
         place = min(range(len(temps)), key=lambda i: abs(temps[i] - best.temperature))
         step_t = temps[min(place + 1, len(temps) - 1)] - temps[max(place - 1, 0)]
         step_gamma = (ends[1] - ends[0]) / 64
@@ -513,15 +511,9 @@ Temperatures = Annotated[Sequence[float], Each(Number(0, open_low=True), least=1
 Grid = Temperatures | Literal["mukhoti", "wang", "wang-code", "komisarenko", "komisarenko-code"] | None
 
 
-def resolve(
-    criterion: str | None, binning: Binning | None, grid: Sequence[float] | str | None, *, otherwise: Preset
-) -> tuple[str, Preset, list[float]]:
-    """Return criterion, preset and temperatures of what was given; what was not is the preset's, or ``otherwise``'s."""
-    preset = PRESETS[grid] if isinstance(grid, str) else otherwise
-    chosen = criterion or ("ece" if isinstance(grid, str) else "nll")
-    if binning is not None:
-        preset = Preset(preset.per_unit, preset.count, binning, preset.ignore_zero)
-    return chosen, preset, preset.temperatures if grid is None or isinstance(grid, str) else sorted(set(grid))
+def criterion_of(criterion: str | None, grid: Sequence[float] | str | None) -> str:
+    """Return the criterion that was given, or that of the grid."""
+    return criterion or ("ece" if isinstance(grid, str) else "nll")
 
 
 def search_of(
@@ -533,11 +525,12 @@ def search_of(
     *,
     otherwise: Preset,
 ) -> tuple[Search, list[float]]:
-    """Return the search of what was given, as ``resolve`` reads it, by ``rule``, and the temperatures to search."""
-    by, preset, temperatures = resolve(criterion, binning, grid, otherwise=otherwise)
-    used = preset.binning if by == "ece" else None
+    """Return the search by ``rule`` and the temperatures; what was not given is the preset's of the grid, or ``otherwise``'s."""
+    preset = PRESETS[grid] if isinstance(grid, str) else otherwise
+    used = (binning or preset.binning) if criterion_of(criterion, grid) == "ece" else None
     if used is not None and rows.weighted:
         check_weights_count(used)
+    temperatures = preset.temperatures if grid is None or isinstance(grid, str) else list(grid)
     return Search(FocalGrid(rows, used), rule, ignore_zero=preset.ignore_zero), temperatures
 
 

@@ -13,7 +13,7 @@ from calibrant._objective.log_pairs import log_normalise
 from calibrant.binning import AnyBinning
 from calibrant.calibrators.base.calibrator import Calibrator, Tempered
 from calibrant.calibrators.base.chunks import check_label_logits, narrowed
-from calibrant.calibrators.focal.focal_search import PRESETS, Best, Grid, Search, resolve, search_of
+from calibrant.calibrators.focal.focal_search import PRESETS, Best, Grid, Search, criterion_of, search_of
 from calibrant.calibrators.focal.temperature import (
     T_HIGH,
     T_LOW,
@@ -88,7 +88,7 @@ class FocalTemperatureScaling(Tempered):
         self.grid = grid if grid is None or isinstance(grid, str) else sorted(set(grid))
         self.search = search
         self.prior = prior
-        by, _, _ = resolve(self.criterion, None, self.grid, otherwise=PRESETS["komisarenko"])
+        by = criterion_of(self.criterion, self.grid)
         if self.prior is not None and (self.search, by) != ("continuous", "nll"):
             raise InputError(
                 "criterion 'nll' and search 'continuous' with a prior",
