@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
-from tests.contracts.test_calibrators import FAMILY, fitted
+from safetensors.torch import save_file
+from tests.contracts.test_calibrators import FAMILY, content_of, fitted
 from tests.draws import drawn
 from torch import Tensor
 
@@ -20,14 +19,6 @@ from calibrant.operate import Deployed, Monitor
 FILES = 1000  # a class, whose own checks are tried
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -1.0, 1.0, 1e308, -1e308, 1e-308, 1e30, 2.0**63)
 WHOLE_NUMBERS = (0, -1, 1, 2, 3, 5, 1 << 26, 1 << 40, -(1 << 62), (1 << 63) - 1)
-
-
-def saved(name: str, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return arrays and metadata of a calibrator of class ``name``, fitted and saved at ``path``."""
-    fitted(name).save(path)
-    with safe_open(path, framework="pt") as file:
-        metadata = dict(file.metadata())
-    return {key: value.clone() for key, value in load_file(path).items()}, metadata
 
 
 def altered(value: Tensor, rng: np.random.Generator) -> Tensor:
@@ -60,7 +51,8 @@ def same(one: Tensor, other: Tensor) -> bool:
 
 def altered_files(name: str, path: Path) -> Iterator[str]:
     """Write ``FILES`` files of class ``name`` without a digest, each with one buffer altered, and yield what was altered."""
-    arrays, metadata = saved(name, path)
+    fitted(name).save(path)
+    arrays, metadata = content_of(path)
     metadata = {key: value for key, value in metadata.items() if key != "digest"}
     metadata["format"] = "calibrant-calibrator-1"
     rng, keys = np.random.default_rng(0), sorted(arrays)

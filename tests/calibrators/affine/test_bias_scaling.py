@@ -9,8 +9,6 @@ from torch import Tensor
 
 from calibrant.calibrators import BiasScaling
 from calibrant.calibrators.affine import bias_scaling
-from calibrant.errors import InputError
-from calibrant.rows import MemoryRows
 
 
 def rows(count: int = 300, classes: int = 4, *, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -67,17 +65,6 @@ def test_many_classes_end_where_newtons_method_does(monkeypatch: pytest.MonkeyPa
     torch.testing.assert_close(quasi(z), newton(z), rtol=0, atol=1e-4)
     again = quasi.fit(*rows(400, 6, seed=1))  # from where it was
     torch.testing.assert_close(again(z), BiasScaling().fit(*rows(400, 6, seed=1))(z), rtol=0, atol=1e-4)
-
-
-def test_weights_count_rows_and_excluded_classes_stay_excluded() -> None:
-    z, y = rows()
-    z[:, 3] = torch.where(y == 3, z[:, 3], -torch.inf)
-    twice = BiasScaling().fit(torch.cat([z, z]), torch.cat([y, y]))
-    weighted = BiasScaling().fit_from(MemoryRows.of(z, y, weight=2 * torch.ones(300)))
-    torch.testing.assert_close(twice(z), weighted(z), rtol=0, atol=1e-6)
-    assert torch.equal(torch.isneginf(twice(z)), torch.isneginf(z))
-    with pytest.raises(InputError, match="−inf"):
-        BiasScaling().fit(torch.where(torch.arange(4) == y[:, None], -torch.inf, z), y)
 
 
 def test_equal_logits_and_a_single_class_have_an_answer() -> None:

@@ -132,19 +132,6 @@ def test_weights_go_where_decisions_cost_less_and_stay_where_that_is_not_seen(in
     assert torch.equal(after, before) is not informed
 
 
-def test_costs_are_saved_and_streamed(tmp_path: Path) -> None:
-    z, y = sample(400)
-    dear = torch.tensor([[0, 1, 1, 1], [9, 0, 1, 1], [9, 1, 0, 1], [9, 1, 1, 0]])
-    fitted = AutoCalibrator(costs=dear).fit(z, y)
-    fitted.save(tmp_path / "c.safetensors")
-    again = load(tmp_path / "c.safetensors")
-    assert torch.equal(again(z), fitted(z))
-    assert again.config()["costs"][1] == [9, 0, 1, 1]
-    save_predictions(tmp_path / "rows.parquet", {"all": Predictions.from_logits(z, y)})
-    streamed = fit_streamed(AutoCalibrator(costs=dear), tmp_path / "rows.parquet")
-    torch.testing.assert_close(streamed.weights, fitted.weights, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("costs", "match"),
     [
@@ -268,16 +255,20 @@ def test_a_kept_decision_costs_less_than_candidates_that_keep_it(data: Path) -> 
     assert kept < loss(EnsembleTemperatureScaling(prior=0.5).fit(z, y)(new), labels) - 0.3  # of one that keeps it
 
 
-@pytest.mark.parametrize("keep", ["argmax", "order"])
-def test_a_kept_decision_is_saved_and_streamed(keep: Any, tmp_path: Path) -> None:
-    z, y = sample(300)
-    fitted, new = AutoCalibrator(keep=keep, candidates=[StructuredVectorScaling()]).fit(z, y), sample(200, seed=1)[0]
+@pytest.mark.parametrize(
+    "settings",
+    [{"keep": "argmax"}, {"keep": "order"}, {"costs": [[0, 1, 1, 1], [9, 0, 1, 1], [9, 1, 0, 1], [9, 1, 1, 0]]}],
+    ids=lambda settings: "-".join(map(str, settings.values())),
+)
+def test_what_is_set_is_saved_and_streamed(settings: Any, tmp_path: Path) -> None:
+    (z, y), new = sample(300), sample(200, seed=1)[0]
+    fitted = AutoCalibrator(candidates=quick(), **settings).fit(z, y)
     fitted.save(tmp_path / "c.safetensors")
-    assert torch.equal(load(tmp_path / "c.safetensors")(new), fitted(new))
+    again = load(tmp_path / "c.safetensors")
+    assert torch.equal(again(new), fitted(new))
+    assert again.config() == fitted.config()
     save_predictions(tmp_path / "rows.parquet", {"all": Predictions.from_logits(z, y)})
-    streamed = fit_streamed(
-        AutoCalibrator(keep=keep, candidates=[StructuredVectorScaling()]), tmp_path / "rows.parquet"
-    )
+    streamed = fit_streamed(AutoCalibrator(candidates=quick(), **settings), tmp_path / "rows.parquet")
     torch.testing.assert_close(streamed(new), fitted(new), rtol=0, atol=1e-5)
 
 

@@ -39,12 +39,6 @@ def test_groups_that_gain_are_used_and_travel_with_the_file(fitted: AutoCalibrat
     assert torch.equal(again(fresh.logits, fresh.features), fitted(fresh.logits, fresh.features))
 
 
-def test_unseen_names_get_the_answer_for_all(fitted: AutoCalibrator) -> None:
-    z = torch.tensor([[0.0, 1.0]]).double()
-    assert torch.equal(fitted(z, {"site": ["new"]}), fitted(z, {"site": ["other"]}))
-    assert not torch.allclose(fitted(z, {"site": ["a"]}), fitted(z, {"site": ["new"]}))
-
-
 def test_without_any_gain_no_features_are_needed() -> None:
     found = [
         AutoCalibrator(features="all", folds=2, candidates=FEW).fit(sample(500, effect=0.0, seed=s)) for s in (0, 1)

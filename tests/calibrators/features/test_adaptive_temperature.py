@@ -1,12 +1,9 @@
 """A temperature and a top bias by features: the dense objective's gradient, one temperature, made errors, and what is refused."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from tests.draws import drawn
 
-import calibrant
 from calibrant import Predictions
 from calibrant.calibrators import AdaptiveTemperatureScaling, TemperatureScaling
 from calibrant.calibrators.features.adaptive_temperature import (
@@ -105,26 +102,6 @@ def test_a_bias_never_changes_the_decision() -> None:
     after = fitted(z)
     assert float(fitted.biases[0]) < -0.5
     assert torch.equal(after.gather(1, z.argmax(dim=1, keepdim=True))[:, 0], after.amax(dim=1))
-
-
-def test_unseen_names_get_the_map_of_the_mean_row(tmp_path: Path) -> None:
-    data = tokens(800, 6)
-    fitted = AdaptiveTemperatureScaling(["kind"]).fit(data)
-    fitted.save(tmp_path / "c.safetensors")
-    again = calibrant.load(tmp_path / "c.safetensors")
-    assert isinstance(again, AdaptiveTemperatureScaling)
-    assert again.needs_features
-    bare = fitted(data.logits, {"kind": ["new"] * 800})
-    assert torch.equal(again(data.logits, {"kind": ["new"] * 800}), bare)
-    assert torch.equal(again(data.logits, data.features), fitted(data.logits, data.features))
-    assert not torch.equal(again(data.logits, data.features), bare)
-
-
-@pytest.mark.parametrize("name", ["slopes", "owner", "knot", "limits"])
-def test_a_state_that_does_not_hold_together_is_refused(name: str) -> None:
-    state = AdaptiveTemperatureScaling().fit(tokens(300, 7).logits, tokens(300, 7).labels).state_dict()
-    with pytest.raises((RuntimeError, ValueError), match="expected"):
-        AdaptiveTemperatureScaling().load_state_dict({**state, name: state[name][:1]})
 
 
 def test_what_cannot_be_fitted_is_refused_and_a_name_of_every_row_is_shrunk_to_nothing() -> None:

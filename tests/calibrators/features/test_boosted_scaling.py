@@ -155,35 +155,12 @@ def test_without_a_gain_there_are_no_trees_and_no_features_are_needed(tmp_path: 
     assert not none.needs_features
 
 
-def test_unseen_names_get_the_global_fit(fitted: BoostedScaling) -> None:
-    z = torch.tensor([[0.3, -0.2]]).double()
-    whole = fitted(z, {"age": [70.0], "site": ["new"]})
-    assert not torch.allclose(fitted(z, {"age": [70.0], "site": ["b"]}), whole)
-    assert bool(torch.isfinite(fitted(z, {"age": [float("nan")], "site": ["b"]})).all())
-
-
 def test_broken_trees_are_refused(fitted: BoostedScaling) -> None:
     for name, entry in (("left", 10**6), ("left", 0), ("roots", -1), ("members", 10**6), ("feature", 9)):
         state = {key: value.clone() for key, value in fitted.state_dict().items()}
         state[f"tree_{name}"][1] = entry
         with pytest.raises(ValueError, match="tree"):
             BoostedScaling(folds=2).load_state_dict(state)
-
-
-def test_the_scale_of_weights_does_not_matter_and_counts_are_near_repetitions() -> None:
-    data = sample(700)
-    heavy = Predictions.from_logits(
-        data.logits, data.labels, weights=[3] * 700, weight_kind="frequency", features=data.features
-    )
-    shares = Predictions.from_logits(
-        data.logits, data.labels, weights=[7.0] * 700, weight_kind="sampling", features=data.features
-    )
-    one, other = (BoostedScaling(folds=2, most_trees=20).fit(part) for part in (shares, data))
-    assert torch.equal(one(data.logits, data.features), other(data.logits, data.features))
-    counted = BoostedScaling(folds=2, most_trees=20).fit(heavy)
-    repeated = BoostedScaling(folds=2, most_trees=20).fit(Predictions.cat([data] * 3))
-    fresh = sample(seed=1)
-    assert NLL()(fresh.calibrated_by(counted)) == pytest.approx(NLL()(fresh.calibrated_by(repeated)), abs=0.01)
 
 
 def test_what_is_refused() -> None:

@@ -1,13 +1,16 @@
 """What every calibrator by features says of columns that are not those of its fit."""
 
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests.draws import drawn
+from torch import Tensor
 
-from calibrant import Predictions
+from calibrant import Predictions, load
 from calibrant.calibrators import (
     AdaptiveTemperatureScaling,
     AutoCalibrator,
@@ -70,3 +73,46 @@ def test_columns_that_cannot_be_fitted_are_refused(name: str) -> None:
         MAKE[name](["absent"]).fit(fitting())
     with pytest.raises(InputError, match=r'as a list of names, got \'x\'; write \["region", "sex"\]'):
         MAKE[name]("x")
+
+
+@pytest.mark.parametrize("name", [name for name in MAKE if name != "numbers"])
+def test_names_that_the_fit_has_not_seen_get_the_answer_for_all_in_a_file_too(name: str, tmp_path: Path) -> None:
+    fitted(name).save(tmp_path / "c.safetensors")
+    z, ages = torch.tensor([[0.3, -0.2, 0.1]]).double(), [2.0]
+    for one in (fitted(name), load(tmp_path / "c.safetensors")):
+        seen, new, other = (one(z, {"site": [site], "age": ages}) for site in ("b", "new", "?"))
+        assert torch.equal(new, other)
+        assert not torch.allclose(seen, new)
+        assert torch.equal(seen, fitted(name)(z, {"site": ["b"], "age": ages}))
+        if isinstance(one, GroupScaling):
+            assert torch.allclose(new, z * one.slope + one.bias_)
+        if isinstance(one, BoostedScaling):
+            assert bool(torch.isfinite(one(z, {"site": ["b"], "age": [float("nan")]})).all())
+
+
+@pytest.mark.parametrize("name", ["groups", "trees", "numbers", "temperatures"])
+def test_counts_are_repeated_rows_and_the_scale_of_shares_is_nothing(name: str) -> None:
+    data, times = fitting(), 1 + torch.arange(400) % 3
+
+    def answer(rows: Predictions) -> Tensor:
+        return torch.softmax(MAKE[name]().fit(rows)(data.logits, data.features), dim=1)
+
+    def weighted(weights: Tensor, kind: Any) -> Tensor:
+        return answer(replace(data, weights=weights, weight_kind=kind))
+
+    near = 0.02 if name == "trees" else 1e-6  # trees cut numbers between rows, however often these count
+    repeated = answer(data[torch.repeat_interleave(torch.arange(400), times)])
+    assert float((weighted(times, "frequency") - repeated).abs().mean()) < near
+    shares = [weighted(times.double() * scale, "sampling") for scale in (0.1, 30.0)]
+    torch.testing.assert_close(shares[0], shares[1], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "buffer"),
+    [("numbers", buffer) for buffer in ("slopes", "biases", "center", "highest")]
+    + [("temperatures", buffer) for buffer in ("slopes", "owner", "knot", "limits")],
+)
+def test_a_state_that_does_not_hold_together_is_refused(name: str, buffer: str) -> None:
+    state = fitted(name).state_dict()
+    with pytest.raises((RuntimeError, ValueError), match="expected"):
+        MAKE[name]().load_state_dict({**state, buffer: state[buffer][:0]})

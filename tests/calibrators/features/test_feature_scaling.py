@@ -65,34 +65,10 @@ def test_with_more_classes_each_row_has_a_temperature_of_its_own() -> None:
     assert found[length == 1].mean().item() == pytest.approx(3.0, rel=0.1)
 
 
-def test_weights_count_as_repeated_rows() -> None:
-    data = answers(300, 3)
-    twice = Predictions.cat([data, data[:100]])
-    counts = torch.ones(300, dtype=torch.int64)
-    counts[:100] = 2
-    weighted = Predictions.from_logits(
-        data.logits,
-        data.labels,
-        weights=counts,
-        weight_kind="frequency",
-        features={"length": data.features["length"]},  # type: ignore[index]
-    )
-    first, second = FeatureScaling(["length"]).fit(weighted), FeatureScaling(["length"]).fit(twice)
-    assert torch.allclose(first.slopes, second.slopes, atol=1e-9)
-    assert torch.allclose(first.biases, second.biases, atol=1e-9)
-
-
 def test_features_beyond_their_range_are_held_at_its_end() -> None:
     fitted = FeatureScaling(["length"]).fit(answers(500, 4))
     z = torch.tensor([[0.0, 1.0]])
     assert torch.equal(fitted(z, {"length": [10]}), fitted(z, {"length": [10_000]}))
-
-
-@pytest.mark.parametrize("name", ["slopes", "biases", "center", "highest"])
-def test_a_state_with_too_few_numbers_is_refused(name: str) -> None:
-    state = FeatureScaling(["length"]).fit(answers(100, 7)).state_dict()
-    with pytest.raises((RuntimeError, ValueError), match="expected"):
-        FeatureScaling(["length"]).load_state_dict({**state, name: state[name][:0]})
 
 
 def test_separable_features_have_a_finite_fit() -> None:

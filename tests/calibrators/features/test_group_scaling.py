@@ -89,15 +89,6 @@ def test_it_abstains_where_there_are_none() -> None:
     assert abstained >= 7
 
 
-def test_unseen_categories_get_the_global_fit() -> None:
-    data = sample()
-    fitted = GroupScaling(strength=1.0).fit(data)
-    z = data.logits[:3]
-    whole = fitted(z, {"c0": ["other", "new", "?"]})
-    assert not torch.allclose(fitted(z, {"c0": ["low", "mid", "high"]}), whole)
-    assert torch.allclose(whole, z * fitted.slope + fitted.bias_)
-
-
 def test_columns_add_up_and_no_slope_is_negative() -> None:
     data = sample(4000, columns=2)
     fitted = GroupScaling(strength=0.1).fit(data)
@@ -124,18 +115,6 @@ def test_in_a_chain_it_gets_the_features() -> None:
     assert chain.needs_features
     alone = GroupScaling(strength=1.0).fit(data)
     assert NLL()(fresh.calibrated_by(chain)) == pytest.approx(NLL()(fresh.calibrated_by(alone)), abs=1e-4)
-
-
-def test_counts_are_repeated_rows_and_scale_is_nothing() -> None:
-    data, times = sample(300), np.random.default_rng(0).integers(0, 4, 300)
-    repeated = data[np.repeat(np.arange(300), times)]
-    base = {"logits": data.logits, "labels": data.labels, "features": data.features}
-    counted = Predictions.from_logits(**base, weights=times, weight_kind="frequency")
-    one, other = GroupScaling(strength=1.0).fit(counted), GroupScaling(strength=1.0).fit(repeated)
-    assert torch.allclose(one.slopes, other.slopes, atol=1e-9)
-    shares = [Predictions.from_logits(**base, weights=times * c, weight_kind="sampling") for c in (0.1, 30.0)]
-    first, second = (GroupScaling(strength=1.0).fit(data) for data in shares)
-    assert torch.allclose(first.slopes, second.slopes, atol=1e-9)
 
 
 @pytest.mark.parametrize(

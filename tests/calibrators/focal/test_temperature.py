@@ -159,14 +159,6 @@ def test_large_data_take_the_narrow_path_to_the_same_answer() -> None:
         fit_log_temperature(MemoryRows.of(logits, logits.argmax(dim=1), weight=late))
 
 
-def test_an_excluded_label_is_refused() -> None:
-    logits, labels = torch.zeros(5, 3), torch.tensor([0, 1, 2, 0, 1])
-    logits[2, 2] = -math.inf
-    for calibrator in (TemperatureScaling(), TemperatureScaling("ece")):
-        with pytest.raises(InputError, match="−inf in row 2"):
-            calibrator.fit(logits, labels)
-
-
 def test_the_presets_are_the_papers_grids(vectors: Vectors) -> None:
     from calibrant.calibrators.focal.focal_search import PRESETS
 

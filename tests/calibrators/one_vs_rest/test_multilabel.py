@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
+from tests.contracts.test_calibrators import content_of
 from torch import Tensor
 
 import calibrant
@@ -164,9 +164,7 @@ def test_spoiled_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
     MultiLabelCalibrator().fit(data()).save(path)
     whole = path.read_bytes()
-    with safe_open(path, framework="pt") as file:
-        metadata = dict(file.metadata())
-    arrays = {key: value.clone() for key, value in load_file(path).items()}
+    arrays, metadata = content_of(path)
     metadata["format"] = "calibrant-calibrator-1"  # of files without a digest, so that each fault is found by itself
     spoiled = {
         "uses": arrays["uses"] + 7,
