@@ -229,7 +229,7 @@ def test_the_decision_and_the_ranking_are_kept_in_every_precision(keep: Any) -> 
     z, y = sample()
     y = torch.where(y == 3, 0, y)[torch.arange(600)]  # class 0 is often right where 3 is decided
     y[0] = 3
-    fitted, free = AutoCalibrator(keep=keep).fit(z, y), AutoCalibrator().fit(z, y)
+    fitted, free = (AutoCalibrator(keep=one, candidates=quick()).fit(z, y) for one in (keep, None))
     assert fitted.preserves_argmax
     new = torch.cat([sample(2000, seed=1)[0], torch.tensor([[1.0, 1.0001, 0.9999, 1.0002], [0.0, 0, 0, 0]]).double()])
     assert float((free(new).argmax(1) != new.argmax(1)).double().mean()) > 0.05  # many answers are projected
@@ -393,28 +393,28 @@ def test_exact_ones_are_as_good_as_the_best_clipping_and_stay_above_all_others()
 
 def test_classes_without_a_row_keep_their_odds_and_are_named() -> None:
     (z, y), (new, labels) = sample(1500, 6), sample(3000, 6, seed=1)
-    z, y = z[y < 4], y[y < 4]
+    z, y, few = z[y < 4], y[y < 4], [TemperatureScaling(), StructuredVectorScaling()]
     with pytest.warns(UsageWarning, match="got none of 4, 5: they keep the model's odds; add"):
-        fitted = AutoCalibrator().fit(z, y)
+        fitted = AutoCalibrator(candidates=few).fit(z, y)
     temperature = TemperatureScaling(prior=0.5).fit(z, y)
     assert loss(fitted(new), labels) < loss(temperature(new), labels) * 1.01
     torch.testing.assert_close(torch.softmax(fitted(new), 1)[:, 4:], torch.softmax(temperature(new), 1)[:, 4:])
     # a letter that is no answer: the model gives it a share of every row and hardly ever decides for it
     never = torch.cat([z[:, :4], z[:, :4].logsumexp(1, keepdim=True) - 1 + 0.1 * z[:, 4:]], dim=1)
     with pytest.warns(UsageWarning, match="got none of 4, 5: 4, 5 become as rare as the rows say; add"):
-        learned = AutoCalibrator().fit(never, y)
+        learned = AutoCalibrator(candidates=few).fit(never, y)
     assert float(torch.softmax(learned(never), 1)[:, 4:].mean()) < 0.02
     with pytest.warns(UsageWarning, match="they keep"):
-        kept = AutoCalibrator(absent_classes="keep").fit(never, y)
+        kept = AutoCalibrator(candidates=few, absent_classes="keep").fit(never, y)
     assert float(torch.softmax(kept(never), 1)[:, 4:].mean()) > 0.1
     # expects them a few times, at the temperature of the rows
     sure = 3 * torch.cat([z[:, :4], never[:, 4:] - 3], dim=1)
     with pytest.warns(UsageWarning, match="4, 5 become as rare"):
-        assert AutoCalibrator(absent_classes="learn").fit(sure, y).absent.numel() == 0
-    few = sample(30, 40)  # some have no row by chance
+        assert AutoCalibrator(candidates=few, absent_classes="learn").fit(sure, y).absent.numel() == 0
+    small = sample(30, 40)  # some have no row by chance
     with pytest.warns(UsageWarning, match="they keep"):
-        by_chance = AutoCalibrator().fit(*few)
-    assert int(by_chance.absent.sum()) == 40 - len(few[1].unique())
+        by_chance = AutoCalibrator(candidates=few).fit(*small)
+    assert int(by_chance.absent.sum()) == 40 - len(small[1].unique())
 
 
 @pytest.mark.filterwarnings("ignore:expected a row of every class")
