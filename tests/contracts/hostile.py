@@ -51,10 +51,7 @@ FAMILIES = [
 EXCLUDED = {
     "errors.Remedy": "made by the code that refuses",
     "scale.ray_cluster": "starts a cluster; tests/scale/test_execute.py holds its arguments",
-    "scale.RayCluster": "the same",
     "scale.processes": "starts processes; tests/scale/test_execute.py holds its arguments",
-    "scale.in_turn": "calls the function it is given",
-    "scale.Processes": "starts processes; tests/scale/test_execute.py holds its arguments",
     "binning.BinTable": "made by from_pairs of a binning",
     "binning.MassSketch": "made by from_pairs of a binning",
     "operate.Sample": "made by sample; tests/operate/audit holds the arguments of its methods",
@@ -280,9 +277,6 @@ VALID |= {
 
 # Of predictions with several labels a row, which two families export.
 _SEVERAL: dict[str, Callable[[], Any]] = {
-    "labels": _several_labels,
-    "from_logits.labels": _several_labels,
-    "from_probs.labels": _several_labels,
     "from_probs.probs": lambda: torch.sigmoid(sample()[0]),
     "from_outputs.probs": lambda: torch.sigmoid(sample()[0]),
     "calibrated_by.calibrator": _fitted_several,
@@ -303,7 +297,7 @@ VALID |= {
     **{
         f"{home}.{name}.path": _several_file
         for home in ("data.splits", "calibrant")
-        for name in ("load_multilabel", "read_multilabel", "multilabel_batches")
+        for name in ("load_multilabel", "read_multilabel")
     },
 }
 
@@ -541,11 +535,11 @@ def _methods(cls: type) -> list[str]:
 
 # The methods that users call; the rest is called by the library with what it has checked.
 USERS_CALL = {
-    "__call__", "__getitem__", "forward", "fit", "fit_from", "save", "affine", "fold_into", "update", "set_epoch", "interval",
-    "state", "from_nll", "from_logits", "from_probs", "from_binary_logits", "from_binary_probs", "from_top_label", "collect",
-    "cat", "calibrated_by", "one_vs_rest", "predict", "predict_proba", "from_predictions", "from_estimator", "adapt",
-    "from_sampling_rates", "decide", "temperature", "read", "label", "expected_cost", "foreseen_cost", "from_file", "from_text",
-    "load", "merge", "watches", "updated", "from_outputs", "select", "pooled",
+    "__call__", "__getitem__", "forward", "fit", "fit_from", "save", "affine", "fold_into", "update", "set_epoch",
+    "interval", "state", "from_nll", "from_logits", "from_probs", "from_binary_logits", "from_binary_probs",
+    "collect", "cat", "calibrated_by", "one_vs_rest", "predict", "predict_proba", "from_predictions",
+    "from_estimator", "adapt", "from_sampling_rates", "decide", "temperature", "label", "load", "merge", "watches",
+    "from_outputs", "select", "pooled",
 }  # fmt: skip
 
 
