@@ -92,7 +92,8 @@ class MultiLabelPredictions(Record):
 
     def __post_init__(self) -> None:
         self.check()
-        check_label_names(self.names, columns=self.logits.shape[1])
+        names = check_label_names(self.names, columns=self.logits.shape[1])
+        object.__setattr__(self, "names", names)  # as a frozen dataclass sets its own fields
 
     @classmethod
     @checked
@@ -229,7 +230,7 @@ class MultiLabelPredictions(Record):
         if isinstance(labels, str) or not isinstance(labels, Sequence):
             raise refuse("labels as a list of names or columns", shown(labels), 'write ["cat", "dog"]')
         at = [self.place_of(one) for one in labels]
-        names = check_label_names([self.names[place] for place in at], columns=max(len(at), 1))
+        names = tuple(self.names[place] for place in at)
         columns = {name: held[:, at] for name in self.axes if (held := getattr(self, name)) is not None}
         return replace(self, names=names, **columns)
 
@@ -325,8 +326,7 @@ def _names_and_fields(matrix: Tensor, labels: Any, options: Mapping[str, Any]) -
     rows, columns = matrix.shape
     if labels is not None:
         labels = check_label_matrix(labels, rows=rows, columns=columns).to(matrix.device)
-    known = {"names": check_label_names(options.get("names"), columns=columns), "labels": labels}
-    return known | checked_beside(matrix, options)
+    return {"names": options.get("names"), "labels": labels} | checked_beside(matrix, options)
 
 
 def check_label_scores(values: Any, *, name: str) -> Tensor:
