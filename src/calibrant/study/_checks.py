@@ -108,7 +108,7 @@ def record_of_table(cls: type[T], table: Any, *, where: str) -> T:
     """
     if not isinstance(table, Mapping):
         raise refuse(f"{where} as a table", shown(table), "write it in braces or under a heading")
-    hints = _hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]  # a class is hashable
     with naming(where):
         return cls(**{key: _field(value, hints.get(key), where=f"{key} of {where}") for key, value in table.items()})
 
