@@ -389,8 +389,8 @@ def check_label_matrix(labels: Any, *, rows: int, columns: int) -> Tensor:
     found = as_tensor(labels, name="labels")
     # whole floats too: among them NaN may stand for a missing label, and .5 for a soft one
     if found.is_floating_point() or found.is_complex():
-        remedy = "code missing labels (NaN) as -1 and convert to integers"
-        raise refuse("labels as integers 0, 1 or -1", f"dtype {found.dtype}", remedy)
+        got = f"dtype {found.dtype}"
+        raise refuse("labels as integers 0, 1 or -1", got, "code missing labels (NaN) as -1 and convert to integers")
     if tuple(found.shape) != (rows, columns):
         one_class = found.shape == (rows,) and columns != 1
         remedy = _ONE_CLASS if one_class else "pass one row a sample, one column a label"
