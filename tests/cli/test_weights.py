@@ -123,7 +123,7 @@ def test_apply_keeps_axes_ignored_rows_and_other_arrays(
     np.testing.assert_allclose(after["test_logits"], expected, rtol=1e-5)  # float32
     for name in ("test_labels", "val_labels", "pixel_size"):
         np.testing.assert_array_equal(after[name], before[name])
-    said = "expected columns of one length for parquet"
+    said = "expected one split for .parquet, got val, test"
     run("apply", temperature, *file, "-o", tmp_path / "o.parquet", code=2, says=said)
     assert not (tmp_path / "o.parquet").exists()
 
