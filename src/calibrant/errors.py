@@ -270,7 +270,7 @@ def optional(package: str, *, extra: str) -> Iterator[None]:
         raise MissingExtraError(package, extra=extra) from error
 
 
-def imported(package: str, *, extra: str) -> Any:
+def optional_package(package: str, *, extra: str) -> Any:
     """Return an optional package that is imported under its own name.
 
     Raises:

@@ -146,7 +146,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """
         with _in_one_sentence():
             X, y = self._checked(X, y)
-            given = _arrays(sample_weight, "sample_weight")
+            given = _array_of_tensor(sample_weight, "sample_weight")
             weight = None if given is None else _check_sample_weight(given, X, dtype=np.float64)
         if weight is not None and not np.isfinite(weight).all():
             raise InputError("finite sample_weight", "NaN or infinity", "drop those rows")
@@ -250,7 +250,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if isinstance(self.estimator, str):
             X, y = validate_data(self, X, y, dtype="numeric", ensure_min_samples=2)
         else:
-            X, y = indexable(_arrays(X, "X"), _check_y(_arrays(y, "y")))
+            X, y = indexable(_array_of_tensor(X, "X"), _check_y(_array_of_tensor(y, "y")))
         check_classification_targets(y)
         return X, y
 
@@ -330,7 +330,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return tags
 
 
-def _arrays(values: Any, name: str) -> Any:
+def _array_of_tensor(values: Any, name: str) -> Any:
     """Return a tensor as an array, and anything else as it is: scikit-learn reads that itself."""
     return as_array(values, name=name) if isinstance(values, torch.Tensor) else values
 

@@ -515,7 +515,7 @@ def feature_names(calibrator: Any) -> list[str]:
     return of_calibrators.feature_names(calibrator)
 
 
-def columns_in(texts: Sequence[str] | None, *, option: str = "--by") -> list[str] | None:
+def typed_columns(texts: Sequence[str] | None, *, option: str = "--by") -> list[str] | None:
     """Return the names that an option gives, with commas or repeated; None where it is left out.
 
     Raises:

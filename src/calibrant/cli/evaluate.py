@@ -36,11 +36,11 @@ from calibrant.cli._options import (
     Streaming,
     among,
     choose,
-    columns_in,
     feature_names,
     listed,
     parts_of,
     refuse_for_several,
+    typed_columns,
 )
 from calibrant.errors import InputError
 
@@ -192,7 +192,7 @@ def _measure_file(
         if calibrator is not None and not several:
             rows = rows.with_features(feature_names(calibrator))
         data = rows.data
-        parts: list[tuple[Any, str | None]] = [(data, None), *by_column(rows, columns_in(what.by) or [])]
+        parts: list[tuple[Any, str | None]] = [(data, None), *by_column(rows, typed_columns(what.by) or [])]
         for part, group in parts:
             measured: dict[str, Any] = {"file": source.shown, "split": name, "draws": what.draws, "group": group}
             measured |= {} if several else {"metrics": panel.metrics_for(part)}

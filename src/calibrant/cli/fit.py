@@ -26,7 +26,6 @@ from calibrant.cli._options import (
     OneFile,
     Source,
     Streaming,
-    columns_in,
     complete_method,
     cost_table,
     feature_names,
@@ -34,6 +33,7 @@ from calibrant.cli._options import (
     parts_of,
     refuse_for_several,
     typed,
+    typed_columns,
 )
 from calibrant.errors import InputError
 
@@ -71,7 +71,7 @@ class Chosen:
     @property
     def columns(self) -> list[str] | None:
         """The columns that ``--features`` names."""
-        return columns_in(None if self.features is None else [self.features], option="--features")
+        return typed_columns(None if self.features is None else [self.features], option="--features")
 
     def make(self, method: str, class_names: Sequence[str] = ()) -> Calibrator:
         """Return the calibrator of this name, with what was asked for."""

@@ -15,7 +15,7 @@ import typer
 from calibrant._core.paths import same_file, shown
 from calibrant.cli._application import option, with_groups
 from calibrant.cli._io import console, say, working
-from calibrant.cli._options import AsJson, columns_in, refuse_typed
+from calibrant.cli._options import AsJson, refuse_typed, typed_columns
 from calibrant.errors import InputError, NoIntervalError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Answers:
     scale: int | None = option(None, "What stated whole numbers are out of, such as 100.")
 
 
-def refuse_without_effect(source: str | None, kind: str) -> None:
+def refuse_source_of_answers(source: str | None, kind: str) -> None:
     """Refuse options that another format or another kind of answer has, and a log of no format.
 
     Raises:
@@ -163,7 +163,7 @@ def ingest(
 
         calibrant ingest log.json right.npz --from inspect --as sequences --scorer match
     """
-    refuse_without_effect(program.source, answers.kind)
+    refuse_source_of_answers(program.source, answers.kind)
 
     from calibrant import language
     from calibrant.data.splits import UNNAMED, save_predictions
@@ -314,7 +314,7 @@ def judge(
             typer.echo(f"{following.output}: {len(rows):,} rows to label", err=labels is not None)
         if labels is None:
             return
-        columns = {name: judged.column(name) for name in columns_in(asked.by) or []}
+        columns = {name: judged.column(name) for name in typed_columns(asked.by) or []}
         try:
             found = judge_audit(
                 judged.judge, labels, systems=judged.systems, inclusion=inclusion, questions=judged.questions,
@@ -338,7 +338,7 @@ def _judge_answers(log: str, program: Program, answers: Answers, asked: Asked) -
         judged = read_judged(log, scores=asked.scores or ("score",), scale=_scale(asked.ratings))
         return judged if asked.about is None else judged.with_columns(asked.about).samples_merged()
     refuse_typed(["scores"], where=f"--from {program.source}")
-    refuse_without_effect(program.source, answers.kind)
+    refuse_source_of_answers(program.source, answers.kind)
     if answers.kind not in OF_JUDGES:
         raise InputError(
             f"a judge's answers as {', '.join(OF_JUDGES)}", f"--as {answers.kind}", "name one of these with --as"

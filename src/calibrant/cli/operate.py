@@ -25,12 +25,12 @@ from calibrant.cli._options import (
     Source,
     SplitRows,
     Through,
-    columns_in,
     cost_table,
     costs_in,
     feature_names,
     of_costs,
     refuse_typed,
+    typed_columns,
 )
 from calibrant.errors import InputError, LeakError
 
@@ -72,7 +72,7 @@ class Limits:
             read_limits(self.maximum or [], option="--max"),
             read_limits(self.minimum or [], option="--min"),
             read_limits(self.no_worse or [], option="--no-worse"),
-            tuple(columns_in(self.by) or []),
+            tuple(typed_columns(self.by) or []),
         )
         limits = limits if self.policy is None else Policy.from_file(self.policy).updated(limits)
         if not limits.no_worse:
@@ -100,7 +100,7 @@ class Gate:
         else:
             _say_lines(found)
         junit = to_junit(found, strict=self.inconclusive == "fail")
-        _write({self.junit: junit, self.markdown: to_markdown(found)})
+        _write_documents({self.junit: junit, self.markdown: to_markdown(found)})
         if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
             # added to what other steps of the job have written
             with open(summary, "a", encoding="utf-8") as out:
@@ -112,7 +112,7 @@ class Gate:
         raise typer.Exit(CODES[str(self.inconclusive) if undecided else found.verdict])
 
 
-def _write(texts: Mapping[Path | None, str]) -> None:
+def _write_documents(texts: Mapping[Path | None, str]) -> None:
     """Write each text to its file, but for those of no file."""
     for path, text in texts.items():
         if path is not None:
@@ -347,7 +347,7 @@ class Start(Before):
             if monitor is None:
                 raise InputError("a state", f"none at {state}", "start it with --reference FILE")
             return monitor
-        by = columns_in(self.by)
+        by = typed_columns(self.by)
         columns = monitor.by if monitor is not None and by is None else tuple(by or ())
         rows = inputs.read(Source(self.reference, self.reference), self.reference_split).with_features(columns)
         if monitor is not None and set(columns) != set(monitor.by):
@@ -425,7 +425,7 @@ def watch(
     rows, names = [data for data, _ in added], next((sides for _, sides in added if sides), ())
     note = None if outputs.refit is None else _refit(monitor, rows, outputs.refit, after=new.calibrator)
     prometheus, page = to_prometheus(monitor, model=state.stem), to_html(monitor, title=state.stem, names=names)
-    _write({outputs.prometheus: prometheus, outputs.html: page})
+    _write_documents({outputs.prometheus: prometheus, outputs.html: page})
     if outputs.as_json:
         print_json({**monitor.status.plain(), "refit": note})
     else:

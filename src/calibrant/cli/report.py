@@ -24,7 +24,6 @@ from calibrant.cli._options import (
     Source,
     SplitRows,
     Streaming,
-    columns_in,
     costs_in,
     feature_names,
     of_costs,
@@ -33,6 +32,7 @@ from calibrant.cli._options import (
     refuse_for_several,
     refuse_typed,
     split_places,
+    typed_columns,
 )
 from calibrant.errors import InputError
 
@@ -73,7 +73,7 @@ class Extras:
     @property
     def columns(self) -> list[str] | None:
         """The columns that ``--by`` names; none of them for ``none``."""
-        return [] if self.by == [NONE] else columns_in(self.by)
+        return [] if self.by == [NONE] else typed_columns(self.by)
 
 
 @with_groups
@@ -147,14 +147,14 @@ def report(
                 write_label_report(models[0], target, **look)
             else:
                 whole = [one for one in models if isinstance(one, Model)]
-                decided = [found for one in whole for found in _decisions(one, costs, extras.error_limit)]
+                decided = [found for one in whole for found in _claims_of_decisions(one, costs, extras.error_limit)]
                 decided.sort(key=lambda one: one.kind == "table")  # the sentences of all models first
                 write_report(models, target, tables=decided, notes=notes, margin=page.margin, **look)
     said = ", ".join(source.shown for source in sources)
     console(err=True).print(f"report on {said} written to {shown(page.output)}", style="dim")
 
 
-def _decisions(model: Model, costs: Costs | None, error: float | None) -> list[Claims | Table]:
+def _claims_of_decisions(model: Model, costs: Costs | None, error: float | None) -> list[Claims | Table]:
     """Return what the report says of decisions by the costs, or with at most this fraction of wrong answers."""
     from calibrant.data.predictions import Predictions
     from calibrant.operate import thresholds

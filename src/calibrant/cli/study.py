@@ -850,7 +850,7 @@ def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
         written = write_study_figures(drawn, figures, width=outputs.width)
         typer.echo(f"{len(written) or 'no'} figures of {chosen.name} are written to {figures}", err=True)
     if report is not None:
-        _report(chosen, measured, report, [*tables, *study_pictures(drawn)], lines, sentences)
+        _write_study_report(chosen, measured, report, [*tables, *study_pictures(drawn)], lines, sentences)
     if outputs.record is not None:
         record_of(chosen, measured, path=outputs.record, columns=chosen.columns)
     if outputs.as_json:
@@ -859,7 +859,7 @@ def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
         say_study(tables, sentences)
 
 
-def _report(
+def _write_study_report(
     study: Study, measured: Sequence[Measured], path: Path, shown: Sequence[Block], lines: Sequence[Summary],
     sentences: Sequence[str],
 ) -> None:  # fmt: skip
@@ -908,7 +908,7 @@ def demo(
         if m.seed == digits.seeds[0]
         for when, data in (("before", m.before), ("after", m.after))
     ]
-    _report(digits, measured, report, [*panel_pictures(states, prefix="m"), table], lines, claims)
+    _write_study_report(digits, measured, report, [*panel_pictures(states, prefix="m"), table], lines, claims)
     if as_json:
         say_study_json(measured, verdicts, report=str(report))
         return

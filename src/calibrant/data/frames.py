@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from calibrant._core.files import Array, pa
-from calibrant.errors import InputError, Remedy, imported
+from calibrant.errors import InputError, Remedy, optional_package
 
 What: TypeAlias = Literal["probs", "logits", "label", "top"]
 
@@ -102,7 +102,7 @@ class Frame:
 
     def with_columns(self, columns: dict[str, list[Any]], *, instead: bool) -> Any:
         """Return these rows of the table with the columns, in the library that the table is of; an index of pandas stays."""
-        narwhals = imported("narwhals", extra="dataframes")
+        narwhals = optional_package("narwhals", extra="dataframes")
         frame = narwhals.from_native(self.table, eager_only=True)
         if self.rows is not None and not np.array_equal(self.rows, np.arange(len(frame))):
             frame = narwhals.from_native(_with_plain_text(self.table), eager_only=True)[self.rows.tolist()]
@@ -125,7 +125,7 @@ def arrow_of(frame: Any) -> Any:
     Raises:
         InputError: If it is no frame.
     """
-    narwhals = imported("narwhals", extra="dataframes")
+    narwhals = optional_package("narwhals", extra="dataframes")
     try:
         return narwhals.from_native(frame, eager_only=True).to_arrow()
     except TypeError as error:

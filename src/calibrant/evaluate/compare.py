@@ -302,14 +302,14 @@ def _check_same_rows(a: Data, b: Data) -> None:
         raise InputError("A and B of one kind", "events and decisions", "compare what speaks of the same outcomes")
     if isinstance(a, Predictions) and isinstance(b, Predictions) and a.classes != b.classes:
         raise InputError("A and B over the same classes", f"K = {a.classes} and {b.classes}", "compare one task")
-    truth, other = (_outcomes(data) for data in (a, b))
+    truth, other = (_what_happened(data) for data in (a, b))
     if truth is not None and other is not None and not torch.equal(truth, other):
         row = int(torch.nonzero(truth != other)[0])
         got = f"label {int(truth[row])} and {int(other[row])} in row {row}"
         raise InputError("A and B on the same rows in the same order", got, "sort them alike")
 
 
-def _outcomes(data: Data) -> Tensor | None:
+def _what_happened(data: Data) -> Tensor | None:
     """Return what happened (N,): the true class or the event; None of decisions without classes."""
     decided = data.need_labels() if isinstance(data, Predictions) else data.labels
     known = data.y.long() if isinstance(data, Events) else decided

@@ -279,7 +279,7 @@ def _by_error(name: str, p: Floats, wrong: NDArray[np.bool_], error: float, delt
     if passed == 0:
         return Accepted(name, math.inf, len(p), 0, 0, 1.0)
     threshold = 0.0 if passed == len(path) else float(path[passed - 1])  # 0: no confidence is too low
-    return Accepted(name, threshold, len(p), *_counts(p, wrong, threshold), error)
+    return Accepted(name, threshold, len(p), *_answered_and_wrong(p, wrong, threshold), error)
 
 
 def _fewest_rows(rows: int, *, error: float, delta: float) -> int:
@@ -304,13 +304,13 @@ def _by_coverage(name: str, p: Floats, wrong: NDArray[np.bool_], coverage: float
     enough = betainc(n - ranks + 1, ranks, coverage) <= delta / 2 if n else np.array([], dtype=bool)
     rank = int(ranks[enough].max()) if bool(enough.any()) else 0
     threshold = float(np.sort(p)[rank - 1]) if rank else 0.0
-    answered, errors = _counts(p, wrong, threshold)
+    answered, errors = _answered_and_wrong(p, wrong, threshold)
     # the row that defines the threshold is not a draw from the rows above it, so it counts as wrong
     high = share_ends(min(errors + (rank > 0), answered), answered, alpha=delta / 2)[1]
     return Accepted(name, threshold, n, answered, errors, high)
 
 
-def _counts(p: Floats, wrong: NDArray[np.bool_], threshold: float) -> tuple[int, int]:
+def _answered_and_wrong(p: Floats, wrong: NDArray[np.bool_], threshold: float) -> tuple[int, int]:
     """Return how many rows are answered, and how many of them wrongly."""
     taken = p >= threshold
     return int(taken.sum()), int(wrong[taken].sum())

@@ -270,7 +270,7 @@ def check(
     # one path: sums of chunks are added, and in memory the rows are a single chunk
     if isinstance(predictions, RowSource):
         sums, rows, groups = predictions.fold(_of_stream, _joined, *wanted)
-        _need_independent(rows, groups)
+        _need_enough_groups(rows, groups)
     else:
         sums = _chunk_sums(predictions, *wanted)
     lines = []
@@ -357,7 +357,7 @@ def _joined(one: Streamed, other: Streamed) -> Streamed:
     return joined, one[1] + other[1], np.concatenate([one[2], other[2]])
 
 
-def _need_independent(rows: int, groups: NDArray[np.int64]) -> None:
+def _need_enough_groups(rows: int, groups: NDArray[np.int64]) -> None:
     """Raise, as for rows in memory, unless each row of a source is the only one of its group; and if only some have one."""
     if 0 < len(groups) < rows:
         got = f"them beside {len(groups):,} of {rows:,} rows"

@@ -83,7 +83,7 @@ def verdict_of(row: Row, side: str, *, margin: float = MARGIN, hint: bool = Fals
         ),
         "not tested": (f"{side}; not tested", ""),
     }[state]
-    detail = f"{_figures_of(row)} {tail}".rstrip()
+    detail = f"{_measured_in_words(row)} {tail}".rstrip()
     if hint and state in ("calibrated", "unclear"):
         # gap and slope are two more looks: 1 − .95² of calibrated models show one outside its interval
         headline = f"No significant miscalibration by the ECE, but a hint: {side[:1].lower()}{side[1:]}"
@@ -130,7 +130,7 @@ def signed(value: float, form: str = "+.2f") -> str:
     return f"{value:{form}}".replace("-", "−")
 
 
-def _figures_of(row: Row) -> str:
+def _measured_in_words(row: Row) -> str:
     if row.null_high is None:
         return f"ECE {row.shown(row.value)}; intervals and limits were not computed."
     ends = f" (95 % interval {row.interval} %)" if row.interval else " (no interval is known to cover here)"

@@ -391,8 +391,9 @@ def _figures_in_memory(data: Data, rows: list[Row], *, of: Data, draws: int) -> 
     groups, sampled = of.counted.groups, counted.weight_kind == "sampling"
     cells, event = Cells().state(counted), None
     if is_event(counted):
-        place = {"file": rows[0].file, "split": rows[0].split, "calibrator": rows[0].calibrator}
-        (ece,) = measure(event_pairs(counted), metrics=[ECE(_BINNING)], draws=draws, **place)
+        of_row = {"file": rows[0].file, "split": rows[0].split}
+        pairs = event_pairs(counted)
+        (ece,) = measure(pairs, **of_row, calibrator=rows[0].calibrator, metrics=[ECE(_BINNING)], draws=draws)
         event = EventFigures(cells, ece, counted.groups is None and not sampled)
     return Figures(
         rows,
@@ -417,8 +418,10 @@ def sums_of_groups(data: Data, groups: Tensor, *, most: int = MOST_SUMS) -> Unit
 def bins_of_groups(found: UnitSums, *, sampled: bool = False) -> dict[int, Binned]:
     """Return the bins of each group; a weight makes no more rows of one, a count does."""
     parts = zip(found.keys.tolist(), found.rows if sampled else found.mass, found.sums, strict=True)
-    tables = ((key, n, sums.view(3, BINS)) for key, n, sums in parts)
-    return {key: Binned(BinTable(*bins, float(bins[0].sum())), int(n)) for key, n, bins in tables}
+    tables = ((key, n, *sums.view(3, BINS)) for key, n, sums in parts)
+    return {
+        key: Binned(BinTable(rows, sum_p, sum_y, float(rows.sum())), int(n)) for key, n, rows, sum_p, sum_y in tables
+    }
 
 
 def _classes(data: Data) -> dict[int, Binned]:

@@ -215,7 +215,7 @@ class ParquetSource(RowSource):
             return source
         count, mass = source.total(_count_and_mass)
         source.count = int(count)
-        return source.prepared(_scaled, float(count / mass)) if passes.rows.weight_kind == "sampling" else source
+        return source.prepared(_weighted_by, float(count / mass)) if passes.rows.weight_kind == "sampling" else source
 
     def part(self, work: Callable[..., Any], join: Callable[..., Any], *parameters: Any) -> Any:
         """Return ``work(chunk, *parameters)`` of all chunks, joined in order, by one pass; None without rows."""
@@ -262,7 +262,7 @@ def _count_and_mass(chunk: Chunk) -> tuple[Tensor, Tensor]:
     return torch.tensor(len(chunk), dtype=torch.float64), chunk.weights.sum()
 
 
-def _scaled(chunk: Chunk, factor: float) -> Chunk:
+def _weighted_by(chunk: Chunk, factor: float) -> Chunk:
     return replace(chunk, weight=chunk.weights * factor)
 
 

@@ -24,7 +24,7 @@ from calibrant.data.formats.tables import batches_of, json_lines, read_table, sh
 from calibrant.data.formats.text import content_of, dialect_of, printed_by_tools, unpacked
 from calibrant.data.formats.writing import whole_file, without_formula, write_table
 from calibrant.data.frames import Frame
-from calibrant.errors import InputError, Remedy, imported
+from calibrant.errors import InputError, Remedy, optional_package
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -214,7 +214,7 @@ def _write_json(path: Path, table: Any, target: Path, columns: Columns, gone: se
 
 def _write_sheet(path: Path, table: Any, target: Path, columns: Columns, gone: set[str]) -> None:
     """Write the workbook with new cells in the sheet that was read; what else is in it stays, formulas as they are."""
-    book = imported("openpyxl", extra="tables").load_workbook(path)
+    book = optional_package("openpyxl", extra="tables").load_workbook(path)
     sheet = table_sheet(book)
     filled = [row for row in sheet.iter_rows() if any(cell.value is not None for cell in row)]
     header, rows = sheet_table(filled, lambda cell: cell.value)

@@ -24,7 +24,7 @@ from calibrant.data.formats.layout import (
     suffix_of,
 )
 from calibrant.data.formats.text import OBJECTS, content_of, csv_reader, distinct, headings, titles_of
-from calibrant.errors import CalibrantError, FileFormatError, Remedy, imported
+from calibrant.errors import CalibrantError, FileFormatError, Remedy, optional_package
 
 _BLOCK = 64 << 20  # a line, which may hold a list of many classes, lies within one block
 _PIECE = 8 << 20  # the block of a table that is read in pieces
@@ -495,7 +495,7 @@ def _text_of(cell: Any) -> str:
 
 def _sheet(path: Path) -> Any:
     """Return the first sheet of a workbook with a table: the values that its cells were saved with; formulas are not evaluated."""
-    openpyxl = imported("openpyxl", extra="tables")
+    openpyxl = optional_package("openpyxl", extra="tables")
     # sizes as the archive states them, before anything is unpacked: a few kB may claim gigabytes
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(one.file_size for one in archive.infolist())
@@ -524,7 +524,7 @@ def _foreign(path: Path) -> Any:
         return pa.orc.read_table(path)
     if suffix in BASES:
         return _of_base(path)
-    pandas = imported("pandas", extra="dataframes")
+    pandas = optional_package("pandas", extra="dataframes")
     try:
         if suffix in (".ods", ".xls"):
             cells = pandas.read_excel(path, header=None, dtype=object)

@@ -28,7 +28,7 @@ from calibrant.data.formats.layout import (
 )
 from calibrant.data.formats.reading import RECEIPT, SPLIT, Receipt, named_of, read_or_refused_table, understand
 from calibrant.data.formats.tables import batches_of
-from calibrant.errors import FileFormatError, InputError, Remedy, imported
+from calibrant.errors import FileFormatError, InputError, Remedy, optional_package
 
 _TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".xlsx")
 WRITABLE = (".npz", ".safetensors", ".pt", *_TABLES)
@@ -265,7 +265,7 @@ def _write_tables(path: Path, tables: Iterator[Any], *, inputs: Sequence[Path] =
 
 
 def _write_sheet(file: IO[bytes], tables: Iterator[Any]) -> None:
-    openpyxl = imported("openpyxl", extra="tables")
+    openpyxl = optional_package("openpyxl", extra="tables")
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet()
     for at, table in enumerate(tables):

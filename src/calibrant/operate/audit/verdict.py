@@ -159,7 +159,7 @@ def audit(
 
 
 @dataclass(frozen=True)
-class _Evidence:
+class _Centred:
     """A figure's estimate, its ends at every α, and how they are made."""
 
     centre: float
@@ -177,7 +177,7 @@ class _LabelledPool:
         self.temperature = pool.fitted_temperature(self.rows, self.labels) if seen.sum() >= LEARN else 1.0
         self.groups: tuple[list[str], Integers] | None = None if by is None else feature_groups(pool, by)
 
-    def terms(self, name: str) -> dict[str, _Evidence]:
+    def terms(self, name: str) -> dict[str, _Centred]:
         """Return the evidence on a figure, by group if there are groups."""
         if name in ABSOLUTE and self.pool.other is not None:
             ours, theirs = (_LabelledPool(one, self.sample, self.by).terms(name) for one in self.pool.alone)
@@ -193,7 +193,7 @@ class _LabelledPool:
                 )
                 remedy = groups if each else "label more of the rows that were drawn"
                 raise refuse(f"at least {FEWEST} labelled rows{each}", f"{count}{of}", remedy)
-        evidence: dict[str, list[_Evidence]] = {full: [] for full, _ in parts}
+        evidence: dict[str, list[_Centred]] = {full: [] for full, _ in parts}
         for mean in self.pool.means(name):
             expected = None if name == "aurc" else self.pool.outlook(mean, temperature=self.temperature).mean
             confidence = self.pool.outlook(mean).mean if name in BINNED else None  # at temperature 1
@@ -203,7 +203,7 @@ class _LabelledPool:
 
     def _evidence(
         self, mean: str, members: NDArray[np.bool_], expected: Floats | None, confidence: Floats | None
-    ) -> _Evidence:
+    ) -> _Centred:
         pool, chosen = self.pool, members[self.rows]
         if expected is None:  # of a row's rank among the members
             pool = pool.ranked(members)
@@ -213,7 +213,7 @@ class _LabelledPool:
         bounds = pool.bounds(mean, rows, temperature=self.temperature)
         drawn = self.sample.drawn(chosen, pool=int(members.sum()))
         terms = terms_of(seen, expected[rows], bounds, drawn, float(expected[members].mean()))
-        found = _Evidence(terms.centre, lambda alpha: interval_of(terms, alpha=alpha))
+        found = _Centred(terms.centre, lambda alpha: interval_of(terms, alpha=alpha))
         if confidence is not None:
             index = np.full(len(pool), -1)
             edges = EqualWidth(_BINS).edges(torch.from_numpy(confidence)).numpy()
@@ -222,13 +222,13 @@ class _LabelledPool:
             return _binned(found, away, index[members], index[rows], seen, expected[rows], drawn)
         return _magnitude(found) if mean == "cost-gap" else found
 
-    def interval(self, name: str, found: _Evidence, *, alpha: float) -> Interval:
+    def interval(self, name: str, found: _Centred, *, alpha: float) -> Interval:
         """Return the interval of a figure, within the values that it can have."""
         least, most = _BOUNDS.get(name, _UNIT) if self.pool.other is None else (-math.inf, math.inf)
         low, high, middle = (min(max(float(one), least), most) for one in (*found.ends(alpha), found.centre))
         return Interval(middle, low, high, 1 - alpha, found.method)
 
-    def line(self, full: str, evidence: _Evidence, limit: Sequence[Any], *, alpha: float) -> AuditLine:
+    def line(self, full: str, evidence: _Centred, limit: Sequence[Any], *, alpha: float) -> AuditLine:
         """Return the verdict on one limit (figure, value, whether it is a maximum)."""
         name, value, at_most = limit
         found = self.interval(name, evidence, alpha=alpha)
@@ -253,7 +253,7 @@ class _LabelledPool:
         return None if needed > len(self.pool) else max(FEWEST, math.ceil(needed) - labels)
 
 
-def _magnitude(mean: _Evidence) -> _Evidence:
+def _magnitude(mean: _Centred) -> _Centred:
     """Return the absolute value of a mean, from 0 where it may have either sign."""
 
     def ends(alpha: float) -> tuple[float, float]:
@@ -263,29 +263,29 @@ def _magnitude(mean: _Evidence) -> _Evidence:
     return replace(mean, centre=abs(mean.centre), ends=ends)
 
 
-def _difference(first: _Evidence, second: _Evidence) -> _Evidence:
+def _difference(first: _Centred, second: _Centred) -> _Centred:
     """Return a figure of one model minus that of another, each with its interval at half of α."""
 
     def ends(alpha: float) -> tuple[float, float]:
         (low, high), (below, above) = (one.ends(alpha / 2) for one in (first, second))
         return low - above, high - below
 
-    return _Evidence(first.centre - second.centre, ends, "difference of two intervals")
+    return _Centred(first.centre - second.centre, ends, "difference of two intervals")
 
 
-def _average(parts: Sequence[_Evidence]) -> _Evidence:
+def _average(parts: Sequence[_Centred]) -> _Centred:
     """Return the mean of figures of the same rows, whatever their dependence: its standard error is at most the mean of theirs."""
 
     def ends(alpha: float) -> tuple[float, float]:
         low, high = np.mean([one.ends(alpha) for one in parts], axis=0)
         return float(low), float(high)
 
-    return _Evidence(float(np.mean([one.centre for one in parts])), ends, "mean of intervals")
+    return _Centred(float(np.mean([one.centre for one in parts])), ends, "mean of intervals")
 
 
 def _binned(
-    mean: _Evidence, away: Floats, index: Integers, at: Integers, seen: Floats, expected: Floats, drawn: Drawn
-) -> _Evidence:
+    mean: _Centred, away: Floats, index: Integers, at: Integers, seen: Floats, expected: Floats, drawn: Drawn
+) -> _Centred:
     """Return the sum of the absolute gaps of bins, Σ (confidence − correctness) / N.
 
     The sum of absolute estimates is at least the ECE on average; it is above it by at most the sum of the bins' absolute errors.
@@ -321,4 +321,4 @@ def _binned(
 
     # the estimate is the ECE with the gaps that chance alone makes taken off
     centre = float(np.sqrt(np.maximum(gap**2 - variance, 0)).sum())
-    return _Evidence(centre, ends, "sum of bounded bins")
+    return _Centred(centre, ends, "sum of bounded bins")
