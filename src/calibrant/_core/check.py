@@ -188,6 +188,15 @@ def check_same_kind(one: object, other: object) -> None:
         raise refuse(f"another {type(one).__name__}", shown(other), "add states of one metric")
 
 
+def check_same_weights(one: Any, other: Any, *, name: str) -> None:
+    """Refuse to add sums of another kind, or sums of rows with sampling weights and of rows without."""
+    check_same_kind(one, other)
+    if (one.squares is None) != (other.squares is None):
+        raise InputError(
+            f"{name} of one kind of weights", "sampling weights in one only", "measure all parts with weights"
+        )
+
+
 def check_floating(
     values: Any, *, name: str, remedy: str = "convert with torch.as_tensor", of: str = "", home: Tensor | None = None
 ) -> Tensor:

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import refuse, shown
+from calibrant._core.check import check_same_weights, refuse, shown
 from calibrant._core.constraints import Bins, Fits, PublicCalls
 from calibrant._kernels import cpu, cuda
-from calibrant.binning.table import BinTable, check_same_weights
+from calibrant.binning.table import BinTable
 from calibrant.errors import InputError
 
 __all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth", "MassSketch"]

@@ -1,12 +1,11 @@
 """The table of sums a bin that every binned error, diagram and calibrator is computed from; public in ``calibrant.binning``."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_same_kind, refuse
+from calibrant._core.check import check_same_weights, refuse
 from calibrant._core.constraints import PublicCalls
 from calibrant._core.numerics import add_records, row_chunks
 from calibrant.errors import InputError
@@ -162,15 +161,6 @@ class BinTable(metaclass=PublicCalls):
             raise refuse(
                 "at least one row for a binned error", "a selection of none", "check how the rows were selected"
             )
-
-
-def check_same_weights(one: Any, other: Any, *, name: str) -> None:
-    """Refuse to add sums of another kind, or sums of rows with sampling weights and of rows without."""
-    check_same_kind(one, other)
-    if (one.squares is None) != (other.squares is None):
-        raise InputError(
-            f"{name} of one kind of weights", "sampling weights in one only", "measure all parts with weights"
-        )
 
 
 def _second_moments(index: Tensor, p: Tensor, y: Tensor, weight: Tensor | None, bins: int) -> Tensor:

@@ -72,7 +72,7 @@ from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.scale.stream import IntervalMoments, looks, metric_passes, one_pass, sums_of
 from calibrant.statistics.enough import FEWEST_COMPARED
 from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import MOST_SUMS, UnitSums
+from calibrant.statistics.means import UnitSums
 
 BINS = 15
 MOST_ROWS = 20  # most rows of a table of classes or groups; its caption states the total
@@ -407,7 +407,7 @@ def _figures_in_memory(data: Data, rows: list[Row], *, of: Data, draws: int) -> 
     )
 
 
-def sums_of_groups(data: Data, groups: Tensor, *, most: int = MOST_SUMS) -> UnitSums:
+def sums_of_groups(data: Data, groups: Tensor, *, most: int | None = None) -> UnitSums:
     """Return of each group the rows, confidences and correct decisions in each bin of equal width."""
     p, w = data.confidence.cpu().double(), data.row_weights.cpu().double()
     column = EqualWidth(BINS).assign(data.confidence.cpu())[:, None] + BINS * torch.arange(3)

@@ -290,7 +290,7 @@ class UnitSums:
         columns: int,
         parts: Iterable[tuple[slice, Tensor, Tensor]],
         *,
-        most: int = MOST_SUMS,
+        most: int | None = None,
     ) -> "UnitSums":
         """Return the sums of rows in ``groups`` (N,) with weights (N,).
 
@@ -299,8 +299,9 @@ class UnitSums:
             weight: 1 for rows that count once.
             columns: C.
             parts: Rows, and for these the columns (n, …), −1 for none, that the numbers w x (n, …) are added to.
-            most: Sums that are kept.
+            most: Sums that are kept; None for ``MOST_SUMS``.
         """
+        most = MOST_SUMS if most is None else most
         keys, code = torch.unique(groups.to(weight.device), return_inverse=True)
         count = keys.shape[0]
         rows, mass = (torch.bincount(code, weights=w, minlength=count).double() for w in (None, weight.double()))
@@ -336,7 +337,7 @@ class UnitSums:
             NoIntervalError: Then, and for groups of which no sums are kept.
         """
         if self.dropped:
-            most = f"at most {MOST_SUMS // self.sums.shape[1]:,} groups for the uncertainty of {shown(what, most=200)}"
+            most = f"at most {self.most // self.sums.shape[1]:,} groups for the uncertainty of {shown(what, most=200)}"
             raise NoIntervalError(most, "more", "use fewer bins, ECE(), or larger groups")
         for sizes in (self.rows, self.mass):  # many groups of which one has nearly all weight are one
             need_clusters(sizes, what=what, least=least)
