@@ -354,6 +354,8 @@ def _features_travel(calibrator: Calibrator) -> None:
     CONTRACT.require(
         not torch.equal(expected, renewed(calibrator).fit(logits, labels)(logits)), "features count in a fit"
     )
+    kept = torch.equal(expected.argmax(dim=1), logits.argmax(dim=1))
+    CONTRACT.require(kept or not fitted.preserves_argmax, "decisions are kept by features, too, if preserves_argmax")
     for what, one in _copies(fitted).items():
         answer = one(logits, features)
         CONTRACT.require(torch.equal(answer, expected), f"{what} answers the same by features to the bit")
