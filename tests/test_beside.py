@@ -174,7 +174,7 @@ def test_streams_give_the_answer_of_memory(tmp_path: Path, kind: str) -> None:
         ({"features": [1, 2]}, "expected features as a dict of name → column"),
         ({"features": {"a": [1, 2, 3]}}, r"expected the feature 'a' of shape \(2,\), got shape \(3,\)"),
         ({"features": {"a": [None, "x"]}}, "give missing entries a name of their own"),
-        ({"features": {3: [1, 2]}}, "expected features as a dict of name → column, got {3: "),
+        ({"features": {3: [1, 2]}}, "expected the name of a feature as text, got 3; name each column"),
     ],
 )
 def test_what_does_not_fit_is_refused(beside: dict[str, Any], words: str) -> None:

@@ -157,3 +157,8 @@ def test_bins_of_all_data_hold_the_rows_of_each_part(ties: Literal["together", "
         assert (ties == "interpolated") == bool((found < 0).any())
     both = FixedBins.of_columns(own).assign(p)
     assert torch.equal(both, torch.stack([binning.assign(p[:, k], weight=weight) for k in (0, 1)], dim=1))
+
+
+def test_a_row_without_weight_makes_no_bins() -> None:
+    with pytest.raises(InputError, match="expected at least one row of positive weight, got none"):
+        EqualMass(5, ties="together").edges(torch.tensor([0.3]), weight=torch.tensor([0.0]))

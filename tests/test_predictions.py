@@ -219,7 +219,9 @@ def test_every_constructor_refuses_what_is_no_data_in_one_sentence(value: Any) -
             call()
 
 
-@pytest.mark.parametrize("index", [3, -1, np.int64(0), "a", None, 1.5, (0, 1), [0, 9], [True], [0.5], True])
+@pytest.mark.parametrize(
+    "index", [3, -1, np.int64(0), "a", None, 1.5, (0, 1), [0, 9], [True], [0.5], True, slice(0, 2, 0)]
+)
 def test_what_selects_no_rows_is_refused(index: Any) -> None:
     data = Predictions.from_logits([[2.0, 0.0], [0.0, 3.0]], [0, 1])
     for each in (data, data.top_label()):

@@ -13,7 +13,7 @@ from tests.draws import drawn
 from calibrant import BinaryPairs, Events, Predictions
 from calibrant.binning import BinTable, EqualMass, EqualWidth
 from calibrant.data.checks import Data
-from calibrant.errors import NoIntervalError
+from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics import (
     ACE,
     AURC,
@@ -609,3 +609,8 @@ def test_gaps_of_many_groups_have_the_covariance_of_their_sums() -> None:
     # in another order of the groups, and so with other rounding
     one, other = (clustered_gaps(each, draws=50, seed=2, degrees=1e9) for each in (sums, sums.flip(0)))
     assert torch.allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_one_draw_is_no_null_distribution() -> None:
+    with pytest.raises(InputError, match=r"at least two draws, got a Tensor of shape \(1,\)"):
+        interval(ECE(), drawn(50), null=torch.tensor([0.01]))

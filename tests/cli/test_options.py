@@ -360,7 +360,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, command: str) -> list[Any]:
         monkeypatch.setattr(f"calibrant.cli.study.{name}", recorder(name))
     monkeypatch.setattr("calibrant.study.preflight.check_study", recorder("check_study"))
     if command == "demo":
-        for name in ("say_study", "say_study_json", "_report"):
+        for name in ("say_study", "say_study_json", "_write_study_report"):
             monkeypatch.setattr(f"calibrant.cli.study.{name}", recorder(name))
         monkeypatch.setattr("calibrant.cli.study.tables_of", recorder("tables_of", ["a table"]))
         for name in ("collect", "tables.verdicts_on", "tables.summarise"):

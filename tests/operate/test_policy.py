@@ -24,7 +24,10 @@ def test_a_policy_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None
     ("text", "message"),
     [
         ("[max]\nece = 0.03", "[maximum], [minimum], [no_worse] and by in the policy, got 'max'"),
-        ("[maximum]\nece = '3 %'", "ece under [maximum] in the policy in (-inf, inf), got '3 %'; pass a number"),
+        (
+            "[maximum]\nece = '3 %'",
+            "ece under [maximum] in the policy as a number, got '3 %'; write for example ece = 0.03",
+        ),
         ("[maximum]\nece = true", "pass a number"),
         ("maximum = 3", "[maximum] in the policy as a table"),
         ("by = 3\n[maximum]\nece = 0.1", "as names of columns"),

@@ -206,6 +206,8 @@ def part_ends(up_to: Tensor, bins: int, rows: int) -> Tensor:
     if not up_to.is_floating_point():
         return torch.searchsorted(up_to, split_starts(int(up_to[-1]), bins)[1:].to(up_to.device))
     starts = split_starts(rows, bins)[1:].to(up_to.device, torch.float64)
+    if not rows:
+        raise refuse("at least one row of positive weight", "none", "check how the rows were selected")
     scaled = up_to * (rows / float(up_to[-1]))
     rounding = 1e-9 * rows  # error of cumulative weights, which must not move an end past a whole number of rows
     return torch.searchsorted(scaled, starts - rounding).clamp_max(up_to.shape[0] - 1)

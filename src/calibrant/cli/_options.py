@@ -608,9 +608,7 @@ class Streaming:
     workers: int = option(
         1, "Processes of the local executor, or of a Ray cluster started here.", min=1, without="address"
     )
-    address: str | None = option(
-        None, "The Ray cluster's address; without it one is started here.", needs="executor ray"
-    )
+    address: str | None = option(None, "The Ray cluster's address; without it one is started here.")
 
 
 @dataclass(frozen=True)
@@ -661,6 +659,7 @@ class Execution:
         if self.options.executor == "ray":
             # untyped, 1 would hold a new cluster to one worker: it is to take all there are
             return ray_cluster(self.options.address, workers=self.options.workers if typed(["workers"]) else None)
+        refuse_typed(["address"], where="a call without --executor ray", remedy="add --executor ray, or leave it out")
         return in_turn if self.options.workers == 1 else processes(self.options.workers)
 
     def rows(self, file: str, on: Through) -> RowSource:

@@ -477,8 +477,10 @@ def check_features(features: Any, *, rows: int) -> dict[str, Column] | None:
     """
     if features is None:
         return None
-    if not isinstance(features, Mapping) or not all(isinstance(name, str) and name for name in features):
+    if not isinstance(features, Mapping):
         raise refuse("features as a dict of name → column", shown(features), _COLUMNS)
+    if unnamed := [name for name in features if not isinstance(name, str) or not name]:
+        raise refuse("the name of a feature as text", shown(unnamed[0]), "name each column")
     checked = {name: check_column(one, name=f"the feature {name!r}", rows=rows) for name, one in features.items()}
     return checked or None
 
@@ -579,8 +581,8 @@ def check_selection(rows: Any, *, count: int) -> Any:
     if isinstance(rows, slice):
         try:
             places = range(count)[rows]
-        except TypeError as error:
-            raise refuse(expected, f"{rows!r}", "slice by integers") from error
+        except (TypeError, ValueError) as error:  # a step of 0
+            raise refuse(expected, f"{rows!r}", "slice by integers, in steps of 1 or more") from error
         # tensors know no negative steps
         return rows if places.step > 0 else torch.tensor([*places], dtype=torch.int64)
     # a tensor loses its axis of rows to a single number, and what lies beside it would not fit any more

@@ -88,7 +88,7 @@ def _parsed_object(text: str, place: str, *, what: str, name: str) -> dict[str, 
 def need(value: Any, kind: type[T], place: str, name: str) -> T:
     """Return ``value`` if it is of a kind that JSON has: an object (``dict``), a list or text."""
     if not isinstance(value, kind):
-        got, remedy = _KINDS[type(value)], "check which program wrote the log"
+        got, remedy = _KINDS.get(type(value), type(value).__name__), "check which program wrote the log"
         raise refuse_file(place, f"{name} as {_KINDS[kind]}", got, remedy)
     return value
 

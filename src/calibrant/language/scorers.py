@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -71,6 +71,10 @@ def _uqlm_row(columns: Mapping[str, Sequence[Any]], row: int, place: str) -> Res
             samples = json.loads(samples)
         except ValueError:
             samples = _texts_of_literal(samples, f"{place}, row {row}")
+    elif not isinstance(samples, Iterable | None):
+        raise refuse_file(
+            f"{place}, row {row}", "sampled_responses as a list of texts", f"{samples}", "save results.to_df()"
+        )
     numbers = {
         key: float(values[row]) for key, values in columns.items()
         if key not in _TEXTS and isinstance(values[row], int | float) and math.isfinite(values[row])

@@ -655,8 +655,11 @@ class Policy:
                 remedy = f"write [{table}] and below it metric = number"
                 raise refuse(f"[{table}] in the policy as a table", shown(limits), remedy)
             for metric, limit in limits.items():
-                check_number(limit, name=f"{metric} under [{table}] in the policy")
-        if not isinstance(self.by, tuple) or not all(isinstance(column, str) for column in self.by):
+                name = f"{metric} under [{table}] in the policy"
+                if isinstance(limit, str):
+                    raise refuse(f"{name} as a number", shown(limit), f"write for example {metric} = 0.03")
+                check_number(limit, name=name)
+        if not isinstance(self.by, tuple | list) or not all(isinstance(column, str) for column in self.by):
             raise refuse("by in the policy as names of columns", shown(self.by), 'write by = ["column"]')
 
     @classmethod
@@ -701,7 +704,7 @@ class Policy:
             self.maximum | other.maximum,
             self.minimum | other.minimum,
             self.no_worse | other.no_worse,
-            tuple(dict.fromkeys(self.by + other.by)),
+            tuple(dict.fromkeys((*self.by, *other.by))),
         )
 
 

@@ -90,8 +90,8 @@ def _a_metric(value: Any, *, name: str) -> Any:
 
 def _drawn_before(value: Any, *, name: str) -> Tensor:
     drawn = check_row_tensor(value, name=name)
-    if not drawn.shape[0]:
-        raise refuse(f"{name} as a tensor (draws,)", shown(value), "make it with null_draws")
+    if drawn.shape[0] < 2:
+        raise refuse(f"{name} as a tensor (draws,) of at least two draws", shown(value), "make it with null_draws")
     return drawn
 
 

@@ -371,6 +371,7 @@ WRONG: list[tuple[Call, str]] = [
     (lambda pool, drawn, told: audit(pool, drawn, told + 1), "expected labels from 0 to 2"),
     (lambda pool, drawn, told: audit(pool, drawn), "expected at least 10 labelled rows, got 0"),
     (lambda pool, drawn, told: audit(pool, drawn, -torch.ones(40)), "expected at least 10 labelled rows, got 0"),
+    (lambda pool, drawn, told: audit(pool, drawn, figures=()), "expected at least 10 labelled rows, got 0"),
     (lambda pool, drawn, told: audit(pool, replace(drawn, inclusion=np.zeros(40)), told), "probabilities from 1e-12 to 1"),
     (lambda pool, drawn, told: audit(pool, replace(drawn, inclusion=np.full(40, 1e-300)), told), "probabilities from 1e-12 to 1"),
     (lambda pool, drawn, told: audit(pool, replace(drawn, rows=drawn.rows[[0, *range(39)]]), told), "each row of the pool at most once"),

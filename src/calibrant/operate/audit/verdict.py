@@ -174,6 +174,9 @@ class _LabelledPool:
         seen = sample.labels >= 0
         self.pool, self.sample, self.seen, self.by = pool, sample, seen, by
         self.rows, self.labels = sample.rows[seen], sample.labels[seen]
+        if len(self.rows) < FEWEST:
+            remedy = "label more of the rows that were drawn"
+            raise refuse(f"at least {FEWEST} labelled rows", f"{len(self.rows)}", remedy)
         self.temperature = pool.fitted_temperature(self.rows, self.labels) if seen.sum() >= LEARN else 1.0
         self.groups: tuple[list[str], Integers] | None = None if by is None else feature_groups(pool, by)
 
@@ -187,12 +190,10 @@ class _LabelledPool:
             parts = [(f"{name}[{one}]", self.groups[1] == at) for at, one in enumerate(self.groups[0])]
         for full, members in parts:
             if (count := int(members[self.rows].sum())) < FEWEST:
-                each, of = ("", "") if self.groups is None else (" of each group", f" for {full}")
-                groups = Remedy(
+                remedy = Remedy(
                     "draw with aim='worst group'", command="draw with calibrant sample --aim 'worst group' --by"
                 )
-                remedy = groups if each else "label more of the rows that were drawn"
-                raise refuse(f"at least {FEWEST} labelled rows{each}", f"{count}{of}", remedy)
+                raise refuse(f"at least {FEWEST} labelled rows of each group", f"{count} for {full}", remedy)
         evidence: dict[str, list[_Centred]] = {full: [] for full, _ in parts}
         for mean in self.pool.means(name):
             expected = None if name == "aurc" else self.pool.outlook(mean, temperature=self.temperature).mean
