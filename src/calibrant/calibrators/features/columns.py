@@ -221,11 +221,11 @@ def names_of(rows: RowSource, *, numbers: bool = False) -> tuple[str, ...]:
     Raises:
         InputError: If rows have different ones.
     """
-    found: tuple[str, ...] = rows.fold(_names_of_features, _same_names, numbers)
+    found: tuple[str, ...] = rows.fold(_names_in, _same_names, numbers)
     return found
 
 
-def _names_of_features(chunk: Chunk, numbers: bool) -> tuple[str, ...]:
+def _names_in(chunk: Chunk, numbers: bool) -> tuple[str, ...]:
     if not numbers:
         return tuple(chunk.features)
     return tuple(sorted(name for name, column in chunk.features.items() if isinstance(column, Tensor)))
