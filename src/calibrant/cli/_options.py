@@ -407,9 +407,13 @@ class Fitting:
     """Which calibrator a report is on: a saved one, or one fitted on a split of the file; and the split it is evaluated on."""
 
     method: str | None = option(
-        None, "auto, a calibrator, or none; auto if left out.", "--method", "-m", autocompletion=complete_method,
+        None,
+        "auto, a calibrator, or none; auto if left out.",
+        "--method",
+        "-m",
+        autocompletion=complete_method,
         without="calibrator",
-    )  # fmt: skip
+    )
     calibrator: str | None = option(None, "A saved one instead.", "--calibrator", "-c")
     split: str = option("test", "The split to evaluate.")
     fit_split: str = option("val", "The split to fit on.")

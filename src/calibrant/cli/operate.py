@@ -333,9 +333,11 @@ class Start(Before):
     """What a monitor is started from."""
 
     by: list[str] | None = option(
-        None, "With --reference: watch each of these columns' groups by itself, too.", metavar="COLUMN,…",
+        None,
+        "With --reference: watch each of these columns' groups by itself, too.",
+        metavar="COLUMN,…",
         needs="reference",
-    )  # fmt: skip
+    )
     costs: str | None = of_costs(needs="reference")
 
     def monitor(self, state: Path, calibrator: str | None, inputs: Inputs) -> Monitor:

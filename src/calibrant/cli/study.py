@@ -860,9 +860,13 @@ def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
 
 
 def _write_study_report(
-    study: Study, measured: Sequence[Measured], path: Path, shown: Sequence[Block], lines: Sequence[Summary],
+    study: Study,
+    measured: Sequence[Measured],
+    path: Path,
+    shown: Sequence[Block],
+    lines: Sequence[Summary],
     sentences: Sequence[str],
-) -> None:  # fmt: skip
+) -> None:
     """Write the page of a study: in short, what is shown, what the papers claim, how it was made, and the models of its first seed."""
     from calibrant.report import Claims, Model, write_report
 

@@ -245,11 +245,10 @@ def verdict_in_words(
     even = [name for name, row in named if row.p_value is not None and row.winner is None]
     tail = f" Not tested: {', '.join(untested)}." if untested else ""
     notes: dict[str, list[str]] = {}
-    for name, row in sorted(
-        named, key=lambda one: one[1].p_value is not None
-    ):  # what an untested one lacks comes first
-        if row.note and (row.p_value is None or row.winner):
-            notes.setdefault(row.note, []).append(name)
+    lacking = [(name, row.note) for name, row in named if row.p_value is None]
+    for name, note in [*lacking, *((name, row.note) for name, row in named if row.winner)]:
+        if note:
+            notes.setdefault(note, []).append(name)
     tail += "".join(f" For {_names_in_words(of)} {note}." for note, of in notes.items())
     if len(untested) == len(rows):
         return "No test is known to hold its level for these metrics." + tail

@@ -121,9 +121,13 @@ class Monitor:
     @classmethod
     @checked
     def from_fit(
-        cls, calibrator: SomeCalibrator, predictions: ClassScores, *, by: Sequence[Text] | str = (),
+        cls,
+        calibrator: SomeCalibrator,
+        predictions: ClassScores,
+        *,
+        by: Sequence[Text] | str = (),
         costs: CostTable | None = None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """Return a monitor whose reference are the rows that ``calibrator`` was fitted on.
 
         On these rows it is better than on new ones. So each fifth is calibrated by a fit on the others, and its rows lie in the bins of

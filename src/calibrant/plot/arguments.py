@@ -33,9 +33,8 @@ def check_label(text: Any, *, name: str) -> Any:
         text: A string, or None.
         name: Name of the argument, for the message.
     """
-    if text is not None and any(
-        "\ud800" <= letter <= "\udfff" for letter in check_text(text, name=name)
-    ):  # of undecodable bytes
+    letters = "" if text is None else check_text(text, name=name)
+    if any("\ud800" <= letter <= "\udfff" for letter in letters):  # of undecodable bytes
         expected, remedy = f"{name} as text that UTF-8 can encode", "leave out the surrogate characters"
         raise refuse(expected, shown(text), remedy, argument=name)
     return text

@@ -389,6 +389,8 @@ def _figures_in_memory(data: Data, rows: list[Row], *, of: Data, draws: int) -> 
     """Return the figures of rows in memory, with the groups that the rows had before calibration."""
     counted = data.counted
     groups, sampled = of.counted.groups, counted.weight_kind == "sampling"
+    # never too many for rows that are in memory
+    sums = None if groups is None else sums_of_groups(counted, groups, most=3 * BINS * len(counted))
     cells, event = Cells().state(counted), None
     if is_event(counted):
         of_row = {"file": rows[0].file, "split": rows[0].split}
@@ -401,7 +403,7 @@ def _figures_in_memory(data: Data, rows: list[Row], *, of: Data, draws: int) -> 
         diagram_of(data, binning=_BINNING),
         risk_curve(data),
         _classes(counted),
-        {} if groups is None else bins_of_groups(_sums_of_all(counted, groups), sampled=sampled),
+        {} if sums is None else bins_of_groups(sums, sampled=sampled),
         cells,
         event,
     )
@@ -413,10 +415,6 @@ def sums_of_groups(data: Data, groups: Tensor, *, most: int | None = None) -> Un
     column = EqualWidth(BINS).assign(data.confidence.cpu())[:, None] + BINS * torch.arange(3)
     values = torch.stack([torch.ones_like(p), p, data.correct.cpu().double()], dim=1)
     return UnitSums.of(groups.cpu(), w, 3 * BINS, [(slice(None), column, values * w[:, None])], most=most)
-
-
-def _sums_of_all(data: Data, groups: Tensor) -> UnitSums:
-    return sums_of_groups(data, groups, most=3 * BINS * len(data))  # never too many for rows that are in memory
 
 
 def bins_of_groups(found: UnitSums, *, sampled: bool = False) -> dict[int, Binned]:
