@@ -21,7 +21,6 @@ import calibrant
 from calibrant.cli import Commands, _application, main
 from calibrant.cli._io import print_table
 from calibrant.cli.study import TABLES
-from calibrant.data.formats.writing import WRITABLE
 from calibrant.operate import sample
 
 HELP = """
@@ -94,12 +93,10 @@ def test_the_help_of_every_command_loads_no_library_of_numbers() -> None:
 
 
 def test_what_the_help_says_without_loading_it_is_so() -> None:
-    from calibrant.cli._options import WRITABLE as SUFFIXES
     from calibrant.cli._options import Page
     from calibrant.cli.methods import FAMILIES, NAMES
 
     assert NAMES == calibrant.theory.FIGURES
-    assert SUFFIXES == WRITABLE
     assert Page.margin == calibrant.report.MARGIN  # type: ignore[attr-defined]
     assert all(inspect.ismodule(getattr(calibrant, name)) for name in FAMILIES)
 

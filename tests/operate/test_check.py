@@ -134,6 +134,17 @@ def test_plain_is_json_without_infinities() -> None:
     assert json.loads(json.dumps(found.plain(), allow_nan=False))["verdict"] == "not enough evidence"
 
 
+def test_rows_that_would_decide_say_from_which_value_they_are_counted() -> None:
+    logits = torch.randn(400, 5, generator=torch.Generator().manual_seed(0))
+    labels = torch.multinomial(torch.softmax(logits, 1), 1, generator=torch.Generator().manual_seed(1))[:, 0]
+    line = check(Predictions.from_logits(logits, labels), maximum={"ece": 0.04}).lines[0]
+    assert line.verdict == "not enough evidence"
+    # a calibrated model of 400 rows shows the noise of its bins alone
+    counted = re.search(r"counted from (0\.\d+), the value without the noise of its bins", line.note)
+    assert counted is not None
+    assert float(counted.group(1)) < 0.04 < line.value
+
+
 def test_log_losses_of_few_errors_are_not_enough_evidence() -> None:
     new = Predictions.from_binary_probs([0.999] * 2, [1, 1])
     old = Predictions.from_binary_probs([0.9] * 2, [1, 1])

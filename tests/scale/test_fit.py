@@ -321,7 +321,9 @@ def test_bad_rows_and_missing_labels_have_their_sentence(tmp_path: Path) -> None
     logits = torch.tensor([[1.0, 0.0, 2.0], [-math.inf, 0.0, 1.0]])
     calibrant.save_predictions(path, {"all": Predictions.from_logits(logits, [0, 0])})
     for make in (TemperatureScaling, EnsembleTemperatureScaling, FocalTemperatureScaling):
-        with pytest.raises(CalibrantError, match="expected a finite logit for every label, got −inf in row 1"):
+        with pytest.raises(
+            CalibrantError, match="row group 0: expected a finite logit for every label, got −inf in row 1"
+        ):
             fit_streamed(make(), path)
 
 

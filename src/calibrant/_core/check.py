@@ -41,6 +41,7 @@ LOGITS_NAMED_PROBS = Remedy(
     "use from_logits (in a file: name the array logits) if these are logits",
     command="name the array logits if these are logits",
 )
+LABEL_EXCLUDED = "drop the row, or give the class of its label a finite logit (a probability above 0)"
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MARKS = (-100, 255)  # what PyTorch and transformers, and masks of images, hold where there is no label
 _CHUNK_ROWS = 4096

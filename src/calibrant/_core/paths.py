@@ -19,6 +19,9 @@ from typing import IO, Any
 from calibrant.errors import FileFormatError, InputError
 
 PathLike = str | os.PathLike[str]
+# What predictions are written as, by the ending of the name. It stands here since help lists it, and must not load the readers.
+WRITABLE_TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".xlsx")
+WRITABLE = (".npz", ".safetensors", ".pt", *WRITABLE_TABLES)
 _KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFCHR: "a device",

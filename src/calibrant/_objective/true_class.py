@@ -92,7 +92,11 @@ def _chunk(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     # relative to the largest: beside logits of 1e16 the logarithm of a sum of 2 would be rounded away
     logits = logits - logits.detach().amax(dim=1, keepdim=True)
     total = torch.logsumexp(logits, dim=1)
-    rest = torch.logsumexp(logits.scatter(1, index, -math.inf), dim=1)
+    others = logits.scatter(1, index, -math.inf)
+    rest = torch.logsumexp(others, dim=1)
+    if torch.is_grad_enabled():  # where the true class alone is left, log 0 has no slope that autograd could follow
+        alone = torch.isneginf(rest.detach())
+        rest = torch.logsumexp(others.masked_fill(alone[:, None], 0.0), dim=1).masked_fill(alone, -math.inf)
     log_not_p = rest - total
     direct = logits.gather(1, index)[:, 0] - total
     confident = log_not_p < -math.log(2)  # p > 1/2: log p is near 0, and log1p(−(1 − p)) keeps its relative precision

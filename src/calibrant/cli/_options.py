@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._core.paths import check_folder, check_source, check_suffix, shown
+from calibrant._core.paths import WRITABLE, check_folder, check_source, check_suffix, shown
 from calibrant.cli._application import LABEL, OPTIONS, TYPED, declare_argument, option
 from calibrant.cli._io import STREAM, bar, check_outputs, kept_progress, path_or_stdin, working
 from calibrant.errors import FileFormatError, InputError
@@ -38,8 +38,6 @@ PANEL = "What a file holds"
 STREAMING = ("executor", "workers", "address")
 # bytes of logits, above which one Parquet file is streamed: reading it whole takes several times that
 STREAMED_BYTES = 256 << 20
-# data.formats.writing.WRITABLE, which a test holds equal: importing it loads the readers, and help waits for nothing
-WRITABLE = (".npz", ".safetensors", ".pt", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".xlsx")
 LAYOUT = ("logits", "labels", "columns", "label", "kind", "normalize", "on", "missing", "positive", "class_names")
 FILES = "Predictions in any format (npz, safetensors, npy, pt, csv, tsv, jsonl, parquet, arrow); - reads stdin."
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._core.paths import check_folder, check_suffix, check_target, same_file, shown
+from calibrant._core.paths import WRITABLE, check_folder, check_suffix, check_target, same_file, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import STREAM, bar, console, working, writable
 from calibrant.cli._options import (
@@ -240,7 +240,6 @@ def _same_scores(one: Frame, other: Frame) -> bool:
 def _suffix_for(path: str, output: str) -> str:
     """Return the suffix of what is written to stdout; a file's own name says its format, and must be one that is written."""
     from calibrant.data.formats.layout import FOREIGN, suffix_of
-    from calibrant.data.formats.writing import WRITABLE
 
     if output != STREAM and not Path(output).is_dir():
         # .json and .npy too: a file comes back in its own format, but for those of other programs

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from calibrant._core.paths import check_folder, shown
+from calibrant._core.paths import WRITABLE, check_folder, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import STREAM, bar, console, working, writable
-from calibrant.cli._options import FILES, WRITABLE, Example, Inputs, OneFile, Source, refuse_typed
+from calibrant.cli._options import FILES, Example, Inputs, OneFile, Source, refuse_typed
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:

@@ -820,7 +820,7 @@ def _check_every_scale(chosen: Study, name: str) -> None:
         for scale in scales_of(name) if own else ():
             check_study(study_by_name(name, scale=scale))
     except InputError as error:
-        raise (InputError(f"{error} (in {name})") if own and name not in str(error) else error) from error
+        raise (error.at(name) if own and name not in str(error) else error) from error
 
 
 def _refuse_scale(name: str) -> None:

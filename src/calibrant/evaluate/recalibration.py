@@ -31,8 +31,9 @@ _ENOUGH = 1e-9  # of the mean gradient: where the search can get no lower, this 
 _FLAT = 100
 _PROPER = 1e-5  # of the largest term, that their sum may miss 0 by: ``ProperFocalLoss`` finds roots to about 1e-7
 _NO_MAXIMUM = (
-    "expected outcomes that the confidence does not tell apart perfectly, got a likelihood without a finite maximum; "
-    "there is no calibration slope for such data"
+    "outcomes that the confidence does not tell apart perfectly",
+    "a likelihood without a finite maximum",
+    "there is no calibration slope for such data",
 )
 
 
@@ -326,11 +327,11 @@ def _logistic(design: Tensor, y: Tensor, *, offset: Tensor, weight: Tensor | Non
         enough = _ENOUGH * float(once.sum())
         beta = minimise(Objective(1.0, second), start, tolerance=tolerance, enough=enough).theta
     except FitError as error:
-        raise FitError(_NO_MAXIMUM) from error
+        raise FitError(*_NO_MAXIMUM) from error
     curvature = second(beta)[2]
     # where the maximum is at infinity, the curvature falls with the gradient
     if not float(torch.linalg.eigvalsh(curvature)[0]) > _FLAT * tolerance:
-        raise FitError(_NO_MAXIMUM)
+        raise FitError(*_NO_MAXIMUM)
     # Fisher information; with sampling weights the sandwich A⁻¹ B A⁻¹, B the outer product of the scores
     inverse = torch.linalg.inv(curvature)
     if sampled:

@@ -391,6 +391,10 @@ def verdict_of_all(verdicts: Set[str]) -> Verdict:
 def _line_of_limit(kind: Kind, metric: str, limit: float, found: BoundedFigure, note: str) -> Line:
     verdict = verdict_of_bounds(found.low, found.high, limit, minimum=kind == "minimum")
     more = _more_rows(found, limit) if verdict == "not enough evidence" else None
+    if more is not None and metric in _BINNED and f"{found.centre:.4f}" != f"{found.value:.4f}":
+        # noise of the bins lifts the value, and goes as rows are added: a reader who counts from the value is misled
+        counted = f"counted from {found.centre:.4f}, the value without the noise of its bins"
+        note = f"{counted}; {note}" if note else counted
     return Line(metric, kind, limit, found.value, found.low, found.high, found.n, verdict, more, note)
 
 

@@ -363,7 +363,9 @@ def read_costs(path: str | os.PathLike[str], *, file: str | None = None) -> Cost
     try:
         read = [[cell.strip() for cell in line] for line in csv.reader(text.splitlines())]
     except csv.Error as error:
-        raise FileFormatError(f"expected costs as CSV text, got another kind of file: {file} ({error})") from None
+        raise FileFormatError(
+            "costs as CSV text", f"another kind of file ({error})", "save them as CSV", place=file
+        ) from None
     lines = [line for line in read if any(line)]
     header = bool(lines) and not all(map(reads_as_number, lines[0][1:]))
     body = lines[1:] if header else lines

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from calibrant import calibrators
+from calibrant._core.paths import WRITABLE
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base.calibrator import feature_names
 from calibrant.data.checks import Data
-from calibrant.data.formats.writing import WRITABLE
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.metrics import NLL, Metric
 from calibrant.plot.diagrams import Diagram

@@ -40,7 +40,7 @@ class Chunk(Columns):
         groups: (n,) int64, or None.
         features: Named columns (n,): numbers as tensors, names as arrays of text.
         start: Number of the first row in what the caller gave.
-        place: What goes before a message about these rows: a file and row group, or nothing.
+        place: File and row group that a message about these rows names; empty in memory.
     """
 
     logits: Tensor

@@ -18,12 +18,14 @@ from calibrant._core.files import error_boundary, reason_of
 from calibrant.errors import CalibrantError, InputError, WorkerError, optional
 
 _FINISH = (
-    "expected every worker process to finish, got one that was killed; check memory, use fewer workers, and run it again: "
-    "what was finished is kept"
+    "every worker process to finish",
+    "one that was killed",
+    "check memory, use fewer workers, and run it again: what was finished is kept",
 )
 _START = (
-    "expected worker processes to start, got one that ended before the first result; in a script put the call under "
-    '`if __name__ == "__main__":`, keep classes and functions of your own in a file that can be imported, and check memory'
+    "worker processes to start",
+    "one that ended before the first result",
+    'in a script put the call under `if __name__ == "__main__":`, keep what you define in a file to import, and check memory',
 )
 RETRIES = 3  # of a shard whose worker died; after four deaths the shard itself is assumed to be the cause
 
@@ -105,7 +107,7 @@ class Processes:
                 yield self._result(waiting.popleft())
         except BrokenProcessPool as error:
             self.close()
-            raise WorkerError(_FINISH if self._answered else _START) from error
+            raise WorkerError(*(_FINISH if self._answered else _START)) from error
         except (AttributeError, TypeError, pickle.PicklingError) as error:
             _check_importable(function, error)  # raises for a function that cannot be sent
             raise
@@ -283,7 +285,7 @@ def _pickled(job: bytes, shard: Any) -> bytes:
     try:
         function = pickle.loads(job)
     except (AttributeError, ImportError) as error:
-        raise WorkerError(_START) from error
+        raise WorkerError(*_START) from error
     return pickle.dumps(function(shard))
 
 

@@ -181,7 +181,7 @@ def labelled_chunks(rows: ParquetRows, shard: Shard) -> Iterator[Chunk]:
         if piece.labels is None:
             raise InputError("a column label to fit on", "none", "add it")
         weight = None if piece.weights is None else piece.weights.double()
-        place = f"{rows.folder / shard.file}, row group {shard.row_group}: "
+        place = f"{rows.folder / shard.file}, row group {shard.row_group}"
         beside: dict[str, Any] = {"groups": piece.groups, "features": piece.features or {}}
         whole = Chunk(piece.logits, labels=piece.labels, weight=weight, start=start, place=place, **beside)
         start += len(piece)

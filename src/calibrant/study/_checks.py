@@ -87,13 +87,13 @@ def check_once(values: Sequence[Any], *, name: str) -> None:
 
 @contextmanager
 def naming(place: str) -> Iterator[None]:
-    """Append the part of a study that is at fault to the message of an ``InputError``, unless it is named already."""
+    """Begin the message of an ``InputError`` with the part of a study that is at fault, unless it is named already."""
     try:
         yield
     except InputError as error:
         if place in str(error):
             raise
-        raise InputError(f"{error} (in {place})") from error
+        raise error.at(place) from error
 
 
 T = TypeVar("T")

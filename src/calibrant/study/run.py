@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from calibrant._core.constraints import Count, checked
 from calibrant._core.warn import warn_user
-from calibrant.errors import FileFormatError, FitError, InputError, UsageWarning
+from calibrant.errors import FileFormatError, FitError, InputError, Remedy, UsageWarning
 from calibrant.study.data import load_fold
 from calibrant.study.preflight import check_folders, check_study
 from calibrant.study.recipe import AnyRecipe, AnyStudy, Cell, Recipe, Study
@@ -143,9 +143,12 @@ def execute(recipe: AnyRecipe, store: AnyStore, *, accelerator: str = "auto") ->
             store.tidy(recipe)
             if isinstance(error, torch.OutOfMemoryError):
                 raise MemoryShortageError(
-                    f"expected a training of batch {recipe.training.batch} to fit in the memory of its device, got out of "
-                    f"memory (seed {recipe.seed}); run fewer at a time (--workers), or set a smaller batch: finished "
-                    "trainings are kept"
+                    f"a training of batch {recipe.training.batch} to fit in the memory of its device",
+                    f"out of memory (seed {recipe.seed})",
+                    Remedy(
+                        "run fewer at a time (workers), or set a smaller batch: finished trainings are kept",
+                        command="run fewer at a time (--workers), or set a smaller batch: finished trainings are kept",
+                    ),
                 ) from error
             raise
     if not dist.is_initialized() or dist.get_rank() == 0:  # of several devices, only rank 0 writes

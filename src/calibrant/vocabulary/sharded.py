@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, distributed
 from torch.nn import functional as F
 
-from calibrant._core.check import as_tensor, check_labels, refuse
+from calibrant._core.check import LABEL_EXCLUDED, as_tensor, check_labels, refuse
 from calibrant._core.constraints import Positive, checked
 from calibrant._core.numerics import row_chunks
 from calibrant._objective.batch import reduce_rows
@@ -178,7 +178,7 @@ class ShardedLogits:
         own = self.at(labels)
         if bool((excluded := torch.isinf(own)).any()):
             row = int(_first_true(excluded))
-            raise InputError("a finite logit for every label", f"−inf in row {row}", "unmask or drop the row")
+            raise InputError("a finite logit for every label", f"−inf in row {row}", LABEL_EXCLUDED)
         below = own - self.row_max.double()
         return TemperatureScaling.from_passes(_ShardedPasses(self, float(below.mean())), classes=self.classes)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from calibrant._core.check import LABEL_EXCLUDED
 from calibrant._core.numerics import in_row_chunks
 from calibrant.errors import InputError
 from calibrant.rows import Chunk
@@ -22,9 +23,7 @@ def check_label_logits(chunk: Chunk) -> None:
     excluded = torch.isinf(chunk.logits.gather(1, chunk.labels[:, None])[:, 0])
     if bool(excluded.any()):
         row = chunk.start + int(torch.nonzero(excluded)[0])
-        raise InputError(
-            f"{chunk.place}expected a finite logit for every label, got −inf in row {row}; unmask or drop the row"
-        )
+        raise InputError("a finite logit for every label", f"−inf in row {row}", LABEL_EXCLUDED, place=chunk.place)
 
 
 def wrong_mass(chunk: Chunk) -> Tensor:

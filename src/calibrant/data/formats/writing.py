@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from calibrant._core.files import Array, pa, write_arrays
-from calibrant._core.paths import as_path, atomic_write, check_folder, shown
+from calibrant._core.paths import WRITABLE, WRITABLE_TABLES, as_path, atomic_write, check_folder, shown
 from calibrant.data.formats.columns import NAMES_OF_CLASSES, arrays_of_table, folded, is_text
 from calibrant.data.formats.kinds import as_probs, two_columns
 from calibrant.data.formats.layout import (
@@ -29,9 +29,6 @@ from calibrant.data.formats.layout import (
 from calibrant.data.formats.reading import RECEIPT, SPLIT, Receipt, named_of, read_or_refused_table, understand
 from calibrant.data.formats.tables import batches_of
 from calibrant.errors import FileFormatError, InputError, Remedy, optional_package
-
-_TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".xlsx")
-WRITABLE = (".npz", ".safetensors", ".pt", *_TABLES)
 
 
 def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array], *, receipt: Receipt | None = None) -> None:
@@ -51,7 +48,7 @@ def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array], *, re
     scores = [one for name, one in arrays.items() if stem_and_name(name)[1] in KINDS]
     if not suffix:
         _write_npy_folder(place, arrays)
-    elif suffix in _TABLES:
+    elif suffix in WRITABLE_TABLES:
         table = table_of(arrays, suffix, place)
         write_table(place, table.replace_schema_metadata({**(table.schema.metadata or {}), **kept}) if kept else table)
     elif suffix in (".pt", ".pth"):
