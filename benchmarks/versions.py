@@ -5,7 +5,8 @@
 
 Each turn is a process of its own for each tree, in changing order, on one thread, with the races as that tree has them; it
 notes the median CPU time of some rounds. What counts is the ratio of the medians over turns, and its bootstrap interval: a race
-is slower where the whole interval lies above 1.05. Stopped, it goes on where it was.
+is slower where the whole interval lies above 1.05. Stopped, it goes on where it was; ``--only ece-mass,entropy --turns 12`` adds
+turns of these races alone, where few turns on a machine that others use, too, left the interval wide.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,15 @@ FAMILIES = ("metrics", "fits", "objectives", "reports")
 SECONDS, LEAST, MOST = 0.4, 3, 9  # of rounds a race and turn
 
 
-def timed(family: str) -> None:
+def timed(family: str, only: Collection[str]) -> None:
     """Print, a line each, the races of a family of the tree at hand, and the median CPU seconds of our contender."""
     import torch  # the parent process needs none
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     for race in importlib.import_module(f"benchmarks.{family}").RACES:
+        if only and race.name not in only:
+            continue
         call = next(iter(race.make(race.rows, race.classes).calls.values()))
         call()
         seconds: list[float] = []
@@ -43,10 +47,21 @@ def timed(family: str) -> None:
         print(json.dumps([row, statistics.median(seconds)]), flush=True)
 
 
-def turn(tree: Path, family: str) -> list[tuple[dict[str, Any], float]]:
+def turn(tree: Path, family: str, only: str) -> list[tuple[dict[str, Any], float]]:
     """Return what ``timed`` prints in another process, whose package and races are those of ``tree``."""
     environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-P", str(Path(__file__).resolve()), str(tree), "--timed", family]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-P",
+        str(Path(__file__).resolve()),
+        str(tree),
+        "--timed",
+        family,
+        "--only",
+        only,
+    ]
     done = subprocess.run(command, env=environment, cwd=tree, stdout=subprocess.PIPE, text=True, check=True)
     return [tuple(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("[")]
 
@@ -69,10 +84,11 @@ def main() -> int:
     parser.add_argument("former", type=Path, help="checkout of the other version")
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--record", type=Path, help="JSON, kept up to date after every turn")
+    parser.add_argument("--only", default="", help="names of races, with commas; all")
     parser.add_argument("--timed", choices=FAMILIES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.timed:
-        timed(options.timed)
+        timed(options.timed, options.only.split(",") if options.only else ())
         return 0
     from benchmarks.records import machine, versions
 
@@ -94,7 +110,7 @@ def main() -> int:
             if number < found["turns"].get(family, 0):
                 continue
             for name in sorted(trees, reverse=number % 2 == 1):
-                for race, seconds in turn(trees[name], family):
+                for race, seconds in turn(trees[name], family, options.only):
                     key = f"{family}: {race['race']}, N = {race['rows']:,}, K = {race['classes']:,}"
                     found["races"][key] = race
                     found[name].setdefault(key, []).append(float(f"{seconds:.4g}"))

@@ -9,15 +9,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from benchmarks.stability import commands
 from tests.cli.conftest import Run, some_logits
+from tests.contracts.test_calibrators import FAMILY, make
+from tests.draws import drawn
 from typer.core import TyperCommand
 
 import calibrant
+from calibrant.cli._calibrators import calibrator_facts
 from calibrant.cli._options import Inputs
 from calibrant.data.formats.reading import read_named
 from calibrant.data.formats.writing import write_named
 from calibrant.metrics import ECE, NLL, Accuracy
+
+
+def with_features(name: str) -> calibrant.calibrators.Calibrator:
+    """Return a fitted one, by a feature if it takes any."""
+    calibrator = make(name)
+    beside = {"features": {"region": torch.arange(240) % 2}} if calibrator.needs_features else {}
+    return calibrator.fit(*drawn(240), **beside)
+
 
 KEYS = {"file", "split", "calibrator", "metric", "value", "low", "high", "null_high", "n"}
 
@@ -65,6 +77,12 @@ def test_an_infinite_loss_is_null_in_json_and_warned_of(tmp_path: Path, run: Run
     assert next(row for row in rows if row["metric"] == "NLL()")["value"] is None
     assert done.stderr.startswith("warning: ")
     assert "∞" in run("evaluate", path, "--draws", 0).stdout
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_what_was_fitted_is_said_in_json_whatever_the_method(name: str) -> None:
+    said = calibrator_facts(with_features(name))
+    assert json.loads(json.dumps(said, allow_nan=False))["type"] == name
 
 
 def test_top_label_files_show_the_metrics_that_apply(tmp_path: Path, run: Run) -> None:

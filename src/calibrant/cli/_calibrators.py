@@ -1,6 +1,7 @@
 """Calibrators by the name on the command line, their description, and predictions that they accept."""
 
 import inspect
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from calibrant.calibrators.auto.auto import Evidence
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.errors import InputError, LeakError
+from calibrant.errors import InputError, LeakError, NotFittedError
 from calibrant.report.model import in_one_line
 
 Data = Predictions | BinaryPairs | MultiLabelPredictions
@@ -106,19 +107,18 @@ def calibrator_facts(calibrator: Calibrator | MultiLabelCalibrator) -> dict[str,
     if isinstance(calibrator, MultiLabelCalibrator):
         facts = [asdict(fact) for fact in calibrator.labels_fitted]
         return {"type": type(calibrator).__name__, "repr": in_one_line(calibrator), "labels": facts}
-    learned = {
-        name: value
-        for cls in reversed(type(calibrator).__mro__)
-        for name, member in vars(cls).items()
-        # of our own classes: what nn.Module has as properties was not learned
-        if isinstance(member, property) and name != "fitted" and cls.__module__.startswith("calibrant.")
-        for value in [getattr(calibrator, name)]
-        if isinstance(value, bool | int | float | str)
-    }
+    learned = {}
+    for cls in reversed(type(calibrator).__mro__):
+        for name, member in vars(cls).items():
+            # of our own classes: what nn.Module has as properties was not learned
+            if isinstance(member, property) and name != "fitted" and cls.__module__.startswith("calibrant."):
+                with suppress(NotFittedError):  # priors that a further step learns
+                    value = getattr(calibrator, name)
+                    learned |= {name: value} if isinstance(value, bool | int | float | str) else {}
     return {
         "type": type(calibrator).__name__,
-        "config": to_plain(calibrator.config()),
-        "learned": learned,
+        "config": json_data(to_plain(calibrator.config())),
+        "learned": json_data(learned),
         "repr": in_one_line(calibrator),
         "evidence": json_data(evidence_of(calibrator)),
     }
