@@ -10,6 +10,7 @@ import torch
 from calibrant import BinaryPairs, Events, Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
+from calibrant.losses import BinaryCrossEntropyLoss
 
 
 def logits_of(
@@ -183,6 +184,13 @@ def test_nothing_is_written_into_the_callers_tensor() -> None:
     data = Predictions.from_logits(logits, torch.zeros(2000, dtype=torch.int64))
     assert float((data.confidence + data.nll).sum()) > 0
     assert torch.equal(before, logits)
+
+
+def test_a_sparse_tensor_is_named_by_its_layout_and_a_dense_one_by_its_dtype() -> None:
+    with pytest.raises(InputError, match=r"got sparse_coo torch.float32 \(2, 2\); convert with logits.to_dense\(\)"):
+        Predictions.from_logits(torch.eye(2).to_sparse())
+    with pytest.raises(InputError, match=r"got torch.complex64 \(2,\); pass labels.real"):
+        BinaryCrossEntropyLoss()(torch.zeros(2), torch.zeros(2, dtype=torch.complex64))
 
 
 HOSTILE = [None, "abc", b"abc", 3, 2.5, True, {}, object(), [], [[]], [[1.0], [1.0, 2.0]], [["a", "b"]], [None], 1j,

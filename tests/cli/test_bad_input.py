@@ -129,6 +129,18 @@ def test_unwritable_output_is_refused(where: str, tmp_path: Path, good: Path, fi
             "expected --method to be one of .*, got 'temperaturescaling'; did you mean TemperatureScaling",
         ),
         ("fit good.npz --method Temprature -o o.safetensors", "expected .*, got 'Temprature'; did you mean Temp"),
+        (
+            "fit good.npz --method GroupScaling --features labels -o o.safetensors",
+            "expected the column 'labels' in good.npz",
+        ),
+        (
+            "fit good.npz --method MultiLabelCalibrator -o o.safetensors",
+            "a method for one label, got Multi.*; add --multilabel",
+        ),
+        ("fit good.npz --method Chain -o o.safetensors", "a method that needs no arguments, got Chain; construct"),
+        ("evaluate good.npz --metric ECE:bins=abc", "error: expected bins as an integer"),
+        ("check good.npz --max accuracy=.2", "got the largest allowed; limit it by --min, since higher is better"),
+        ("check good.npz", "expected at least one limit, got none; add --max"),
         ("evalute", "expected arguments as in calibrant.* --help, got no such .*evaluate"),
         ("fit x.npz --metod a -o b", "expected arguments as in calibrant.* --help, got no such .*--method"),
         ("methods losses more", r"--help, got unexpected extra argument(\(s\))? \(more\); correct them"),

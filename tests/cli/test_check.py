@@ -65,7 +65,7 @@ def test_github_gets_a_summary_and_annotations(
         ("--max ece=.5 --max 'ece = .1'", "expected one --max of ece, got two; keep one of them"),
         ("--max worst-group-ece=.1", "--by"),
         ("--max worst-group-ece=.1 --by region", "expected the column 'region' in"),
-        ("--no-worse nll=.1", "in the shell: --baseline"),
+        ("--no-worse nll=.1", "add --baseline, the predictions of the model before"),
         ("--policy nowhere.toml --max ece=.1", "got no such file: nowhere.toml"),
         ("", "add --max ece=.03"),
         ("--max ece=.1 --junit no/such/folder.xml", "no such folder"),

@@ -32,6 +32,11 @@ def test_a_file_whose_statistics_end_arrow_is_refused() -> None:
     ("content", "said"),
     [
         (b"p_cat,p_cat,truth\n.5,.5,cat\n", "distinct column names, got 'p_cat' twice"),
+        (
+            b"p_cat,p_dog,truth\n.5,.5,cat\n.5,.5\n.4,.6,dog\n.4,.6,dog\n",
+            "3 cells in each line of t.csv, got 2 in line 3",
+        ),
+        (HEAD.encode() + b".4,.6,dog\n" * 300 + b".4,.6\n", "3 cells in each line of t.csv, got 2 in"),
         (b"p_cat,,truth\n.5,.5,cat\n", "columns that say what they hold"),
         (HEAD.encode() + b".5,,cat\n.4,.6,dog\n", "an empty cell in the column 'p_dog' at row 0 (line 2)"),
         ((HEAD + ".5,.5,dög\n").encode("latin-1").replace(b"cat", b"c\0t"), "text in UTF-8"),
@@ -41,7 +46,19 @@ def test_a_file_whose_statistics_end_arrow_is_refused() -> None:
         (HEAD.encode(), "at least one row"),
         (b"", "a readable .csv file"),
     ],
-    ids=["repeated", "nameless", "null", "latin", "utf-32", "long", "formula", "no rows", "empty"],
+    ids=[
+        "repeated",
+        "cut off",
+        "cut off later",
+        "nameless",
+        "null",
+        "latin",
+        "utf-32",
+        "long",
+        "formula",
+        "no rows",
+        "empty",
+    ],
 )
 @pytest.mark.parametrize("command", [["evaluate"], ["convert"]], ids=" ".join)
 def test_a_hostile_table_is_one_sentence(content: bytes, said: str, command: list[str], home: Path, run: Run) -> None:

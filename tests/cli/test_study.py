@@ -143,7 +143,9 @@ def test_all_studies_run_a_seed_at_a_time_and_a_broken_one_does_not_stop_the_oth
     dry = run("study", "run", *options, "--dry-run", "--seeds", 1)
     assert dry.stdout.count("trainings, 0 of them finished") == 2
     assert "data missing" in dry.stderr
-    done = run("study", "run", *options, code=2, says="lost was not run: expected fold in 0 … 0 of data set")
+    done = run(
+        "study", "run", *options, code=2, says="lost was not run: setting 'lost': expected fold in 0 … 0 of data set"
+    )
     said = " ".join(done.stderr.split())
     assert said.index("small, 1 of 2 seeds") < said.index("small, 2 of 2 seeds")
     assert done.stdout == "small: 8 of 8 trainings; calibrant study show small\n"

@@ -83,6 +83,26 @@ def test_labels_go_by_the_names_of_the_columns_or_the_positive_value(tmp_path, t
     assert calibrant.read(path, label="y", kind="probs", **options).labels.tolist() == labels
 
 
+def test_a_calibrator_of_an_event_refuses_what_the_event_is_not(tmp_path):
+    sides = np.random.default_rng(0).random(60)
+    lines = "\n".join(f"{p},{1 - p},{'yes' if p > 0.4 else 'no'}" for p in sides)
+    path = write(tmp_path, "scores.csv", f"churns,stays,y\n{lines}\n")
+    churns, stays = (
+        calibrant.read(path, columns=column, label="y", kind="probs", positive=value)
+        for column, value in (("churns", "yes"), ("stays", "no"))
+    )
+    assert churns.class_names == ("not yes", "yes")
+    fitted = calibrant.calibrators.PlattScaling().fit(churns)
+    with pytest.raises(InputError, match="in order: not yes, yes, got not no, no"):
+        stays.calibrated_by(fitted, allow_fit_rows=True)
+    # a score alone does not say what it is, and two named columns may be the same event
+    bare = calibrant.read(path, columns="churns", kind="probs", label=None)
+    named = calibrant.Predictions.from_probs(churns.probs, churns.labels, class_names=["no", "yes"])
+    for rows in (bare, named):
+        answer = rows.calibrated_by(fitted, allow_fit_rows=True)
+        np.testing.assert_allclose(answer.probs, churns.calibrated_by(fitted, allow_fit_rows=True).probs)
+
+
 @pytest.mark.parametrize(
     ("text", "options", "error", "said"),
     [

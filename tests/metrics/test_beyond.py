@@ -18,6 +18,7 @@ from calibrant.metrics import (
     SKCE,
     CalibrationLoss,
     CanonicalError,
+    ClasswiseECE,
     DebiasedECE,
     Entropy,
     KernelECE,
@@ -65,6 +66,13 @@ def test_top_label_error_by_a_loop_over_classes_and_equal_mass() -> None:
         assert TopLabelECE(binning)(data) == pytest.approx(expected, abs=1e-12)
     with pytest.raises(InputError, match="equal-width bins to merge"):
         TopLabelECE(EqualMass(4)).state(data)
+
+
+def test_classwise_error_by_a_loop_over_classes() -> None:
+    data = vectors_of(200)
+    for binning in (EqualWidth(7), EqualMass(4)):
+        expected = sum(ECE(binning)(data.one_vs_rest(k)) for k in range(3)) / 3
+        assert ClasswiseECE(binning)(data) == pytest.approx(expected, abs=1e-12)
 
 
 def test_top_label_states_of_parts_with_fewer_classes_add() -> None:

@@ -64,6 +64,14 @@ def test_rows_that_are_all_good_enough_are_all_answered() -> None:
     assert rule.coverage.estimate == 1
 
 
+def test_a_confidence_at_the_threshold_is_answered() -> None:
+    data = classified(8000, seed=0)
+    rule = abstain(data, coverage=0.8)
+    at = data.confidence == rule.threshold
+    assert int(at.sum()) == 1
+    assert rule(data.logits[at]).tolist() == data.predicted[at].tolist()
+
+
 def test_the_p_value_is_the_binomials() -> None:
     # of 90 equal confidences 1 error passes at 5 % of error 5 %, since 0.95⁹⁰ + 90 · 0.05 · 0.95⁸⁹ = 0.0567 does not
     for errors, rows, passes in ((1, 90, False), (1, 93, True), (2, 93, False), (2, 124, True)):

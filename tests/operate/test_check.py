@@ -101,7 +101,7 @@ def test_a_baseline_on_the_same_rows_is_paired_and_on_others_not() -> None:
     [
         ({}, "expected at least one limit, got none"),
         ({"maximum": {"nll": 0.3}}, "got nll, whose mean has no bound that holds for every model"),
-        ({"maximum": {"f1": 0.3}}, "expected a metric of accuracy, error, brier, ece"),
+        ({"maximum": {"f1": 0.3}}, "expected a metric to limit (accuracy, error, brier, ece"),
         ({"minimum": {"ece": 0.3}}, "limit it by maximum"),
         ({"maximum": {"accuracy": 0.3}}, "limit it by minimum"),
         ({"maximum": {"ece": 1.3}}, "the limit of ece in [0, 1], got 1.3"),

@@ -125,7 +125,7 @@ def test_an_alarm_comes_as_soon_beside_a_row_of_probability_0() -> None:
 
 def test_arguments_that_nothing_reads_are_refused() -> None:
     data = rows()
-    with pytest.raises(InputError, match="a limit in no_worse beside a baseline"):
+    with pytest.raises(InputError, match="a limit on what may be worse beside a baseline"):
         check(data, maximum={"ece": 0.1}, baseline=data)
     with pytest.raises(InputError, match="a worst-group limit beside features"):
         check(data, maximum={"ece": 0.1}, features={"site": [0, 1, 2] * 100})

@@ -313,6 +313,16 @@ def test_a_calibrator_in_one_file_streams_without_another_line(tmp_path: Path) -
     assert repr(loaded) == "Tilt(ridge=1.0)"
 
 
+def test_sampling_weights_of_any_size_weigh_as_much_against_a_prior_as_in_memory(tmp_path: Path) -> None:
+    logits, labels = drawn(240)
+    weights = 0.5 + 7 * torch.rand(240, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    data = Predictions.from_logits(logits, labels, weights=weights, weight_kind="sampling")
+    calibrant.save_predictions(tmp_path / "rows.parquet", {"all": data})
+    for make in (lambda: TemperatureScaling(prior=0.5), lambda: MatrixScaling(ridge=20.0)):
+        streamed = fit_streamed(make(), tmp_path / "rows.parquet")
+        torch.testing.assert_close(streamed(logits), make().fit(data)(logits), rtol=1e-9, atol=1e-9)
+
+
 def test_bad_rows_and_missing_labels_have_their_sentence(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     calibrant.save_predictions(path, {"all": Predictions.from_logits(np.eye(3) * 2)})

@@ -306,7 +306,7 @@ def test_one_training_that_does_not_fit_in_memory_is_a_sentence(
     monkeypatch.setattr(MLP, "forward", forward)
     with pytest.raises(
         module.MemoryShortageError,
-        match=r"expected a training of batch 20 to fit in the memory of its device, .*--workers",
+        match=r"expected a training of batch 20 to fit in the memory of its device, .*run fewer at a time",
     ):
         run(study, Store(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()

@@ -3,13 +3,16 @@
 import functools
 import json
 import math
+import re
 
+import numpy as np
 import pytest
 import torch
 
 from calibrant._core.figure_numbers import Arrows, Heat, Isolines, Plot
 from calibrant.errors import InputError
-from calibrant.theory import FIGURES, figure_numbers, focal_logit, small_logit_slope
+from calibrant.theory import FIGURES, figure_numbers, fit_temperatures, focal_logit, small_logit_slope
+from calibrant.theory.figures import _line_panel
 
 FITS = {"binary-fit", "three-classes", "four-classes"}  # some seconds each
 
@@ -62,6 +65,27 @@ def test_the_logit_panel_is_the_map() -> None:
     assert curve.label == "focal map, γ = 3"
     expected = focal_logit(torch.tensor(curve.x, dtype=torch.float64), 3.0).tolist()
     assert list(curve.y) == pytest.approx(expected)
+
+
+def test_the_lines_of_nearest_temperatures_are_those_of_their_labels() -> None:
+    fit = fit_temperatures(2, [0.0, 1.0, 2.0])
+    slope, intercept = np.polyfit(fit.gammas, fit.inverse_temperatures, 1)
+    points, fitted, printed = _line_panel(fit).curves
+    assert (points.x, points.y) == (fit.gammas, fit.inverse_temperatures)
+    assert fitted.label == f"fitted here: {slope:.2f} γ + {intercept:.2f}"
+    assert list(fitted.y) == pytest.approx([intercept, 10 * slope + intercept])
+    slope, intercept = map(float, re.findall(r"[\d.]+", printed.label))
+    assert list(printed.y) == pytest.approx([intercept, 10 * slope + intercept], abs=0.06)
+
+
+def test_minima_on_the_grid_lie_at_the_true_distribution_as_far_as_is_said() -> None:
+    numbers, found = numbers_of("isolines"), []
+    for panel in numbers.panels:
+        assert isinstance(panel, Isolines)
+        least = panel.rows[min(range(len(panel.rows)), key=panel.values.__getitem__)]
+        found.append(max(abs(one - other) for one, other in zip(least, panel.minimum, strict=True)))
+    assert numbers.facts["largest_distance_of_a_minimum_on_the_grid"] == pytest.approx(max(found))
+    assert max(found) < 2 / 72
 
 
 def test_isolines_enclose_their_share() -> None:

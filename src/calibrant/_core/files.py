@@ -10,6 +10,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import shlex
 import time
 import zipfile
@@ -41,6 +42,7 @@ class _Arrow:
 
 
 pa: Any = _Arrow()
+MEND_LINE = "complete that line, or put the cell that holds the separator in quotes"
 SUFFIXES = (".npz", ".safetensors")
 _COMPRESSED = (".gz", ".bz2", ".zst")
 # times that a file may unpack to: LZ4, which .arrow and .feather have, reaches 255 on zeros alone, scores some ten
@@ -72,6 +74,12 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
 def broken(path: Path, error: Exception) -> FileFormatError:
     """Return the error of a file that its reader cannot read."""
     suffix = next((one for one in reversed(path.suffixes) if one not in _COMPRESSED), path.suffix)
+    # Arrow's words; read in parallel it does not know the line
+    ragged = re.search(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+): (.{0,60})", str(error))
+    if ragged is not None:
+        line, wanted, found, text = ragged.groups()
+        got = f"{found} in {f'line {line}' if line else f'the line {text!r}'}"
+        return FileFormatError(f"{wanted} cells in each line of {shown(path)}", got, MEND_LINE)
     got = f"a broken or truncated one: {shown(path)} ({reason_of(error)})"
     return FileFormatError(f"a readable {suffix} file", got, "write it again")
 

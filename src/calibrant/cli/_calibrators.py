@@ -49,6 +49,9 @@ def make_calibrator(
     for option, given in asked.items():
         if given and method != "AutoCalibrator":
             raise InputError(f"--method auto with {option}", f"{method}", "leave one of them out")
+    if method == "MultiLabelCalibrator":
+        remedy = "add --multilabel, and name the method of each label, such as PlattScaling"
+        raise InputError("a method for one label", method, remedy)
     if method == "AutoCalibrator":
         columns: Any = "all" if features == ["all"] else features
         absent = absent_classes or "auto"
@@ -59,10 +62,8 @@ def make_calibrator(
         return _by_features(method, features)
     try:
         return getattr(calibrators, method)()
-    except (TypeError, InputError) as error:  # InputError: an argument without a default, which no option gives
-        raise InputError(
-            "a method that needs no arguments", f"{method} ({error})", "construct and save it in Python"
-        ) from error
+    except InputError as error:  # of an argument without a default, which no option gives
+        raise InputError("a method that needs no arguments", method, "construct and save it in Python") from error
 
 
 def _by_features(method: str, columns: list[str]) -> Calibrator:
@@ -107,7 +108,7 @@ def calibrator_facts(calibrator: Calibrator | MultiLabelCalibrator) -> dict[str,
     if isinstance(calibrator, MultiLabelCalibrator):
         facts = [asdict(fact) for fact in calibrator.labels_fitted]
         return {"type": type(calibrator).__name__, "repr": in_one_line(calibrator), "labels": facts}
-    learned = {}
+    learned: dict[str, Any] = {}
     for cls in reversed(type(calibrator).__mro__):
         for name, member in vars(cls).items():
             # of our own classes: what nn.Module has as properties was not learned

@@ -215,6 +215,13 @@ class Inputs:
     ignore_index: int | None = of_file(None, "A label that marks rows to leave out, such as -100 or 255.")
 
     @property
+    def sides(self) -> tuple[str, ...]:
+        """The names of the two sides of the event that one score a row speaks of; none where ``--positive`` is left out."""
+        from calibrant.data.formats.layout import sides_of
+
+        return sides_of(self.positive)
+
+    @property
     def layout(self) -> Layout:
         """What the options say of a file's names."""
         from calibrant.data.formats.layout import Layout
@@ -296,7 +303,7 @@ class Inputs:
         LABEL.set(named.add_label or _to_label(named, source))
         found = splits_of(named.arrays, source.shown, class_dim=self.class_dim, ignore_index=self.ignore_index)
         # by which a calibrator knows its classes again
-        return {part: with_names(rows, named.class_names) for part, rows in found.items()}
+        return {part: with_names(rows, named.sides) for part, rows in found.items()}
 
     def parts(self, source: Source, *, several: bool = False, names_used: bool = False) -> dict[str, SplitRows]:
         """Return the rows of each split of a file, or of stdin, with one label or ``several``."""
@@ -484,8 +491,8 @@ class SplitRows:
 
     def with_features(self, names: Sequence[str]) -> SplitRows:
         """Return the rows with these columns of the file among their features; what is nowhere, the calibrator refuses."""
-        own, held = dict(self.data.features or {}), self.named.arrays
-        found = [name for name in names if name not in own and not {name, f"{self.split}_{name}"}.isdisjoint(held)]
+        own, held = dict(self.data.features or {}), self.named.beside(self.split)
+        found = [name for name in names if name not in own and name in held]
         return replace(self, data=replace(self.data, features=own | self.beside(found))) if found else self
 
     def column(self, name: str) -> Array:

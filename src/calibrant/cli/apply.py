@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 # of what is read, where the rows of a table come back whole
-UNREAD = ("labels", "label", "class_names", "missing", "positive", "class_dim")
+UNREAD = ("labels", "label", "class_names", "missing", "class_dim")
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _apply_to_file(
                 bare = Path(target).suffix == ".npy"  # whose name alone says what it holds
                 write_named(target, _calibrated_arrays(here, calibrator, inputs, what=written.what, bare=bare))
         else:
-            _write_table(calibrator, path, Path(target), table, written, name, own=own)
+            _write_table(calibrator, path, Path(target), table, written, name, own=own, names=inputs.sides)
 
 
 def _write_table(
@@ -156,8 +156,9 @@ def _write_table(
     name: str,
     *,
     own: bool,
+    names: Sequence[str],
 ) -> None:
-    """Write the table that ``path`` holds with calibrated columns; ``name`` is what messages call it.
+    """Write the table that ``path`` holds with calibrated columns; ``name`` is what messages call it, ``names`` call its classes.
 
     They take the place of columns called logits, and of all that Calibrant names if they are ``own``, with what was decided by them.
     """
@@ -167,7 +168,7 @@ def _write_table(
     frame, arrays = table
     own = own and (calibrator.multi_label or (frame.kind == "logits" and frame.columns[0].startswith("logits")))
     instead = written.replace_scores or own
-    after = _calibrate_split(calibrator, arrays, "", frame.kind, name, what=written.what, names=frame.names)
+    after = _calibrate_split(calibrator, arrays, "", frame.kind, name, what=written.what, names=names or frame.names)
     columns = frame.new_columns(
         after.probs.detach().cpu().numpy(),
         after.logits.detach().cpu().numpy(),
@@ -226,7 +227,7 @@ def _apply_to_parts(
             first = table[0] if first is None else first
             target = Path(folder, place)
             target.parent.mkdir(exist_ok=True)
-            _write_table(calibrator, part, target, table, written, str(place), own=own)
+            _write_table(calibrator, part, target, table, written, str(place), own=own, names=inputs.sides)
             made.append((target, output / place))
         for target, place in made:
             place.parent.mkdir(parents=True, exist_ok=True)

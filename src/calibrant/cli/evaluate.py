@@ -262,7 +262,6 @@ def parse_metric(text: str) -> Metric:
         InputError: If there is no such metric, or no such option.
     """
     from calibrant import metrics
-    from calibrant._core.config import build
     from calibrant.binning import EqualMass, EqualWidth
 
     name, _, rest = text.partition(":")
@@ -271,11 +270,21 @@ def parse_metric(text: str) -> Metric:
     if "binning" in known and options.keys() & {"bins", "binning"}:
         count = {"bins": options.pop("bins")} if "bins" in options else {}
         table = {"type": options.pop("binning", "EqualWidth"), **count}
-        options["binning"] = build(table, families=[], classes=(EqualWidth, EqualMass))
+        options["binning"] = _built(table, families=[], classes=(EqualWidth, EqualMass))
     if strange := sorted(set(options) - known):
         may = ", ".join(sorted(known | ({"bins"} if "binning" in known else set()))) or "none"
         raise InputError(f"options of {name} among {may}", f"{strange[0]!r}", "leave it out")
-    return build({"type": name, **options}, families=[metrics])  # type: ignore[no-any-return]
+    return _built({"type": name, **options}, families=[metrics])  # type: ignore[no-any-return]
+
+
+def _built(table: dict[str, Any], **known: Any) -> Any:
+    """Return the object that ``table`` configures; an argument of it that is refused is no option of the command line."""
+    from calibrant._core.config import build
+
+    try:
+        return build(table, **known)
+    except InputError as error:
+        raise InputError(error.expected, error.got, error.remedy) from error
 
 
 def by_column(rows: SplitRows, columns: Sequence[str]) -> Iterator[tuple[Data, str]]:

@@ -358,7 +358,7 @@ class Predictions(Record):
             how = Remedy(words, command="fit another on scores of all classes")
             raise refuse("a calibrator of all classes", "one fitted on confidences of decisions", how)
         names, own = getattr(calibrator, "class_names", ()), self.class_names or ()
-        if names and own and names != own and not all(one.isdigit() for one in (*names, *own)):
+        if names and own and not _same_classes(names, own):
             expected, got = (", ".join(one[:6]) + ", …" * (len(one) > 6) for one in (names, own))
             how = Remedy("order the columns so", command="order the scores so, by --columns or in the file")
             raise refuse(f"the classes that the calibrator was fitted on, in order: {expected}", got, how)
@@ -438,6 +438,14 @@ def _codes(labels: Any, names: Sequence[str] | None) -> Any:
     return (
         encode_labels(values, layout, Classes(), Path("labels")) if is_text(values) or values.dtype == bool else labels
     )
+
+
+def _same_classes(names: Sequence[str], own: Sequence[str]) -> bool:
+    """Return whether two lists may name the same classes in the same order: of an event, what it is not may have any name."""
+    numbered = [all(one.isdigit() for one in both) for both in (names, own)]
+    if len(names) == len(own) == 2 and any(one[0] == f"not {one[1]}" for one in (names, own)):
+        return any(numbered) or names[1] == own[1]
+    return all(numbered) or tuple(names) == tuple(own)
 
 
 def _record_fields(

@@ -167,7 +167,7 @@ def read(
     if isinstance(found, BinaryPairs):
         return found
     frame = None if named.frame is None or rows is None else named.frame[np.asarray(rows)]
-    names = named.class_names or (frame.names if frame is not None else ())
+    names = named.sides or (frame.names if frame is not None else ())
     return with_names(replace(found, frame=frame), names)
 
 

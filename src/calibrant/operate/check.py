@@ -57,8 +57,18 @@ _RANGE = {"accuracy": (0.0, 1.0), "error": (0.0, 1.0), "brier": (0.0, 2.0)}
 _BINS = EqualWidth(15)
 # what is refused: a limit without what it needs, and that without the limit
 _BASELINE = (
-    ("a baseline to be no worse than", "none", "pass the predictions of the model before (in the shell: --baseline)"),
-    ("a limit in no_worse beside a baseline", "none", "pass no_worse, or leave baseline out"),
+    (
+        "a baseline to be no worse than",
+        "none",
+        Remedy(
+            "pass the predictions of the model before", command="add --baseline, the predictions of the model before"
+        ),
+    ),
+    (
+        "a limit on what may be worse beside a baseline",
+        "none",
+        Remedy("pass no_worse, or leave baseline out", command="add --no-worse, or leave --baseline out"),
+    ),
 )
 _FEATURES = (
     ("features for a worst-group limit", "none", Remedy("pass features={'column': values}", command="add --by")),
@@ -297,7 +307,7 @@ def _requested(given: Mapping[Kind, Mapping[str, float] | None]) -> list[tuple[K
         for name, limit in check_mapping(limits, name=kind, example="{'ece': 0.03}").items()
     ]
     if not requested:
-        remedy = "pass for example maximum={'ece': 0.03} (in the shell: --max ece=0.03)"
+        remedy = Remedy("pass for example maximum={'ece': 0.03}", command="add for example --max ece=0.03")
         raise refuse("at least one limit", "none", remedy)
     return requested
 
@@ -454,16 +464,19 @@ def _check_limit(kind: Kind, name: str, limit: float) -> float:
         raise InputError(
             f"a bounded metric to limit ({', '.join(LIMITED)})",
             "nll, whose mean has no bound that holds for every model",
-            "compare it with a baseline (no_worse, in the shell --no-worse), or limit brier",
+            Remedy(
+                "compare it with a baseline (no_worse), or limit brier",
+                command="compare it with a baseline (--no-worse), or limit brier",
+            ),
         )
     if metric not in known or (kind == "no_worse" and name != metric):
         worst = "" if kind == "no_worse" else f", or {WORST} before one of them"
-        raise refuse(f"a metric of {', '.join(known)}{worst} in {kind}", repr(name), "choose one of these")
+        raise refuse(f"a metric to limit ({', '.join(known)}{worst})", repr(name), "choose one of these")
     if kind != "no_worse" and (better_of(metric) == "lower") != (kind == "maximum"):
-        other = "minimum" if kind == "maximum" else "maximum"
-        raise refuse(
-            f"{name} under {other}", f"it under {kind}", f"limit it by {other}, since {better_of(metric)} is better"
-        )
+        limited, other = ("largest", "minimum") if kind == "maximum" else ("smallest", "maximum")
+        why = f", since {better_of(metric)} is better"
+        remedy = Remedy(f"limit it by {other}{why}", command=f"limit it by --{other[:3]}{why}")
+        raise refuse(f"a limit on {name} that keeps it from being worse", f"the {limited} allowed", remedy)
     return check_number(limit, name=f"the limit of {name}", low=0, high=2 if metric == "brier" else 1)
 
 

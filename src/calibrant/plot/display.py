@@ -155,7 +155,7 @@ class CalibrationDisplay(metaclass=PublicCalls):
             if column < 0:
                 raise InputError(f"pos_label among {classes.tolist()}", f"{shown(pos_label)}", "name one of them")
             return cls.from_predictions(y, probs[:, column], pos_label=positive, **look)
-        return cls.from_predictions(y, probs, classes=classes, **look)
+        return cls.from_predictions(y, probs, classes=classes, pos_label=pos_label, **look)
 
 
 def _bins_by_strategy(n_bins: int | Binning | None, strategy: str | None) -> int | Binning:
@@ -199,6 +199,14 @@ def _sortable_labels(y_true: Any, probs: Any) -> Any:
 
 def _data_of(labels: Any, probs: Any, classes: Any, pos_label: Any) -> tuple[Data, str]:
     found = np.unique(labels)
+    if probs.ndim == 1 and classes is not None:
+        remedy = "name the positive label by pos_label, or pass all columns"
+        raise refuse("classes beside one column of probabilities per class", "one column", remedy, argument="classes")
+    if probs.ndim > 1 and pos_label is not None:
+        remedy = "pass the column of that label alone, or leave pos_label out"
+        raise refuse(
+            "pos_label beside one column of probabilities", f"shape {probs.shape}", remedy, argument="pos_label"
+        )
     if probs.ndim == 1:
         positive = _positive(found, pos_label)
         return BinaryPairs.from_probs(probs, (labels == positive).astype(np.int64)), f"class {positive}"

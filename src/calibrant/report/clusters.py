@@ -174,7 +174,7 @@ class ClusterSection:
                 todo = "Nothing: the product of confidences holds, as far as these can tell."
             lines.append((f"right in all their {rows}", right, f"{100 * product:.1f} %", todo))
         order = "by the column position" if self.positions else "in the order in which they stand"
-        note = f"Intervals resample whole {group}s."
+        note = f"Intervals take whole {group}s as their units."
         if last.fifths:
             note += f" Fifths: the {rows} of each {group}, {order}; their intervals hold for all five at once."
         if last.worth is None:

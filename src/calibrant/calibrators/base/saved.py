@@ -13,7 +13,7 @@ import calibrant._core.files as files
 from calibrant import binning
 from calibrant._core import config as _plain
 from calibrant._core.constraints import checked
-from calibrant._core.paths import as_path, shown
+from calibrant._core.paths import WRITABLE_TABLES, as_path, shown
 from calibrant.calibrators.base.calibrator import Calibrator, Learned
 from calibrant.errors import FileFormatError, InputError, Remedy
 
@@ -75,9 +75,14 @@ def load_calibrator(
         InputError: If its class is unknown, or of another kind.
     """
     known = _check_own_classes(classes)
+    if as_path(path).suffix in (
+        ".npz",
+        *WRITABLE_TABLES,
+    ):  # of predictions: the reader of .safetensors would call them broken
+        raise FileFormatError("a saved calibrator (.safetensors)", shown(path), "name a file that save made")
     metadata = files.read_metadata(path)
     if metadata.get("format") not in (FORMAT, *FORMER):
-        raise FileFormatError("a saved calibrator", f"another kind of file: {path}", "make it with save")
+        raise FileFormatError("a saved calibrator", f"another kind of file: {shown(path)}", "make it with save")
     name = metadata.get("type", "")
     if name not in family.__all__ and name not in known:
         more = f" or one of {', '.join(sorted(known))}" if known else ""
@@ -108,7 +113,7 @@ def load_calibrator(
             part.of_decisions = metadata.get("rows") == "decisions"
     except (KeyError, TypeError, ValueError, RuntimeError, RecursionError, IndexError, AttributeError) as error:
         raise FileFormatError(
-            "a whole calibrator", f"a broken one in {path} ({files.reason_of(error)})", "save it again"
+            "a whole calibrator", f"a broken one in {shown(path)} ({files.reason_of(error)})", "save it again"
         ) from error
     return calibrator
 

@@ -124,6 +124,11 @@ def suffix_of(path: Path) -> str:
     return inner if inner in (*TEXTS, ".jsonl", ".json") else _SYNONYMS.get(last, last)
 
 
+def sides_of(positive: str | None) -> tuple[str, ...]:
+    """Return the names of what an event is not, and of the event; none where it has no name."""
+    return () if positive is None else (f"not {positive}", positive)
+
+
 def of_part(arrays: Mapping[str, A], stem: str, stems: Iterable[str]) -> dict[str, A]:
     """Return the arrays of the part whose names begin with ``stem`` under their own names; of "test_" and "test_b_" the longer
     takes what begins with both."""

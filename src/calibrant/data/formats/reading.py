@@ -54,6 +54,8 @@ from calibrant.data.formats.layout import (
     TABLES,
     TOLERANCE,
     Layout,
+    of_part,
+    sides_of,
     stem_and_name,
     suffix_of,
 )
@@ -129,7 +131,18 @@ class Named:
     @property
     def sides(self) -> tuple[str, ...]:
         """The names of the classes; of an event and what it is not, where that is all that is known."""
-        return self.class_names or (() if self.positive is None else (f"not {self.positive}", self.positive))
+        return self.class_names or sides_of(self.positive)
+
+    def beside(self, split: str) -> dict[str, Array]:
+        """Return what lies beside the scores and labels of ``split`` by its own names: ``region`` of ``test_region``.
+
+        Scores and labels are nothing to go by: a calibrator by the labels would be right on every row that has one.
+        """
+        stems = {stem for stem, kind in map(stem_and_name, self.arrays) if kind in SCORES}
+        parts = tuple(stem for stem in stems if stem)
+        whole = {name: values for name, values in self.arrays.items() if not name.startswith(parts or (" ",))}
+        own = whole | of_part(self.arrays, f"{split}_", stems)
+        return {name: values for name, values in own.items() if name not in (*SCORES, *LABELS)}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -423,15 +436,15 @@ def read_columns(named: Named, names: Sequence[str], *, split: str, file: str) -
     Raises:
         InputError: If one is missing.
     """
-    found = {}
+    held = named.beside(split)
     for name in names:
-        there = next((one for one in (f"{split}_{name}", name) if one in named.arrays), None)
-        if there is None:
-            raise InputError(
-                f"the column {name!r} in {file}", f"{', '.join(sorted(named.arrays))}", "name one of these"
+        if name not in held:
+            got, remedy = (
+                ", ".join(sorted(held)) or "scores and labels alone",
+                "name one of these" if held else "add it",
             )
-        found[name] = named.arrays[there]
-    return found
+            raise InputError(f"the column {name!r} in {file}", got, remedy)
+    return {name: held[name] for name in names}
 
 
 def parts_in(place: Path) -> dict[str, Path]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant._core.files import pa, refuse_beyond_memory
+from calibrant._core.files import MEND_LINE, pa, refuse_beyond_memory
 from calibrant._core.paths import shown
 from calibrant._core.warn import warn_user
 from calibrant.data.formats.layout import COMPRESSED, TEXTS, suffix_of
@@ -267,13 +267,17 @@ def dialect_of(path: Path) -> Dialect:
         raise FileFormatError(most, f"a longer one in {shown(path)}", wide)
     quote = "'" if re.match(r"\ufeff?'[^'\n]*'\s*[,;\t|]\s*'", text) else '"'
     signs = dict.fromkeys((usual, ",", ";", "\t", "|"))
-    cuts = [one for sign in signs if (one := _Cut.of(text, sign, quote)).even]
+    tried = [_Cut.of(text, sign, quote) for sign in signs]
+    cuts = [one for one in tried if one.even]
     words = _Cut.of(text, " ", quote)  # numpy.savetxt's, R's write.table
     if words.even and not any(one.width > 1 for one in cuts):
         cuts += [words] if all(any(map(_DECIMAL.fullmatch, row)) for row in words.rows[1:]) else []
     # the sign that cuts every row into equally many cells, below the fewest lines of heading, and into the most; the usual one
     # comes first and wins ties
-    best = max(cuts, key=lambda one: (one.width > 1, -one.dropped, one.width), default=_Cut(usual, [], 0, 0))
+    best = max(cuts, key=lambda one: (one.width > 1, -one.dropped, one.width), default=_Cut(usual, [], 0, 0, []))
+    if not best.rows or best.width == 1:
+        for one in tried:
+            one.check_whole(path)
     rows = best.rows
     names, titles = titles_of(rows) if rows else ([], 1)
     if not titles:  # as a spreadsheet calls them, since numbers would be taken for those of classes
@@ -291,12 +295,13 @@ def dialect_of(path: Path) -> Dialect:
 
 @dataclass(frozen=True)
 class _Cut:
-    """The first rows of a text, cut at a sign, below ``dropped`` rows of heading, which are ``above`` lines."""
+    """The first rows of a text, cut at a sign, below ``dropped`` rows of heading, which are ``above`` lines; and where each ends."""
 
     sign: str
     rows: list[list[str]]
     dropped: int
     above: int
+    lines: list[int]
 
     @classmethod
     def of(cls, text: str, sign: str, quote: str) -> "_Cut":
@@ -304,7 +309,8 @@ class _Cut:
         numbered = list(itertools.islice(((row, reader.line_num) for row in reader if row), 200))
         rows = [row for row, _ in numbered]
         dropped = headings(rows)
-        return cls(sign, _whole_title(rows[dropped:]), dropped, numbered[dropped][1] - 1 if dropped else 0)
+        above = numbered[dropped][1] - 1 if dropped else 0
+        return cls(sign, _whole_title(rows[dropped:]), dropped, above, [line for _, line in numbered[dropped:]])
 
     @property
     def width(self) -> int:
@@ -313,6 +319,13 @@ class _Cut:
     @property
     def even(self) -> bool:
         return len({len(row) for row in self.rows}) == 1
+
+    def check_whole(self, path: Path) -> None:
+        """Refuse rows of which most are as wide as the title, and one is not: it was cut off, or a cell holds the sign."""
+        odd = [at for at, row in enumerate(self.rows) if len(row) != self.width] if self.rows else []
+        if odd and self.width > 1 and 2 * len(odd) < len(self.rows):
+            got = f"{len(self.rows[odd[0]])} in line {self.lines[odd[0]]}"
+            raise FileFormatError(f"{self.width} cells in each line of {shown(path)}", got, MEND_LINE)
 
 
 def _whole_title(rows: list[list[str]]) -> list[list[str]]:
