@@ -1,4 +1,4 @@
-"""Record how AdaFocal's γ move while a small network learns the digits: writes tests/data/adafocal_digits.npz.
+"""Record how AdaFocal's γ move while a small network learns the digits: writes tests/fixtures/adafocal_digits.npz.
 
 The setting is chosen so that within 24 epochs bins change sign and others reach both ends of the range: a high rate,
 few bins. The tests follow the record from the stored validation predictions alone.
@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from calibrant import Predictions
 from calibrant.losses import AdaFocalLoss
 
-TARGET = Path(__file__).parent.parent / "tests" / "data" / "adafocal_digits.npz"
+TARGET = Path(__file__).parent.parent / "tests" / "fixtures" / "adafocal_digits.npz"
 EPOCHS, TRAIN, VALIDATION, BATCH, NOISE = 24, 400, 200, 32, 0.22
 RATE, BINS = 4.0, 10
 

@@ -4,7 +4,7 @@
     python -m benchmarks.fuzz --minutes 10 --seed 7
 
 Each case is a good file with bytes flipped, cut, doubled or overwritten, or a header field replaced by an absurd one. The
-good files are those of every kind that the tests keep (tests/data), read by the reader of their kind.
+good files are those of every kind that the tests keep (tests/fixtures), read by the reader of their kind.
 Cases run in worker processes, so that a crash of a reader is seen as what it is. The command prints how many cases were
 tried, how many were refused, and exits with 1 if any crashed, hung, raised something else, or left a file behind.
 """
@@ -37,7 +37,7 @@ from calibrant.study import load_study
 
 SLOW = 5.0  # seconds after which a case counts as a hang
 BATCH = 250  # cases that share a process
-KEPT = Path(__file__).parent.parent / "tests" / "data"
+KEPT = Path(__file__).parent.parent / "tests" / "fixtures"
 
 # Every reader, by the kind of file that it reads: good files of that kind, and what is called on an injured one.
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {

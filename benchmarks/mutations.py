@@ -45,7 +45,10 @@ MOVED = ROOT / "benchmarks" / "records" / "mutations-moved.json"
 # Family → the modules of its mathematics (the first pattern that matches a module's path counts) and the tests that hold
 # it. Both name places of the tree before the packages `_core` and `data` and of the tree after; what is absent is skipped.
 FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "kernels": (r"_kernels/(?!cuda|threads|__init__)", ("tests/kernels", "tests/test_rows.py", "tests/theory", "tests/losses")),
+    "kernels": (
+        r"_kernels/(?!cuda|threads|__init__)",
+        ("tests/kernels", "tests/_kernels", "tests/test_rows.py", "tests/rows", "tests/theory", "tests/losses"),
+    ),
     "numerics": (
         r"_numerics|_core/(numerics|newton|lbfgs|minimise)|_newton|calibrators/_lbfgs|_row_sums|_measures",
         ("tests/test_numerics.py", "tests/core", "tests/_core", "tests/calibrators", "tests/operate"),
@@ -57,7 +60,7 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
          "tests/test_files_before_1_0.py"),
     ),
     "rows": (r"rows/|rows\.py|scale/", ("tests/test_rows.py", "tests/rows", "tests/scale", "tests/contracts")),
-    "binning": (r"binning", ("tests/test_binning.py", "tests/binning", "tests/metrics", "tests/kernels")),
+    "binning": (r"binning", ("tests/test_binning.py", "tests/binning", "tests/metrics", "tests/kernels", "tests/_kernels")),
     "scores": (r"scores\.py$", ("tests/test_scores.py", "tests/theory", "tests/losses", "tests/calibrators/focal/test_focal.py")),
     "functional": (r"functional", ("tests/test_functional.py", "tests/functional", "tests/losses", "tests/metrics")),
     "theory": (r"theory/", ("tests/theory", "tests/calibrators/focal/test_focal.py")),

@@ -3,7 +3,7 @@
     python -m benchmarks.stability            write the page and the schemas
     python -m benchmarks.stability --check    exit with 1 if the page is not what would be written
 
-A schema is inferred from the answers of the commands in tests/data/before-1.0/commands.json, which are run on the files beside
+A schema is inferred from the answers of the commands in tests/fixtures/before-1.0/commands.json, which are run on the files beside
 it. A key that is in every answer is required; later versions may add keys.
 """
 
@@ -28,7 +28,7 @@ from calibrant.operate import deployed, watched
 
 ROOT = Path(__file__).parent.parent
 PAGE, SCHEMAS = ROOT / "docs" / "api-stability.md", ROOT / "docs" / "schemas"
-BEFORE = ROOT / "tests" / "data" / "before-1.0"
+BEFORE = ROOT / "tests" / "fixtures" / "before-1.0"
 TWO_MODELS = {"arguments": "report files/splits.npz files/splits.npz --format json -o {tmp}/report.json", "exit": 0}
 FAMILIES = ("losses", "metrics", "calibrators", "functional", "scores", "theory", "binning", "statistics", "evaluate",
             "operate", "language", "plot", "report", "scale", "rows", "study", "vocabulary", "testing", "errors")  # fmt: skip

@@ -27,6 +27,13 @@ def test_the_tree_names_what_exists_and_every_public_part() -> None:
     assert {name for name in present if name[0] != "_"} <= listed()
 
 
+def test_folders_of_tests_mirror_the_tree() -> None:
+    tests, source = ROOT / "tests", ROOT / "src" / "calibrant"
+    folders = {path.parent.relative_to(tests) for path in tests.glob("*/**/test_*.py")}
+    beside = {Path("contracts"), Path("benchmarks")}  # what all of a family keep, and the programs beside the package
+    assert {folder for folder in folders - beside if not (source / folder / "__init__.py").exists()} == set()
+
+
 def planned(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["make", "--no-print-directory", "--dry-run", "--assume-old=.venv/dev", "test", *arguments]
     outside = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}

@@ -1,7 +1,7 @@
 """Runs what the documentation shows: the code blocks of README.md and docs/, and the examples in docstrings.
 
 The Python blocks and the ``calibrant …`` lines of the bash blocks of one page run in order, Python in one namespace, in an
-empty folder that has nothing of a clone but ``tests/data``. A block that cannot run says why in a comment on
+empty folder that has nothing of a clone but ``tests/fixtures``. A block that cannot run says why in a comment on
 the line before it: ``<!-- notest: needs a GPU -->``. A page that holds ``<!-- slow -->`` runs with the slow tests; one whose
 foreign package warns of things that are not ours says so: ``<!-- warns: Lightning advises on workers -->``; one that shows what
 an older version lacks names the first that has it: ``<!-- needs: scikit-learn 1.8 -->``.
@@ -139,7 +139,7 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.
     wanted = [block for block in blocks_of(page.read_text()) if block.runs]
     checkout = tmp_path / "checkout"
     (checkout / "tests").mkdir(parents=True)
-    (checkout / "tests" / "data").symlink_to(ROOT / "tests" / "data")  # logs that a page reads lie in a clone
+    (checkout / "tests" / "fixtures").symlink_to(ROOT / "tests" / "fixtures")  # logs that a page reads lie in a clone
     monkeypatch.chdir(checkout)
     namespace: dict[str, Any] = {"__name__": "__main__"}
     with patch.dict(os.environ):

@@ -17,7 +17,7 @@ from calibrant.calibrators import MultiLabelCalibrator
 from calibrant.operate import Deployed, Monitor
 from calibrant.study import Store, load_study
 
-HOME = Path(__file__).parent / "data" / "before-1.0"
+HOME = Path(__file__).parent / "fixtures" / "before-1.0"
 OLDEST = HOME.with_name("calibrators-0.1.0")
 FITTED = sorted([*(HOME / "calibrators").glob("*-[23].safetensors"), *OLDEST.glob("*.safetensors")])
 SEVERAL = sorted((HOME / "calibrators").glob("MultiLabelCalibrator*.safetensors"))

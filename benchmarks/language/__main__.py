@@ -4,7 +4,7 @@
     python -m benchmarks.language --logs .wild/language           # measure the logs of an earlier run
 
 The environment and the logs are kept under ``--home``: they hold the weights, and are never committed. The record holds scores
-and labels alone, no text, as does the log of the first task, which the tutorial reads (``tests/data/smollm2``). A
+and labels alone, no text, as does the log of the first task, which the tutorial reads (``tests/fixtures/smollm2``). A
 run takes about two minutes of a processor's time, beside the installation of PyTorch.
 """
 
@@ -22,7 +22,7 @@ from benchmarks.wild.packages import SMOLLM2
 
 ROOT = Path(__file__).parent.parent.parent
 RECORD = ROOT / "docs" / "results" / "language.json"
-LOG = ROOT / "tests" / "data" / "smollm2" / "sentiment"  # what the tutorial reads
+LOG = ROOT / "tests" / "fixtures" / "smollm2" / "sentiment"  # what the tutorial reads
 
 
 def main() -> None:

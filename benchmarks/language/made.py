@@ -1,4 +1,4 @@
-"""Make the small logs of tests/data/language: what a server would log, with known probabilities.
+"""Make the small logs of tests/fixtures/language: what a server would log, with known probabilities.
 
     python -m benchmarks.language.made
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-FOLDER = Path(__file__).parent.parent.parent / "tests" / "data" / "language"
+FOLDER = Path(__file__).parent.parent.parent / "tests" / "fixtures" / "language"
 ROWS = 400
 
 

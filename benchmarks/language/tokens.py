@@ -31,7 +31,7 @@ from calibrant.vocabulary import FusedLinearLoss, LinearLogits
 
 ROOT = Path(__file__).parent.parent.parent
 RECORD = ROOT / "docs" / "results" / "tokens.json"
-PAIRS = ROOT / "tests" / "data" / "smollm2" / "tokens.npz"  # what the tutorial reads
+PAIRS = ROOT / "tests" / "fixtures" / "smollm2" / "tokens.npz"  # what the tutorial reads
 ONE, ALL, NONE = "one temperature", "temperature and top bias by all four", "none"
 METHODS: dict[str, Callable[[], AdaptiveTemperatureScaling]] = {
     ONE: lambda: AdaptiveTemperatureScaling(by=(), bias=False),

@@ -22,7 +22,7 @@ def test_what_a_small_file_unpacks_to_is_bounded(tmp_path: Path, monkeypatch: py
 
 def test_a_file_whose_statistics_end_arrow_is_refused() -> None:
     """PyArrow's C++ ends the process where a column of it is asked for, and no test would be left to tell."""
-    file = Path(__file__).parents[1] / "data" / "broken-statistics.parquet"
+    file = Path(__file__).parents[1] / "fixtures" / "broken-statistics.parquet"
     done = subprocess.run([sys.executable, "-m", "calibrant", "evaluate", file], capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "broken-statistics.parquet" in done.stderr

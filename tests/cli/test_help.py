@@ -101,7 +101,7 @@ def test_what_the_help_says_without_loading_it_is_so() -> None:
     assert all(inspect.ismodule(getattr(calibrant, name)) for name in FAMILIES)
 
 
-BEFORE = Path(__file__).parents[1] / "data" / "before-1.0"
+BEFORE = Path(__file__).parents[1] / "fixtures" / "before-1.0"
 
 COMMANDS = json.loads((BEFORE / "commands.json").read_text())
 

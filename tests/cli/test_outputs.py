@@ -123,7 +123,7 @@ def test_labels_in_a_file_of_their_own_are_not_written_over(home: Path, run: Run
     assert np.array_equal(np.load("y.npy"), labels)
 
 
-HOME = Path(__file__).parent.parent / "data" / "before-1.0"
+HOME = Path(__file__).parent.parent / "fixtures" / "before-1.0"
 
 BEFORE = json.loads((HOME / "commands.json").read_text())
 

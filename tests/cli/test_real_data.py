@@ -9,7 +9,7 @@ from tests.cli.conftest import Run
 
 from calibrant.metrics import ECE, NLL, Accuracy
 
-FIGURES = Path(__file__).parent.parent / "data" / "published_figures.json"
+FIGURES = Path(__file__).parent.parent / "fixtures" / "published_figures.json"
 EXPECTED: dict[str, dict[str, list[str]]] = json.loads(FIGURES.read_text())
 
 

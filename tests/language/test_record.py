@@ -67,7 +67,7 @@ def test_the_record_holds_no_text(record: dict[str, Any]) -> None:
 def test_free_answers_are_measured_as_the_run_measures_them(tmp_path: Path) -> None:
     for suffix in (".jsonl", ".csv"):
         (tmp_path / f"words{suffix}").write_bytes(
-            (ROOT / "tests" / "data" / "language" / f"answers{suffix}").read_bytes()
+            (ROOT / "tests" / "fixtures" / "language" / f"answers{suffix}").read_bytes()
         )
     found = words(words_of(tmp_path))
     assert found["rows"] == [200, 200]
@@ -76,7 +76,7 @@ def test_free_answers_are_measured_as_the_run_measures_them(tmp_path: Path) -> N
 
 
 def test_the_log_in_a_clone_gives_the_scores_of_the_record(record: dict[str, Any]) -> None:
-    folder = ROOT / "tests" / "data" / "smollm2"
+    folder = ROOT / "tests" / "fixtures" / "smollm2"
     log = language.read_openai(folder / "sentiment.jsonl")
     with pytest.warns(UsageWarning, match="left out 28 of 300"):
         found = language.choices(log, OPTIONS, labels=language.read_labels(folder / "sentiment.csv"), missing="drop")
@@ -92,7 +92,7 @@ def tokens() -> dict[str, Any]:
 
 def test_the_figures_of_tokens_are_those_of_the_confidences_in_a_clone(tokens: dict[str, Any]) -> None:
     rows = {row["method"]: row for row in tokens["results"]}
-    with np.load(ROOT / "tests" / "data" / "smollm2" / "tokens.npz") as file:
+    with np.load(ROOT / "tests" / "fixtures" / "smollm2" / "tokens.npz") as file:
         for key, name in (("one", ONE), ("adaptive", ALL)):
             pairs = BinaryPairs.from_probs(file[key].astype(float), file["right"])
             assert ECE()(pairs) == pytest.approx(rows[name]["ece"], abs=1e-5)

@@ -13,7 +13,7 @@ from torch import Tensor, distributed, multiprocessing
 from calibrant import Predictions, losses
 from calibrant.errors import UsageWarning
 
-RECORD = Path(__file__).parent.parent / "data" / "adafocal_digits.npz"
+RECORD = Path(__file__).parent.parent / "fixtures" / "adafocal_digits.npz"
 SEQUENCES = ["overconfident", "underconfident_switch", "negative_then_over", "clip_max", "mixed"]
 
 

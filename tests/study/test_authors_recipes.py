@@ -219,7 +219,7 @@ def test_what_the_authors_code_does_to_images_and_networks_has_its_file(name: st
 # Test logits (four of the first row, and the norm of all) that the authors' own loops and losses give in four epochs on digits, with the
 # rate, batch, decay, clipping and coefficients of their scripts: torrvision/focal_calibration, 3mcloud/adafocal,
 # slavikkom/focal_temperature_scaling and dengbaowang/Rethinking-Calibration-of-Deep-Neural-Networks, run once.
-LOOPS = json.loads((Path(__file__).parents[1] / "data" / "authors.json").read_text(encoding="utf-8"))
+LOOPS = json.loads((Path(__file__).parents[1] / "fixtures" / "authors.json").read_text(encoding="utf-8"))
 OURS = {
     "digits", "digits-all", "features-20news", "features-aurc", "features-cifar10", "features-cifar100", "interpolation"
 }  # fmt: skip

@@ -438,7 +438,7 @@ SAID = [
      [("wang-sweep", "digits", label, "error") for label in ("L1 −.001", CE)]),
 ]  # fmt: skip
 AUTHORS = (ROOT / "src" / "calibrant" / "study" / "authors.toml").read_text(encoding="utf-8")
-LOOPS = json.loads((ROOT / "tests" / "data" / "authors.json").read_text(encoding="utf-8"))
+LOOPS = json.loads((ROOT / "tests" / "fixtures" / "authors.json").read_text(encoding="utf-8"))
 
 
 def rows_of_record(name: str, *, setting: str | None = None) -> list[dict[str, Any]]:
