@@ -24,7 +24,9 @@ def folder(home: Path) -> Path:
 @pytest.mark.slow
 def test_the_command_line(run: Run) -> None:
     save_predictions("p.npz", {"val": sample(600), "test": sample(600, seed=1)})
-    run("fit p.npz --features site -o c.safetensors", code=0)
+    said = run("fit p.npz --features site -o c.safetensors", code=0).stdout
+    tried = {line.split()[0] for line in said.splitlines() if line.strip()}
+    assert {"GroupScaling", "BoostedScaling"} <= tried  # without their settings
     fitted = load("c.safetensors")
     assert isinstance(fitted, AutoCalibrator)
     assert fitted.needs_features

@@ -191,7 +191,9 @@ def say_evidence(evidence: Evidence, *, err: bool = False) -> None:
     for trial in evidence.trials:
         if math.isfinite(trial.loss):
             figures = (f"{trial.loss:.4f}", f"{trial.gain:+.4f}", f"{trial.error:.4f}", f"{trial.weight:.2f}")
-            rows.append((re.sub(r"\([^()]*\)", "", trial.name), *figures))
+            # without settings, which may hold names in parentheses; the stages of a chain have none of their own
+            plain = re.sub(r"\([^()]*=[^()]*\)", "", re.sub(r"\([^()]*\)", "", trial.name))
+            rows.append((plain, *figures))
     print_table(screen, ("tried", "log-loss", "gain", "± s.e.", "weight"), rows)
 
 

@@ -198,7 +198,9 @@ class Inputs:
     logits: str | None = of_file(None, "An array of logits (.npy, .pt), instead of FILE.", metavar="FILE")
     labels: str | None = of_file(None, "Labels in a file of their own: .npy, a table, or one a line.", metavar="FILE")
     columns: str | None = of_file(
-        None, "A table's class columns: 'p_*' in the file's order, or names with commas.", metavar="NAMES"
+        None,
+        "A table's class columns: 'p_*' by their numbers, else in the file's order; or names with commas.",
+        metavar="NAMES",
     )
     label: str | None = of_file(None, "The column of the labels, if not called label.", metavar="COLUMN")
     kind: Literal["logits", "probs", "one-vs-rest"] | None = of_file(

@@ -50,7 +50,7 @@ def fitted(name: str) -> Calibrator:
 def test_other_columns_than_those_of_the_fit_are_refused(name: str) -> None:
     one, z = fitted(name), torch.zeros(2, 3)
     wrong: dict[str, Any] = {
-        "expected the feature '(site|age)', got 'other'; pass it by the name it had in fit": {"other": [1, 2]},
+        "expected the feature '(site|age)', got 'other'; pass it by this name": {"other": [1, 2]},
         "expected features of 2 rows, got 1": {"site": ["a"], "age": [1.0]},
         "expected features as a dict of name → column": ["a", "b"],
         "give missing entries a name of their own": {"site": ["a", None], "age": ["x", None]},

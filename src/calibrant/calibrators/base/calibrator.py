@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._core import config as _plain
 from calibrant._core.check import as_tensor, check_floating, refuse
+from calibrant._core.config import config_of
+from calibrant._core.config import shown as settings_in_words
 from calibrant._core.constraints import Kind, PublicCalls
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import apply_in_precision, in_row_chunks
@@ -58,7 +59,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain JSON values, read from its signature."""
-        return _plain.config_of(self)
+        return config_of(self)
 
     def loaded_parts(self) -> list[Any]:
         """Return the calibrators of one class a row to try after loading; by default this one.
@@ -126,7 +127,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
     def extra_repr(self) -> str:
         """Show the configuration and what was learned."""
         learned = self.learned() if self.fitted else ""
-        return ", ".join(part for part in (_plain.shown(self), learned) if part)
+        return ", ".join(part for part in (settings_in_words(self), learned) if part)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save class, configuration, learned state and a sketch of the fitting rows as one safetensors file, atomically.

@@ -11,7 +11,7 @@ from torch import Tensor
 import calibrant._core.check as check
 import calibrant._core.files as files
 from calibrant import binning
-from calibrant._core import config as _plain
+from calibrant._core.config import build, own_version
 from calibrant._core.constraints import checked
 from calibrant._core.paths import WRITABLE_TABLES, as_path, shown
 from calibrant.calibrators.base.calibrator import Calibrator, Learned
@@ -49,7 +49,7 @@ def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
         "type": type(calibrator).__name__,
         "config": json.dumps(calibrator.config(), sort_keys=True),
         "features": "optional" if getattr(calibrator, "features_optional", False) else "needed",
-        "versions": json.dumps({"calibrant": _plain.own_version(), "torch": torch.__version__}, sort_keys=True),
+        "versions": json.dumps({"calibrant": own_version(), "torch": torch.__version__}, sort_keys=True),
     }
     if calibrator.class_names:
         metadata["class_names"] = json.dumps(calibrator.class_names)
@@ -101,7 +101,7 @@ def load_calibrator(
         if digest and digest not in _digests(metadata, arrays):
             raise ValueError("its content is not what was saved")
         table = _as_now({"type": name, **json.loads(metadata["config"])})
-        calibrator: L = _plain.build(table, families=[family, binning], classes=list(known.values()))
+        calibrator: L = build(table, families=[family, binning], classes=list(known.values()))
         calibrator.load_state_dict({key: torch.from_numpy(value) for key, value in arrays.items()})
         if "fit_rows" not in arrays:
             raise ValueError("no fit_rows")

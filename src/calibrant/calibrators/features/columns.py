@@ -205,7 +205,7 @@ def need_column(features: Mapping[str, Any], name: str, rows: int | None = None)
         raise refuse("features as a dict of name → column", shown(features), 'pass a dict such as {"region": regions}')
     if name not in features:
         remedy = Remedy(
-            f"pass it by the name it had in fit (in a file: feature:{name})",
+            f"pass it by this name (in a file: feature:{name})",
             command=f"call that column feature:{name}, as when the calibrator was fitted",
         )
         raise refuse(f"the feature {name!r}", ", ".join(map(repr, sorted(features))) or "none", remedy)
