@@ -270,14 +270,14 @@ def parse_metric(text: str) -> Metric:
     if "binning" in known and options.keys() & {"bins", "binning"}:
         count = {"bins": options.pop("bins")} if "bins" in options else {}
         table = {"type": options.pop("binning", "EqualWidth"), **count}
-        options["binning"] = _built(table, families=[], classes=(EqualWidth, EqualMass))
+        options["binning"] = _made_of_options(table, families=[], classes=(EqualWidth, EqualMass))
     if strange := sorted(set(options) - known):
         may = ", ".join(sorted(known | ({"bins"} if "binning" in known else set()))) or "none"
         raise InputError(f"options of {name} among {may}", f"{strange[0]!r}", "leave it out")
-    return _built({"type": name, **options}, families=[metrics])  # type: ignore[no-any-return]
+    return _made_of_options({"type": name, **options}, families=[metrics])  # type: ignore[no-any-return]
 
 
-def _built(table: dict[str, Any], **known: Any) -> Any:
+def _made_of_options(table: dict[str, Any], **known: Any) -> Any:
     """Return the object that ``table`` configures; an argument of it that is refused is no option of the command line."""
     from calibrant._core.config import build
 

@@ -358,7 +358,7 @@ class Predictions(Record):
             how = Remedy(words, command="fit another on scores of all classes")
             raise refuse("a calibrator of all classes", "one fitted on confidences of decisions", how)
         names, own = getattr(calibrator, "class_names", ()), self.class_names or ()
-        if names and own and not _same_classes(names, own):
+        if names and own and not _classes_agree(names, own):
             expected, got = (", ".join(one[:6]) + ", …" * (len(one) > 6) for one in (names, own))
             how = Remedy("order the columns so", command="order the scores so, by --columns or in the file")
             raise refuse(f"the classes that the calibrator was fitted on, in order: {expected}", got, how)
@@ -440,7 +440,7 @@ def _codes(labels: Any, names: Sequence[str] | None) -> Any:
     )
 
 
-def _same_classes(names: Sequence[str], own: Sequence[str]) -> bool:
+def _classes_agree(names: Sequence[str], own: Sequence[str]) -> bool:
     """Return whether two lists may name the same classes in the same order: of an event, what it is not may have any name."""
     numbered = [all(one.isdigit() for one in both) for both in (names, own)]
     if len(names) == len(own) == 2 and any(one[0] == f"not {one[1]}" for one in (names, own)):
