@@ -151,7 +151,7 @@ QUICK = {"seeds nested", "loss gamma str", "loss nested arg", "nesterov no momen
 def test_a_dry_run_finds_it(fault: str, home: Path, run: Run) -> None:
     Path("s.toml").write_text(FAULTS[fault], encoding="utf-8")
     done = run("study", "run", "s.toml", "--dry-run", code=2)
-    assert done.stderr.startswith(("error: expected ", "error: s.toml")), done.stderr
+    assert re.match(r"error: ([^:]*s\.toml[^:]*: )?expected ", done.stderr), done.stderr
     assert "s.toml" in done.stderr
     assert done.stderr.count("\n") == 1
     assert len(done.stderr) < 600
