@@ -131,7 +131,9 @@ def _apply_to_file(
     ):
         path = Path(here.path)
         table = _read_scores(path, inputs, calibrator) if suffix_of(Path(target)) in TABLES else None
-        if unread := typed(["ignore_index", *(UNREAD if table is not None else ())]):
+        # by --positive the event is compared with that of the fit, where that has a name
+        skipped = () if table is None else UNREAD if calibrator.class_names else (*UNREAD, "positive")
+        if unread := typed(["ignore_index", *skipped]):
             typer.echo(f"note: {name}: every row is calibrated; not read: {', '.join(unread)}", err=True)
         if table is None:
             refuse_typed(("replace_scores", "suffix"), where=f"{name}, which is no table of one split")
