@@ -25,7 +25,7 @@ _FINISH = (
 _START = (
     "worker processes to start",
     "one that ended before the first result",
-    'in a script put the call under `if __name__ == "__main__":`, keep what you define in a file to import, and check memory',
+    'in a script put the call under `if __name__ == "__main__":`, keep your code in a file that can be imported, and check memory',
 )
 RETRIES = 3  # of a shard whose worker died; after four deaths the shard itself is assumed to be the cause
 
