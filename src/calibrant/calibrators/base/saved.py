@@ -75,10 +75,8 @@ def load_calibrator(
         InputError: If its class is unknown, or of another kind.
     """
     known = _check_own_classes(classes)
-    if as_path(path).suffix in (
-        ".npz",
-        *WRITABLE_TABLES,
-    ):  # of predictions: the reader of .safetensors would call them broken
+    # of predictions, which the reader of .safetensors would call broken
+    if as_path(path).suffix in (".npz", *WRITABLE_TABLES):
         raise FileFormatError("a saved calibrator (.safetensors)", shown(path), "name a file that save made")
     metadata = files.read_metadata(path)
     if metadata.get("format") not in (FORMAT, *FORMER):
