@@ -198,14 +198,6 @@ def test_json_comes_back_in_its_layout(layout: str, home: Path, run: Run) -> Non
     assert found == (rows if layout == "rows" else columns)
 
 
-def test_a_table_of_a_row_for_each_class_is_refused_with_the_command_that_turns_it(home: Path, run: Run) -> None:
-    lines = [f"{n},{name},{p}" for n, row in enumerate(PROBS.tolist()) for name, p in zip("abc", row, strict=True)]
-    Path("l.csv").write_text("\n".join(["id,class,prob", *lines]))
-    run("apply", "c.safetensors", "l.csv", "-o", "o.csv", code=2, says="run: calibrant convert l.csv wide.csv")
-    run("convert", "l.csv", "wide.csv", code=0)
-    run("apply", "c.safetensors", "wide.csv", "-o", "o.csv", code=0)
-
-
 def test_scores_in_parts_of_cells_keep_their_rows(home: Path, run: Run) -> None:
     names = ["cat", "dog", "eel"]
     rows = [

@@ -225,21 +225,22 @@ def test_text_of_another_encoding_is_read_and_comes_back_as_it_was(
     head = b"p_cat,p_dog,truth,note\n" + b"0.25,0.75,dog,a\n" * rows
     text = (head + b"0.25,0.75,caf\xe9,\x93b" + byte + b"\n").replace(b"cat", b"caf\xe9")
     Path("t.csv").write_bytes(text)
-    done = run(
-        "inspect t.csv", code=0, says="warning: expected text in UTF-8, got other bytes in t.csv, read as Windows-1252"
+    run(
+        "evaluate t.csv --draws 0",
+        code=0,
+        says="warning: expected text in UTF-8, got other bytes in t.csv, read as Windows-1252",
     )
-    assert f"café in 1 rows, dog in {rows:,} rows" in done.stdout
     TemperatureScaling().fit(*some_logits(rows=60, classes=2)).save("c.safetensors")
     run("apply", "c.safetensors", "t.csv", "-o", "o.csv", code=0)
     lines = zip(Path("o.csv").read_bytes().splitlines(), text.splitlines(), strict=True)
     assert all(new.startswith(old + b",") for new, old in lines)
 
 
-def test_a_folder_that_cannot_be_streamed_names_convert(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_streamed_is_refused(tmp_path: Path) -> None:
     for split in ("val", "test"):
         table = pa.table({"logits": [[0.1, 0.2], [0.3, 0.1]], "label": [0, 1]})
         pyarrow.parquet.write_table(table, tmp_path / f"{split}.parquet")
-    with pytest.raises(FileFormatError, match="calibrant convert IN OUT"):
+    with pytest.raises(FileFormatError, match=r"write it with calibrant\.save_predictions"):
         evaluate_streamed(tmp_path)
 
 
@@ -258,8 +259,6 @@ CALLS = {
     "audit": "f.npz l.csv",
     "judge": "t.csv --human l.csv",
     "report": "f.npz -o o.html",
-    "inspect": "f.npz",
-    "convert": "f.npz o.npz",
     "export": "c.safetensors -o o.onnx",
     "ingest": "t.csv o.npz --from openai",
 }
@@ -289,9 +288,6 @@ evaluate f.npz --multilabel --by a
 check f.npz
 check f.npz --policy nothere
 apply c.safetensors f.npz -o o.npz --as x
-convert f.npz
-convert f.npz o.npz --to x
-convert f.npz o.xyz
 export c.safetensors -o o.txt
 judge t.csv
 judge t.csv --human l.csv --target x
@@ -300,7 +296,6 @@ ingest t.csv o.npz --from openai --as x
 decide f.npz
 decide f.npz --coverage .8 --error .1
 decide f.npz --coverage .8 -o o.txt
-inspect
 methods x
 demo --workers 0
 study init there.toml --nope
@@ -360,7 +355,7 @@ def test_every_command_refuses_before_pytorch_loads(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     outcomes = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(outcomes) == len(calls) > 150
+    assert len(outcomes) == len(calls)
     for words, code, said, seconds in outcomes:
         assert code == 2, (words, said)
         assert said.startswith("error: expected "), (words, said)

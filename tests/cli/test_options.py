@@ -47,9 +47,7 @@ LINES: dict[str, list[str]] = {
     "sample": ["FILE --budget 20 -o OUT/o.csv", "a.npz --extend labelled.csv --budget 20 -o OUT/o.csv"],
     "audit": ["FILE labelled.csv"],
     "judge": ["judged.csv --human human.csv", "judged.csv --human human.csv --draw 20 -o OUT/o.csv"],
-    "convert": ["FILE OUT/o.npz"],
     "export": ["c.safetensors -o OUT/c.onnx"],
-    "inspect": ["FILE"],
     "ingest": [
         "log.jsonl OUT/o.npz --from openai --options A,B --missing drop",
         "answers.jsonl OUT/o.npz --from openai --as sequences",
@@ -76,7 +74,7 @@ FILES = {
 }
 STREAMED = {"folder", "splits", "large"}
 # Other formats of what a command writes, and those that it writes beside: of them the file alone is compared.
-SUFFIXES = {"apply": (".parquet", ".csv"), "convert": (".parquet", ".csv", ".safetensors"), "report": (".md", ".html")}
+SUFFIXES = {"apply": (".parquet", ".csv"), "report": (".md", ".html")}
 BESIDE = {
     "check": ("--junit OUT/o.xml", "--markdown OUT/o.md"),
     "watch": ("--prometheus OUT/o.prom", "--html OUT/o.html"),
@@ -382,7 +380,7 @@ class Walk:
         self.patch.chdir(self.out if self.name in ("study init", "theory", "demo") else self.home)
         shutil.copy(self.home / "state.safetensors", self.out)
         line, kind, form = cell
-        line = line.replace(".npz", ".csv") if kind == "table" and self.name != "convert" else line
+        line = line.replace(".npz", ".csv") if kind == "table" else line
         if form.startswith("."):
             line = re.sub(r"OUT/o\.\w+", f"OUT/o{form}", line)
         elif self.name == "apply":

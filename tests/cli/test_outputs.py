@@ -36,7 +36,6 @@ SUFFIX = {
     "fit": ".safetensors",
     "report": ".html",
     "decide": ".safetensors",
-    "convert": ".npz",
     "sample": ".csv",
 }
 
@@ -49,7 +48,6 @@ LINES: dict[str, list[str]] = {
     "watch": ["state.safetensors", "a.npz", "--merge", "other.safetensors"],
     "decide": ["a.npz", "--coverage", ".8", "-c", "c.safetensors"],
     "sample": ["a.npz", "--extend", "labelled.csv"],
-    "convert": ["a.npz", "OUT"],
     "study show": ["mine.toml"],
 }
 

@@ -288,7 +288,7 @@ def refuse_beyond_memory(size: int, path: Path) -> None:
         raise FileFormatError(
             f"data of at most {most >> 20:,} MiB ({whose})",
             f"{size >> 20:,} MiB in {shown(path)}",
-            "convert tables to a folder of .parquet files, which is streamed: calibrant convert IN OUT.parquet",
+            "write tables as a folder of .parquet files, which is streamed",
         )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._core.paths import WRITABLE, check_folder, check_source, check_suffix, shown
+from calibrant._core.paths import check_folder, check_source, check_suffix, shown
 from calibrant.cli._application import LABEL, OPTIONS, TYPED, declare_argument, option
 from calibrant.cli._io import STREAM, bar, check_outputs, kept_progress, path_or_stdin, working
 from calibrant.errors import FileFormatError, InputError
@@ -84,12 +84,11 @@ _READ = (
     *("baseline", "reference", "human", "about", "swapped", "extend", "pool", "merge", "other"),
 )
 _ANY: tuple[tuple[str, ...], str] = (), ""
-# The files that each command writes → the suffixes that they may have (none: any), and what they then hold. What ``apply`` and
-# ``convert`` make of a folder is a folder, or lies in one, which they look at themselves.
+# The files that each command writes → the suffixes that they may have (none: any), and what they then hold. What ``apply`` makes
+# of a folder is a folder, which it looks at itself.
 _WRITTEN: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
     "fit": {"output": ((".safetensors",), "a calibrator")},
     "apply": {"output": _ANY},
-    "convert": {"output": (WRITABLE, "predictions")},
     "report": {"output": _ANY},
     "export": {"output": ((".onnx",), "an ONNX model")},
     "check": {"junit": _ANY, "markdown": _ANY},
@@ -113,9 +112,9 @@ def look_at(command: str, given: Mapping[str, Any]) -> None:
         FileFormatError: For a file that is missing, or a place that cannot be written.
         InputError: For an input in the place of an output, a name that there is not, or two names for what is read.
     """
-    *files, output = given.get("places") or [given.get("output")]  # of ``convert``: IN and OUT
+    output = given.get("output")
     writes = _WRITTEN.get(command, {})
-    named = [files if len(files) < 2 else None, *(given.get(name) for name in _READ if name not in writes)]
+    named = [*(given.get(name) for name in _READ if name not in writes)]
     read = [
         one
         for some in named
@@ -130,7 +129,6 @@ def look_at(command: str, given: Mapping[str, Any]) -> None:
         expected = "a calibrator that `calibrant fit` saved (.safetensors)"
         raise FileFormatError(expected, shown(fitted), "name it first, or after --calibrator, and predictions as FILE")
     in_folder = command == "apply" and any(map(os.path.isdir, read))
-    in_folder |= command == "convert" and not Path(output).suffix
     places = {} if in_folder else {**given, "output": output}
     written = {name: place for name in writes if (place := places.get(name)) is not None and str(place) != STREAM}
     check_outputs(written.values(), inputs=[str(name) for name in (*read, given.get("name")) if name is not None])
@@ -140,7 +138,7 @@ def look_at(command: str, given: Mapping[str, Any]) -> None:
             check_suffix(place, suffixes, what=what)
     if given.get("figures") is not None:
         check_folder(given["figures"])
-    beside = given.get("file") or given.get("files") or files or given.get("pool") or given.get("example")
+    beside = given.get("file") or given.get("files") or given.get("pool") or given.get("example")
     if given.get("logits") is not None and beside:
         one = beside[0] if isinstance(beside, list) else beside
         raise InputError("--logits or a FILE", f"both: {shown(one)}", "leave one out")
@@ -655,7 +653,7 @@ class Execution:
             refuse_typed(
                 self.names,
                 where=f"{shown(file)}, which is streamed",
-                remedy=f"convert it with them: calibrant convert {shlex.quote(shown(file))} converted",
+                remedy="write columns logits_0 … or probs_0 … and label",
             )
             return True
         refuse_typed(STREAMING, where=f"{shown(file)}, which is read whole: only streamed data need them")

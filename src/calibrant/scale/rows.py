@@ -2,10 +2,8 @@
 
 import hashlib
 import os
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,7 @@ from calibrant._core.check import as_tensor, check_labels
 from calibrant._core.files import error_boundary
 from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats.columns import numbers_of, spread_columns
-from calibrant.data.formats.layout import WEIGHT_NAMES, Layout
-from calibrant.data.formats.reading import read_or_refused_table
+from calibrant.data.formats.layout import WEIGHT_NAMES
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import is_beside
 from calibrant.data.splits import refuse_ambiguous, rows_in
@@ -191,7 +188,7 @@ class ParquetRows:
         with open_parquet(file) as parquet:
             schema = parquet.schema_arrow
             refuse_ambiguous(schema.names, "", file)
-            kind, spread = _class_columns(schema) or (_scores_column(parquet, file, self.folder), ())
+            kind, spread = _class_columns(schema) or (_scores_column(schema, file), ())
             if "split" in schema.names:
                 raise FileFormatError(
                     "rows of one split to stream",
@@ -247,7 +244,7 @@ class ParquetRows:
         return array.reshape(-1, self.classes) if name == self.kind else np.array(array)
 
 
-def _scores_column(parquet: Any, file: Path, folder: Path) -> str:
+def _scores_column(schema: Any, file: Path) -> str:
     """Return whether a table's column of scores is logits or probs.
 
     Raises:
@@ -255,34 +252,14 @@ def _scores_column(parquet: Any, file: Path, folder: Path) -> str:
     """
     import pyarrow as pa
 
-    schema = parquet.schema_arrow
     kind = next((name for name in ("logits", "probs") if name in schema.names), None)
     if kind is not None and pa.types.is_fixed_size_list(schema.field(kind).type):
         return kind
-    python = "convert the file or its folder, calibrant convert IN OUT, or write it with calibrant.save_predictions"
-    new = f"{folder}-converted"
-    said = _proposed(parquet, file)
-    command = shlex.join(["calibrant", "convert", str(folder), new, *said.options])
-    first = (
-        f"{said.command} && " if said.command.startswith("run: ") else "run: "
-    )  # it makes a file that an option names
-    remedy = Remedy(python, command=f"{said.before}{first}{command}", instead=(str(folder), new))
+    remedy: str | Remedy = "write it with calibrant.save_predictions"
     if any(name.startswith("labels:") for name in schema.names):  # as save_multilabel writes them
         remedy = _SEVERAL_LABELS
     got = f"{schema.names[:8]} in {file}"
     raise FileFormatError("a column logits or probs of type fixed_size_list<float>[K]", got, remedy)
-
-
-def _proposed(parquet: Any, file: Path) -> Remedy:
-    """Return the remedy that reads a table whose names do not say all, by its first rows; none where they cannot tell."""
-    import pyarrow as pa
-
-    head = list(islice(_readable_batches(parquet.iter_batches(256), file), 1))
-    try:
-        read_or_refused_table(pa.Table.from_batches(head, parquet.schema_arrow), Layout(), file)
-    except (FileFormatError, InputError) as error:
-        return error.remedy if isinstance(error.remedy, Remedy) else Remedy("")
-    return Remedy("")
 
 
 def _class_columns(schema: Any) -> tuple[str, tuple[str, ...]] | None:

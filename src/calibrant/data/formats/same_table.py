@@ -5,7 +5,6 @@ import csv
 import io
 import itertools
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -56,7 +55,7 @@ def read_score_table(path: Path, layout: Layout) -> tuple[Frame, Mapping[str, Ar
         raise InputError(
             f"one row a prediction in {shown(path)}",
             f"{len(whole):,} rows of {len(table):,} predictions",
-            f"run: calibrant convert {shlex.quote(shown(path))} wide.csv, and name wide.csv",
+            "write one row for each prediction",
         )
     opened, classes = arrays_of_table(table, layout, path)
     arrays = named_of(path, opened, classes, layout).arrays

@@ -1,1 +1,0 @@
-"""Tables that people have, as their producers write them: whether they are read, by which command, and with right numbers."""
