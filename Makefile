@@ -15,7 +15,7 @@ INSTALL := $(BIN)/python $(PIP) --constraint constraints.txt --editable
 # each worker and each process that a test starts would compile all sources and tests again, for a third of the time.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
-.PHONY: help demo test test-all test-lowest check docs dist bench wild clean
+.PHONY: help demo test test-all test-lowest check docs dist bench clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -60,10 +60,7 @@ dist: $(VENV)/dev ## build wheel and sdist into dist/, twice with the same bytes
 	cd build && venv/bin/calibrant report --example cifar10 -o report.html
 
 bench: .bench-venv/ready ## compare speed with other libraries, in an environment of their own
-	.bench-venv/bin/python -W ignore -m benchmarks --json .bench-venv/records
-
-wild: $(VENV)/dev ## calibrate classifiers that people have deployed (installs them into .wild)
-	$(BIN)/python -m benchmarks.wild
+	.bench-venv/bin/python -W ignore -m benchmarks.race --json .bench-venv/records
 
 clean: ## remove what was built; keeps .venv and your runs
 	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -72,11 +69,11 @@ clean: ## remove what was built; keeps .venv and your runs
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-.bench-venv/ready: pyproject.toml constraints.txt benchmarks/peers.txt
+.bench-venv/ready: pyproject.toml constraints.txt benchmarks/race/peers.txt
 	@echo "Installing the libraries to compare with into .bench-venv (once, a few minutes) ..."
 	$(PYTHON) -m venv .bench-venv
 	.bench-venv/bin/python $(PIP) --constraint constraints.txt --editable '.[fast,study,torchmetrics]' $(BRIEFLY)
-	.bench-venv/bin/python $(PIP) --no-deps --requirement benchmarks/peers.txt $(BRIEFLY)
+	.bench-venv/bin/python $(PIP) --no-deps --requirement benchmarks/race/peers.txt $(BRIEFLY)
 	@touch $@
 
 .venv-lowest/ready: pyproject.toml constraints-lowest.txt

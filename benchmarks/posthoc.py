@@ -8,17 +8,34 @@ form a cluster; it is named in the record.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from benchmarks.calibrators import folder, load_set
 from benchmarks.records import versions
 from calibrant import Predictions
 from calibrant.study.claims import paper_claims, places
 from calibrant.study.measures import FoldFits
+
+
+def folder() -> Path:
+    """Return the folder of logit sets: ``$CALIBRANT_DATA/logits``, else ``../shared/data/logits``."""
+    root = os.environ.get("CALIBRANT_DATA")
+    return (Path(root) if root else Path(__file__).parent.parent.parent / "shared" / "data") / "logits"
+
+
+def load_set(name: str) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return {"val": (logits, labels), "test": …} of one set."""
+    with np.load(folder() / f"{name}.npz") as file:
+        return {
+            split: (torch.from_numpy(file[f"{split}_logits"]), torch.from_numpy(file[f"{split}_labels"]))
+            for split in ("val", "test")
+        }
 
 
 def cluster(name: str) -> str:

@@ -1,10 +1,8 @@
 """Where records are kept: one JSON file a family, with the machine and the versions that it was measured with."""
 
 import json
-import math
 import os
 import platform
-from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -23,20 +21,6 @@ PEERS = (
     "probcal",
     "kornia",
 )
-
-
-def beyond_chance(p_values: Sequence[float], *, level: float = 0.05) -> int:
-    """Return how many of the p values are rejected together by Holm's rule."""
-    ranked = sorted(p_values)
-    rejected = 0  # while the next smallest is below its share of the level
-    while rejected < len(ranked) and ranked[rejected] <= level / (len(ranked) - rejected):
-        rejected += 1
-    return rejected
-
-
-def below_zero(t: float) -> float:
-    """Return the one-sided p of "not below 0", for a difference of ``t`` standard errors."""
-    return 0.5 * math.erfc(-t / math.sqrt(2))
 
 
 def versions() -> dict[str, str]:

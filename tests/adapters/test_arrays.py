@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from benchmarks.calarena import run
 
 from calibrant.adapters.arrays import ArrayCalibrator
-from calibrant.calibrators import AutoCalibrator, HistogramBinning, TemperatureScaling
+from calibrant.calibrators import HistogramBinning, TemperatureScaling
 from calibrant.errors import InputError, NotFittedError
 
 Arrays = tuple[np.ndarray, np.ndarray]
@@ -29,17 +28,6 @@ def test_it_gives_what_the_calibrator_gives_on_log_probabilities() -> None:
     np.testing.assert_allclose(answer, expected, atol=1e-12)
     assert answer.dtype == np.float64
     assert not given.fitted  # the harness may use one object for many sets
-
-
-def test_it_runs_as_the_harness_runs_it() -> None:
-    p, y = too_sure()
-    new, truth = too_sure(seed=1)
-    calibrator = ArrayCalibrator()
-    found = run(calibrator, p, y, new, truth)
-    assert isinstance(calibrator.fitted, AutoCalibrator)
-    before = -np.log(new[np.arange(len(truth)), truth]).mean()
-    assert found["log_loss"] < before - 0.1
-    assert found["ece"] < 0.15
 
 
 def test_one_column_is_the_probability_of_class_one() -> None:

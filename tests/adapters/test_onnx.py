@@ -226,26 +226,3 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="example"):
         adapter.export(torch.nn.Linear(2, 2), tmp_path / "c.onnx")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_record_of_the_service_covers_every_calibrator_and_the_page_quotes_it() -> None:
-    docs = Path(__file__).parents[2] / "docs"
-    found = json.loads((docs / "results" / "serve.json").read_text())
-    models = found["models"]
-    assert {name for name in models if not name.startswith("rule ")} == set(calibrators.__all__)
-    assert not found["torch_imported"]
-    assert all(one["difference"] < 2e-7 and one["actions_equal"] is not False for one in models.values())
-    page = " ".join((docs / "tutorials" / "onnx.md").read_text().split())
-    times = {name: (models[name]["ms_1_row"], models[name]["ms_100_rows"]) for name in models}
-    assert f"takes {found['environment_mb']} MB" in page
-    for name, column, shown in (
-        ("TemperatureScaling", 0, "0.02"),
-        ("AutoCalibrator", 0, "0.1"),
-        ("TemperatureScaling", 1, "0.02"),
-        ("AutoCalibrator", 1, "0.3"),
-        ("BoostedScaling", 0, "0.4"),
-        ("VennAbers", 1, "17"),
-    ):
-        digits = len(shown.partition(".")[2])
-        assert f"{times[name][column]:.{digits}f}" == shown
-        assert f"{shown} ms" in page

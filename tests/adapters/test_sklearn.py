@@ -1,7 +1,5 @@
 """The scikit-learn adapter: its own estimator checks, and honest probabilities from dishonest classifiers."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -246,18 +244,3 @@ def test_text_goes_to_a_pipeline_that_reads_text() -> None:
     )
     probs = model.fit(texts, labels).predict_proba(["good", "bad film"])
     assert probs[0, 1] > 0.5 > probs[1, 1]
-
-
-def test_the_record_of_forests_is_lower_than_the_sigmoid_everywhere() -> None:
-    docs = Path(__file__).parents[2] / "docs"
-    record = json.loads((docs / "results" / "forests.json").read_text())
-    assert record["trees"] == 50
-    assert len(record["data_sets"]) == 5
-    lower = 0
-    for found in record["data_sets"]:
-        losses = {name: np.array(values) for name, values in found["log_loss"].items()}
-        assert {len(values) for values in losses.values()} == {20}
-        means = {name: values.mean() for name, values in losses.items()}
-        assert means["default"] < means["sigmoid"]
-        lower += int((losses["default"] < losses["sigmoid"]).sum())
-    assert lower == 97

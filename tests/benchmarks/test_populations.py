@@ -1,30 +1,29 @@
-"""The registry's truths are exact, its samples follow them, and its runner continues a record."""
+"""The truths of the populations are exact, their samples follow them, and a record is continued and summed up."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.populations import METRICS, POPULATIONS, Population, binary
+from benchmarks.populations.__main__ import cell, pooled, read, run, table
+from benchmarks.populations.population import Population
+from benchmarks.populations.promises import METRICS, PROMISES
+from benchmarks.populations.registry import POPULATIONS, binary
 from tests.quick import few_candidates
 
-from benchmarks import populations
 
-NAMES = [population.name for population in POPULATIONS]
-
-
-def test_there_are_forty_populations_with_names_of_their_own() -> None:
-    assert len(set(NAMES)) == len(NAMES) >= 40
+def test_populations_have_names_of_their_own() -> None:
+    assert len({source.name for source in POPULATIONS}) == len(POPULATIONS) >= 40
 
 
-@pytest.mark.parametrize("source", POPULATIONS, ids=NAMES)
+@pytest.mark.slow
+@pytest.mark.parametrize("source", POPULATIONS, ids=[source.name for source in POPULATIONS])
 def test_a_large_sample_has_the_exact_figures(source: Population) -> None:
     assert np.isclose(source.mass.sum(), 1)
     np.testing.assert_allclose(source.p.sum(axis=1), 1)
     np.testing.assert_allclose(source.truth.sum(axis=1), 1)
     data = source.draw(20_000, 0)
     # eight standard errors of a mean over rows, four times as many where groups or weights count for fewer rows
-    loose = 4 if source.group_size is not None or source.weight is not None else 1
+    loose = 1 if source.independent else 4
     assert abs(METRICS["accuracy"](data) - source.accuracy) < loose * 8 * 0.5 / np.sqrt(len(data))
     assert abs(METRICS["brier"](data) - source.brier) < loose * 8 * 0.7 / np.sqrt(len(data))
     assert abs(METRICS["ece"](data) - source.ece) < loose * 0.03
@@ -33,7 +32,7 @@ def test_a_large_sample_has_the_exact_figures(source: Population) -> None:
 def test_the_figures_of_two_points_by_hand() -> None:
     source = binary("two", [0.6, 0.9], [0.5, 1.0], [1, 3])
     assert source.accuracy == pytest.approx(0.25 * 0.5 + 0.75)
-    assert source.ece == pytest.approx(0.25 * 0.1 + 0.75 * 0.1)
+    assert source.ece == source.ece_between(np.arange(16) / 15) == pytest.approx(0.25 * 0.1 + 0.75 * 0.1)
     assert source.brier == pytest.approx(0.25 * (0.5 * 2 * 0.16 + 0.5 * 2 * 0.36) + 0.75 * 0.02)
     assert source.nll == pytest.approx(-0.25 * 0.5 * np.log(0.6 * 0.4) - 0.75 * np.log(0.9))
 
@@ -47,66 +46,39 @@ def test_rivals_are_equally_good_and_one_is_more_confident() -> None:
     assert sharp.p.max() > source.p.max() > blunt.p.max()
 
 
-def test_a_run_continues_its_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record = tmp_path / "record.jsonl"
-    for _ in range(2):
-        populations.run(["interval-accuracy"], [50], replicates=4, only="one point .9", record=record)
-    lines = [json.loads(line) for line in record.read_text().splitlines()]
-    assert [line["population"] for line in lines] == ["one point .9", "one point .999"]
-    assert len(capsys.readouterr().out.splitlines()) == 2
-    assert all(line["shown"] == 1 and 0 <= line["broken"] <= 1 for line in lines)
-
-
-@pytest.mark.parametrize("promise", populations.PROMISES)
+@pytest.mark.parametrize("promise", PROMISES)
 def test_every_promise_is_simulated(promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     few_candidates(monkeypatch)
-    source = binary("two", [0.7, 0.9], [0.7, 0.9])
-    (found,) = populations.cells([promise], source, 400, replicates=1, seed=1)
-    assert 0 <= float(str(found["broken"])) <= float(str(found["shown"])) <= 1
-
-
-@pytest.mark.parametrize(
-    ("name", "figure"),
-    [
-        ("K = 10, accuracy 0.9, tied", "accuracy"),
-        ("K = 10, accuracy 0.9, tied", "nll"),
-        ("exact zeros and ones, .993 right", "nll"),
-    ],
-)
-def test_an_estimate_by_kind_is_that_of_rows(name: str, figure: str) -> None:
-    source = next(one for one in POPULATIONS if one.name == name)
-    by_kind, by_row = (
-        trial(source, figure, 400, 3) for trial in (populations._estimate_by_kind, populations._estimate)
-    )
-    assert by_kind == pytest.approx(by_row, rel=1e-9)
+    found = cell(promise, binary("two", [0.7, 0.9], [0.7, 0.9]), 400, replicates=1, seed=1)
+    assert found is not None
+    assert 0 <= found["broken"] <= found["shown"] <= 1
 
 
 def test_a_promise_that_cannot_hold_is_seen_to_break() -> None:
-    liar = populations.Population("wrong", np.array([[0.1, 0.9]]), np.array([[0.1, 0.9]]), np.array([1.0]))
+    liar = Population("wrong", np.array([[0.1, 0.9]]), np.array([[0.1, 0.9]]), np.array([1.0]))
     vars(liar)["right"] = np.array([0.5])  # a truth that its samples do not have
-    (found,) = populations.cells(["interval-accuracy"], liar, 400, replicates=3, seed=1)
+    found = cell("interval-accuracy", liar, 400, replicates=3, seed=1)
+    assert found is not None
     assert found["broken"] == 1.0
 
 
-def test_samples_of_one_cell_count_together() -> None:
-    where = {"promise": "interval-nll", "population": "one", "n": 300, "shown": 1.0}
-    lines = [{**where, "replicates": 300, "broken": 0.08}, {**where, "replicates": 900, "broken": 0.04}]
-    (cell,) = populations.pooled(map(json.dumps, lines))
-    assert (cell["replicates"], cell["broken"]) == (1200, pytest.approx(0.05))
+def test_a_run_continues_its_record_and_the_table_sums_it_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "record.csv"
+    for seed in (1, 1, 5):
+        run(["interval-accuracy"], [50], replicates=4, only="one point .9", record=record, seed=seed)
+    assert len(capsys.readouterr().out.splitlines()) == 4  # two populations, two seeds
+    cells = list(read(record))
+    assert {one["population"] for one in cells} == {"one point .9", "one point .999"}
+    assert [one["replicates"] for one in pooled(cells)] == [8, 8]
+    assert table(cells).splitlines()[2].startswith("| interval-accuracy | 5.0% | 2 | 100% |")
 
 
-def test_a_record_is_shown_as_a_table() -> None:
+def test_cells_of_several_seeds_count_together_and_those_above_the_limit_are_counted() -> None:
+    where = {"promise": "gate-ece", "population": "far", "n": 300, "shown": 0.5}
     cells = [
-        {
-            "promise": "gate-ece",
-            "population": "far",
-            "n": n,
-            "replicates": 400,
-            "broken": 0.0,
-            "passed": share,
-            "shown": 0.5,
-        }
-        for n, share in ((50, 0.03), (300, 0.1))
+        {**where, "replicates": 300, "seed": 1, "broken": 0.08},
+        {**where, "replicates": 900, "seed": 2, "broken": 0.04},
     ]
-    row = populations.table(map(json.dumps, cells)).splitlines()[-1]
-    assert row == "| gate-ece | 2 | 50 % | 6.5 % | 10.0 %: far, n = 300 | 1 | 1 |"
+    assert table(cells).splitlines()[-1] == "| gate-ece | 2.5% | 1 | 50% | 5.0% | 5.0%: far, n = 300 | 1 |"

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from benchmarks.stability import commands
 from tests.cli.conftest import Run, some_logits
 from tests.contracts.test_calibrators import FAMILY, make
 from tests.draws import drawn
+from tests.stability import commands
 from typer.core import TyperCommand
 
 import calibrant

@@ -39,7 +39,7 @@ def followed(logits: np.ndarray, labels: np.ndarray, rate: float, bins: int) -> 
 
 @pytest.fixture(scope="module")
 def record() -> dict[str, np.ndarray]:
-    """Validation logits and labels of a training on digits (benchmarks/adafocal_trajectory.py)."""
+    """Validation logits and labels of a training on digits (tests/fixtures/adafocal_digits.py)."""
     with np.load(RECORD, allow_pickle=False) as file:
         return dict(file)
 

@@ -116,7 +116,7 @@ def test_what_a_bin_adds_is_never_too_large_on_average() -> None:
 
 @pytest.mark.parametrize("shape", ["calibrated", "alternating", "few bins"])
 def test_it_is_missed_as_rarely_as_it_says(shape: str) -> None:
-    from benchmarks.gate import broken, models
+    from tests.operate.known_ece import broken, models
 
     p, mass = models()["confidences 0.3 to 1"]
     true = 0.0 if shape == "calibrated" else 0.03
@@ -128,7 +128,7 @@ def test_it_is_missed_as_rarely_as_it_says(shape: str) -> None:
 
 
 def test_alternating_gaps_are_proved_from_2000_rows() -> None:
-    from benchmarks.gate import broken, models
+    from tests.operate.known_ece import broken, models
 
     p, mass = models()["confidences 0 to 1"]
     moments, confidences = simulated(

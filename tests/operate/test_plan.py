@@ -1,9 +1,7 @@
 """How many rows a gate needs."""
 
-import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,22 +70,8 @@ def test_what_cannot_be_planned_is_one_sentence(arguments: dict[str, float], mes
         plan(**arguments)  # type: ignore[arg-type]
 
 
-def test_the_committed_rates_keep_the_promises() -> None:
-    """Of ``benchmarks/gate.py``."""
-    record = json.loads((Path(__file__).parents[2] / "docs" / "results" / "gate.json").read_text())
-    for one in record["rates"]:
-        slack = 2 * math.sqrt(0.025 * 0.975 / one["replicates"])
-        assert one["replicates"] >= 2000
-        if one["true"] == 0:
-            assert one["passes"] >= {0.05: 0.9, 0.03: 0.95}[one["limit"]]
-        elif one["true"] == one["limit"]:
-            assert max(one["passes"], one["fails"]) <= 0.025 + slack
-        else:
-            assert one["fails"] >= 0.9
-
-
 def test_the_simulation_measures_what_it_says() -> None:
-    from benchmarks.gate import broken, models
+    from tests.operate.known_ece import broken, models
 
     for p, mass in models().values():
         for shape in ("over", "alternating", "few bins"):

@@ -1,17 +1,12 @@
 """Two models' squared gaps on the same rows: the estimate by hand, what the test keeps, its size and its power."""
 
-import math
-
-import numpy as np
 import pytest
 import torch
 from tests.conftest import late
 
-from benchmarks import pairs
 from calibrant import BinaryPairs
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import compare
-from calibrant.metrics import SquaredGaps
 from calibrant.statistics import paired_square_test
 from calibrant.statistics.binned import BinnedRows, squared_gaps
 from calibrant.statistics.means import paired_test
@@ -101,58 +96,6 @@ def test_bad_arguments_are_refused() -> None:
         paired_square_test(rows_of(1), rows_of(2), groups=torch.arange(300) % 99)
     with pytest.raises(NoIntervalError, match="at least two rows"):
         paired_square_test(rows_of(1, rows=1), rows_of(2, rows=1))
-
-
-def test_the_simulation_finds_what_the_library_finds() -> None:
-    pair, rows = pairs.pairs()[2], 300
-    found = next(pairs.tested(pair, np.random.default_rng(5), rows=rows, samples=1))
-    rng = np.random.default_rng(5)
-    atom, luck = rng.integers(pairs.ATOMS, size=(1, rows)), rng.random((1, rows))
-    own = np.where(rng.random((1, rows)) < pair.shared, luck, rng.random((1, rows)))
-    data = []
-    for (p, truth), draw in ((pair.a, luck), (pair.b, own)):
-        seen, right = p[atom[0]], draw[0] < truth[atom[0]]
-        data.append(BinaryPairs.from_decisions(seen, right.astype(np.int64)))
-    cells = [SquaredGaps().cells(one) for one in data]
-    assert found[3] == pytest.approx(paired_square_test(*cells, draws=pairs.DRAWS).p_value, rel=1e-9)
-    row = compare(*data, metrics=[SquaredGaps()]).rows[0]
-    assert row.p_value == pytest.approx(found[3], abs=0.15)  # of fewer draws
-    differences = data[1].correct.double() - data[0].correct.double()
-    assert found[0] == pytest.approx(paired_test(differences)[0].p_value, rel=1e-9)
-
-
-def test_equal_models_are_rarely_told_apart_and_different_ones_often() -> None:
-    same, other = (
-        next(p for p in pairs.pairs() if p.name.startswith(name)) for name in ("accuracy .75", "power: accuracy .93")
-    )
-    assert pairs.rejected(same, rows=300, replicates=150)["SquaredGaps"] <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 150)
-    assert pairs.rejected(other, rows=1000, replicates=60)["SquaredGaps"] >= 0.75
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["power: accuracy .75", "power: accuracy .93", "over-confident, accuracy .56"])
-def test_the_interval_of_a_difference_covers_it(name: str) -> None:
-    pair, samples, rng = (
-        next(pair for pair in pairs.pairs() if pair.name.startswith(name)),
-        400,
-        np.random.default_rng(2),
-    )
-    true = pairs.figures(pair.b)["SquaredGaps"] - pairs.figures(pair.a)["SquaredGaps"]
-    missed = 0
-    for _ in range(samples):
-        atom, luck = rng.integers(pairs.ATOMS, size=1000), rng.random(1000)
-        own, cells = np.where(rng.random(1000) < pair.shared, luck, rng.random(1000)), []
-        for (p, truth), draw, index in zip((pair.a, pair.b), (luck, own), pair.index, strict=True):
-            parts = (torch.from_numpy(part) for part in (index[atom], p[atom], (draw < truth[atom]).astype(float)))
-            cells.append(BinnedRows(*parts, pairs.BINS))
-        found = paired_square_test(*cells, draws=200)
-        missed += not found.low <= true <= found.high
-    assert missed / samples <= 0.07 + 2 * math.sqrt(0.07 * 0.93 / samples)
-
-
-def test_pairs_are_equal_in_what_they_say() -> None:
-    assert [pair.name for pair in pairs.pairs() if not pairs.equal(pair) and not pair.name.startswith("power")] == []
-    assert {name for pair in pairs.pairs() for name in pairs.equal(pair)} == set(pairs.METRICS)
 
 
 def test_few_rows_that_decide_a_mean_count_as_few() -> None:

@@ -56,7 +56,7 @@ VOTERS = (
 # zeros do not dominate the fit.
 VOTES = 10
 # Standard deviation of the normal prior on log T for these classifiers. Without it, out-of-fold rows that are all correct
-# (75 rows of iris) give T near 0, and then one misclassified test row has a huge log-loss (benchmarks/forests.py).
+# (75 rows of iris) give T near 0, and then one misclassified test row has a huge log-loss.
 PRIOR = 1.0
 # Log-probabilities below this, the logarithm of float64's epsilon, are raised to it (naive Bayes returns exact zeros):
 # smaller values carry no information, and a few such rows would otherwise dominate the fit of the temperature.

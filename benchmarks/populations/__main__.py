@@ -1,0 +1,149 @@
+"""How often each promise of the library is broken on samples of populations whose truth is known.
+
+    python -m benchmarks.populations --list
+    python -m benchmarks.populations interval-ece gate-ece --n 300,5000 --replicates 300
+    python -m benchmarks.populations interval-nll --only "rare events" --record cells.csv     # continues the record
+    python -m benchmarks.populations --table benchmarks/records/populations.csv              # the table of docs/uncertainty.md
+
+A cell is a promise on a population at n rows. 300 replicates of one cell take seconds (metrics) to minutes (monitor, compare);
+everything at two sizes takes about a night on one core.
+"""
+
+import argparse
+import csv
+import itertools
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.populations.population import Population
+from benchmarks.populations.promises import PROMISES, allowed
+from benchmarks.populations.registry import POPULATIONS
+from calibrant.errors import CalibrantError
+
+FIELDS = ("promise", "population", "n", "replicates", "seed", "shown", "broken")
+
+
+def cell(promise: str, source: Population, n: int, *, replicates: int, seed: int) -> dict[str, Any] | None:
+    """Return the rates of one cell, or None where the promise does not apply; a refusal breaks no promise."""
+    found: list[dict[str, float]] = []
+    for at in range(replicates):
+        try:
+            found.append(PROMISES[promise](source, n, seed + at))
+        except CalibrantError:
+            found.append({"shown": 0.0})
+    if not any(found):
+        return None
+    shown, broken, other = (
+        float(np.mean([one.get(key, 0.0) for one in found])) for key in ("shown", "broken", "other")
+    )
+    where = {"promise": promise, "population": source.name, "n": n, "replicates": replicates, "seed": seed}
+    return {**where, "shown": round(shown, 4), "broken": round(max(broken, other), 4)}
+
+
+def run(
+    promises: Sequence[str], ns: Sequence[int], *, replicates: int, only: str, record: Path | None, seed: int
+) -> None:
+    """Simulate each cell that ``record`` does not hold yet, and print it and append it there."""
+    known = {_key(one) for one in read(record)} if record is not None and record.exists() else set()
+    warnings.simplefilter("ignore")
+    printer = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n")
+    chosen = [source for source in POPULATIONS if any(part in source.name for part in only.split("|"))]
+    for n, source, promise in itertools.product(ns, chosen, promises):
+        if (promise, source.name, n, replicates, seed) in known:
+            continue
+        found = cell(promise, source, n, replicates=replicates, seed=seed)
+        if found is None:
+            continue
+        printer.writerow(found)
+        sys.stdout.flush()
+        if record is not None:
+            new = not record.exists()
+            with record.open("a", newline="") as file:
+                writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+                if new:
+                    writer.writeheader()
+                writer.writerow(found)
+
+
+def read(record: Path) -> Iterator[dict[str, Any]]:
+    """Yield the cells of a record."""
+    with record.open(newline="") as file:
+        for row in csv.DictReader(file):
+            whole = {name: int(row[name]) for name in ("n", "replicates", "seed")}
+            yield {**row, **whole, "shown": float(row["shown"]), "broken": float(row["broken"])}
+
+
+def _key(one: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(one[name] for name in FIELDS[:5])
+
+
+def pooled(cells: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the cells, with samples of one cell from several seeds counted together."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for one in cells:
+        kept = found.setdefault(_key(one)[:3], {**one, "replicates": 0, "shown": 0.0, "broken": 0.0})
+        before, more = kept["replicates"], one["replicates"]
+        for name in ("shown", "broken"):
+            kept[name] = (before * kept[name] + more * one[name]) / (before + more)
+        kept["replicates"] = before + more
+    return list(found.values())
+
+
+def table(cells: Iterable[dict[str, Any]]) -> str:
+    """Return for each promise how many cells there are, how often it shows something, and where it is broken most often.
+
+    "Above" are cells more than two standard errors of the simulation above the promised rate; by chance that is one in 40.
+    """
+    all_cells = pooled(cells)
+    rows = ["| promise | promised | cells | shown | mean | worst cell | above |", "|" + " --- |" * 7]
+    for promise in dict.fromkeys(one["promise"] for one in all_cells):
+        mine, limit = [one for one in all_cells if one["promise"] == promise], allowed(promise)
+        above = sum(one["broken"] > limit + 2 * (limit * (1 - limit) / one["replicates"]) ** 0.5 for one in mine)
+        worst = max(mine, key=lambda one: one["broken"])
+        shown, broken = (float(np.mean([one[key] for one in mine])) for key in ("shown", "broken"))
+        where = f"{worst['broken']:.1%}: {worst['population']}, n = {worst['n']:,}"
+        rows.append(f"| {promise} | {limit:.1%} | {len(mine)} | {shown:.0%} | {broken:.1%} | {where} | {above} |")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Simulate what is named, or print a record's table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("promises", nargs="*", metavar="PROMISE", help="all if left out; --list names them")
+    parser.add_argument("--n", default="300,5000", help="numbers of rows, separated by commas")
+    parser.add_argument("--replicates", type=int, default=300)
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of the first sample; other samples of a cell count with it"
+    )
+    parser.add_argument("--only", default="", help="parts of the populations' names, separated by |")
+    parser.add_argument("--record", type=Path, help="CSV file, which a later run continues")
+    parser.add_argument(
+        "--table", type=Path, metavar="RECORD", help="print the table of a record, and simulate nothing"
+    )
+    parser.add_argument("--list", action="store_true", help="print the promises and the populations")
+    options = parser.parse_args()
+    if unknown := sorted(set(options.promises) - set(PROMISES)):
+        parser.error(f"expected promises out of {', '.join(PROMISES)}, got {', '.join(unknown)}")
+    if options.table:
+        print(table(read(options.table)))
+    elif options.list:
+        print("\n".join([*PROMISES, "", *(source.name for source in POPULATIONS)]))
+    else:
+        sizes = [int(n) for n in options.n.split(",")]
+        run(
+            options.promises or tuple(PROMISES),
+            sizes,
+            replicates=options.replicates,
+            only=options.only,
+            record=options.record,
+            seed=options.seed,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""What the library promises, each as a trial on one sample of a population: was something shown, and was the promise broken?
+
+A trial returns {"shown": 0 or 1, "broken": 0 or 1}; where two decisions would be wrong, the more frequent one is "broken", the
+other "other". An empty answer says that the promise does not apply to this population.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from benchmarks.populations.population import BINS, Population
+from calibrant import Predictions
+from calibrant.binning import EqualMass
+from calibrant.calibrators import AutoCalibrator, Calibrator, IsotonicCalibration, TemperatureScaling
+from calibrant.evaluate import compare, subgroups
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, TopLabelECE
+from calibrant.operate import Monitor, abstain, check, estimate
+from calibrant.statistics import interval, null_band
+
+Outcome = dict[str, float]
+Trial = Callable[[Population, int, int], Outcome]  # population, n, seed
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Accuracy(),
+    "nll": NLL(),
+    "brier": Brier(),
+    "ece": ECE(),
+    "mass": ECE(EqualMass(BINS)),
+    "debiased": DebiasedECE(),
+    "classwise": ClasswiseECE(),
+    "toplabel": TopLabelECE(),
+}
+GATED = {"accuracy": "minimum", "brier": "maximum", "ece": "maximum"}
+FITTED: dict[str, type[Calibrator]] = {
+    "temperature": TemperatureScaling,
+    "isotonic": IsotonicCalibration,
+    "auto": AutoCalibrator,
+}
+ERROR = 0.05  # of the answers that abstention bounds
+
+
+def _interval(figure: str) -> Trial:
+    """A 95 % interval contains the population's value."""
+
+    def trial(population: Population, n: int, seed: int) -> Outcome:
+        if figure == "nll" and not np.isfinite(population.nll):
+            return {}
+        data, metric = population.draw(n, seed), METRICS[figure]
+        if figure == "mass":  # the error in the bins of this sample
+            truth = population.ece_between(metric.binning.edges(data.confidence).numpy())
+        else:
+            truth = getattr(population, figure)
+        found = interval(metric, data, draws=200, seed=seed)
+        return {"shown": 1.0, "broken": float(not found.low - 1e-9 <= truth <= found.high + 1e-9)}
+
+    return trial
+
+
+def _limit(figure: str) -> Trial:
+    """A calibrated model exceeds the 97.5 % limit in at most 2.5 %."""
+
+    def trial(population: Population, n: int, seed: int) -> Outcome:
+        data = population.calibrated.draw(n, seed)
+        band = null_band(METRICS[figure], data, draws=1000, seed=seed)
+        return {"shown": 1.0, "broken": float(METRICS[figure](data) > band.high + 1e-12)}
+
+    return trial
+
+
+def _gate(figure: str) -> Trial:
+    """A limit that the population meets exactly: either decision is wrong, each in at most 2.5 %."""
+
+    def trial(population: Population, n: int, seed: int) -> Outcome:
+        if not population.independent:
+            return {}
+        limits = {GATED[figure]: {figure: min(max(population.value(figure), 0.0), 1.0)}}
+        verdict = check(population.draw(n, seed), **limits).verdict  # type: ignore[arg-type]
+        shown = float(verdict != "not enough evidence")
+        return {"shown": shown, "broken": float(verdict == "fail"), "other": float(verdict == "pass")}
+
+    return trial
+
+
+def _no_worse(figure: str) -> Trial:
+    """A model that is worse than its baseline by exactly the margin passes in at most 2.5 %."""
+
+    def trial(population: Population, n: int, seed: int) -> Outcome:
+        sharp = population.sharpened(1.6)
+        margin = replace(population, p=sharp).value(figure) - population.value(figure)
+        if not population.independent or not 0 <= margin <= 1:
+            return {}
+        new, old = population.drawn(n, seed, with_p=sharp)[::-1]
+        verdict = check(new, baseline=old, no_worse={figure: margin}).verdict
+        return {"shown": float(verdict != "not enough evidence"), "broken": float(verdict == "pass")}
+
+    return trial
+
+
+def _compare(figure: str) -> Trial:
+    """Of an over- and an under-confident model that are equally good one is called better in at most 5 %."""
+
+    def trial(population: Population, n: int, seed: int) -> Outcome:
+        rivals = population.rivals(figure)
+        if rivals is None:
+            return {}
+        a, b = replace(population, p=rivals[0]).drawn(n, seed, with_p=rivals[1])
+        row = compare(a, b, metrics=[METRICS[figure]]).rows[0]
+        return {"shown": float(row.p_value is not None), "broken": float(row.winner is not None)}
+
+    return trial
+
+
+def _exchangeable(population: Population, n: int, seed: int) -> Outcome:
+    """Two models that are equal in every figure: in at most 5 % any figure calls one better."""
+    source, other = population.swapped()
+    rows = compare(*source.drawn(n, seed, with_p=other)).rows
+    shown = float(np.mean([row.p_value is not None for row in rows]))
+    return {"shown": shown, "broken": float(any(row.winner for row in rows))}
+
+
+def _subgroups(population: Population, n: int, seed: int) -> Outcome:
+    """A calibrated model is off in no group: any is found in at most 5 %."""
+    data = population.calibrated.draw(n, seed)
+    rng = np.random.default_rng([seed, n])
+    features = {"even": rng.integers(4, size=n), "skewed": rng.geometric(0.4, size=n).clip(max=6)}
+    found = subgroups(data, features, draws=2000, seed=seed)
+    return {"shown": float(bool(found.rows)), "broken": float(found.p_value < 0.05)}
+
+
+def _watched(monitor: Monitor, rows: Predictions) -> Outcome:
+    """Return whether the monitor alarms on 20 batches, or on batches of 500 rows."""
+    step = max(500, len(rows) // 20)
+    for start in range(0, len(rows), step):
+        batch = rows[start : start + step]  # with ids, since batches of one point mass may be equal
+        monitor.update(batch, ids=range(start, start + len(batch)))
+    return {"shown": 1.0, "broken": float(monitor.alarm)}
+
+
+def _monitor(population: Population, n: int, seed: int) -> Outcome:
+    """Rows drawn like the reference of 1,000 rows raise an alarm in at most 5 % of runs."""
+    if not population.independent:
+        return {}
+    both = population.draw(n + 1000, seed)
+    return _watched(Monitor(both[:1000]), both[1000:])
+
+
+def _monitor_fitted(name: str) -> Trial:
+    """The same, where the reference are 300 rows that a calibrator was fitted on."""
+
+    def trial(population: Population, n: int, seed: int) -> Outcome:
+        if not population.independent:
+            return {}
+        both = population.draw(n + 300, seed)
+        fitted = FITTED[name]().fit(both[:300])
+        rows = both[300:].calibrated_by(fitted, allow_fit_rows=True)
+        return _watched(Monitor.from_fit(fitted, both[:300]), rows)
+
+    return trial
+
+
+def _estimate(figure: str) -> Trial:
+    """Without labels, a 95 % interval contains what the window's labels would have said."""
+
+    def trial(population: Population, n: int, seed: int) -> Outcome:
+        if not population.independent:
+            return {}
+        both = population.draw(n + 1000, seed)
+        window, reference = both[:n], both[n:]
+        unlabelled = Predictions.from_logits(window.logits, unchecked_kind=True)
+        ends = getattr(estimate(unlabelled, reference=reference), figure)
+        if ends is None:
+            return {"shown": 0.0}
+        seen = float(METRICS[figure](window))
+        return {"shown": 1.0, "broken": float(not ends.low - 1e-9 <= seen <= ends.high + 1e-9)}
+
+    return trial
+
+
+def _abstain(population: Population, n: int, seed: int) -> Outcome:
+    """At most 5 % of the answers to come are wrong, with 95 % confidence."""
+    if not population.independent:
+        return {}
+    rule = abstain(population.draw(n, seed), error=ERROR)
+    answered = population.mass * (population.p.max(axis=1) >= float(torch.as_tensor(rule.threshold)))
+    wrong = float(answered @ (1 - population.right)) / max(float(answered.sum()), 1e-300)
+    return {"shown": float(rule.qualifies), "broken": float(wrong > ERROR + 1e-12)}
+
+
+PROMISES: dict[str, Trial] = {
+    **{f"interval-{figure}": _interval(figure) for figure in METRICS},
+    **{f"limit-{figure}": _limit(figure) for figure in ("ece", "mass", "classwise", "toplabel", "debiased")},
+    **{f"gate-{figure}": _gate(figure) for figure in GATED},
+    **{f"no-worse-{figure}": _no_worse(figure) for figure in ("nll", "brier", "ece")},
+    **{f"compare-{figure}": _compare(figure) for figure in ("nll", "brier")},
+    "compare-all": _exchangeable,
+    "subgroups": _subgroups,
+    "monitor": _monitor,
+    **{f"monitor-{name}": _monitor_fitted(name) for name in FITTED},
+    **{f"estimate-{figure}": _estimate(figure) for figure in ("accuracy", "nll")},
+    "abstain": _abstain,
+}
+ALLOWED = {"gate": 0.025, "no-worse": 0.025, "limit": 0.025}  # how often a promise may be broken; 5 % for the others
+
+
+def allowed(promise: str) -> float:
+    """Return how often ``promise`` may be broken."""
+    return next((share for prefix, share in ALLOWED.items() if promise.startswith(prefix)), 0.05)

@@ -1,1 +1,0 @@
-"""Deployed classifiers, as package registries carry them, on real labelled data: their probabilities before and after."""

@@ -1,0 +1,69 @@
+"""Races time what they say, keep their records, and name what those show."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.race.__main__ import table
+from benchmarks.records import Store
+
+from benchmarks import race
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_the_page_holds_the_table_of_the_records() -> None:
+    assert table(ROOT / "benchmarks" / "records") in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        ([1.0], "first"),
+        ([0.96, 0.9, 0.99], "within 5 % of first"),
+        ([0.9, 0.8, 1.1], "no significant difference"),
+        ([0.9, 0.8, 0.95], "behind"),
+    ],
+)
+def test_a_ratio_is_put_into_words(ratio: list[float], words: str) -> None:
+    assert race.verdict(ratio) == words
+
+
+def test_the_ratio_is_that_of_medians_within_its_interval() -> None:
+    draw = random.Random(0)
+    ours = [1 + 0.1 * draw.random() for _ in range(15)]
+    value, low, high = race.ratio([2 * one for one in ours], ours)
+    assert low == value == high == 2.0
+    noisy, low, high = race.ratio([2 + draw.random() for _ in ours], ours)
+    assert low < noisy < high
+    assert race.ratio([4.0], ours) == [pytest.approx(4 / sorted(ours)[7], rel=0.01)]
+
+
+def test_peak_memory_is_that_of_the_call() -> None:
+    peak = race.peak(lambda: bytearray(b"x" * (64 << 20)))
+    assert peak is None or 60 << 20 < peak < 150 << 20
+
+
+def test_a_race_records_every_contender() -> None:
+    def make(rows: int, classes: int) -> race.Setup:
+        calls: dict[str, Any] = {"calibrant": lambda: 1.0, "peer": lambda: 1.5}
+        return race.Setup(calls, lambda answer: abs(answer - 1.0))
+
+    found = race.run(race.Race("x", "X", 5, 2, "error", make), threads=1)
+    assert [(one["name"], one["role"], one["error"]) for one in found["contenders"]] == [
+        ("calibrant", "ours", 0.0),
+        ("peer", "peer", 0.5),
+    ]
+
+
+def test_a_stopped_run_keeps_its_records_and_refuses_those_of_other_versions(tmp_path: Path) -> None:
+    Store(tmp_path, "family").add({"name": "one", "rows": 3})
+    again = Store(tmp_path, "family")
+    assert again.find({"name": "one", "rows": 3}) == {"name": "one", "rows": 3}
+    assert again.find({"name": "one", "rows": 4}) is None
+    path = tmp_path / "bench-family.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "versions": {"torch": "0.1"}}))
+    with pytest.raises(SystemExit, match="expected records of this versions"):
+        Store(tmp_path, "family")
