@@ -36,7 +36,7 @@ def first_picture() -> None:
     import calibrant
     from calibrant.calibrators import TemperatureScaling
     from calibrant.metrics import ECE
-    from calibrant.plot import diagram_of
+    from calibrant.plot.diagrams import diagram_of
     from calibrant.report.figures import before_after_figure
 
     splits = calibrant.load_example("cifar10")

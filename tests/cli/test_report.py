@@ -64,12 +64,6 @@ def test_a_saved_calibrator_is_not_judged_on_its_rows_nor_fitted_on_others(
     assert not (tmp_path / "r.html").exists()
 
 
-def test_markdown_to_stdout(good: Path, run: Run) -> None:
-    done = run("report", good, "--format", "md", "-o", "-", "--method", "TemperatureScaling")
-    assert done.stdout.startswith("# Calibration report\n")
-    assert "| ECE | " in done.stdout
-
-
 def test_left_to_itself_it_chooses_and_says_why(arrays: dict[str, np.ndarray], run: Run, whole: None) -> None:
     np.savez("few.npz", **{name: values[:150] for name, values in arrays.items()})
     run("report few.npz -o r.html", code=0)
@@ -92,38 +86,15 @@ def test_classes_have_the_names_of_a_file(good: Path, tmp_path: Path, run: Run) 
     run("report", good, "-m", "none", "--class-names", names, "-o", tmp_path / "r.json", code=0)
     classes = json.loads((tmp_path / "r.json").read_text())["models"][0]["classes"]
     assert {part["name"] for part in classes} == {"ant", "bee", "cat", "dog"}
-    run("report", good, "-m", "none", "--class-names", names, "-o", tmp_path / "r.md", code=0)
-    text = (tmp_path / "r.md").read_text()
-    rows = [line for line in text.splitlines() if re.match(r"\| (ant|bee|cat|dog) \|", line)]
-    assert [line.count("|") for line in rows] == 4 * [7]
+    run("report", good, "-m", "none", "--class-names", names, "-o", tmp_path / "r.html", code=0)
+    text = (tmp_path / "r.html").read_text()
+    assert {*re.findall(r'<th scope="row" data-value="(\w+)">', text)} == {"ant", "bee", "cat", "dog"}
     assert "--class-names" not in text  # labels are numbers here, so the other commands would refuse it
     names.write_text("ant\nbee\n")
     command = ("report", good, "-m", "none", "-o", tmp_path / "no.json", "--class-names")
     run(*command, names, code=2, says="expected 4 class names for good, got 2")
     run(*command, tmp_path / "none.txt", code=2, says="expected a file, got no such file")
     assert not (tmp_path / "no.json").exists()
-
-
-@pytest.mark.slow
-def test_decisions_stand_in_the_report_when_costs_or_errors_are_given(tmp_path: Path, run: Run) -> None:
-    rng = np.random.default_rng(0)
-    p = 1 / (1 + np.exp(-2 * rng.normal(size=1500)))
-    path, costs = tmp_path / "two.npz", tmp_path / "costs.csv"
-    np.savez(path, probs=np.stack([1 - p, p], axis=1), labels=(rng.random(1500) < p).astype(int))
-    costs.write_text(",wait,treat\nhealthy,0,1\nill,5,0.5\n")
-    run("report", path, "--costs", costs, "--error-limit", ".1", "-o", tmp_path / "r.html", code=0)
-    page = (tmp_path / "r.html").read_text()
-    data = calibrant.load_predictions(path)
-    assert isinstance(data, calibrant.Predictions)
-    cost = calibrant.operate.thresholds([[0, 1], [5, 0.5]]).expected_cost(data)
-    answer = calibrant.operate.abstain(data, coverage=0.8)
-    for text in (f"{cost.estimate:.4g}", f"{cost.low:.4g} to {cost.high:.4g}", "rows with action treat", "Net benefit"):
-        assert text in page
-    assert f"{answer.threshold:.4f}" in page
-    run("report", path, "-o", tmp_path / "plain.md", code=0)
-    assert "Decisions" not in (tmp_path / "plain.md").read_text()
-    run("report", path, "--error-limit", "2", "-o", tmp_path / "never.html", code=2, says="'--error-limit'")
-    assert not (tmp_path / "never.html").exists()
 
 
 def test_columns_of_the_file_name_the_groups(arrays: dict[str, np.ndarray], tmp_path: Path, run: Run) -> None:
@@ -178,9 +149,6 @@ READING = {
     "groups of a table": "mine.csv --columns score --label churned --kind probs --by region_code",
     "example": "--example cifar10 --method TemperatureScaling",
     "several labels": "mine.npz --multilabel",
-    "folder": "mine",
-    "folder of splits": "mine",
-    "folder of groups": "mine",
 }
 
 
@@ -225,14 +193,6 @@ def files_of(kind: str) -> list[str]:
         y = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(np.int64)
         np.savez("mine.npz", val_logits=2 * z[0], val_labels=y[0], test_logits=2 * z[1], test_labels=y[1])
         np.savez("new.npz", logits=2 * z[2])
-    elif kind.startswith("folder"):
-        for place, seed in (("mine", 1), ("other", 2), ("new", 3)):
-            within = {"test": seed, "val": 4} if (place, kind) == ("mine", "folder of splits") else {"": seed}
-            for part, of in within.items():
-                (folder := Path(place, part)).mkdir(parents=True, exist_ok=True)
-                groups = np.arange(400) // 4 if kind == "folder of groups" else None
-                data = calibrant.Predictions.from_logits(*some_logits(seed=of), groups=groups)
-                calibrant.save_predictions(folder / "a.parquet", {"all": data})
     elif kind == "example":
         np.savez("new.npz", logits=rng.normal(size=(9, 10)))
     return READING[kind].split()
@@ -251,13 +211,20 @@ def test_rounded_probabilities_and_the_positive_label_are_said_on_the_first_scre
     (tmp_path / "s.csv").write_text("\n".join(["score,churned,split", *lines]))
     options = ["--columns", "score", "--label", "churned", "--kind", "probs", "--positive", "yes"]
     text = (
-        run("report", tmp_path / "s.csv", *options, "-o", tmp_path / "r.md", code=0) and (tmp_path / "r.md").read_text()
+        run("report", tmp_path / "s.csv", *options, "-o", tmp_path / "r.html", code=0)
+        and (tmp_path / "r.html").read_text()
     )
     assert "Probabilities of yes are" in text
     assert "Calibrate with AutoCalibrator: the error is large before it and not after." in text
     (tmp_path / "named.csv").write_text("\n".join(["prob_yes,churned,split", *lines]))
-    run("report", tmp_path / "named.csv", "--method", "none", "-o", tmp_path / "named.md", code=0)
-    assert "Probabilities of yes are" in (tmp_path / "named.md").read_text()
+    run("report", tmp_path / "named.csv", "--method", "none", "-o", tmp_path / "named.html", code=0)
+    assert "Probabilities of yes are" in (tmp_path / "named.html").read_text()
+
+
+def commands_of(page: str) -> list[str]:
+    """Return the command lines that a page shows."""
+    shown = re.findall(r"<dd><code>(<span>calibrant<.*?)</code></dd>", page)
+    return [html.unescape(re.sub(r"<[^>]+>", "", code)) for code in shown]
 
 
 # a page of each takes a second: the others are slow
@@ -282,17 +249,11 @@ def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monk
     assert page.index('class="advice"') < page.index("<table")
     assert "script-src 'sha256-" in page
     assert ("robabilities of churned = 1 are" in page) is (kind in ("two classes", "groups of a table"))
-    assert ("After BoostedScaling" in page) is (kind == "groups"), "what is recommended is fitted where rows allow it"
-    assert ("confirm the figures after it on others" in page) is (kind == "groups")
-    commands = [
-        html.unescape(re.sub(r"<[^>]+>", "", code))
-        for code in re.findall(r"<dd><code>(<span>calibrant<.*?)</code></dd>", page)
-    ]
+    assert ("After GroupScaling" in page) is (kind == "groups"), "what is recommended is fitted where rows allow it"
+    commands = commands_of(page)
     assert len(commands) == 3
     assert ("--features" in commands[0]) is kind.startswith("groups")
-    assert ("fit other" in commands[0]) is (
-        file.endswith(".csv") or kind in ("folder", "folder of groups")
-    )  # "labelled rows other than these"
+    assert ("fit other" in commands[0]) is file.endswith(".csv")  # "labelled rows other than these"
     for command, codes in zip(commands, ([0], [0], [0, 1, 3]), strict=True):
         done = run(*shlex.split(command)[1:])
         assert done.exit_code in codes, (command, done.stderr)
@@ -303,8 +264,8 @@ def test_confidences_alone_get_commands_that_run(home: Path, run: Run) -> None:
     right = [str(int(x)) for x in np.random.default_rng(1).random(400) < p[:, 0] ** 2]
     for name in ("mine.csv", "other.csv", "new.csv"):
         table(name, "confidence,correct", p, right)
-    run("report", "mine.csv", "-o", "r.md", code=0)
-    found = re.findall("calibrant (?:fit|apply|check) .*", Path("r.md").read_text())
+    run("report", "mine.csv", "-o", "r.html", code=0)
+    found = commands_of(Path("r.html").read_text())
     assert len(found) == 3
     for command in found[:2]:
         run(*shlex.split(command)[1:], code=0)
@@ -327,14 +288,14 @@ def test_columns_of_groups_beside_the_rows_are_named(tmp_path: Path, run: Run) -
     lines = [",".join(map(str, row)) for row in zip(p, labels, *beside.values(), strict=True)]
     file = tmp_path / "regions.csv"
     file.write_text("\n".join([",".join(["score", "outcome", *beside]), *lines]))
-    command = ["report", file, "--columns", "score", "--label", "outcome", "--kind", "probs", "-o", tmp_path / "r.md"]
+    command = ["report", file, "--columns", "score", "--label", "outcome", "--kind", "probs", "-o", tmp_path / "r.html"]
     said = "region, age stand beside the rows, unused; --by region,age shows the groups"
     run(*command, code=0, says=said)
-    assert f"regions.csv: {said}." in (tmp_path / "r.md").read_text(), "who reads the page did not see the terminal"
-    assert "north" not in (tmp_path / "r.md").read_text()
+    assert f"regions.csv: {said}." in (tmp_path / "r.html").read_text(), "who reads the page did not see the terminal"
+    assert "north" not in (tmp_path / "r.html").read_text()
     for by in ("region,age", "none"):
         assert "beside the rows" not in run(*command, "--by", by, code=0).stderr
-        assert ("north" in (tmp_path / "r.md").read_text()) == (by != "none")
+        assert ("north" in (tmp_path / "r.html").read_text()) == (by != "none")
     file.write_text(file.read_text().replace("region,age", "feature:region,feature:age", 1))
     assert "beside the rows" not in run(*command, code=0).stderr
-    assert "north" in (tmp_path / "r.md").read_text()
+    assert "north" in (tmp_path / "r.html").read_text()

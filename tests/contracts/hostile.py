@@ -162,7 +162,7 @@ VALID: dict[str, Callable[[], Any]] = {
     "y_prob": lambda: np.linspace(0.01, 0.99, ROWS),
     "estimator": _classifier,
     "report.write_report.models": lambda: [calibrant.report.Model("a", predictions())],
-    "report.write_report.path": lambda: Path(tempfile.mkdtemp()) / "report.md",
+    "report.write_report.path": lambda: Path(tempfile.mkdtemp()) / "report.json",
     "adapters.dataframes.from_table.table": _frame,
     "adapters.onnx.export.path": lambda: Path(tempfile.mkdtemp()) / "c.onnx",
 }

@@ -48,7 +48,6 @@ OF_ALL_CLASSES: dict[str, Callable[[Any], Any]] = {
     "optimal_ece": evaluate.optimal_ece,
     "refinement": evaluate.refinement,
     "plot.classwise": plot.classwise,
-    "plot.temperature_path": plot.temperature_path,
 }
 
 

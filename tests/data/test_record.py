@@ -25,7 +25,7 @@ from calibrant.data.record import Record
 from calibrant.errors import InputError
 from calibrant.evaluate import default_metrics
 from calibrant.metrics import AURC, ECE, NLL, Accuracy, Brier, ClasswiseECE, Error
-from calibrant.plot import temperature_path
+from calibrant.plot import classwise
 from calibrant.scale import evaluate_streamed, fit_streamed
 
 KINDS = ("frequency", "sampling")
@@ -198,7 +198,7 @@ def test_what_does_not_honour_weights_refuses_them() -> None:
     with pytest.raises(
         InputError, match="expected rows without weights for a picture or a report, got sampling weights"
     ):
-        temperature_path(sample())
+        classwise(sample())
 
 
 def test_tables_keep_them() -> None:

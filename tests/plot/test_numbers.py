@@ -7,11 +7,10 @@ from tests.conftest import late
 from tests.draws import drawn
 
 from calibrant import BinaryPairs, Predictions
-from calibrant.errors import InputError
-from calibrant.metrics import NLL, Accuracy
-from calibrant.plot import diagram_of, reliability
-from calibrant.plot.diagrams import isotonic_diagram, risk_curve
-from calibrant.plot.pictures import class_errors, path_of
+from calibrant.metrics import Accuracy
+from calibrant.plot import reliability
+from calibrant.plot.diagrams import diagram_of, isotonic_diagram, risk_curve
+from calibrant.plot.pictures import class_errors
 
 isotonic = late("sklearn.isotonic")
 
@@ -74,14 +73,6 @@ def test_two_classes_show_the_event() -> None:
     assert isotonic_diagram(data).recalibrated == pytest.approx([0.0, 0.5, 0.5, 1.0])
 
 
-def test_the_path_passes_through_the_log_loss() -> None:
-    data = random_predictions(rows=800)
-    path = path_of(data, temperatures=[2.0, 0.5])
-    assert path.loss == pytest.approx(NLL()(data))
-    assert list(path.temperatures) == [0.5, 2.0]
-    assert path.best_loss <= min(*path.losses, path.loss) + 1e-12
-
-
 def test_class_errors_name_the_worst_first() -> None:
     found = class_errors(random_predictions(), class_names=list("abcd"), draws=20)
     assert [one.ece for one in found] == sorted((one.ece for one in found), reverse=True)
@@ -106,14 +97,16 @@ def test_a_reliability_diagram_shows_counted_rows_as_so_many_and_sampled_rows_by
     assert widths[0] > widths[1]  # fewer rows of equal weight
 
 
-def test_two_classes_with_sampling_weights_are_drawn_in_bins() -> None:
-    pairs = BinaryPairs.from_probs(
-        [0.2, 0.7, 0.9] * 40, [0, 1, 1] * 40, weights=[1.0, 2.0, 0.5] * 40, weight_kind="sampling"
-    )
-    assert type(reliability(pairs).numbers).__name__ == "Diagram"
-    counts = BinaryPairs.from_probs([0.2, 0.7, 0.9], [0, 1, 1], weights=[40, 40, 40], weight_kind="frequency")
-    assert reliability(counts).numbers.n == 120
-    with pytest.raises(
-        InputError, match="expected rows without weights for a picture or a report, got sampling weights"
-    ):
-        reliability(pairs, kind="isotonic")
+def test_weights_are_those_of_repeated_rows_and_their_scale_is_nothing() -> None:
+    p, y, times = [0.2, 0.7, 0.9] * 40, [0, 1, 1, 1, 0, 1] * 20, [1, 3, 2] * 40
+    counts = isotonic_diagram(BinaryPairs.from_probs(p, y, weights=times, weight_kind="frequency"))
+    again = [k for k, n in enumerate(times) for _ in range(n)]
+    assert counts == isotonic_diagram(BinaryPairs.from_probs([p[k] for k in again], [y[k] for k in again]))
+    kinds = [
+        BinaryPairs.from_probs(p, y, weights=[scale * one for one in times], weight_kind="sampling")
+        for scale in (1.0, 0.5)
+    ]
+    one, other = (reliability(pairs).numbers for pairs in kinds)
+    assert one == other
+    assert one.recalibrated == pytest.approx(counts.recalibrated)
+    assert one.n == round(240**2 / (14 * 40))

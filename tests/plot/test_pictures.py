@@ -15,7 +15,7 @@ from calibrant import BinaryPairs, Predictions, plot
 from calibrant.binning import EqualWidth
 from calibrant.errors import InputError
 from calibrant.plot import CalibrationDisplay
-from calibrant.plot.diagrams import Diagram, IsotonicDiagram
+from calibrant.plot.diagrams import Diagram, IsotonicDiagram, diagram_of
 from calibrant.plot.drawing import draw_diagram
 from calibrant.plot.pictures import Picture
 
@@ -32,8 +32,6 @@ CALLS: dict[str, Callable[..., Picture]] = {
     "risk_coverage": lambda ax=None: plot.risk_coverage(data(), ax),
     "classwise": lambda ax=None: plot.classwise(data(), ax, draws=10),
     "confidence_histogram": lambda ax=None: plot.confidence_histogram(data(), ax),
-    "decision_curve": lambda ax=None: plot.decision_curve(data(classes=2), ax),
-    "temperature_path": lambda ax=None: plot.temperature_path(data(), ax),
 }
 
 
@@ -77,7 +75,7 @@ def test_two_classes_are_isotonic_and_more_are_binned() -> None:
 def test_the_area_of_a_dot_is_its_mass_and_its_shape_says_whether_it_is_off() -> None:
     pairs = BinaryPairs.from_probs([0.5] * 100 + [0.9] * 50, [1, 0] * 50 + [1, 0] * 25)
     ax = Figure().add_subplot()
-    draw_diagram(plot.diagram_of(pairs), ax)
+    draw_diagram(diagram_of(pairs), ax)
     inside, off = ax.collections
     assert inside.get_sizes()[0] == pytest.approx(off.get_sizes()[0] / 0.7 * 2)
     assert len(inside.get_paths()[0].vertices) != len(off.get_paths()[0].vertices)
@@ -123,7 +121,6 @@ def test_what_is_drawn_wrongly_is_refused() -> None:
         (lambda: plot.compare({}), "expected at least one model"),
         (lambda: plot.classwise(data(), class_names=["a"]), "expected 3 class names, got 1"),
         (lambda: plot.classwise(data().top_label()), "Predictions over all classes"),  # type: ignore[arg-type]
-        (lambda: plot.temperature_path(data(), temperatures=[0.0]), "temperatures"),
         (lambda: plot.reliability(Predictions.from_logits(torch.randn(3, 2))), "labelled"),
     ]
     for call, text in calls:

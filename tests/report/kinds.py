@@ -10,16 +10,15 @@ from typer.testing import CliRunner
 from calibrant import BinaryPairs, MultiLabelPredictions, Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.cli import main
-from calibrant.operate import Monitor, thresholds
+from calibrant.operate import Monitor
 from calibrant.operate.formats import to_html
 from calibrant.report import Claims, Model, Table, write_report
-from calibrant.report.decisions import answers_of, costs_of
 from calibrant.report.labels import LabelReport, write_label_report
 from calibrant.report.study_figures import study_pictures
 from calibrant.study import Study, load_study
 from calibrant.study.figures import Bars, Drawing, Line, Plot, Reliability
 
-REPORTS = ("event", "one outcome", "decisions", "classes", "tokens", "detection", "groups", "labels", "study", "demo")
+REPORTS = ("event", "one outcome", "classes", "tokens", "detection", "groups", "labels", "study", "demo")
 KINDS = (*REPORTS, "watch")  # a page without a report's script and pictures
 
 
@@ -59,7 +58,7 @@ def write_page(kind: str, folder: Path) -> Path:
         return path
     if kind == "one outcome":
         return write_report([Model(kind, Predictions.from_binary_logits(z[0], 0 * y[0]))], path, draws=20)
-    if kind in ("event", "decisions", "groups", "study"):
+    if kind in ("event", "groups", "study"):
         features = {"site": site[1]} if kind == "groups" else None
         fit, test = (
             Predictions.from_binary_logits(z[0], y[0]),
@@ -68,9 +67,7 @@ def write_page(kind: str, folder: Path) -> Path:
         calibrator = TemperatureScaling().fit(fit)
         model = Model(kind, test, test.calibrated_by(calibrator), calibrator)
         if kind != "study":
-            rule, look = thresholds([[0.0, 1.0], [5.0, 0.0]]), {"actions": ("wait", "act"), "event": "class 1"}
-            found = [*costs_of(model, model.after, rule=rule, **look), *answers_of(model, model.after, error=0.1)]
-            return write_report([model], path, tables=found if kind == "decisions" else (), draws=20)
+            return write_report([model], path, draws=20)
         x, rise = (1.0, 2.0, 3.0), (0.1, 0.2, 0.4)
         lines = [
             Line(f"objective {k}", x, tuple(k + 1 - v for v in rise), (k + 0.2,) * 3, (k + 1.2,) * 3) for k in range(9)

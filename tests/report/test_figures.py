@@ -15,8 +15,7 @@ from tests.plot.test_pictures import SIMULATED, apart
 import calibrant
 from calibrant import BinaryPairs, Decisions
 from calibrant.binning import EqualWidth
-from calibrant.plot import diagram_of
-from calibrant.plot.diagrams import Diagram
+from calibrant.plot.diagrams import Diagram, diagram_of
 from calibrant.plot.style import LIGHT
 from calibrant.report import Model
 from calibrant.report.figures import (
@@ -70,7 +69,7 @@ def test_an_svg_takes_the_colours_of_the_page_and_names_of_its_own() -> None:
     pairs = Decisions(PAIRS.p, PAIRS.y, decision=torch.zeros(14, dtype=torch.int64), labels=1 - PAIRS.y)
     drawn = pictures_of_section(diagnose(Model("m", pairs, pairs, "the same"), draws=2), prefix="p")
     assert set(drawn) == {"first", "more", "risk", "panels"}
-    before, after = (column[0].svg for column in drawn["first"])
+    before, after = (picture.svg for picture in drawn["first"])
     for svg in (before, after, drawn["risk"]):
         assert "var(--ink)" in svg
         assert "#0102" not in svg

@@ -1,5 +1,6 @@
-"""The report as a file: self-contained, escaped, the same bytes each time, in three formats."""
+"""The report as a file: self-contained, escaped, the same bytes each time, in two formats."""
 
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -15,7 +16,6 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE
 from calibrant.report import Model, Table, write_report
-from calibrant.report.section import diagnose
 
 VOID = {"meta", "link", "br", "wbr", "path", "use", "rect"}
 
@@ -109,17 +109,16 @@ def test_json_holds_rows_and_diagrams(tmp_path: Path) -> None:
     assert shown["rows"][0]["split"] == "test"
 
 
-def test_markdown_has_a_table_of_equal_columns(tmp_path: Path) -> None:
-    text = written(tmp_path / "r.md", [a_model()], tables=[Table("T", ["a", "b"], [["1", "2"]])])
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in lines} == {3, 7, 8}
-    assert "| ECE | " in text
-
-
-def test_the_format_may_be_named(tmp_path: Path) -> None:
-    assert written(tmp_path / "report.txt", [a_model()], format="md").startswith("# Calibration report")
-    with pytest.raises(InputError, match="expected format to be one of 'html', 'md', 'json', got 'pdf'"):
+def test_the_format_may_be_named(tmp_path: Path, undrawn: None) -> None:
+    assert json.loads(written(tmp_path / "report", [a_model()], format="json"))["title"] == "Calibration report"
+    with pytest.raises(InputError, match="expected format to be one of 'html', 'json', got 'pdf'"):
         written(tmp_path / "report.pdf", [a_model()], format="pdf")
+
+
+def test_tables_computed_elsewhere_stand_in_both_formats(tmp_path: Path, undrawn: None) -> None:
+    table = Table("T & co", ["a", "b"], [["1", "2"]])
+    assert json.loads(written(tmp_path / "r.json", [a_model()], tables=[table]))["tables"][0]["rows"] == [["1", "2"]]
+    assert "T &amp; co" in written(tmp_path / "r.html", [a_model()], tables=[table])
 
 
 def test_wrong_input_is_refused_and_nothing_written(tmp_path: Path, undrawn: None) -> None:
@@ -145,31 +144,31 @@ def test_a_model_without_calibrator_is_shown_as_it_is(tmp_path: Path, undrawn: N
     Page(text)
 
 
-def test_of_several_models_the_page_says_which_is_better(tmp_path: Path) -> None:
+def test_of_several_models_the_page_says_which_is_better(tmp_path: Path, undrawn: None) -> None:
     data = over_confident(seed=2)
     noise = torch.randn(data.logits.shape, generator=torch.Generator().manual_seed(3))
     worse, other = Predictions.from_logits(data.logits + 3 * noise, data.labels), over_confident(seed=4)
     pair = [Model("kept", data), Model("noisy", worse)]
-    text = write_report(pair, tmp_path / "r.md", draws=20).read_text()
-    assert re.search(
-        "Which model\n\n- What to do: take kept, which has the better log-loss. Calibrate .*\n- kept is better than noisy: higher",
-        text,
-    )
+    text = html.unescape(write_report(pair, tmp_path / "r.html", draws=20).read_text())
+    first, second = re.findall("<li>(.*)</li>", text)[:2]
+    assert "<h2>Which model</h2>" in text
+    assert first.startswith("What to do: take kept, which has the better log-loss. Calibrate ")
+    assert second.startswith("kept is better than noisy: higher")
     (found,) = json.loads(write_report(pair, tmp_path / "r.json", draws=20).read_text())["comparisons"]
-    assert found["verdict"] in text.replace("&lt;", "<")
+    assert found["verdict"].replace(" %", "\u00a0%") in text
     assert (found["a"], found["b"], found["calibrated"], found["rows"][0]["winner"]) == ("kept", "noisy", False, "a")
     # three pairs, of which two are of other rows
-    assert "noisy" in write_report([*pair, Model("elsewhere", other)], tmp_path / "r.md", draws=20).read_text()
-    assert "Which" not in write_report([pair[0], Model("elsewhere", other)], tmp_path / "r.md", draws=20).read_text()
+    assert "noisy" in write_report([*pair, Model("elsewhere", other)], tmp_path / "r.html", draws=20).read_text()
+    assert "Which" not in write_report([pair[0], Model("elsewhere", other)], tmp_path / "r.html", draws=20).read_text()
 
 
-def test_models_of_one_name_are_numbered_and_rows_without_classes_are_not_paired(tmp_path: Path) -> None:
+def test_models_of_one_name_are_numbered_and_rows_without_classes_are_not_paired(tmp_path: Path, undrawn: None) -> None:
     data = over_confident(seed=2)
     models = [Model("m", Predictions.from_logits(data.logits * scale, data.labels)) for scale in (1.0, 0.5, 2.0)]
-    text = write_report(models, tmp_path / "r.md", draws=20).read_text()
+    text = write_report(models, tmp_path / "r.html", draws=20).read_text()
     assert all(f"m ({place})" in text for place in (1, 2, 3))
     pairs = [Model(name, BinaryPairs.from_decisions(data.confidence, data.correct)) for name in "ab"]
-    assert "Which" not in write_report(pairs, tmp_path / "r.md", draws=20).read_text()
+    assert "Which" not in write_report(pairs, tmp_path / "r.html", draws=20).read_text()
 
 
 def test_top_label_pairs_leave_classes_out(tmp_path: Path) -> None:
@@ -192,8 +191,8 @@ def test_top_label_pairs_leave_classes_out(tmp_path: Path) -> None:
     ids=["one row", "all right", "saturated", "excluded class", "uniform", "bfloat16", "groups"],
 )
 def test_odd_data_are_reported(data: Predictions, tmp_path: Path) -> None:
-    section = diagnose(Model("odd", data, data, "the same"), draws=20)
-    pages = [write_report([section], tmp_path / f"r.{suffix}").read_text() for suffix in ("html", "md", "json")]
+    model = Model("odd", data, data, "the same")
+    pages = [write_report([model], tmp_path / f"r.{suffix}", draws=20).read_text() for suffix in ("html", "json")]
     assert all("odd" in text for text in pages)
     Page(pages[0])
 

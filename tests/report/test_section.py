@@ -7,7 +7,7 @@ import torch
 from calibrant import BinaryPairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.metrics import ECE, Accuracy
-from calibrant.plot import diagram_of
+from calibrant.plot.diagrams import diagram_of
 from calibrant.report.model import Model
 from calibrant.report.section import diagnose, worst_bins
 

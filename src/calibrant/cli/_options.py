@@ -93,7 +93,7 @@ _WRITTEN: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
     "export": {"output": ((".onnx",), "an ONNX model")},
     "check": {"junit": _ANY, "markdown": _ANY},
     "decide": {
-        "output": ((".safetensors",), "a calibrator and its rule"), "curve": ((".png", ".svg", ".pdf"), "a figure"),
+        "output": ((".safetensors",), "a calibrator and its rule"),
     },
     "watch": {"state": _ANY, "refit": _ANY, "prometheus": _ANY, "html": _ANY},
     "sample": {"output": ((".csv",), "a table")},
@@ -437,7 +437,7 @@ class Page:
     """What a report is written as."""
 
     output: str = option("report.html", "Where to write it; - writes stdout.", "--output", "-o")
-    format: Literal["html", "md", "json"] | None = option(None, "By the output's name if left out.")
+    format: Literal["html", "json"] | None = option(None, "By the output's name if left out.")
     title: str = option("Calibration report", "Its heading.")
     margin: float = option(
         0.02, "ECE above which a miscalibration is large; 0.02 is 2 points.", min=0.0001, max=0.9999

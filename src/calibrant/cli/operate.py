@@ -200,23 +200,8 @@ class Actions:
 class Rule:
     """What is written of the rule."""
 
-    curve: Path | None = option(
-        None, "With --costs and two classes: draw the net benefit (.png, .svg, .pdf).", needs="costs"
-    )
     output: Path | None = option(None, "Save calibrator and rule as one module (.safetensors).", "-o", "--output")
     as_json: AsJson = False
-
-    def draw(self, data: Predictions) -> None:
-        """Draw the net benefit, where it is wanted."""
-        from calibrant.plot import decision_curve
-
-        if self.curve is not None:
-            if data.classes != 2:
-                raise InputError("two classes for --curve", f"{data.classes}", "leave it out")
-            figure = decision_curve(data).figure
-            with atomic_write(self.curve) as out:
-                form = self.curve.suffix[1:].lower() or "png"
-                figure.savefig(out, format=form, dpi=140, bbox_inches="tight")
 
 
 @with_groups
@@ -232,8 +217,6 @@ def decide(inputs: Inputs, promise: Promise, action: Actions, outputs: Rule, cho
         calibrant decide predictions.npz --error .05 -c calibrator.safetensors -o deployed.safetensors
 
         calibrant decide predictions.npz --coverage .8
-
-        calibrant decide predictions.npz --costs costs.csv --curve benefit.png
     """
     source = chosen.source(inputs, purpose="decide on")
     if action.costs is None and (promise.error is None) == (promise.coverage is None):
@@ -254,7 +237,6 @@ def decide(inputs: Inputs, promise: Promise, action: Actions, outputs: Rule, cho
         rule = thresholds(costs.table, reject=action.reject)
         event = next(iter(rows.named.sides[1:2] or costs.classes[1:2]), "class 1")
         found, qualifies = weigh(rule, costs.actions, calibrated, event=event), True
-        outputs.draw(calibrated)
     else:
         with working("testing thresholds"):
             rule = found = abstain(calibrated, **asdict(promise))

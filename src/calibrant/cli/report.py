@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,10 +12,8 @@ import typer
 
 from calibrant._core.paths import shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import bar, console, kept_progress, working, writable
+from calibrant.cli._io import console, working, writable
 from calibrant.cli._options import (
-    LAYOUT,
-    Execution,
     Files,
     Fitting,
     Inputs,
@@ -23,25 +21,17 @@ from calibrant.cli._options import (
     Page,
     Source,
     SplitRows,
-    Streaming,
-    costs_in,
     feature_names,
-    of_costs,
-    parts_of,
-    read_names,
     refuse_for_several,
     refuse_typed,
-    split_places,
     typed_columns,
 )
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
-    from calibrant.operate.decide import Costs
-    from calibrant.report import Claims, Model, Table
+    from calibrant.report import Model
     from calibrant.report.labels import LabelReport
-    from calibrant.report.section import Section
 
     Splits = Mapping[str, Any]
 
@@ -50,46 +40,22 @@ NONE = "none"
 MOST_VALUES = 20  # of a column whose groups a note offers
 
 
-@dataclass(frozen=True)
-class Extras:
-    """Further sections of the report: decisions and groups."""
-
-    costs: str | None = of_costs()
-    error_limit: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0001, max=0.9999, help="Also: which rows to answer so that at most this fraction of answers is wrong."
-        ),
-    ] = None
-    by: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN,…",
-            help="Also: the groups of these columns; those of all features if left out; none: no groups. Not for a streamed "
-            "folder, whose report shows the groups of all features.",
-        ),
-    ] = None
-
-    @property
-    def columns(self) -> list[str] | None:
-        """The columns that ``--by`` names; none of them for ``none``."""
-        return [] if self.by == [NONE] else typed_columns(self.by)
-
-
 @with_groups
 def report(
     inputs: Inputs,
     given: Files,
     fitting: Fitting,
     page: Page,
-    extras: Extras,
-    streaming: Streaming,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN,…",
+            help="Also: the groups of these columns; those of all features if left out; none: no groups.",
+        ),
+    ] = None,
     multilabel: MultiLabel = False,
 ) -> None:
-    """Write a report on one or many models: before and after calibration, in figures and words; with --costs on decisions, too.
-
-    A folder of Parquet files is streamed: any number of rows, in bounded memory, resumed when stopped. With folders
-    test/ and val/ in it a calibrator is chosen and fitted on val and evaluated on test.
+    """Write a report on one or many models: before and after calibration, in figures and words.
 
     Examples:
 
@@ -97,48 +63,38 @@ def report(
 
         calibrant report predictions.npz -o report.html
 
-        calibrant report predictions.npz --calibrator c.safetensors --format md -o -
-
-        calibrant report predictions.npz --costs costs.csv --error-limit .05
+        calibrant report predictions.npz --calibrator c.safetensors --format json -o -
 
         calibrant report predictions.npz --by age,region
-
-        calibrant report folder/ --workers 8 -o report.html
 
         calibrant report labels.npz --multilabel -o report.html
     """
     if fitting.method == NONE:
         refuse_typed(["fit_split"], where="--method none, which fits nothing")
     if multilabel:
-        refuse_for_several("margin", "by", "costs", "error_limit")
+        refuse_for_several("margin", "by")
     inputs, sources = given.sources(inputs)
     if multilabel and len(sources) > 1:
         raise InputError("one FILE of predictions with --multilabel", f"{len(sources)}", "name one")
 
     from calibrant.cli._calibrators import load_fitted
-    from calibrant.report import Model, write_report
+    from calibrant.report import write_report
     from calibrant.report.labels import write_label_report
     from calibrant.report.render import check_format
 
-    names = read_names(inputs.class_names) if inputs.class_names else None
-    # the classes' names are shown in the figures, so that they have an effect
-    execution = Execution(streaming, names=LAYOUT[:-1])
     saved = load_fitted(fitting.calibrator, several=multilabel)
-    costs = costs_in(extras.costs)
+    columns = [] if by == [NONE] else typed_columns(by)
     with writable(page.output, suffix=f".{page.format or 'html'}") as target:
         check_format(target, page.format)
         models: list[Any] = []
         notes: list[str] = []
         for source in sources:
-            if not multilabel and execution.streams(source.path):
-                models.append(_section_by_options(source.path, fitting, saved, names, page.margin, execution))
-                continue
             with working(f"calibrating {source.shown}"):
-                data = Data(source, inputs, fitting, extras.columns, multilabel, notes)
+                data = Data(source, inputs, fitting, columns, multilabel, notes)
                 models.append(_model_of(data, saved=saved))
-        named = [one.name if isinstance(one, Model) else "" for one in models]
+        named = [one.name for one in models]
         models = [  # files of one name in several folders
-            replace(one, name=source.shown) if name and named.count(name) > 1 else one
+            replace(one, name=source.shown) if named.count(name) > 1 else one
             for one, name, source in zip(models, named, sources, strict=True)
         ]
         with working("reporting"):
@@ -146,34 +102,9 @@ def report(
             if multilabel:
                 write_label_report(models[0], target, **look)
             else:
-                whole = [one for one in models if isinstance(one, Model)]
-                decided = [found for one in whole for found in _claims_of_decisions(one, costs, extras.error_limit)]
-                decided.sort(key=lambda one: one.kind == "table")  # the sentences of all models first
-                write_report(models, target, tables=decided, notes=notes, margin=page.margin, **look)
+                write_report(models, target, notes=notes, margin=page.margin, **look)
     said = ", ".join(source.shown for source in sources)
     console(err=True).print(f"report on {said} written to {shown(page.output)}", style="dim")
-
-
-def _claims_of_decisions(model: Model, costs: Costs | None, error: float | None) -> list[Claims | Table]:
-    """Return what the report says of decisions by the costs, or with at most this fraction of wrong answers."""
-    from calibrant.data.predictions import Predictions
-    from calibrant.operate import thresholds
-    from calibrant.report.decisions import answers_of, costs_of
-
-    if costs is None and error is None:
-        return []
-    data = model.before if model.after is None else model.after
-    if not isinstance(data, Predictions):
-        got = f"top-label pairs in {model.source}"
-        raise InputError("probabilities of all classes for decisions", got, "save the model's logits")
-    found: list[Claims | Table] = []
-    if costs is not None:
-        costs.check_classes(model.class_names or ())
-        rule, event = thresholds(costs.table), model.class_name(1)
-        found.extend(costs_of(model, data, rule=rule, actions=costs.actions, event=event))
-    if error is not None:
-        found.extend(answers_of(model, data, error=error))
-    return found
 
 
 @dataclass(frozen=True)
@@ -213,7 +144,10 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
         rows = rows.with_features(feature_names(saved))
     before = rows.data
     made: dict[str, Any] = {"source": data.source.shown, "split": data.fitting.split, "whole": len(splits) == 1}
-    calibrator = saved if saved is not None else _fit_for_report(data, splits)
+    calibrator = saved if saved is not None else _fit_for_report(data, parts)
+    if calibrator is not None and not data.several:
+        rows = rows.with_features(feature_names(calibrator))
+        before = rows.data
     after = None if calibrator is None else before.calibrated_by(calibrator)
     if data.several:
         return LabelReport(Path(file).stem, before, after, calibrator, argument=data.source.argument, **made)
@@ -222,8 +156,6 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     if names is None and (event or data.inputs.label) and is_event(before):  # of numbers, not of names
         names = (f"{data.inputs.label} = 0", f"{data.inputs.label} = 1") if event is None else named.sides
     made |= {"class_names": names, "argument": _file_and_options(data, names_matched=bool(named.matched))}
-    if not any(name.endswith("groups") for name in named.arrays):  # each sample is a group then, by its axes
-        made["unit"] = {3: "token", 4: "pixel"}.get(max(one.ndim for one in named.arrays.values()), "")
     made["by"] = data.columns and {name: rows.column(name) for name in data.columns}
     if data.columns is None and (unused := _columns_of_groups(rows)):
         are, by = "stands" if len(unused) == 1 else "stand", shlex.quote(shown(",".join(unused)))
@@ -236,25 +168,7 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     if saved is not None and reference is None:
         where = f"a saved {type(saved).__name__} that no temperature fitted on that split of {data.source.shown} is compared with"
         refuse_typed(["fit_split"], where=where)
-    model = Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
-    return model if saved is not None or data.fitting.method is not None else _by_groups(model, data, splits, rows)
-
-
-def _by_groups(model: Model, data: Data, splits: Splits, rows: SplitRows) -> Model:
-    """Return the model calibrated by the columns whose groups one correction for all leaves off, as the report recommends."""
-    from calibrant.calibrators import BoostedScaling
-    from calibrant.report.groups_report import audit_of
-
-    groups, found = audit_of(model), _to_fit_on(data.fitting, splits)
-    columns = [] if groups is None else list(groups.off_by)
-    if not columns or found is None:
-        return model
-    data.notes.append(
-        f"The rows shown here said that the groups of {' and '.join(columns)} need a correction of their own: confirm the figures "
-        "after it on others."
-    )
-    fitted = BoostedScaling(columns).fit(replace(rows, data=splits[found], split=found).with_features(columns).scores)
-    return replace(model, after=rows.with_features(columns).scores.calibrated_by(fitted), calibrator=fitted)
+    return Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
 
 
 def _columns_of_groups(rows: SplitRows) -> list[str]:
@@ -298,16 +212,33 @@ def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predic
         return None
 
 
-def _fit_for_report(data: Data, splits: Splits) -> Any:
+def _fit_for_report(data: Data, parts: Mapping[str, SplitRows]) -> Any:
+    """Return the calibrator fitted on the split that ``--fit-split`` names; None where there is no such split.
+
+    Left to itself it goes by the columns of whose groups those rows say that one correction for all leaves some off.
+    """
     from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.cli._calibrators import AUTO, OF_LABELS, make_calibrator
+    from calibrant.report.groups_report import audit, correction_by
 
-    found = _other_split(data.fitting, splits, data.source.shown)
+    found = _other_split(data.fitting, parts, data.source.shown)
     if found is None:
         return None
-    rows, method = splits[found], data.fitting.method
+    part, method = parts[found], data.fitting.method
     made = make_calibrator(method if method is not None else OF_LABELS if data.several else AUTO)
-    return (MultiLabelCalibrator(made) if data.several else made).fit(rows)
+    if data.several:
+        return MultiLabelCalibrator(made).fit(part.data)
+    rows = part.with_features(data.columns or ()).data
+    fitted, columns = made.fit(rows), rows.features or {}
+    if data.columns is not None:
+        columns = {name: columns[name] for name in data.columns if name in columns}
+    if method is not None or not columns:
+        return fitted
+    off_by = audit(rows, rows.calibrated_by(fitted, allow_fit_rows=True), columns).off_by
+    if not off_by:
+        return fitted
+    name, chosen = correction_by(off_by, columns)
+    return make_calibrator(name, features=chosen).fit(rows)
 
 
 def _to_fit_on(fitting: Fitting, splits: Splits) -> str | None:
@@ -330,35 +261,3 @@ def _other_split(fitting: Fitting, splits: Splits, file: str) -> str | None:
         refuse_typed(["fit_split", "method"], where=where, remedy=remedy)
         return None
     return found
-
-
-def _section_by_options(
-    file: str, fitting: Fitting, saved: Any, names: Sequence[str] | None, margin: float, execution: Execution
-) -> Section:
-    """Return what the report says of streamed data: a folder of folders has splits, one with Parquet files in it is a single one."""
-    from calibrant.cli._calibrators import AUTO, make_calibrator
-    from calibrant.report import diagnose_streamed
-
-    [(split, evaluated)] = parts_of(file, fitting.split).items()
-    calibrator = saved
-    if saved is not None:
-        refuse_typed(["fit_split"], where="a saved --calibrator, which is fitted already")
-    else:
-        splits = {} if evaluated == Path(file) else split_places(Path(file))
-        found = _other_split(fitting, splits, shown(file))
-        if found is not None:
-            calibrator = execution.fit(splits[found], make_calibrator(fitting.method or AUTO))
-    name = Path(shown(Path(file).resolve()))
-    with bar(f"reporting on {shown(file)}") as progress, kept_progress(evaluated, calibrator, "report") as checkpoint:
-        return diagnose_streamed(
-            evaluated,
-            name=name.name if name.suffix != ".parquet" else name.stem,
-            calibrator=calibrator,
-            class_names=names,
-            margin=margin,
-            source=shown(file),
-            split=split,
-            checkpoint=checkpoint,
-            executor=execution.runner,
-            progress=progress,
-        )

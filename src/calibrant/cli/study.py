@@ -893,7 +893,7 @@ def demo(
         calibrant demo --all --store runs
     """
     from calibrant._core.check import check_count
-    from calibrant.plot import diagram_of
+    from calibrant.plot.diagrams import diagram_of
     from calibrant.report.figures import panel_pictures
     from calibrant.study import Store, collect, load_study  # study's own: a preset needs no sys.path
     from calibrant.study.tables import summarise, verdicts_on

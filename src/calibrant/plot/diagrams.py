@@ -11,7 +11,7 @@ from calibrant._core.constraints import Count, Seed, checked
 from calibrant.binning import AnyBinning, BinTable, EqualMass
 from calibrant.data.checks import Data
 from calibrant.data.predictions import BinaryPairs, Events, Predictions
-from calibrant.plot.arguments import PlainRows, Rows
+from calibrant.plot.arguments import Rows
 from calibrant.statistics import consistency_bars
 
 BINS = 15
@@ -194,12 +194,12 @@ class IsotonicDiagram:
 
 
 @checked
-def isotonic_diagram(data: PlainRows, *, draws: Count = 200, seed: Seed = 0) -> IsotonicDiagram:
+def isotonic_diagram(data: Rows, *, draws: Count = 200, seed: Seed = 0) -> IsotonicDiagram:
     """Return the isotonic diagram of an event's probability, with its consistency band.
 
     Isotonic regression determines the bins. The band is simulated: labels are drawn with the predicted probabilities and
     the regression is repeated on each draw. With more than 1,000 distinct probabilities, the band (not the curve) uses
-    1,000 cells of equal mass.
+    1,000 cells of equal mass. Weighted rows are drawn as their effective number of rows.
 
     Args:
         data: Two-class predictions (probability of class 1), pairs, or predictions (confidence of the top label).
@@ -218,59 +218,32 @@ def isotonic_diagram(data: PlainRows, *, draws: Count = 200, seed: Seed = 0) -> 
     References:
         Dimitriadis, Gneiting & Jordan 2021, Stable reliability diagrams for probabilistic classifiers, PNAS.
     """
-    p, y = (column.numpy() for column in to_cpu(event_pairs(data)))
-    table = EqualMass(_CELLS).table(torch.from_numpy(p), torch.zeros(len(p), dtype=torch.float64))
-    kept = table.count > 0
-    cells = (table.count[kept].numpy().astype(np.float64), table.sum_p[kept].numpy())
-    brier = float(np.mean((p - y) ** 2))
-    return isotonic_of_cells(*_distinct_scores(p, y), brier, band=cells, draws=draws, seed=seed)
-
-
-def isotonic_of_cells(
-    places: Floats,
-    count: Floats,
-    hits: Floats,
-    brier: float,
-    *,
-    band: tuple[Floats, Floats],
-    draws: int = 200,
-    seed: int = 0,
-) -> IsotonicDiagram:
-    """Return the isotonic diagram of rows that were summed by their probability.
-
-    Args:
-        places: (C,) probabilities, increasing.
-        count: (C,) rows at each.
-        hits: (C,) events among them.
-        brier: Mean (p − y)² of the rows.
-        band: (B,) counts and (B,) sums of p of the cells in which the band is drawn.
-        draws: As in ``isotonic_diagram``.
-        seed: As there.
-    """
+    pairs = event_pairs(data)
+    p, y = (column.numpy() for column in to_cpu(pairs))
+    weight = pairs.row_weights.cpu().numpy()
+    weight = weight * (pairs.effective_count / weight.sum())
+    places, code = np.unique(p, return_inverse=True)
+    count, hits = np.bincount(code, weight), np.bincount(code, weight * y)
     fitted, rows = isotonic(hits / count, count), float(count.sum())
     knots, base = _ends_of_blocks(fitted), float(hits.sum()) / rows
     # Σ (m − y)² / N for y in {0, 1} is Σ (n m² − 2 m Σy + Σy) / N
-    after = float((count * fitted**2 - 2 * fitted * hits + hits).sum()) / rows
+    before, after = (float((count * m**2 - 2 * m * hits + hits).sum()) / rows for m in (places, fitted))
     rest = base * (1 - base)
-    band_p, low, high = _band(*band, draws=draws, seed=seed)
+    # cells of equal mass: each value lies in that of the middle of its rows
+    cell = ((count.cumsum() - count / 2) * (_CELLS / rows)).astype(np.int64)
+    cell = np.unique(cell, return_inverse=True)[1]
+    band_p, low, high = _band(np.bincount(cell, count), np.bincount(cell, count * places), draws=draws, seed=seed)
     return IsotonicDiagram(
         p=places[knots].tolist(),
         recalibrated=fitted[knots].tolist(),
         band_p=band_p.tolist(),
         band_low=low.tolist(),
         band_high=high.tolist(),
-        miscalibration=max(brier - after, 0.0),
+        miscalibration=max(before - after, 0.0),
         discrimination=max(rest - after, 0.0),
         uncertainty=rest,
         n=round(rows),
     )
-
-
-def _distinct_scores(p: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the distinct values of p in increasing order, with the number of rows and of events at each."""
-    places, code, count = np.unique(p, return_inverse=True, return_counts=True)
-    hits: Floats = np.bincount(code, weights=y, minlength=len(places)).astype(np.float64)
-    return places, count.astype(np.float64), hits
 
 
 def isotonic(values: Floats, weights: Floats) -> Floats:
@@ -288,9 +261,9 @@ def _ends_of_blocks(fitted: Floats) -> NDArray[np.int64]:
 
 
 def _band(count: Floats, sum_p: Floats, *, draws: int, seed: int) -> tuple[Floats, Floats, Floats]:
-    mean = np.clip(sum_p / count, 0.0, 1.0)
-    drawn = np.random.default_rng(seed).binomial(count.astype(np.int64), mean, size=(draws, len(count)))
-    curves = np.stack([isotonic(hits / count, count) for hits in drawn])
+    mean, rows = np.clip(sum_p / count, 0.0, 1.0), np.maximum(np.rint(count), 1).astype(np.int64)
+    drawn = np.random.default_rng(seed).binomial(rows, mean, size=(draws, len(rows)))
+    curves = np.stack([isotonic(hits / rows, count) for hits in drawn])
     low, high = np.quantile(curves, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return mean, low, high
 

@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 
-from calibrant._core.constraints import Count, Positive, Seed, checked
+from calibrant._core.constraints import Count, Seed, checked
 from calibrant._core.constraints import Kind as OfKind
-from calibrant._core.numerics import row_chunks
 from calibrant.binning import AnyBinning, Binning, BinTable, EqualMass, EqualWidth
-from calibrant.calibrators import TemperatureScaling
-from calibrant.data.checks import Data, repeated
+from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.operate import net_benefit
-from calibrant.operate.decide import NetBenefit
 from calibrant.plot.arguments import AnyAxes, ClassRows, Label, PlainClassRows, Rows, check_class_names
 from calibrant.plot.diagrams import (
     BINS,
@@ -30,7 +26,7 @@ from calibrant.plot.diagrams import (
     risk_curve,
 )
 from calibrant.plot.drawing import draw_diagram, draw_diagrams, draw_histogram, draw_isotonic, draw_risk
-from calibrant.plot.style import LIGHT, Palette, axes_of, finish
+from calibrant.plot.style import LIGHT, axes_of, finish
 from calibrant.statistics import null_outcomes
 
 if TYPE_CHECKING:
@@ -85,8 +81,7 @@ def reliability(
     Args:
         predictions: Labelled, at least one row.
         ax: Where to draw; None makes a figure.
-        kind: ``"bins"`` or ``"isotonic"``; None is isotonic for two classes, else bins. A row with a count is drawn as that many
-            rows; rows with sampling weights can be drawn in bins only.
+        kind: ``"bins"`` or ``"isotonic"``; None is isotonic for two classes, else bins.
         bins: Bins of equal mass, ≥ 1, or a binning such as ``EqualWidth(10)``.
         event: Name of the event that class 1 stands for, for the axis labels.
 
@@ -127,9 +122,8 @@ def reliability_numbers(
         kind: As in ``reliability``.
         bins: As in ``reliability``.
     """
-    sampled = predictions.weight_kind == "sampling"
-    if (kind or ("isotonic" if is_event(predictions) and not sampled else "bins")) == "isotonic":
-        return isotonic_diagram(repeated(predictions, what="an isotonic diagram"))
+    if (kind or ("isotonic" if is_event(predictions) else "bins")) == "isotonic":
+        return isotonic_diagram(predictions)
     return diagram_of(predictions, binning=bins if isinstance(bins, Binning) else EqualMass(bins))
 
 
@@ -248,34 +242,6 @@ def classwise(
     return Picture(draw_classes(shown, chosen, of=len(numbers)), chosen, numbers)
 
 
-@checked
-def temperature_path(
-    predictions: ClassRows, ax: AnyAxes | None = None, *, temperatures: Sequence[Positive] | None = None
-) -> Picture:
-    """Draw the log-loss against the temperature that divides the logits, with the minimum marked.
-
-    Args:
-        predictions: Labelled.
-        ax: Where to draw; None makes a figure.
-        temperatures: The temperatures, each > 0; None is 61 from 1/8 to 8.
-
-    Returns:
-        The figure, with a ``TemperaturePath``.
-
-    Raises:
-        InputError: If a temperature is not positive, or there are only pairs.
-
-    Examples:
-        >>> from calibrant import Predictions
-        >>> data = Predictions.from_logits([[4.0, 0.0]] * 100, [0] * 80 + [1] * 20)
-        >>> round(temperature_path(data).numbers.best, 2)
-        2.89
-    """
-    numbers: TemperaturePath = path_of(predictions, temperatures=temperatures)
-    chosen = axes_of(ax, height=3.2)
-    return Picture(draw_path(numbers, chosen), chosen, numbers)
-
-
 @dataclass(frozen=True)
 class ClassError:
     """One class against the rest.
@@ -368,77 +334,6 @@ def draw_classes(errors: Sequence[ClassError], ax: "Axes", *, of: int) -> "Figur
     return finish(ax, x="ECE of the class's probability", y="class", in_percent="x")
 
 
-_TEMPERATURES = torch.logspace(-3, 3, 61, base=2.0, dtype=torch.float64).tolist()
-
-
-@dataclass(frozen=True)
-class TemperaturePath:
-    """Log-loss by temperature.
-
-    Args:
-        temperatures: Increasing, > 0.
-        losses: Mean log-loss in nats at each.
-        best: The temperature with the smallest log-loss.
-        best_loss: The log-loss at ``best``.
-        loss: The log-loss at T = 1, before calibration.
-    """
-
-    temperatures: Sequence[float]
-    losses: Sequence[float]
-    best: float
-    best_loss: float
-    loss: float
-
-
-@checked
-def path_of(predictions: PlainClassRows, *, temperatures: Sequence[Positive] | None = None) -> TemperaturePath:
-    """Return the mean log-loss of the logits divided by each temperature, and the best temperature.
-
-    Args:
-        predictions: Labelled.
-        temperatures: Each > 0; None is 61 from 1/8 to 8.
-
-    Raises:
-        InputError: If one is not positive, or there are no rows.
-    """
-    chosen = sorted(_TEMPERATURES if temperatures is None else temperatures)
-    fitted = TemperatureScaling().fit(predictions.logits, predictions.need_labels())
-    best = float(fitted.temperature)
-    points = [_log_loss_at(predictions, t) for t in (*chosen, best, 1.0)]
-    return TemperaturePath(chosen, points[:-2], best, points[-2], points[-1])
-
-
-def _log_loss_at(predictions: Predictions, temperature: float) -> float:
-    labels, total = predictions.need_labels(), 0.0
-    for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
-        scaled = predictions.logits[rows].double() / temperature
-        total += float(torch.nn.functional.cross_entropy(scaled, labels[rows], reduction="sum"))
-    return total / len(predictions)
-
-
-def draw_path(path: TemperaturePath, ax: "Axes") -> "Figure":
-    """Draw log-loss against temperature, with T = 1 and the best one marked.
-
-    Args:
-        path: From ``path_of``.
-        ax: Where to draw.
-
-    Returns:
-        The figure of ``ax``.
-    """
-    ax.plot(path.temperatures, path.losses, color=LIGHT.ink, linewidth=1.5, zorder=2)
-    ax.set_xscale("log", base=2)
-    marks = (
-        (1.0, path.loss, "D", LIGHT.bad, f"T = 1: {path.loss:.4f}"),
-        (path.best, path.best_loss, "o", LIGHT.good, f"T = {path.best:.3g}: {path.best_loss:.4f}"),
-    )
-    for row, (x, y, marker, colour, text) in enumerate(marks):
-        ax.plot([x], [y], marker, color=colour, markersize=6, zorder=3)
-        ax.text(0.97, 0.95 - 0.08 * row, text, transform=ax.transAxes, ha="right", va="top", fontsize=8, color=colour)
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    return finish(ax, x="temperature T", y="log-loss (nats)")
-
-
 def _drawable_models(models: Mapping[str, Data]) -> Mapping[str, Data]:
     if not models:
         raise InputError("at least one model to draw", "none", "pass a name and its predictions")
@@ -483,72 +378,3 @@ def draw_values(
         chosen.set_xlim(0, 2)
     chosen.xaxis.set_major_locator(MaxNLocator(integer=True))
     return finish(chosen, x="epoch", y=name), chosen
-
-
-_MOST = 0.5  # largest threshold drawn; a higher one, where a false positive costs more than a miss, is rare
-
-
-@dataclass(frozen=True)
-class DecisionCurve:
-    """The net benefit at each threshold.
-
-    Args:
-        points: In ascending order of the threshold.
-    """
-
-    points: tuple[NetBenefit, ...]
-
-
-@checked
-def decision_curve(predictions: Predictions, ax: AnyAxes | None = None, *, positive: int = 1) -> Picture:
-    """Draw the net benefit of acting where p ≥ t against t, with 95 % bounds, and those of always and never acting.
-
-    Args:
-        predictions: Labelled, of independent rows; ``operate.net_benefit`` computes the numbers.
-        ax: Where to draw; None makes a figure.
-        positive: The class to act on.
-
-    Returns:
-        The figure, with a ``DecisionCurve``.
-
-    Examples:
-        >>> from calibrant import Predictions
-        >>> data = Predictions.from_binary_probs([0.9, 0.8, 0.3, 0.1], [1, 1, 0, 0])
-        >>> curve = decision_curve(data).numbers
-        >>> [(point.threshold, round(point.model, 3)) for point in curve.points if round(point.threshold, 3) == 0.25]
-        [(0.25, 0.417)]
-
-    References:
-        Vickers & Elkin 2006.
-    """
-    at = [one / 40 for one in range(1, round(40 * _MOST) + 1)]
-    numbers = DecisionCurve(tuple(net_benefit(predictions, at=at, positive=positive)))
-    chosen = axes_of(ax, height=3.2)
-    return Picture(draw_decisions(numbers, chosen), chosen, numbers)
-
-
-def draw_decisions(curve: DecisionCurve, ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
-    """Draw a decision curve.
-
-    Args:
-        curve: Its numbers.
-        ax: Where to draw.
-        palette: Colours.
-
-    Returns:
-        The figure of ``ax``.
-    """
-    at = [point.threshold for point in curve.points]
-    model, always = ([getattr(point, name) for point in curve.points] for name in ("model", "all"))
-    ax.fill_between(
-        at, [one.low for one in curve.points], [one.high for one in curve.points], color=palette.good, alpha=0.15, lw=0
-    )
-    ax.plot(at, model, color=palette.good, linewidth=1.6, label="act where p ≥ t")
-    ax.plot(at, always, color=palette.bad, linewidth=1.2, linestyle=(0, (4, 3)), label="always act")
-    ax.axhline(0, color=palette.faint, linewidth=1.2, linestyle=(0, (1, 2)), label="never act")
-    top = max([*model, *always, 0.01])
-    ax.set_xlim(0, max(at))
-    # a rule far below 0 is of no interest, unless none rises above it
-    ax.set_ylim(-0.25 * top if max([*model, *always]) > 0 else 1.15 * min(model), 1.15 * top)
-    ax.legend(frameon=False, fontsize=8, labelcolor=palette.ink, handlelength=3)
-    return finish(ax, palette, x="threshold t", y="net benefit (true positives per row)", in_percent="x")

@@ -20,7 +20,7 @@ from calibrant.data.checks import Data
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.metrics import NLL, Metric
 from calibrant.plot.diagrams import Diagram
-from calibrant.report.model import Model, Subject
+from calibrant.report.model import Model
 from calibrant.report.tables import Row
 from calibrant.statistics.enough import scarce_errors
 from calibrant.statistics.means import paired_test
@@ -256,7 +256,7 @@ def gains_of(model: Model, *, draws: int) -> list[Gain]:
 
 
 def advice_of(
-    model: Model | Subject,
+    model: Model,
     verdicts: Sequence[Verdict],
     gains: list[Gain],
     *,
@@ -266,7 +266,7 @@ def advice_of(
     """Return the recommendation for a model.
 
     Args:
-        model: The model, or the subject of a streamed report.
+        model: The model.
         verdicts: The verdict before calibration, and after it if there is a calibrator.
         gains: From ``gains_of``.
         margin: ECE above which an error is large; the check command contains it.
@@ -289,7 +289,7 @@ def advice_of(
             # what it learned is no reason to wait for rows, nor would it be learned again
             headline = f"Collect more labelled rows before deciding on {name.split('(')[0].rstrip()}."
         why = "The gain in log-loss could not be tested: it is infinite, or too few decisions are wrong."
-        if isinstance(model, Model) and bool(model.before.correct.all()):
+        if bool(model.before.correct.all()):
             headline = "Collect labelled rows on which the model errs: how sure it should be cannot be learned from right ones."
             why = "The gain in log-loss could not be tested: no decision is wrong."
         return Advice(headline, [*reasons, why], commands)
@@ -337,7 +337,7 @@ def stem_of(source: str, *, name: str) -> str:
 
 
 def commands_of(
-    model: Model | Subject,
+    model: Model,
     *,
     margin: float,
     method: str | None = None,
@@ -381,19 +381,16 @@ def commands_of(
             else ("check", f"calibrant.operate.check(new_predictions, maximum={{{maximum}}}{groups}).verdict"),
         ]
     stem = stem_of(model.source, name=model.name)
-    streamed, ending = isinstance(model, Subject), PurePath(model.source).suffix
-    if streamed and ending != ".parquet":
-        ending = ""  # a folder
+    ending, file = PurePath(model.source).suffix, quote(model.source)
     # apply writes the format it read, where that can be written
-    suffix = ending if streamed or ending in WRITABLE else ".npz"
-    argument, file = "" if isinstance(model, Subject) else model.argument, quote(model.source)
-    data = argument or file
+    suffix = ending if ending in WRITABLE else ".npz"
+    data = model.argument or file
     options = data.removeprefix(file) if data.startswith(file) else ""  # an example has none
     # rows of a file without splits are all evaluated here, so the fit needs another file
     fit = f"other{ending}{_LABELS_FILE.sub(_other_labels, options)}" if model.whole else data
     saved = quote(f"{stem}-calibrator.safetensors")
     # new rows have no labels, so the check is on these ones, which the calibrator was not fitted on
-    split = f" --split {quote(model.split)}" if model.split not in ("", "test", *(["all"] if streamed else [])) else ""
+    split = f" --split {quote(model.split)}" if model.split not in ("", "test") else ""
     names = quote(",".join(features))
     columns = f" --features {names}" if features else ""
     maximum = "".join(f" --max {metric}={limit:g}" for metric, limit in limits.items())

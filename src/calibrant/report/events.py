@@ -1,147 +1,38 @@
-"""The report on the probability of an event: two classes, or pairs of a probability and an outcome.
-
-Every figure comes from one sum, the table of ``Cells``, so that rows in memory and rows on disk give the same page.
-"""
+"""The report on the probability of an event: two classes, or pairs of a probability and an outcome."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from calibrant.binning import BinTable
 from calibrant.data.checks import Data
-from calibrant.data.predictions import Events
+from calibrant.data.predictions import BinaryPairs
 from calibrant.errors import FitError
 from calibrant.evaluate import calibration_line
-from calibrant.operate.bounds import Moments, mean_ends
-from calibrant.operate.decide import NetBenefit
-from calibrant.plot.diagrams import Diagram, IsotonicDiagram, diagram_from, event_pairs, isotonic_of_cells
+from calibrant.plot.diagrams import Diagram, IsotonicDiagram, diagram_of, event_pairs, isotonic_diagram
 from calibrant.report.advice import points, signed, too_high_or_low
 from calibrant.report.model import Table, table_of_states
 from calibrant.report.tables import Row
-from calibrant.statistics.interval import normal_quantile, wilson
+from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import Interval
-from calibrant.statistics.null import CELLS
 
-BINS = 15
-PERCENT = 100  # cells of equal width, at whose edges rates and histograms are exact
-_PER_UNIT, _FARTHEST = 32, 37  # cells per unit of log-odds; at ±37 a float64 probability is 0 or 1
-_BAND = 400  # cells in which the band is drawn: more would enlarge the page and not change it by a line's width
+PERCENT = 100
 FEWEST = 20  # events, and rows without one, below which gap and slope have no interval: fewer were not simulated
 ONE_SIDED = 0.9  # of the ECE: a mean gap of as much leaves 5 % of it to the other side
-THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LEVEL = 0.95
 Floats = NDArray[np.float64]
 
 
-@cache
-def _starts() -> tuple[Tensor, Tensor]:
-    """Return where the cells of ``Cells`` start, and the percent of each cell; bins of equal width are unions of cells.
-
-    A bin of equal width is (lo, hi], so that its cells start at the next number above lo; a percent is [lo, hi), since a
-    threshold t takes the rows with p ≥ t. Log-odds are cut every 1/32: within a cell the rows' log-odds then differ from
-    their mean by at most 1/32, and a slope by about (1/32)² / 12 of itself. Cuts at every 1/1024 leave bins of equal mass and the
-    risk at a coverage narrow where most rows lie; towards 1 the log-odds cut more finely.
-    """
-    percents = torch.arange(1, PERCENT + 1, dtype=torch.float64) / PERCENT
-    bins = torch.arange(1, BINS, dtype=torch.float64) / BINS
-    above = torch.nextafter(bins, torch.ones_like(bins))
-    log_odds = torch.arange(-_FARTHEST * _PER_UNIT, _FARTHEST * _PER_UNIT + 1, dtype=torch.float64) / _PER_UNIT
-    fine = torch.arange(CELLS, dtype=torch.float64) / CELLS
-    starts = torch.unique(torch.cat([fine, percents, above, torch.sigmoid(log_odds)]))
-    return starts, torch.searchsorted(percents, starts, right=True)
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Counts and sums of a probability in about 3,400 cells.
-
-    Args:
-        decision: Whether of the decision's confidence in every case; else of the event's probability where there is an event.
-    """
-
-    decision: bool = False
-
-    def state(self, data: Data) -> BinTable:
-        """Return the table of the cells."""
-        pairs = data.top_label() if self.decision else event_pairs(data)
-        starts = _starts()[0]
-        p = pairs.p.detach().cpu().double().contiguous()
-        index = torch.searchsorted(starts, p, right=True) - 1
-        weight = None if pairs.weights is None else pairs.weights.cpu()
-        return BinTable.from_pairs(index, p, pairs.y.cpu(), bins=len(starts), weight=weight)
-
-
-def merged(cells: BinTable, home: Tensor, *, bins: int) -> BinTable:
-    """Return the table of larger bins.
-
-    Args:
-        cells: C cells.
-        home: (C,) bin of each.
-        bins: Number of bins.
-    """
-
-    def gathered(values: Tensor) -> Tensor:
-        return torch.zeros(bins, dtype=values.dtype).index_add_(0, home, values)
-
-    squares = None if cells.squares is None else gathered(cells.squares)
-    return BinTable(gathered(cells.count), gathered(cells.sum_p), gathered(cells.sum_y), cells.total, squares)
-
-
-def percents(cells: BinTable) -> list[list[float]]:
-    """Return the rows, Σp and Σy with p in [i, i + 1) % for i from 0 to 100, of the cells of ``Cells``."""
-    table = merged(cells, _starts()[1], bins=PERCENT + 1)
-    return [table.count.tolist(), table.sum_p.tolist(), table.sum_y.tolist()]
-
-
-def mass_table(cells: BinTable, *, bins: int = BINS) -> tuple[BinTable, list[float]]:
-    """Return bins of nearly equal mass, unions of cells, and their edges.
-
-    A cell belongs to the bin of its middle rank, so a bin's mass is off by at most half a cell at either end.
-
-    Args:
-        cells: Cells in ascending order of p, with at least one row.
-        bins: How many.
-    """
-    kept = torch.nonzero(cells.count)[:, 0]
-    count = cells.count[kept].double()
-    # the rank of a cell's middle row says in which bin of equal mass it lies
-    middle = count.cumsum(0) - count / 2
-    names, code = torch.unique((middle * bins / count.sum()).long().clamp_max(bins - 1), return_inverse=True)
-    squares = None if cells.squares is None else cells.squares[kept]
-    filled = BinTable(cells.count[kept], cells.sum_p[kept], cells.sum_y[kept], cells.total, squares)
-    # an edge lies midway between the mean probabilities of the cells on its sides
-    mean, ends = filled.sum_p / count, torch.nonzero(code.diff())[:, 0]
-    between = ((mean[ends] + mean[ends + 1]) / 2).tolist()
-    return merged(filled, code, bins=len(names)), [0.0, *between, 1.0]
-
-
-@dataclass(frozen=True)
-class Rate:
-    """What acting from a probability on does.
-
-    Args:
-        threshold: Acted on where p ≥ it.
-        flagged: Fraction of rows acted on.
-        caught: Fraction of the events among them: sensitivity.
-        false_alarms: Fraction of the rows without the event that are acted on: 1 − specificity.
-        right: Fraction of the rows acted on that have the event: precision; None if there are none.
-        benefit: Net benefit, in true positives per row.
-        always: That of acting on every row.
-    """
-
-    threshold: float
-    flagged: float
-    caught: float
-    false_alarms: float
-    right: float | None
-    benefit: float
-    always: float
+def percents(data: Data) -> list[list[float]]:
+    """Return the rows, Σp and Σy with a probability in [i, i + 1) % for i from 0 to 100, of the event, or of the decision's confidence."""
+    pairs = event_pairs(data)
+    p, y, weight = (column.detach().cpu().double().numpy() for column in (pairs.p, pairs.y, pairs.row_weights))
+    # the edges as numbers: 100 p would move a probability across them by its rounding
+    at = np.searchsorted(np.arange(1, PERCENT + 1) / PERCENT, p, side="right")
+    return [np.bincount(at, weight * one, minlength=PERCENT + 1).tolist() for one in (1.0, p, y)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,29 +40,38 @@ class EventFigures:
     """The figures of an event's probability before calibration, or after it.
 
     Args:
-        cells: The state of ``Cells``.
+        pairs: The event's probability and outcome in each row of positive weight.
         ece: The calibration error of the event's probability in 15 bins of equal width, with its interval and limits.
         independent: Whether rows are independent and count once or as often as they occurred.
     """
 
-    cells: BinTable
+    pairs: BinaryPairs
     ece: Row
     independent: bool
 
-    @property
+    @cached_property
+    def _columns(self) -> tuple[Floats, Floats, Floats]:
+        columns = (self.pairs.p, self.pairs.y, self.pairs.row_weights)
+        p, y, weight = (column.detach().cpu().double().numpy() for column in columns)
+        return p, y, weight
+
+    def _mean(self, values: Floats) -> float:
+        return float(np.average(values, weights=self._columns[2]))
+
+    @cached_property
     def rows(self) -> float:
         """Rows, by their counts or weights."""
-        return float(self.cells.total)
+        return float(self._columns[2].sum())
 
-    @property
+    @cached_property
     def events(self) -> float:
         """Rows with the event."""
-        return float(self.cells.sum_y.sum())
+        return float(self._columns[1] @ self._columns[2])
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """Mean probability."""
-        return float(self.cells.sum_p.sum()) / self.rows
+        return self._mean(self._columns[0])
 
     @property
     def rate(self) -> float:
@@ -188,15 +88,10 @@ class EventFigures:
         """Whether there are events, and rows without one, for intervals of gap and slope."""
         return self.independent and min(self.events, self.rows - self.events) >= FEWEST
 
-    @cached_property
-    def filled(self) -> tuple[Floats, Floats, Floats]:
-        """The mean p, the rows and the events of each cell that has rows."""
-        kept = self.cells.count > 0
-        count, sum_p, sum_y = (
-            part[kept].double().numpy() for part in (self.cells.count, self.cells.sum_p, self.cells.sum_y)
-        )
-        # rounding of the sums must not leave [0, 1] and [0, count]
-        return np.clip(sum_p / count, 0.0, 1.0), count, np.clip(sum_y, 0.0, count)
+    @property
+    def all_equal(self) -> bool:
+        """Whether every row has the same probability, so that nothing is ranked."""
+        return bool(self.pairs.p.min() == self.pairs.p.max())
 
     @cached_property
     def gap(self) -> Interval:
@@ -209,19 +104,8 @@ class EventFigures:
     @cached_property
     def line(self) -> tuple[Interval, Interval] | None:
         """The slope and the intercept of the log-odds (Cox 1958); None where the outcomes do not determine them."""
-        p, count, hits = self.filled
-        # a cell of n rows and k events is k rows with and n − k without the event at its mean probability
-        kinds = [(np.ones(len(p)), hits), (np.zeros(len(p)), count - hits)]
-        y, weight = (np.concatenate([kind[at] for kind in kinds]) for at in (0, 1))
-        whole = not self.cells.count.is_floating_point()
-        pairs = Events(
-            p=torch.from_numpy(np.concatenate([p, p])),
-            y=torch.from_numpy(y).to(torch.int64),
-            weights=torch.from_numpy(np.rint(weight).astype(np.int64) if whole else weight),
-            weight_kind="frequency" if whole else "sampling",
-        )
         try:
-            fitted = calibration_line(pairs)
+            fitted = calibration_line(self.pairs)
         except FitError:
             return None
         return fitted.slope, fitted.intercept
@@ -229,67 +113,34 @@ class EventFigures:
     @cached_property
     def brier(self) -> float:
         """Mean (p − y)² of the event."""
-        p, count, hits = self.filled
-        return float((count * p**2 - 2 * p * hits + hits).sum()) / self.rows
+        p, y, _ = self._columns
+        return self._mean((p - y) ** 2)
 
     @cached_property
     def auroc(self) -> float | None:
-        """The chance that a row with the event has the higher probability; rows of one cell count one half."""
-        _, count, hits = self.filled
-        misses = count - hits
-        # Mann–Whitney: rows without the event below each cell, and half of those in it
-        below = np.cumsum(misses) - misses / 2
+        """The chance that a row with the event has the higher probability; rows of equal probability count one half."""
+        p, y, weight = self._columns
+        code = np.unique(p, return_inverse=True)[1]
+        hits, misses = np.bincount(code, weight * y), np.bincount(code, weight * (1 - y))
+        # Mann–Whitney: rows without the event below each value, and half of those at it
         pairs = hits.sum() * misses.sum()
-        return float((hits * below).sum() / pairs) if pairs else None
+        return float((hits * (np.cumsum(misses) - misses / 2)).sum() / pairs) if pairs else None
 
     @cached_property
     def diagram(self) -> Diagram:
         """The reliability diagram of the event in bins of equal mass."""
-        table, edges = mass_table(self.cells)
-        return diagram_from(table, edges=edges)
+        return diagram_of(self.pairs)
 
     @cached_property
     def isotonic(self) -> IsotonicDiagram:
         """The isotonic curve and its band."""
-        p, count, hits = self.filled
-        band, _ = mass_table(self.cells, bins=_BAND)
-        return isotonic_of_cells(p, count, hits, self.brier, band=(band.count.double().numpy(), band.sum_p.numpy()))
+        return isotonic_diagram(self.pairs)
 
     @cached_property
     def percents(self) -> tuple[list[float], list[float]]:
         """The events, and the rows without one, with p in [i, i + 1) % for i from 0 to 100."""
-        count, _, hits = percents(self.cells)
+        count, _, hits = percents(self.pairs)
         return hits, [rows - events for rows, events in zip(count, hits, strict=True)]
-
-    def rate_at(self, threshold: float) -> Rate:
-        """Return what acting from ``threshold``, a whole percent, on does."""
-        # percents start at their lower end, so that rows with p ≥ t are whole cells
-        events, misses = (np.array(part)[round(PERCENT * threshold) :].sum() for part in self.percents)
-        none, odds = self.rows - self.events, threshold / (1 - threshold)
-        return Rate(
-            threshold,
-            float(events + misses) / self.rows,
-            float(events) / self.events if self.events else 0.0,
-            float(misses) / none if none else 0.0,
-            float(events) / float(events + misses) if events + misses else None,
-            float(events - odds * misses) / self.rows,
-            (self.events - odds * none) / self.rows,
-        )
-
-    @cached_property
-    def benefits(self) -> list[NetBenefit]:
-        """The net benefit at 2 % … 50 %, with bounds that hold at each threshold and number of independent rows."""
-        found = []
-        for percent in range(2, 51, 2):
-            at, odds = self.rate_at(percent / PERCENT), percent / (PERCENT - percent)
-            low = high = at.benefit
-            if self.independent:
-                hits, misses = at.caught * self.events, at.false_alarms * (self.rows - self.events)
-                # of benefit b_i = y − odds (1 − y) on flagged rows: N, Σ b and Σ b²
-                sums = [np.array([x]) for x in (self.rows, hits - odds * misses, hits + odds**2 * misses)]
-                low, high = mean_ends(Moments(*sums), low=-odds, high=1.0, alpha=(1 - LEVEL) / 2)
-            found.append(NetBenefit(at.threshold, at.benefit, low, high, at.always))
-        return found
 
     @cached_property
     def off(self) -> list[str]:
@@ -362,33 +213,6 @@ class EventSection:
         return table_of_states(title, "statistic", rows, states=len(self.states), note=note)
 
     @property
-    def rates(self) -> Table:
-        """Rates at thresholds of the last probabilities."""
-        rows = []
-        for t in THRESHOLDS:
-            at = self.last.rate_at(t)
-            right = "" if at.right is None else _share(at.right, at.flagged * self.last.rows, self.last.independent)
-            caught = _share(at.caught, self.last.events, self.last.independent)
-            shown = [f"{100 * t:.0f} %", f"{100 * at.flagged:.1f} %", caught, f"{100 * at.false_alarms:.1f} %", right]
-            rows.append([*shown, signed(at.benefit, "+.4f"), signed(at.always, "+.4f")])
-        header = [
-            "act from",
-            "rows acted on",
-            "events caught",
-            "false alarms",
-            "right when acting",
-            "net benefit",
-            "of always acting",
-        ]
-        note = (
-            "Act from t if a missed event costs (1 − t) / t times a false alarm: from 20 % if it costs four times as much. Events "
-            "caught: sensitivity. False alarms: of the rows without the event. Right when acting: precision. Net benefit: true "
-            "positives per row, less false alarms at that price; take the threshold only where it exceeds 0 and always acting. "
-            "In brackets: 95 %."
-        )
-        return Table(f"Acting on {self.name}{' after calibration' if len(self.states) > 1 else ''}", header, rows, note)
-
-    @property
     def plain(self) -> list[dict[str, Any]]:
         """The figures as JSON data."""
         found = []
@@ -401,7 +225,6 @@ class EventSection:
                     "slope": None if line is None else _value_and_ends(line[0], state.enough),
                     "intercept": None if line is None else _value_and_ends(line[1], state.enough),
                     "ece": state.ece.plain(), "brier": state.brier, "auroc": state.auroc,
-                    "rates": [vars(state.rate_at(t)) for t in THRESHOLDS],
                 }
             )  # fmt: skip
         return found
@@ -409,13 +232,6 @@ class EventSection:
 
 def _value_and_ends(found: Interval, shown: bool) -> dict[str, float | None]:
     return {"value": found.estimate, "low": found.low if shown else None, "high": found.high if shown else None}
-
-
-def _share(value: float, of: float, independent: bool) -> str:
-    if not independent or of < 1:
-        return f"{100 * value:.1f} %"
-    ends = wilson(round(value * of), round(of), level=LEVEL)
-    return f"{100 * value:.1f} % ({100 * ends.low:.1f}–{100 * ends.high:.1f})"
 
 
 def _figure_and_interval(found: Interval | None, enough: bool, *, percent: bool = False) -> tuple[str, str]:
@@ -450,7 +266,7 @@ def _gap_advice(state: EventFigures, _: float) -> str:
 
 
 def _slope_advice(state: EventFigures, _: float) -> str:
-    if len(state.filled[0]) == 1:
+    if state.all_equal:
         return "None: all probabilities are equal, so that nothing is ranked."
     if state.lacking:
         return f"Label {state.lacking}: there are none."

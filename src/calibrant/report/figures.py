@@ -10,9 +10,7 @@ from xml.etree import ElementTree
 
 from calibrant.plot.diagrams import Curve, Diagram
 from calibrant.plot.drawing import draw_diagram, draw_dots, draw_histogram, draw_isotonic, draw_risk, lower_limit
-from calibrant.plot.pictures import DecisionCurve, draw_decisions
 from calibrant.plot.style import LIGHT, Palette, finish
-from calibrant.report.clusters import FIFTHS, ClusterSection
 from calibrant.report.events import EventFigures, EventSection
 from calibrant.report.groups_report import FIRST, Audit, off_in
 from calibrant.report.model import Picture
@@ -65,12 +63,12 @@ def before_after_figure(before: Diagram, after: Diagram) -> "Figure":
     """Return a new figure: two reliability diagrams side by side on one scale, each with its ECE, for a paper or a slide.
 
     Args:
-        before: From ``plot.diagram_of``.
+        before: From ``plot.diagrams.diagram_of``.
         after: Likewise.
 
     Examples:
         >>> from calibrant import Predictions
-        >>> from calibrant.plot import diagram_of
+        >>> from calibrant.plot.diagrams import diagram_of
         >>> data = Predictions.from_logits([[1.4, 0.0]] * 100, [0] * 80 + [1] * 20)
         >>> figure = before_after_figure(diagram_of(data), diagram_of(data))
         >>> figure.savefig("before-after.png", dpi=150)
@@ -141,21 +139,6 @@ def event_pictures(event: EventSection, *, prefix: str) -> list[Picture]:
     return found
 
 
-def benefit_picture(event: EventSection, *, prefix: str) -> Picture:
-    """Return the decision curve of the last probabilities.
-
-    Args:
-        event: The section.
-        prefix: Of the ids in the picture.
-    """
-    ax = _bare(4.3, 2.9).add_axes((0.19, 0.17, 0.77, 0.79))
-    svg = inline_svg(
-        draw_decisions(DecisionCurve(tuple(event.last.benefits)), ax, palette=PLACEHOLDERS), prefix=f"{prefix}n"
-    )
-    band = " The band holds at each t with 95 %." if event.last.independent else ""
-    return Picture(f"Net benefit of acting on {event.name} where its probability reaches t, by t.{band}", svg)
-
-
 def panel_pictures(
     named: Iterable[tuple[str, Diagram]], *, prefix: str, event: bool = False, small: bool = True
 ) -> list[Picture]:
@@ -209,21 +192,16 @@ def data_address(svg: str) -> str:
 
 
 def pictures_of_section(section: Section, *, prefix: str) -> dict[str, Any]:
-    """Return the pictures of a section: "first" by columns, "benefit" of an event, the SVG of "risk", and the classes' "panels"."""
+    """Return the pictures of a section: "first" of the first screen, "more", the SVG of "risk", and the classes' "panels"."""
     drawn: dict[str, Any] = {"more": []}
     if section.event is None:
         first = _confidence_pictures(section, prefix=prefix)
     else:
         first = event_pictures(section.event, prefix=prefix)
-        drawn["benefit"] = benefit_picture(section.event, prefix=prefix)
     if section.audit is not None and off_in(section.audit.before):  # beside the groups stands what all rows are now
         drawn["more"] = first[:-1]
         first = [groups_picture(section.audit, prefix=prefix), first[-1]]
-    columns = [[picture] for picture in first]
-    if section.clusters is not None and section.clusters.states[0].fifths:
-        fifths = clusters_picture(section.clusters, prefix=prefix)
-        columns = [[*columns[0], fifths], *columns[1:]] if len(columns) > 1 else [*columns, [fifths]]
-    drawn["first"] = columns
+    drawn["first"] = first
     named = zip(("before", "after"), section.states, strict=False)
     drawn["risk"] = inline_svg(
         risk_figure([(name, state.curve) for name, state in named], palette=PLACEHOLDERS), prefix=f"{prefix}r"
@@ -253,16 +231,6 @@ def groups_picture(audit: Audit, *, prefix: str) -> Picture:
     return Picture(
         caption, _gaps_svg(list(names.values()), gaps, x="mean probability − frequency", prefix=f"{prefix}g")
     )
-
-
-def clusters_picture(section: ClusterSection, *, prefix: str) -> Picture:
-    """Return the gaps of rows by the fifth of their group they stand in, before and after calibration."""
-    gaps = [
-        {name: (x.estimate, x.low, x.high) for name, x in zip(FIFTHS, state.fifths, strict=True)}
-        for state in section.states
-    ]
-    caption = f"Gap by place in the {section.group}: right of 0 too sure. Lines: 95 % intervals of all fifths at once"
-    return Picture(caption, _gaps_svg(list(gaps[0]), gaps, x=f"mean {section.of}", prefix=f"{prefix}w"))
 
 
 def distinct(names: Sequence[str], *, width: int) -> list[str]:

@@ -1,7 +1,7 @@
 """Calibration by group: the gap of every group of rows, and one test for the worst."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.calibrators import BoostedScaling, GroupScaling
+from calibrant.calibrators import FeatureScaling, GroupScaling
 from calibrant.data.checks import Data
 from calibrant.data.pairs import BinaryPairs
 from calibrant.errors import InputError, NoIntervalError
@@ -17,7 +17,7 @@ from calibrant.evaluate import subgroups
 from calibrant.evaluate.subgroups import Subgroup, Subgroups
 from calibrant.plot.diagrams import event_pairs, isotonic
 from calibrant.report.advice import CHANCE, MARGIN, Advice, Verdict, commands_of, signed, too_high_or_low
-from calibrant.report.model import Model, Subject
+from calibrant.report.model import Model
 
 FIRST = 8  # groups shown at once; the others are folded
 MOST = 100  # groups in the page; JSON has all
@@ -45,7 +45,6 @@ class Audit:
         after: The same after calibration, or None.
         unread: Columns left out for their many categories.
         reason: Why there was no test, or "".
-        basis: The rows it was computed on, where these are not simply all of memory, or "".
         off_by: The columns of groups that one correction for all rows leaves off: the calibrator, or without one the best that
             increases.
     """
@@ -55,7 +54,6 @@ class Audit:
     after: Subgroups | None = None
     unread: tuple[str, ...] = ()
     reason: str = ""
-    basis: str = ""
     off_by: tuple[str, ...] = ()
 
     @property
@@ -90,7 +88,7 @@ class Audit:
         overall = f"overall {average.headline[:1].lower()}{average.headline[1:]}"
         return Verdict(average.state, f"Probabilities are {clear}; {overall}", average.detail)
 
-    def advice(self, average: Advice, model: Model | Subject, *, event: bool = False) -> Advice:
+    def advice(self, average: Advice, model: Model, *, event: bool = False) -> Advice:
         """Return the recommendation: to calibrate by group where groups are still off after calibration, or were not calibrated.
 
         Args:
@@ -102,12 +100,11 @@ class Audit:
         if not columns and off_in(self.before) and self.after is None and average.commands:
             reason = f"One correction for all suffices for the groups of {', '.join(self.columns)}, as far as these rows tell."
             return replace(average, reasons=[*average.reasons, reason])
-        if not columns or isinstance(model.calibrator, GroupScaling | BoostedScaling):
+        if not columns or isinstance(model.calibrator, GroupScaling | FeatureScaling):
             return average
+        method, columns = correction_by(columns, model.features)
         worst = _decidable_limit(model, columns, max(abs(row.gap) for row in off_in(self.last)))
-        commands = commands_of(
-            model, margin=MARGIN, method="BoostedScaling", features=columns, worst=worst, event=event
-        )
+        commands = commands_of(model, margin=MARGIN, method=method, features=columns, worst=worst, event=event)
         return Advice(
             f"Calibrate by {' and '.join(columns)}: one correction for all leaves some groups wrong.",
             [reason for reason in average.reasons if not reason.startswith(CHANCE)],  # one recommendation a page
@@ -141,7 +138,6 @@ class Audit:
             )
         if self.unread:
             said.append(f"Left out for more than {MOST_NAMES} categories: {', '.join(self.unread)}.")
-        said.append(self.basis)
         return " ".join(filter(None, said))
 
     @property
@@ -161,18 +157,34 @@ class Audit:
         return ["group", "rows", *gap, "95 %, all groups at once", "ECE", "p, all groups"]
 
 
-def _decidable_limit(model: Model | Subject, columns: list[str], gap: float) -> float | None:
+def _decidable_limit(model: Model, columns: list[str], gap: float) -> float | None:
     """Return an ECE that the worst of calibrated groups passes with as many rows; None where it would let ``gap`` pass, or is not known.
 
     With n rows in the smallest of 3 to 30 calibrated groups the upper bound of ``check`` was 2 / √n to 3.3 / √n (simulated).
     """
-    held = None if isinstance(model, Subject) else model.by if isinstance(model.by, Mapping) else model.before.features
-    named = [(held or {}).get(name) for name in columns]
+    named = [model.features.get(name) for name in columns]
     if any(values is None or isinstance(values, Tensor) for values in named):  # `check` takes each number for a group
         return None
     smallest = min(int(np.unique(np.asarray(values), return_counts=True)[1].min()) for values in named)
     limit = math.ceil(100 * 3 / math.sqrt(smallest)) / 100
     return limit if limit < gap else None
+
+
+def correction_by(columns: Sequence[str], features: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return the name of the calibrator that corrects groups of ``columns``, and the columns that it goes by.
+
+    Args:
+        columns: Names of columns whose groups are off.
+        features: Name → column (N,).
+    """
+    whole = [name for name in columns if not _is_real(features[name])]
+    return ("GroupScaling", whole) if whole else ("FeatureScaling", list(columns))
+
+
+def _is_real(values: Any) -> bool:
+    """Return whether a column holds numbers that are not all whole, which are no categories."""
+    numbers = np.asarray(values)
+    return numbers.dtype.kind == "f" and bool((numbers != np.rint(numbers)).any())
 
 
 def audit_of(model: Model) -> Audit | None:
@@ -191,9 +203,7 @@ def audit_of(model: Model) -> Audit | None:
     return audit(model.before, model.after, columns, named=named) if columns else None
 
 
-def audit(
-    before: Data, after: Data | None, columns: Any, *, named: bool = False, dropped: tuple[str, ...] = ()
-) -> Audit:
+def audit(before: Data, after: Data | None, columns: Any, *, named: bool = False) -> Audit:
     """Return the groups of rows by ``columns``.
 
     Args:
@@ -202,13 +212,12 @@ def audit(
         columns: Names of features, or name → column (N,).
         named: Whether someone named these columns, whose errors are then raised; others are left out if they have too many
             categories, and what is wrong with them is the reason why there is no test.
-        dropped: Names of columns that were left out before.
 
     Raises:
         InputError: For columns that were named and are missing, of another length, or of too many categories.
     """
     # a column that nobody named and that has a name for each row is an identifier, not a group
-    left = dropped if named else (*dropped, *(name for name, values in columns.items() if unread(values)))
+    left = () if named else tuple(name for name, values in columns.items() if unread(values))
     columns = columns if named else {name: values for name, values in columns.items() if name not in left}
     if not columns:
         return Audit((), None, unread=left, reason="No column of few categories or of numbers lies beside the rows.")

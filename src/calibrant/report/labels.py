@@ -17,10 +17,10 @@ from calibrant.evaluate import label_table, multilabel_panel
 from calibrant.evaluate.multilabel import LabelRow, LabelTable, MultiLabelRow
 from calibrant.plot.diagrams import diagram_of
 from calibrant.report.advice import LABELS, MARGIN, Advice, Verdict, points, signed, stem_of, too_high_or_low
-from calibrant.report.events import Cells, percents
+from calibrant.report.events import percents
 from calibrant.report.figures import panel_pictures
 from calibrant.report.model import Picture, Table, table_of_states
-from calibrant.report.render import WORDY, check_format, environment, finished, versions
+from calibrant.report.render import WORDY, check_format, finished, versions
 from calibrant.report.wording import HOW_TO_READ_LABELS, TO_DO_LABELS, UNSEEN, limits_of
 
 PANELS = 6  # labels with a diagram of their own
@@ -75,7 +75,7 @@ class LabelReport:
     @property
     def cells(self) -> dict[str, list[list[float]]]:
         """Of each whole percent of probability: pairs of row and label, Σp and Σy, of each state, for the page's sliders."""
-        return {name: percents(Cells().state(data.pooled())) for name, data in self.states.items()}
+        return {name: percents(data.pooled()) for name, data in self.states.items()}
 
     @property
     def _off(self) -> list[LabelRow]:
@@ -192,7 +192,7 @@ def write_label_report(report: LabelReport, path: str, *, title: str, format: st
         report: The predictions, and what the page says of them.
         path: Where to write it.
         title: Its heading.
-        format: "html", "md" or "json"; None takes it from the suffix of ``path``, else "html".
+        format: "html" or "json"; None takes it from the suffix of ``path``, else "html".
 
     Raises:
         InputError: If a label is missing in all rows.
@@ -203,7 +203,7 @@ def write_label_report(report: LabelReport, path: str, *, title: str, format: st
     if chosen == "json":
         shown = {"title": title, "notes": report.words, **report.plain, "versions": versions()}
         text = json.dumps(shown, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    elif chosen == "html":
+    else:
         when, last = list(report.states.items())[-1]
         when_of = (
             {"before": ", before calibration", "after": ", after calibration"}
@@ -223,15 +223,10 @@ def write_label_report(report: LabelReport, path: str, *, title: str, format: st
             for row in report.labels[when].tested[:PANELS]
         } | {name: events for name, events in named.items() if name not in large}
         drawn = {
-            "pictures": [[one] for one in _pictures(large.items(), "p", small=False)],
+            "pictures": _pictures(large.items(), "p", small=False),
             "panels": _pictures(small.items(), "l", small=True),
         }
         text = finished("labels.html", context | drawn | {"section": report, "notes": [], "how": HOW_TO_READ_LABELS})
-    else:
-        advice, verdict = report.advice, report.screen
-        head = [f"{verdict.headline}.", advice.headline, *advice.reasons, *report.words]
-        head += [verdict.detail, *(f"`{command}`" for _, command in advice.commands)]
-        text = environment(markdown=True).get_template("report.md").render(**context, notes=head, sections=[])
     with atomic_write(path) as file:
         file.write(text.encode())
 

@@ -30,25 +30,8 @@ Columns = Annotated[
 LONGEST_NAME = 60  # characters of a calibrator's repr within a sentence; a longer one is shortened to its class name
 
 
-class Calibrated(metaclass=PublicCalls):
-    """Something whose calibrator is named in sentences."""
-
-    calibrator: Named
-
-    @property
-    def calibrated_with(self) -> str | None:
-        """The calibrator as text."""
-        return as_text(self.calibrator)
-
-    @property
-    def calibrated_in_short(self) -> str:
-        """The calibrator's repr, or its class name if the repr is long or a record of what was tried."""
-        name = as_text(self.calibrator) or "calibration"
-        return name if len(name) <= LONGEST_NAME and not name.startswith("AutoCalibrator(") else name.split("(")[0]
-
-
 @dataclass(frozen=True, eq=False)
-class Model(Calibrated):
+class Model(metaclass=PublicCalls):
     """One model's predictions on the rows it is evaluated on, before and after calibration.
 
     Args:
@@ -66,8 +49,6 @@ class Model(Calibrated):
         by: Columns whose groups are looked at: names of features of ``before``, or a dict of columns (N,); None takes all its
             features, if there are any, and an empty list none.
         whole: Whether ``source`` has no other split that a calibrator could be fitted on.
-        unit: What one of the rows of a group is: "token" of a sequence, "pixel" of an image, or another word. Empty is a token
-            where ``before`` has a feature ``position``, which says where in its group a row stands, else a row.
 
     Examples:
         >>> from calibrant import Predictions
@@ -87,7 +68,6 @@ class Model(Calibrated):
     argument: str = ""
     by: Columns | None = None
     whole: bool = False
-    unit: Text = ""
 
     _repr_html_ = to_html
 
@@ -110,44 +90,31 @@ class Model(Calibrated):
         return f"Model({self.name!r}, {len(self.before)} rows)"
 
     @property
+    def calibrated_with(self) -> str | None:
+        """The calibrator as text."""
+        return as_text(self.calibrator)
+
+    @property
+    def calibrated_in_short(self) -> str:
+        """The calibrator's repr, or its class name if the repr is long or a record of what was tried."""
+        name = as_text(self.calibrator) or "calibration"
+        return name if len(name) <= LONGEST_NAME and not name.startswith("AutoCalibrator(") else name.split("(")[0]
+
+    @property
+    def features(self) -> Mapping[str, Any]:
+        """The columns beside the rows: those that ``by`` holds, else the features of the predictions."""
+        return self.by if isinstance(self.by, Mapping) else self.before.features or {}
+
+    @property
     def grouped(self) -> bool:
         """Whether its rows lie in groups, so that they are not independent."""
         return self.before.groups is not None
 
     def class_name(self, index: int) -> str:
-        """Return the name of class ``index``."""
-        return name_of_class(index, self.class_names, event=is_event(self.before))
-
-
-def name_of_class(index: int, names: Sequence[str] | None, *, event: bool) -> str:
-    """Return the name of a class, or its index; of two classes without names "class 1", which is the event."""
-    if names is not None:
-        return str(names[index])
-    return f"class {index}" if event else str(index)
-
-
-@dataclass(frozen=True, eq=False)
-class Subject(Calibrated):
-    """The model of a section whose figures come from streamed sums, without its predictions.
-
-    Args:
-        name: Name of the model.
-        calibrator: The calibrator of the figures after calibration, or None.
-        source: File or folder of the rows.
-        split: Name of the split.
-        grouped: Whether its rows lie in groups, so that they are not independent.
-    """
-
-    name: Text
-    calibrator: Named = None
-    source: Text = ""
-    split: Text = ""
-    grouped: bool = False
-
-    @property
-    def whole(self) -> bool:
-        """Whether ``source`` has no other split that a calibrator could be fitted on."""
-        return self.calibrator is None or self.split == "all"
+        """Return the name of class ``index``, or its index; of two classes without names "class 1", which is the event."""
+        if self.class_names is not None:
+            return str(self.class_names[index])
+        return f"class {index}" if is_event(self.before) else str(index)
 
 
 @dataclass(frozen=True)
@@ -258,8 +225,8 @@ def in_one_line(calibrator: Calibrator | MultiLabelCalibrator) -> str:
     return f"{type(calibrator).__name__}({inside})"
 
 
-def fingerprint(data: Data, *, digits: int = 16) -> str:
-    """Return the SHA-256 of the numbers, labels and weights, in order, as hexadecimal digits."""
+def fingerprint(data: Data) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of the numbers, labels and weights, in order."""
     digest = hashlib.sha256()
     if isinstance(data, Predictions):
         columns = [data.logits if data.given_probs is None else data.given_probs, data.labels]
@@ -271,4 +238,4 @@ def fingerprint(data: Data, *, digits: int = 16) -> str:
             plain = column.detach().cpu().contiguous()
             digest.update(f"{plain.dtype}{tuple(plain.shape)}".encode())
             digest.update(plain.view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:digits]
+    return digest.hexdigest()[:16]

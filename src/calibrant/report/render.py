@@ -1,4 +1,4 @@
-"""A report in one file: HTML that opens offline, Markdown, or JSON. The same input gives the same bytes."""
+"""A report in one file: HTML that opens offline, or JSON. The same input gives the same bytes."""
 
 import base64
 import hashlib
@@ -21,13 +21,13 @@ from calibrant._core.constraints import Each, Kind, Level, Natural, checked
 from calibrant._core.paths import as_path, atomic_write, check_suffix
 from calibrant.plot.arguments import Label
 from calibrant.report.advice import MARGIN
-from calibrant.report.decisions import better_of, pairs_of
+from calibrant.report.comparison import better_of, pairs_of
 from calibrant.report.groups_report import FIRST, PROMISE
 from calibrant.report.model import Block, Claims, Model, Picture, Table
-from calibrant.report.section import MOST_ROWS, Section, diagnose
+from calibrant.report.section import MOST_ROWS, diagnose
 from calibrant.report.wording import GLOSSARY, limits_of
 
-SUFFIXES = {"html": (".html", ".htm"), "md": (".md", ".markdown", ".txt"), "json": (".json",)}
+SUFFIXES = {"html": (".html", ".htm"), "json": (".json",)}
 FORMATS = tuple(SUFFIXES)
 _MODELS = "pass a list such as [Model('mine', predictions)]"
 WORDY = ("what to do",)  # columns of sentences
@@ -35,7 +35,7 @@ WORDY = ("what to do",)  # columns of sentences
 
 @checked
 def write_report(
-    models: Annotated[Sequence[Model | Section], Each(Kind((Model, Section), _MODELS), least=1)],
+    models: Annotated[Sequence[Model], Each(Kind(Model, _MODELS), least=1)],
     path: str | os.PathLike[str],
     *,
     title: Label = "Calibration report",
@@ -48,15 +48,15 @@ def write_report(
     """Write one self-contained report on one or many models, atomically.
 
     Args:
-        models: The models in order; pass a ``Section`` for one that is already diagnosed, such as rows on disk.
+        models: The models in order.
         path: Where to write it.
         title: Its heading.
         tables: Tables computed elsewhere, sentences as ``Claims``, and (caption, address) of figures drawn elsewhere, shown
-            before the models in this order; figures in HTML alone.
+            before the models in this order; JSON holds the tables alone.
         notes: Paragraphs shown below the heading.
-        format: "html", "md" or "json"; None takes it from the suffix of ``path``, else "html".
+        format: "html" or "json"; None takes it from the suffix of ``path``, else "html".
         draws: Simulation draws for intervals and limits; 0 leaves both out.
-        margin: ECE above which a miscalibration is called large, in (0, 1); a ``Section`` has its own.
+        margin: ECE above which a miscalibration is called large, in (0, 1).
 
     Returns:
         The path.
@@ -69,18 +69,18 @@ def write_report(
         >>> from calibrant.report import Model
         >>> from calibrant import Predictions
         >>> data = Predictions.from_logits([[4.0, 0.0], [3.0, 0.0], [0.0, 3.0]], [0, 1, 1])
-        >>> write_report([Model("tiny", data)], "report.md", draws=10).name
-        'report.md'
+        >>> write_report([Model("tiny", data)], "report.json", draws=10).name
+        'report.json'
     """
     for one in check_sequence(tables, name="tables"):
         if not isinstance(one, Table | Claims | Picture) and not _is_picture(one):
             remedy = "pass a list of calibrant.report.Table, or two strings a figure"
             raise refuse("tables as Table, or figures as (caption, address)", shown(one), remedy)
     chosen = check_format(path, format)
-    sections = [one if isinstance(one, Section) else diagnose(one, draws=draws, margin=margin) for one in models]
+    sections = [diagnose(one, draws=draws, margin=margin) for one in models]
     overview = not any(isinstance(one, Table) and one.lists_models for one in tables)
     pairs = pairs_of(models) if draws else []
-    text = {"html": _html, "md": _markdown, "json": _json}[chosen](
+    text = {"html": _html, "json": _json}[chosen](
         {
             "title": title,
             "notes": list(notes),
@@ -97,7 +97,7 @@ def write_report(
 
 
 def check_format(path: str | os.PathLike[str], format: str | None) -> str:
-    """Return the format of a report at ``path``: "html", "md" or "json".
+    """Return the format of a report at ``path``: "html" or "json".
 
     Args:
         path: Where it is written.
@@ -132,12 +132,8 @@ def versions() -> dict[str, str]:
 
 
 @cache
-def environment(*, markdown: bool = False) -> Any:
-    """Return what renders the templates of reports; it compiles each once for the process, which takes as long as a picture.
-
-    Args:
-        markdown: Whether text is escaped so that Markdown renderers do not read it as HTML.
-    """
+def environment() -> Any:
+    """Return what renders the templates of reports; it compiles each once for the process, which takes as long as a picture."""
     import jinja2
 
     made = jinja2.Environment(
@@ -154,14 +150,15 @@ def environment(*, markdown: bool = False) -> Any:
     made.globals.update(glossary=GLOSSARY, promise=PROMISE, first_groups=FIRST, wordy=WORDY)
     made.filters["groups"] = _in_groups
     made.filters["numbers"] = _numbers
-    if markdown:
-        made.finalize = _without_tags
     return made
 
 
 def _numbers(cells: Mapping[str, Sequence[Sequence[float]]]) -> str:
     """Return the cells of sliders as JSON, to three decimals."""
-    rounded = {name: [[round(x, 3) for x in column] for column in columns] for name, columns in cells.items()}
+    rounded = {
+        name: [[int(x) if x == int(x) else round(x, 3) for x in column] for column in columns]
+        for name, columns in cells.items()
+    }
     return json.dumps(rounded, separators=(",", ":"))
 
 
@@ -201,15 +198,6 @@ def finished(template: str, context: dict[str, Any]) -> str:
     return page.replace("script-src 'none'", f"script-src 'sha256-{digest}'", 1)
 
 
-def _markdown(context: dict[str, Any]) -> str:
-    return environment(markdown=True).get_template("report.md").render(**context)
-
-
-def _without_tags(value: Any) -> Any:
-    """Return text escaped so that Markdown renderers do not read titles and names as HTML."""
-    return value.replace("&", "&amp;").replace("<", "&lt;") if isinstance(value, str) else value
-
-
 def _json(context: dict[str, Any]) -> str:
     models = []
     for section in context["sections"]:
@@ -234,7 +222,6 @@ def _json(context: dict[str, Any]) -> str:
             "groups": json_data(section.groups),
             "event": None if section.event is None else section.event.plain,
             "for_whom": json_data(section.audit),
-            "within_groups": None if section.clusters is None else json_data(section.clusters.states),
         }
         models.append(one)
     rows = [row.plain() for section in context["sections"] for state in section.states for row in state.rows]

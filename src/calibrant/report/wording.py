@@ -8,7 +8,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, NLL, Accuracy
 from calibrant.plot.diagrams import Bin, Diagram
 from calibrant.report.advice import row_of
-from calibrant.report.model import Model, Subject
+from calibrant.report.model import Model
 from calibrant.report.tables import Row
 
 UNSEEN = "which the calibrator was not fitted on"
@@ -111,32 +111,30 @@ def limits_of(*, top: bool, labels: bool = False) -> list[str]:
     return [_HOLD, _TOP_ALONE if top else _WITHIN_BINS, _UNITS + ("" if labels else _CHECK), _LEARNED]
 
 
-def evaluated(model: Model | Subject, rows: str) -> str:
+def evaluated(model: Model, rows: str) -> str:
     """Return ``rows`` with their split and, where that is known, that the calibrator was not fitted on them."""
     named = f"the {rows} of split {model.split}" if model.split not in ("", "all") and not model.whole else rows
     fitted = model.calibrator.fit_rows if isinstance(model.calibrator, Calibrator) else ()
     # rows go through a calibrator only after the leakage check, unless that was put off
-    after = None if isinstance(model, Subject) else model.after
-    checked = isinstance(model, Subject) or (isinstance(after, Predictions) and after.fit_check is None)
+    checked = isinstance(model.after, Predictions) and model.after.fit_check is None
     return f"{named}, {UNSEEN}," if len(fitted) and checked else named
 
 
-def summary(model: Model | Subject, states: Sequence[list[Row]], diagram: Diagram, *, rows: str = "rows") -> list[str]:
+def summary(model: Model, states: Sequence[list[Row]], diagram: Diagram) -> list[str]:
     """Return sentences with the facts behind the verdict on one model.
 
     Args:
         model: The model.
         states: Its figures before calibration, and after it if there is a calibrator.
         diagram: Its reliability diagram before.
-        rows: What its rows are called.
     """
     accuracy = row_of(states[0], Accuracy())
-    where, mean = evaluated(model, f"{accuracy.n:,} {rows}"), f"{100 * diagram.confidence:.1f} %"
+    where, mean = evaluated(model, f"{accuracy.n:,} rows"), f"{100 * diagram.confidence:.1f} %"
     first = f"On {where} accuracy is {_with_interval(accuracy)} and mean confidence {mean}."
     return [first, *(_change(model, *states) if len(states) > 1 else [])]
 
 
-def _change(model: Model | Subject, before: list[Row], after: list[Row]) -> list[str]:
+def _change(model: Model, before: list[Row], after: list[Row]) -> list[str]:
     found = [[row for row in (*before, *after) if row.metric == repr(metric)] for metric in (NLL(), Accuracy())]
     sentences = []
     for old, new in (pair for pair in found if len(pair) == 2):  # pairs have no log-loss, events no accuracy

@@ -57,10 +57,9 @@ const kinds = {
   act(box, cells) {
     const [rows, , events] = cells.after ?? cells.before, n = sum(rows), k = sum(events);
     slider(box, "Act from a probability of ", 1, 99, 50, (t, out) => {
-      const acted = sum(rows, t), caught = sum(events, t), odds = t / (100 - t);
+      const acted = sum(rows, t), caught = sum(events, t);
       out.textContent = `${t}\u00a0%: act on ${percent(acted / n)} of ${box.dataset.of}, catch ${percent(k ? caught / k : 0)} of the events, right in ` +
-        `${acted ? percent(caught / acted) : "none"} of them, false alarms ${percent(n - k ? (acted - caught) / (n - k) : 0)}; net benefit ` +
-        `${((caught - odds * (acted - caught)) / n).toFixed(4).replace("-", "−")} each. Right if a missed event costs ${(1 / odds).toPrecision(2)} false alarms.`;
+        `${acted ? percent(caught / acted) : "none"} of them, false alarms ${percent(n - k ? (acted - caught) / (n - k) : 0)}.`;
     });
   },
   answer(box, cells) {
