@@ -15,7 +15,7 @@ INSTALL := $(BIN)/python $(PIP) --constraint constraints.txt --editable
 # each worker and each process that a test starts would compile all sources and tests again, for a third of the time.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
-.PHONY: help demo test test-all test-lowest check docs dist bench clean
+.PHONY: help demo test test-all test-lowest check docs nightly dist bench clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -42,6 +42,9 @@ test-all: test ## the test suite, then its slow part
 # Old versions of other packages warn of each other there, or leave files open: such a warning is no failure of ours.
 test-lowest: .venv-lowest/ready ## the same with the lowest versions that pyproject.toml declares
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -W default::DeprecationWarning -W default::pytest.PytestUnraisableExceptionWarning $(WORKERS) -m "not slow" $(TESTS)
+
+nightly: $(VENV)/dev ## injured files, killed commands and full disks (CALIBRANT_SEED=7: others of them)
+	$(PYTEST) -n auto --maxprocesses 4 tests/robustness
 
 check: $(VENV)/dev docs ## lint, formatting, types and documentation
 	$(BIN)/ruff check .

@@ -1,19 +1,15 @@
-"""Generated Parquet of any size in bounded memory: evaluated, beside the time PyArrow takes to decode it, and fitted.
+"""A folder of Parquet of any size, evaluated and fitted in bounded memory, beside the time that PyArrow takes to decode it.
 
-    python -m benchmarks.streaming --rows 10000000 --classes 10 --repeats 3
-    python -m benchmarks.streaming --rows 10000000 --classes 10 --workers 2 --fit auto --no-evaluate
+    python -m benchmarks.stream                                     # 10 million rows of 10 classes, about 2 minutes
+    python -m benchmarks.stream --rows 100000000 --fit --folder D   # 4 GB in D, about 10 minutes
 
-The folder holds uncompressed files of row groups of at most 128k rows, with page checksums, which every read verifies.
-Evaluation takes the panel's sums in one pass. The decoding beside it reads the same columns of the same files in the same
-pieces and does nothing with them; both on one thread, in turn, the medians of all repeats. Memory is the peak resident size
-above what the imports take, of this process and of the largest worker.
+Everything runs on one thread in one process. Decoding reads the same columns of the same files and does nothing with them;
+it takes turns with the evaluation, and medians count. Memory is the peak resident size above that after the imports.
 """
 
 import argparse
 import json
-import os
 import resource
-import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,157 +22,93 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from calibrant.calibrators import AutoCalibrator, Calibrator, TemperatureScaling
-from calibrant.evaluate.panel import PanelRow
-from calibrant.scale import (
-    evaluate_streamed,
-    fit_streamed,
-    processes,
-    ray_cluster,
-)
-from calibrant.scale.execute import Executor, in_turn
-from calibrant.scale.rows import PIECE_BYTES, ParquetRows, open_parquet
+from calibrant.calibrators import TemperatureScaling
+from calibrant.scale import evaluate_streamed, fit_streamed
 
-GROUP = 128_000
-FILE = 20 * GROUP  # rows of a file
-TRUE_TEMPERATURE = 1.7
-FITS: dict[str, Callable[[], Calibrator]] = {"temperature": TemperatureScaling, "auto": AutoCalibrator}
-
-
-def peak(who: int = resource.RUSAGE_SELF) -> int:
-    """Return the peak resident size in MiB: of this process, or of the largest worker that has ended."""
-    return resource.getrusage(who).ru_maxrss // 1024
+GROUP = 128_000  # rows of a row group
+FILE = 20 * GROUP
+TEMPERATURE = 1.7  # at which the labels are drawn
 
 
 def write(folder: Path, rows: int, classes: int) -> None:
-    """Write logits whose labels were drawn at temperature 1.7, in row groups of at most 128k rows, without compression."""
+    """Write uncompressed files of logits with labels drawn at temperature 1.7."""
     rng = np.random.default_rng(0)
     schema = pa.schema({"logits": pa.list_(pa.float32(), classes), "label": pa.int64()})
     step = max(1, min(GROUP, (64 << 20) // (8 * classes)))
-    settings: dict[str, Any] = {"use_dictionary": False, "compression": "none", "write_page_checksum": True}
     for first in range(0, rows, FILE):
-        with pq.ParquetWriter(folder / f"{first:012}.parquet", schema, **settings) as writer:
+        path = folder / f"{first:012}.parquet"
+        with pq.ParquetWriter(path, schema, use_dictionary=False, compression="none") as writer:
             for start in range(first, min(rows, first + FILE), step):
                 here = min(step, rows - start, first + FILE - start)
                 logits = 4 * rng.standard_normal((here, classes), dtype=np.float32)
-                labels = (logits / TRUE_TEMPERATURE + rng.gumbel(size=logits.shape)).argmax(1)
+                labels = (logits / TEMPERATURE + rng.gumbel(size=logits.shape)).argmax(1)
                 column = pa.FixedSizeListArray.from_arrays(pa.array(logits.reshape(-1)), classes)
                 writer.write_table(pa.table([column, pa.array(labels)], schema=schema), row_group_size=GROUP)
 
 
 def decode(folder: Path) -> int:
-    """Read all rows as the evaluation does, and do nothing with them; return how many there were."""
-    source = ParquetRows(folder)
-    step, rows = max(1, PIECE_BYTES // (4 * source.classes)), 0
-    for file in source.files:
-        with open_parquet(file) as parquet:
-            batches = parquet.iter_batches(batch_size=step, columns=["logits", "label"], use_threads=False)
-            rows += sum(batch.num_rows for batch in batches)
+    """Read all rows and do nothing with them; return how many there were."""
+    rows = 0
+    for path in sorted(folder.glob("*.parquet")):
+        with pq.ParquetFile(path) as file:
+            rows += sum(batch.num_rows for batch in file.iter_batches(batch_size=GROUP, use_threads=False))
     return rows
 
 
-def make_executor(name: str, workers: int) -> Executor:
-    """Return the executor that the options name."""
-    if name == "ray":
-        return ray_cluster(workers=workers)
-    return in_turn if workers == 1 else processes(workers)
-
-
-class Murder:
-    """A progress function that kills one Ray worker with SIGKILL when half of the rows are done."""
-
-    def __init__(self, wanted: bool) -> None:
-        self.wanted = wanted
-        self.killed = 0
-
-    def __call__(self, done: int, total: int) -> None:
-        if not self.wanted or self.killed or 2 * done < total:
-            return
-        for status in Path("/proc").glob("[0-9]*/cmdline"):
-            if status.read_bytes().startswith(b"ray::_work"):
-                os.kill(int(status.parent.name), signal.SIGKILL)
-                self.killed += 1
-                return
-
-
-def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what ``work`` returns, and its wall seconds."""
+def seconds(work: Callable[[], Any]) -> float:
+    """Return the wall seconds of a call."""
     start = time.perf_counter()
-    result = work()
-    return result, time.perf_counter() - start
+    work()
+    return time.perf_counter() - start
 
 
-def evaluated(folder: Path, executor: Executor, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the record of evaluations beside decodings."""
-    murder = Murder(options.kill)
-    figures: list[PanelRow] = []
-    judging, decoding = [], []
-    for _ in range(options.repeats):
-        decoding.append(timed(lambda: decode(folder))[1])
-        figures, seconds = timed(lambda: evaluate_streamed(folder, executor=executor, progress=murder))
-        judging.append(seconds)
-    seconds, size = median(judging), sum(file.stat().st_size for file in folder.iterdir())
-    rate = options.rows / seconds
-    return {
-        "seconds_evaluate": round(seconds, 2), "seconds_decode": round(median(decoding), 2),
-        "times_decoding": round(seconds / median(decoding), 2), "repeats": options.repeats,
-        "rows_per_second": round(rate), "mib_per_second": round(size / seconds / 2**20, 1),
-        "figures": {one.metric: one.value for one in figures}, "workers_killed": murder.killed,
-        "hours_for_1e9_rows_of_this_width_on_one_core": round(1e9 / rate * options.workers / 3600, 2),
-    }  # fmt: skip
+def peak_mib() -> int:
+    """Return the peak resident size of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-def fitted(folder: Path, executor: Executor, name: str) -> dict[str, Any]:
-    """Return the record of one fit."""
-    passes: set[int] = set()
-    found, seconds = timed(
-        lambda: fit_streamed(FITS[name](), folder, executor=executor, progress=lambda begun, _, __: passes.add(begun))
-    )
-    return {"seconds_fit": round(seconds, 1), "passes_fit": len(passes), "fitted": found.learned()}
+def measure(folder: Path, *, repeats: int, fit: bool) -> dict[str, Any]:
+    """Return the times and the memory of one folder."""
+    decoding, evaluating = [], []
+    for _ in range(repeats):
+        decoding.append(seconds(lambda: decode(folder)))
+        evaluating.append(seconds(lambda: evaluate_streamed(folder)))
+    rows = decode(folder)
+    found: dict[str, Any] = {
+        "rows": rows,
+        "bytes": sum(path.stat().st_size for path in folder.iterdir()),
+        "seconds_decode": round(median(decoding), 2),
+        "seconds_evaluate": round(median(evaluating), 2),
+        "rows_per_second": round(rows / median(evaluating)),
+    }
+    if fit:
+        calibrator = TemperatureScaling()
+        found["seconds_fit"] = round(seconds(lambda: fit_streamed(calibrator, folder)), 2)
+        found["temperature"] = round(calibrator.temperature, 4)
+    return found
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run and print one JSON record."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+def main() -> None:
+    """Write the folder if it is empty, measure it, and print one JSON record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--classes", type=int, default=10)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--executor", choices=("local", "ray"), default="local")
-    parser.add_argument("--kill", action="store_true", help="kill a Ray worker in the middle of the evaluation")
-    parser.add_argument("--fit", choices=tuple(FITS), help="also fit this calibrator")
-    parser.add_argument("--no-evaluate", action="store_true", help="fit only")
-    parser.add_argument("--repeats", type=int, default=1, help="evaluations, each beside a decoding")
-    parser.add_argument("--folder", type=Path, help="where the data are written and kept; a temporary one if left out")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--fit", action="store_true", help="also fit a temperature")
+    parser.add_argument("--folder", type=Path, help="where the rows are written and kept; a temporary one if left out")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    executor = make_executor(options.executor, options.workers)
     with tempfile.TemporaryDirectory() as temporary:
         small, folder = Path(temporary, "small"), options.folder or Path(temporary, "rows")
         small.mkdir()
-        write(small, 1000, options.classes)
-        evaluate_streamed(small)  # imports and first allocations do not count
-        warm = peak()
         folder.mkdir(parents=True, exist_ok=True)
-        writing = 0.0 if any(folder.iterdir()) else timed(lambda: write(folder, options.rows, options.classes))[1]
-        if (found := ParquetRows(folder)).rows != options.rows or found.classes != options.classes:
-            parser.error(f"{folder} holds {found.rows} rows of {found.classes} classes: name another folder")
-        before = peak()
-        record: dict[str, Any] = {
-            "rows": options.rows, "classes": options.classes, "workers": options.workers,
-            "executor": options.executor, "bytes": sum(file.stat().st_size for file in folder.iterdir()),
-            "seconds_write": round(writing, 1),
-        }  # fmt: skip
-        if not options.no_evaluate:
-            record |= evaluated(folder, executor, options)
-        if options.fit is not None:
-            record |= fitted(folder, executor, options.fit)
-    if close := getattr(executor, "close", None):
-        close()
-    record |= {
-        "peak_mib_after_import": peak() - warm, "peak_mib_of_writing": before - warm,
-        "peak_mib_of_a_worker": peak(resource.RUSAGE_CHILDREN),
-    }  # fmt: skip
-    print(json.dumps(record, indent=1))
+        write(small, 1000, options.classes)
+        measure(small, repeats=1, fit=options.fit)  # imports and first allocations do not count
+        if not any(folder.iterdir()):
+            write(folder, options.rows, options.classes)
+        before = peak_mib()
+        found = measure(folder, repeats=options.repeats, fit=options.fit)
+        print(json.dumps(found | {"classes": options.classes, "peak_mib_beyond": peak_mib() - before}, indent=1))
 
 
 if __name__ == "__main__":

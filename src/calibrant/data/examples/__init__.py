@@ -1,7 +1,7 @@
 """Small sets of predictions that the package carries: its own trainings, each with the recipe that made it.
 
-Beside ``NAME.npz`` (logits in float16, labels, the splits val and test) lies ``NAME.toml``: the study, the seed and the
-command of the training. ``benchmarks/examples.py`` makes both from a finished run.
+``NAME.npz`` holds a finished run's labels and logits, rounded to float16, in the splits val and test. ``NAME.toml`` holds the
+study, the seed, the recipe and the command of the training.
 """
 
 import tomllib

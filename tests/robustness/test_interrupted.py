@@ -1,0 +1,207 @@
+"""Commands killed at random moments, or out of disk, give the same bytes in the end and never a part of a file.
+
+``make nightly`` runs these. Each command runs undisturbed once; then in fresh folders, killed after random times until it is left
+to end, and with files limited to random sizes, where it must exit with 2 and one sentence.
+"""
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tests.draws import drawn
+
+import calibrant
+from calibrant import Predictions
+from calibrant.calibrators import TemperatureScaling
+from calibrant.cli import main as command
+
+STUDY = """
+name = "tiny"
+title = "Two trainings"
+about = "Killed and continued."
+seeds = [0]
+data = { name = "digits" }
+model = { type = "MLP" }
+training = { epochs = 4, batch = 64 }
+[[objectives]]
+label = "CE"
+loss = { type = "CrossEntropyLoss" }
+[[objectives]]
+label = "F"
+loss = { type = "FocalLoss", gamma = 2 }
+"""
+# command: its arguments, and the file or folder that it writes (None: what it prints)
+COMMANDS: dict[str, tuple[list[str], str | None]] = {
+    "evaluate": (["evaluate", "data", "-c", "c.safetensors", "--json"], None),
+    "fit": (["fit", "data", "-m", "EnsembleTemperatureScaling", "-o", "fitted.safetensors"], "fitted.safetensors"),
+    "apply": (["apply", "c.safetensors", "data", "-o", "out"], "out"),
+    "report": (["report", "data", "-c", "c.safetensors", "-o", "report.html"], "report.html"),
+    "study": (["study", "run", "study.toml", "--store", "store"], "store"),
+}
+RUNS, MAX_KILLS = 10, 6  # of each command; kills of one run before it is left to end
+TIMES = ("seconds", "started", "finished", "created", "date")  # keys of a study's records that may differ
+SEED = os.environ.get("CALIBRANT_SEED", "0")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a Parquet folder of three files, a calibrator and a recipe."""
+    home = tmp_path_factory.mktemp("inputs")
+    (home / "data").mkdir()
+    for seed in range(3):
+        path = home / "data" / f"{seed}.parquet"
+        calibrant.save_predictions(path, {"all": Predictions.from_logits(*drawn(1000, 10, seed=seed))})
+        pq.write_table(pq.read_table(path), path, row_group_size=250)
+    TemperatureScaling().fit(*drawn(200, 10, seed=99)).save(home / "c.safetensors")
+    (home / "study.toml").write_text(STUDY)
+    return home
+
+
+@dataclass(frozen=True)
+class Process:
+    """A command in a fork of this process, which has imported everything, so that kills fall into the work."""
+
+    number: int
+    home: Path
+
+    @classmethod
+    def start(cls, arguments: list[str], home: Path, *, largest: int | None = None) -> "Process":
+        """Start a command in ``home``, whose files may grow to ``largest`` bytes."""
+        if number := os.fork():
+            return cls(number, home)
+        code = 70
+        try:
+            os.chdir(home)
+            for name, descriptor in (("stdout", 1), ("stderr", 2)):
+                os.dup2(os.open(home / f".{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            torch.set_num_threads(1)
+            if largest is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+            try:
+                command(arguments)
+            except SystemExit as left:
+                code = left.code if isinstance(left.code, int) else int(left.code is not None)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except BaseException as error:  # a fork must end here, whatever happens
+            os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        os._exit(code)
+
+    def killed_after(self, seconds: float) -> bool:
+        """Kill it after so many seconds, and return whether it was still running."""
+        limit = time.monotonic() + seconds
+        while time.monotonic() < limit:
+            if os.waitpid(self.number, os.WNOHANG)[0]:
+                return False
+            time.sleep(0.002)
+        os.kill(self.number, signal.SIGKILL)
+        os.waitpid(self.number, 0)
+        return True
+
+    def code(self) -> int:
+        """Wait for its end and return the exit code."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.number, 0)[1])
+
+    def errors(self) -> str:
+        """Return what it printed on stderr."""
+        return (self.home / ".stderr").read_text()
+
+
+def output(home: Path, written: str | None) -> dict[str, bytes]:
+    """Return the bytes of what a command wrote by relative path; of a study without times."""
+    place = home / (written or ".stdout")
+    files = [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.is_file())
+    return {str(path.relative_to(home)): _content(path) for path in files}
+
+
+def _content(path: Path) -> bytes:
+    if path.suffix == ".npz":  # a zip holds times; the arrays are what counts
+        with np.load(path) as arrays:
+            return b"".join(name.encode() + arrays[name].tobytes() for name in sorted(arrays.files))
+    if path.suffix in (".json", ".jsonl"):
+        lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+        return json.dumps([_without_times(json.loads(line)) for line in lines], sort_keys=True).encode()
+    return path.read_bytes()
+
+
+def _without_times(value: object) -> object:
+    if isinstance(value, dict):
+        return {k: _without_times(v) for k, v in value.items() if not any(word in k for word in TIMES)}
+    return [_without_times(item) for item in value] if isinstance(value, list) else value
+
+
+def assert_whole(home: Path) -> None:
+    """Assert that each file under its final name can be read."""
+    for path in home.rglob("*"):
+        if path.is_dir() or path.name.startswith(".") or path.name.endswith(".part"):
+            continue
+        if path.suffix == ".parquet":
+            pq.read_table(path)
+        elif path.suffix == ".safetensors" and path.parent == home:
+            calibrant.load(path)
+        elif path.suffix == ".html":
+            assert path.read_text().rstrip().endswith("</html>")
+        elif path.suffix in (".npz", ".json"):
+            _content(path)
+
+
+Case = tuple[list[str], str | None, dict[str, bytes], float]
+
+
+@pytest.fixture(params=COMMANDS)
+def case(request: pytest.FixtureRequest, inputs: Path, tmp_path: Path) -> Case:
+    """Return a command's arguments, where it writes, what it gives undisturbed, and its seconds."""
+    arguments, written = COMMANDS[request.param]
+    home = Path(shutil.copytree(inputs, tmp_path / "undisturbed"))
+    began = time.monotonic()
+    process = Process.start(arguments, home)
+    assert process.code() == 0, process.errors()
+    return arguments, written, output(home, written), time.monotonic() - began
+
+
+def test_a_killed_command_gives_the_same_when_run_again(case: Case, inputs: Path, tmp_path: Path) -> None:
+    arguments, written, expected, seconds = case
+    rng = random.Random(f"{SEED}{arguments}")
+    for number in range(RUNS):
+        home = Path(shutil.copytree(inputs, tmp_path / str(number)))
+        for _ in range(rng.randint(1, MAX_KILLS)):
+            if not Process.start(arguments, home).killed_after(rng.random() * seconds):
+                break
+            assert_whole(home)
+        process = Process.start(arguments, home)
+        assert process.code() == 0, process.errors()
+        assert output(home, written) == expected
+        assert list(home.rglob("*.part")) == []
+        shutil.rmtree(home)
+
+
+def test_a_full_disk_is_one_sentence_and_changes_no_file(case: Case, inputs: Path, tmp_path: Path) -> None:
+    arguments, written, expected, _ = case
+    rng = random.Random(f"{SEED}{arguments}")
+    for number in range(RUNS):
+        home = Path(shutil.copytree(inputs, tmp_path / str(number)))
+        largest = int(max(map(len, expected.values())) ** rng.random()) + 200  # enough for the sentence itself
+        process = Process.start(arguments, home, largest=largest)
+        code = process.code()
+        assert code in (0, 2), process.errors()
+        if code:
+            lines = [line for line in process.errors().splitlines() if line.startswith("error: ")]
+            assert len(lines) == 1, process.errors()
+            assert "Traceback" not in process.errors()
+        assert_whole(home)
+        again = Process.start(arguments, home)
+        assert again.code() == 0, again.errors()
+        assert output(home, written) == expected
+        shutil.rmtree(home)
