@@ -124,29 +124,6 @@ def test_a_monitor_goes_on_where_it_was(name: str, stored: dict[str, np.ndarray]
 
 
 @pytest.mark.parametrize(
-    ("file", "split", "name"),
-    [
-        *((f"splits.{suffix}", split, split) for suffix in ("npz", "safetensors") for split in ("val", "test")),
-        *((f"counted.{suffix}", None, "counted") for suffix in ("npz", "safetensors")),
-        ("whole.parquet", None, "test"),
-    ],
-)
-def test_predictions_are_read_whole(file: str, split: str | None, name: str, stored: dict[str, np.ndarray]) -> None:
-    found = calibrant.read(HOME / "files" / file, split=split)
-    assert isinstance(found, Predictions)
-    np.testing.assert_allclose(found.nll.numpy(), stored[f"{name}-nll"], **CLOSE)
-    assert found.groups is not None
-    assert found.features is not None
-    assert found.labels.tolist() == stored[f"{name}-labels"].tolist()
-    np.testing.assert_allclose(found.weights.numpy(), stored[f"{name}-weights"], **CLOSE)
-    assert found.weight_kind == ("frequency" if name == "counted" else "sampling")
-    first = {group: number for number, group in reversed(list(enumerate(found.groups.tolist())))}
-    assert [first[one] // 2 for one in found.groups.tolist()] == stored[f"{name}-groups"].tolist()
-    assert list(found.features["region"]) == stored[f"{name}-region"].tolist()
-    np.testing.assert_allclose(np.asarray(found.features["age"], dtype=float), stored[f"{name}-age"], **CLOSE)
-
-
-@pytest.mark.parametrize(
     ("file", "options"),
     [
         ("table.csv", {"columns": "logits_*", "kind": "logits"}), ("table.tsv", {"columns": "logits_*", "kind": "logits"}),

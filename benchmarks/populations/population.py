@@ -153,7 +153,6 @@ class Population:
         beside = {
             "groups": None if groups is None else torch.from_numpy(groups),
             "weights": None if weights is None else torch.from_numpy(weights),
-            "weight_kind": None if weights is None else "sampling",
         }
         both = (self.p[kind], (self.p if with_p is None else with_p)[kind])
         made = [Predictions.from_probs(torch.from_numpy(p), torch.from_numpy(labels), **beside) for p in both]  # type: ignore[arg-type]

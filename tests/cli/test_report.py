@@ -121,14 +121,14 @@ def test_columns_of_the_file_name_the_groups(arrays: dict[str, np.ndarray], tmp_
 def test_weighted_rows_are_reported_with_their_weights(arrays: dict[str, np.ndarray], tmp_path: Path, run: Run) -> None:
     path, place = tmp_path / "w.npz", tmp_path / "r.json"
     weights = np.random.default_rng(0).random(400) + 0.1
-    np.savez(path, **arrays, val_sampling_weights=weights, test_sampling_weights=weights)
+    np.savez(path, **arrays, val_weights=weights, test_weights=weights)
     run("report", path, "--method", "TemperatureScaling", "-o", place, code=0)
     shown = json.loads(place.read_text())
     test = calibrant.load_predictions(path, "test")
     after = test.calibrated_by(calibrant.calibrators.TemperatureScaling().fit(calibrant.load_predictions(path, "val")))
     values = [row["value"] for row in shown["rows"] if row["metric"] == repr(ECE())]
     assert values == pytest.approx([ECE()(test), ECE()(after)])
-    assert "by their sampling weights" in shown["models"][0]["remarks"][0]
+    assert "by their weights" in shown["models"][0]["remarks"][0]
 
 
 def table(place: str, head: str, scores: np.ndarray, labels: list[str]) -> None:

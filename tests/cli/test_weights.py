@@ -2,10 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.cli.conftest import Run
 
 import calibrant
@@ -15,20 +15,19 @@ from calibrant.calibrators import GroupScaling, TemperatureScaling
 from calibrant.metrics import ECE, NLL, Accuracy
 
 
-def sample(rows: int = 900, *, seed: int = 0, kind: str = "sampling") -> Predictions:
+def sample(rows: int = 900, *, seed: int = 0) -> Predictions:
     rng = np.random.default_rng(seed)
     young = rng.random(rows) < 0.3
     z = rng.normal(size=(rows, 3)) * 2
     p = np.exp(z * np.where(young, 0.4, 1.0)[:, None])
     p /= p.sum(axis=1, keepdims=True)
     y = (p.cumsum(axis=1) < rng.random((rows, 1))).sum(axis=1).clip(max=2)
-    weights: Any = rng.lognormal(size=rows) if kind == "sampling" else rng.integers(0, 4, rows)
-    return Predictions.from_logits(z, y, weights=weights, weight_kind=kind, features={"young": young})  # type: ignore[arg-type]
+    return Predictions.from_logits(z, y, weights=rng.lognormal(size=rows), features={"young": young})
 
 
-@pytest.fixture(params=["frequency", "sampling"])
-def splits(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[str, Predictions]]:
-    made = {"val": sample(kind=request.param), "test": sample(seed=1, kind=request.param)}
+@pytest.fixture
+def splits(tmp_path: Path) -> tuple[Path, dict[str, Predictions]]:
+    made = {"val": sample(), "test": sample(seed=1)}
     save_predictions(tmp_path / "data.npz", made)
     return tmp_path / "data.npz", made
 
@@ -39,7 +38,7 @@ def test_evaluate_honours_them(splits: tuple[Path, dict[str, Predictions]], run:
     for metric in (NLL(), ECE()):
         row = next(row for row in rows if row["metric"] == repr(metric))
         assert row["value"] == pytest.approx(metric(made["test"]), rel=1e-9)
-        assert ("effective" in row) == (made["test"].weight_kind == "sampling")
+        assert row["effective"] == pytest.approx(made["test"].effective_count)
 
 
 def test_fit_honours_them(splits: tuple[Path, dict[str, Predictions]], run: Run, tmp_path: Path) -> None:
@@ -61,7 +60,7 @@ def test_groups_go_from_fit_to_apply(splits: tuple[Path, dict[str, Predictions]]
     assert isinstance(after, Predictions)
     assert isinstance(grouped, GroupScaling)
     assert np.allclose(after.logits.numpy(), made["test"].calibrated_by(grouped).logits.numpy())
-    assert after.weight_kind == made["test"].weight_kind
+    assert torch.equal(after.weights, made["test"].weights)  # type: ignore[arg-type]
     assert after.features is not None
     assert "NLL()" in run("compare", path, tmp_path / "out.npz", "--split", "test", "--json", code=0).stdout
 

@@ -139,15 +139,15 @@ def test_a_metric_that_breaks_a_rule_is_named() -> None:
         def __call__(self, data: Any) -> float:
             data = need_rows(data, what=self)
             mean = Entropy()(data) / 10
-            return mean if data.weight_kind != "sampling" else mean * float(data.weights.sum())
+            return mean if data.weights is None else mean * float(data.weights.sum())
 
     class Refusing(Plain):
         def __call__(self, data: Any) -> float:
             return Entropy()(need_predictions(data, metric=self)) / 10
 
-    with pytest.raises(AssertionError, match=r"a row of frequency weight w counts as w rows .* data.weights"):
+    with pytest.raises(AssertionError, match=r"a row of weight w counts about as w rows .* data.weights"):
         check_metric(Unweighted())
-    with pytest.raises(AssertionError, match="the scale of sampling weights has no effect"):
+    with pytest.raises(AssertionError, match="the scale of weights has no effect"):
         check_metric(Unnormalised())
     with pytest.raises(AssertionError, match="set needs_classes = True on the class"):
         check_metric(Refusing())

@@ -44,21 +44,13 @@ def test_pooled_pairs_are_all_known_labels_and_rows_are_their_groups() -> None:
 
 
 def test_joined_rows_pool_with_their_weights_and_have_the_same_names() -> None:
-    beside = {"weights": [1.0, 2.0, 0.5, 1.0], "weight_kind": "sampling", "groups": [3, 4, 5, 6]}
+    beside = {"weights": [1.0, 2.0, 0.5, 1.0], "groups": [3, 4, 5, 6]}
     data = made(**beside)
     both = MultiLabelPredictions.cat([data[:2], data[2:]])
     assert torch.equal(both.pooled().p, data.pooled().p)
     assert both.pooled().weights.tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 0.5, 1.0, 1.0, 1.0]  # type: ignore[union-attr]
     with pytest.raises(InputError, match="the same names"):
         MultiLabelPredictions.cat([data, MultiLabelPredictions.from_logits(LOGITS, LABELS, **beside)])  # type: ignore[arg-type]
-
-
-def test_counted_rows_pool_as_repeated_ones() -> None:
-    counted = made(weights=[2, 1, 3, 0], weight_kind="frequency").pooled()
-    repeated = made()[[0, 0, 1, 2, 2, 2]].pooled()
-    assert torch.equal(counted.p, repeated.p)
-    assert torch.equal(counted.groups, repeated.groups)  # type: ignore[arg-type]
-    assert counted.weights is None
 
 
 def test_probabilities_are_kept_unchanged_and_zero_and_one_are_allowed() -> None:

@@ -20,7 +20,6 @@ def made(rows: int = 30, *, probs: bool = False) -> MultiLabelPredictions:
         "names": ["cat", "dog", "größer_1"],
         "groups": torch.arange(rows) // 2,
         "weights": torch.arange(rows) + 0.5,
-        "weight_kind": "sampling",
         "features": {"site": ["a", "b"] * (rows // 2), "age": torch.arange(rows)},
     }
     if probs:
@@ -88,7 +87,6 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(tmp_path: Path) -> None:
         (lambda: read_multilabel(csv("a,b\n1,2\n")), "columns='p_\\*'"),
         (lambda: read_multilabel(csv("p_a,y_a\n0.5,\n0.7,1\n"), **options), "empty cell"),
         (lambda: read_multilabel(csv("p_a,y_a\n0.5,2\n"), **options), "-1 for a missing one"),
-        (lambda: read_multilabel(csv("logits:a,labels:a,weights\n1,0,2\n")), "sampling_weights, got weights"),
         (lambda: read_multilabel(csv("p_a,y_a\nx,1\n"), **options), "numbers, .* in the column 'p_a'"),
         (lambda: read_multilabel(npz(logits=np.eye(3) * 5, labels=np.arange(3))), "one class a row"),
         (lambda: read_multilabel(npz(conf=np.ones(3), pred=np.ones(3), label=np.ones(3))), "top-label"),

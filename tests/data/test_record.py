@@ -28,29 +28,24 @@ from calibrant.metrics import AURC, ECE, NLL, Accuracy, Brier, ClasswiseECE, Err
 from calibrant.plot import classwise
 from calibrant.scale import evaluate_streamed, fit_streamed
 
-KINDS = ("frequency", "sampling")
 
-
-def sample(kind: str = "sampling", rows: int = 60) -> Predictions:
+def sample(rows: int = 60) -> Predictions:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(rows, 3, generator=generator) * 2
     labels = torch.multinomial((logits * 0.6).softmax(dim=1), 1, generator=generator)[:, 0]
-    weights = torch.randint(0, 4, (rows,), generator=generator) * (1 if kind == "frequency" else 0.35)
+    weights = torch.randint(0, 4, (rows,), generator=generator) * 0.35
     features = {"region": np.array(["north", "süd"])[np.arange(rows) % 2], "age": torch.arange(rows) * 1.5}
-    return Predictions.from_logits(
-        logits, labels, groups=torch.arange(rows) // 2, weights=weights, weight_kind=kind, features=features
-    )
+    return Predictions.from_logits(logits, labels, groups=torch.arange(rows) // 2, weights=weights, features=features)
 
 
 Z = [[2.0, -1.0], [0.5, 3.0], [-2.0, 1.0], [0.0, 0.5]]
 
 
-def holders(kind: str) -> list[Record]:
+def holders() -> list[Record]:
     """Return four rows of each type with the same beside them; the last two were decided otherwise than they score."""
     beside: dict[str, Any] = {
         "groups": [7, 7, 8, 9],
         "weights": [1, 0, 3, 2],
-        "weight_kind": kind,
         "features": {"age": [1.5, 2.5, 3.5, 4.5], "site": ["x", "y", "x", "zü"]},
     }
     made: list[Record] = [
@@ -64,7 +59,7 @@ def holders(kind: str) -> list[Record]:
     return [*made, replace(made[0], decision=torch.tensor([0, 0, 0, 1]))]
 
 
-HOLDERS, IN_FILES = holders("frequency"), (0, 1, 5, 6)
+HOLDERS, IN_FILES = holders(), (0, 1, 5, 6)
 
 
 def same(left: Record, right: Record) -> None:
@@ -77,7 +72,7 @@ def same(left: Record, right: Record) -> None:
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("rows", [*HOLDERS, *holders("sampling")], ids=repr)
+@pytest.mark.parametrize("rows", HOLDERS, ids=repr)
 def test_what_lies_beside_is_selected_joined_and_counted(rows: Record) -> None:
     same(type(rows).cat([rows[:1], rows[torch.tensor([False, True, True, False])], rows[[3]]]), rows)
     last = rows[[3, 2]]
@@ -85,34 +80,27 @@ def test_what_lies_beside_is_selected_joined_and_counted(rows: Record) -> None:
     assert last.features["age"].tolist() == [4.5, 3.5]
     assert list(last.features["site"]) == ["zü", "x"]
     assert rows.row_weights.tolist() == [1, 0, 3, 2]
-    assert f"{rows.weight_kind} weights" in repr(rows)
-    assert "features age·site" in repr(rows)
-    if rows.weight_kind == "sampling":
-        assert rows.weights.dtype == torch.float64
-        return
-    assert rows.weights.dtype == torch.int64
-    assert (rows.count, len(rows.counted), len(rows.repeated)) == (6, 3, 6)
-    assert rows.repeated.features["age"].tolist() == [1.5, 3.5, 3.5, 3.5, 4.5, 4.5]
-    with pytest.raises(InputError, match="the same weight_kind"):
-        type(rows).cat([rows, rows.repeated])
+    assert "weights, features age·site" in repr(rows)
+    assert rows.weights.dtype == torch.float64
+    assert (rows.count, len(rows.counted)) == (3, 3)
+    with pytest.raises(InputError, match="weights in all parts or in none"):
+        type(rows).cat([rows, replace(rows, weights=None)])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_made_of_predictions_keeps_it(kind: str) -> None:
-    data = holders(kind)[0]
+def test_what_is_made_of_predictions_keeps_it() -> None:
+    data = HOLDERS[0]
     assert isinstance(data, Predictions)
     calibrated = data.calibrated_by(TemperatureScaling().fit([[3.0, 0.0]] * 10, [0] * 7 + [1] * 3))
     same(replace(calibrated, logits=data.logits), data)
     for pairs in (data.top_label(), data.one_vs_rest(1)):
-        for name in ("groups", "weights", "weight_kind", "features"):
+        for name in ("groups", "weights", "features"):
             assert getattr(pairs, name) is getattr(data, name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".safetensors"])
 @pytest.mark.parametrize("at", IN_FILES)
-def test_files_keep_rows_and_what_lies_beside_them(at: int, suffix: str, kind: str, tmp_path: Path) -> None:
-    rows, path = holders(kind)[at], tmp_path / f"data{suffix}"
+def test_files_keep_rows_and_what_lies_beside_them(at: int, suffix: str, tmp_path: Path) -> None:
+    rows, path = HOLDERS[at], tmp_path / f"data{suffix}"
     save_predictions(path, {"all": rows})  # type: ignore[dict-item]
     same(load_predictions(path), rows)
     if suffix != ".parquet":
@@ -130,16 +118,13 @@ def test_pairs_whose_label_is_ignored_are_left_out_with_what_lies_beside_them(tm
 
 def test_positions_of_one_sample_share_its_weight() -> None:
     logits, labels = torch.randn(2, 3, 4), torch.tensor([[0, 1, -1, 2], [2, -1, 0, 1]])
-    data = Predictions.from_logits(
-        logits, labels, ignore_index=-1, weights=[1, 5], weight_kind="frequency", features={"site": ["a", "b"]}
-    )
+    data = Predictions.from_logits(logits, labels, ignore_index=-1, weights=[1, 5], features={"site": ["a", "b"]})
     assert data.weights.tolist() == [1, 1, 1, 5, 5, 5]
     assert list(data.features["site"]) == ["a"] * 3 + ["b"] * 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_streams_give_the_answer_of_memory(tmp_path: Path, kind: str) -> None:
-    data = sample(kind, rows=90)
+def test_streams_give_the_answer_of_memory(tmp_path: Path) -> None:
+    data = sample(rows=90)
     for number, part in enumerate((data[:30], data[30:50], data[50:])):
         save_predictions(tmp_path / f"{number}.parquet", {"all": part})
     metrics = [Accuracy(), NLL(), Brier(), ECE(), ClasswiseECE()]
@@ -158,19 +143,14 @@ def test_streams_give_the_answer_of_memory(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("beside", "words"),
     [
-        ({"weights": [1.0, 2.0]}, 'pass weight_kind="frequency" for counts of repeated rows, or "sampling"'),
-        ({"weight_kind": "sampling"}, "expected weights beside weight_kind, got none"),
-        ({"weights": [1.0, 2.0], "weight_kind": "survey"}, "expected weight_kind to be one of 'frequency', 'sampling'"),
-        ({"weights": [1.0], "weight_kind": "sampling"}, r"expected weights of shape \(2,\), got shape \(1,\)"),
-        ({"weights": [1.0, -2.0], "weight_kind": "sampling"}, "got -2 in row 1; leave out rows that must not count"),
-        ({"weights": [1.0, float("nan")], "weight_kind": "sampling"}, "finite weights ≥ 0, got nan in row 1"),
-        ({"weights": [0, 0], "weight_kind": "frequency"}, "expected a positive weight, got 2 weights of 0"),
-        ({"weights": [1.5, 2], "weight_kind": "frequency"}, "got 1.5 in row 0; pass counts, or weight_kind"),
+        ({"weights": [1.0]}, r"expected weights of shape \(2,\), got shape \(1,\)"),
+        ({"weights": [1.0, -2.0]}, "got -2 in row 1; leave out rows that must not count"),
+        ({"weights": [1.0, float("nan")]}, "finite weights ≥ 0, got nan in row 1"),
+        ({"weights": [0, 0]}, "expected a positive weight, got 2 weights of 0"),
         (
-            {"weights": [1e300, 1.0], "weight_kind": "sampling"},
+            {"weights": [1e300, 1.0]},
             "divide them by their mean: their scale does not matter",
         ),
-        ({"weights": [2**53, 1], "weight_kind": "frequency"}, "with a sum below 2⁵³"),
         ({"features": [1, 2]}, "expected features as a dict of name → column"),
         ({"features": {"a": [1, 2, 3]}}, r"expected the feature 'a' of shape \(2,\), got shape \(3,\)"),
         ({"features": {"a": [None, "x"]}}, "give missing entries a name of their own"),
@@ -195,9 +175,7 @@ def test_rows_without_weight_measure_nothing() -> None:
 
 
 def test_what_does_not_honour_weights_refuses_them() -> None:
-    with pytest.raises(
-        InputError, match="expected rows without weights for a picture or a report, got sampling weights"
-    ):
+    with pytest.raises(InputError, match="expected rows without weights for a picture or a report, got weights"):
         classwise(sample())
 
 
@@ -207,15 +185,13 @@ def test_tables_keep_them() -> None:
     table = pa.table(
         {"a": [0.9, 0.2], "b": [0.1, 0.8], "y": [0, 0], "w": [2, 3], "site": ["n", "s"], "age": [31.5, 60.0]}
     )
-    weighted = {"columns": ["a", "b"], "kind": "probs", "weight": "w", "weight_kind": "frequency"}
+    weighted = {"columns": ["a", "b"], "kind": "probs", "weight": "w"}
     back = to_table(from_table(table, label="y", features=["site", "age"], **weighted))
-    assert back["frequency_weights"].to_pylist() == [2, 3]
+    assert back["weights"].to_pylist() == [2, 3]
     assert back["site"].to_pylist() == ["n", "s"]
     assert back["age"].to_pylist() == [31.5, 60]
     with pytest.raises(InputError, match=r"expected columns \['nowhere'\]"):
         from_table(table, features=["nowhere"], **weighted)
-    with pytest.raises(InputError, match="pass weight_kind"):
-        from_table(table, **{**weighted, "weight_kind": None})
 
 
 def test_a_name_that_is_missing_is_refused_and_not_called_nan() -> None:
@@ -254,20 +230,18 @@ def test_columns_of_any_dtype_of_tensors_are_read_or_refused() -> None:
         made(np.array([1, 2**63 + 3], dtype=np.uint64))
 
 
-def test_sampling_weights_have_an_effective_number_of_rows() -> None:
-    rows = Predictions.from_logits(Z, weights=[3.0, 1.0, 0.0, 0.0], weight_kind="sampling")
+def test_weights_have_an_effective_number_of_rows() -> None:
+    rows = Predictions.from_logits(Z, weights=[3.0, 1.0, 0.0, 0.0])
     assert (rows.count, rows.effective_count) == (2, pytest.approx(16 / 10))  # (Σw)² / Σw²
-    assert rows.repeated is rows
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Predictions(torch.zeros(2, 2), weights=torch.ones(2), weight_kind="sampling"), "float64"),
-        (lambda: Predictions(torch.zeros(2, 2), weights=torch.ones(2).long()), "weights of the kind None"),
+        (lambda: Predictions(torch.zeros(2, 2), weights=torch.ones(2)), "float64"),
+        (lambda: Predictions(torch.zeros(2, 2), weights=torch.ones(2).long()), "float64"),
         (lambda: Predictions(torch.zeros(2, 2), given_probs=torch.zeros(2, 3)), "given_probs of shape"),
         (lambda: Predictions(torch.zeros(2, 2), features={"a": torch.zeros(3)}), "2 entries of the feature 'a'"),
-        (lambda: Predictions.from_logits(Z, weight_kind="counts", weights=[1] * 4), "weight_kind to be one of"),
         (lambda: MultiLabelPredictions(torch.zeros(2, 2), names=("a",)), "2 names"),
     ],
 )
@@ -303,7 +277,7 @@ def test_metrics_of_one_object_do_not_change_each_other() -> None:
     """In float64 the log-loss once overwrote the largest logits that the next metric reads."""
     generator = torch.Generator().manual_seed(0)
     z = 3 * torch.randn(20_000, 10, generator=generator, dtype=torch.float64)
-    data = Predictions.from_logits(z, z.argmax(dim=1), weights=torch.ones(20_000), weight_kind="sampling")
+    data = Predictions.from_logits(z, z.argmax(dim=1), weights=torch.ones(20_000))
     fresh = Predictions.from_logits(z, z.argmax(dim=1))
     assert NLL()(data) == pytest.approx(NLL()(fresh), abs=1e-12)
     assert Brier()(data) == pytest.approx(Brier()(fresh), abs=1e-12)

@@ -7,7 +7,6 @@ import pytest
 
 import calibrant
 from calibrant import Predictions
-from calibrant.data.formats.writing import write_named
 from calibrant.errors import FileFormatError, InputError
 
 LOGITS = np.array([[2.0, 0.5, -1.0], [0.0, 3.0, 0.0]], dtype=np.float32)
@@ -54,7 +53,7 @@ def test_a_file_without_predictions_and_one_with_bad_ones(tmp_path: Path) -> Non
         ("logits", "probs"), ("logits", "conf"), ("probs", "conf"), ("val_logits", "val_probs"), ("label", "labels"),
         ("group", "groups"), ("test_label", "test_labels"), ("val_logits", "validation_logits"),
         ("val_logits", "Val_logits"), ("valid_logits", "validation_probs"), ("logits", "all_logits"),
-        ("logits", "Logits"), ("test_labels", "test_Labels"), ("frequency_weights", "sampling_weights"),
+        ("logits", "Logits"), ("test_labels", "test_Labels"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("order", [1, -1])
@@ -68,25 +67,6 @@ def test_a_file_that_can_be_read_in_two_ways_is_refused(tmp_path: Path, names: t
         calibrant.load_splits(path)
     with pytest.raises(FileFormatError, match="expected one array of each meaning"):
         calibrant.load_predictions(path, "test")
-
-
-@pytest.mark.parametrize(
-    ("suffix", "name"),
-    [
-        (".npz", "weights"),
-        (".npz", "test_weights"),
-        (".npz", "frequency_weight"),
-        (".safetensors", "sample_weight"),
-        (".npz", "Sampling_Weights"),
-        (".parquet", "weight"),
-    ],
-)
-def test_weights_that_do_not_say_what_they_count_are_refused(tmp_path: Path, name: str, suffix: str) -> None:
-    stem = "test_" if name.startswith("test_") else ""
-    path = tmp_path / f"a{suffix}"
-    write_named(path, {stem + "logits": LOGITS, stem + "label": LABELS, name: np.ones(len(LABELS))})
-    with pytest.raises(FileFormatError, match=f"named frequency_weights or sampling_weights, got {name} in"):
-        calibrant.load_splits(path)
 
 
 def test_rows_to_ignore_are_dropped_in_every_layout(tmp_path: Path) -> None:

@@ -66,16 +66,14 @@ def assert_alike(found: list[MultiLabelRow], expected: list[MultiLabelRow]) -> N
 def beside(kind: str, rows: int) -> dict[str, object]:
     """Return weights, some of them 0, or groups, or both, as the words of ``kind`` say."""
     generator, found = torch.Generator().manual_seed(7), {}
-    if "frequency" in kind:
-        found = {"weights": torch.randint(0, 4, (rows,), generator=generator), "weight_kind": "frequency"}
-    if "sampling" in kind:
+    if "weights" in kind:
         weights = 5 * torch.rand(rows, generator=generator, dtype=torch.float64) ** 3
         weights[torch.rand(rows, generator=generator) < 0.1] = 0
-        found = {"weights": weights, "weight_kind": "sampling"}
+        found = {"weights": weights}
     return found | ({"groups": torch.randint(0, 60, (rows,), generator=generator)} if "groups" in kind else {})
 
 
-KINDS = ["plain", "frequency", "sampling", "groups", "frequency groups", "sampling groups"]
+KINDS = ["plain", "weights", "groups", "weights groups"]
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.5])
@@ -112,7 +110,7 @@ def test_intervals_are_those_of_rows_and_of_pairs_in_groups(kind: str, missing: 
     assert (row.value, row.low, row.high) == pytest.approx((ends.estimate, ends.low, ends.high), rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize(("kind", "size"), [*product(KINDS, [7, 150]), ("sampling", 1)])
+@pytest.mark.parametrize(("kind", "size"), [*product(KINDS, [7, 150]), ("weights", 1)])
 def test_pieces_of_any_size_have_the_intervals_of_all_rows(kind: str, size: int) -> None:
     rows = 400 if size > 1 else 150
     data = sample(rows, missing=0.5, **beside(kind, rows))

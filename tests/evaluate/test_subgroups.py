@@ -79,20 +79,11 @@ def test_the_event_follows_the_kind_of_data() -> None:
     assert subgroups(two.one_vs_rest(1)).event == "the outcome"
 
 
-def test_counts_are_repeated_rows_and_scale_is_nothing() -> None:
+def test_the_scale_of_weights_is_nothing_and_rows_of_weight_0_are_left_out() -> None:
     data, times = sample(1500, gap=0.1), np.random.default_rng(1).integers(0, 4, 1500)
     base = {"p": data.p, "y": data.y.long(), "features": data.features}
-    counted = subgroups(
-        BinaryPairs.from_probs(**base, weights=times, weight_kind="frequency"), ["site", "age"], draws=500
-    )
-    repeated = subgroups(data[np.repeat(np.arange(1500), times)], ["site", "age"], draws=500)
-    for one, other in zip(counted.rows, repeated.rows, strict=True):
-        for field in ("n", "gap", "low", "high", "all_low", "ece", "ece_low", "p", "p_adjusted"):
-            assert getattr(one, field) == pytest.approx(getattr(other, field), rel=1e-6, abs=1e-9), field
-        assert one.group == other.group
     first, second = (
-        subgroups(BinaryPairs.from_probs(**base, weights=times * c, weight_kind="sampling"), ["site"], draws=500)
-        for c in (1e-4, 70.0)
+        subgroups(BinaryPairs.from_probs(**base, weights=times * c), ["site"], draws=500) for c in (1e-4, 70.0)
     )
     assert [row.low for row in first.rows] == pytest.approx([row.low for row in second.rows], rel=1e-8)
     assert first.rows[0].n == int(
@@ -141,9 +132,9 @@ def test_the_interval_of_a_rare_events_gap_is_that_of_a_skewed_mean() -> None:
     )  # normal, not Student's t
     assert row.gap - row.low > 1.1 * (row.high - row.gap)
     assert row.gap - row.all_low > 1.1 * (row.all_high - row.gap)
-    # the interval is symmetric where the model's own variance is the larger one, and for sampling weights
+    # the interval is symmetric where the model's own variance is the larger one, and for weights
     larger = BinaryPairs.from_probs(p * 2, y)
-    sampled = BinaryPairs.from_probs(p / 2, y, weights=rng.uniform(1, 3, 4000), weight_kind="sampling")
+    sampled = BinaryPairs.from_probs(p / 2, y, weights=rng.uniform(1, 3, 4000))
     for symmetric in (larger, sampled):
         (row,) = subgroups(symmetric, {"all": ["x"] * 4000}, draws=500).rows
         assert row.gap - row.low == pytest.approx(row.high - row.gap, rel=1e-9)

@@ -162,10 +162,6 @@ def test_kernel_error_by_a_double_loop() -> None:
         )
         total += float(((weights @ hot) / weights.sum() - p[j]).abs().sum())
     assert KernelECE(width=0.1)(data) == pytest.approx(total / 30, rel=1e-9)
-    counts = 1 + torch.arange(30) % 3
-    weighted = Predictions.from_logits(data.logits, data.labels, weights=counts, weight_kind="frequency")
-    repeated = data[torch.repeat_interleave(torch.arange(30), counts)]
-    assert KernelECE(width=0.1)(weighted) == pytest.approx(KernelECE(width=0.1)(repeated), rel=1e-9)
 
 
 def test_skce_by_a_double_loop_and_alike_in_every_tile_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,9 +332,7 @@ def test_a_calibrated_model_stays_within_its_limit() -> None:
     assert beyond <= 3  # 2.5 % of 30
     off = sample(400, sharpness=2.5)[0]
     assert metric(off) > metric.limit(off)
-    weighted = Predictions.from_logits(off.logits, off.labels, weights=[4] * 400, weight_kind="frequency")
-    shares = Predictions.from_logits(off.logits, off.labels, weights=[4.0] * 400, weight_kind="sampling")
-    assert metric.limit(weighted) == pytest.approx(metric.limit(off) / 2, rel=0.1)
+    shares = Predictions.from_logits(off.logits, off.labels, weights=[4.0] * 400)
     assert metric.limit(shares) == pytest.approx(metric.limit(off))
 
 
@@ -375,8 +369,7 @@ def cases(seed: int, weighted: bool) -> tuple[dict[str, np.ndarray], np.ndarray,
 
 def predictions(seed: int, weighted: bool = False) -> Predictions:
     features, p, y, weights = cases(seed, weighted)
-    kind = "sampling" if weighted else None
-    return Predictions.from_binary_probs(p, y, features=features, weights=weights, weight_kind=kind)  # type: ignore[arg-type]
+    return Predictions.from_binary_probs(p, y, features=features, weights=weights)
 
 
 @pytest.mark.parametrize(("seed", "weighted"), THEIRS)
@@ -403,15 +396,7 @@ def test_it_is_the_worst_of_segments_taken_one_by_one() -> None:
     assert MulticalibrationError()(data) == pytest.approx(worst, rel=1e-9)
 
 
-def test_counts_are_repeated_rows_and_a_certain_error_is_infinite() -> None:
-    features, p, y, _ = cases(0, False)
-    times = np.random.default_rng(1).integers(1, 4, 400)
-    counted = Predictions.from_binary_probs(p, y, features=features, weights=times, weight_kind="frequency")
-    repeated = Predictions.from_binary_probs(
-        p.repeat(times), y.repeat(times), features={name: column.repeat(times) for name, column in features.items()}
-    )
-    settings = MulticalibrationError(("site", "sex"), minimum=1)
-    assert settings(counted) == pytest.approx(settings(repeated), rel=1e-9)
+def test_a_certain_error_is_infinite() -> None:
     assert MulticalibrationError()(Predictions.from_binary_probs([1.0] * 30, [0] * 30)) == np.inf
 
 

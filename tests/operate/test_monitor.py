@@ -447,9 +447,9 @@ def test_rates_of_rows_of_a_fit_are_those_of_all_its_fifths() -> None:
         assert 1 / (1 + math.exp(-rate)) == pytest.approx(labels[kind == one].mean(), abs=0.005)
 
 
-def test_rows_of_a_fit_with_sampling_weights_are_kept_in_proportion() -> None:
+def test_rows_of_a_fit_with_weights_are_kept_in_proportion() -> None:
     fit = raw(400, seed=1)
-    fit = replace(fit, weights=torch.linspace(1, 2, 400).double(), weight_kind="sampling")
+    fit = replace(fit, weights=torch.linspace(1, 2, 400).double())
     monitor = Monitor.from_fit(TemperatureScaling().fit(fit), fit)
     assert 250 < monitor._state.rows < 350  # mean weight / largest weight = 3 / 4
 

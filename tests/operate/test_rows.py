@@ -31,11 +31,7 @@ def rows(count: int = 300, *, seed: int = 0) -> Predictions:
 
 
 def weighted(data: Predictions) -> Predictions:
-    return replace(data, weights=torch.full((len(data),), 2.0).double(), weight_kind="sampling")
-
-
-def counted(data: Predictions) -> Predictions:
-    return replace(data, weights=torch.full((len(data),), 2), weight_kind="frequency")
+    return replace(data, weights=torch.full((len(data),), 2.0).double())
 
 
 def grouped(data: Predictions) -> Predictions:
@@ -65,8 +61,8 @@ def test_what_counts_rows_refuses_weighted_dependent_unlabelled_and_no_rows(name
     use, data = USES[name], rows()
     use(data)
     cases = {
-        # a monitor takes sampled rows as evenly drawn ones
-        "without weights": (counted(data),) if name.startswith("Monitor") else (weighted(data), counted(data)),
+        # a monitor draws rows of equal weight
+        "without weights": () if name.startswith("Monitor") else (weighted(data),),
         "expected independent rows": (grouped(data),),
         "expected at least one row": (data[torch.zeros(len(data), dtype=torch.bool)],),
         "labelled": () if name in UNLABELLED else (replace(data, labels=None),),

@@ -79,33 +79,24 @@ def test_class_errors_name_the_worst_first() -> None:
     assert sum(one.n for one in found) == 500
 
 
-def test_a_reliability_diagram_shows_counted_rows_as_so_many_and_sampled_rows_by_their_weights() -> None:
+def test_a_reliability_diagram_shows_rows_by_their_weights() -> None:
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(500, 3, generator=generator) * 2
     y = torch.multinomial((z * 0.7).softmax(dim=1), 1, generator=generator)[:, 0]
     times = torch.randint(0, 4, (500,), generator=generator)
-    counted = Predictions.from_logits(z, y, weights=times, weight_kind="frequency")
-    rows = Predictions.from_logits(z, y)[torch.repeat_interleave(torch.arange(500), times)]
-    one, other = diagram_of(counted), diagram_of(rows)
-    assert one.n == other.n
-    for ours, theirs in zip(one.bins, other.bins, strict=True):
-        assert vars(ours) == pytest.approx(vars(theirs), rel=1e-12)
-    sampled = diagram_of(Predictions.from_logits(z, y, weights=times * 0.3, weight_kind="sampling"))
-    assert sampled.n == round(float(times.sum() ** 2 / times.square().sum()))
-    assert sampled.accuracy == pytest.approx(one.accuracy, rel=1e-12)
-    widths = [sum(b.expect_high - b.expect_low for b in d.bins) for d in (sampled, one)]
+    repeated = diagram_of(Predictions.from_logits(z, y)[torch.repeat_interleave(torch.arange(500), times)])
+    weighted = diagram_of(Predictions.from_logits(z, y, weights=times * 0.3))
+    assert weighted.n == round(float(times.sum() ** 2 / times.square().sum()))
+    assert weighted.accuracy == pytest.approx(repeated.accuracy, rel=1e-12)
+    widths = [sum(b.expect_high - b.expect_low for b in d.bins) for d in (weighted, repeated)]
     assert widths[0] > widths[1]  # fewer rows of equal weight
 
 
 def test_weights_are_those_of_repeated_rows_and_their_scale_is_nothing() -> None:
     p, y, times = [0.2, 0.7, 0.9] * 40, [0, 1, 1, 1, 0, 1] * 20, [1, 3, 2] * 40
-    counts = isotonic_diagram(BinaryPairs.from_probs(p, y, weights=times, weight_kind="frequency"))
     again = [k for k, n in enumerate(times) for _ in range(n)]
-    assert counts == isotonic_diagram(BinaryPairs.from_probs([p[k] for k in again], [y[k] for k in again]))
-    kinds = [
-        BinaryPairs.from_probs(p, y, weights=[scale * one for one in times], weight_kind="sampling")
-        for scale in (1.0, 0.5)
-    ]
+    counts = isotonic_diagram(BinaryPairs.from_probs([p[k] for k in again], [y[k] for k in again]))
+    kinds = [BinaryPairs.from_probs(p, y, weights=[scale * one for one in times]) for scale in (1.0, 0.5)]
     one, other = (reliability(pairs).numbers for pairs in kinds)
     assert one == other
     assert one.recalibrated == pytest.approx(counts.recalibrated)

@@ -52,7 +52,7 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.
 
 def weighted(logits: Any, labels: Any, weights: Any, **columns: Any) -> Predictions:
     """Return predictions whose rows stand for as many of the population as their weights say."""
-    return Predictions.from_logits(logits, labels, weights=weights, weight_kind="sampling", **columns)
+    return Predictions.from_logits(logits, labels, weights=weights, **columns)
 
 
 def with_columns(logits: Any, labels: Any, columns: Mapping[str, Any]) -> Predictions:

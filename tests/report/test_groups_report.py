@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests.report.test_render import Page
 
 from calibrant import BinaryPairs, Predictions
@@ -187,35 +186,12 @@ def test_columns_that_are_not_there_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_counts_make_the_report_of_the_repeated_rows(tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-    times = rng.integers(0, 4, 600)
-    counted = people(600, weights=times, weight_kind="frequency", groups=np.arange(600) % 40)
-    rows = torch.repeat_interleave(torch.arange(600), torch.from_numpy(times))
-    repeated = people(600, groups=np.arange(600) % 40)[rows]
-    pages = []
-    for data in (counted, repeated):
-        model = Model("net", data, data.calibrated_by(TemperatureScaling().fit(people(seed=1))), "T", by=["site"])
-        pages.append(json.loads(page(tmp_path, model, "json")))
-    for ours, theirs in zip(pages[0]["rows"], pages[1]["rows"], strict=True):
-        assert ours["value"] == pytest.approx(theirs["value"], rel=1e-10)
-        assert ours["n"] == theirs["n"]
-    one, other = (shown["models"][0] for shown in pages)
-    for part in ("classes", "groups"):
-        for ours, theirs in zip(one[part], other[part], strict=True):
-            assert numbers(ours) == pytest.approx(numbers(theirs), rel=1e-9)
-    gains = [shown["gains"][0]["difference"] for shown in (one, other)]
-    assert gains[0] == pytest.approx(gains[1], rel=1e-10)
-    assert "600 rows with counts stand for" in one["remarks"][0]
-    assert risk_coverage(counted).numbers.risk[-1] == pytest.approx(risk_coverage(repeated).numbers.risk[-1])
-
-
-def test_sampling_weights_weight_every_figure_whatever_their_scale(tmp_path: Path, undrawn: None) -> None:
+def test_weights_weight_every_figure_whatever_their_scale(tmp_path: Path, undrawn: None) -> None:
     rng = np.random.default_rng(4)
     weights = np.exp(rng.normal(0, 0.8, 900))
     made = []
     for scale in (1.0, 50.0):
-        data = people(900, weights=scale * weights, weight_kind="sampling")
+        data = people(900, weights=scale * weights)
         calibrator = TemperatureScaling().fit(people(seed=1))
         model = Model("net", data, data.calibrated_by(calibrator), calibrator, by=["site"])
         made.append(json.loads(page(tmp_path, model, "json")))
@@ -232,7 +208,7 @@ def test_sampling_weights_weight_every_figure_whatever_their_scale(tmp_path: Pat
     assert "They vary as much as" in one["remarks"][0]
     assert "The event, class 1, happened in" in one["words"][0]
     assert numbers(one["event"][1]) == pytest.approx(numbers(other["event"][1]), rel=1e-9)
-    assert one["event"][0]["slope"]["low"] is None  # no interval is offered for sampling weights
+    assert one["event"][0]["slope"]["low"] is None  # no interval is offered for weighted rows
     assert (
         one["fingerprint"] != json.loads(page(tmp_path, Model("net", plain, by=[]), "json"))["models"][0]["fingerprint"]
     )
@@ -241,7 +217,7 @@ def test_sampling_weights_weight_every_figure_whatever_their_scale(tmp_path: Pat
 
 
 def test_weights_before_and_after_are_the_same() -> None:
-    pairs = BinaryPairs.from_probs([0.2, 0.7], [0, 1], weights=[1, 2], weight_kind="frequency")
+    pairs = BinaryPairs.from_probs([0.2, 0.7], [0, 1], weights=[1, 2])
     other = BinaryPairs.from_probs([0.2, 0.7], [0, 1])
     with pytest.raises(InputError, match="expected the same weights before and after for net, got others"):
         Model("net", pairs, other)

@@ -71,7 +71,7 @@ def test_classes_are_sorted_by_the_error_after() -> None:
 
 def test_a_class_without_rows_among_sampled_ones_has_none() -> None:
     data, weights = random_predictions(), np.linspace(0.5, 1.5, 500)
-    drawn = Predictions.from_logits(data.logits, data.labels.clamp_max(2), weights=weights, weight_kind="sampling")
+    drawn = Predictions.from_logits(data.logits, data.labels.clamp_max(2), weights=weights)
     parts = {part.name: part for part in diagnose(Model("m", drawn), draws=0).classes}
     assert [parts[f"{k}"].n for k in range(4)] == torch.bincount(drawn.labels, minlength=4).tolist()
 

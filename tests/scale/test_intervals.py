@@ -39,15 +39,14 @@ DRAWS = 60  # the same ones are compared, however many
 WITH_INTERVAL = {"Accuracy", "NLL", "Brier", "Error", "ECE", "TopLabelECE", "ClasswiseECE"}
 
 
-def sample(classes: int, *, weight: str | None, grouped: bool, rows: int = 1000) -> Predictions:
+def sample(classes: int, *, weighted: bool, grouped: bool, rows: int = 1000) -> Predictions:
     generator = torch.Generator().manual_seed(0)
     z = 2 * torch.randn(rows, classes, generator=generator)
     wrong = torch.rand(rows, generator=generator) < 0.2
     labels = torch.where(wrong, (z.argmax(dim=1) + 1) % classes, z.argmax(dim=1))
     beside: dict[str, Any] = {}
-    if weight is not None:
-        counts = torch.randint(0, 4, (rows,), generator=generator)  # some rows do not count
-        beside = {"weights": counts if weight == "frequency" else counts / 3, "weight_kind": weight}
+    if weighted:
+        beside = {"weights": torch.randint(0, 4, (rows,), generator=generator) / 3}  # some rows do not count
     if grouped:  # each has rows in every file
         beside["groups"] = 7 * torch.randint(0, 60, (rows,), generator=generator) - 5
     return Predictions.from_logits(z, labels, **beside)
@@ -74,14 +73,14 @@ def workers() -> Iterator[Executor]:
 
 
 @pytest.mark.parametrize(
-    ("classes", "weight", "grouped"),
-    [(3, weight, grouped) for weight in (None, "frequency", "sampling") for grouped in (False, True)]
-    + [(2, None, False), (2, "frequency", True)],
+    ("classes", "weighted", "grouped"),
+    [(3, weighted, grouped) for weighted in (False, True) for grouped in (False, True)]
+    + [(2, False, False), (2, True, True)],
 )
 def test_memory_stream_and_workers_agree(
-    classes: int, weight: str | None, grouped: bool, tmp_path: Path, workers: Executor, monkeypatch: pytest.MonkeyPatch
+    classes: int, weighted: bool, grouped: bool, tmp_path: Path, workers: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = sample(classes, weight=weight, grouped=grouped)
+    data = sample(classes, weighted=weighted, grouped=grouped)
     folder, metrics = in_parts(data, tmp_path), MEANS + ERRORS
     expected = panel(data, metrics=metrics, draws=DRAWS)
     assert [row.low is not None for row in expected if "Debiased" not in row.metric] == [
@@ -97,18 +96,16 @@ def test_memory_stream_and_workers_agree(
 
 
 def test_few_wrong_decisions_have_the_bounds_of_memory(tmp_path: Path) -> None:
-    data = sample(3, weight=None, grouped=False)
+    data = sample(3, weighted=False, grouped=False)
     data = data[torch.cat([torch.nonzero(data.correct)[:, 0], torch.nonzero(~data.correct)[:5, 0]])]
     need_equal(
         evaluate_streamed(in_parts(data, tmp_path)), panel(data, metrics=[*MEANS[:3], ECE(), MCE(), ClasswiseECE()])
     )
 
 
-@pytest.mark.parametrize("weight", [None, "frequency", "sampling"])
-def test_labels_of_late_rows_are_drawn_alike(
-    weight: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = sample(4, weight=weight, grouped=False, rows=2500)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_labels_of_late_rows_are_drawn_alike(weighted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = sample(4, weighted=weighted, grouped=False, rows=2500)
     metric, many = ClasswiseECE(), 1000
     before = metric.null_draws(data, draws=many, seed=0)
     monkeypatch.setattr(classwise, "_WHOLE", 512)
@@ -143,12 +140,12 @@ def test_labels_are_drawn_as_often_as_their_probabilities_say(monkeypatch: pytes
     assert float(off.mean(dim=0).abs().max()) < 0.25 * 1024**0.5 * 0.5
 
 
-@pytest.mark.parametrize("weight", [None, "frequency"])
+@pytest.mark.parametrize("weighted", [False, True])
 def test_too_many_groups_are_refused_and_the_values_stay(
-    weight: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    weighted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(means, "MOST_SUMS", 800)  # 60 groups of 15 bins are more
-    data = sample(3, weight=weight, grouped=True)
+    data = sample(3, weighted=weighted, grouped=True)
     metrics = [Accuracy(), ECE()]
     accuracy, ece = evaluate_streamed(in_parts(data, tmp_path), metrics=metrics)
     assert ece.value == pytest.approx(ECE()(data), rel=1e-12)
@@ -159,9 +156,9 @@ def test_too_many_groups_are_refused_and_the_values_stay(
 
 
 def test_of_files_with_and_without_groups_the_units_are_not_known(tmp_path: Path) -> None:
-    data = sample(3, weight=None, grouped=True)
+    data = sample(3, weighted=False, grouped=True)
     save_predictions(tmp_path / "a.parquet", {"all": data[:400]})
-    save_predictions(tmp_path / "b.parquet", {"all": sample(3, weight=None, grouped=False)[400:]})
+    save_predictions(tmp_path / "b.parquet", {"all": sample(3, weighted=False, grouped=False)[400:]})
     for figure in evaluate_streamed(tmp_path):
         assert figure.value > 0
         assert figures_of(figure)[1:] == [None] * 4
@@ -171,6 +168,6 @@ def test_bins_of_very_many_classes_have_a_value_and_no_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(classwise, "_DENSE_BYTES", 8 * 1000 * 44)
-    data = sample(3, weight=None, grouped=False)
+    data = sample(3, weighted=False, grouped=False)
     figure = evaluate_streamed(in_parts(data, tmp_path), metrics=[ClasswiseECE()])[0]
     assert figures_of(figure) == [pytest.approx(ClasswiseECE()(data)), None, None, None, None]

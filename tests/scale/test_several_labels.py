@@ -76,8 +76,8 @@ def test_what_cannot_be_summed_is_refused(tmp_path: Path) -> None:
             evaluate_multilabel_streamed(folder(home, *parts), **options)  # type: ignore[arg-type]
 
     data, weighted = sample(), sample(**beside("sampling", 400))
-    refused("no weights as in the first file, got sampling weights in .*001", data, weighted)
-    refused("sampling weights as in the first file, got no", weighted, data)
+    refused("no weights as in the first file, got weights in .*001", data, weighted)
+    refused("weights as in the first file, got no", weighted, data)
     refused("the same labels in every file", data, data.select(["often", "rare"]))
     lacking = data.labels.clone()  # type: ignore[union-attr]
     lacking[:, 1] = -1

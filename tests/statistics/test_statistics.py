@@ -41,7 +41,7 @@ from calibrant.statistics import (
 from calibrant.statistics.binned import corrected_error, gap_variance
 from calibrant.statistics.clusters import clustered_gaps
 from calibrant.statistics.enough import _surely_telling, _telling_errors
-from calibrant.statistics.interval import MeanSums, sampled_share_interval, share_interval, wilson
+from calibrant.statistics.interval import MeanSums, share_interval, weighted_share_interval, wilson
 from calibrant.statistics.means import (
     Spread,
     _skewed_interval,
@@ -165,7 +165,7 @@ def test_groups_of_which_one_has_all_weight_have_no_interval(metric: Any, rest: 
     weight = np.full(300, rest)
     weight[0] = 1
     z, y = drawn(300, 3)
-    data = Predictions.from_logits(z, y, groups=np.arange(300) // 10, weights=weight, weight_kind="sampling")
+    data = Predictions.from_logits(z, y, groups=np.arange(300) // 10, weights=weight)
     with pytest.raises(NoIntervalError, match=r"at least 10 groups .* 30 that are worth 1\.0 of equal size"):
         interval(metric, data)
 
@@ -403,12 +403,11 @@ def test_the_variance_of_a_gap_holds_that_of_its_confidences() -> None:
     # outcomes hardly vary, confidences do: the standard error is that of the rows p − y, whatever the bins hold
     p = torch.linspace(0.935, 0.999, 2000, dtype=torch.float64)
     y = torch.ones(2000)
-    for weight in (None, torch.arange(2000) % 3 + 1, torch.linspace(0.1, 2, 2000, dtype=torch.float64)):
+    for weight in (None, torch.linspace(0.1, 2, 2000, dtype=torch.float64)):
         table = BinTable.from_pairs(torch.zeros(2000, dtype=torch.int64), p, y, bins=1, weight=weight, moments=True)
         part = (torch.ones(2000) if weight is None else weight).double()
         gap = (part * (p - y)).sum() / part.sum()
-        v = part.square() if weight is not None and weight.is_floating_point() else part
-        exact = (v * (p - y - gap).square()).sum() / part.sum() ** 2
+        exact = (part.square() * (p - y - gap).square()).sum() / part.sum() ** 2
         torch.testing.assert_close(gap_variance(table)[0], exact)
         one, other = (
             BinTable.from_pairs(
@@ -424,20 +423,20 @@ def test_the_variance_of_a_gap_holds_that_of_its_confidences() -> None:
         torch.testing.assert_close(gap_variance(one + other)[0], exact)
 
 
-def test_sampling_weights_of_any_scale_give_one_interval_and_one_row_none() -> None:
+def test_weights_of_any_scale_give_one_interval_and_one_row_none() -> None:
     data = model(0.3, rows=60)
     weights = torch.linspace(0.1, 2, 60, dtype=torch.float64)
     for metric in (NLL(), Brier(), Accuracy()):
         ends = []
         for scale in (1.0, 1e140, 1e-140):
-            scaled = Predictions(data.logits, labels=data.labels, weights=weights * scale, weight_kind="sampling")
+            scaled = Predictions(data.logits, labels=data.labels, weights=weights * scale)
             found = interval(metric, scaled)
             ends.append((found.low, found.high))
         assert ends[1] == pytest.approx(ends[0], rel=1e-9)
         assert ends[2] == pytest.approx(ends[0], rel=1e-9)
     alone = torch.full((60,), 1e-12, dtype=torch.float64).scatter(0, torch.tensor([0]), 1.0)
     with pytest.raises(NoIntervalError, match="worth two of equal weight"):
-        interval(NLL(), Predictions(data.logits, labels=data.labels, weights=alone, weight_kind="sampling"))
+        interval(NLL(), Predictions(data.logits, labels=data.labels, weights=alone))
 
 
 def test_the_error_of_a_model_that_was_always_right_is_bounded_by_its_rows() -> None:
@@ -496,8 +495,8 @@ def test_the_interval_of_a_share_holds_it() -> None:
         for successes in (0, 1, count):
             for found in (wilson(successes, count), share_interval(successes, count)):
                 assert found.low <= found.estimate <= found.high
-    sampled, even = sampled_share_interval(0.3, 1000, 0.3 * 0.7 / 100, level=0.95), wilson(30, 100)
-    assert (sampled.low, sampled.high) == pytest.approx((even.low, even.high), rel=0.01)
+    weighted, even = weighted_share_interval(0.3, 1000, 0.3 * 0.7 / 100, level=0.95), wilson(30, 100)
+    assert (weighted.low, weighted.high) == pytest.approx((even.low, even.high), rel=0.01)
 
 
 @pytest.mark.parametrize("skew", [-0.3, -1e-3, 0.0, 1e-9, 0.25])
@@ -544,7 +543,7 @@ def test_errors_counted_without_a_pass_over_all_scores_are_never_more_than_tell_
     weights = torch.rand(400, generator=draws, dtype=torch.float64) + 0.1
     for other, beside in (
         (scores[0] * 1.2, {}),
-        (scores[0] * 5, {"weights": weights, "weight_kind": "sampling"}),
+        (scores[0] * 5, {"weights": weights}),
         (scores[1], {"groups": torch.arange(400) // 8}),
     ):
         a, b = (Predictions.from_logits(one, labels, **beside) for one in (scores[0], other))
@@ -557,35 +556,32 @@ def test_errors_counted_without_a_pass_over_all_scores_are_never_more_than_tell_
 
 
 @pytest.mark.parametrize("metric", [NLL(), Brier()])
-@pytest.mark.parametrize("kind", [None, "frequency", "sampling"])
-def test_the_upper_end_of_a_mean_loss_takes_the_variance_that_the_probabilities_foresee(metric: Any, kind: Any) -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_upper_end_of_a_mean_loss_takes_the_variance_that_the_probabilities_foresee(
+    metric: Any, weighted: bool
+) -> None:
     rng = np.random.default_rng(3)
     p = rng.dirichlet([0.5, 0.5, 0.5], 400).clip(1e-3)
     p /= p.sum(axis=1, keepdims=True)
     labels = np.array([rng.choice(3, p=one) for one in p])
     rarely = p[np.arange(400), labels] < 0.05  # the sample happens to hold none of the unlikely labels
     labels = np.where(rarely, p.argmax(axis=1), labels)
-    w = np.ones(400) if kind is None else rng.integers(1, 4, 400).astype(float)
-    beside = (
-        {}
-        if kind is None
-        else {"weights": torch.from_numpy(w if kind == "sampling" else w.astype(int)), "weight_kind": kind}
-    )
-    data = Predictions.from_probs(torch.from_numpy(p), torch.from_numpy(labels), **beside)
+    w = rng.integers(1, 4, 400).astype(float) if weighted else np.ones(400)
+    data = Predictions.from_probs(torch.from_numpy(p), torch.from_numpy(labels), weights=w if weighted else None)
     sums = MeanSums.of(metric, data)
 
     # oracle: the loss of every label of every row
     each = np.stack([metric.rows(Predictions.from_probs(torch.from_numpy(p), [k] * 400)) for k in range(3)], axis=1)
-    v = w**2 if kind == "sampling" else w
+    v = w**2
     foreseen = [v.sum(), (v[:, None] * p * each).sum(), (v[:, None] * p * each**2).sum()]
     assert sums.foreseen.numpy() == pytest.approx(foreseen, rel=1e-9)
 
     seen = each[np.arange(400), labels]
-    away, fourfold = seen - (w @ seen) / w.sum(), w**4 if kind == "sampling" else w
-    square, fourth = (v * away**2).sum() / w.sum() ** 2, (fourfold * away**4).sum() / w.sum() ** 4
+    away = seen - (w @ seen) / w.sum()
+    square, fourth = (v * away**2).sum() / w.sum() ** 2, (w**4 * away**4).sum() / w.sum() ** 4
     variance = (foreseen[2] - foreseen[1] ** 2 / foreseen[0]) / w.sum() ** 2
     assert square < variance
-    units = w.sum() if kind != "sampling" else w.sum() ** 2 / (w**2).sum()
+    units = w.sum() ** 2 / (w**2).sum()
     raised = min(variance, square + 2 * fourth**0.5) * units / (units - 1)
     plain = interval_from(sums.rows.mean, sums.rows.spread(), level=0.95)
     error = max(sums.rows.spread().error, raised**0.5)
@@ -593,7 +589,7 @@ def test_the_upper_end_of_a_mean_loss_takes_the_variance_that_the_probabilities_
     found = interval(metric, data)
     assert found.low == pytest.approx(plain.low, rel=1e-12)
     assert found.high == pytest.approx(max(plain.high, wider.high), rel=1e-9)
-    assert found.high > plain.high or kind == "sampling"
+    assert found.high > plain.high or weighted
 
 
 def test_gaps_of_many_groups_have_the_covariance_of_their_sums() -> None:

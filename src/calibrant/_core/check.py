@@ -189,13 +189,10 @@ def check_same_kind(one: object, other: object) -> None:
         raise refuse(f"another {type(one).__name__}", shown(other), "add states of one metric")
 
 
-def check_same_weights(one: Any, other: Any, *, name: str) -> None:
-    """Refuse to add sums of another kind, or sums of rows with sampling weights and of rows without."""
-    check_same_kind(one, other)
-    if (one.squares is None) != (other.squares is None):
-        raise InputError(
-            f"{name} of one kind of weights", "sampling weights in one only", "measure all parts with weights"
-        )
+def check_same_weights(one: bool, other: bool) -> None:
+    """Refuse to add sums of rows with weights to sums of rows without."""
+    if one != other:
+        raise InputError("weights in all parts or in none", "both", "measure all parts with weights")
 
 
 def check_floating(
@@ -520,7 +517,7 @@ def check_index(index: Any, *, rows: int, bins: int) -> Tensor:
 
 
 def check_row_weight(weight: Any, *, rows: int) -> Tensor | None:
-    """Return ``weight`` if it is None or (N,) finite weights > 0: int64 counts of repeated rows, or sampling weights."""
+    """Return ``weight`` if it is None or (N,) finite weights > 0."""
     if weight is None:
         return None
     given: Tensor = check_row_tensor(weight, name="weight", rows=rows)

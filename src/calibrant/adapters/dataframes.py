@@ -9,7 +9,6 @@ from calibrant._core.check import check_sequence, refuse, shown
 from calibrant._core.constraints import Kind, Text, checked
 from calibrant.data.frames import table_of_rows
 from calibrant.data.predictions import Predictions
-from calibrant.data.record import WeightKind
 from calibrant.errors import InputError
 
 __all__ = ["from_table", "to_table"]
@@ -26,7 +25,6 @@ def from_table(
     group: Text | None = None,
     kind: Literal["logits", "probs"] = "logits",
     weight: Text | None = None,
-    weight_kind: WeightKind | None = None,
     features: Sequence[Text] = (),
 ) -> Predictions:
     """Return predictions from a pandas, polars or Arrow table with one column per class.
@@ -38,7 +36,6 @@ def from_table(
         group: Column of groups, or None.
         kind: ``"logits"`` or ``"probs"``.
         weight: Column of weights, or None.
-        weight_kind: ``"frequency"`` or ``"sampling"``, required with ``weight``.
         features: Columns of numbers or names to keep as features.
 
     Raises:
@@ -62,7 +59,7 @@ def from_table(
     labels = None if labels is None else _label_codes(labels, columns)
     make = Predictions.from_logits if kind == "logits" else Predictions.from_probs
     kept = {name: _column(table, name) for name in features} or None
-    return make(values, labels, groups=groups, weights=weights, weight_kind=weight_kind, features=kept)
+    return make(values, labels, groups=groups, weights=weights, features=kept)
 
 
 @checked

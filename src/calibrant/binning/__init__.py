@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_same_weights, refuse, shown
+from calibrant._core.check import check_same_kind, check_same_weights, refuse, shown
 from calibrant._core.constraints import Bins, Fits, PublicCalls
 from calibrant._kernels import cpu, cuda
 from calibrant.binning.table import BinTable
@@ -132,7 +132,7 @@ class EqualMass(Binning):
         """Return the bin index (N,) of each of ``p`` (N,); −1 for samples the interpolated edges drop.
 
         With ``weight`` (N,) a value goes to the part of ``numpy.array_split(range(M), B)`` that holds the first unit of its mass.
-        M is the sum of int64 counts; sampling weights are scaled to sum to M, the number of positive ones.
+        M is the number of positive weights, which are scaled to sum to it.
         """
         return self._fixed(p, weight).assign(p)
 
@@ -157,7 +157,7 @@ class EqualMass(Binning):
         """Return the bins of ascending values (M,); ``up_to`` (M,) cumulates the weights of ``rows`` rows, None of one row a value.
 
         Raises:
-            InputError: For sampling weights with interpolated edges: they define no ranks to interpolate between.
+            InputError: For weights with interpolated edges: they define no ranks to interpolate between.
         """
         if self.ties == "together":
             # Part b starts at rank s_b. A value's first row has a rank ≥ s_b where the row before that rank is smaller.
@@ -166,7 +166,7 @@ class EqualMass(Binning):
         if up_to is None:
             return FixedBins(self.bins, self.edges_between(rows, value.__getitem__, value.device), ends=True)
         if up_to.is_floating_point():
-            raise InputError("counted rows for interpolated bins", "sampling weights", "use EqualMass(ties='together')")
+            raise InputError("rows without weights for interpolated bins", "weights", "use EqualMass(ties='together')")
 
         def at_ranks(ranks: Tensor) -> Tensor:
             return value[torch.searchsorted(up_to, ranks, right=True)]
@@ -199,7 +199,7 @@ def part_ends(up_to: Tensor, bins: int, rows: int) -> Tensor:
     """Return the index (bins − 1,) of the last entry of every part except the final one, for entries in ascending order.
 
     Args:
-        up_to: (M,) cumulative int64 counts, or cumulative float64 sampling weights, which are scaled to sum to ``rows``.
+        up_to: (M,) cumulative int64 counts of rows, or cumulative weights, which are scaled to sum to ``rows``.
         bins: Number of parts; their sizes are those of ``numpy.array_split``.
         rows: Number of entries with positive weight.
     """
@@ -236,11 +236,11 @@ class MassSketch(metaclass=PublicCalls):
     Args:
         binning: The equal-mass bins to be made.
         value: (M,) increasing largest values of the cells.
-        count: (M,) int64 rows, or float64 sums of sampling weights.
+        count: (M,) int64 rows, or float64 sums of weights.
         sum_p: (M,) float64 sum of probabilities.
         sum_y: (M,) float64 sum of outcomes.
-        squares: (M,) float64 sums of squared sampling weights; None without sampling weights.
-        rows: Number of rows with a positive sampling weight; 0 without sampling weights.
+        squares: (M,) float64 sums of squared weights; None without weights.
+        rows: Number of rows with a positive weight; 0 without weights.
     """
 
     CELLS = 1 << 16
@@ -258,10 +258,9 @@ class MassSketch(metaclass=PublicCalls):
         """Return the sketch of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
         _need_any(p)
         p, y = p.to(torch.float64), y.to(torch.float64)
-        weight = torch.ones_like(p, dtype=torch.int64) if weight is None else weight
+        if weight is None:
+            return cls._gather(binning, p, [torch.ones_like(p, dtype=torch.int64), p, y])
         sums = [weight, p * weight, y * weight]
-        if not weight.is_floating_point():
-            return cls._gather(binning, p, sums)
         return cls._gather(binning, p, [*sums, weight.square()], rows=int((weight > 0).sum()))
 
     @classmethod
@@ -285,7 +284,8 @@ class MassSketch(metaclass=PublicCalls):
         return cls(binning, largest, counts, sum_p, sum_y, squares[0] if squares else None, rows)
 
     def __add__(self, other: "MassSketch") -> "MassSketch":
-        check_same_weights(self, other, name="sketches")
+        check_same_kind(self, other)
+        check_same_weights(self.squares is None, other.squares is None)
         if self.binning != other.binning:
             raise InputError(f"sketches for {self.binning}", f"{other.binning}", "merge those of one metric only")
         names = ["value", "count", "sum_p", "sum_y"] + ["squares"] * (self.squares is not None)

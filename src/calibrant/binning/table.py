@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_same_weights, refuse
+from calibrant._core.check import check_same_kind, check_same_weights, refuse
 from calibrant._core.constraints import PublicCalls
 from calibrant._core.numerics import add_records, row_chunks
 from calibrant.errors import InputError
@@ -18,13 +18,13 @@ class BinTable(metaclass=PublicCalls):
     """Counts and sums a bin: a sum that merges across batches, processes and machines.
 
     Args:
-        count: (B,) samples in each bin: int64, or float64 sums of sampling weights.
+        count: (B,) samples in each bin: int64, or float64 sums of weights.
         sum_p: (B,) float64, sum of the probabilities.
         sum_y: (B,) float64, sum of the outcomes; (…, B) is as many tables with the same probabilities.
         total: Samples seen, including any that no bin holds (the papers' interpolated equal-mass bins drop some).
-        squares: (B,) float64, sums of squared sampling weights; None where each sample counts once.
-        second: (4, B) float64 Σ vp, Σ vy, Σ vp², Σ vpy, which variances are made of: v is the square of a sampling weight, else how
-            often a sample counts. None where only the value of a metric is asked for.
+        squares: (B,) float64, sums of squared weights; None without weights.
+        second: (4, B) float64 Σ w²p, Σ w²y, Σ w²p², Σ w²py, of which variances are made. None where only a
+            metric is asked for.
     """
 
     count: Tensor
@@ -40,7 +40,7 @@ class BinTable(metaclass=PublicCalls):
     ) -> "BinTable":
         """Sum pairs ``p`` (N,), ``y`` (N,) by their bin ``index`` (N,); an index of −1 belongs to no bin.
 
-        ``weight`` (N,) holds int64 counts or float64 sampling weights, as ``Predictions.weights`` does; ``moments`` asks for ``second``.
+        ``weight`` (N,) is 1 each if None; ``moments`` asks for ``second``.
         """
         total = int(index.shape[0]) if weight is None else weight.sum().item()
         if int(index.shape[0]) and int(index.min()) < 0:
@@ -58,14 +58,12 @@ class BinTable(metaclass=PublicCalls):
 
         if weight is None:
             return cls(torch.bincount(index, minlength=bins), summed(p.double()), summed(y.double()), total)
-        wide = weight.double()
-        count, sums = summed(wide), (summed(wide * p.double()), summed(wide * y.double()))
-        if not weight.is_floating_point():
-            return cls(count.round().long(), *sums, total)
-        return cls(count, *sums, total, summed(wide.square()))
+        w = weight.double()
+        return cls(summed(w), summed(w * p.double()), summed(w * y.double()), total, summed(w.square()))
 
     def __add__(self, other: "BinTable") -> "BinTable":
-        check_same_weights(self, other, name="tables")
+        check_same_kind(self, other)
+        check_same_weights(self.squares is None, other.squares is None)
         if self.count.shape != other.count.shape:
             raise InputError(
                 "tables of equally many bins",
@@ -164,8 +162,7 @@ class BinTable(metaclass=PublicCalls):
 
 
 def _second_moments(index: Tensor, p: Tensor, y: Tensor, weight: Tensor | None, bins: int) -> Tensor:
-    v = torch.ones_like(p) if weight is None else weight.double()
-    v = v.square() if weight is not None and weight.is_floating_point() else v
+    v = torch.ones_like(p) if weight is None else weight.double().square()
     columns = (v * p, v * y, v * p * p, v * p * y)
     return torch.stack([torch.bincount(index, weights=column, minlength=bins) for column in columns])
 

@@ -304,7 +304,7 @@ class NewRows(Through):
             data = rows.through(self.calibrator)
             before = monitor.status.rows
             kept = monitor.update(data, ids=ids, time=when).rows - before
-            if data.weight_kind == "sampling":
+            if data.weights is not None:
                 told = f"{kept:,} of {len(data):,} rows are watched, as many as have equal weight"
                 typer.echo(f"note: {file}: {told}", err=True)
             yield data, rows.named.sides

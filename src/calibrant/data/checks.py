@@ -11,7 +11,7 @@ from calibrant._core.constraints import Constraint, Fits, checked
 from calibrant.data.leakage import LeakCheck
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Events, Predictions
-from calibrant.errors import InputError, NoIntervalError
+from calibrant.errors import InputError
 
 Data = Predictions | BinaryPairs
 R = TypeVar("R", Predictions, MultiLabelPredictions)
@@ -23,8 +23,6 @@ class Summed(Protocol):
     def state(self, data: Data) -> Any:
         """Return the state, which adds."""
 
-
-MOST_REPEATED = 1 << 26  # numbers: half a gigabyte
 
 LARGEST_COST = 1e100  # its square, and sums of squares, stay finite
 
@@ -136,8 +134,7 @@ def need_unweighted(data: Data, *, what: object) -> Data:
         1
     """
     if isinstance(data, Predictions | BinaryPairs) and data.weights is not None:
-        remedy = "repeat the rows, or leave weights out" if data.weight_kind == "frequency" else "leave weights out"
-        raise refuse(f"rows without weights for {what}", f"{data.weight_kind} weights", remedy)
+        raise refuse(f"rows without weights for {what}", "weights", "leave them out")
     return data
 
 
@@ -169,29 +166,6 @@ def _over_classes(rows: Data, *, what: object, argument: str = "") -> Prediction
         "make them with Predictions.from_logits" if isinstance(what, str) else "use a metric of pairs such as ECE()"
     )
     raise InputError(f"predictions over all classes for {what}", got, remedy, argument=argument)
-
-
-def repeated(data: Data, *, what: object) -> Data:
-    """Return rows with counts as so many rows without weights, and any others as they are.
-
-    Args:
-        data: Predictions or pairs.
-        what: What needs them, for the message.
-
-    Raises:
-        NoIntervalError: If there would be too many.
-    """
-    values = data.count * (data.classes if isinstance(data, Predictions) else 1)
-    if data.weight_kind == "frequency" and values > MOST_REPEATED:
-        raise NoIntervalError(
-            (
-                f"counts that add up to at most {MOST_REPEATED * data.count // values:,} rows for the "
-                f"uncertainty of {what!r}, which needs each of them"
-            ),
-            f"{data.count:,}",
-            "use ECE()",
-        )
-    return data.repeated
 
 
 def calibrated(pieces: Iterable[R], calibrator: Any | None, *, allow_fit_rows: bool = False) -> Iterator[R]:

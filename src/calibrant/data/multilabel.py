@@ -71,7 +71,6 @@ class MultiLabelPredictions(Record):
         groups: (N,) int64 cluster of each row, or None. The labels of one row are never taken for independent.
         given_probs: (N, L) the probabilities these predictions were made from, or None.
         weights: (N,) as in ``Predictions``, or None.
-        weight_kind: "frequency" or "sampling", required with weights.
         features: Named columns (N,), as in ``Predictions``, or None.
 
     Examples:
@@ -107,7 +106,6 @@ class MultiLabelPredictions(Record):
             unchecked_kind: Accept logits that all lie in [0, 1].
             groups: (N,) integers or names, or None.
             weights: (N,) numbers ≥ 0, or None.
-            weight_kind: "frequency" (counts of repeated rows) or "sampling" (inverse probabilities), required with weights.
             features: Name → (N,) numbers or names, or None.
 
         Raises:
@@ -128,7 +126,6 @@ class MultiLabelPredictions(Record):
             unchecked_kind: Accept probabilities whose rows all sum to 1.
             groups: As there.
             weights: As there.
-            weight_kind: As there.
             features: As there.
 
         Raises:
@@ -150,7 +147,6 @@ class MultiLabelPredictions(Record):
             unchecked_kind: As in ``from_probs``.
             groups: As there.
             weights: As there.
-            weight_kind: As there.
             features: As there.
 
         Raises:
@@ -257,21 +253,17 @@ class MultiLabelPredictions(Record):
     def pooled(self) -> Events:
         """Return the pairs (p, y) of all known labels of all rows, row by row; the rows, or their groups, are the pairs' groups.
 
-        The feature ``label`` names the label of each pair. Rows with counts are repeated, each a group of its own, unless they
-        have groups.
+        The feature ``label`` names the label of each pair.
 
         Raises:
             InputError: If there are no labels, or more than 2²⁶ pairs.
         """
         self.need_known()
-        groups, repeats = self.groups, self.groups is None and self.weight_kind == "frequency"
-        if (pairs := self.count * len(self.names) if repeats else int(self.known.sum())) > _MOST_PAIRS:
-            counted = "counts that add up to " if repeats else ""
-            got = f"{counted}{self.count:,} rows of {len(self.names)} labels, {pairs:,} pairs"
+        if (pairs := int(self.known.sum())) > _MOST_PAIRS:
+            got = f"{self.count:,} rows of {len(self.names)} labels, {pairs:,} pairs"
             raise refuse(f"at most {_MOST_PAIRS:,} pairs at once", got, "pool a random sample of the rows")
-        whole = self.repeated if repeats else self
-        rows, columns = torch.nonzero(whole.known, as_tuple=True)
-        found = whole._pairs((rows, columns), torch.arange(len(whole)) if groups is None else groups)
+        rows, columns = torch.nonzero(self.known, as_tuple=True)
+        found = self._pairs((rows, columns), torch.arange(len(self)) if self.groups is None else self.groups)
         label = {"label": np.array(self.names)[columns.cpu().numpy()]}
         return replace(found, features={**(found.features or {}), **label})
 
@@ -281,7 +273,7 @@ class MultiLabelPredictions(Record):
         held = {"groups": groups, "weights": self.weights, "features": self.features}
         beside: dict[str, Any] = {name: taken(values, rows) for name, values in held.items() if values is not None}
         assert self.labels is not None
-        return Events(self.probs[at].double(), self.labels[at].double(), weight_kind=self.weight_kind, **beside)
+        return Events(self.probs[at].double(), self.labels[at].double(), **beside)
 
     @checked
     def calibrated_by(self, calibrator: CalibratedLabels, *, allow_fit_rows: bool = False) -> "MultiLabelPredictions":

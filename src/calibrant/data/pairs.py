@@ -25,7 +25,6 @@ class BinaryPairs(Record):
         decision: (N,) int64 class of which ``p`` is the confidence, or None.
         groups: (N,) int64 group of each row, or None.
         weights: (N,) as in ``Predictions``, or None.
-        weight_kind: "frequency" or "sampling", required with weights.
         features: Named columns (N,), as in ``Predictions``, or None.
 
     Examples:

@@ -66,9 +66,7 @@ class Predictions(Record):
         class_names: K names of the classes, or None.
         frame: The rows of the table that they were read from by ``calibrant.read``, or None.
         known: Cached properties of other predictions with these logits, by name, which need not be computed again.
-        weights: (N,) numbers ≥ 0, not all 0, or None; a row of weight 0 counts no more than one that is left out.
-        weight_kind: What they mean, required with them. "frequency": the row occurred so many times (int64 ``weights``).
-            "sampling": the row stands for so many of the population, up to a factor (float64 ``weights``).
+        weights: (N,) float64 ≥ 0, not all 0, or None: how much each row counts, up to a factor; one of 0 is left out.
         features: Named columns beside the rows: (N,) numbers as tensors on the CPU, names as arrays of text; or None.
 
     Examples:
@@ -109,8 +107,7 @@ class Predictions(Record):
             class_names: K names of the classes, which labels that are text go by; or None.
             unchecked_kind: Accept logits that look like probabilities.
             groups: (N,) or as ``labels``: integers or names; one a sample is repeated over the inner axes.
-            weights: (N,) or as ``labels``: numbers ≥ 0, or None; one a sample is repeated over the inner axes.
-            weight_kind: "frequency" (counts of repeated rows) or "sampling" (inverse probabilities), required with weights.
+            weights: (N,) or as ``labels``: how much each row counts, ≥ 0, or None; one a sample is repeated over the inner axes.
             features: Name → (N,) or as ``labels``: numbers or names, or None.
 
         Raises:
@@ -133,7 +130,6 @@ class Predictions(Record):
             class_names: As there.
             groups: As there.
             weights: As there.
-            weight_kind: As there.
             features: As there.
         """
         matrix, labels, beside = _as_rows(probs, labels, options, name="probs")

@@ -3,9 +3,8 @@
 It is checked, sliced, joined and written here, as one value. What holds it adds scores: ``Predictions``, ``BinaryPairs``,
 ``MultiLabelPredictions``, ``TopK``, and the chunk of a row source.
 
-A row's weight says either how often the row occurred (``"frequency"``: whole numbers, held as int64) or how many rows of the
-population it stands for (``"sampling"``: inverse probabilities up to a factor, held as float64). The two have the same
-values and different uncertainty. So the kind is always named; inside, the dtype carries it.
+A row's weight says how much it counts in means and fits, up to a factor: with inverse probabilities of being drawn it stands
+for so many rows of the population. Intervals have the robust (sandwich) variance. A row that occurred w times is repeated.
 """
 
 import math
@@ -13,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypedDict
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypedDict
 
 import numpy as np
 import torch
@@ -32,11 +31,10 @@ from calibrant._core.check import (
 )
 from calibrant._core.constraints import LARGEST, Integer, PublicCalls
 from calibrant._core.notebook import to_html
-from calibrant.data.formats.layout import WEIGHT_NAMES
+from calibrant.data.formats.layout import WEIGHTS
 from calibrant.data.frames import Frame
 from calibrant.errors import Remedy
 
-WeightKind: TypeAlias = Literal["frequency", "sampling"]
 Column: TypeAlias = Tensor | NDArray[np.str_]
 Features: TypeAlias = Mapping[str, Column]
 
@@ -46,7 +44,6 @@ _MISSING = "convert it to numbers or text; give missing entries a name of their 
 Axis: TypeAlias = Annotated[int, Integer(-LARGEST)]
 Ignored: TypeAlias = Annotated[int, Integer(-LARGEST - 1)] | None  # a label that marks rows to leave out
 FEATURE, _TEXT = "feature:", "feature_text:"
-_MOST = 1 << 53  # beyond, float64 sums of whole numbers round
 
 
 class Beside(TypedDict, total=False):
@@ -54,7 +51,6 @@ class Beside(TypedDict, total=False):
 
     groups: Any
     weights: Any
-    weight_kind: WeightKind | None
     features: Mapping[str, Any] | None
 
 
@@ -102,7 +98,7 @@ class Columns(metaclass=PublicCalls):
         """Return the rows of all ``parts`` in order.
 
         Raises:
-            InputError: If there are none, or they differ in classes, in the kind of weights or in what they have.
+            InputError: If there are none, or they differ in classes or in what they have.
         """
         listed = list(parts) if isinstance(parts, Iterable) and not isinstance(parts, Columns | Tensor) else [parts]
         if wrong := [type(part).__name__ for part in listed if not isinstance(part, cls)]:
@@ -141,7 +137,7 @@ class Columns(metaclass=PublicCalls):
             "groups": "groups",
             "decision": "decision",
             "given_probs": "probs",
-            "weights": f"{getattr(self, 'weight_kind', '')} weights",
+            "weights": "weights",
             "features": "features " + "·".join(self.features or ()),
         }
         held = dict(self._columns())
@@ -165,23 +161,18 @@ class Columns(metaclass=PublicCalls):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Record(Columns):
-    """Rows as they are measured: with the weights' kind, which intervals need, and the decision, where one was taken.
+    """Rows as they are measured: with the decision, where one was taken, and weights.
 
     Args:
         labels: As in ``Columns``.
         groups: As there.
         features: As there.
         decision: (N,) int64 class decided, or None.
-        weights: (N,) numbers ≥ 0, not all 0, or None; a row of weight 0 counts no more than one that is left out.
-        weight_kind: What they mean, required with them. "frequency": the row occurred so many times (int64 ``weights``).
-            "sampling": the row stands for so many of the population, up to a factor (float64 ``weights``).
+        weights: (N,) float64 ≥ 0, not all 0, or None: how much each row counts, up to a factor; one of 0 is left out.
     """
 
     decision: Tensor | None = None
     weights: Tensor | None = None
-    weight_kind: WeightKind | None = None
-
-    alike: ClassVar = {"weight_kind": "drop or add weights"}
 
     _repr_html_ = to_html
 
@@ -196,12 +187,8 @@ class Record(Columns):
             if axes == 2 and values.shape[1] != scores.shape[1]:
                 wanted = f"({scores.shape[0]}, {scores.shape[1]})"
                 raise refuse(f"{name} of shape {wanted}", f"shape {tuple(values.shape)}", "pass one column a score")
-        kinds = {torch.int64: "frequency", torch.float64: "sampling"}
-        kind = None if self.weights is None else kinds.get(self.weights.dtype, "")
-        if not isinstance(self.weight_kind, str | None) or self.weight_kind != kind:
-            got = "none" if self.weights is None else str(self.weights.dtype)
-            remedy = "pass them, with weight_kind, to from_logits or a sibling"
-            raise refuse(f"weights of the kind {shown(self.weight_kind)}, counts int64, shares float64", got, remedy)
+        if self.weights is not None and self.weights.dtype != torch.float64:
+            raise refuse("weights of float64", str(self.weights.dtype), "pass them to from_logits or a sibling")
         if not isinstance(self.features, Mapping | None):
             raise refuse("features as a dict of name → column", shown(self.features), _COLUMNS)
         for name, column in (self.features or {}).items():
@@ -217,26 +204,19 @@ class Record(Columns):
     def row_weights(self) -> Tensor:
         """(N,) float64: the weights, 1 each if there are none."""
         if self.weights is not None:
-            return self.weights.double()
+            return self.weights
         return torch.ones(len(self), dtype=torch.float64, device=self.scores.device)
 
     @property
-    def squared_weights(self) -> Tensor:
-        """(N,) float64: what each row adds to the variance of a sum: w², and w for a row that stands for w independent ones."""
-        return self.row_weights.square() if self.weight_kind == "sampling" else self.row_weights
-
-    @property
     def count(self) -> int:
-        """The rows these stand for: counted rows as often as they are counted, others of positive weight once."""
-        if self.weights is None:
-            return len(self)
-        return int(self.weights.sum() if self.weight_kind == "frequency" else (self.weights > 0).sum())
+        """The rows of positive weight."""
+        return len(self) if self.weights is None else int((self.weights > 0).sum())
 
     @property
     def effective_count(self) -> float:
-        """The rows of equal weight that would vary as much: (Σw)² / Σw² for sampling weights (Kish 1965), else the rows."""
-        if self.weights is None or self.weight_kind == "frequency":
-            return float(self.count)
+        """The rows of equal weight that would vary as much: (Σw)² / Σw² (Kish 1965)."""
+        if self.weights is None:
+            return float(len(self))
         # clamped, since a selection may hold rows of weight 0 alone: these are 0 rows, not NaN
         return float(self.weights.sum().square() / self.weights.square().sum().clamp_min(1e-300))
 
@@ -251,14 +231,6 @@ class Record(Columns):
         """The rows whose weight is not 0; the selection is made once."""
         return self if self._positive is None else self._positive
 
-    @property
-    def repeated(self) -> Self:
-        """Rows with counts as so many rows without weights, and any others as they are."""
-        if self.weights is None or self.weight_kind != "frequency":
-            return self
-        rows = torch.repeat_interleave(torch.arange(len(self), device=self.weights.device), self.weights)
-        return replace(self, weights=None, weight_kind=None).selected(rows)
-
     def stored(self, *, text: bool, label: str = "labels") -> dict[str, Any]:
         """Return the record as arrays under the names that files have for them.
 
@@ -267,7 +239,7 @@ class Record(Columns):
             label: What the labels are called.
         """
         tensors = {label: self.labels, "groups": self.groups, "decision": self.decision}
-        tensors[f"{self.weight_kind}_weights"] = self.weights
+        tensors[WEIGHTS] = self.weights
         found = {name: stored_tensor(values) for name, values in tensors.items() if values is not None}
         for name, column in (self.features or {}).items():
             if isinstance(column, Tensor):
@@ -288,11 +260,8 @@ def stored_tensor(values: Tensor) -> Any:
 
 
 def beside_stored(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the arguments ``weights``, ``weight_kind`` and ``features`` out of the arrays of a file whose names start with ``prefix``."""
-    found: dict[str, Any] = {"weights": None, "weight_kind": None, "features": {}}
-    for name in WEIGHT_NAMES:
-        if prefix + name in arrays:
-            found["weights"], found["weight_kind"] = arrays[prefix + name], name.removesuffix("_weights")
+    """Return the arguments ``weights`` and ``features`` out of the arrays of a file whose names start with ``prefix``."""
+    found: dict[str, Any] = {"weights": arrays.get(prefix + WEIGHTS), "features": {}}
     for name, values in arrays.items():
         if name.startswith(prefix + FEATURE):
             found["features"][name.removeprefix(prefix + FEATURE)] = values
@@ -314,11 +283,10 @@ def checked_beside(scores: Tensor, beside: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: Naming what was expected, what was got and the remedy.
     """
-    rows, weights, kind = int(scores.shape[0]), beside.get("weights"), beside.get("weight_kind")
+    rows, weights = int(scores.shape[0]), beside.get("weights")
     return {
         "groups": check_groups(beside.get("groups"), rows=rows),
-        "weights": check_row_weights(weights, kind, rows=rows, device=scores.device),
-        "weight_kind": kind,
+        "weights": None if weights is None else check_weights(weights, rows=rows, device=scores.device),
         "features": check_features(beside.get("features"), rows=rows),
     }
 
@@ -331,7 +299,7 @@ def in_rows(
     Args:
         values: (N, K), or (N, K, d1, …) or any layout whose class axis is ``class_dim``.
         labels: (N,) or (N, d1, …), or None.
-        beside: Groups, weights and features: (N,), repeated over the inner axes, or as the labels; and the weights' kind.
+        beside: Groups, weights and features: (N,), repeated over the inner axes, or as the labels.
         class_dim: The class axis.
         ignore_index: Rows whose label is this number are dropped; None keeps all.
         name: What messages call the scores.
@@ -375,35 +343,11 @@ def in_rows(
             array = (np.repeat(array, math.prod(leading[1:])) if array.shape == leading[:1] else array).reshape(-1)
         return array if kept is None or array.shape != kept.shape else array[kept]
 
-    made = {"weight_kind": beside.get("weight_kind")}
-    made |= {name: spread(beside.get(name), name) for name in ("groups", "weights")}
+    made = {name: spread(beside.get(name), name) for name in ("groups", "weights")}
     features = beside.get("features")
     if isinstance(features, Mapping):  # anything else is refused with the rest
         features = {name: spread(column, str(name)) for name, column in features.items()}
     return tensor, labels, made | {"features": features}
-
-
-def check_row_weights(weights: Any, kind: Any, *, rows: int, device: torch.device | None = None) -> Tensor | None:
-    """Return weights (N,) as int64 for ``"frequency"`` and as float64 for ``"sampling"``, or None if there are none.
-
-    Args:
-        weights: (N,) numbers ≥ 0, not all 0, or None.
-        kind: "frequency" or "sampling", named with weights and only then.
-        rows: N.
-        device: Where to put them.
-
-    Raises:
-        InputError: Naming what was expected, what was got and the remedy.
-    """
-    if weights is None:
-        if kind is not None:
-            raise refuse("weights beside weight_kind", "none", "pass weights too, or leave weight_kind out")
-        return None
-    if kind is None:
-        remedy = 'pass weight_kind="frequency" for counts of repeated rows, or "sampling" for inverse probabilities'
-        raise refuse("weight_kind beside weights", "none", remedy)
-    wide = check_weights(weights, rows=rows, device=device)
-    return _frequency_weights(wide) if kind == "frequency" else _shares(wide)
 
 
 def check_weights(weights: Any, *, rows: int, device: torch.device | None = None, name: str = "weights") -> Tensor:
@@ -427,6 +371,11 @@ def check_weights(weights: Any, *, rows: int, device: torch.device | None = None
         remedy = "leave out rows that must not count, or give them the weight 0"
         raise refuse(f"finite {name} ≥ 0", f"{wide[row].item():.6g} in row {row}", remedy)
     need_positive(wide)
+    # effective rows and variances divide by Σw², which leaves float64's range long before the weights do
+    if rows and not 0 < float(wide.square().sum()) < float("inf"):
+        low, high = float(wide[wide > 0].min()), float(wide.max())
+        remedy = "divide them by their mean: their scale does not matter"
+        raise refuse(f"{name} between 1e-150 and 1e150", f"{low:.3g} to {high:.3g}", remedy)
     return wide
 
 
@@ -439,30 +388,6 @@ def need_positive(weights: Tensor | None) -> Tensor | None:
     if weights is not None and len(weights) and not bool((weights != 0).any()):
         raise refuse("a positive weight", f"{len(weights)} weights of 0", "check the column of weights")
     return weights
-
-
-def _frequency_weights(wide: Tensor) -> Tensor:
-    broken = wide != wide.round()
-    if bool(broken.any()):
-        row = int(torch.nonzero(broken)[0])
-        remedy = Remedy(
-            'pass counts, or weight_kind="sampling" for inverse probabilities (in a file: name the array sampling_weights)',
-            command="give counts, or name the array sampling_weights if these are inverse probabilities",
-        )
-        raise refuse("whole numbers as frequency weights", f"{wide[row].item():.6g} in row {row}", remedy)
-    if float(wide.sum()) >= _MOST:
-        raise refuse("frequency weights with a sum below 2⁵³", f"{float(wide.sum()):.3g}", "check the column of counts")
-    return wide.long()
-
-
-def _shares(wide: Tensor) -> Tensor:
-    # effective rows and variances divide by Σw², which leaves float64's range long before the weights do
-    square = float(wide.square().sum())
-    if not 0 < square < float("inf") and bool((wide > 0).any()):
-        low, high = float(wide[wide > 0].min()), float(wide.max())
-        remedy = "divide them by their mean: their scale does not matter"
-        raise refuse("sampling weights between 1e-150 and 1e150", f"{low:.3g} to {high:.3g}", remedy)
-    return wide
 
 
 def check_features(features: Any, *, rows: int) -> dict[str, Column] | None:
@@ -562,13 +487,8 @@ def join_columns(columns: Sequence[Column], *, name: str) -> Column:
 
 
 def fitting_weights(weights: Tensor | None) -> Tensor | None:
-    """Return weights (N,) for a fit, or None: counts as they are, others with the mean 1 over rows that count.
-
-    So the scale of sampling weights does not change what a ridge or a prior weighs against the rows.
-    """
-    if weights is None or not weights.is_floating_point():
-        return None if weights is None else weights.double()
-    return weights * (float((weights > 0).sum()) / float(weights.sum()))
+    """Return weights (N,) with the mean 1 over rows that count, or None: their scale must not move a ridge against the rows."""
+    return None if weights is None else weights * (float((weights > 0).sum()) / float(weights.sum()))
 
 
 def check_selection(rows: Any, *, count: int) -> Any:

@@ -14,11 +14,10 @@ from calibrant._core.check import as_tensor, check_labels, refuse
 from calibrant._core.constraints import Text, checked
 from calibrant._core.files import Array, pa
 from calibrant._core.paths import as_path, shown
-from calibrant.data.formats.advice import kept_apart, unnamed_weights
 from calibrant.data.formats.columns import arrays_of_table, column_array, match_columns
 from calibrant.data.formats.kinds import two_columns
 from calibrant.data.formats.labels import as_whole
-from calibrant.data.formats.layout import NAME_KIND, TABLES, WEIGHT_NAMES, Layout, Reading, stem_and_name, suffix_of
+from calibrant.data.formats.layout import NAME_KIND, TABLES, WEIGHTS, Layout, Reading, stem_and_name, suffix_of
 from calibrant.data.formats.proposal import opened, several_labels
 from calibrant.data.formats.reading import ROW, SPLIT, by_split, read_named
 from calibrant.data.formats.tables import batches_of, read_table, table_files
@@ -57,7 +56,7 @@ _NAMES = {
     "groups": ("groups", "group"),
     "pred": ("pred",),
     "decision": ("decision",),
-    "weights": WEIGHT_NAMES,
+    "weights": (WEIGHTS,),
 }
 
 
@@ -71,7 +70,7 @@ def load_splits(
         path: A file of any format that ``read`` takes, with ``logits`` or ``probs`` and ``labels``; or
             ``val_logits``, ``val_labels``, ``test_logits``, ``test_labels`` (any split name may stand before the
             underscore); or ``conf``, ``pred``, ``label``. Optional arrays are ``groups``, ``decision``,
-            ``frequency_weights`` or ``sampling_weights``, and features named ``feature:region``. For other names see ``read``.
+            ``weights``, and features named ``feature:region``. For other names see ``read``.
         class_dim: The class axis of logits or probabilities with more than two, such as (N, K, H, W) or (N, T, K);
             they are flattened to one row per position, and ``groups`` (N,) are repeated over the positions;
             without ``groups`` each sample becomes a group.
@@ -316,10 +315,10 @@ def multilabel_batches(path: str | os.PathLike[str], **said: Unpack[Several]) ->
             first = data if first is None else first
             if data.names != first.names:
                 raise FileFormatError("the same labels in every file", f"others in {shown(file)}", "read them apart")
-            if data.weight_kind != first.weight_kind:
-                got = f"{data.weight_kind or 'no'} weights in {shown(file)}"
+            if (data.weights is None) != (first.weights is None):
+                held, got = ("no weights" if one.weights is None else "weights" for one in (first, data))
                 raise FileFormatError(
-                    f"{first.weight_kind or 'no'} weights as in the first file", got, "give all files the same columns"
+                    f"{held} as in the first file", f"{got} in {shown(file)}", "give all files the same columns"
                 )
             found = None if sure else _doubt_of(data, file)
             sure, doubt = sure or found is None, doubt or found
@@ -384,7 +383,7 @@ class LabelColumns:
                 raise InputError("a column of labels for each of scores", got, "rename the columns")
             held = [held[own.index(part)] for part in parts]
             arrays["labels"] = np.stack([column_array(table.column(name), name, place) for name in held], axis=1)
-        beside = [name for name in names if is_beside(name) or name in (*_NAMES["groups"], *WEIGHT_NAMES, SPLIT)]
+        beside = [name for name in names if is_beside(name) or name in (*_NAMES["groups"], WEIGHTS, SPLIT)]
         beside = beside if labelled else []
         arrays |= {name: column_array(table.column(name), name, place) for name in beside}
         return arrays if listed else arrays | {LABEL_NAMES: np.array(parts)}
@@ -510,16 +509,12 @@ def stale_names(names: Iterable[str], prefix: str) -> list[str]:
 
 
 def refuse_ambiguous(names: Iterable[str], prefix: str, path: str | os.PathLike[str]) -> None:
-    """Raise ``FileFormatError`` if a split has two arrays of one meaning, or weights whose name does not say of which kind."""
+    """Raise ``FileFormatError`` if a split has two arrays of one meaning."""
     fields = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     known = {one for meanings in (_KINDS, *_NAMES.values()) for one in meanings}
     for one in sorted(fields):
         if one not in known and one.casefold() in known & fields:
             raise _ambiguous([prefix + one.casefold(), prefix + one], path, "keep the one that is meant")
-    if nameless := unnamed_weights(fields):
-        got = f"{prefix + nameless} in {shown(path)}"
-        remedy = kept_apart(nameless, prefix, fields, as_path(path))
-        raise FileFormatError("weights named frequency_weights or sampling_weights", got, remedy)
     for meanings in (_KINDS, *_NAMES.values()):
         if len(both := [prefix + one for one in meanings if one in fields]) > 1:
             raise _ambiguous(both, path, "keep the one that is meant")

@@ -157,9 +157,9 @@ class EventRows:
         return cls(binned, binned.shares.numpy(), cluster)
 
     @property
-    def sampled(self) -> bool:
-        """Whether rows have sampling weights."""
-        return self.binned.weight is not None and self.binned.weight.is_floating_point()
+    def weighted(self) -> bool:
+        """Whether rows have weights."""
+        return self.binned.weight is not None
 
     @property
     def residual(self) -> Floats:
@@ -168,14 +168,9 @@ class EventRows:
 
     @property
     def noise(self) -> Floats:
-        """(N,) the variance of each row's residual if calibrated; of a counted row, of all its repetitions."""
+        """(N,) the variance of each row's residual if calibrated."""
         p = self.binned.p.numpy()
-        return np.asarray(self._squared_share * p * (1 - p))
-
-    @property
-    def _squared_share(self) -> Floats:
-        mass = 1.0 if self.binned.weight is None else float(self.binned.weight.sum())
-        return self.share**2 if self.sampled or self.binned.weight is None else self.share / mass
+        return np.asarray(self.share**2 * p * (1 - p))
 
 
 @dataclass(frozen=True)
@@ -213,9 +208,8 @@ class GroupSums:
         mine = BinnedRows(b.index[chosen], b.p[chosen], b.y[chosen], BINS, weight)
         table, whole = mine.table(moments=True), float(len(b.p) if b.weight is None else b.weight.sum())
         p, share = mine.p.numpy(), rows.share[inside]
-        # the third central moment of a Bernoulli outcome is p (1 − p) (1 − 2p); a row counted w times is w rows
-        cubed = share**3 if rows.sampled or weight is None else weight.numpy() / whole**3
-        third = float((cubed * p * (1 - p) * (1 - 2 * p)).sum())
+        # the third central moment of a Bernoulli outcome is p (1 − p) (1 − 2p)
+        third = float((share**3 * p * (1 - p) * (1 - 2 * p)).sum())
         found = cls(parts, at, table, whole, third, _cell_of_bin(table.expected_events.numpy()))
         if rows.cluster is None:
             return found
@@ -237,8 +231,8 @@ class GroupSums:
 
     @property
     def n(self) -> int:
-        """Rows, by their counts if they have any."""
-        return round(self.table.total) if self.table.squares is None else int(self.inside.sum())
+        """Rows."""
+        return int(self.inside.sum())
 
     @property
     def mass(self) -> float:
@@ -363,18 +357,16 @@ def gap_spread(group: GroupSums, rows: EventRows) -> tuple[float, float]:
 
     The standard error is at least that of a calibrated group. The skewness is that of the rows' (or clusters') own contributions:
     few events make the gap skewed, so that a symmetric interval misses on one side. It is 0 where the symmetric interval covers
-    better in simulation: for sampling weights, whose few large ones make the estimated skewness noise, and where the standard error
+    better in simulation: for weights, whose few large ones make the estimated skewness noise, and where the standard error
     is that of a calibrated group, which does not vary with the outcomes.
     """
     if group.units is None:
-        inside, weight = group.inside, rows.binned.weight
+        inside = group.inside
         share = rows.share[inside] / group.mass
         part = share * ((rows.binned.p - rows.binned.y).numpy()[inside] - group.gap / group.mass)
-        times = np.ones(1) if rows.sampled or weight is None else weight.numpy()[inside]
-        part = part / times
     else:
-        times, part = np.ones(1), group.units.sum(axis=1) / group.mass
-    square, cube = (float((times * part**power).sum()) for power in (2, 3))
+        part = group.units.sum(axis=1) / group.mass
+    square, cube = (float((part**power).sum()) for power in (2, 3))
     error, calibrated = math.sqrt(square), math.sqrt(group.noise) / group.mass
-    skew = cube / square**1.5 if error > calibrated and not rows.sampled else 0.0
+    skew = cube / square**1.5 if error > calibrated and not rows.weighted else 0.0
     return max(error, calibrated), skew

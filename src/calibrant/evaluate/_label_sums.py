@@ -54,14 +54,14 @@ class LabelSums:
 
     Args:
         names: L names of the labels.
-        n: Rows, by their counts if they have any.
+        n: Rows.
         weight: Σ w of the rows.
         mass: (L,) weight of the rows in which each is known.
         positives: (L,) weight of those in which it is 1.
         count: (L,) rows in which it is known.
         totals: (3, L) of ``METRICS``.
         gaps: (L, 15) Σ w (p − y) of each bin of equal width.
-        noise: (L, 15) Σ v p (1 − p), with v = w² for sampling weights, else w: of each gap the variance if calibrated.
+        noise: (L, 15) Σ v p (1 − p), with v = w²: of each gap the variance if calibrated.
         holding: (2, 2) Σ w and Σ v of the rows with a positive and with a negative label.
         rows: How many pairs of row and label each row has, and their weights; None for rows in groups.
         groups: How many rows of each group have a positive and a negative label, or None.
@@ -103,7 +103,7 @@ class LabelSums:
     @classmethod
     def _of(cls, data: MultiLabelPredictions) -> "LabelSums":
         labels, known, columns = data.need_labels(), data.known, data.logits.shape[1]
-        p, w, v = data.probs.double(), data.row_weights, data.squared_weights
+        p, w, v = data.probs.double(), data.row_weights, data.row_weights.square()
         weight, y = w[:, None] * known, (labels == 1).double()
         # one count over labels × bins
         home = EqualWidth(BINS).assign(p.reshape(-1)) + BINS * torch.arange(columns, device=p.device).repeat(len(p))
@@ -185,7 +185,7 @@ class RowSums:
     """What rows, or their groups, vary by: of which the intervals of figures over all labels are made; they add.
 
     Args:
-        n: Rows, by their counts if they have any.
+        n: Rows.
         powers: Of the rows' parts in each of ``MEANS``, None for an infinite one and for rows in groups.
         units: (G, 6) of the same by group, or None.
         bins: The moments of the pooled ECE; None of rows without a known label.
@@ -247,19 +247,15 @@ class RowSums:
         return interval_from(value, rows.spread(), level=level)
 
 
-def _of_rows(data: MultiLabelPredictions) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return of rows as units by themselves Σ w (p − y) (N, 15) by bin, their known labels and Σ w (N,), and their repetitions (N,).
-
-    A row with a count stands for as many units, each of which counts once.
-    """
-    p, known, sampled = data.probs.double(), data.known, data.weight_kind == "sampling"
+def _of_rows(data: MultiLabelPredictions) -> tuple[Tensor, Tensor, Tensor]:
+    """Return of rows as units by themselves Σ w (p − y) (N, 15) by bin, their known labels and Σ w (N,)."""
+    p, known, w = data.probs.double(), data.known, data.row_weights
     assert data.labels is not None
-    w = data.row_weights if sampled else torch.ones_like(data.row_weights)
     home = EqualWidth(BINS).assign(p.reshape(-1)).view_as(p) + BINS * torch.arange(len(p), device=p.device)[:, None]
     gaps = w[:, None] * known * (p - (data.labels == 1).double())
     sums = torch.bincount(home.reshape(-1), weights=gaps.reshape(-1), minlength=len(p) * BINS).view(-1, BINS)
     sizes = known.sum(dim=1).double()
-    return sums, sizes, w * sizes, torch.ones_like(w) if sampled else data.row_weights
+    return sums, sizes, w * sizes
 
 
 def _bin_sums(data: MultiLabelPredictions, sums: LabelSums) -> BinSums | None:
@@ -273,8 +269,8 @@ def _bin_sums(data: MultiLabelPredictions, sums: LabelSums) -> BinSums | None:
     if data.groups is not None:
         return BinSums.of(pairs, data.groups[row.to(data.groups.device)])
     assert sums.rows is not None
-    residuals, _, mass, times = _of_rows(data)
-    return BinSums(pairs.table(moments=True), None, RowUnits.of(sums.rows, residuals, mass, times))
+    residuals, _, mass = _of_rows(data)
+    return BinSums(pairs.table(moments=True), None, RowUnits.of(sums.rows, residuals, mass))
 
 
 def _row_scores(data: MultiLabelPredictions, sums: LabelSums) -> list[Tensor | None]:

@@ -144,7 +144,7 @@ class HasPairedTest(Protocol):
 def _lacking(metric: Metric, a: Data, b: Data) -> str:
     """Return how many wrong decisions a test of ``metric`` lacks: it is valid only where one error cannot decide its variance."""
     loss = metric.of_labels if isinstance(metric, NLL | Brier) else None
-    enough = FEWEST_OF_ROWS if a.groups is None and a.weight_kind != "sampling" and loss else FEWEST_COMPARED
+    enough = FEWEST_OF_ROWS if a.groups is None and a.weights is None and loss else FEWEST_COMPARED
     if (scarce := scarce_errors(a, b, loss=loss, enough=enough)) is None:
         return ""
     seen, rows = scarce
@@ -194,10 +194,9 @@ def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) ->
 
     difference = (metric.rows(b) - metric.rows(a)).cpu()
     test = paired_test(difference, groups=a.groups, level=level, weight=a.weights)[0]
-    times = a.row_weights.cpu()
-    more, less = (int(times[chosen].sum()) for chosen in (difference > 0, difference < 0))
+    more, less = (int(chosen.sum()) for chosen in (difference > 0, difference < 0))
     differing = more + less
-    if a.groups is not None or a.weight_kind == "sampling" or not 0 < differing < FEWEST_COMPARED:
+    if a.groups is not None or a.weights is not None or not 0 < differing < FEWEST_COMPARED:
         return test
     p_value, tail = float(binomtest(more, differing).pvalue), (1 - level) / 2
     ends = (
@@ -205,7 +204,7 @@ def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) ->
         float(betaincinv(more + 1, less, 1 - tail)) if less else 1.0,
     )
     # Clopper and Pearson's share of the rows decided differently, as a difference; it excludes 0 where p < 1 − level
-    low, high = ((2 * end - 1) * differing / float(times.sum()) for end in ends)
+    low, high = ((2 * end - 1) * differing / len(a) for end in ends)
     least, most = (-1.0, 1.0) if p_value >= 1 - level else (0.0, 1.0) if low > 0 else (-1.0, 0.0)
     low, high = (min(max(end, least), most) for end in (min(test.low, low), max(test.high, high)))
     return PairedTest(test.difference, low, high, p_value)
@@ -285,7 +284,7 @@ def _names_in_words(names: Sequence[str]) -> str:
 
 def same_weights(a: Data, b: Data) -> bool:
     """Return whether rows have the same weights, or none."""
-    return a.weight_kind == b.weight_kind and torch.equal(a.row_weights.cpu(), b.row_weights.cpu())
+    return (a.weights is None) == (b.weights is None) and torch.equal(a.row_weights.cpu(), b.row_weights.cpu())
 
 
 def _check_same_rows(a: Data, b: Data) -> None:

@@ -187,10 +187,10 @@ def _compared(data: Predictions, p: Tensor, own: Tensor, foreseen: Tensor, level
     centred = own - foreseen[:, None]
     gap = realised - foreseen
     gap = torch.where(gap.abs() <= _ROUNDING * own.abs().amax(), 0.0, gap)  # where all costs are equal
-    weight, counted = data.row_weights, data.squared_weights
+    weight, counted = data.row_weights, data.row_weights.square()
     # central moments of Σ w gap if calibrated; a row counted n times is n rows, one that stands for n is one
     variance = float(counted @ (p * centred.square()).sum(dim=1))
-    third = float((counted if data.weight_kind != "sampling" else weight**3) @ (p * centred**3).sum(dim=1))
+    third = float(weight**3 @ (p * centred**3).sum(dim=1))
     total, mass = float(weight @ gap), float(weight.sum())
     interval = mean_interval(gap, groups=data.groups, level=level, weight=data.weights)
     # largest less smallest cumulative sum: the largest |sum| over any range of foreseen costs (Kuiper)

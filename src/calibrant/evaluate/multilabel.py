@@ -34,7 +34,7 @@ class MultiLabelRow:
         high: Upper end, or None.
         null_mean: Of the macro ECE: its mean over perfectly calibrated models with these probabilities, which finite samples
             do not reach 0; None for the others.
-        n: Rows, by their counts if they have any.
+        n: Rows.
         labels: L.
         refused: Why there is no interval, or None.
     """
@@ -144,7 +144,7 @@ class LabelRow(TestedPart):
 
     Args:
         label: Its name.
-        positives: Rows in which it is 1, by their counts if they have any.
+        positives: Rows in which it is 1.
         nll: Mean log-loss in nats.
         brier: Mean (p − y)².
         low: Lower end of the gap's interval, for this label alone.
@@ -222,7 +222,7 @@ def label_table(
     alone, taken to the normal distribution by its skewness (Cornish & Fisher). How the labels of a row vary together is not known
     even of a calibrated model: their correlations are those of the residuals p − y. The largest statistic is compared with that
     of ``draws`` normal ones with these correlations: the chance of a false alarm for any label is at most 1 − ``level``. The
-    intervals of a gap are corrected for the skewness of its rows (Hall), except with sampling weights.
+    intervals of a gap are corrected for the skewness of its rows (Hall), except with weights.
 
     Args:
         predictions: Labelled predictions of several labels a row; ``groups`` and weights count.
@@ -278,16 +278,14 @@ def _covariance(whole: EventRows, rows: EventRows, kept: list[GroupSums]) -> Flo
 
 def _label_rows_of(data: MultiLabelPredictions, sums: LabelSums, tested: dict[str, Subgroup]) -> tuple[LabelRow, ...]:
     """Return one row a label: the tested ones first, in their order, then the others, the largest gap first."""
-    frequency = data.weight_kind == "frequency"
-    count = sums.mass if frequency else sums.count
-    positives = sums.positives if frequency else (data.need_labels() == 1).sum(dim=0)
+    positives = (data.need_labels() == 1).sum(dim=0)
     nll, brier, bias, ece = (sums.means(metric).tolist() for metric in ("NLL", "Brier", "Bias", "ECE"))
     rate = (sums.positives / sums.mass).tolist()
     columns = zip(rate, bias, nll, brier, ece, strict=True)
     plain = {
         name: LabelRow(
             label=name,
-            n=int(count[at]),
+            n=int(sums.count[at]),
             positives=int(positives[at]),
             confidence=y + gap,
             rate=y,

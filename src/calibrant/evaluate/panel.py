@@ -33,7 +33,7 @@ class PanelRow:
             value; None for a metric that is not a calibration error.
         n: Rows.
         null_mean: The mean over perfectly calibrated models with these probabilities, or None likewise.
-        effective: Rows of equal weight that would vary as much as rows with sampling weights; None without such weights.
+        effective: Rows of equal weight that would vary as much as weighted rows; None without weights.
     """
 
     metric: str
@@ -162,7 +162,7 @@ def panel_by(
 
 
 def _panel_row(metric: Metric, data: Data, uncertainty: bool, *, draws: int, seed: int, level: float) -> PanelRow:
-    effective = data.effective_count if data.weight_kind == "sampling" else None
+    effective = None if data.weights is None else data.effective_count
     if not uncertainty:
         return PanelRow(repr(metric), metric(data), None, None, None, data.count, None, effective)
     null = null_high = null_mean = low = high = None

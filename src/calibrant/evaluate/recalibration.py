@@ -156,10 +156,9 @@ def refinement(
     """
     rows_of, loss = _scores_by_row(score)
     if isinstance(calibrator, str) and calibrator == "canonical":
-        whole = predictions.repeated
-        _, recalibrated, block = recalibrated_in_blocks(whole)
+        _, recalibrated, block = recalibrated_in_blocks(predictions)
         measured = block > 0
-        data = whole[measured]
+        data = predictions[measured]
         changed = Predictions.from_probs(recalibrated[measured], data.need_labels())
         method = "recalibrated by the blocks before"
     else:
@@ -300,14 +299,12 @@ def calibration_line(
 def _logistic(design: Tensor, y: Tensor, *, offset: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the maximum-likelihood coefficients (C,) and their covariance (C, C).
 
-    Of sampling weights the covariance is the sandwich of the weighted scores.
+    Of weighted rows the covariance is the sandwich of the weighted scores.
 
     Raises:
         FitError: If the likelihood has no finite maximum.
     """
-    once = torch.ones_like(y) if weight is None else weight.double()
-    sampled = weight is not None and weight.is_floating_point()
-    once = once * (y.shape[0] / once.sum()) if sampled else once
+    once = torch.ones_like(y) if weight is None else weight * (y.shape[0] / weight.sum())
 
     def scores(p: Tensor) -> Tensor:
         return design * (once * (p - y))[:, None]
@@ -332,9 +329,9 @@ def _logistic(design: Tensor, y: Tensor, *, offset: Tensor, weight: Tensor | Non
     # where the maximum is at infinity, the curvature falls with the gradient
     if not float(torch.linalg.eigvalsh(curvature)[0]) > _FLAT * tolerance:
         raise FitError(*_NO_MAXIMUM)
-    # Fisher information; with sampling weights the sandwich A⁻¹ B A⁻¹, B the outer product of the scores
+    # Fisher information; with weights the sandwich A⁻¹ B A⁻¹, B the outer product of the scores
     inverse = torch.linalg.inv(curvature)
-    if sampled:
+    if weight is not None:
         terms = scores(torch.sigmoid(design @ beta + offset))
         return beta, inverse @ (terms.T @ terms) @ inverse
     return beta, inverse

@@ -179,7 +179,7 @@ def subgroups(
     normal statistics with the covariances of the groups, which overlap: the chance of a false alarm for any group is at most
     1 − ``level`` however many there are. The second is the sum of the squared standardised gaps of its bins, whose p-value is
     multiplied by the number of groups (Bonferroni). Rows of one cluster (``groups``) are not taken for independent, and weights count. The
-    intervals of a gap are corrected for the skewness of its rows (Hall), except with sampling weights.
+    intervals of a gap are corrected for the skewness of its rows (Hall), except with weights.
 
     The event is the second class for two classes, else that the decision is right; for pairs it is their outcome. For
     another class k pass ``predictions.one_vs_rest(k)``.

@@ -63,16 +63,10 @@ class CanonicalError(Metric):
         Args:
             data: Labelled, with all classes.
         """
-        each = data.repeated
-        p, direction = self._directions(each)
-        at_label = direction.gather(1, each.need_labels()[:, None])[:, 0]
+        p, direction = self._directions(data)
+        at_label = direction.gather(1, data.need_labels()[:, None])[:, 0]
         found: Tensor = at_label - (direction * p).sum(dim=1)
-        if data.weights is None or each is data:
-            return found
-        # the copies of a row may lie in several blocks: its value is their mean, and 0 where it has none
-        row = torch.repeat_interleave(torch.arange(len(data), device=found.device), data.weights)
-        mean: Tensor = found.new_zeros(len(data)).index_add(0, row, found) / data.weights.clamp_min(1)
-        return mean
+        return found
 
     def limit(self, data: ComparedRows, *, level: Level = 0.95) -> float:
         """Return the upper end of the central ``level`` of values of a calibrated model: of a mean with the variance that p states.
@@ -81,11 +75,10 @@ class CanonicalError(Metric):
             data: Labelled, with all classes.
             level: In (0, 1).
         """
-        predictions = data.repeated
-        p, direction = self._directions(predictions)
+        p, direction = self._directions(data)
         # given v, the variance of ⟨v, y⟩ under p
         spread = (p * direction.square()).sum(dim=1) - (p * direction).sum(dim=1).square()
-        weight = predictions.row_weights
+        weight = data.row_weights
         deviation = math.sqrt(float(weight.square() @ spread.clamp_min(0.0))) / float(weight.sum())
         return normal_quantile((1 + level) / 2) * deviation
 
@@ -129,7 +122,7 @@ def recalibrated_in_blocks(predictions: Predictions) -> tuple[Tensor, Tensor, Te
 
 def _scaled_weights(predictions: Predictions) -> Tensor:
     weight = predictions.row_weights
-    return weight / weight.mean() if predictions.weight_kind == "sampling" else weight
+    return weight / weight.mean()
 
 
 def _vector_scaled(p: Tensor, labels: Tensor, weight: Tensor, new: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from calibrant._core.constraints import Draws, Kind, Level, Seed
 from calibrant._core.numerics import add_records, row_chunks
 from calibrant._kernels import cpu, reference
 from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, FixedBins, MassSketch
-from calibrant.data.checks import ClassRows, Data, repeated
+from calibrant.data.checks import ClassRows, Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import SumMetric
@@ -144,13 +144,13 @@ class ClasswiseECE(SumMetric[ClassTables]):
             seed: Same seed, same labels.
             drawn: (draws, K · B) from ``no_labels``.
         """
-        self._draw(repeated(data, what=self), start=start, seed=seed, drawn=drawn)
+        self._draw(data, start=start, seed=seed, drawn=drawn)
         return Powers.of(self._signed(data, first.table), data.weights)
 
     def no_labels(self, data: Data, draws: int) -> Tensor:
         """Return zeros (draws, K · B): how often, or with what weight, labels drawn from the probabilities lie in each cell."""
         # counts need half the memory of sums of weights
-        kind = torch.float64 if data.weight_kind == "sampling" else torch.int32
+        kind = torch.int32 if data.weights is None else torch.float64
         size = draws, data.classes * self.binning.bins if isinstance(data, Predictions) else 0
         return torch.zeros(size, dtype=kind, device=data.scores.device)
 
@@ -193,15 +193,14 @@ class ClasswiseECE(SumMetric[ClassTables]):
         moments = self.moments(data)
         if not isinstance(moments, ClassSums) or moments.units is not None:
             return self.null_of(moments, draws=draws, seed=seed)
-        rows: Any = repeated(data, what=self)
-        if rows.weights is not None or self._dense(data.classes, draws):
+        if data.weights is not None or self._dense(data.classes, draws):
             if not self._dense(data.classes, draws):
                 most = f"at most {_DENSE_BYTES // 8 // draws:,} bins of all classes for the uncertainty of {self!r} of weighted rows"
                 raise NoIntervalError(most, f"{data.classes * self.binning.bins:,}", "use fewer bins, or ECE()")
-            drawn = self.no_labels(rows, draws)
-            self._draw(rows, start=0, seed=seed, drawn=drawn)
+            drawn = self.no_labels(data, draws)
+            self._draw(data, start=0, seed=seed, drawn=drawn)
             return self.errors_of(moments, drawn)
-        blocks = self._hits(rows, start=0, draws=draws, seed=seed)
+        blocks = self._hits(data, start=0, draws=draws, seed=seed)
         hits = [(hit if block is None else hit[:, _picks(seed, block, draws)]).int() for block, _, hit in blocks]
         return _sparse_errors(moments.table, torch.cat(hits)) / moments.classes
 
@@ -303,17 +302,15 @@ class ClasswiseECE(SumMetric[ClassTables]):
         size, some = predictions.classes * self.binning.bins, not isinstance(self.binning, EqualWidth)
         count, sum_p, sum_y, squares = torch.zeros(4, size, dtype=torch.float64, device=labels.device)
         for rows, p, cell in self._cells(predictions):
-            by = None if weight is None else weight[rows].double()
+            by = None if weight is None else weight[rows]
             _add_at(sum_y, cell.gather(1, labels[rows, None]), by, some=some)
             if by is not None:
                 by = by[:, None].expand_as(p)
                 _add_at(squares, cell, by.square(), some=some)
             _add_at(count, cell, by, some=some)
             _add_at(sum_p, cell, p if by is None else by * p, some=some)
-        # a count of n stands for n rows, and only sampling weights add to the variance by their squares
-        if weight is None or not weight.is_floating_point():
-            total = len(predictions) if weight is None else weight.sum().item()
-            return BinTable(count.round().long(), sum_p, sum_y, total)
+        if weight is None:
+            return BinTable(count.round().long(), sum_p, sum_y, len(predictions))
         return BinTable(count, sum_p, sum_y, weight.sum().item(), squares)
 
     def _signed(self, predictions: Predictions, table: BinTable) -> Tensor:

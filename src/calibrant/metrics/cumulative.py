@@ -110,7 +110,7 @@ class SpiegelhalterZ(Metric):
         p, y = data.confidence, data.correct.double()
         # (y − p)(1 − 2p) is the part of (y − p)² whose mean is 0 if calibrated: (y − p)² = p (1 − p) + (1 − 2p)(y − p)
         excess = float((data.row_weights * (p - y) * (2 * p - 1)).sum())
-        variance = float((data.squared_weights * (1 - 2 * p).square() * p * (1 - p)).sum())
+        variance = float((data.row_weights.square() * (1 - 2 * p).square() * p * (1 - p)).sum())
         if variance == 0:
             return 0.0 if excess == 0 else math.copysign(math.inf, excess)
         return excess / math.sqrt(variance)

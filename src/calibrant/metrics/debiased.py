@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calibrant._core.constraints import Draws, Level, Seed
 from calibrant.binning import BinTable
-from calibrant.data.checks import Data, Rows, repeated
+from calibrant.data.checks import Data, Rows
 from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import BinnedMetric
 from calibrant.statistics import paired_square_test
@@ -92,7 +92,6 @@ class SquaredGaps(BinnedMetric):
             b: Second model's, for the same rows.
             level: Coverage of the interval of b − a.
         """
-        a, b = repeated(a, what=self), repeated(b, what=self)
         return paired_square_test(self.cells(a), self.cells(b), groups=a.groups, level=level)
 
 
@@ -139,7 +138,7 @@ class DebiasedECE(BinnedMetric):
         """Return the interval from sums."""
         need_independent(moments.units, what=self)
         table = moments.table
-        check_enough_errors(moments.decided, what=self, sampled=table.squares is not None)
+        check_enough_errors(moments.decided, what=self, weighted=table.squares is not None)
         square, error = squared_error(table), square_error(table)
         if bool(few_bins_decide(table, square, error, level=level)):
             raise NoIntervalError(

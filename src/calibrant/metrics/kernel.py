@@ -63,7 +63,7 @@ class KernelECE(Metric):
             )
         p, hot = _vectors(data)
         weight, each = data.weights, data.row_weights
-        width = chosen_width(_subsample(p, weight)) if self.width is None else self.width
+        width = chosen_width(_subsample(p)) if self.width is None else self.width
         total = 0.0
         for rows, log_kernel in _log_kernels(p, width, weight):
             expected = torch.softmax(log_kernel, dim=1) @ hot
@@ -102,13 +102,12 @@ class SKCE(Metric):
     def __call__(self, data: ComparedRows) -> float:
         """Return the value on ``data``, a Python float."""
         p, hot = _vectors(data)
-        some = _subsample(p, data.weights)
+        some = _subsample(p)
         width = float(torch.cdist(some, some).mean()) if self.width is None else self.width
         width = width if width > 0 else 1.0  # all rows alike: every width gives the same kernel
         rows, weight = p.shape[0], data.row_weights
         residual = weight[:, None] * (hot - p)
-        # a row counted n times forms pairs with its n − 1 repetitions; no other row forms a pair with itself
-        self_weight = data.squared_weights
+        self_weight = weight.square()  # no row forms a pair with itself
         total = -float((self_weight * (hot - p).square().sum(dim=1)).sum())  # the pairs (i, i), whose kernel is 1
         for part in _tiles(rows, rows):
             kernel = torch.cdist(p[part], p, compute_mode="donot_use_mm_for_euclid_dist").div_(-width).exp_()
@@ -116,13 +115,9 @@ class SKCE(Metric):
         return total / float(weight.sum().square() - self_weight.sum())
 
 
-def _subsample(p: Tensor, weight: Tensor | None) -> Tensor:
-    """Return about ``SUBSAMPLE`` evenly spaced rows; a row with a count is repeated that often first."""
-    if weight is None or weight.is_floating_point():
-        return p[:: max(1, p.shape[0] // SUBSAMPLE)]
-    up_to = weight.cumsum(0)
-    rows = int(up_to[-1])
-    return p[torch.searchsorted(up_to, torch.arange(0, rows, max(1, rows // SUBSAMPLE), device=p.device), right=True)]
+def _subsample(p: Tensor) -> Tensor:
+    """Return about ``SUBSAMPLE`` evenly spaced rows."""
+    return p[:: max(1, p.shape[0] // SUBSAMPLE)]
 
 
 def chosen_width(p: Tensor) -> float:
@@ -137,7 +132,7 @@ def chosen_width(p: Tensor) -> float:
 def _log_kernels(p: Tensor, width: float, weight: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
     """Yield slices of rows j with log w_i k(p_j; p_i) (n, N): the Dirichlet densities of p_i / width + 1 at p_j.
 
-    At i = j it is −inf, or for a count w_j that of the other w_j − 1 repetitions.
+    At i = j it is −inf.
     """
     log_p = p.clamp_min(SMALLEST).log()
     # Dir(x; α + 1) = Γ(Σ α + K) / Π Γ(α_k + 1) · Π x_k^α_k with α = p_i / width, so that Σ α = 1 / width for every row i: the
@@ -149,11 +144,9 @@ def _log_kernels(p: Tensor, width: float, weight: Tensor | None = None) -> Itera
     for rows in _tiles(p.shape[0], p.shape[0]):
         log_kernel = log_p[rows] @ alpha.T + normaliser
         here = torch.arange(rows.stop - rows.start), torch.arange(rows.start, rows.stop)
-        own = log_kernel[here]
         if weight is not None:
-            log_kernel = log_kernel + weight.double().log()
-        repeated = weight is not None and not weight.is_floating_point()
-        log_kernel[here] = own + (weight[rows] - 1).double().log() if weight is not None and repeated else -math.inf
+            log_kernel = log_kernel + weight.log()
+        log_kernel[here] = -math.inf
         yield rows, log_kernel
 
 

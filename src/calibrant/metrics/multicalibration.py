@@ -66,7 +66,7 @@ class MulticalibrationError(Metric):
         pairs = (
             data if isinstance(data, BinaryPairs) else (data.one_vs_rest(1) if data.classes == 2 else data.top_label())
         )
-        columns = (pairs.p, pairs.y, pairs.row_weights, pairs.squared_weights)
+        columns = (pairs.p, pairs.y, pairs.row_weights, pairs.row_weights.square())
         p, y, once, square = (part.cpu().double().numpy() for part in columns)
         order = np.argsort(p, kind="stable")
         p, y, once, square = (part[order] for part in (p, y, once, square))

@@ -59,7 +59,7 @@ class AURC(SketchMetric):
             return float(_risks(state).mean())
         # Let n rows share a confidence, e of them errors, with a rows and w errors before them. The risk at the k-th row is
         # (w + (k − a) e/n) / k, and its sum over these n rows is e + (w − a e/n) (H(a + n) − H(a)), with H the harmonic numbers,
-        # by the digamma function also for non-integers: sampling weights are scaled to sum to the number of rows.
+        # by the digamma function also for non-integers: weights are scaled to sum to the number of rows.
         scale = 1.0 if state.squares is None else state.rows / float(state.count.sum())
         count = state.count.flip(0).double() * scale
         wrong = count - state.sum_y.flip(0) * scale

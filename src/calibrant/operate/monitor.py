@@ -164,7 +164,7 @@ class Monitor:
 
         Args:
             predictions: Labelled, calibrated as the reference, in order of time, with the features named by ``by``. Rows of a
-                group that is not in the reference count for the whole only. Of rows with sampling weights as many are kept as
+                group that is not in the reference count for the whole only. Of rows with weights as many are kept as
                 have equal weight.
             ids: (N,) names or integers of the rows, in every batch or in none; an id seen before is refused. Without ids a
                 batch that was already added is refused.

@@ -37,7 +37,7 @@ ClassScores = Annotated[
 
 
 def even_rows(data: Data) -> Data:
-    """Return rows with sampling weights as rows of equal weight: each is kept with probability weight / largest weight.
+    """Return rows with weights as rows of equal weight: each is kept with probability weight / largest weight.
 
     A row drawn with probability π stands for 1 / π rows; kept so, every row of the pool is in with the same probability, and what
     holds for independent rows of equal weight holds for them. The same rows give the same selection.
@@ -45,16 +45,16 @@ def even_rows(data: Data) -> Data:
     kept = even_part(data)
     if kept is None:
         return data
-    return replace(data[kept], weights=None, weight_kind=None)
+    return replace(data[kept], weights=None)
 
 
 def even_part(data: Data) -> Tensor | None:
     """Return which rows (N,) ``even_rows`` keeps; None for all."""
-    weights = data.weights if isinstance(data, Predictions | BinaryPairs) and data.weight_kind == "sampling" else None
+    weights = data.weights if isinstance(data, Predictions | BinaryPairs) else None
     if weights is None or not len(weights):
         return None
     chance = torch.rand(len(data), dtype=torch.float64, generator=torch.Generator().manual_seed(len(data)))
-    return chance.to(weights.device) <= weights.double() / weights.max()
+    return chance.to(weights.device) <= weights / weights.max()
 
 
 def values_of_rows(values: Any, *, name: str, rows: int) -> Any:

@@ -25,7 +25,7 @@ class Bin:
     Args:
         low: Its lower edge.
         high: Its upper edge.
-        count: Number of rows in it; with sampling weights its part of the effective sample size.
+        count: Number of rows in it; with weights its part of the effective sample size.
         confidence: Their mean confidence.
         accuracy: The fraction of them that is correct.
         expect_low: A calibrated model's accuracy lies below this in 2.5 % of samples.

@@ -329,7 +329,7 @@ def _figures_of(data: Data, rows: list[Row], *, of: Data, draws: int) -> Figures
         pairs = event_pairs(counted)
         of_row = {"file": rows[0].file, "split": rows[0].split}
         (ece,) = measure(pairs, **of_row, calibrator=rows[0].calibrator, metrics=[ECE(_BINNING)], draws=draws)
-        event = EventFigures(pairs, ece, counted.groups is None and counted.weight_kind != "sampling")
+        event = EventFigures(pairs, ece, counted.groups is None and counted.weights is None)
     return Figures(
         rows,
         diagram_of(data),
@@ -351,8 +351,7 @@ def _bins_of_groups(data: Data, groups: Tensor | None) -> dict[int, Binned]:
     keys, code = torch.unique(groups, return_inverse=True)
     index = BINS * code + _BINNING.assign(p)
     flat = BinTable.from_pairs(index, p, y, bins=BINS * len(keys), weight=weight)
-    # a sampling weight makes no more rows of one, a count does
-    rows = torch.bincount(code) if data.weight_kind == "sampling" else flat.count.view(-1, BINS).sum(1)
+    rows = torch.bincount(code)
     tables = [replace(table, total=float(table.count.sum())) for table in _parts_of(flat, len(keys))]
     return {key: Binned(table, int(n)) for key, table, n in zip(keys.tolist(), tables, rows.tolist(), strict=True)}
 
@@ -364,8 +363,6 @@ def _bins_of_classes(data: Data) -> dict[int, Binned]:
     flat = CLASSES.state(data).table
     assert flat is not None  # bins of equal mass alone have no such table
     rows = torch.bincount(data.need_labels(), minlength=data.classes).tolist()
-    if data.weight_kind == "frequency":
-        rows = [round(mass) for mass in flat.sum_y.view(data.classes, BINS).sum(1).tolist()]
     tables = zip(_parts_of(flat, data.classes), rows, strict=True)
     return {k: Binned(table, n) for k, (table, n) in enumerate(tables)}
 
@@ -373,7 +370,7 @@ def _bins_of_classes(data: Data) -> dict[int, Binned]:
 def _parts_of(flat: BinTable, parts: int) -> list[BinTable]:
     """Return the tables that were laid one after the other, each with the rows of the whole as its total."""
     columns = (part.view(parts, BINS) for part in (flat.count, flat.sum_p, flat.sum_y))
-    # Σ w² of sampling weights, by which noise is told from error
+    # Σ w², by which noise is told from error
     squares = [None] * parts if flat.squares is None else flat.squares.view(parts, BINS)
     return [BinTable(count, p, y, flat.total, of) for count, p, y, of in zip(*columns, squares, strict=True)]
 

@@ -157,15 +157,13 @@ def weight_remarks(data: Data) -> list[str]:
     """
     if data.weights is None:
         return []
-    if data.weight_kind == "frequency":
-        return [f"{len(data):,} rows with counts stand for {data.count:,} rows: every figure counts a row that often."]
     effective = f"{data.effective_count:,.0f} rows of equal weight"
-    said = f"Every figure weights its {data.count:,} rows by their sampling weights."
+    said = f"Every figure weights its {data.count:,} rows by their weights."
     low, high = float(data.weights.min()), float(data.weights.max())
     if high > 1.001 * low:
         # How the rows were chosen shows in which of them stand for many others.
         drawn = f"{100 * float(data.confidence.double().mean()):.1f} % among the rows"
-        whole = float((data.confidence.double() @ data.weights.double()) / data.weights.sum())
+        whole = float(data.confidence.double() @ data.weights / data.weights.sum())
         said += (
             f" They were drawn with unequal probabilities: a row stands for {low:.3g} to {high:.3g} rows, and the mean "
             f"confidence is {drawn}, {100 * whole:.1f} % with the weights."

@@ -204,18 +204,18 @@ class ParquetSource(RowSource):
         self.passes, self.steps = passes, steps
         self.units = units
         self.classes, self.count = passes.rows.classes, passes.rows.rows
-        self.weighted = passes.rows.weight_kind is not None
+        self.weighted = passes.rows.weighted
         self.device = torch.device("cpu")
 
     @classmethod
     def of(cls, passes: Passes) -> "ParquetSource":
-        """Return the rows with positive weight, with sampling weights scaled to mean 1."""
+        """Return the rows with positive weight, with weights scaled to mean 1."""
         source = cls(passes)
-        if passes.rows.weight_kind is None:
+        if not passes.rows.weighted:
             return source
         count, mass = source.total(_count_and_mass)
         source.count = int(count)
-        return source.prepared(_weighted_by, float(count / mass)) if passes.rows.weight_kind == "sampling" else source
+        return source.prepared(_weighted_by, float(count / mass))
 
     def part(self, work: Callable[..., Any], join: Callable[..., Any], *parameters: Any) -> Any:
         """Return ``work(chunk, *parameters)`` of all chunks, joined in order, by one pass; None without rows."""

@@ -13,7 +13,7 @@ from calibrant._core.check import as_tensor, check_labels
 from calibrant._core.files import error_boundary
 from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats.columns import numbers_of, spread_columns
-from calibrant.data.formats.layout import WEIGHT_NAMES
+from calibrant.data.formats.layout import WEIGHTS
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import is_beside
 from calibrant.data.splits import refuse_ambiguous, rows_in
@@ -103,9 +103,9 @@ class ParquetRows:
         return sum(shard.rows for shard in self.shards)
 
     @property
-    def weight_kind(self) -> str | None:
-        """Kind of the weights, "frequency" or "sampling"; None without weights."""
-        return next((name.removesuffix("_weights") for name in self.beside or () if name in WEIGHT_NAMES), None)
+    def weighted(self) -> bool:
+        """Whether rows have weights."""
+        return WEIGHTS in (self.beside or ())
 
     @property
     def grouped(self) -> bool:
@@ -123,7 +123,7 @@ class ParquetRows:
         return self.path if self.path.is_dir() else self.path.parent
 
     def starts(self) -> dict[str, int]:
-        """Return how many rows of positive weight, by their counts if they have any, lie before each shard, by its name."""
+        """Return how many rows of positive weight lie before each shard, by its name."""
         found, before = {}, 0
         for shard in self.shards:
             found[shard.name] = before
@@ -131,13 +131,12 @@ class ParquetRows:
         return found
 
     def _count(self, shard: Shard) -> int:
-        if self.weight_kind is None:
+        if not self.weighted:
             return shard.rows
-        name = f"{self.weight_kind}_weights"
         with open_parquet(self.file(shard)) as parquet:
-            batches = parquet.iter_batches(row_groups=[shard.row_group], columns=[name], use_threads=False)
+            batches = parquet.iter_batches(row_groups=[shard.row_group], columns=[WEIGHTS], use_threads=False)
             weights = (batch.column(0).to_numpy(zero_copy_only=False) for batch in batches)
-            return int(sum(w.sum() if self.weight_kind == "frequency" else (w > 0).sum() for w in weights))
+            return int(sum((w > 0).sum() for w in weights))
 
     def file(self, shard: Shard) -> Path:
         """Return the absolute path of the file of ``shard``."""
@@ -206,7 +205,7 @@ class ParquetRows:
                     f"{kind} over {classes} in {file}",
                     "keep one model's outputs in a folder",
                 )
-            beside = tuple(name for name in schema.names if name in WEIGHT_NAMES or is_beside(name))
+            beside = tuple(name for name in schema.names if name == WEIGHTS or is_beside(name))
             first = beside if self.beside is None else self.beside  # its order, as in memory: trees break ties by it
             if sorted(first) != sorted(beside):
                 raise FileFormatError(

@@ -12,7 +12,6 @@ from calibrant.errors import NoIntervalError
 Floats: TypeAlias = NDArray[np.float64]
 
 BLOCKS = 20_000  # with more than three times as many units, random blocks are drawn: the same limit in bounded time
-_MOST_REPEATED = 1 << 26
 _CHUNK = 1 << 18  # counts that fit the second-level cache
 
 
@@ -21,20 +20,12 @@ def units_of(
 ) -> tuple[Floats, Floats]:
     """Return the sums (U, C) of ``columns`` (N, C) over the resampling units, and the size (U,) of each.
 
-    A unit is a group; without groups a row, where a row with a count of n is n units and a row with a sampling weight has that
-    weight as its size. More than ``3 * BLOCKS`` units are put together into random blocks.
+    A unit is a group; without groups a row, of which its weight is the size. More than
+    ``3 * BLOCKS`` units are put together into random blocks.
     """
     values: Floats = columns.detach().cpu().double().numpy()
     sizes: Floats = np.ones(len(values))
-    if weight is not None and groups is None and not weight.is_floating_point():
-        if int(weight.sum()) > _MOST_REPEATED:
-            raise NoIntervalError(
-                f"counts that add up to at most {_MOST_REPEATED:,} for a bootstrap",
-                f"{int(weight.sum()):,}",
-                "use interval",
-            )
-        values, sizes = values.repeat(weight.cpu().numpy(), axis=0), np.ones(int(weight.sum()))
-    elif weight is not None:
+    if weight is not None:
         sizes = weight.cpu().double().numpy()
         values = values * sizes[:, None]
     if groups is not None:

@@ -9,7 +9,7 @@ smallest mean of a folded normal) and sums the m_b. Where a calibrated bin has f
 it has if calibrated: a bin in which none was seen would have s_b near 0, and its whole probability would count as its error.
 
 *Width.* Where |δ_b| ≫ s_b the error is locally linear in d, with variance Σ_b s_b²; nearer to 0 |d_b| varies less, so this is
-an upper bound. The variance of the signed sum takes its place where it is larger, and with sampling weights z is Student's
+an upper bound. The variance of the signed sum takes its place where it is larger, and z is Student's
 quantile (``table_error``). A bin in which all decisions are correct (or wrong) has an estimated variance of 0. For the width
 only, its rate is therefore (y_b + z²/2 · w_b) / (n_b + z² w_b) with the bin's fraction of rows w_b, as in Wilson's interval.
 
@@ -71,7 +71,7 @@ class BinnedRows:
         p: (N,) probability.
         y: (N,) outcome.
         bins: B.
-        weight: (N,) int64 counts or float64 sampling weights, or None for 1 each.
+        weight: (N,) float64, or None for 1 each.
     """
 
     index: Tensor
@@ -95,7 +95,7 @@ class BinnedRows:
         """(N,) float64: the weights, normalised to sum to 1."""
         if self.weight is None:
             return torch.full_like(self.p, 1 / self.p.shape[0], dtype=torch.float64)
-        return self.weight.double() / self.weight.sum()
+        return self.weight / self.weight.sum()
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def table_error(table: BinTable, *, level: float = 0.95) -> Tensor:
     """Return the standard error (…) of Σ_b weight_b |gap_b| of independent rows, with pseudo-rows as in Wilson's interval.
 
     It is the larger one of that of independent bins and that of the signed sum, times the ratio of the quantiles of Student's t and
-    the normal: with sampling weights, of the effective sample size (Σw)² / Σw².
+    the normal, of the effective sample size (Σw)² / Σw².
 
     Args:
         table: Counts and sums (…, B).
@@ -399,7 +399,7 @@ def consistency_bars(table: FilledTable, *, level: Level = 0.95) -> tuple[Tensor
 
     Returns:
         low, high: (B,) float64 frequencies around the bin's mean probability; NaN for an empty bin. Quantiles of the
-            binomial with that mean, and for sampling weights with the effective sample size.
+            binomial with that mean and the effective sample size.
 
     Examples:
         >>> from calibrant.binning import BinTable

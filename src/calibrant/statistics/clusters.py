@@ -47,17 +47,16 @@ class UnitSizes:
     total: Tensor
 
     @classmethod
-    def of(cls, sums: Tensor, sizes: Tensor, mass: Tensor, times: Tensor) -> "UnitSizes":
+    def of(cls, sums: Tensor, sizes: Tensor, mass: Tensor) -> "UnitSizes":
         """Return those of groups with sums Σ w x (N, C), of so many numbers ``sizes`` (N,) and weights ``mass`` (N,) each.
 
         Args:
             sums: One row a group.
             sizes: How many numbers each has; a group of none is none.
             mass: The sum of their weights.
-            times: (N,) how many groups each row stands for.
         """
         numbers = torch.stack([(sizes > 0).double(), sizes, sizes.square()])
-        return cls(numbers @ times, torch.stack([mass, mass.square()]) @ times, times @ sums)
+        return cls(numbers.sum(dim=1), torch.stack([mass, mass.square()]).sum(dim=1), sums.sum(dim=0))
 
     def __add__(self, other: "UnitSizes") -> "UnitSizes":
         return add_records(self, other)
@@ -83,12 +82,12 @@ class RowUnits:
     parts: Tensor
 
     @classmethod
-    def of(cls, whole: UnitSizes, sums: Tensor, mass: Tensor, times: Tensor) -> "RowUnits":
+    def of(cls, whole: UnitSizes, sums: Tensor, mass: Tensor) -> "RowUnits":
         """Return the products of some of the groups whose sizes are ``whole``; arguments as in ``UnitSizes.of``."""
         v = mass / whole.masses[0]
         left = (1 - 2 * v + whole.square).clamp_min(1e-12)
         centred = (sums - v[:, None] * whole.total) / whole.masses[0]
-        return cls(whole, (centred * (times / left)[:, None]).T @ centred, Clusters.parts_of(v, left) @ times)
+        return cls(whole, (centred / left[:, None]).T @ centred, Clusters.parts_of(v, left).sum(dim=1))
 
     def __add__(self, other: "RowUnits") -> "RowUnits":
         return replace(self, products=self.products + other.products, parts=self.parts + other.parts)

@@ -27,20 +27,20 @@ MOST_SURE = 20_000  # wrong decisions that are looked at before all scores are
 
 
 def decided_of(data: Predictions | BinaryPairs) -> Tensor:
-    """Return (2, 2) Σ w and Σ w² of wrong and of right decisions; the second is Σ w where a row counts w times."""
+    """Return (2, 2) Σ w and Σ w² of wrong and of right decisions."""
     right = data.correct.double().cpu()
-    w, v = data.row_weights.cpu(), data.squared_weights.cpu()
-    return torch.stack([torch.stack([(part * w).sum(), (part * v).sum()]) for part in (1 - right, right)])
+    w = data.row_weights.cpu()
+    return torch.stack([torch.stack([(part * w).sum(), (part * w.square()).sum()]) for part in (1 - right, right)])
 
 
-def check_enough_errors(decided: Tensor, *, what: object, sampled: bool) -> None:
+def check_enough_errors(decided: Tensor, *, what: object, weighted: bool) -> None:
     """Raise if there are too few wrong, or right, decisions: by their effective numbers, from ``decided_of``."""
     wrong, right = (float(mass**2 / max(square, 1e-300)) for mass, square in decided.tolist())
     fewest, kind = min((wrong, "wrong"), (right, "right"))
     if fewest < FEWEST:
         rows = float(decided[:, 0].sum())
         more = f"about {math.ceil(rows * FEWEST * 1.6 / fewest):,} rows" if fewest else "many more rows"
-        worth = " (the rows of equal weight that theirs are worth)" if sampled else ""
+        worth = " (the rows of equal weight that theirs are worth)" if weighted else ""
         raise NoIntervalError(
             f"at least {FEWEST} {kind} decisions for an interval of {shown(what, most=200)}",
             f"{fewest:.3g}{worth} of {rows:,.0f}",
@@ -93,8 +93,7 @@ def _telling_errors(a: Predictions, b: Predictions, loss: LossOfLabels) -> float
     models. Where both say .5 it is often wrong and moves nothing: hundreds of such rows must not vouch for the few that decide.
     So an event counts min(1, 3 s / s̄), with s̄ = Σ q s² / Σ q s the size of those that decide the variance, as the models expect.
     """
-    labels, times = a.need_labels().cpu(), a.row_weights.double().cpu()
-    sampled = a.weight_kind == "sampling"
+    labels, weight = a.need_labels().cpu(), a.row_weights.cpu()
     size, sums = torch.zeros(len(a), dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
     for rows in row_chunks(len(a), a.classes):
         logs = [model.log_probs_in(rows).cpu() for model in (a, b)]
@@ -102,9 +101,8 @@ def _telling_errors(a: Predictions, b: Predictions, loss: LossOfLabels) -> float
         change = loss(logs[1]) - loss(logs[0])
         moved = (change - change.gather(1, q.argmax(dim=1, keepdim=True))).abs()
         moved = torch.where(moved.isfinite(), moved, 0.0)  # a label of probability 0 is not expected
-        count, w = (1.0, times[rows, None]) if sampled else (times[rows, None], 1.0)
-        moved *= w
-        sums += torch.stack([(count * q * moved.square()).sum(), (count * q * moved).sum()])
+        moved *= weight[rows, None]
+        sums += torch.stack([(q * moved.square()).sum(), (q * moved).sum()])
         size[rows] = moved.gather(1, labels[rows, None])[:, 0]
     if not sums[0]:
         return math.inf
@@ -112,7 +110,7 @@ def _telling_errors(a: Predictions, b: Predictions, loss: LossOfLabels) -> float
     if a.groups is not None:
         _, code = torch.unique(a.groups.cpu(), return_inverse=True)
         return float(torch.bincount(code, weights=events).clamp_max(1).sum())
-    return float((events.clamp_max(1) * (1.0 if sampled else times)).sum())
+    return float(events.clamp_max(1).sum())
 
 
 def _surely_telling(a: Predictions, b: Predictions, loss: LossOfLabels) -> float:
@@ -135,8 +133,8 @@ def _surely_telling(a: Predictions, b: Predictions, loss: LossOfLabels) -> float
     if not 0 < most < math.inf:
         return 0.0
     events = (losses[1] - losses[0]).diff(dim=1).abs()[:, 0] / (FULL_FROM * most)
-    if a.weight_kind == "sampling":
-        weight = a.row_weights.double().cpu()
+    if a.weights is not None:
+        weight = a.weights.cpu()
         events *= weight[rows] / weight.max()
     if a.groups is not None:
         events = torch.bincount(torch.unique(a.groups.cpu()[rows], return_inverse=True)[1], weights=events)
@@ -144,12 +142,10 @@ def _surely_telling(a: Predictions, b: Predictions, loss: LossOfLabels) -> float
 
 
 def _effective(data: Predictions | BinaryPairs, chosen: Tensor) -> float:
-    """Return the number of chosen rows, counts included; with sampling weights their effective number."""
+    """Return the number of chosen rows; with weights their effective number."""
     if data.weights is None:
         return int(chosen.sum())
     weight = data.weights[chosen]
-    if data.weight_kind == "frequency":
-        return int(weight.sum())
     return float(weight.sum().square() / weight.square().sum().clamp_min(1e-300))
 
 

@@ -181,7 +181,7 @@ def bootstrap(
     predictions = need_rows(predictions, what=metric)
     rows, weight = _as_row_metric(metric).rows(predictions), predictions.weights
     _need_finite(float(rows.sum()), metric)
-    check_enough_errors(decided_of(predictions), what=metric, sampled=predictions.weight_kind == "sampling")
+    check_enough_errors(decided_of(predictions), what=metric, weighted=weight is not None)
     drawn = resampled_means(rows[:, None], groups=predictions.groups, draws=draws, seed=seed, weight=weight)
     low, high = quantiles(drawn[:, 0], level=level)
     return Interval(mean_of(rows, weight), low, high, level, f"percentile bootstrap, {draws} draws")
@@ -211,8 +211,8 @@ def share_interval(successes: int, count: int, *, level: float = 0.95) -> Interv
     return Interval(proportion, low, high, level, "Wilson score, modified next to 0 and 1")
 
 
-def sampled_share_interval(mean: float, units: float, variance: float, *, level: float) -> Interval:
-    """Return the interval of a proportion of rows with sampling weights: Wilson's with the effective sample size.
+def weighted_share_interval(mean: float, units: float, variance: float, *, level: float) -> Interval:
+    """Return the interval of a proportion of weighted rows: Wilson's with the effective sample size.
 
     That is the smaller of (Σw)² / Σw², which assumes that weights are independent of outcomes, and p (1 − p) over the sandwich
     variance, which does not but is imprecise where few rows decide it.
@@ -297,9 +297,9 @@ class MeanSums:
     Args:
         rows: Of the rows.
         least: Of the least values that the rows could have; None for a metric that does not know them.
-        squares: Σ w² e² of the excess e beyond it, with w as in ``Powers``.
+        squares: Σ w² e² of the excess e beyond it.
         expected: The same as expected from the probabilities.
-        foreseen: (3,) Σ v, and Σ v x and Σ v x² as expected from the probabilities, with v = w² for sampling weights, else w.
+        foreseen: (3,) Σ v, and Σ v x and Σ v x² as expected from the probabilities, with v = w².
         most: The largest w e that a row can have.
         decided: (2, 2) Σ w and Σ w² of wrong and of right decisions.
         binary: Whether every row is 0 or 1.
@@ -320,9 +320,8 @@ class MeanSums:
     def of(cls, metric: HasRows, data: Data) -> "MeanSums":
         """Return the moments of ``metric`` on checked ``data``."""
         rows, weight = metric.rows(data).double(), data.weights
-        sampled = weight is not None and weight.is_floating_point()
-        w = torch.ones_like(rows) if weight is None else weight.double().to(rows.device)
-        v, decided = w.square() if sampled else w, decided_of(data)
+        w = torch.ones_like(rows) if weight is None else weight.to(rows)
+        v, decided = w.square(), decided_of(data)
         whole, binary = Powers.of(rows, weight), bool(((rows == 0) | (rows == 1)).all())
         units = None if data.groups is None else UnitSums.of_column(data.groups, w, rows)
         if units is not None or not isinstance(metric, HasExcess):
@@ -333,7 +332,7 @@ class MeanSums:
         foreseen = torch.stack([v.sum(), (v * (excess.least + excess.mean)).sum(), (v * squared).sum()]).cpu()
         seen = (rows - excess.least).clamp_min(0)
         squares, expected = (float((v * x).sum()) for x in (seen.square(), excess.square))
-        most = float(((w if sampled else 1) * excess.most).max())
+        most = float((w * excess.most).max())
         return cls(whole, Powers.of(excess.least, weight), squares, expected, foreseen, most, decided, binary)
 
     def __add__(self, other: "MeanSums") -> "MeanSums":
@@ -362,16 +361,16 @@ class MeanSums:
         rows = self.rows
         if self.units is not None:
             self.units.need(what=what, least=FEWEST)
-            check_enough_errors(self.decided, sampled=rows.sampled, what=what)
+            check_enough_errors(self.decided, weighted=rows.weighted, what=what)
         _need_finite(rows.mean, what)
         if self.units is not None:
             return interval_from(rows.mean, self.units.contributions(0).spread, level=level)
-        if self.binary and not rows.sampled:
+        if self.binary and not rows.weighted:
             return share_interval(round(float(rows.sums[0, 1])), round(rows.mass), level=level)
         if self.binary:
-            return sampled_share_interval(rows.mean, rows.units, rows.total(2), level=level)
+            return weighted_share_interval(rows.mean, rows.units, rows.total(2), level=level)
         if self.least is None:
-            check_enough_errors(self.decided, sampled=rows.sampled, what=what)
+            check_enough_errors(self.decided, weighted=rows.weighted, what=what)
         elif not self.enough and math.isfinite(self.most):
             return self._bounded(self.least, level=level)
         found = interval_from(rows.mean, rows.spread(), level=level)

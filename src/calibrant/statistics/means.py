@@ -20,11 +20,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_dense, check_row_tensor, check_row_weight, refuse, shown
+from calibrant._core.check import check_dense, check_row_tensor, check_row_weight, check_same_weights, refuse, shown
 from calibrant._core.notebook import to_html
 from calibrant.errors import NoIntervalError
 
-# The sandwich variance of sampled rows is raised towards that of independent weights by at most this many of its own
+# The sandwich variance of weighted rows is raised towards that of independent weights by at most this many of its own
 # standard deviations.
 REACH = 3.0
 # A skewness estimated from few rows is noisy; above this (ten equal events have .32) the correction would only add length.
@@ -80,7 +80,7 @@ class Spread:
     Args:
         error: The standard error.
         skew: The skewness, clipped to ±``MOST_SKEW``.
-        units: Number of independent units; with sampling weights the effective number.
+        units: Number of independent units; with weights the effective number.
     """
 
     error: float
@@ -99,21 +99,18 @@ class Contributions:
     """The centred contribution of each unit, a row or a group, to a mean.
 
     Args:
-        part: (U,) Σ_{i in u} w_i (row_i − mean) / Σw; for a row with a count, that of one repetition.
-        times: (U,) number of repetitions of each unit, or None for 1.
-        units: Number of units; with sampling weights the effective number, of groups the degrees of freedom plus 1.
+        part: (U,) Σ_{i in u} w_i (row_i − mean) / Σw.
+        units: Number of units; with weights the effective number, of groups the degrees of freedom plus 1.
         unbiased: Whether Σ part² is the variance without a factor units / (units − 1).
     """
 
     part: Tensor
-    times: Tensor | None
     units: float
     unbiased: bool = False
 
     def total(self, power: int) -> float:
         """Return Σ part^power over all units."""
-        powers = self.part.pow(power)
-        return float(powers.sum() if self.times is None else (powers * self.times).sum())
+        return float(self.part.pow(power).sum())
 
     @property
     def spread(self) -> Spread:
@@ -127,15 +124,12 @@ def contributions(rows: Tensor, groups: Tensor | None, weight: Tensor | None = N
     A weighted mean is a ratio; to first order its variation is that of these centred contributions, which includes that of Σw.
     """
     centred = rows.double() - mean_of(rows, weight)
-    if weight is not None:
-        weight = weight.to(rows.device)
-    if groups is None and (weight is None or not weight.is_floating_point()):
-        count = rows.shape[0] if weight is None else int(weight.sum())
-        return Contributions(centred / count, weight, count)
-    normalised = torch.ones_like(centred) if weight is None else weight.double()
+    if weight is None and groups is None:
+        return Contributions(centred / len(rows), len(rows))
+    normalised = torch.ones_like(centred) if weight is None else weight.to(centred)
     normalised = normalised / normalised.sum()
     if groups is None:
-        return Contributions(centred * normalised, None, 1 / float(normalised.square().sum()))
+        return Contributions(centred * normalised, 1 / float(normalised.square().sum()))
     return UnitSums.of_column(groups, normalised, centred).contributions(0)
 
 
@@ -144,30 +138,30 @@ class Powers:
     """Power sums of independent rows x with weights w, of which central moments are made; they add.
 
     Args:
-        sums: (4, 5) Σ w^k x^j for k = 1 … 4 and j = 0 … 4; for counted rows, and rows that count once, w^k is w for every k, as a
-            count of n stands for n rows.
-        sampled: Whether w are sampling weights.
-        unit: What sampling weights are divided by, a power of 2: their fourth power must not leave the range of numbers.
+        sums: (4, 5) Σ w^k x^j for k = 1 … 4 and j = 0 … 4.
+        weighted: Whether rows have weights, else w is 1.
+        unit: What weights are divided by, a power of 2: their fourth power must not leave the range of numbers.
     """
 
     sums: Tensor
-    sampled: bool
+    weighted: bool
     unit: float = 1.0
 
     @classmethod
     def of(cls, rows: Tensor, weight: Tensor | None) -> "Powers":
         """Return the sums of ``rows`` (N,)."""
-        x, sampled = rows.double(), weight is not None and weight.is_floating_point()
-        w = torch.ones_like(x) if weight is None else weight.double().to(x.device)
-        unit = 2.0 ** math.floor(math.log2(float(w.max()))) if sampled else 1.0
+        x = rows.double()
+        w = torch.ones_like(x) if weight is None else weight.to(x)
+        unit = 2.0 ** math.floor(math.log2(float(w.max())))
         powers = torch.stack([x.pow(j) for j in range(5)], dim=1)
-        weights = torch.stack([(w / unit).pow(k if sampled else 1) for k in range(1, 5)])
-        return cls((weights @ powers).cpu(), sampled, unit)
+        weights = torch.stack([(w / unit).pow(k) for k in range(1, 5)])
+        return cls((weights @ powers).cpu(), weight is not None, unit)
 
     def __add__(self, other: "Powers") -> "Powers":
+        check_same_weights(self.weighted, other.weighted)
         unit, order = max(self.unit, other.unit), torch.arange(1.0, 5.0, dtype=torch.float64)[:, None]
         mine, theirs = (one.sums * (one.unit / unit) ** order for one in (self, other))
-        return Powers(mine + theirs, self.sampled, unit)
+        return Powers(mine + theirs, self.weighted, unit)
 
     @property
     def mass(self) -> float:
@@ -181,8 +175,8 @@ class Powers:
 
     @property
     def units(self) -> float:
-        """Rows, or with sampling weights those of equal weight that would vary as much, (Σw)² / Σw²."""
-        return float(self.sums[0, 0] ** 2 / self.sums[1, 0]) if self.sampled else self.mass
+        """Rows of equal weight that would vary as much, (Σw)² / Σw²."""
+        return float(self.sums[0, 0] ** 2 / self.sums[1, 0])
 
     def central(self, k: int, power: int) -> float:
         """Return Σ w^k (x − mean)^power, by the binomial theorem."""
@@ -205,7 +199,7 @@ class Powers:
         """
         square = self.total(2)
         found = spread_of(self.units, square, self.total(3))
-        if not self.sampled or not square:
+        if not self.weighted or not square:
             return found
         independent = self.central(1, 2) / float(self.sums[0, 0]) / self.units
         # √(2 / degrees) = √Σ c⁴ / Σ c²
@@ -364,7 +358,7 @@ class UnitSums:
 
     def contributions(self, column: int) -> Contributions:
         """Return those of each group to the mean of a column."""
-        return Contributions(self.centred[:, column], None, self.degrees + 1, unbiased=True)
+        return Contributions(self.centred[:, column], self.degrees + 1, unbiased=True)
 
 
 def need_clusters(sizes: Tensor, *, what: object, least: int) -> None:
@@ -459,7 +453,7 @@ def mean_interval(
         rows: (N,) finite numbers.
         groups: (N,) cluster of each row; clusters are then the independent units.
         level: Nominal coverage in (0, 1).
-        weight: (N,) positive: int64 counts of repeated rows or float64 sampling weights, or None.
+        weight: (N,) float64, positive, or None.
 
     Raises:
         NoIntervalError: If there is only one row or group.
@@ -469,7 +463,7 @@ def mean_interval(
         0.5 [0.4003, 0.5997]
 
     References:
-        Hall 1992, On the removal of skewness by transformation, Eq. 2.5; Kish 1965 (sampling weights).
+        Hall 1992, On the removal of skewness by transformation, Eq. 2.5; Kish 1965 (weights).
     """
     (rows,) = check_finite_rows(rows, groups, weight, name="rows").unbind(dim=1)
     if groups is None:
@@ -509,7 +503,7 @@ def paired_test(
         differences: (N, C) or (N,): a − b in every row, one column per metric.
         groups: (N,) cluster of each row; clusters are then the independent units.
         level: Coverage of the intervals.
-        weight: (N,) positive: int64 counts of repeated rows or float64 sampling weights, or None.
+        weight: (N,) float64, positive, or None.
         least_error: Standard error below which that of a mean is not taken: losses that were not seen decide it too.
 
     Returns:
@@ -582,7 +576,7 @@ def mean_error(rows: Tensor, *, groups: Tensor | None = None, weight: Tensor | N
     Args:
         rows: One number per row.
         groups: Cluster of each row.
-        weight: (N,) positive: int64 counts of repeated rows or float64 sampling weights, or None.
+        weight: (N,) float64, positive, or None.
 
     Examples:
         >>> mean_error(torch.tensor([0.0, 1.0, 0.0, 1.0]))

@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import refuse, shown
+from calibrant._core.check import check_same_weights, refuse, shown
 from calibrant._core.constraints import Bins, Draws, Kind, Level, Seed, checked
 from calibrant._core.numerics import add_records, row_chunks, slices
 from calibrant.binning import BinTable
-from calibrant.data.checks import Data, need_rows, repeated
+from calibrant.data.checks import Data, need_rows
 from calibrant.data.predictions import BinaryPairs
 from calibrant.statistics._resampling import quantiles
 from calibrant.statistics.binned import BinnedRows, error_interval
@@ -32,7 +32,7 @@ Randomness = Annotated[torch.Generator, Kind(torch.Generator, "make one with tor
 # Rows of one bin whose probabilities agree to 1/1024 share a cell, and are drawn as if all had the cell's mean: that adds
 # at most the fraction 1/6144 to the variance (reached by probabilities spread evenly over the cell next to 0 or 1).
 CELLS = 1024
-_COARSE = 256  # cells for rows with sampling weights, which are also divided by weight
+_COARSE = 256  # cells for rows with weights, which are also divided by weight
 _MOST_STEPS = 1 << 12  # factors of 1.25 between 1 and the largest or smallest float64
 _SPAN = 2 * _MOST_STEPS * _COARSE  # numbers of cells of a bin
 _DRAWN = 1 << 22  # outcomes drawn at once
@@ -104,7 +104,6 @@ def null_draws(metric: AnyMetric, predictions: Data, *, draws: Draws = 1000, see
     if isinstance(metric, HasNull):
         return metric.null_draws(predictions, draws=draws, seed=seed).cpu().double()
     need_independent(predictions.groups, what=metric)
-    predictions = repeated(predictions, what=metric)
     generator = torch.Generator().manual_seed(seed)
     return torch.tensor([metric(redraw(predictions, generator=generator)) for _ in range(draws)], dtype=torch.float64)
 
@@ -121,8 +120,7 @@ def null_outcomes(
         bins: B.
         draws: Number of draws.
         seed: Same seed, same sums.
-        weight: (N,) positive: int64 counts (a row counted n times has n independent outcomes), or float64 sampling weights by
-            which outcomes are multiplied; None for 1.
+        weight: (N,) positive, by which outcomes are multiplied; None for 1.
 
     Examples:
         >>> sums = null_outcomes(torch.tensor([0, 0, 1]), torch.tensor([1.0, 1.0, 0.0]), bins=2, draws=4, seed=0)
@@ -142,12 +140,12 @@ class NullCells:
     Args:
         keys: (C,) int64 bin · 2²¹ + cell within it, ascending.
         sums: (3, C) Σ 1, Σ w and Σ w p.
-        sampled: Whether w are sampling weights.
+        weighted: Whether rows have weights, else w is 1.
     """
 
     keys: Tensor
     sums: Tensor
-    sampled: bool
+    weighted: bool
 
     @classmethod
     def of(cls, rows: BinnedRows) -> "NullCells":
@@ -156,35 +154,35 @@ class NullCells:
         inside = index >= 0
         home, wide = index[inside].cpu(), p[inside].cpu().double()
         w = torch.ones_like(wide) if weight is None else weight[inside].cpu().double()
-        sampled = weight is not None and weight.is_floating_point()
-        if sampled:
+        if weight is not None:
             # 1/256 in probability and a factor of 1.25 in weight: in a draw each row has the mean weight, which lowers the variance
             # by at most 1 %
             steps = (w.log() / math.log(1.25)).floor().long() + _MOST_STEPS
             cell = steps * _COARSE + (wide * _COARSE).long().clamp_max(_COARSE - 1)
         else:
             cell = (wide * CELLS).long().clamp_max(CELLS - 1)
-        return cls._merged(home * _SPAN + cell, torch.stack([torch.ones_like(w), w, w * wide]), sampled)
+        return cls._merged(home * _SPAN + cell, torch.stack([torch.ones_like(w), w, w * wide]), weight is not None)
 
     @classmethod
-    def _merged(cls, keys: Tensor, sums: Tensor, sampled: bool) -> "NullCells":
+    def _merged(cls, keys: Tensor, sums: Tensor, weighted: bool) -> "NullCells":
         known, place = torch.unique(keys, return_inverse=True)
         added = [torch.bincount(place, weights=values, minlength=len(known)) for values in sums]
-        return cls(known, torch.stack(added), sampled)
+        return cls(known, torch.stack(added), weighted)
 
     def __add__(self, other: "NullCells") -> "NullCells":
+        check_same_weights(self.weighted, other.weighted)
         keys, sums = torch.cat([self.keys, other.keys]), torch.cat([self.sums, other.sums], dim=1)
-        return NullCells._merged(keys, sums, self.sampled)
+        return NullCells._merged(keys, sums, self.weighted)
 
     def outcomes(self, *, bins: int, draws: int, seed: int) -> Tensor:
         """Return sums of outcomes (draws, bins) as ``null_outcomes`` does."""
         (count, mass, sum_p), home = self.sums.numpy(), (self.keys // _SPAN).numpy()
-        times = np.rint(count if self.sampled else mass).astype(np.int64)
+        times = count.astype(np.int64)
         mean, rng = np.clip(sum_p / mass, 0.0, 1.0), np.random.default_rng(seed)
         sums = np.zeros((bins, draws))
         for some in slices(len(times), max(1, _DRAWN // draws)):  # the same numbers as of all cells at once
             drawn: NDArray[Any] = rng.binomial(times[some, None], mean[some, None], size=(len(times[some]), draws))
-            drawn = drawn * (mass / count)[some, None] if self.sampled else drawn
+            drawn = drawn * (mass / count)[some, None] if self.weighted else drawn
             starts = np.concatenate([[0], np.flatnonzero(np.diff(home[some])) + 1])  # cells are sorted by bin
             sums[home[some][starts]] += np.add.reduceat(drawn, starts, axis=0)
         return torch.from_numpy(np.ascontiguousarray(sums.T))

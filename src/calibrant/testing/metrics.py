@@ -4,7 +4,7 @@ import itertools
 import math
 import warnings
 from dataclasses import is_dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -28,9 +28,9 @@ def check_metric(metric: AnyMetric, *, exact: NonNegative = 1e-12) -> None:
     """Check that ``metric`` does what every metric of ``calibrant.metrics`` does; call it in a test of your own.
 
     It is a frozen dataclass whose declared facts hold; values are Python floats, never NaN, within the bounds; neither the
-    order of rows nor, for a ``SumMetric``, how they are cut into parts matters; a frequency weight of 3 counts as three rows,
-    and neither the scale of sampling weights nor a row of weight 0 has an effect; the wrong kind of data, no rows and no
-    labels are refused by Calibrant's errors. A metric may refuse weights by an ``InputError``.
+    order of rows nor, for a ``SumMetric``, how they are cut into parts matters; a row of weight w counts about as w rows, and
+    neither the scale of weights nor a row of weight 0 has an effect; the wrong kind of data, no rows and no labels are refused by
+    Calibrant's errors. A metric may refuse weights by an ``InputError``.
 
     Args:
         metric: The metric, an object.
@@ -56,9 +56,9 @@ def check_metric(metric: AnyMetric, *, exact: NonNegative = 1e-12) -> None:
         _weights_enter(metric, rows, exact)
     if isinstance(metric, SumMetric):
         _states_add_up(metric, data)
-        for weighted in (_with_weights(data, 1 + order % 4, "frequency"), _with_weights(data, 1.0 + order, "sampling")):
-            if _value_unless_refused(metric, weighted) is not None:
-                _states_add_up(metric, weighted)
+        weighted = _with_weights(data, 1.0 + order)
+        if _value_unless_refused(metric, weighted) is not None:
+            _states_add_up(metric, weighted)
     _other_data_are_refused(metric, data)
 
 
@@ -114,42 +114,38 @@ def _states_add_up(metric: SumMetric[Any], data: Predictions) -> None:
 
 def _weights_enter(metric: Metric, data: Predictions, exact: float) -> None:
     generator = torch.Generator().manual_seed(2)
-    counts = torch.randint(5, (len(data),), generator=generator)
-    repeated = data[torch.repeat_interleave(torch.arange(len(data)), counts)]
-    found = _value_unless_refused(metric, _with_weights(data, counts, "frequency"))
-    CONTRACT.require(
-        found is None or math.isclose(found, metric(repeated), rel_tol=exact, abs_tol=1e-12),
-        f"a row of frequency weight w counts as w rows in {metric!r}",
-        f"weight the rows by data.weights (got {found}, for repeated rows {metric(repeated)}), or refuse weights by InputError",
-    )
-    # sampling weights say how often rows stand for the population, up to a factor; one of weight 0 stands for none
-    kept = counts > 0
+    kept = torch.randint(5, (len(data),), generator=generator) > 0
     weights = (torch.rand(len(data), generator=generator, dtype=torch.float64) + 0.1) * kept
-    one, other = (
-        _value_unless_refused(metric, _with_weights(data, weights * scale, "sampling")) for scale in (1.0, 1e3)
-    )
+    one, other = (_value_unless_refused(metric, _with_weights(data, weights * scale)) for scale in (1.0, 1e3))
     if one is None and other is None:
         return
     CONTRACT.require(
         one is not None and other is not None and math.isclose(one, other, rel_tol=1e-9),
-        f"the scale of sampling weights has no effect on {metric!r}",
+        f"the scale of weights has no effect on {metric!r}",
         f"divide by their sum (got {one}, for weights 1,000 times as large {other})",
     )
-    left = _value_unless_refused(metric, _with_weights(data[kept], weights[kept], "sampling"))
+    left = _value_unless_refused(metric, _with_weights(data[kept], weights[kept]))
     # thirds: their sums are rounded, so that equal accuracies of bins differ in the last digit
-    alike = _value_unless_refused(
-        metric, _with_weights(data, torch.full((len(data),), 1 / 3, dtype=torch.float64), "sampling")
-    )
+    alike = _value_unless_refused(metric, _with_weights(data, torch.full((len(data),), 1 / 3, dtype=torch.float64)))
     for found, right, clause in (
-        (one, left, "a row of sampling weight 0 is left out of"),
-        (alike, metric(data), "equal sampling weights have no effect on"),
+        (one, left, "a row of weight 0 is left out of"),
+        (alike, metric(data), "equal weights have no effect on"),
     ):
         same = found is not None and right is not None and math.isclose(found, right, rel_tol=exact, abs_tol=1e-12)
         CONTRACT.require(same, f"{clause} {metric!r}", f"weight the rows by data.weights (got {found} and {right})")
+    # not the same, as what corrects for few rows knows how many there are; but nearer to it than without weights
+    times = torch.where(data.correct, 4, 1)
+    repeated, plain = metric(data[torch.repeat_interleave(torch.arange(len(data)), times)]), metric(data)
+    weighted = metric(_with_weights(data, times.double()))
+    CONTRACT.require(
+        abs(weighted - repeated) <= abs(plain - repeated) / 2 + exact,
+        f"a row of weight w counts about as w rows in {metric!r}",
+        f"weight the rows by data.weights (got {weighted}, without weights {plain}, for repeated rows {repeated})",
+    )
 
 
-def _with_weights(data: Predictions, weights: Tensor, kind: Literal["frequency", "sampling"]) -> Predictions:
-    return Predictions.from_logits(data.logits, data.labels, weights=weights, weight_kind=kind)
+def _with_weights(data: Predictions, weights: Tensor) -> Predictions:
+    return Predictions.from_logits(data.logits, data.labels, weights=weights)
 
 
 def _value_unless_refused(metric: Metric, weighted: Predictions) -> float | None:
@@ -161,7 +157,7 @@ def _value_unless_refused(metric: Metric, weighted: Predictions) -> float | None
 
 
 def _pairs_are_accepted(metric: Metric, data: Predictions) -> None:
-    weighted = _with_weights(data, torch.arange(1.0, 1 + len(data), dtype=torch.float64), "sampling")
+    weighted = _with_weights(data, torch.arange(1.0, 1 + len(data), dtype=torch.float64))
     try:
         for rows in (data, weighted) if _value_unless_refused(metric, weighted) is not None else (data,):
             same = math.isclose(metric(rows.top_label()), metric(rows), rel_tol=1e-12, abs_tol=1e-13)

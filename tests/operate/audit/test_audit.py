@@ -445,7 +445,7 @@ def test_labelled_rows_carry_the_weights_by_which_they_stand_for_the_pool(pairs:
     drawn = sample(pool, 300).extend(300)
     drawn = drawn.labelled(labels[drawn.rows])
     rows = drawn.predictions()
-    assert (len(rows), rows.weight_kind) == (600, "sampling")
+    assert len(rows) == 600
     assert float(drawn.weights.sum()) == pytest.approx(3000, rel=0.1)
     assert Accuracy()(rows) == pytest.approx(audit(pool, drawn).figures["accuracy"].estimate, abs=0.05)
     if isinstance(rows, Predictions):
@@ -533,5 +533,3 @@ def test_a_monitor_watches_rows_of_a_sample_as_evenly_drawn_ones() -> None:
     assert not monitor.alarm
     with pytest.raises(InputError, match="new rows"):
         monitor.update(rows)
-    with pytest.raises(InputError, match="weights"):
-        monitor.update(replace(kept, weights=torch.ones(len(kept), dtype=torch.int64), weight_kind="frequency"))

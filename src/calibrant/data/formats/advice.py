@@ -3,23 +3,18 @@
 import fnmatch
 import glob
 import re
-import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from calibrant._core.files import Array
-from calibrant._core.paths import shown
 from calibrant.data.formats.columns import Classes, by_number, is_text
 from calibrant.data.formats.evidence import Columns, explained, label_among, speaks_of_smaller
 from calibrant.data.formats.kinds import kind_of_values, needs_no_rest, needs_sums
 from calibrant.data.formats.labels import can_label, in_order, is_single, likely_positive, spelled
-from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, WEIGHT_NAMES, Layout, stem_and_name
-from calibrant.data.formats.roles import PERHAPS, called, has_role, is_decided, is_no_label, plain_name
+from calibrant.data.formats.layout import KINDS, LABELS, REST, SCORES, Layout, stem_and_name
+from calibrant.data.formats.roles import PERHAPS, called, is_decided, is_no_label, plain_name
 from calibrant.errors import Remedy
-
-_WEIGHTS = re.compile("(sample_|frequency_|sampling_)?weights?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -177,45 +172,3 @@ def unnamed_labels(arrays: Mapping[str, Array], layout: Layout, classes: Classes
         said["positive"] = likely_positive(values, scores)
         unsure += f" and the score is the probability of {said['positive']!r}"
     return Remedy.read(**said).after(f"{unsure}, ")
-
-
-def unnamed_weights(fields: Iterable[str]) -> str:
-    """Return the first name of weights that does not say of which kind they are, or nothing."""
-    return min((one for one in fields if _WEIGHTS.fullmatch(one) and one not in WEIGHT_NAMES), default="")
-
-
-def kept_apart(name: str, prefix: str, fields: Collection[str], path: Path) -> Remedy:
-    """Return the remedy for weights of no kind; on the command line it makes a file where the role stands in the name.
-
-    A ``weight`` beside other columns without a role, such as ``age``, is likely a feature as they are; else rows are likely
-    weighted by it. Both commands are said, the likely one last, as others are.
-    """
-    words = (
-        "name the array or column by what it holds, since intervals differ: counts of repeated rows, or "
-        "inverse probabilities; or remove it"
-    )
-    free = [one for one in fields if one != name and not has_role(one)]
-    features = sorted(free) if name == "weight" and not prefix else []
-    old, suffix = prefix + name, path.suffix.lower()
-
-    def renamed(new: str, ending: str, case: str) -> Remedy:
-        file, copy = shlex.quote(shown(path)), path.with_name(f"{path.stem}-{ending}{path.suffix}")
-        target, signs = shlex.quote(str(copy)), re.escape(old)
-        if suffix in (".csv", ".tsv"):
-            command = f"sed -E '1s/(^|[^[:alnum:]_]){signs}([^[:alnum:]_]|$)/\\1{new}\\2/' {file} > {target}"
-        elif suffix == ".jsonl":
-            command = f"""sed 's/"{signs}":/"{new}":/' {file} > {target}"""
-        else:
-            program = f"import pyarrow.parquet as q; t = q.read_table({str(path)!r}); "
-            program += f"q.write_table(t.rename_columns({{{old!r}: {new!r}}}), {str(copy)!r})"
-            command = f"python -c {shlex.quote(program)}"
-        return Remedy(words, command=command, before=case, instead=(shown(path), str(copy)))
-
-    if suffix not in (".csv", ".tsv", ".jsonl", ".parquet"):
-        return Remedy(words)
-    like = f"{old} is a feature as {', '.join(features[:3])} may be" if features else "rows count alike"
-    counted = renamed(f"feature:{old}", "unweighted", f"if {like}")
-    kinds = f"if {old} are inverse probabilities of being drawn (counts of repeated rows are frequency_weights)"
-    weighted = renamed(f"{prefix}sampling_weights", "weights", kinds)
-    first, last = (weighted, counted) if features else (counted, weighted)
-    return replace(last.after(f"{last.before}, run: "), otherwise=first.after(f"{first.before}: "))

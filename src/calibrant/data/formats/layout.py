@@ -28,7 +28,7 @@ LABELS = ("labels", "label")
 NAME_KIND = Remedy(
     "pass kind='probs', or kind='logits', to calibrant.read", command="add --kind probs, or --kind logits"
 )
-WEIGHT_NAMES = ("frequency_weights", "sampling_weights")  # the kind stands in the name
+WEIGHTS = "weights"  # the array, or column, of how much each row counts
 CLASS_NAMES = ("class_names", "classes")  # also with scikit-learn's mark of what was learned, classes_
 SPLITS = {"train", "val", "valid", "validation", "dev", "calibration", "test", "eval", "holdout"}
 TOLERANCE = ROUNDING  # of a row's sum, under normalize

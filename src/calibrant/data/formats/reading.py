@@ -212,8 +212,7 @@ def _read_or_refused_once(read: Callable[[Layout], Named], layout: Layout, place
         more: str | Remedy | None
         try:
             found = _read_or_refused_once(read, replace(layout, **_given(Layout.of(**said))), place)
-            weight = advice.unnamed_weights(found.arrays)
-            more = advice.kept_apart(weight, "", found.arrays, place) if weight else found.add_label
+            more = found.add_label
         except (FileFormatError, InputError) as other:
             more = other.remedy
             if not isinstance(more, Remedy):  # the command would not help

@@ -68,8 +68,8 @@ class InShards(Protocol):
         """N."""
 
     @property
-    def weight_kind(self) -> str | None:
-        """Kind of the weights, or None."""
+    def weighted(self) -> bool:
+        """Whether rows have weights."""
 
     def pieces(self, shard: Any, *, share: int = 1) -> Iterator[tuple[Any, Predictions]]:
         """Yield the rows of a shard in order, in pieces that fit in memory."""

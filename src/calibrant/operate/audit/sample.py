@@ -242,7 +242,7 @@ class Sample(metaclass=PublicCalls):
     def predictions(self, pool: Any = None) -> Predictions | BinaryPairs:
         """Return the labelled rows with their labels, weighted by how many rows of the pool each stands for.
 
-        Calibrators, metrics, ``compare`` and the report take the weights (of the kind "sampling") whole.
+        Calibrators, metrics, ``compare`` and the report take the weights whole.
 
         Args:
             pool: As in ``sample``; None takes the one in memory.
@@ -259,8 +259,8 @@ class Sample(metaclass=PublicCalls):
         if isinstance(rows, BinaryPairs):
             hits = labels if rows.predicted is None else (rows.predicted.cpu() == labels).long()
             known = None if rows.predicted is None else labels
-            return replace(rows, y=hits.double(), labels=known, weights=weights, weight_kind="sampling")
-        return replace(rows, labels=labels, weights=weights, weight_kind="sampling")
+            return replace(rows, y=hits.double(), labels=known, weights=weights)
+        return replace(rows, labels=labels, weights=weights)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, pool: Any = None, other: Any = None) -> "Sample":
@@ -386,8 +386,8 @@ def need_pool(pool: Any, *, other: Any = None, costs: Any = None) -> Pool:
     if isinstance(pool, Pool):
         return pool
     if isinstance(pool, InShards):
-        if other is not None or pool.weight_kind is not None:
-            what = "a second model" if other is not None else f"{pool.weight_kind} weights"
+        if other is not None or pool.weighted:
+            what = "a second model" if other is not None else "weights"
             raise refuse("a streamed pool of one model, without weights", what, "read the rows into memory")
         return Pool(pool, None, None if costs is None else _costs(costs, pool.classes))
     WINDOW.check(pool, "pool", "a pool")
