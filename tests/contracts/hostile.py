@@ -327,9 +327,6 @@ SHARED: list[tuple[Callable[[], Any], str]] = [
         "adapters.sklearn.CalibratedClassifier.fit.y",
     ),
     (lambda: _scored(), "language.scored.log language.sampled.log"),
-    (lambda: _binned().p, "statistics.null_outcomes.p"),
-    (lambda: _binned().bins, "statistics.null_outcomes.bins"),
-    (_binned, "statistics.paired_square_test.a statistics.paired_square_test.b"),
     (_monitor, "operate.Monitor.merge.other"),
     (
         several,

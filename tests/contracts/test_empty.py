@@ -28,7 +28,6 @@ MEASURES: dict[str, Callable[[Any], Any]] = {
     "null_band": lambda data: statistics.null_band(metrics.ECE(), data),
     "null_draws": lambda data: statistics.null_draws(metrics.ECE(), data),
     "bootstrap": lambda data: statistics.bootstrap(metrics.Accuracy(), data),
-    "redraw": lambda data: statistics.redraw(data, generator=torch.Generator()),
     "risk_coverage": metrics.risk_coverage,
     "panel": evaluate.panel,
     "default_metrics": evaluate.default_metrics,

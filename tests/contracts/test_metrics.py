@@ -23,11 +23,9 @@ from calibrant.metrics import (
     ECE,
     MCE,
     NLL,
-    SKCE,
     CanonicalError,
     ClasswiseECE,
     Entropy,
-    KernelECE,
     SplitNLL,
     TopLabelECE,
     need_predictions,
@@ -54,13 +52,11 @@ EXTRA: list[Metric] = [
     TopLabelECE(EqualMass(5)),
     SplitNLL("correct"),
     Entropy("wrong"),
-    KernelECE(width=0.1),
-    SKCE(width=0.5),
 ]
 SUMS = [
     m for m in [*METRICS, *EXTRA] if isinstance(m, SumMetric) and m != TopLabelECE(EqualMass(5))
 ]  # which has no sums
-NEED_TWO = (CanonicalError, KernelECE, SKCE)
+NEED_TWO = (CanonicalError,)
 
 
 def sample(

@@ -8,7 +8,8 @@ import torch
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import InputError
 from calibrant.evaluate import compare
-from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, SquaredGaps
+from calibrant.evaluate.compare import ComparisonRow, verdict_in_words
+from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier
 
 
 def model(temperature: float = 1.0, *, noise: float = 0.0, rows: int = 2000, seed: int = 0) -> Predictions:
@@ -25,9 +26,10 @@ def test_a_better_calibrated_model_wins_where_it_is_better() -> None:
     by = {row.metric: row for row in found.rows}
     assert by["Accuracy()"].winner is None
     assert by["NLL()"].winner == "b"
-    assert by[repr(ECE())].winner is None
-    assert by[repr(SquaredGaps())].winner == "b"
-    assert by[repr(SquaredGaps())].high < 0
+    gaps = by[repr(ECE())]
+    assert (gaps.winner, gaps.low, gaps.high) == ("b", None, None)
+    assert gaps.difference == ECE()(model(1.0)) - ECE()(model(0.4))
+    assert f"better calibrated, lower ECE by {-gaps.difference:.4f} (p < 0.001)" in found.verdict
     assert found.verdict.startswith("B is better than A: lower NLL by ")
     assert "In Accuracy they cannot be told apart." in str(found)
 
@@ -42,20 +44,22 @@ def test_swapping_the_models_swaps_the_verdict() -> None:
 
 def test_a_model_against_itself_cannot_be_told_apart() -> None:
     found = compare(model(), model())
-    assert [row.winner for row in found.rows] == [None] * 5
-    assert [row.p_value for row in found.rows] == [1.0, 1.0, 1.0, None, 1.0]
+    assert [row.winner for row in found.rows] == [None] * 4
+    assert [row.p_value for row in found.rows] == [1.0] * 4
     assert found.verdict.startswith("A and B cannot be told apart on these rows")
 
 
 def test_when_each_wins_somewhere_the_verdict_says_so() -> None:
     sharp, blunt = model(0.3, noise=0.0, rows=20_000), model(1.0, noise=1.0, rows=20_000)
-    verdict = compare(sharp, blunt, metrics=[Accuracy(), SquaredGaps()]).verdict
+    verdict = compare(sharp, blunt, metrics=[Accuracy(), ECE()]).verdict
     assert verdict.startswith("Neither is better in all: A has higher Accuracy by ")
-    assert "B has smaller SquaredGaps by " in verdict
+    assert "B has better calibrated, lower ECE by " in verdict
 
 
 def test_small_differences_keep_two_digits() -> None:
-    assert "smaller SquaredGaps by 0.00043 (" in str(compare(model(0.75, rows=5000), model(rows=5000)))
+    row = ComparisonRow("NLL()", 0.3, 0.3 - 4.32e-4, -4.32e-4, -6e-4, -2.4e-5, 0.01, "b")
+    verdict = verdict_in_words([row], [NLL()], ("A", "B"), level=0.95)
+    assert verdict == "B is better than A: lower NLL by 0.00043 (95 % interval 2.4e-05 to 0.0006, p = 0.010)."
 
 
 def test_clustered_rows_widen_the_interval() -> None:
@@ -102,7 +106,7 @@ def test_an_infinite_loss_is_not_tested_but_shown() -> None:
 
 def test_pairs_get_the_metrics_that_apply() -> None:
     found = compare(model(0.4).top_label(), model().top_label())
-    assert [row.metric for row in found.rows] == ["Accuracy()", repr(ECE()), repr(SquaredGaps())]
+    assert [row.metric for row in found.rows] == ["Accuracy()", repr(ECE())]
 
 
 def test_other_rows_are_refused() -> None:
@@ -124,10 +128,10 @@ def test_few_errors_decide_no_loss_and_say_how_many_rows_would_do() -> None:
     more = [Predictions.from_binary_probs([p] * 300, [1] * 295 + [0] * 5, groups=groups)
             for groups in (None, list(range(300))) for p in (0.999, 0.9)]  # fmt: skip
     for pair, tested in ((more[:2], True), (more[2:], False)):
-        found = compare(*pair, metrics=[NLL(), Brier(), SquaredGaps()])
+        found = compare(*pair, metrics=[NLL(), Brier(), ECE()])
         assert [row.p_value is not None for row in found.rows] == [tested, tested, False]
         what = "" if tested else "groups with "
-        assert f"For SquaredGaps 20 {what}wrong decisions of each model are needed, 5 seen" in found.verdict
+        assert f"For ECE 20 {what}wrong decisions of each model are needed, 5 seen" in found.verdict
         assert ("groups with wrong decisions that tell the two apart are needed, 5 seen" in found.verdict) is not tested
 
 
@@ -141,7 +145,7 @@ def test_two_rows_decide_nothing() -> None:
 def test_a_metric_whose_own_test_needs_more_groups_says_so() -> None:
     groups = [i // 10 for i in range(600)]
     pair = (replace(model(t, rows=600), groups=torch.tensor(groups)) for t in (1.0, 0.4))
-    row = compare(*pair, metrics=[SquaredGaps()]).rows[0]
+    row = compare(*pair, metrics=[ECE()]).rows[0]
     assert row.p_value is None
     assert "at least 100 groups" in row.note
 

@@ -9,7 +9,7 @@ import torch
 
 from calibrant import Predictions
 from calibrant.errors import InputError
-from calibrant.evaluate import cost_calibration, utility_calibration
+from calibrant.evaluate import cost_calibration
 from calibrant.evaluate.cost_calibration import range_tail
 
 COSTS = [[0.0, 1.0, 4.0], [2.0, 0.0, 1.0], [6.0, 3.0, 0.0]]
@@ -68,15 +68,6 @@ def test_weights_and_groups_count() -> None:
     found = cost_calibration(grouped, COSTS)
     assert found.kuiper_p is None
     assert found.p == pytest.approx(once.p, abs=0.05)  # as without the copies
-
-
-@pytest.mark.parametrize(("family", "count"), [("top-k", 2), ("thresholds", 27), ("random", 5)])
-def test_families_are_tested_together(family: Any, count: int) -> None:
-    fair, off = (utility_calibration(sample(2000, sharpness=s), family=family, members=5) for s in (1.0, 2.0))
-    assert len(fair.members) == count
-    assert fair.p > 0.05
-    assert off.p < 0.001
-    assert off.worst in dict(off.members)
 
 
 @pytest.mark.parametrize(

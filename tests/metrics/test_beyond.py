@@ -1,7 +1,6 @@
 """The metrics beyond the papers: values by hand, slow oracles, and edges."""
 
 import math
-from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -15,28 +14,22 @@ from calibrant.metrics import (
     AURC,
     ECE,
     NLL,
-    SKCE,
     CalibrationLoss,
     CanonicalError,
     ClasswiseECE,
     DebiasedECE,
     Entropy,
-    KernelECE,
     KSError,
-    KuiperError,
-    MulticalibrationError,
     RefinementLoss,
     SmoothECE,
-    SpiegelhalterZ,
     SplitNLL,
-    SweepECE,
     TopLabelECE,
-    TwoBinError,
     ood_auroc,
     risk_coverage,
 )
 from calibrant.metrics.smooth import WIDTH_TOLERANCE, smooth_errors
 from calibrant.statistics import interval
+from calibrant.statistics.binned import squared_error
 
 
 def pairs(rows: int = 400, *, seed: int = 0, power: float = 1.0) -> BinaryPairs:
@@ -83,8 +76,7 @@ def test_top_label_states_of_parts_with_fewer_classes_add() -> None:
 
 def test_debiased_by_hand_and_bins_of_one_row_left_out() -> None:
     data = BinaryPairs.from_probs([0.9] * 4 + [0.1], [1, 1, 0, 0, 1])
-    assert DebiasedECE().squared(data) == pytest.approx(0.8 * (0.4**2 - 0.25 / 3))
-    assert DebiasedECE()(data) == pytest.approx(math.sqrt(DebiasedECE().squared(data)))
+    assert DebiasedECE()(data) == pytest.approx(math.sqrt(0.8 * (0.4**2 - 0.25 / 3)))
 
 
 def test_the_debiased_square_is_unbiased() -> None:
@@ -92,18 +84,9 @@ def test_the_debiased_square_is_unbiased() -> None:
     p = torch.tensor([0.3] * 20 + [0.7] * 20, dtype=torch.float64)
     rate = torch.tensor([0.4] * 20 + [0.7] * 20, dtype=torch.float64)
     found = [
-        DebiasedECE().squared(BinaryPairs.from_probs(p, (torch.rand(40, generator=generator) < rate).long()))
-        for _ in range(1000)
+        float(squared_error(EqualWidth(15).table(p, torch.rand(40, generator=generator) < rate))) for _ in range(1000)
     ]
     assert np.mean(found) == pytest.approx(0.005, abs=4 * np.std(found) / math.sqrt(1000))
-
-
-def test_sweep_stops_before_the_accuracies_fall() -> None:
-    data = BinaryPairs.from_probs([0.1, 0.2, 0.6, 0.7], [0, 0, 1, 0])
-    # two bins have accuracies 0, ½; three have 0, 1, 0
-    assert SweepECE()(data) == pytest.approx((0.3 + 0.3) / 4)
-    monotone = BinaryPairs.from_probs([0.1, 0.2, 0.6, 0.7], [0, 0, 1, 1])
-    assert SweepECE()(monotone) == pytest.approx(ECE(EqualMass(4))(monotone))
 
 
 def reflected_smooth_error(data: BinaryPairs, width: float, cells: int = 1000) -> float:
@@ -147,83 +130,11 @@ def test_smooth_errors_solved_together_equal_those_solved_alone() -> None:
     np.testing.assert_allclose(together, alone, rtol=0, atol=2 * WIDTH_TOLERANCE)
 
 
-def test_kernel_error_by_a_double_loop() -> None:
-    data = vectors_of()
-    p = data.log_probs.exp()
-    hot = torch.nn.functional.one_hot(data.labels, 3).double()
-    total = 0.0
-    for j in range(30):
-        weights = torch.tensor(
-            [
-                0.0 if i == j else math.exp(torch.distributions.Dirichlet(p[i] / 0.1 + 1).log_prob(p[j]).item())
-                for i in range(30)
-            ],
-            dtype=torch.float64,
-        )
-        total += float(((weights @ hot) / weights.sum() - p[j]).abs().sum())
-    assert KernelECE(width=0.1)(data) == pytest.approx(total / 30, rel=1e-9)
-
-
-def test_skce_by_a_double_loop_and_alike_in_every_tile_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = vectors_of()
-    p = data.log_probs.exp()
-    residual = torch.nn.functional.one_hot(data.labels, 3).double() - p
-    values = [
-        float(torch.exp(-(p[i] - p[j]).norm() / 0.5) * residual[i] @ residual[j]) for i in range(30) for j in range(i)
-    ]
-    assert SKCE(width=0.5)(data) == pytest.approx(np.mean(values), abs=1e-13)
-    monkeypatch.setattr("calibrant.metrics.kernel.TILE", 64)
-    assert SKCE(width=0.5)(data) == pytest.approx(np.mean(values), abs=1e-13)
-
-
-def test_skce_is_unbiased_under_calibration() -> None:
-    generator = torch.Generator().manual_seed(0)
-    found = []
-    for _ in range(300):
-        logits = torch.randn(20, 3, generator=generator, dtype=torch.float64)
-        labels = torch.multinomial(logits.softmax(dim=1), 1, generator=generator)[:, 0]
-        found.append(SKCE(width=0.5)(Predictions.from_logits(logits, labels)))
-    assert abs(np.mean(found)) < 4 * np.std(found) / math.sqrt(300)
-
-
 def test_cumulated_errors_by_a_loop() -> None:
     data = pairs(100, power=2)
     order = torch.argsort(data.p)
     path = [0.0, *torch.cumsum((data.p - data.y)[order] / 100, 0).tolist()]
     assert KSError()(data) == pytest.approx(max(map(abs, path)), abs=1e-12)
-    assert KuiperError()(data) == pytest.approx(max(path) - min(path), abs=1e-12)
-
-
-def test_two_bin_error_by_integration_over_the_threshold() -> None:
-    data = pairs(50, power=2)
-    thresholds = (np.arange(200_000) + 0.5) / 200_000
-    residual = (data.p - data.y).numpy() / 50
-    below = np.searchsorted(np.sort(data.p.numpy()), thresholds)
-    left = np.concatenate([[0.0], np.cumsum(residual[np.argsort(data.p.numpy())])])[below]
-    expected = np.mean(left**2 + (residual.sum() - left) ** 2)
-    assert TwoBinError()(data) == pytest.approx(expected, rel=1e-4)
-
-
-def test_two_bin_error_is_truthful_where_ece_is_not() -> None:
-    # two rows of true probability 0.4 and 0.6: reporting ½ for both lowers the expected ECE, not the two-bin error
-    outcomes = [(a, b, (0.4 if a else 0.6) * (0.6 if b else 0.4)) for a in (0, 1) for b in (0, 1)]
-
-    def expected(metric: ECE | TwoBinError, report: list[float]) -> float:
-        return sum(weight * metric(BinaryPairs.from_probs(report, [a, b])) for a, b, weight in outcomes)
-
-    assert expected(ECE(), [0.5, 0.5]) < expected(ECE(), [0.4, 0.6])
-    truth = expected(TwoBinError(), [0.4, 0.6])
-    assert expected(TwoBinError(), [0.5, 0.5]) >= truth - 1e-12
-    for lie in ([0.3, 0.6], [0.4, 0.7], [0.45, 0.45], [0.6, 0.4]):
-        assert expected(TwoBinError(), lie) > truth
-
-
-def test_spiegelhalter_is_standard_normal_under_calibration() -> None:
-    found = [SpiegelhalterZ()(pairs(seed=seed)) for seed in range(400)]
-    assert abs(np.mean(found)) < 0.2
-    assert np.std(found) == pytest.approx(1, abs=0.12)
-    assert SpiegelhalterZ()(BinaryPairs.from_probs([1.0], [0])) == math.inf
-    assert SpiegelhalterZ()(BinaryPairs.from_probs([1.0], [1])) == 0.0
 
 
 @pytest.mark.parametrize("score", ["brier", "log"])
@@ -342,64 +253,3 @@ def test_groups_are_the_units_and_share_a_fold() -> None:
     grouped = Predictions.from_logits(twice.logits, twice.labels, groups=torch.arange(1200).repeat(2))
     alone, both = (interval(CanonicalError(), one) for one in (data, grouped))
     assert both.high - both.low == pytest.approx(alone.high - alone.low, rel=0.1)
-
-
-# mcgrad.metrics.MulticalibrationError(…, precision_dtype="float64").mce of MCGrad 0.1.5 on cases(seed, weighted)
-THEIRS = {
-    (0, False): 0.09010507584679422,
-    (1, False): 0.05619264446910246,
-    (2, False): 0.05646300104510698,
-    (0, True): 0.10040339016650777,
-    (1, True): 0.05486941685443678,
-}
-
-
-def cases(seed: int, weighted: bool) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return features, probabilities, labels and weights of 400 rows."""
-    rng = np.random.default_rng(seed)
-    features = {
-        "site": rng.choice(["a", "b", "c", "d", "e"], 400, p=[0.4, 0.27, 0.18, 0.1, 0.05]),
-        "sex": rng.choice(["f", "m"], 400),
-        "age": rng.uniform(20, 80, 400),
-    }
-    p = rng.uniform(0.02, 0.98, 400)
-    y = (rng.random(400) < p + 0.1 * (features["site"] == "b") * (features["age"] > 50)).astype(int)
-    return features, p, y, rng.lognormal(size=400) if weighted else None
-
-
-def predictions(seed: int, weighted: bool = False) -> Predictions:
-    features, p, y, weights = cases(seed, weighted)
-    return Predictions.from_binary_probs(p, y, features=features, weights=weights)
-
-
-@pytest.mark.parametrize(("seed", "weighted"), THEIRS)
-def test_it_is_mcgrads(seed: int, weighted: bool) -> None:
-    assert MulticalibrationError()(predictions(seed, weighted)) == pytest.approx(THEIRS[seed, weighted], rel=1e-9)
-
-
-def test_it_is_the_worst_of_segments_taken_one_by_one() -> None:
-    rng = np.random.default_rng(0)
-    p, y = np.round(rng.uniform(0.05, 0.95, 300), 1), rng.integers(0, 2, 300)
-    features = {"a": rng.integers(0, 3, 300), "b": rng.choice(["x", "y"], 300)}
-    found = []
-    for size in range(3):
-        for names in combinations(features, size):
-            for values in product(*(np.unique(features[name]) for name in names)):
-                inside = np.ones(300, dtype=bool)
-                for name, value in zip(names, values, strict=True):
-                    inside &= features[name] == value
-                path = [0.0, *((y - p)[inside & (p <= v)].sum() for v in np.unique(p[inside]))]
-                if inside.sum() >= 10:
-                    found.append((max(path) - min(path)) / np.sqrt((p * (1 - p))[inside].sum()))
-    worst = max(found) * np.sqrt((p * (1 - p)).sum()) / 300
-    data = Predictions.from_binary_probs(p, y, features=features)
-    assert MulticalibrationError()(data) == pytest.approx(worst, rel=1e-9)
-
-
-def test_a_certain_error_is_infinite() -> None:
-    assert MulticalibrationError()(Predictions.from_binary_probs([1.0] * 30, [0] * 30)) == np.inf
-
-
-def test_what_is_refused() -> None:
-    with pytest.raises(InputError, match="expected the feature 'absent', got 'age', 'sex', 'site'"):
-        MulticalibrationError(("absent",))(predictions(0))

@@ -21,7 +21,6 @@ from calibrant.metrics import (
     ClasswiseECE,
     DebiasedECE,
     Error,
-    SquaredECE,
     SumMetric,
     TopLabelECE,
     classwise,
@@ -32,7 +31,7 @@ from calibrant.statistics import means
 
 MEANS: list[SumMetric[Any]] = [Accuracy(), NLL(), Brier(), Error()]
 ERRORS: list[SumMetric[Any]] = [
-    ECE(), ECE(norm=2), MCE(), ACE(), DebiasedECE(), SquaredECE(), TopLabelECE(), ClasswiseECE(EqualWidth(7)),
+    ECE(), ECE(norm=2), MCE(), ACE(), DebiasedECE(), TopLabelECE(), ClasswiseECE(EqualWidth(7)),
     ECE(EqualMass()), MCE(EqualMass(10)), DebiasedECE(EqualMass()), ClasswiseECE(EqualMass(5)),
 ]  # fmt: skip
 DRAWS = 60  # the same ones are compared, however many

@@ -75,7 +75,7 @@ def test_what_cannot_be_summed_is_refused(tmp_path: Path) -> None:
         with pytest.raises(CalibrantError, match=text):
             evaluate_multilabel_streamed(folder(home, *parts), **options)  # type: ignore[arg-type]
 
-    data, weighted = sample(), sample(**beside("sampling", 400))
+    data, weighted = sample(), sample(**beside("weights", 400))
     refused("no weights as in the first file, got weights in .*001", data, weighted)
     refused("weights as in the first file, got no", weighted, data)
     refused("the same labels in every file", data, data.select(["often", "rare"]))

@@ -35,8 +35,6 @@ from calibrant.statistics import (
     interval,
     null_band,
     null_draws,
-    null_outcomes,
-    redraw,
 )
 from calibrant.statistics.binned import corrected_error, gap_variance
 from calibrant.statistics.clusters import clustered_gaps
@@ -52,6 +50,7 @@ from calibrant.statistics.means import (
     skewed_ends,
     transformed,
 )
+from calibrant.statistics.null import null_outcomes, redraw
 from calibrant.statistics.paired import holm, paired_bootstrap
 
 stats = late("scipy.stats")

@@ -9,7 +9,7 @@ from tests.vocabulary.test_fused import layer
 from calibrant import Predictions
 from calibrant.calibrators import AdaptiveTemperatureScaling, TemperatureScaling
 from calibrant.errors import DuplicateRowsWarning, InputError, LeakError
-from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, SpiegelhalterZ
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, CanonicalError, ClasswiseECE
 from calibrant.vocabulary import LinearLogits
 
 
@@ -45,8 +45,8 @@ def test_the_temperature_is_that_of_the_logits() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     hidden, weight, _, labels = layer(rows=50)
-    with pytest.raises(InputError, match=r"a metric that is a sum, .*got SpiegelhalterZ"):
-        LinearLogits(hidden, weight).measure([NLL(), SpiegelhalterZ()], labels)
+    with pytest.raises(InputError, match=r"a metric that is a sum, .*got CanonicalError"):
+        LinearLogits(hidden, weight).measure([NLL(), CanonicalError()], labels)
     with pytest.raises(InputError, match=r"hidden of shape \(N, H\), got shape \(5, 10, 4\)"):
         LinearLogits(hidden.reshape(5, 10, 4), weight)
     with pytest.raises(InputError, match="at least one row of hidden"):

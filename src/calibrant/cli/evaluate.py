@@ -375,10 +375,11 @@ def _load_split(name: str, *, on: Source | None, split: str, inputs: Inputs) -> 
 def _comparison_rows(found: Comparison) -> list[list[str]]:
     made = []
     for row in found.rows:
-        places = 5 if max(abs(row.a), abs(row.b)) < SMALL_VALUES else 4  # squares of gaps are small
+        places = 5 if max(abs(row.a), abs(row.b)) < SMALL_VALUES else 4
         cells = [f"{row.a:.{places}f}", f"{row.b:.{places}f}", f"{row.difference:+.{places}f}", "", ""]
-        if row.low is not None and row.high is not None and row.p_value is not None:
+        if row.low is not None and row.high is not None:
             cells[3] = f"[{row.low:+.{places}f}, {row.high:+.{places}f}]"
+        if row.p_value is not None:
             cells[4] = "<0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}"
         made.append([row.metric.split("(")[0], *cells])
     return made

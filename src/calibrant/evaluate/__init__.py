@@ -1,7 +1,7 @@
 """Evaluation: the panel of metrics with uncertainty, comparisons of models, groups and labels, and recalibration."""
 
 from calibrant.evaluate.compare import compare
-from calibrant.evaluate.cost_calibration import cost_calibration, utility_calibration
+from calibrant.evaluate.cost_calibration import cost_calibration
 from calibrant.evaluate.multilabel import label_table, multilabel_panel
 from calibrant.evaluate.panel import default_metrics, panel, panel_by
 from calibrant.evaluate.recalibration import calibration_line, optimal_ece, refinement
@@ -19,5 +19,4 @@ __all__ = [
     "panel_by",
     "refinement",
     "subgroups",
-    "utility_calibration",
 ]

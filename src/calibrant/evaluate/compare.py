@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,12 +15,12 @@ from calibrant.data.pairs import Events
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.panel import Metrics, default_metrics
-from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric, SquaredGaps
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric
 from calibrant.statistics.enough import FEWEST_COMPARED, FEWEST_OF_ROWS, scarce_errors
 from calibrant.statistics.means import PairedTest, paired_test
-from calibrant.statistics.paired import holm
+from calibrant.statistics.paired import holm, paired_square_test
 
-_OF_SQUARES = "the test is of Σ (w gap)² over bins, not of the ECE: with few bins far off it is larger at equal ECE"
+_OF_SQUARES = "the test is of the squares of the bins' gaps"
 SMALL = 1e-3  # differences below are told in two significant digits
 
 
@@ -33,9 +33,10 @@ class ComparisonRow:
         a: Its value for A.
         b: Its value for B.
         difference: B − A.
-        low: Lower end of its interval, or None where no test is known to hold its level.
+        low: Lower end of its interval, or None where none is known to cover.
         high: Upper end, or None.
-        p_value: That there is no difference, corrected for the number of metrics (Holm), or None.
+        p_value: That there is no difference, corrected for the number of metrics (Holm), or None where no test is known
+            to hold its level.
         winner: "a" or "b" if the corrected p-value is below 1 − level, else None.
         note: What the test is of, where it is not of the figure beside it; else why there is none, and how many rows would do.
     """
@@ -84,16 +85,16 @@ def compare(
     """Compare two models, or two calibrators, on the same rows.
 
     Rows are paired, so that what makes a row hard for both cancels; rows of one group count as one
-    unit; p-values are corrected for the number of metrics tested. The difference of two ECEs is shown but not tested: no
-    test of it is known to hold its level between models whose errors have different shapes. ``SquaredGaps``, of the same gaps
-    and free of the bias that depends on their shape, is tested in its place.
-    Losses and squared gaps are tested where both models decide at least 20 rows (or groups) wrongly, log-losses and Brier scores of
+    unit; p-values are corrected for the number of metrics tested. No test of the difference of two ECEs is known to hold its level
+    between models whose errors have different shapes. So the squares of the same gaps are tested, less their sampling bias
+    (``paired_square_test``); a model is called better calibrated where its squares and its ECE are smaller.
+    Losses and ECEs are tested where both models decide at least 20 rows (or groups) wrongly, log-losses and Brier scores of
     independent rows from 5 on. Of these two scores wrong decisions count as far as they tell the models apart.
 
     Args:
         a: Predictions of A.
         b: Predictions of B for the same rows in the same order.
-        metrics: Which; None takes accuracy, log-loss, Brier score, ECE and the squares of its gaps, as far as they apply.
+        metrics: Which; None takes accuracy, log-loss, Brier score and ECE, as far as they apply.
         level: Coverage of the intervals; a difference counts if its corrected p-value is below 1 − level.
 
     Raises:
@@ -123,22 +124,13 @@ def compared(
     a, b = a.counted, b.counted
     if metrics is None:
         known = [*default_metrics(a), *default_metrics(b)]
-        # what both kinds of predictions have; the ECE itself is shown, its squares are tested
-        metrics = [m for m in (Accuracy(), NLL(), Brier(), ECE()) if known.count(m) == 2] + [SquaredGaps()]
+        metrics = [m for m in (Accuracy(), NLL(), Brier(), ECE()) if known.count(m) == 2]
     tests = _tests(metrics, a, b, level=level)
     rows = [
         _comparison_row(metric, metric(a), metric(b), test, level=level)
         for metric, test in zip(metrics, tests, strict=True)
     ]
     return Comparison(tuple(rows), verdict_in_words(rows, metrics, names, level=level), a.count, level)
-
-
-@runtime_checkable
-class HasPairedTest(Protocol):
-    """A metric that knows the test of two models' difference."""
-
-    def paired_test(self, a: Data, b: Data, *, level: float) -> PairedTest:
-        """Return the test of b − a."""
 
 
 def _lacking(metric: Metric, a: Data, b: Data) -> str:
@@ -171,12 +163,12 @@ def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | str
     """Return the test of B − A, or why there is none: "" if none is known to hold its level, or losses are infinite."""
     if isinstance(metric, Accuracy | Error):
         return _test_of_decisions(metric, a, b, level=level)
-    if not isinstance(metric, HasPairedTest | MeanMetric):
+    if not isinstance(metric, ECE | MeanMetric):
         return ""
     if lacking := _lacking(metric, a, b):
         return lacking
-    if isinstance(metric, HasPairedTest):
-        return metric.paired_test(a, b, level=level)
+    if isinstance(metric, ECE):
+        return paired_square_test(metric.cells(a), metric.cells(b), groups=a.groups, level=level)
     difference = (metric.rows(b) - metric.rows(a)).cpu()
     if not bool(torch.isfinite(difference).all()):
         return ""
@@ -216,8 +208,10 @@ def _comparison_row(metric: Metric, a: float, b: float, test: PairedTest | str, 
     winner: Literal["a", "b"] | None = None
     if test.p_value < 1 - level:
         winner = "b" if _closer(metric, b, a) else "a"
-    note = _OF_SQUARES if isinstance(metric, SquaredGaps) else ""
-    return ComparisonRow(repr(metric), a, b, test.difference, test.low, test.high, test.p_value, winner, note)
+    if isinstance(metric, ECE):
+        winner = winner if test.difference * (b - a) > 0 else None
+        return ComparisonRow(repr(metric), a, b, b - a, None, None, test.p_value, winner, _OF_SQUARES)
+    return ComparisonRow(repr(metric), a, b, test.difference, test.low, test.high, test.p_value, winner)
 
 
 def _closer(metric: Metric, one: float, other: float) -> bool:
@@ -267,13 +261,14 @@ def verdict_in_words(
 
 
 def _reason(metric: Metric, row: ComparisonRow, *, level: float) -> str:
-    ends = (row.low or 0.0, row.high or 0.0)
-    near, far = sorted(map(abs, ends))
-    # an interval that holds 0 says nothing of the least size
-    near = 0.0 if ends[0] * ends[1] < 0 else near
     word = {"higher": "higher", "lower": "lower", "zero": "smaller"}[metric.better]
     p = "p < 0.001" if (row.p_value or 0.0) < 0.001 else f"p = {row.p_value:.3f}"
     digits = ".4f" if abs(row.difference) >= SMALL else ".2g"
+    if row.low is None or row.high is None:
+        return f"better calibrated, {word} {type(metric).__name__} by {format(abs(row.difference), digits)} ({p})"
+    near, far = sorted(map(abs, (row.low, row.high)))
+    # an interval that holds 0 says nothing of the least size
+    near = 0.0 if row.low * row.high < 0 else near
     size, low, high = (format(value, digits) for value in (abs(row.difference), near, far))
     return f"{word} {type(metric).__name__} by {size} ({100 * level:.3g} % interval {low} to {high}, {p})"
 

@@ -1,14 +1,14 @@
-"""Whether decisions cost what the probabilities foresee: for given costs, and over families of them."""
+"""Whether decisions cost what the probabilities foresee."""
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import refuse
-from calibrant._core.constraints import Count, Level, Real, Seed, checked
+from calibrant._core.constraints import Level, Real, checked
 from calibrant.data.checks import CostTable, MeasuredRows
 from calibrant.data.predictions import Predictions
 from calibrant.statistics.means import Interval, contributions, mean_interval
@@ -16,8 +16,6 @@ from calibrant.statistics.means import Interval, contributions, mean_interval
 CostRows = Annotated[Predictions, MeasuredRows("the calibration of costs", classes=True)]
 _ROUNDING = 1e-13  # of the largest cost, by which Σ_k p_k c may miss c
 _TERMS = 60  # of the alternating series of the range's tail; the last is below rounding from a range of 0.2 on
-_THRESHOLDS = tuple(one / 10 for one in range(1, 10))
-_MOST_K = 5  # "the label is among the k likeliest", up to this k
 
 
 @dataclass(frozen=True)
@@ -53,23 +51,6 @@ class CostCalibration:
 
     def __str__(self) -> str:
         return f"foreseen {self.foreseen:.4g}, realised {self.realised:.4g}: difference {self.short}"
-
-
-@dataclass(frozen=True)
-class UtilityCalibration:
-    """Cost calibration over a family of costs.
-
-    Args:
-        family: Its name.
-        members: The members' names and figures.
-        worst: Name of the member with the least Kuiper p.
-        p: That p times the number of members, at most 1 (Bonferroni): of the whole family, if calibrated.
-    """
-
-    family: str
-    members: tuple[tuple[str, CostCalibration], ...]
-    worst: str
-    p: float
 
 
 @checked
@@ -128,57 +109,6 @@ def decided_costs(data: Predictions, costs: CostTable, *, reject: Real | None = 
     p = data.float64_probs()
     foreseen, action = (p @ table).min(dim=1)
     return p, table.T[action], foreseen
-
-
-@checked
-def utility_calibration(
-    predictions: CostRows,
-    *,
-    family: Literal["top-k", "thresholds", "random"] = "random",
-    members: Count = 20,
-    seed: Seed = 0,
-    level: Level = 0.95,
-) -> UtilityCalibration:
-    """Test the calibration of costs over a family of them.
-
-    Args:
-        predictions: Labelled, with all classes, not fitted on.
-        family: "top-k": a cost of 1 where the label is not among the k likeliest, k = 1 … 5; "thresholds": acting on one class from
-            .1, .2 … .9 on, costs t and 1 − t for the two errors; "random": (K, K) costs uniform in [0, 1], 0 for the true class.
-        members: How many random ones.
-        seed: Of these.
-        level: Of the intervals.
-
-    Examples:
-        >>> from calibrant import Predictions
-        >>> data = Predictions.from_binary_probs([0.9, 0.2] * 100, [1, 0, 1, 1] * 50)
-        >>> found = utility_calibration(data, family="thresholds")
-        >>> found.worst, found.p < 0.01
-        ('class 1 from 0.1', True)
-    """
-    p, classes = predictions.float64_probs(), predictions.classes
-    found: list[tuple[str, CostCalibration]] = []
-    if family == "top-k":
-        # the rank of every class, 0 for the likeliest
-        ranks = p.argsort(dim=1, descending=True).argsort(dim=1)
-        for k in range(1, min(_MOST_K, classes - 1) + 1):
-            own = (ranks >= k).double()
-            found.append((f"top {k}", _compared(predictions, p, own, (p * own).sum(dim=1), level)))
-    elif family == "thresholds":
-        for event in range(1 if classes == 2 else 0, classes):
-            for t in _THRESHOLDS:
-                # not acting on the event costs 1 − t, acting without it t: to act is cheaper from probability t on
-                costs = torch.zeros(classes, 2, dtype=torch.float64)
-                costs[:, 1], costs[event] = t, torch.tensor([1 - t, 0.0], dtype=torch.float64)
-                found.append((f"class {event} from {t:g}", cost_calibration(predictions, costs, level=level)))
-    else:
-        generator = torch.Generator().manual_seed(seed)
-        for number in range(members):
-            costs = torch.rand(classes, classes, generator=generator, dtype=torch.float64).fill_diagonal_(0.0)
-            found.append((f"random {number}", cost_calibration(predictions, costs, level=level)))
-    least = [one.p if one.kuiper_p is None else one.kuiper_p for _, one in found]
-    worst = min(range(len(found)), key=least.__getitem__)
-    return UtilityCalibration(family, tuple(found), found[worst][0], min(1.0, least[worst] * len(found)))
 
 
 def _compared(data: Predictions, p: Tensor, own: Tensor, foreseen: Tensor, level: float) -> CostCalibration:

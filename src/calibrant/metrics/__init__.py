@@ -6,13 +6,11 @@ from typing import Annotated, Any
 from calibrant._core.constraints import Kind
 from calibrant.data.checks import need_predictions, need_rows
 from calibrant.metrics._base import MeanMetric, Metric, SumMetric
-from calibrant.metrics.calibration_error import ACE, ECE, MCE, SweepECE, TopLabelECE
+from calibrant.metrics.calibration_error import ACE, ECE, MCE, TopLabelECE
 from calibrant.metrics.canonical import CanonicalError
 from calibrant.metrics.classwise import ClasswiseECE
-from calibrant.metrics.cumulative import KSError, KuiperError, SpiegelhalterZ, TwoBinError
-from calibrant.metrics.debiased import DebiasedECE, SquaredECE, SquaredGaps
-from calibrant.metrics.kernel import SKCE, KernelECE
-from calibrant.metrics.multicalibration import MulticalibrationError
+from calibrant.metrics.cumulative import KSError
+from calibrant.metrics.debiased import DebiasedECE
 from calibrant.metrics.proper import (
     NLL,
     Accuracy,
@@ -33,7 +31,6 @@ __all__ = [
     "ECE",
     "MCE",
     "NLL",
-    "SKCE",
     "Accuracy",
     "Brier",
     "CalibrationLoss",
@@ -43,23 +40,15 @@ __all__ = [
     "Entropy",
     "Error",
     "KSError",
-    "KernelECE",
-    "KuiperError",
     "MeanMetric",
     "Metric",
-    "MulticalibrationError",
     "RefinementLoss",
     "RiskCoverage",
     "RocCurve",
     "SmoothECE",
-    "SpiegelhalterZ",
     "SplitNLL",
-    "SquaredECE",
-    "SquaredGaps",
     "SumMetric",
-    "SweepECE",
     "TopLabelECE",
-    "TwoBinError",
     "entropy_rows",
     "need_predictions",
     "need_rows",

@@ -1,68 +1,23 @@
-"""Binned calibration errors of the top label: ECE, MCE, ACE, the sweep's, and within each predicted class."""
+"""Binned calibration errors of the top label: ECE, MCE, ACE, and within each predicted class."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
+from torch.nn import functional as F
 
 from calibrant._core.check import check_same_kind
 from calibrant._core.constraints import Draws, Level, Seed
-from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch, part_ends
+from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth
 from calibrant.binning.row_sums import confidence_for
 from calibrant.data.checks import Data, Rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
-from calibrant.metrics._base import BinnedMetric, CellMetric, Norm, SketchMetric, SumMetric
+from calibrant.metrics._base import BinnedMetric, CellMetric, Norm, SumMetric
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.means import Interval
 from calibrant.statistics.null import BinSums
-
-
-@dataclass(frozen=True)
-class SweepECE(SketchMetric):
-    """Equal-mass ECE with one bin fewer than the smallest number of bins whose accuracies are not monotonic.
-
-    A calibration curve should be monotonic; more bins fit noise. Less biased than a fixed number of bins. Equal confidences
-    share one bin, so the value does not depend on row order.
-
-    Args:
-        norm: 1, or 2 for (Σ_b |B_b|/N · gap_b²)^½.
-
-    Examples:
-        >>> from calibrant import BinaryPairs
-        >>> round(SweepECE()(BinaryPairs.from_probs([0.2, 0.4, 0.6, 0.8], [0, 1, 0, 1])), 4)
-        0.2
-
-    References:
-        Roelofs et al. 2022, Algorithm 1.
-    """
-
-    norm: Norm = 1
-
-    cite = "Roelofs et al. 2022"
-
-    def value(self, state: MassSketch) -> float:
-        """Return the error of a state."""
-        up_to = state.count.cumsum(0)
-        # whole rows compare exactly; equal rates of weighted rows differ by the rounding of cumulated weights
-        fall = -1e-12 if up_to.is_floating_point() else 0.0
-        total = int(up_to[-1]) if state.squares is None else state.rows
-        rows, sum_p, sum_y = (
-            functional.pad(sums.double().cumsum(0), (1, 0)) for sums in (state.count, state.sum_p, state.sum_y)
-        )
-        ends = torch.tensor([0, up_to.shape[0]], device=up_to.device)
-        best = ends
-        for bins in range(2, total + 1):
-            cut = torch.cat([ends, part_ends(up_to, bins, total) + 1]).unique()
-            rates = sum_y[cut].diff() / rows[cut].diff()
-            if bool((rates.diff() < fall).any()):  # the last number of bins before accuracies decrease counts
-                break
-            best = cut
-        count = rows[best].diff()
-        gap = (sum_p[best].diff() - sum_y[best].diff()) / count
-        return float((count / rows[-1] * gap.abs() ** self.norm).sum() ** (1 / self.norm))
 
 
 @dataclass(frozen=True)
@@ -198,7 +153,7 @@ class TopLabelTable:
 
         def wider(one: BinTable) -> BinTable:
             columns = [(name, part) for name, part in vars(one).items() if isinstance(part, Tensor)]
-            padded: dict[str, Any] = {name: functional.pad(part, (0, size - part.shape[-1])) for name, part in columns}
+            padded: dict[str, Any] = {name: F.pad(part, (0, size - part.shape[-1])) for name, part in columns}
             return replace(one, **padded)
 
         return TopLabelTable(wider(self.table) + wider(other.table))

@@ -1,4 +1,4 @@
-"""Debiased calibration errors: squared errors minus their sampling bias, and the root of one."""
+"""The debiased calibration error: the root of a mean squared gap less its sampling bias."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,13 @@ from torch import Tensor
 
 from calibrant._core.constraints import Draws, Level, Seed
 from calibrant.binning import BinTable
-from calibrant.data.checks import Data, Rows
+from calibrant.data.checks import Rows
 from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import BinnedMetric
-from calibrant.statistics import paired_square_test
-from calibrant.statistics.binned import left_over, squared_error, squared_gaps
+from calibrant.statistics.binned import left_over, squared_error
 from calibrant.statistics.enough import check_enough_errors, need_independent
 from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import Interval, PairedTest
+from calibrant.statistics.means import Interval
 from calibrant.statistics.null import BinSums
 
 FEWEST_BINS = 5.0  # effective number of bins in the noise; with fewer, a small square is far from normal
@@ -22,85 +21,12 @@ CLEAR = 4.0  # with fewer bins the square must exceed 0 by this many half-widths
 
 
 @dataclass(frozen=True)
-class SquaredECE(BinnedMetric):
-    """Σ_b |B_b|/N · (gap_b² − a_b (1 − a_b) / (n_b − 1)), with a_b the accuracy and n_b the rows of bin b: unbiased.
+class DebiasedECE(BinnedMetric):
+    """√max(0, Σ_b |B_b|/N · (gap_b² − a_b (1 − a_b) / (n_b − 1))), with a_b the accuracy and n_b the rows of bin b.
 
     The expectation of gap_b² is the true squared gap plus the variance of a_b, of which the subtracted term is an unbiased
-    estimate. So a calibrated model has an expected value of 0, and single values can be negative. Bins of a single row, whose
-    variance cannot be estimated, are left out. The root, on the scale of a gap, is ``DebiasedECE``.
-
-    Args:
-        binning: As in ``ECE``.
-
-    Examples:
-        >>> from calibrant import BinaryPairs
-        >>> round(SquaredECE()(BinaryPairs.from_probs([0.9] * 10, [1] * 8 + [0] * 2)), 4)
-        -0.0078
-
-    References:
-        Kumar, Liang & Ma 2019, Definition 5.1 (the debiased estimator); Bröcker 2012.
-    """
-
-    better = "zero"
-    bounds = (-1.0, 1.0)
-    cite = "Kumar et al. 2019"
-
-    def errors(self, table: BinTable) -> Tensor:
-        """Return the squared error (…) of tables (…, B)."""
-        return squared_error(table)
-
-
-@dataclass(frozen=True)
-class SquaredGaps(BinnedMetric):
-    """Σ_b d_b² with d_b = Σ_{i in b} (p_i − y_i) / N, the weighted gaps whose absolute sum is the ECE; unbiased.
-
-    An estimate of the variance of d_b is subtracted from each square. So a calibrated model has an expected value of 0, single
-    values can be negative, and two models can be tested for a difference, which is possible for no sum of absolute gaps. Bins of
-    few rows, whose gaps are mostly noise, have little weight, unlike in ``SquaredECE``. It is the squared kernel calibration
-    error of the confidence, with the kernel that is 1 within a bin and 0 elsewhere.
-
-    Args:
-        binning: As in ``ECE``.
-
-    Examples:
-        >>> from calibrant import BinaryPairs
-        >>> round(
-        ...     SquaredGaps()(
-        ...         BinaryPairs.from_probs([0.9] * 50 + [0.6] * 50, [1] * 35 + [0] * 15 + [1] * 30 + [0] * 20)
-        ...     ),
-        ...     4,
-        ... )
-        0.0076
-
-    References:
-        Widmann, Lindsten & Zachariah 2019 (the unbiased estimator of the squared kernel calibration error).
-    """
-
-    better = "zero"
-    bounds = (-1.0, 1.0)
-    cite = "Widmann et al. 2019"
-
-    def errors(self, table: BinTable) -> Tensor:
-        """Return the squared gaps (…) of tables (…, B)."""
-        return squared_gaps(table)
-
-    def paired_test(self, a: Rows, b: Rows, *, level: Level = 0.95) -> PairedTest:
-        """Test whether two models have the same squared gaps (``statistics.paired_square_test``).
-
-        Args:
-            a: First model's predictions; their ``groups`` are the independent units.
-            b: Second model's, for the same rows.
-            level: Coverage of the interval of b − a.
-        """
-        return paired_square_test(self.cells(a), self.cells(b), groups=a.groups, level=level)
-
-
-@dataclass(frozen=True)
-class DebiasedECE(BinnedMetric):
-    """√max(0, ``SquaredECE``): the root-mean-square gap, after subtracting the sampling bias of the square.
-
-    The square is unbiased. Its root is not, since the expectation of a root is not the root of the expectation: near 0 it is
-    still too high on average.
+    estimate. Bins of a single row, whose variance cannot be estimated, are left out. The root of the unbiased square is not unbiased:
+    near 0 it is still too high on average.
 
     Args:
         binning: As in ``ECE``.
@@ -119,10 +45,6 @@ class DebiasedECE(BinnedMetric):
     def errors(self, table: BinTable) -> Tensor:
         """Return the rooted error (…) of tables (…, B)."""
         return squared_error(table).clamp_min(0).sqrt()
-
-    def squared(self, data: Data) -> float:
-        """Return the unbiased squared error, which can be negative: ``SquaredECE`` in the same bins."""
-        return SquaredECE(self.binning)(data)
 
     def interval(
         self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0, null: Tensor | None = None

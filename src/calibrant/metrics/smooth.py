@@ -13,8 +13,8 @@ from calibrant._core.constraints import Integer
 from calibrant._core.numerics import add_records
 from calibrant.data.checks import Rows
 from calibrant.metrics._base import SumMetric
-from calibrant.statistics import null_outcomes
 from calibrant.statistics.enough import need_independent
+from calibrant.statistics.null import null_outcomes
 
 Floats = NDArray[np.float64]
 BLOCK = 1 << 15  # rows whose temporaries stay in the cache

@@ -27,7 +27,7 @@ from calibrant.plot.diagrams import (
 )
 from calibrant.plot.drawing import draw_diagram, draw_diagrams, draw_histogram, draw_isotonic, draw_risk
 from calibrant.plot.style import LIGHT, axes_of, finish
-from calibrant.statistics import null_outcomes
+from calibrant.statistics.null import null_outcomes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

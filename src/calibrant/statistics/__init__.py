@@ -7,8 +7,7 @@ metric.
 from calibrant.statistics.binned import consistency_bars, error_interval
 from calibrant.statistics.interval import bootstrap, interval
 from calibrant.statistics.means import Interval
-from calibrant.statistics.null import null_band, null_draws, null_outcomes, redraw
-from calibrant.statistics.paired import paired_square_test
+from calibrant.statistics.null import null_band, null_draws
 
 __all__ = [
     "Interval",
@@ -18,7 +17,4 @@ __all__ = [
     "interval",
     "null_band",
     "null_draws",
-    "null_outcomes",
-    "paired_square_test",
-    "redraw",
 ]

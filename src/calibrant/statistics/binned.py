@@ -28,9 +28,8 @@ half-width, or the expected gaps of bins with fewer than two expected events do 
 the errors e_b of the d_b the triangle inequality gives Σ |d_b| − Σ |e_b| ≤ Σ |δ_b|, and E Σ |d_b| ≥ Σ |δ_b|. So low is the
 plug-in minus the (1 + level)/2 quantile of the noise, and high the plug-in + z √Σ s_b².
 
-*Squares* are differentiable at calibration, unlike Σ_b w_b |δ_b|: ``squared_error`` is Σ_b w_b δ_b², the gaps' mean square;
-``squared_gaps`` is Σ_b (w_b δ_b)², of the weighted gaps whose absolute sum is the ECE. The sampling bias of either is subtracted, so
-both can be negative.
+*Squares* are differentiable at calibration, unlike Σ_b w_b |δ_b|: ``squared_error`` is Σ_b w_b δ_b², the gaps' mean square,
+less its sampling bias, so that it can be negative.
 """
 
 import math
@@ -362,31 +361,6 @@ def left_over(table: BinTable) -> Tensor:
     """
     left = table.effective - 1
     return torch.where(left > 0, left, 1)
-
-
-def squared_gaps(table: BinTable) -> Tensor:
-    """Return the unbiased Σ_b (w_b gap_b)² (…) of tables (…, B), which can be negative.
-
-    A weighted gap d_b is a mean over all rows, so the expectation of its square is too high by its variance, estimated by
-    (w_b (a_b (1 − a_b) + gap_b²) − d_b²) / (N − 1), which is subtracted. The variance of the probabilities within a bin, at most a
-    quarter of its squared width, is neglected.
-
-    Args:
-        table: Counts and sums.
-
-    Examples:
-        >>> from calibrant.binning import BinTable
-        >>> one = BinTable(torch.tensor([10]), torch.tensor([9.0]).double(), torch.tensor([8.0]).double(), 10)
-        >>> round(float(squared_gaps(one)), 4)
-        -0.0078
-
-    References:
-        Widmann, Lindsten & Zachariah 2019, the unbiased estimator of the squared kernel calibration error.
-    """
-    left = 1 - table.squared_shares.sum(dim=-1, keepdim=True)
-    # not with the table's second moments, so that the metric is one function of counts and sums, however they were summed
-    variance = gap_variance(replace(table, second=None)) / torch.where(left > 0, left, 1)
-    return torch.where(left > 0, (table.weight * table.gap).square() - variance, 0.0).sum(dim=-1)
 
 
 @checked

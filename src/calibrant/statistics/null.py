@@ -6,15 +6,15 @@ probabilities, at a cost that does not grow with the number of rows.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import check_same_weights, refuse, shown
-from calibrant._core.constraints import Bins, Draws, Kind, Level, Seed, checked
+from calibrant._core.check import check_same_weights
+from calibrant._core.constraints import Draws, Level, Seed, checked
 from calibrant._core.numerics import add_records, row_chunks, slices
 from calibrant.binning import BinTable
 from calibrant.data.checks import Data, need_rows
@@ -27,7 +27,6 @@ from calibrant.statistics.interval import AnyMetric
 from calibrant.statistics.means import Interval, UnitSums
 
 Floats = NDArray[np.float64]
-Randomness = Annotated[torch.Generator, Kind(torch.Generator, "make one with torch.Generator().manual_seed(0)")]
 
 # Rows of one bin whose probabilities agree to 1/1024 share a cell, and are drawn as if all had the cell's mean: that adds
 # at most the fraction 1/6144 to the variance (reached by probabilities spread evenly over the cell next to 0 or 1).
@@ -36,7 +35,6 @@ _COARSE = 256  # cells for rows with weights, which are also divided by weight
 _MOST_STEPS = 1 << 12  # factors of 1.25 between 1 and the largest or smallest float64
 _SPAN = 2 * _MOST_STEPS * _COARSE  # numbers of cells of a bin
 _DRAWN = 1 << 22  # outcomes drawn at once
-ROUNDING = 1e-9  # by which a sum of exponentials may lie outside [0, 1]
 
 
 @runtime_checkable
@@ -108,9 +106,8 @@ def null_draws(metric: AnyMetric, predictions: Data, *, draws: Draws = 1000, see
     return torch.tensor([metric(redraw(predictions, generator=generator)) for _ in range(draws)], dtype=torch.float64)
 
 
-@checked
 def null_outcomes(
-    index: Tensor, p: Tensor, *, bins: Bins, draws: Draws, seed: Seed, weight: Tensor | None = None
+    index: Tensor, p: Tensor, *, bins: int, draws: int, seed: int, weight: Tensor | None = None
 ) -> Tensor:
     """Return sums of outcomes (draws, bins) for y ~ Bernoulli(p), with fixed bins.
 
@@ -127,10 +124,7 @@ def null_outcomes(
         >>> sums.tolist() == [[2.0, 0.0]] * 4
         True
     """
-    rows = BinnedRows(index, p, p, bins, weight)
-    if not (float(p.min()) >= -ROUNDING and float(p.max()) <= 1 + ROUNDING):
-        raise refuse("p in [0, 1]", shown(p), "pass probabilities")
-    return NullCells.of(rows).outcomes(bins=bins, draws=draws, seed=seed)
+    return NullCells.of(BinnedRows(index, p, p, bins, weight)).outcomes(bins=bins, draws=draws, seed=seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,15 +260,13 @@ class HasMoments(Protocol):
         """Return values (draws,) of the metric if calibrated."""
 
 
-@checked
-def redraw(predictions: Data, *, generator: Randomness) -> Data:
+def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
     """Return the same predictions with labels drawn from their probabilities.
 
     Args:
         predictions: Predictions over all classes, or pairs.
         generator: Source of randomness.
     """
-    need_rows(predictions, what="drawing labels")
     if isinstance(predictions, BinaryPairs):
         happened = torch.rand(len(predictions), dtype=torch.float64, generator=generator) < predictions.p.cpu()
         return replace(
