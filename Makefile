@@ -52,7 +52,7 @@ check: $(VENV)/dev docs ## lint, formatting, types and documentation
 	$(BIN)/mypy
 
 docs: $(VENV)/dev ## build the documentation into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 dist: $(VENV)/dev ## build wheel and sdist into dist/, twice with the same bytes, and try the wheel alone
 	rm -rf dist build
