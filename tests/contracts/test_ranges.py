@@ -1,0 +1,77 @@
+"""The range of each option, as the mathematics asks for: the ends that belong to it work, the nearest values beyond are refused."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.draws import drawn
+
+from calibrant import Predictions, binning, calibrators, evaluate, losses, metrics, operate, scores, statistics, theory
+from calibrant.errors import InputError
+
+DATA = Predictions.from_logits(*drawn(300, 3))
+ROWS = torch.tensor([[0.5, 0.3, 0.2]]).log()
+NAN = math.nan
+
+# What is called with the option, values that are refused, and values at the end of the range.
+RANGES: dict[str, tuple[Callable[[Any], Any], list[Any], list[Any]]] = {
+    "AutoCalibrator folds ≥ 2": (lambda x: calibrators.AutoCalibrator(folds=x), [1, 2.5], [2]),
+    "BiasScaling prior_rows > 0": (lambda x: calibrators.BiasScaling(prior_rows=x), [0.0, math.inf], [1e-9]),
+    "FeatureScaling ridge > 0": (lambda x: calibrators.FeatureScaling(ridge=x), [0.0, NAN], [1e-9]),
+    "FocalCalibration γ > −1": (calibrators.FocalCalibration, [-1.0, "abc", True], [-0.999, 0.0]),
+    "FocalTemperatureScaling γ > −1": (lambda x: calibrators.FocalTemperatureScaling(gammas=[x]), [-1.0], [-0.999]),
+    "GroupScaling strength > 0": (lambda x: calibrators.GroupScaling(strength=x), [0.0], [1e-9]),
+    "HistogramBinning floor in [0, ½]": (lambda x: calibrators.HistogramBinning(floor=x), [-1e-9, 0.51], [0.0, 0.5]),
+    "HistogramBinning empty": (lambda x: calibrators.HistogramBinning(empty=x), ["mean"], ["nearest", "midpoint"]),
+    "IsotonicCalibration floor in [0, 1)": (lambda x: calibrators.IsotonicCalibration(floor=x), [-1e-9, 1.0], [0.0]),
+    "KernelScaling waves ≥ 1": (lambda x: calibrators.KernelScaling(waves=x), [0], [1]),
+    "KernelScaling ridge > 0": (lambda x: calibrators.KernelScaling(ridge=x), [0.0], [1e-9]),
+    "PriorShift priors in [0, 1]": (lambda x: calibrators.PriorShift([x, 1 - x]), [-0.1, 1.1], [0.0, 1.0]),
+    "PriorShift rates in (0, 1]": (lambda x: calibrators.PriorShift(rates=[x, 1.0]), [0.0, 1.1], [1.0]),
+    "PriorShift method": (lambda x: calibrators.PriorShift(method=x), ["EM"], ["em", "bbse"]),
+    "SplineCalibration knots ≥ 3": (calibrators.SplineCalibration, [2], [3]),
+    "StructuredMatrixScaling strength ≥ 0": (lambda x: calibrators.StructuredMatrixScaling(strength=x), [-1e-9], [0.0]),
+    "TemperatureScaling prior > 0": (lambda x: calibrators.TemperatureScaling(prior=x), [0.0], [1e-9]),
+    "VectorScaling ridge ≥ 0": (lambda x: calibrators.VectorScaling(ridge=x), [-1e-9], [0.0]),
+    "bins ≥ 1": (binning.EqualWidth, [0, 1.5, NAN], [1]),
+    "ECE norm 1 or 2": (lambda x: metrics.ECE(norm=x), [0, 3, True], [1, 2]),
+    "Entropy where": (metrics.Entropy, ["right"], ["all", "correct", "wrong"]),
+    "FocalLoss γ ≥ 0": (losses.FocalLoss, [-1e-9, NAN, math.inf, None, "2"], [0.0]),
+    "LabelSmoothingLoss α in (−1, 1)": (losses.LabelSmoothingLoss, [-1.0, 1.0], [0.0, 0.99]),
+    "BinaryLabelSmoothingLoss α in [0, 1)": (losses.BinaryLabelSmoothingLoss, [-1e-9, 1.0], [0.0]),
+    "ACLSLoss margin ≥ 0": (lambda x: losses.ACLSLoss(0.1, margin=x), [-1e-9], [0.0]),
+    "MMCELoss kernel_width ≥ .01": (lambda x: losses.MMCELoss(kernel_width=x), [0.009], [0.01]),
+    "SoftBinnedECELoss temperature > 0": (lambda x: losses.SoftBinnedECELoss(temperature=x), [0.0], [1e-9]),
+    "AdaFocalLoss γ_min < 0": (lambda x: losses.AdaFocalLoss(gamma_min=x, switch=0.0), [0.0], [-1e-9]),
+    "BSCELoss norm ≥ 1": (lambda x: losses.BSCELoss(norm=x), [0.99], [1.0]),
+    "weights of classes ≥ 0": (lambda x: losses.FocalLoss(2.0, weight=torch.tensor([1.0, x])), [-1.0, NAN], [0.0]),
+    "reduction": (lambda x: losses.FocalLoss(2.0, reduction=x), ["average"], ["mean", "sum", "none"]),
+    "FocalScore γ > −1": (scores.FocalScore, [-1.0], [-0.999]),
+    "InverseFocalScore γ ≥ 0": (scores.InverseFocalScore, [-1e-9], [0.0]),
+    "focal_map γ > −1": (lambda x: theory.focal_map(ROWS, x), [-1.0], [-0.999]),
+    "scaling_change t ≥ 1": (lambda x: theory.scaling_change(ROWS, x), [0.999], [1.0]),
+    "gamma_from_threshold p₀ in (0, ½)": (theory.gamma_from_threshold, [0.0, 0.5], [0.499]),
+    "tight bounds γ ≤ 5.6354": (lambda x: theory.temperature_bounds(x, tight=True), [5.64], [5.63]),
+    "interval level in (0, 1)": (lambda x: statistics.interval(metrics.NLL(), DATA, level=x), [0.0, 1.0], [0.5]),
+    "bootstrap draws ≥ 1": (lambda x: statistics.bootstrap(metrics.NLL(), DATA, draws=x), [0, 1.5], [1]),
+    "null_band draws ≥ 1": (lambda x: statistics.null_band(metrics.ECE(), DATA, draws=x), [0], [1]),
+    "refinement folds ≥ 2": (lambda x: evaluate.refinement(DATA, folds=x), [1], [2]),
+    "estimate sensitivity in [0, 1]": (lambda x: operate.estimate(DATA, sensitivity=x), [-1e-9, 1.1], [0.0, 1.0]),
+    "abstain error in (0, 1)": (lambda x: operate.abstain(DATA, error=x), [0.0, 1.0], [0.5]),
+    "abstain coverage in (0, 1)": (lambda x: operate.abstain(DATA, coverage=x), [0.0, 1.0], [0.5]),
+    "class_index in [0, K)": (DATA.one_vs_rest, [-1, 3], [0, 2]),
+}
+
+
+@pytest.mark.parametrize("option", RANGES)
+def test_the_ends_of_a_range_work_and_what_lies_beyond_is_refused(option: str) -> None:
+    call, refused, accepted = RANGES[option]
+    for value in refused:
+        with pytest.raises(InputError) as caught:
+            call(value)
+        assert str(caught.value).startswith("expected ")
+        assert "\n" not in str(caught.value)
+    for value in accepted:
+        call(value)
