@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import calibrant
 from calibrant.calibrators.base import saved
 from calibrant.cli import main as application
-from calibrant.operate import deployed, watched
+from calibrant.operate import monitor
 
 ROOT = Path(__file__).parent.parent
 PAGE, SCHEMAS = ROOT / "docs" / "api-stability.md", ROOT / "docs" / "schemas"
@@ -34,9 +34,7 @@ FAMILIES = ("losses", "metrics", "calibrators", "functional", "scores", "theory"
             "operate", "language", "plot", "report", "scale", "rows", "study", "vocabulary", "testing", "errors")  # fmt: skip
 FILES = (
     ("a calibrator", "safetensors", f"`{saved.FORMAT}`", ", ".join(f"`{one}`" for one in saved.FORMER)),
-    ("a calibrator with a rule of decision", "safetensors", f"`{deployed.FORMAT}`", ""),
-    ("a monitor's state", "safetensors", f"`{watched.FORMAT}`", ""),
-    ("a drawn sample", "json", "`calibrant sample 1`", ""),
+    ("a monitor's state", "safetensors", f"`{monitor.FORMAT}`", ""),
     ("predictions", "npz, safetensors, parquet", "by the names of their arrays", "those of 0.1.0"),
     ("a study's store", "a folder", "by the digest of each recipe", ""),
 )
@@ -104,10 +102,6 @@ def schemas() -> dict[str, Any]:
     for line, answer in answers():
         name = "-".join(line.split()[: 2 if line.startswith("study") else 1])
         builder = builders.setdefault(name, SchemaBuilder("https://json-schema.org/draft/2020-12/schema"))
-        if name.startswith("decide"):
-            builder.add_schema(
-                {"type": "object", "properties": {"shares": {"type": "object", "patternProperties": {r"^\d+$": {}}}}}
-            )
         builder.add_object(answer)
     return {name: widened(builder.to_schema()) for name, builder in sorted(builders.items())}
 
@@ -134,7 +128,6 @@ def answers() -> Iterator[tuple[str, Any]]:
         for number, before in enumerate([*json.loads((BEFORE / "commands.json").read_text()).values(), TWO_MODELS]):
             scratch = Path(home) / f"scratch-{number}"
             scratch.mkdir()
-            shutil.copy(BEFORE / "operate" / "watch.safetensors", scratch)
             line = before["arguments"].format(tmp=scratch)
             done = CliRunner().invoke(application, line.split())
             if done.exit_code != before["exit"]:

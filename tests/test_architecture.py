@@ -42,7 +42,7 @@ RANK = {name.strip(): rank for rank, line in enumerate(LAYERS.split("\n")) for n
 
 # Optional, or slow to import: wanted only by who uses what needs them.
 HEAVY = {
-    "PIL", "datasets", "jinja2", "lightning", "mapie", "matplotlib", "mlflow", "numba", "onnx", "onnxruntime", "onnxscript", "pandas",
+    "PIL", "datasets", "jinja2", "lightning", "matplotlib", "numba", "onnx", "onnxruntime", "onnxscript", "pandas",
     "polars", "pyarrow", "ray", "scipy", "sklearn", "torchmetrics", "torchvision", "transformers", "triton",
 }  # fmt: skip
 

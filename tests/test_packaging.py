@@ -67,8 +67,6 @@ USES = {
     "lightning": "import calibrant.adapters.lightning",
     "onnx": "from calibrant.adapters.onnx import export; export(calibrant.calibrators.Identity().fit([[3.0, 1]], [0]), 'c.onnx')",
     "transformers": "import calibrant.adapters.transformers",
-    "mlflow": "import calibrant.adapters.mlflow",
-    "mapie": "import calibrant.adapters.mapie",
     "dataframes": "calibrant.read(object())",
     "tables": "calibrant.read('scores.xlsx')",
 }

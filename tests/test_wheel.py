@@ -18,8 +18,6 @@ ROOT = Path(__file__).parent.parent
 EXTRAS = {
     "datasets",
     "lightning",
-    "mapie",
-    "mlflow",
     "onnx",
     "pandas",
     "polars",

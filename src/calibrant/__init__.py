@@ -36,7 +36,6 @@ if typing.TYPE_CHECKING:
         save_multilabel,
         save_predictions,
     )
-    from calibrant.data.top_k import TopK
 
 __version__ = "1.0.0"
 
@@ -46,7 +45,6 @@ __all__ = [
     "Events",
     "MultiLabelPredictions",
     "Predictions",
-    "TopK",
     "binning",
     "calibrators",
     "errors",
@@ -81,7 +79,6 @@ _HOMES = {
     "Events": "data.predictions",
     "MultiLabelPredictions": "data.multilabel",
     "Predictions": "data.predictions",
-    "TopK": "data.top_k",
     "examples": "data.examples",
     "load": "calibrators",
     "load_example": "data.examples",

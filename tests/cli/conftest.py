@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import calibrant
 from calibrant import Predictions
 from calibrant.cli import main
-from calibrant.operate import Monitor, Sample, sample
+from calibrant.operate import Monitor
 
 Run = Callable[..., Any]
 GROUP: Any = typer.main.get_command(main)
@@ -44,25 +44,13 @@ def save_rows(path: Path, *, rows: int, seed: int, sharp: float = 1.0, classes: 
 
 
 def write_good_files(place: Path) -> dict[str, Predictions]:
-    """Write two files of two splits of 60 rows, a calibrator, a state, and a labelled sample; return the splits."""
+    """Write two files of two splits of 60 rows, a calibrator and a state; return the splits."""
     splits = {name: Predictions.from_logits(*some_logits(rows=60, seed=i)) for i, name in enumerate(("val", "test"))}
     for name in ("a.npz", "b.npz"):
         calibrant.save_predictions(place / name, splits)
     calibrant.calibrators.TemperatureScaling().fit(*some_logits(rows=120, seed=9)).save(place / "c.safetensors")
     Monitor(splits["val"]).save(place / "state.safetensors")
-    test = splits["test"]
-    drawn = sample(test, 20)
-    drawn = drawn.labelled(test.need_labels()[drawn.rows])
-    write_filled(place / "labelled.csv", drawn)
-    drawn.save(place / "labelled.sample.json")
     return splits
-
-
-def write_filled(file: Path, drawn: Sample) -> None:
-    """Write the table of a labelled sample as a person hands it back."""
-    columns = (drawn.rows.tolist(), drawn.inclusion.tolist(), drawn.labels.tolist())
-    lines = ["row,inclusion,label", *(f"{row},{chance!r},{label}" for row, chance, label in zip(*columns, strict=True))]
-    file.write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +93,7 @@ def in_one_sentence(done: Any) -> bool:
     """Say whether a call was refused by one sentence, behind notes on what was read."""
     *notes, error = [line for line in done.stderr.splitlines() if line]
     kinds = [line.partition(":")[0] for line in notes]
-    return not done.stdout and {"note", "warning"} >= {*kinds} and bool(re.match("error: .*expected .*; ", error))
+    return not done.stdout and {"note", "warning"} >= {*kinds} and error.startswith("error: ")
 
 
 @pytest.fixture

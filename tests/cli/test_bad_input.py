@@ -139,18 +139,19 @@ def test_unwritable_output_is_refused(where: str, tmp_path: Path, good: Path, fi
         ),
         ("fit good.npz --method Chain -o o.safetensors", "a method that needs no arguments, got Chain; construct"),
         ("evaluate good.npz --metric ECE:bins=abc", "error: expected bins as an integer"),
-        ("check good.npz --max accuracy=.2", "got the largest allowed; limit it by --min, since higher is better"),
-        ("check good.npz", "expected at least one limit, got none; add --max"),
+        (
+            "check good.npz --max accuracy=.2",
+            "a maximum of accuracy keeps it from becoming better; limit it by a minimum",
+        ),
+        ("check good.npz", "no limit is given; add --max"),
         ("evalute", "expected arguments as in calibrant.* --help, got no such .*evaluate"),
         ("fit x.npz --metod a -o b", "expected arguments as in calibrant.* --help, got no such .*--method"),
         ("methods losses more", r"--help, got unexpected extra argument(\(s\))? \(more\); correct them"),
-        ("judge judged.csv", "got neither; add --human: a table with the columns id and label"),
         # Typer 0.19 keeps no help of an argument
         ("watch", r"missing argument '(state'; add state: the state \(.safetensors\)|STATE'; correct them)"),
     ],
 )
 def test_a_wrong_call_is_told_what_to_change(line: str, match: str, fitted: Path, home: Path, run: Run) -> None:
-    (home / "judged.csv").write_text("id,score\n1,1\n")
     before = sorted(home.iterdir())
     assert_refused(run(line), match)
     assert sorted(home.iterdir()) == before
@@ -251,16 +252,9 @@ CALLS = {
     "apply": "c.safetensors f.npz -o o.npz",
     "compare": "f.npz g.npz",
     "check": "f.npz --max ece=.2",
-    "plan": "f.npz --ece .1",
     "watch": "s.safetensors f.npz",
-    "estimate": "f.npz --reference g.npz",
-    "decide": "f.npz --coverage .8",
-    "sample": "f.npz --budget 20 -o o.csv",
-    "audit": "f.npz l.csv",
-    "judge": "t.csv --human l.csv",
     "report": "f.npz -o o.html",
     "export": "c.safetensors -o o.onnx",
-    "ingest": "t.csv o.npz --from openai",
 }
 
 THERE = ("f.npz", "g.npz", "c.safetensors", "l.csv", "t.csv")
@@ -286,16 +280,9 @@ evaluate f.npz --metric Nope
 evaluate f.npz --draws -1
 evaluate f.npz --multilabel --by a
 check f.npz
-check f.npz --policy nothere
+check f.npz --baseline nothere --no-worse nll=.1
 apply c.safetensors f.npz -o o.npz --as x
 export c.safetensors -o o.txt
-judge t.csv
-judge t.csv --human l.csv --target x
-ingest t.csv o.npz
-ingest t.csv o.npz --from openai --as x
-decide f.npz
-decide f.npz --coverage .8 --error .1
-decide f.npz --coverage .8 -o o.txt
 methods x
 demo --workers 0
 study init there.toml --nope
@@ -335,7 +322,7 @@ def faults() -> list[list[str]]:
         for old, others in changed.items():
             found += [[command, *(other if word == old else word for word in words)] for other in others]
         found.append([command, *words, "--nope"])
-        if command not in ("export", "judge", "ingest"):
+        if command not in ("export",):
             found += [[command, *words, *shlex.split(option)] for option in OF_INPUTS]
     return found
 
@@ -358,7 +345,7 @@ def test_every_command_refuses_before_pytorch_loads(tmp_path: Path) -> None:
     assert len(outcomes) == len(calls)
     for words, code, said, seconds in outcomes:
         assert code == 2, (words, said)
-        assert said.startswith("error: expected "), (words, said)
+        assert said.startswith("error: "), (words, said)
         assert said.count("\n") == 1, (words, said)
         assert seconds < 1, (words, seconds)  # of CPU
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(THERE)

@@ -6,22 +6,16 @@ import io
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.cli.conftest import some_logits
-from tests.cli.test_options import write_filled, write_judged
-from typer.testing import CliRunner
 
 import calibrant
-from calibrant.cli import Commands, _application, main
+from calibrant.cli import Commands, _application
 from calibrant.cli._io import print_table
 from calibrant.cli.study import TABLES
-from calibrant.operate import sample
 
 HELP = """
 import sys
@@ -101,46 +95,6 @@ def test_what_the_help_says_without_loading_it_is_so() -> None:
     assert all(inspect.ismodule(getattr(calibrant, name)) for name in FAMILIES)
 
 
-BEFORE = Path(__file__).parents[1] / "fixtures" / "before-1.0"
-
-COMMANDS = json.loads((BEFORE / "commands.json").read_text())
-
-LINES = [
-    *(
-        one["arguments"].replace(" --json", "")
-        for one in COMMANDS.values()
-        if "--format json" not in one["arguments"] and not one["arguments"].startswith("theory")
-    ),
-    "study describe mukhoti-table1",
-    "study show small.toml --store study/runs --columns all",
-    "study claims",
-    "plan --pool files/unlabelled.npz --half-width .05",
-    "methods losses",
-    "apply calibrators/TemperatureScaling-3.safetensors files/probs.npz -o {tmp}/out.npz",
-    "export calibrators/TemperatureScaling-3.safetensors -o {tmp}/c.onnx",
-    "sample files/unlabelled.npz --budget 50 -o {tmp}/to-label.csv",
-    "report files/splits.npz -o {tmp}/report.html",
-    "study init {tmp}/own.toml",
-    "ingest language/choices.jsonl {tmp}/c.npz --from openai --options positive,negative --labels language/choices.csv",
-    "theory --figure bounds",
-    "audit pool.npz labelled.csv --metric accuracy --metric ece",
-    "judge judged.csv --human human.csv",
-]
-
-WORD = re.compile(r"[^\s│┃─━═|]+")
-
-
-def shown(line: str, width: int, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("COLUMNS", str(width))
-    done = CliRunner().invoke(main, line.split())
-    assert done.exit_code in (0, 1, 3), done.output
-    return done.stdout
-
-
-def test_the_lines_for_80_columns_are_of_every_command_but_the_demo_which_shows_a_study() -> None:
-    assert set(Commands.names) - {line.split()[0] for line in LINES} == {"demo"}
-
-
 @pytest.mark.parametrize("width", [30, 60, 70, 75, 77, 80, 100, 120, 200])
 def test_a_table_has_every_word_whole_at_every_width(width: int) -> None:
     header = ["objective", *TABLES["main"][3]]
@@ -151,35 +105,3 @@ def test_a_table_has_every_word_whole_at_every_width(width: int) -> None:
     assert max(map(len, shown.splitlines())) <= width
     words = {word for cell in ("Some figures", *header, *rows[0]) for word in cell.split()}
     assert words <= set(re.split(r"[\s:]+", shown))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("line", dict.fromkeys(LINES))
-def test_a_terminal_of_80_columns_is_enough(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("files", "calibrators", "study"):
-        shutil.copytree(BEFORE / place, tmp_path / place)
-    shutil.copytree(BEFORE.parent / "language", tmp_path / "language")
-    shutil.copy(BEFORE / "study" / "small.toml", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    write_judged(tmp_path)
-    pool = calibrant.Predictions.from_logits(*some_logits())
-    calibrant.save_predictions("pool.npz", {"test": pool})
-    drawn = sample(pool, 30)
-    drawn = drawn.labelled(pool.need_labels()[drawn.rows])
-    drawn.save("labelled.sample.json")
-    write_filled(tmp_path / "labelled.csv", drawn)
-    texts = []
-    for width in (80, 400):
-        scratch = tmp_path / str(width)
-        scratch.mkdir()
-        shutil.copy(BEFORE / "operate" / "watch.safetensors", scratch)
-        texts.append(shown(line.format(tmp=str(width)), width, monkeypatch).replace(f"{width}/", "/"))
-    narrow, wide = texts
-    # a path, and a command to be copied, cannot break
-    rows = [
-        row for row in narrow.splitlines() if max(map(len, row.split()), default=0) < 60 and "run: calibrant" not in row
-    ]
-    assert [row for row in rows if len(row) > 80] == []
-    pieces = {piece for word in WORD.findall(wide) for piece in (word, *re.split(r"(?<=[-/])", word))}
-    cut = [word for word in WORD.findall(narrow) if word not in pieces and word.rstrip(":") not in pieces]
-    assert cut == [], "words that a wide terminal does not have"

@@ -4,7 +4,6 @@ An option changes what a command answers, prints or writes, or it is refused in 
 fast part draws from the product by a seed; the slow one walks it whole and asks that each option has an effect somewhere.
 """
 
-import json
 import random
 import re
 import shutil
@@ -17,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import typer
-from tests.cli.conftest import Run, in_one_sentence, some_logits, write_filled
+from tests.cli.conftest import Run, in_one_sentence, some_logits
 
 import calibrant
 from calibrant import Predictions
 from calibrant.cli import main
-from calibrant.operate import Monitor, sample
+from calibrant.operate import Monitor
 from calibrant.study.claims import claim_index
 
 GROUP: Any = typer.main.get_command(main)
@@ -37,21 +36,7 @@ LINES: dict[str, list[str]] = {
     "compare": ["FILE b.npz"],
     "check": ["FILE --max ece=.2", "FILE --no-worse nll=.5 --baseline b.npz"],
     "watch": ["OUT/state.safetensors FILE", "OUT/state.safetensors", "OUT/new.safetensors --reference a.npz"],
-    "plan": [
-        "FILE --draws 40 --ece .1",
-        "--draws 40 --ece .1",
-        "--aim error --half-width .02 --pool FILE --draws 10",
-    ],
-    "estimate": ["FILE --reference a.npz"],
-    "decide": ["FILE --coverage .8", "FILE --error .3", "FILE --costs costs.csv", "two.npz --costs two.csv"],
-    "sample": ["FILE --budget 20 -o OUT/o.csv", "a.npz --extend labelled.csv --budget 20 -o OUT/o.csv"],
-    "audit": ["FILE labelled.csv"],
-    "judge": ["judged.csv --human human.csv", "judged.csv --human human.csv --draw 20 -o OUT/o.csv"],
     "export": ["c.safetensors -o OUT/c.onnx"],
-    "ingest": [
-        "log.jsonl OUT/o.npz --from openai --options A,B --missing drop",
-        "answers.jsonl OUT/o.npz --from openai --as sequences",
-    ],
     "theory": ["--figure bounds"],
     "demo": [""],
     "study list": [""],
@@ -73,35 +58,18 @@ FILES = {
     "stdin": "-",
 }
 STREAMED = {"folder", "splits", "large"}
-# Other formats of what a command writes, and those that it writes beside: of them the file alone is compared.
+# Other formats of what a command writes.
 SUFFIXES = {"apply": (".parquet", ".csv"), "report": (".md", ".html")}
-BESIDE = {
-    "check": ("--junit OUT/o.xml", "--markdown OUT/o.md"),
-    "watch": ("--prometheus OUT/o.prom", "--html OUT/o.html"),
-}
-OUTPUTS = ("as_json", "output", "format", "junit", "markdown", "prometheus", "html", "refit", "curve", "inconclusive")
+OUTPUTS = ("as_json", "output", "format")
 UNNAMED = ("split", "reference_split")
 
 # A value that must change something; an option that is not here is tried with a value of its type.
 VALUES: dict[str, str | None] = {
-    "check maximum": "ece=.02",
-    "ingest source": "inspect",
-    "ingest kind": "sequences",
-    "ingest labels": "labels.csv",
-    "ingest test": "0.5",
-    "ingest options": "B,A",
-    "ingest normalize": "bytes",
-    "ingest missing": "bound",
-    "ingest score": "sum",
-    "ingest scale": "100",
-    "ingest low": "0",
-    "ingest least": "0.5",
-    "check minimum": "accuracy=.5",
+    "check max": "ece=.02",
+    "check min": "accuracy=.5",
     "check no_worse": "brier=.1",
     "check baseline": "a.npz",
-    "check policy": "policy.toml",
     "check by": "part",
-    "check inconclusive": "pass",
     "split": "val",
     "calibrator": "c.safetensors",
     "ignore_index": "1",
@@ -114,46 +82,10 @@ VALUES: dict[str, str | None] = {
     "on": "b.npz",
     "reference": "b.npz",
     "reference_split": "other",
-    "ids": "part",
-    "time": "2026-01-31T12:00:00+00:00",
-    "merge": "other.safetensors",
-    "plan draws": "20",
-    "plan ece": "0.3",
-    "plan accuracy": "0.6",
-    "plan true_ece": "0.2",
-    "half_width": "0.05",
-    "price": "0.5",
-    "sample budget": "30",
-    "sample aim": "nll",
-    "sample costs": "costs.csv",
-    "sample extend": "labelled.csv",
-    "sample output": "OUT/other.csv",
-    "audit metric": "brier",
-    "audit maximum": "ece=.5",
-    "audit minimum": "accuracy=.1",
-    "audit by": "part",
-    "audit costs": "costs.csv",
-    "audit state": "another.sample.json",
-    "audit output": "OUT/rows.npz",
-    "judge source": "openai",
-    "judge human": "fewer.csv",
-    "judge scores": "second",
-    "judge ratings": "0-2",
-    "judge about": "about.csv",
-    "judge by": "length",
-    "judge target": "population",
-    "judge draw": "30",
-    "judge output": "OUT/other.csv",
-    "plan pool": "b.npz",
     "study claims records": "records",
     "study claims paper": "wang",
     "study claims data": "digits",
     "study claims verdict": "shows",
-    "decide error": "0.1",
-    "decide coverage": "0.5",
-    "decide confidence": "0.8",
-    "decide by": "class",
-    "decide output": "OUT/deployed.safetensors",
     "theory figure": "minimisers",
     "scale": "paper",
     "data": "sets",
@@ -167,11 +99,6 @@ VALUES: dict[str, str | None] = {
     "columns": "p_*",
     "study show columns": "errors",
     "study show report": "page.md",
-    "junit": "OUT/gate.xml",
-    "markdown": "OUT/gate.md",
-    "prometheus": "OUT/watch.prom",
-    "html": "OUT/watch.html",
-    "refit": "OUT/refit.safetensors",
     "record": "OUT/record.json",
     "figures": "OUT/figures",
     "report": "OUT/page.md",
@@ -196,17 +123,12 @@ VALUES: dict[str, str | None] = {
     "report error_limit": "0.2",
     "format": "md",
     "bins": "7",
-    "reject": "0.5",
-    "curve": "OUT/curve.svg",
     "width": "column",
-    "sample class_names": "few.txt",
-    "plan class_names": "few.txt",
     "costs": "costs.csv",
     "example": "sst",
 }
 OF_TABLES = {
     "to": "logits",
-    "ids": "id",
     "kind": "logits",
     "columns": "p_d,p_c,p_b,p_a",
     "label": "part",
@@ -236,7 +158,7 @@ def cells(name: str, command: Any) -> list[Cell]:
     found = []
     for line in LINES[name]:
         kinds = [kind for kind in KINDS if kind != "several" or "multilabel" in has] if "FILE" in line else ["none"]
-        written = (*SUFFIXES.get(name, ()), *BESIDE.get(name, ())) if line == LINES[name][0] else ()
+        written = SUFFIXES.get(name, ()) if line == LINES[name][0] else ()
         formats = ["", *(["--json"] if "as_json" in has else []), *written]
         # a page of figures takes a second: its words and numbers are those of the other formats
         found += [Cell(line, *one) for one in product(kinds, formats) if one[1] != ".html" or one[0] == "file"]
@@ -255,7 +177,7 @@ def tried(name: str, parameter: Any, kind: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of every kind, calibrators, states, samples, logs and a policy."""
+    """Files of every kind, a calibrator and a state."""
     place = tmp_path_factory.mktemp("options")
     splits = {
         name: Predictions.from_logits(
@@ -293,48 +215,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(place / "labels.npy", splits["other"].need_labels().numpy())
     np.save(place / "logits.npy", splits["other"].logits.numpy())
     calibrant.calibrators.TemperatureScaling().fit(*some_logits(rows=120, seed=9)).save(place / "c.safetensors")
-    (place / "policy.toml").write_text("[minimum]\naccuracy = 0.9\n")
-    (place / "log.jsonl").write_text("\n".join(map(answer, range(8))))
-    (place / "answers.jsonl").write_text("\n".join(answer(number, tokens=3) for number in range(8)))
-    (place / "labels.csv").write_text("id,label\n" + "".join(f"q{i},{'AB'[i % 2]}\n" for i in range(8)))
-    monitor = Monitor(splits["val"])
-    monitor.save(place / "state.safetensors")
-    monitor.update(splits["other"])
-    monitor.save(place / "other.safetensors")
-    drawn = sample(test, 40)
-    drawn = drawn.labelled(test.need_labels()[drawn.rows])
-    write_filled(place / "labelled.csv", drawn)
-    drawn.save(place / "labelled.sample.json")
-    sample(test, 40, seed=1).save(place / "another.sample.json")
+    Monitor(splits["val"]).save(place / "state.safetensors")
     (place / "costs.csv").write_text("class,act,wait\n" + "".join(f"{k},{k},{3 - k}\n" for k in range(4)))
     (place / "records").mkdir()
     (place / "records" / "digits-all.json").write_text('{"objectives": [], "figures": []}')
-    write_judged(place)
     return place
-
-
-def write_judged(place: Path) -> None:
-    """Write a judge's scores of two systems, people's labels of some, and columns about the rows."""
-    rng = np.random.default_rng(0)
-    right = rng.random(200) < 0.7
-    first, second = (np.where(rng.random(200) < 0.9, right, ~right).astype(int) for _ in range(2))
-    system = np.where(np.arange(200) % 2 == 0, "new", "old")
-    lines = [f"q{i},{system[i]},{first[i]},{second[i]},{i}" for i in range(200)]
-    (place / "judged.csv").write_text("\n".join(["id,system,score,second,length", *lines]) + "\n")
-    labels = [f"q{i},{int(right[i])}" for i in range(100)]
-    (place / "human.csv").write_text("\n".join(["id,label", *labels]) + "\n")
-    (place / "fewer.csv").write_text("\n".join(["id,label", *labels[:60]]) + "\n")
-    about = [f"q{i},{'abc'[i % 3]}" for i in range(200)]
-    (place / "about.csv").write_text("\n".join(["id,system", *about]) + "\n")
-
-
-def answer(number: int, tokens: int = 1) -> str:
-    """Return a line of a language model's log; the first one lacks the option B."""
-    top = [{"token": "A", "logprob": -0.5 - number / 10}, {"token": "C" if number == 0 else "B", "logprob": -1.5}]
-    token = {"token": "A", "logprob": top[0]["logprob"], "top_logprobs": top}
-    return json.dumps(
-        {"id": f"q{number}", "choices": [{"message": {"content": "A"}, "logprobs": {"content": [token] * tokens}}]}
-    )
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, command: str) -> list[Any]:
@@ -402,8 +287,7 @@ class Walk:
         files = {
             str(one.relative_to(self.out)): one.read_bytes() for one in sorted(self.out.rglob("*")) if one.is_file()
         }
-        # of what is written beside, the screen is not looked at
-        said = " ".join(((" OUT/" not in form) * done.stdout + done.stderr).replace(str(self.out), "").split())
+        said = " ".join((done.stdout + done.stderr).replace(str(self.out), "").split())
         return done, (done.exit_code, said, files, list(self.calls))
 
     def fault(self, cell: Cell, parameter: Any, plain: tuple[Any, ...]) -> str | None:
@@ -497,8 +381,7 @@ def test_every_option_has_an_effect_or_is_refused_everywhere(
         "study run digits --scale paper",
         "study describe digits --scale gpu",
         "study run digits --data folder",
-        "sample --logits logits.npy --labels labels.npy -o new.csv",
-        "audit a.npz labelled.csv --max ece=.1 --max ece=.9",
+        "check a.npz --max ece=.1 --max ece=.9",
     ],
 )
 def test_what_would_have_no_effect_is_refused(line: str, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """Files that options name beside the data: whatever lies there, a command refuses it in one sentence and never waits."""
 
 import os
-import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 import typer
 from tests.cli.conftest import Run, some_logits, write_good_files
-from tests.cli.test_advice import ONE_FILE
 
 from calibrant.cli import main
 
@@ -27,19 +25,16 @@ READ = {
     "logits": ".npy",
     "on": ".npz",
     "reference": ".npz",
-    "merge": ".safetensors",
-    "costs": ".csv",
-    "extend": ".csv",
-    "state": ".json",
 }
 # What each command needs beside the option, FILE being a good file.
-BASES = ONE_FILE | {
+BASES = {
+    "evaluate": ["FILE"],
+    "fit": ["FILE", "-o", "new.safetensors"],
+    "apply": ["c.safetensors", "FILE", "-o", "new.npz"],
+    "report": ["FILE", "-o", "new.html"],
+    "check": ["FILE", "--max", "ece=.2"],
     "compare": ["FILE", "b.npz"],
     "watch": ["state.safetensors", "FILE"],
-    "plan": ["FILE", "--draws", "40", "--ece", ".1"],
-    "estimate": ["FILE"],
-    "decide": ["FILE"],
-    "audit": ["FILE", "labelled.csv", "--metric", "cost"],
 }
 WITHOUT_FILE = ("labels", "logits")  # these stand in place of FILE, or say what belongs to it
 
@@ -102,7 +97,7 @@ def refused(run: Run, command: str, arguments: list[str]) -> None:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
     assert done.exit_code == 2, (command, arguments, done.output, done.exception)
-    assert re.match(r"error: (\S+: )?expected ", done.stderr) or "Usage" in done.stderr, done.stderr
+    assert done.stderr.startswith("error: ") or "Usage" in done.stderr, done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     assert done.stdout == ""
 

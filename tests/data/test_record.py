@@ -14,12 +14,10 @@ from calibrant import (
     Events,
     MultiLabelPredictions,
     Predictions,
-    TopK,
     load_predictions,
     load_splits,
     save_predictions,
 )
-from calibrant.adapters.dataframes import from_table, to_table
 from calibrant.calibrators import TemperatureScaling, VectorScaling
 from calibrant.data.record import Record
 from calibrant.errors import InputError
@@ -53,13 +51,12 @@ def holders() -> list[Record]:
         Predictions.from_probs([[0.9, 0.1], [0.3, 0.7], [0.2, 0.8], [0.5, 0.5]], [0, 1, 1, 0], **beside),
         BinaryPairs.from_probs([0.9, 0.6, 0.2, 0.4], [1, 0, 1, 0], **beside),
         MultiLabelPredictions.from_logits(Z, [[1, 0], [-1, 1], [0, 1], [1, -1]], names=["cat", "dog"], **beside),
-        TopK(torch.tensor([[0.6, 0.3], [0.5, 0.1], [0.7, 0.2], [0.4, 0.4]]).log(), labels=[0, 2, 1, 0], **beside),
         BinaryPairs.from_top_label([0.9, 0.6, 0.7, 0.8], [1, 0, 2, 0], [1, 1, 2, 0], **beside),
     ]
     return [*made, replace(made[0], decision=torch.tensor([0, 0, 0, 1]))]
 
 
-HOLDERS, IN_FILES = holders(), (0, 1, 5, 6)
+HOLDERS, IN_FILES = holders(), (0, 1, 4, 5)
 
 
 def same(left: Record, right: Record) -> None:
@@ -112,8 +109,8 @@ def test_files_keep_rows_and_what_lies_beside_them(at: int, suffix: str, tmp_pat
 
 
 def test_pairs_whose_label_is_ignored_are_left_out_with_what_lies_beside_them(tmp_path: Path) -> None:
-    save_predictions(tmp_path / "a.npz", {"test": HOLDERS[5]})  # type: ignore[dict-item]
-    same(load_predictions(tmp_path / "a.npz", ignore_index=1), HOLDERS[5][2:])
+    save_predictions(tmp_path / "a.npz", {"test": HOLDERS[4]})  # type: ignore[dict-item]
+    same(load_predictions(tmp_path / "a.npz", ignore_index=1), HOLDERS[4][2:])
 
 
 def test_positions_of_one_sample_share_its_weight() -> None:
@@ -177,21 +174,6 @@ def test_rows_without_weight_measure_nothing() -> None:
 def test_what_does_not_honour_weights_refuses_them() -> None:
     with pytest.raises(InputError, match="expected rows without weights for a picture or a report, got weights"):
         classwise(sample())
-
-
-def test_tables_keep_them() -> None:
-    import pyarrow as pa
-
-    table = pa.table(
-        {"a": [0.9, 0.2], "b": [0.1, 0.8], "y": [0, 0], "w": [2, 3], "site": ["n", "s"], "age": [31.5, 60.0]}
-    )
-    weighted = {"columns": ["a", "b"], "kind": "probs", "weight": "w"}
-    back = to_table(from_table(table, label="y", features=["site", "age"], **weighted))
-    assert back["weights"].to_pylist() == [2, 3]
-    assert back["site"].to_pylist() == ["n", "s"]
-    assert back["age"].to_pylist() == [31.5, 60]
-    with pytest.raises(InputError, match=r"expected columns \['nowhere'\]"):
-        from_table(table, features=["nowhere"], **weighted)
 
 
 def test_a_name_that_is_missing_is_refused_and_not_called_nan() -> None:

@@ -1,4 +1,4 @@
-"""Calibration of costs: hand values, size and power of its tests, weights, groups, families, and what is refused."""
+"""Calibration of costs: hand values, size and power of its tests, weights, groups, and what is refused."""
 
 import math
 from typing import Any

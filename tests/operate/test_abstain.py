@@ -1,8 +1,7 @@
-"""Abstention: the promise in simulation, by class and by group, by coverage, as a module in a file."""
+"""Abstention: the promise in simulation, by class and by group, by coverage, and as a module."""
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +9,8 @@ import torch
 from scipy.special import expit
 
 from calibrant import BinaryPairs, Predictions
-from calibrant.calibrators import Chain, Identity, PriorShift, TemperatureScaling, VectorScaling
-from calibrant.errors import CalibrantError, InputError
-from calibrant.operate import Deployed, abstain, thresholds
+from calibrant.errors import InputError
+from calibrant.operate import abstain
 from calibrant.operate.abstain import Abstention
 
 
@@ -115,41 +113,6 @@ def test_each_class_and_each_group_keeps_its_own() -> None:
     assert abstain(hopeless, error=0.08, by="group", features=["sure", "not"] * 1000).qualifies
     with pytest.raises(InputError, match="one threshold, got one a group"):
         _ = grouped.threshold
-
-
-def test_calibrator_and_rule_are_one_module_in_one_file(tmp_path: Path) -> None:
-    fit, held_out, fresh = (classified(3000, seed=seed) for seed in (2, 3, 4))
-    calibrator = Chain(VectorScaling(), PriorShift()).fit(fit.logits, fit.need_labels()).adapt(held_out.logits)
-    for rule in (
-        abstain(held_out.calibrated_by(calibrator), error=0.1),
-        thresholds(torch.rand(4, 3, generator=torch.Generator().manual_seed(0)).double(), reject=0.2),
-        never := abstain(held_out, error=1e-6),
-    ):
-        deployed = Deployed(calibrator, rule)
-        deployed.save(tmp_path / "d.safetensors")
-        again = Deployed.load(tmp_path / "d.safetensors")
-        assert torch.equal(again(fresh.logits), deployed(fresh.logits))
-        assert torch.equal(again.decide(fresh), deployed(fresh.logits))
-        assert str(again.rule) == str(rule)
-        if rule is not never:  # whose program is that of the first
-            program = torch.export.export(deployed, (fresh.logits[:5],))
-            assert torch.equal(program.module()(fresh.logits[:5]), deployed(fresh.logits[:5]))
-    assert [file.name for file in tmp_path.iterdir()] == ["d.safetensors"]
-
-
-def test_broken_files_and_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    data = classified(300, seed=5)
-    fitted = TemperatureScaling().fit(data.logits, data.need_labels())
-    path = tmp_path / "d.safetensors"
-    fitted.save(path)
-    with pytest.raises(CalibrantError, match="expected a saved Deployed"):
-        Deployed.load(path)
-    with pytest.raises(InputError, match="a calibrator of 3 classes"):
-        Deployed(fitted, thresholds(1 - torch.eye(3)))
-    with pytest.raises(InputError, match="a fitted calibrator"):
-        Deployed(Identity(), thresholds(1 - torch.eye(3)))
-    with pytest.raises(InputError, match=r"ends in \.safetensors"):
-        Deployed(fitted, thresholds(1 - torch.eye(4))).save(tmp_path / "d.bin")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.conftest import late
 
 from calibrant.operate import bounds
@@ -16,9 +17,48 @@ from calibrant.operate.bounds import (
     mean_ends,
     share_ends,
 )
-from calibrant.operate.plan import simulated
+from calibrant.operate.rows_needed import simulated
 
 stats = late("scipy.stats")
+BINS = 15
+
+
+def models() -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return name → confidences and their probabilities."""
+    wide, middle = (np.arange(60) + 0.5) / 60, np.linspace(0.3, 0.999, 60)
+    sharp = np.linspace(0.3, 0.9995, 120)
+    peaked = np.exp((sharp - 1) / 0.1)
+    return {
+        "confidences 0 to 1": (wide, np.full(60, 1 / 60)),
+        "confidences 0.3 to 1": (middle, np.full(60, 1 / 60)),
+        "mean confidence 0.90": (sharp, peaked / peaked.sum()),
+    }
+
+
+def broken(p: NDArray[np.float64], mass: NDArray[np.float64], ece: float, shape: str) -> NDArray[np.float64]:
+    """Return the probabilities of being right at which the ECE in 15 bins is exactly ``ece``."""
+    index = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)
+    sign = np.where(index % 2 == 0, 1.0, -1.0) if shape == "alternating" else np.ones_like(p)
+    if shape == "few bins":
+        room = np.bincount(index, mass * p, minlength=BINS)
+        order = np.argsort(-room)
+        filled = int(np.searchsorted(np.cumsum(room[order]), ece))
+        before = np.isin(index, order[:filled])  # wrong throughout; the next bin takes the rest of the gap
+        rest = _shifted(np.where(index == order[filled], p, 0.0), mass, index, sign, ece - room[order[:filled]].sum())
+        return np.where(before, 0.0, np.where(index == order[filled], rest, p))
+    return _shifted(p, mass, index, sign, ece)
+
+
+def _shifted(
+    p: NDArray[np.float64], mass: NDArray[np.float64], index: NDArray[np.int64], sign: NDArray[np.float64], ece: float
+) -> NDArray[np.float64]:
+    """Return ``p`` moved against ``sign`` by the one amount at which the ECE is ``ece``."""
+    low, high = 0.0, 2.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        gaps = np.bincount(index, mass * (p - np.clip(p - sign * middle, 0, 1)))
+        low, high = (middle, high) if np.abs(gaps).sum() < ece else (low, middle)
+    return np.clip(p - sign * high, 0, 1)
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 10), (10, 10), (3, 50), (997, 1000)])
@@ -116,8 +156,6 @@ def test_what_a_bin_adds_is_never_too_large_on_average() -> None:
 
 @pytest.mark.parametrize("shape", ["calibrated", "alternating", "few bins"])
 def test_it_is_missed_as_rarely_as_it_says(shape: str) -> None:
-    from tests.operate.known_ece import broken, models
-
     p, mass = models()["confidences 0.3 to 1"]
     true = 0.0 if shape == "calibrated" else 0.03
     truth = p if true == 0 else broken(p, mass, true, shape)
@@ -128,8 +166,6 @@ def test_it_is_missed_as_rarely_as_it_says(shape: str) -> None:
 
 
 def test_alternating_gaps_are_proved_from_2000_rows() -> None:
-    from tests.operate.known_ece import broken, models
-
     p, mass = models()["confidences 0 to 1"]
     moments, confidences = simulated(
         p, mass, broken(p, mass, 0.08, "alternating"), 2000, draws=500, rng=np.random.default_rng(4)

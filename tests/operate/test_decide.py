@@ -1,17 +1,15 @@
-"""Decisions by cost: the rule, its threshold, what it costs, the decision curve."""
+"""Decisions by cost: the rule, its threshold, what it costs."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from tests.draws import drawn
 
 from calibrant import BinaryPairs, Predictions
-from calibrant.errors import FileFormatError, InputError
-from calibrant.operate import net_benefit, thresholds
+from calibrant.errors import InputError
+from calibrant.operate import thresholds
 from calibrant.operate.bounds import Moments, mean_ends
-from calibrant.operate.decide import read_costs, weigh
 
 
 def rows(count: int = 4000, *, seed: int = 0) -> Predictions:
@@ -62,18 +60,6 @@ def test_a_rule_costs_no_more_than_any_other_action() -> None:
         assert best < float(torch.tensor(costs).double()[data.need_labels(), action].mean())
 
 
-def test_net_benefit_is_vickers_formula() -> None:
-    data = Predictions.from_binary_probs([0.9, 0.8, 0.3, 0.1, 0.6], [1, 0, 1, 0, 1])
-    low, middle = net_benefit(data, at=[0.2, 0.5])
-    assert low.model == pytest.approx(3 / 5 - 1 / 5 * 0.25)
-    assert middle.model == pytest.approx(2 / 5 - 1 / 5)
-    assert middle.all == pytest.approx(3 / 5 - 2 / 5)
-    assert weigh(thresholds([[0, 1], [1, 1]]), ["wait", "act"], data).threshold is None  # to wait is never worse
-    assert all(point.low <= point.model <= point.high for point in net_benefit(data))
-    other = net_benefit(data, at=[0.5], positive=0)[0]
-    assert other.model == pytest.approx(1 / 5 - 1 / 5)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -86,24 +72,8 @@ def test_net_benefit_is_vickers_formula() -> None:
             lambda: thresholds([[0, 1], [1, 0]]).decide(BinaryPairs.from_probs([0.5], [1])),
             "over all classes, got Events",
         ),  # type: ignore[arg-type]
-        (lambda: net_benefit(rows(5), positive=3), "class_index"),
     ],
 )
 def test_what_cannot_be_decided_is_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         call()
-
-
-def test_costs_of_no_path_are_refused() -> None:
-    for wrong in (None, 0.5, [1]):
-        with pytest.raises(InputError, match="expected"):
-            read_costs(wrong)  # type: ignore[arg-type]
-
-
-def test_the_lines_of_costs_of_an_event_end_with_it(tmp_path: Path) -> None:
-    path = tmp_path / "costs.csv"
-    path.write_text(",wait,treat\nno,0,1\nyes,5,0.5\n")
-    read_costs(path).check_classes(("not yes", "yes"))
-    path.write_text(",wait,treat\nyes,5,0.5\nno,0,1\n")
-    with pytest.raises(FileFormatError, match=r"in their order \(not yes, yes\), got yes, no"):
-        read_costs(path).check_classes(("not yes", "yes"))

@@ -10,16 +10,13 @@ from typer.testing import CliRunner
 from calibrant import BinaryPairs, MultiLabelPredictions, Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.cli import main
-from calibrant.operate import Monitor
-from calibrant.operate.formats import to_html
 from calibrant.report import Claims, Model, Table, write_report
 from calibrant.report.labels import LabelReport, write_label_report
 from calibrant.report.study_figures import study_pictures
 from calibrant.study import Study, load_study
 from calibrant.study.figures import Bars, Drawing, Line, Plot, Reliability
 
-REPORTS = ("event", "one outcome", "classes", "tokens", "detection", "groups", "labels", "study", "demo")
-KINDS = (*REPORTS, "watch")  # a page without a report's script and pictures
+KINDS = ("event", "one outcome", "classes", "tokens", "detection", "groups", "labels", "study", "demo")
 
 
 def small_study(name: str) -> Study:
@@ -49,13 +46,6 @@ def write_page(kind: str, folder: Path) -> Path:
     if kind == "detection":
         score = 1 / (1 + np.exp(-z[0]))
         return write_report([Model("detector", BinaryPairs.from_probs(score, y[0]))], path, draws=20)
-    if kind == "watch":
-        monitor = Monitor(Predictions.from_binary_logits(z[0], y[0], features={"site": site[0]}), by=["site"])
-        for day, rows in enumerate(np.split(np.arange(900), 6)):
-            batch = Predictions.from_binary_logits(3 * z[1][rows], y[1][rows], features={"site": site[1][rows]})
-            monitor.update(batch, time=86_400 * (20_000 + day))
-        path.write_text(to_html(monitor, title="A monitor whose name is_quite_long_as_names_of_files_are.safetensors"))
-        return path
     if kind == "one outcome":
         return write_report([Model(kind, Predictions.from_binary_logits(z[0], 0 * y[0]))], path, draws=20)
     if kind in ("event", "groups", "study"):

@@ -14,8 +14,6 @@ import pytest
 from tests.report.test_browser import CHROMIUM, QUIET, digest
 
 from calibrant import MultiLabelPredictions, Predictions
-from calibrant.operate import Monitor
-from calibrant.operate.formats import to_html
 from calibrant.report import Claims, Model, Table, write_report
 from calibrant.report.labels import LabelReport, write_label_report
 
@@ -53,7 +51,6 @@ def pages(folder: Path, names: Sequence[str]) -> dict[str, str]:
     several = MultiLabelPredictions.from_logits(z, rng.integers(0, 2, z.shape), names=names)
     labels = LabelReport(text, several, None, None, f"{text}.npz", text, text, True, draws=20)
     write_label_report(labels, str(folder / "labels.html"), title=text, format=None)
-    (folder / "watch.html").write_text(to_html(Monitor(event, by=[text]), title=text))
     return {path.stem: path.read_text() for path in folder.glob("*.html")}
 
 

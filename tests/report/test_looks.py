@@ -11,19 +11,19 @@ from matplotlib.colors import to_hex
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from tests.plot.test_pictures import CALLS, SIMULATED, apart
-from tests.report.kinds import REPORTS
+from tests.report.kinds import KINDS
 
 from calibrant.plot.style import LIGHT
 from calibrant.report.figures import PLACEHOLDERS
 
 pytestmark = pytest.mark.slow
-PICTURES = [*REPORTS, "gallery"]
+PICTURES = [*KINDS, "gallery"]
 
 
 @pytest.fixture(scope="module")
 def drawn(written: dict[str, tuple[str, list[Figure]]]) -> dict[str, list[Figure]]:
     """The figures of each kind of report, and those that a user draws."""
-    return {kind: written[kind][1] for kind in REPORTS} | {"gallery": [call().figure for call in CALLS.values()]}
+    return {kind: written[kind][1] for kind in KINDS} | {"gallery": [call().figure for call in CALLS.values()]}
 
 
 @pytest.mark.parametrize("kind", PICTURES)
@@ -52,7 +52,7 @@ def test_no_axes_are_empty_and_ticks_can_be_read(kind: str, drawn: dict[str, lis
             ]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in REPORTS if kind not in ("study", "demo", "classes")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("study", "demo", "classes")])
 def test_pictures_of_one_thing_have_the_same_axes(kind: str, drawn: dict[str, list[Figure]]) -> None:
     limits: dict[Any, set[Any]] = {}
     for ax in (ax for figure in drawn[kind] for ax in figure.axes if not ax.patches):

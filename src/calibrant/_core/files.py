@@ -218,7 +218,8 @@ def one_writer(path: str | os.PathLike[str]) -> Iterator[None]:
         return
     import fcntl
 
-    place, end = as_path(path), time.monotonic() + _PATIENCE
+    # of the file itself, whatever link leads to it
+    place, end = Path(os.path.realpath(as_path(path))), time.monotonic() + _PATIENCE
     try:
         folder = os.open(place.parent, os.O_RDONLY)
     except OSError as error:

@@ -18,7 +18,6 @@ from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.calibrators.base.calibrator import ByFeatures
 from calibrant.calibrators.features.columns import KnownColumn, ServedFeatures, served_columns
 from calibrant.errors import FitError, InputError, optional
-from calibrant.operate import Deployed
 
 __all__ = ["export", "export_served"]
 
@@ -67,36 +66,35 @@ def export(
 
 @checked
 def export_served(
-    module: Any,
+    calibrator: Any,
     path: str | os.PathLike[str],
     *,
     kind: Literal["logits", "probs"] = "logits",
     class_names: Sequence[Text] | None = None,
 ) -> None:
-    """Write a calibrator, or a calibrator with a decision rule, as an ONNX model that gives calibrated probabilities.
+    """Write a calibrator as an ONNX model that gives calibrated probabilities.
 
-    The model has the input "logits", or "given_probs", (N, K) float32 and the output "probs" (N, K) float32, for any N;
-    with a rule also "actions" (N,) int64, −1 for abstaining. A calibrator that goes by features has the second input "features"
+    The model has the input "logits", or "given_probs", (N, K) float32 and the output "probs" (N, K) float32, for any N.
+    A calibrator that goes by features has the second input "features"
     (N, C) float64: a column of numbers as it is, one of names by each name's place in its list, and −1 for a name that is not there.
-    The metadata hold "calibrator" and "rule" (as they print), "class_names" (a JSON list), "features" (a JSON list of "name" and
+    The metadata hold "calibrator" (as it prints), "class_names" (a JSON list), "features" (a JSON list of "name" and
     "values", the names, or null for numbers) and the version that wrote it. Several labels a row have K probabilities each of its own.
 
     Args:
-        module: A fitted calibrator, ``MultiLabelCalibrator`` or ``calibrant.operate.Deployed``.
+        calibrator: A fitted calibrator or ``MultiLabelCalibrator``.
         path: Ends in ``.onnx``.
         kind: What the model takes.
         class_names: K names; None takes those of the rows of the fit, if these had any, else "0", "1" ….
 
     Raises:
-        InputError: If the path does not end in .onnx, the names are not K, or the module is none of these.
+        InputError: If the path does not end in .onnx, the names are not K, or it is no calibrator.
         NotFittedError: If the calibrator is not fitted.
         FitError: If a part cannot be exported to standard operators.
         MissingExtraError: If onnx or onnxscript is not installed.
     """
     _check_path(path)
-    calibrator, rule = (module.calibrator, module.rule) if isinstance(module, Deployed) else (module, None)
     if not isinstance(calibrator, Calibrator | MultiLabelCalibrator):
-        raise refuse("a calibrator, or one with a decision rule", shown(module), "load one by calibrant.load")
+        raise refuse("a calibrator", shown(calibrator), "load one by calibrant.load")
     calibrator._need_fit()
     classes = int(calibrator.classes)
     own = ("wrong", "right") if calibrator.of_decisions else calibrator.class_names
@@ -109,18 +107,16 @@ def export_served(
     # two rows, none of them equal: a graph traced on equal ones could fold a branch
     example = torch.linspace(1, 0, 2 * classes).reshape(2, -1)
     example = example if kind == "logits" else example.softmax(dim=1)
-    outputs = ["probs"] if rule is None else ["probs", "actions"]
     inputs = [INPUTS[kind]]
     examples = [example]
     if columns:
         inputs.append("features")
         examples.append(torch.tensor([[0.0], [1.0]], dtype=torch.float64).repeat(1, len(columns)))
-    program = _translate(_Served(calibrator, rule, columns, kind=kind), *examples, inputs=inputs, outputs=outputs)
+    program = _translate(_Served(calibrator, columns, kind=kind), *examples, inputs=inputs, outputs=["probs"])
     facts = {
         "calibrator": repr(calibrator),
         "class_names": json.dumps(names),
         "features": json.dumps([{"name": one.name, "values": one.values} for one in columns]),
-        "rule": "" if rule is None else repr(rule),
     }
     for key, value in {**facts, "calibrant": version("calibrant")}.items():
         entry = program.metadata_props.add()
@@ -137,15 +133,15 @@ def columns_served(calibrator: nn.Module) -> list[KnownColumn]:
 
 
 class _Served(nn.Module):
-    """A calibrator from logits or probabilities to probabilities, and the actions of a rule."""
+    """A calibrator from logits or probabilities to probabilities."""
 
-    def __init__(self, calibrator: Any, rule: Any, columns: list[KnownColumn], *, kind: str) -> None:
+    def __init__(self, calibrator: Any, columns: list[KnownColumn], *, kind: str) -> None:
         super().__init__()
-        self.calibrator, self.rule, self.columns, self.kind = calibrator, rule, columns, kind
+        self.calibrator, self.columns, self.kind = calibrator, columns, kind
         self.several = isinstance(calibrator, MultiLabelCalibrator)
 
-    def forward(self, scores: Tensor, table: Tensor | None = None) -> Any:
-        """Return probabilities (N, K), and actions (N,) if there is a rule."""
+    def forward(self, scores: Tensor, table: Tensor | None = None) -> Tensor:
+        """Return probabilities (N, K)."""
         # a row more, since some operators of the runtime refuse a table of none
         scores = torch.cat([scores, scores.new_full((1, scores.shape[1]), 1 / scores.shape[1])])
         if self.kind == "probs":  # as Predictions.from_probs: log p, for several labels the log-odds
@@ -156,8 +152,8 @@ class _Served(nn.Module):
         else:
             table = torch.cat([table, table.new_zeros(1, table.shape[1])])
             logits = self.calibrator(scores, ServedFeatures(table, self.columns))
-        probs = (torch.sigmoid(logits.double()) if self.several else torch.softmax(logits.double(), dim=1)).float()
-        return probs[:-1] if self.rule is None else (probs[:-1], self.rule(logits)[:-1])
+        probs = torch.sigmoid(logits.double()) if self.several else torch.softmax(logits.double(), dim=1)
+        return probs.float()[:-1]
 
 
 def _check_path(path: str | os.PathLike[str]) -> None:

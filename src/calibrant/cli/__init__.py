@@ -15,9 +15,8 @@ class Commands(OneSentenceGroup):
 
     names: ClassVar = {
         "demo": "study", "evaluate": "evaluate", "fit": "fit", "apply": "apply", "compare": "evaluate", "check": "operate",
-        "plan": "audit", "watch": "operate", "estimate": "operate", "decide": "operate", "sample": "audit", "audit": "audit",
-        "judge": "language", "report": "report", "export": "export",
-        "ingest": "language", "theory": "methods", "methods": "methods", "study": "study",
+        "watch": "operate", "report": "report", "export": "export",
+        "theory": "methods", "methods": "methods", "study": "study",
     }  # fmt: skip
 
 

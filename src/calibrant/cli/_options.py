@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from calibrant.data.formats.reading import Named
     from calibrant.data.multilabel import MultiLabelPredictions
     from calibrant.data.predictions import BinaryPairs, Predictions
-    from calibrant.errors import Remedy
     from calibrant.operate.decide import Costs
     from calibrant.rows import RowSource
     from calibrant.scale.execute import Executor
@@ -80,8 +79,7 @@ UNCALIBRATED = "none"  # in the place of a calibrator
 
 # What commands call the files that they read.
 _READ = (
-    *("file", "files", "a", "b", "log", "labelled", "logits", "labels", "class_names", "calibrator", "costs", "policy"),
-    *("baseline", "reference", "human", "about", "swapped", "extend", "pool", "merge", "other"),
+    *("file", "files", "a", "b", "logits", "labels", "class_names", "calibrator", "costs", "baseline", "reference"),
 )
 _ANY: tuple[tuple[str, ...], str] = (), ""
 # The files that each command writes → the suffixes that they may have (none: any), and what they then hold. What ``apply`` makes
@@ -91,15 +89,7 @@ _WRITTEN: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
     "apply": {"output": _ANY},
     "report": {"output": _ANY},
     "export": {"output": ((".onnx",), "an ONNX model")},
-    "check": {"junit": _ANY, "markdown": _ANY},
-    "decide": {
-        "output": ((".safetensors",), "a calibrator and its rule"),
-    },
-    "watch": {"state": _ANY, "refit": _ANY, "prometheus": _ANY, "html": _ANY},
-    "sample": {"output": ((".csv",), "a table")},
-    "audit": {"output": ((".npz", ".parquet", ".safetensors"), "predictions")},
-    "judge": {"output": ((".csv",), "a table")},
-    "ingest": {"output": _ANY},
+    "watch": {"state": _ANY},
     "show": {"report": _ANY, "record": ((".json",), "a record")},
     "init": {"file": _ANY},
 }  # fmt: skip
@@ -122,7 +112,7 @@ def look_at(command: str, given: Mapping[str, Any]) -> None:
         if one not in (None, STREAM, UNCALIBRATED)
     ]
     for name in read:
-        if command == "ingest" or not os.path.lexists(name):  # a log is a file, and no folder
+        if not os.path.lexists(name):
             check_source(name)
     fitted = given.get("calibrator")
     if fitted not in (None, STREAM, UNCALIBRATED) and Path(fitted).suffix != ".safetensors":
@@ -138,7 +128,7 @@ def look_at(command: str, given: Mapping[str, Any]) -> None:
             check_suffix(place, suffixes, what=what)
     if given.get("figures") is not None:
         check_folder(given["figures"])
-    beside = given.get("file") or given.get("files") or given.get("pool") or given.get("example")
+    beside = given.get("file") or given.get("files") or given.get("example")
     if given.get("logits") is not None and beside:
         one = beside[0] if isinstance(beside, list) else beside
         raise InputError("--logits or a FILE", f"both: {shown(one)}", "leave one out")
@@ -300,7 +290,7 @@ class Inputs:
         """Return the splits among arrays that were read."""
         from calibrant.data.splits import splits_of, with_names
 
-        LABEL.set(named.add_label or _to_label(named, source))
+        LABEL.set(named.add_label)
         found = splits_of(named.arrays, source.shown, class_dim=self.class_dim, ignore_index=self.ignore_index)
         # by which a calibrator knows its classes again
         return {part: with_names(rows, named.sides) for part, rows in found.items()}
@@ -331,18 +321,6 @@ class Inputs:
     def of_labels(self) -> dict[str, Any]:
         """What the options say of a file of several labels a row."""
         return {"columns": self.columns, "label": self.label, "kind": self.kind}
-
-
-def _to_label(named: Named, source: Source) -> Remedy | None:
-    """Return what a person does about rows without labels: names them, or chooses rows to label; None for rows in splits."""
-    from calibrant._core.check import ADD_LABELS  # loads PyTorch
-
-    scores = next((named.arrays[kind] for kind in ("logits", "probs") if kind in named.arrays), None)
-    if scores is None or scores.ndim > 2 or not Path(source.path).is_file() or not source.argument:
-        return None
-    chosen = Path(source.shown).with_suffix("").name + "-sample.csv"
-    command = f"calibrant sample {source.argument} --budget {min(300, len(scores))} -o {shlex.quote(chosen)}"
-    return replace(ADD_LABELS, command=command, before=f"{ADD_LABELS.command}; or choose rows to label, ")
 
 
 @dataclass(frozen=True)
@@ -426,9 +404,11 @@ class Fitting:
 
 @dataclass(frozen=True)
 class Before:
-    """Labelled predictions from before, which an estimate rests on and a monitor starts from."""
+    """Labelled predictions from before, which a monitor starts from."""
 
-    reference: str | None = option(None, "Labelled predictions from before: what the answer rests on.", metavar="FILE")
+    reference: str | None = option(
+        None, "Labelled predictions from before, with which the new ones are compared.", metavar="FILE"
+    )
     reference_split: str = option("val", "The split of the reference.", needs="reference")
 
 

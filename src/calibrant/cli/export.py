@@ -15,7 +15,7 @@ from calibrant.errors import FileFormatError
 
 
 def export(
-    calibrator: Annotated[str, typer.Argument(help="A calibrator that `calibrant fit` saved, or a rule of `decide`.")],
+    calibrator: Annotated[str, typer.Argument(help="A calibrator that `calibrant fit` saved.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: a name that ends in .onnx.")],
     kind: Annotated[Literal["logits", "probs"], typer.Option(help="What the served model takes.")] = "logits",
     class_names: Annotated[
@@ -24,7 +24,7 @@ def export(
 ) -> None:
     """Write a calibrator as an ONNX model from logits or probabilities to calibrated probabilities.
 
-    The model has one input, ``logits`` or ``given_probs``, and the output ``probs``; a decision rule has ``actions`` too.
+    The model has one input, ``logits`` or ``given_probs``, and the output ``probs``.
     onnxruntime and NumPy run it, in a service of a few megabytes. A calibrator that goes by features has the input ``features``
     as well, whose columns its metadata name.
 
@@ -43,15 +43,14 @@ def export(
 
 
 def _loaded(path: str) -> object:
-    """Return the calibrator, the calibrator of several labels, or the decision rule that a file holds."""
+    """Return the calibrator, or the calibrator of several labels, that a file holds."""
     from calibrant.calibrators import MultiLabelCalibrator
-    from calibrant.operate import Deployed
 
     errors = []
-    for load in (calibrant.load, Deployed.load, MultiLabelCalibrator.load):
+    for load in (calibrant.load, MultiLabelCalibrator.load):
         try:
             return load(path)
         except (FileFormatError, ValueError) as error:
             errors.append(error)
-    # of the usual kind of file: the other two would speak of what it was never meant to be
+    # of the usual kind of file: the other would speak of what it was never meant to be
     raise errors[0]

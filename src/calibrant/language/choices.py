@@ -1,201 +1,195 @@
-"""Multiple choice: the probability of each answer option."""
+"""Multiple choice: the probability of each answer option, from the log-probabilities of its first token."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
-from calibrant._core.check import refuse, shown
-from calibrant._core.constraints import checked
+from calibrant._core.check import shown
 from calibrant._core.warn import warn_user
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError, Remedy, UsageWarning
-from calibrant.language.log import Answers, Log, Response, Token, features_of, groups_of, option_numbers
+from calibrant.errors import InputError, UsageWarning
 
 _LEAST = 1e-7  # remaining probability assumed if those returned, rounded to float32, sum to 1
 _WHOLE = 1.01  # largest accepted sum: servers round log-probabilities, some to two digits
 
-Missing = Literal["refuse", "bound", "drop"]
+Spellings = dict[str, tuple[str, ...]]
 
 
-@checked
 def choices(
-    log: Answers, options: Any = None, *, labels: Any = None,
-    normalize: Literal["none", "characters", "bytes"] = "none", missing: Missing = "refuse",
-) -> Predictions:  # fmt: skip
-    """Return predictions over the answer options; the logits are log-probabilities.
+    scores: Any,
+    options: Sequence[str] | Mapping[str, str | Sequence[str]],
+    labels: Any = None,
+    *,
+    sampled: Sequence[str] | None = None,
+    missing: Literal["refuse", "bound", "drop"] = "refuse",
+) -> Predictions:
+    """Return predictions over answer options; the logits are log-probabilities.
 
-    From top log-probabilities, an option's probability is the sum over its spellings (with and without a leading space) at the
-    first token that is not white space. The feature ``other_mass`` is the probability of all other tokens, which the softmax over
-    the options ignores, and ``bounded`` the number of options whose probability is an upper bound. From scored options
-    (lm-evaluation-harness), the logits are their log-likelihoods; questions with fewer options are padded with −inf.
+    An option's probability is the sum over its spellings, with and without a leading space. The feature ``other_mass`` is the
+    probability of all other tokens, which the softmax over the options ignores, and ``bounded`` the number of options whose
+    probability is an upper bound.
 
     Args:
-        log: From a reader of this package.
+        scores: Natural log-probabilities at the answer's first token: a column of N maps token → log-probability, as servers return
+            the most probable tokens (``top_logprobs``); or an array (N, K) with a column for each option.
         options: Names in order, ("A", "B"); or a dict name → spellings of its first token, {"positive": ["positive", "pos"]}.
-            None takes the options scored in the log.
-        labels: The true option's name: a dict id → name (``read_labels``), or one per answer; None takes the log's targets; if
-            it has none, the predictions have no labels.
-        normalize: Divide each scored option's log-likelihood by its number of "characters" or "bytes", as the harness's
-            acc_norm and acc_bytes do; "none".
+        labels: The true option of each row by name or by number, or None.
+        sampled: The token of each row that was sampled, where ``scores`` hold it beside the most probable ones: servers return it
+            however improbable it is, so that it bounds no other token's probability.
         missing: What to do if an option is not among the top tokens. "refuse": raise an error. "bound": use its largest
             possible probability, the smaller of the lowest returned probability and 1 minus the sum of all returned. "drop":
-            leave the answer out and warn how many were. An answer without any option is refused or dropped.
+            leave the row out and warn how many were. A row without any option is refused or dropped.
 
     Raises:
-        InputError: If an answer has no log-probabilities, lacks an option, or its label is not an option; it is named.
+        InputError: If a row has no log-probabilities or lacks an option, or its label is not an option; the row is named.
 
     Examples:
-        >>> from calibrant.language import Log, Response, Token
         >>> top = {" A": -0.36, "A": -3.0, " B": -1.61, " The": -3.0}
-        >>> rows = choices(Log((Response("q1", " A", (Token(" A", -0.36, top),)),)), ("A", "B"), labels=["A"])
+        >>> rows = choices([top], ("A", "B"), ["A"])
         >>> rows.probs
         tensor([[0.7890, 0.2110]], dtype=torch.float64)
         >>> rows.features["other_mass"]
         tensor([0.0526], dtype=torch.float64)
 
     References:
-        OpenAI API reference, ``top_logprobs``; lm-evaluation-harness, acc_norm and acc_bytes.
+        OpenAI API reference, ``top_logprobs``.
     """
-    if options is None:
-        return _over_scored_options(log, labels, normalize)
-    if normalize != "none":
-        remedy = Remedy("leave normalize out", command="leave --normalize out")
-        raise refuse("scored options with normalize", "options of top tokens", remedy)
-    spellings = check_options(options)
-    if any(one.options for one in log):
-        raise refuse("options of top tokens", "a log that has scored options", "leave options out: the log names them")
-    names = [tuple(spellings)] * len(log)
-    # labels first: they are refused before the work, and of answers that are left out, too
-    truth = option_numbers(log, labels, names)
-    found = {i: row for i, one in enumerate(log) if (row := _row(one, spellings, log.source, missing)) is not None}
-    if not found:
-        got = f"none of {len(log):,} in {log.source}"
-        raise refuse("an answer with every option", got, "name the options' first tokens")
-    kept, rows = log[list(found)], found.values()
-    if left := len(log) - len(kept):
-        warn_user(
-            f"{log.source}: left out {left:,} of {len(log):,} answers, whose top tokens lack an option", UsageWarning
+    if missing not in ("refuse", "bound", "drop"):
+        raise InputError(f"missing must be 'refuse', 'bound' or 'drop', not {missing!r}")
+    spellings = _check_options(options)
+    columns = _check_columns(scores, spellings)
+    if not columns:
+        raise InputError("scores must have at least one row")
+    truth = _option_numbers(labels, tuple(spellings), rows=len(columns))
+    drawn = [None] * len(columns) if sampled is None else list(sampled)
+    if len(drawn) != len(columns):
+        raise InputError(f"sampled must be one token per row, {len(columns):,}, not {len(drawn):,}")
+    found = [
+        _option_masses(top, spellings, row, token, missing)
+        for row, (top, token) in enumerate(zip(columns, drawn, strict=True))
+    ]
+    kept = [row for row, one in enumerate(found) if one is not None]
+    if not kept:
+        raise InputError(
+            f"none of {len(columns):,} rows has every option among its top tokens; name their first tokens"
         )
-    beside: dict[str, Any] = features_of(kept)
-    beside |= {"other_mass": [one.other for one in rows], "bounded": [one.bounded for one in rows]}
-    logits = torch.tensor([one.log_probs for one in rows], dtype=torch.float64)
-    kept_truth = None if truth is None else truth[list(found)]
-    return Predictions.from_logits(logits, kept_truth, groups=groups_of(kept), unchecked_kind=True, features=beside)
+    if left := len(columns) - len(kept):
+        warn_user(f"left out {left:,} of {len(columns):,} rows, whose top tokens lack an option", UsageWarning)
+    rows = [one for one in found if one is not None]
+    return Predictions.from_logits(
+        torch.tensor([logs for logs, _, _ in rows], dtype=torch.float64),
+        None if truth is None else truth[kept],
+        unchecked_kind=True,
+        features={"other_mass": [other for _, other, _ in rows], "bounded": [bounded for _, _, bounded in rows]},
+    )
 
 
-def check_options(options: Any) -> dict[str, tuple[str, ...]]:
-    """Return each option's name with the spellings of its first token.
-
-    Raises:
-        InputError: If there are fewer than two, or two options share a spelling.
-    """
+def _check_options(options: Any) -> Spellings:
+    """Return each option's name with the spellings of its first token."""
     if isinstance(options, list | tuple) and all(isinstance(one, str) for one in options):
-        options = {one: [one] for one in options}
+        options = {one: [one] for one in options} if len(set(options)) == len(options) else {}
     if not isinstance(options, Mapping) or len(options) < 2:
-        remedy = 'pass names such as ("A", "B"), or a dict name → spellings'
-        raise refuse("at least two distinct options", shown(options), remedy)
-    made: dict[str, tuple[str, ...]] = {}
+        raise InputError('options must be at least two distinct names, ("A", "B"), or a dict name → spellings')
+    spellings: Spellings = {}
     owner: dict[str, str] = {}
     for name, spelled in options.items():
         texts = [spelled] if isinstance(spelled, str) else spelled
-        listed = isinstance(name, str) and isinstance(texts, Sequence) and len(texts) > 0
-        if not listed or not all(isinstance(text, str) and text.strip() for text in texts):
-            remedy = 'pass {"positive": ["positive", "pos"]}'
-            raise refuse("options as texts, or a dict name → spellings", shown(options), remedy)
-        made[name.strip()] = tuple(_bare_token(text) for text in texts)
-        for text in made[name.strip()]:
+        if (
+            not isinstance(texts, Sequence)
+            or not texts
+            or not all(isinstance(one, str) and one.strip() for one in texts)
+        ):
+            raise InputError(f"the spellings of option {name!r} must be texts, not {shown(spelled)}")
+        spellings[name] = tuple(_bare_token(text) for text in texts)
+        for text in spellings[name]:
             if owner.setdefault(text, name) != name:
-                got = f"{text!r} of {owner[text]!r} and {name!r}"
-                raise refuse("a spelling of one option", got, "give each its own")
-    if len(made) < len(options):
-        raise refuse("distinct options", shown(options), "name each once")
-    return made
+                raise InputError(
+                    f"{text!r} is a spelling of both {owner[text]!r} and {name!r}; give each option its own"
+                )
+    return spellings
 
 
-@dataclass(frozen=True)
-class _ChoiceRow:
-    log_probs: list[float]
-    other: float
-    bounded: int
+def _check_columns(scores: Any, spellings: Spellings) -> list[Mapping[str, float]]:
+    """Return token → log-probability of each row; an array's columns are the options themselves."""
+    if isinstance(scores, Mapping | str):
+        raise InputError(f"scores must be a column of maps or an array (N, {len(spellings)}), not {shown(scores)}")
+    if isinstance(scores, list | tuple) and (
+        not scores or any(one is None or isinstance(one, Mapping) for one in scores)
+    ):
+        rows = list(scores)
+    else:
+        matrix = np.asarray(scores, dtype=np.float64)
+        if matrix.ndim != 2 or matrix.shape[1] != len(spellings):
+            raise InputError(
+                f"scores must have the shape (N, {len(spellings)}), one column for each option, not {matrix.shape}"
+            )
+        tokens = [texts[0] for texts in spellings.values()]
+        rows = [dict(zip(tokens, values, strict=True)) for values in matrix.tolist()]
+    for row, top in enumerate(rows):
+        if not isinstance(top, Mapping) or not top:
+            raise InputError(f"row {row} has no log-probabilities; ask the server for logprobs with top_logprobs=20")
+        if not all(isinstance(value, int | float) and value <= 1e-3 for value in top.values()):
+            raise InputError(
+                f"row {row} has scores that are no natural logarithms of probabilities, which are at most 0"
+            )
+        whole = math.fsum(math.exp(value) for value in top.values())
+        if whole > _WHOLE:
+            raise InputError(
+                f"the probabilities of row {row} sum to {whole:.3g}, above 1; pass natural logarithms of one distribution, "
+                "before a penalty or a filter of tokens"
+            )
+    return rows
 
 
-def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, missing: str) -> _ChoiceRow | None:
-    """Return the log-probabilities of the options in an answer, or None if the answer is to be left out."""
-    token = _first_word(one, source)
-    if (whole := math.fsum(math.exp(value) for value in token.top.values())) > _WHOLE:
-        expected = f"top log-probabilities of {one.id!r} that sum to at most 1"
-        remedy = "log natural logarithms of one distribution, before a penalty or a filter of tokens"
-        raise InputError(expected, f"{whole:.3g}", remedy, place=source)
+def _option_numbers(labels: Any, names: tuple[str, ...], *, rows: int) -> torch.Tensor | None:
+    """Return the number (N,) of the true option of each row, given by name or by number."""
+    if labels is None:
+        return None
+    given = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    if len(given) != rows:
+        raise InputError(f"labels must be one per row, {rows:,}, not {len(given):,}")
+    numbers = {name: number for number, name in enumerate(names)} | {number: number for number in range(len(names))}
+    for row, label in enumerate(given):
+        if isinstance(label, bool) or label not in numbers:
+            raise InputError(f"the label of row {row} is {label!r}, which is none of the options {', '.join(names)}")
+    return torch.tensor([numbers[label] for label in given])
+
+
+def _option_masses(
+    top: Mapping[str, float], spellings: Spellings, row: int, sampled: str | None, missing: str
+) -> tuple[list[float], float, int] | None:
+    """Return the options' log-probabilities, the other tokens' probability, and how many options are bounded; None to drop the row."""
     # tokens that differ in white space alone are one spelling of the option: their probabilities add
-    by_text: dict[str, list[float]] = {}
-    for text, value in token.top.items():
-        by_text.setdefault(_bare_token(text), []).append(value)
-    masses = [math.fsum(math.exp(v) for text in texts for v in by_text.get(text, [])) for texts in spellings.values()]
+    mass_of_text: dict[str, float] = {}
+    for token, value in top.items():
+        text = _bare_token(token)
+        mass_of_text[text] = mass_of_text.get(text, 0.0) + math.exp(value)
+    masses = [math.fsum(mass_of_text.get(text, 0.0) for text in texts) for texts in spellings.values()]
     lost = [name for name, mass in zip(spellings, masses, strict=True) if mass == 0]
-    # a missing option has less than the least token returned, which is not 0
     if lost and missing == "drop":
         return None
     if len(lost) == len(masses):
-        tokens = ", ".join(map(repr, sorted(token.top, key=lambda text: -token.top[text])[:4]))
-        ask = "name the options' first tokens, or leave such answers out"
-        remedies = Remedy(f"{ask} (missing='drop')", command=f"{ask} (--missing drop)")
-        expected = f"an option ({', '.join(spellings)}) among the top tokens of {one.id!r}"
-        raise InputError(expected, tokens, remedies, place=source)
-    if lost and missing == "refuse":
-        ask = "ask for more top_logprobs, or use its largest possible probability"
-        remedies = Remedy(f"{ask} (missing='bound')", command=f"{ask} (--missing bound)")
+        tokens = ", ".join(map(repr, sorted(top, key=lambda text: -top[text])[:4]))
         raise InputError(
-            f"every option among the top tokens of {one.id!r}", f"none for {lost[0]!r}", remedies, place=source
+            f"row {row} has no option ({', '.join(spellings)}) among its top tokens {tokens}; name the options' first tokens, "
+            'or leave such rows out by missing="drop"'
         )
-    most = _largest_hidden(token)
-    values = [math.log(mass if mass > 0 else most) for mass in masses]
-    return _ChoiceRow(values, max(0.0, 1 - math.fsum(masses)), len(lost))
-
-
-def _largest_hidden(token: Token) -> float:
-    """Return the largest probability that a token not returned by the server can have.
-
-    It is at most the lowest returned probability, ignoring the sampled token, which servers return however improbable it is.
-    """
-    others = [value for text, value in token.top.items() if text != token.text] or list(token.top.values())
-    rest = 1 - math.fsum(math.exp(value) for value in token.top.values())
-    return min(math.exp(min(others)), max(rest, _LEAST))
-
-
-def _first_word(one: Response, source: str) -> Token:
-    """Return the first token of the answer that is not white space."""
-    for token in one.tokens:
-        if _bare_token(token.text):
-            if not token.top:
-                break
-            return token
-    got = "none" if not one.tokens else "its own tokens' alone"
-    remedy = "ask the server for logprobs with top_logprobs=20"
-    raise InputError(f"top log-probabilities of {one.id!r}", got, remedy, place=source)
+    if lost and missing == "refuse":
+        raise InputError(
+            f"row {row} has no {lost[0]!r} among its top tokens; ask for more top_logprobs, or use its largest possible "
+            'probability by missing="bound"'
+        )
+    # an option that was not returned has at most the least probability returned, which is not 0, and at most what is missing to 1
+    returned = [value for token, value in top.items() if token != sampled] or list(top.values())
+    rest = 1 - math.fsum(math.exp(value) for value in top.values())
+    largest = min(math.exp(min(returned)), max(rest, _LEAST))
+    logs = [math.log(mass if mass > 0 else largest) for mass in masses]
+    return logs, max(0.0, 1 - math.fsum(masses)), len(lost)
 
 
 def _bare_token(token: str) -> str:
     """Return a token without surrounding white space, including the characters by which tokenizers represent it."""
     return token.lstrip("Ġ▁Ċ").strip()
-
-
-def _over_scored_options(log: Log, labels: Any, normalize: str) -> Predictions:
-    """Return predictions over the options that the log scored."""
-    for one in log:
-        if not one.options:
-            remedy = "name the options of top tokens, or use sequences or verbalized for free answers"
-            raise InputError(f"scored options of {one.id!r}", "a free answer", remedy, place=log.source)
-    names = [tuple(option.text.strip() for option in one.options) for one in log]
-    # questions with fewer options have −inf in the last columns: classes that are excluded
-    most = max(map(len, names))
-    logits = torch.full((len(log), most), -math.inf, dtype=torch.float64)
-    for row, one in enumerate(log):
-        for column, option in enumerate(one.options):
-            own = option.text.removeprefix(" ")  # between question and option: no part of its length
-            length = {"none": 1, "characters": len(own), "bytes": len(own.encode())}[normalize]
-            logits[row, column] = option.log_prob / max(1, length)
-    truth = option_numbers(log, labels, names)
-    return Predictions.from_logits(logits, truth, groups=groups_of(log), unchecked_kind=True, features=features_of(log))

@@ -1,37 +1,35 @@
-"""Logs of lm-evaluation-harness: the ``samples_TASK_*.jsonl`` that ``--log_samples`` writes."""
+"""Multiple-choice samples of lm-evaluation-harness: the ``samples_TASK_DATE.jsonl`` that ``--log_samples`` writes."""
 
+import json
+import math
 import os
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
 
-from calibrant._core.constraints import Text, checked
-from calibrant._core.paths import check_source, shown
-from calibrant.errors import Remedy
-from calibrant.language._json import lines_of, name_of, need, need_log_prob, refuse_file
-from calibrant.language.log import Log, Option, Response
+import torch
 
-_WHAT = "samples of lm-evaluation-harness"
-_RIGHT = ("exact_match", "acc")  # per-sample metrics that are 0 or 1
-_NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+$")
+from calibrant.data.predictions import Predictions
+from calibrant.errors import FileFormatError, InputError
+
+_UNLIKELY = -9999.0  # what servers write for a missing log-probability
 
 
-@checked
-def read_lm_eval(path: str | os.PathLike[str], *, filter: Text | None = None, model: Text = "unknown") -> Log:
-    """Return the answers of a ``samples_TASK_DATE.jsonl`` of lm-evaluation-harness.
+def read_lm_eval(
+    path: str | os.PathLike[str], *, normalize: Literal["none", "characters", "bytes"] = "none"
+) -> Predictions:
+    """Return predictions over the answer options of a ``samples_TASK_DATE.jsonl`` of lm-evaluation-harness.
 
-    For multiple-choice tasks these are the options with their log-likelihoods; the true option is ``target``, an index or an
-    option's text. For generation tasks they are texts, correct or not by ``exact_match`` or ``acc``. The id is ``doc_id``; the
-    feature ``task`` is read from the file's name.
+    The logits are the options' log-likelihoods; questions with fewer options are padded with −inf. The label is ``target``, an index
+    or an option's text. The feature ``id`` is ``doc_id``.
 
     Args:
-        path: JSON lines in UTF-8.
-        filter: Whose answers to read if the task has several filters (such as "strict-match"): each sample is then logged once
-            per filter.
-        model: The feature ``model`` of every row, which is not in the log.
+        path: JSON lines of a multiple-choice task.
+        normalize: Divide each log-likelihood by its option's number of "characters" or "bytes", as the harness's acc_norm and
+            acc_bytes do; "none".
 
     Raises:
-        FileFormatError: If a line, which is named, is not such a sample.
+        FileFormatError: If a line, which is named, is no such sample.
 
     Examples:
         >>> import json
@@ -40,140 +38,97 @@ def read_lm_eval(path: str | os.PathLike[str], *, filter: Text | None = None, mo
         ...     "gen_args_0": {"arg_0": "2 + 2 =", "arg_1": " 4"},
         ...     "gen_args_1": {"arg_0": "2 + 2 =", "arg_1": " 5"},
         ... }
-        >>> sample = {
-        ...     "doc_id": 0,
-        ...     "target": "0",
-        ...     "arguments": asked,
-        ...     "filtered_resps": [["-0.3", "True"], ["-2.5", "False"]],
-        ... }
+        >>> scored = [["-0.3", "True"], ["-2.5", "False"]]
+        >>> sample = {"doc_id": 0, "target": "0", "arguments": asked, "filtered_resps": scored, "acc": 1.0}
         >>> _ = Path("samples_sums_2026-01-01T00-00-00.0.jsonl").write_text(json.dumps(sample))
-        >>> read_lm_eval("samples_sums_2026-01-01T00-00-00.0.jsonl").responses[0].options
-        (Option(text=' 4', log_prob=-0.3), Option(text=' 5', log_prob=-2.5))
+        >>> read_lm_eval("samples_sums_2026-01-01T00-00-00.0.jsonl").logits
+        tensor([[-0.3000, -2.5000]], dtype=torch.float64)
 
     References:
-        lm-evaluation-harness, ``--log_samples`` (``doc_id``, ``target``, ``arguments``, ``filtered_resps``, ``filter``).
+        lm-evaluation-harness, ``--log_samples``; acc_norm and acc_bytes.
     """
-    path = check_source(path)
-    stem = path.name.removesuffix(".jsonl")
-    named = _NAME.match(stem)
-    features = {"model": model, "task": named["task"] if named else stem.removeprefix("samples_")}
-    found: list[Response] = []
-    seen: dict[str, str] = {}
-    lines = list(lines_of(path, what=_WHAT))
-    index = _targets_are_indices([line for _, line in lines])
-    for place, line in lines:
-        if "doc_id" not in line or "arguments" not in line:
-            raise refuse_file(
-                place, f"{_WHAT} (doc_id, arguments, resps)", f"the fields {', '.join(line)}", "log with --log_samples"
-            )
-        own = str(line.get("filter", "none"))
-        if filter is not None and own != filter:
-            seen.setdefault(own, place)
-            continue
-        found.append(_response_of_line(line, place, features, index=index))
-        if filter is None and len({*seen, own}) > 1:
-            got = f"those of {own!r} and {next(iter(seen))!r}"
-            remedy = Remedy("name one by filter", command="name one by --filter")
-            raise refuse_file(place, "the answers of one filter", got, remedy)
-        seen.setdefault(own, place)
-    if not found:
-        got = f"those of {', '.join(map(repr, seen))}"
-        raise refuse_file(shown(path), f"answers of the filter {filter!r}", got, "name one of these")
-    return Log(tuple(found), shown(path))
+    if normalize not in ("none", "characters", "bytes"):
+        raise InputError(f"normalize must be 'none', 'characters' or 'bytes', not {normalize!r}")
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileFormatError(f"{file}: cannot be read as UTF-8 text ({error})") from error
+    samples = [_sample(line, f"{file}, line {n}") for n, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    if not samples:
+        raise FileFormatError(f"{file}: holds no samples; run lm_eval with --log_samples")
+    ids = [str(one["doc_id"]) for one, _, _ in samples]
+    if len(set(ids)) < len(ids):
+        raise FileFormatError(f"{file}: holds a doc_id twice; keep the lines of one filter")
+    as_index = _targets_are_indices(samples)
+    logits = torch.full((len(samples), max(len(texts) for _, texts, _ in samples)), -math.inf, dtype=torch.float64)
+    labels = []
+    for row, (line, texts, values) in enumerate(samples):
+        own = [
+            option.removeprefix(" ") for option in texts
+        ]  # the space between question and option is no part of its length
+        sizes = {
+            "none": [1] * len(own),
+            "characters": [len(one) for one in own],
+            "bytes": [len(one.encode()) for one in own],
+        }
+        for column, (value, size) in enumerate(zip(values, sizes[normalize], strict=True)):
+            logits[row, column] = value / max(1, size)
+        labels.append(_target_number(line, texts, as_index=as_index))
+    if None in labels:
+        row = labels.index(None)
+        raise FileFormatError(
+            f"{file}: the target of doc_id {ids[row]}, {samples[row][0]['target']!r}, is none of its options"
+        )
+    return Predictions.from_logits(logits, labels, unchecked_kind=True, features={"id": ids})
 
 
-def _targets_are_indices(lines: Sequence[Mapping[str, Any]]) -> bool:
-    """Say whether targets that could be an option's index or its text, as 1 of the options "1" to "4", are indices.
+Sample = tuple[Mapping[str, Any], list[str], list[float]]
+
+
+def _sample(text: str, place: str) -> Sample:
+    """Return a line's object, its options' texts and their log-likelihoods."""
+    try:
+        line = json.loads(text)
+        arguments = line["arguments"]  # {"gen_args_0": {"arg_0": question, "arg_1": " answer"}, …}, or lists of both
+        requests = [list(one.values()) for one in arguments.values()] if isinstance(arguments, Mapping) else arguments
+        options = [str(one[1]) for one in requests]
+        # a log-likelihood and whether it is that of the greedy answer, ["-1.2", "False"], or both in a list
+        answers = [one[0] if len(one) == 1 else one for one in line["filtered_resps"]]
+        values = [float(value) for value, _ in answers]
+        if not {"doc_id", "target"} <= line.keys() or not all(str(one) in ("True", "False") for _, one in answers):
+            raise ValueError("another kind of sample")
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise FileFormatError(
+            f"{place}: no multiple-choice sample of lm-evaluation-harness (doc_id, target, arguments, filtered_resps with "
+            "log-likelihoods); answers of generation tasks are for calibrant.language.verbalized"
+        ) from error
+    if len(values) != len(options) or len(set(options)) < max(2, len(options)):
+        raise FileFormatError(f"{place}: expected one log-likelihood for each of at least two distinct options")
+    if not all(value <= 1e-3 and not math.isinf(value) for value in values):
+        raise FileFormatError(f"{place}: a log-likelihood must be a finite number of at most 0")
+    return line, options, [-math.inf if value <= _UNLIKELY else value for value in values]
+
+
+def _targets_are_indices(samples: list[Sample]) -> bool:
+    """Return whether targets that could be an option's index or its text, as 1 of the options "1" to "4", are indices.
 
     The log's own ``acc`` says whether the option of the largest likelihood is the target, which only one reading agrees with.
     """
     agreement = {True: 0, False: 0}
-    for line in lines:
-        if not {"arguments", "filtered_resps", "target"} <= line.keys() or line.get("acc") not in (0, 1):
-            continue
-        texts = [text.strip() for text in _continuations(line["arguments"], "")]
-        scored = [_likelihood(one) for one in line["filtered_resps"]]
-        name = (_target_text(line["target"]) or "").strip()
-        if name in texts and name.isdecimal() and int(name) < len(texts) == len(scored) and None not in scored:
-            # the option that the model preferred: with `acc` it tells which reading of the target is meant
-            best = max(range(len(scored)), key=[float(one) for one in scored].__getitem__)
-            for index, target in ((True, int(name)), (False, texts.index(name))):
-                agreement[index] += (best == target) == bool(line["acc"])
+    for line, texts, values in samples:
+        readings = {as_index: _target_number(line, texts, as_index=as_index) for as_index in agreement}
+        if line.get("acc") in (0, 1) and readings[True] != readings[False]:
+            best = max(range(len(values)), key=values.__getitem__)
+            for as_index, target in readings.items():
+                agreement[as_index] += (best == target) == bool(line["acc"])
     return agreement[True] > agreement[False]
 
 
-def _response_of_line(line: Mapping[str, Any], place: str, features: Mapping[str, str], *, index: bool) -> Response:
-    texts = _continuations(line["arguments"], place)
-    answers = need(line.get("filtered_resps", line.get("resps")), list, place, "filtered_resps")
-    # multiple choice has one likelihood for each request, generation has texts
-    scored = [_likelihood(one) for one in answers]
-    facts: dict[str, Any] = {"id": name_of(line["doc_id"]), "features": features}
-    if all(one is not None for one in scored) and len(scored) == len(texts) and len(texts) > 1:
-        if len(set(texts)) < len(texts):
-            raise refuse_file(
-                place, "distinct options", f"{texts[0]!r} twice", "log without acc_mutual_info, which scores each twice"
-            )
-        values = [need_log_prob(one, place, "the log-likelihood of an option") for one in scored]
-        options = tuple(Option(text, value) for text, value in zip(texts, values, strict=True))
-        return Response(
-            options=options,
-            target=_target_option(line.get("target"), options, index=index),
-            right=_right_in_line(line, place),
-            **facts,
-        )
-    return Response(
-        text=_text(answers, place), target=_target_text(line.get("target")), right=_right_in_line(line, place), **facts
-    )
-
-
-def _continuations(arguments: Any, place: str) -> list[str]:
-    """Return the second argument of each request: the scored text, or a generation's settings; in both layouts of the log."""
-    if isinstance(arguments, Mapping):  # {"gen_args_0": {"arg_0": question, "arg_1": " answer"}, …}
-        pairs = [list(need(one, dict, place, "arguments").values()) for one in arguments.values()]
-    else:
-        pairs = [list(need(one, list, place, "arguments")) for one in need(arguments, list, place, "arguments")]
-    return [str(pair[1]) if len(pair) > 1 else "" for pair in pairs]
-
-
-def _likelihood(answer: Any) -> Any:
-    """Return the log-likelihood of ["-1.2", "False"], or of [["-1.2", "False"]]; None for text."""
-    if isinstance(answer, list) and len(answer) == 1:
-        answer = answer[0]
-    if isinstance(answer, list) and len(answer) == 2 and str(answer[1]) in ("True", "False"):
-        return answer[0]
-    return None
-
-
-def _target_option(target: Any, options: tuple[Option, ...], *, index: bool) -> str | None:
-    """Return the text of the true option, given its text, or its index (first where ``index``); None if it is neither."""
-    name = _target_text(target)
-    texts = [one.text.strip() for one in options]
-    if name is None or (name.strip() in texts and not index):
-        return None if name is None else name.strip()
-    if name.strip().isdecimal() and int(name) < len(texts):
-        return texts[int(name)]
-    return name.strip() if name.strip() in texts else None
-
-
-def _target_text(target: Any) -> str | None:
-    return None if target is None or isinstance(target, list | dict) else str(target)
-
-
-def _text(answers: Any, place: str) -> str:
-    first = answers[0] if answers else ""
-    first = first[0] if isinstance(first, list) and first else first
-    if not isinstance(first, str):
-        raise refuse_file(
-            place, "options with log-likelihoods, or a text", repr(first), "read multiple-choice or generation tasks"
-        )
-    return first
-
-
-def _right_in_line(line: Mapping[str, Any], place: str) -> bool | None:
-    for name in _RIGHT:
-        if (value := line.get(name)) is not None:
-            if value not in (0, 1):
-                remedy = Remedy("pass labels of your own", command="pass --labels")
-                raise refuse_file(place, f"{name} to be 0 or 1", repr(value), remedy)
-            return bool(value)
-    return None
+def _target_number(line: Mapping[str, Any], texts: list[str], *, as_index: bool) -> int | None:
+    """Return the number of the true option, given by its text or by its index (which comes first where ``as_index``)."""
+    target, names = str(line["target"]).strip(), [text.strip() for text in texts]
+    by_text = names.index(target) if target in names else None
+    by_index = int(target) if target.isdecimal() and int(target) < len(names) else None
+    first, second = (by_index, by_text) if as_index else (by_text, by_index)
+    return second if first is None else first

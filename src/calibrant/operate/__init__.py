@@ -1,25 +1,10 @@
 """Calibration in production: limits on metrics, sample sizes, monitoring, estimates without labels, and decision rules."""
 
 from calibrant.operate.abstain import abstain
-from calibrant.operate.audit import Sample, audit, plan_audit, sample
-from calibrant.operate.check import check
-from calibrant.operate.decide import net_benefit, thresholds
-from calibrant.operate.deployed import Deployed
+from calibrant.operate.check import assert_calibrated, check
+from calibrant.operate.decide import thresholds
 from calibrant.operate.estimate import estimate
 from calibrant.operate.monitor import Monitor
-from calibrant.operate.plan import plan
+from calibrant.operate.rows_needed import rows_needed
 
-__all__ = [
-    "Deployed",
-    "Monitor",
-    "Sample",
-    "abstain",
-    "audit",
-    "check",
-    "estimate",
-    "net_benefit",
-    "plan",
-    "plan_audit",
-    "sample",
-    "thresholds",
-]
+__all__ = ["Monitor", "abstain", "assert_calibrated", "check", "estimate", "rows_needed", "thresholds"]

@@ -21,9 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._core.check import refuse, shown
+from calibrant._core.check import refuse
 from calibrant._core.config import json_data
-from calibrant._core.constraints import Each, Kind, Level, checked
+from calibrant._core.constraints import Kind, Level, checked
 from calibrant.data.checks import Data
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError, Remedy
@@ -36,7 +36,6 @@ Floats = NDArray[np.float64]
 Scored = Annotated[Data, Kind((Predictions, BinaryPairs), "make them with Predictions.from_logits")]
 By = Literal["class", "group"]
 
-_MADE = "make the rule with calibrant.operate.abstain"
 _FIRST = 8  # errors allowed at the first threshold if there are many rows
 
 
@@ -59,20 +58,6 @@ class Accepted:
     answered: int
     errors: int
     error_high: float
-
-    def __post_init__(self) -> None:
-        counts = (self.rows, self.answered, self.errors)
-        numbers = (self.threshold, self.error_high)  # they may come from a file, so that they may be anything
-        known = all(type(one) is int for one in counts) and all(type(one) in (int, float) for one in numbers)
-        if not (
-            known
-            and isinstance(self.name, str)
-            and self.rows >= self.answered >= self.errors >= 0
-            and self.threshold >= 0
-            and 0 <= self.error_high <= 1
-        ):
-            expected = "rows ≥ answered ≥ errors ≥ 0, a threshold ≥ 0 and error_high in [0, 1]"
-            raise refuse(expected, shown(tuple(vars(self).values())), _MADE)
 
     def __str__(self) -> str:
         if not self.answered:
@@ -99,18 +84,15 @@ class Abstention(nn.Module):
 
     levels: Tensor
 
-    @checked
     def __init__(
         self,
-        parts: Annotated[tuple[Accepted, ...], Each(Kind(Accepted, _MADE), least=1)],
+        parts: tuple[Accepted, ...],
         *,
         by: By | None,
-        error: Level | None,
-        confidence: Level = 0.95,
+        error: float | None,
+        confidence: float = 0.95,
     ) -> None:
         super().__init__()
-        if not any(part.rows for part in parts):
-            raise refuse("parts of at least one row", "parts of none", _MADE)
         self.parts, self.by, self.error, self.confidence = parts, by, error, confidence
         self.register_buffer("levels", torch.tensor([part.threshold for part in parts], dtype=torch.float64))
 

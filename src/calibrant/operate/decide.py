@@ -1,10 +1,9 @@
-"""Decisions by cost: costs read from a file, the action with the lowest expected cost, and the net benefit of a threshold."""
+"""Decisions by cost: costs read from a file, and the action with the lowest expected cost."""
 
 import csv
 import os
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.check import reads_as_number, refuse
-from calibrant._core.constraints import Level, Number, checked
+from calibrant._core.constraints import Number, checked
 from calibrant._core.files import read_text
 from calibrant.data.checks import LARGEST_COST, CostTable
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FileFormatError, InputError
-from calibrant.evaluate.cost_calibration import CostCalibration, cost_calibration
+from calibrant.errors import FileFormatError
 from calibrant.operate.bounds import Moments, mean_ends
 from calibrant.operate.rows import ClassScores, ClassWindow, LabelledClasses, need_logits
 from calibrant.statistics.means import Interval
@@ -26,7 +24,6 @@ _ALPHA = 0.025  # error probability of each bound
 ABSTAIN = -1
 Cost = Annotated[float, Number(-LARGEST_COST, LARGEST_COST)]
 _CLASS_COLUMN = ("", "class", "true", "label", "y")  # headers of a column that names the classes, even by numbers
-_TWENTIETHS = tuple(one / 20 for one in range(1, 20))
 
 
 class CostRule(nn.Module):
@@ -113,20 +110,6 @@ class CostRule(nn.Module):
         """
         return float(self._of_rows(predictions).amin(dim=1).mean())
 
-    @checked
-    def fixed_cost(self, predictions: LabelledClasses) -> tuple[int, float]:
-        """Return the single action with the lowest mean cost on labelled rows (−1 is abstaining), and that cost.
-
-        Args:
-            predictions: Labelled, of independent rows.
-
-        Raises:
-            InputError: If the rows are not labelled and independent.
-        """
-        self._check(predictions)
-        means = self.table.cpu()[predictions.need_labels().cpu()].mean(dim=0)
-        return int(self._cheapest(means)), float(means.min())
-
     def extra_repr(self) -> str:
         """Show classes, actions and the cost of abstaining."""
         reject = "" if self.reject is None else f", reject={self.reject:g}"
@@ -178,137 +161,6 @@ def thresholds(costs: Any, *, reject: float | None = None) -> CostRule:
         Elkan 2001, The Foundations of Cost-Sensitive Learning, eq. 1, 2; Chow 1970 for abstaining.
     """
     return CostRule(costs, reject=reject)
-
-
-@dataclass(frozen=True)
-class NetBenefit:
-    """The net benefit at one threshold, in true positives per row.
-
-    Args:
-        threshold: t in (0, 1).
-        model: Net benefit of acting where p ≥ t.
-        low: Lower 95 % bound of ``model``, valid for any number of rows.
-        high: Upper 95 % bound of ``model``.
-        all: Net benefit of always acting; that of never acting is 0.
-    """
-
-    threshold: float
-    model: float
-    low: float
-    high: float
-    all: float
-
-
-@checked
-def net_benefit(
-    predictions: LabelledClasses, *, at: Sequence[Level] = _TWENTIETHS, positive: int = 1
-) -> list[NetBenefit]:
-    """Return the decision curve: true positives / N − t / (1 − t) · false positives / N at every threshold t.
-
-    Args:
-        predictions: Labelled, of independent rows.
-        at: Thresholds in (0, 1); t is the probability at which acting and not acting are considered equally good.
-        positive: The class to act on.
-
-    Raises:
-        InputError: For rows without labels, or thresholds outside (0, 1).
-
-    Examples:
-        >>> from calibrant import Predictions
-        >>> data = Predictions.from_binary_probs([0.9, 0.8, 0.3, 0.1], [1, 1, 0, 0])
-        >>> net_benefit(data, at=[0.5])[0].model
-        0.5
-
-    References:
-        Vickers & Elkin 2006, Decision Curve Analysis.
-    """
-    pairs = predictions.one_vs_rest(positive)
-    p, hit = pairs.p.cpu().double().numpy(), pairs.y.cpu().numpy() == 1
-    curve = []
-    for t in at:
-        odds = t / (1 - t)
-        # a false alarm costs t / (1 − t) true positives, for which acting at t is a fair bet
-        gain = np.where(hit, 1.0, -odds)
-        model = np.where(p >= t, gain, 0.0)
-        low, high = mean_ends(Moments.of(model), low=-odds, high=1.0, alpha=_ALPHA)
-        mean = float(model.mean())
-        curve.append(NetBenefit(t, mean, min(low, mean), max(high, mean), float(gain.mean())))
-    return curve
-
-
-@dataclass(frozen=True)
-class CostReport:
-    """The evaluation of a cost rule on labelled rows.
-
-    Args:
-        rows: Number of rows.
-        expected_cost: Mean cost of the decisions, with 95 % bounds.
-        foreseen_cost: Mean cost expected by the probabilities.
-        fixed_action: The action with the lowest mean cost if always taken.
-        fixed_cost: Its mean cost.
-        shares: Action → fraction of rows; "abstain" if that is an action.
-        threshold: Probability of class 1 at and above which the second action is taken; None if the rule is not a threshold.
-        calibration: Whether the difference of realised and foreseen cost is more than chance.
-        event: Name of class 1.
-    """
-
-    rows: int
-    expected_cost: Interval
-    foreseen_cost: float
-    fixed_action: str
-    fixed_cost: float
-    shares: dict[str, float]
-    threshold: float | None
-    calibration: CostCalibration
-    event: str = "class 1"
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        shares = ", ".join(f"{name} {100 * share:.1f} %" for name, share in self.shares.items())
-        lines = [
-            f"cost of a row        {self.expected_cost} on {self.rows:,} rows; the probabilities expected {self.foreseen_cost:.4g}",
-            f"beyond the expected  {self.calibration.short}",
-            f"best single action   {self.fixed_action}: {self.fixed_cost:.4g}",
-            f"actions              {shares}",
-        ]
-        if self.threshold is not None:
-            lines.append(f"threshold            from probability {self.threshold:.4f} of {self.event} on")
-        return "\n".join(lines)
-
-
-def weigh(rule: CostRule, actions: Sequence[str], predictions: Predictions, *, event: str = "class 1") -> CostReport:
-    """Evaluate ``rule`` on labelled, calibrated rows on which no calibrator was fitted.
-
-    Args:
-        rule: Made by ``thresholds``.
-        actions: A names.
-        predictions: Labelled, of independent rows.
-        event: Name of class 1.
-
-    Raises:
-        InputError: If the rows are not labelled and independent, or have another number of classes.
-    """
-    expected = rule.expected_cost(predictions)
-    taken = rule.decide(predictions)
-    names = {**dict(enumerate(actions)), **({} if rule.reject is None else {ABSTAIN: "abstain"})}
-    best, cost = rule.fixed_cost(predictions)
-    threshold = None
-    with suppress(InputError):  # of a rule that is no threshold
-        threshold = rule.threshold
-    return CostReport(
-        rows=len(predictions),
-        expected_cost=expected,
-        foreseen_cost=rule.foreseen_cost(predictions),
-        fixed_action=names[best],
-        fixed_cost=cost,
-        shares={name: float((taken == action).double().mean()) for action, name in names.items()},
-        threshold=threshold,
-        calibration=cost_calibration(predictions, rule.costs, reject=rule.reject),
-        event=event,
-    )
 
 
 @dataclass(frozen=True)

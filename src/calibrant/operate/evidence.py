@@ -14,7 +14,6 @@ log L is a sum over rows, stored at 16 Chebyshev nodes: sums of parts can be add
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,57 +21,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import refuse
-from calibrant._core.numerics import log1mexp, row_chunks
+from calibrant._core.numerics import log1mexp
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
-from calibrant.errors import Remedy
 from calibrant.operate.rows import stratum_edges
-
-Group = tuple[str, str]  # column and value
-MOST = 100  # largest number of groups
-
-
-def groups_in(reference: Data, by: Sequence[str] | str) -> tuple[Group, ...]:
-    """Return the groups in the columns ``by`` of the reference's features, in order of column and value.
-
-    Raises:
-        InputError: If a column is missing, or holds too many values.
-    """
-    found: list[Group] = []
-    for name in dict.fromkeys([by] if isinstance(by, str) else by):
-        values = np.unique(_values_as_text(reference, name))
-        found += [(name, str(value)) for value in values]
-        if len(found) > MOST:
-            raise refuse(
-                f"at most {MOST} groups", f"{len(values):,} different values in {name}", "bin the column first"
-            )
-    return tuple(found)
-
-
-def group_codes(data: Data, column: str, values: Sequence[str]) -> NDArray[np.int64]:
-    """Return the index in ``values`` of each row's group (N,), or −1 for a group that is not among them."""
-    own, code = np.unique(_values_as_text(data, column), return_inverse=True)
-    place = {value: at for at, value in enumerate(values)}
-    return np.array([place.get(str(value), -1) for value in own])[code]
-
-
-def _values_as_text(data: Data, column: str) -> NDArray[np.str_]:
-    """Return the values (N,) of a column as text, where 1 and 1.0 are the same group."""
-    features = data.features or {}
-    if column not in features:
-        got = f"the features {', '.join(features)}" if features else "none"
-        raise refuse(
-            f"the feature {column!r} that groups are watched by",
-            got,
-            Remedy(f"pass features={{{column!r}: values}}", command=f"name a column feature:{column}"),
-        )
-    found = features[column]
-    if not isinstance(found, torch.Tensor):
-        return np.asarray(found)
-    known, codes = np.unique(found.cpu().numpy(), return_inverse=True)
-    return np.array([f"{float(value):.12g}" for value in known])[codes]
-
 
 Floats = NDArray[np.float64]
 
@@ -86,7 +38,6 @@ _LARGEST = 12.0  # log-odds are clipped to this, so that a single row cannot dec
 _JUMP, _SPREAD = 0.4, 0.25  # mean, in either direction, and standard deviation of the change under π₁, in log-odds
 _OVERCONFIDENT = 0.7  # prior probability, under π₁, of a change towards overconfidence, which is the common case
 _SHIFT, _SLOPE, _OF_CLASSES, _LOSS = 0.4, 0.2, 0.35, 0.05  # prior weights of the monitored quantities
-_BY_GROUP = 0.25  # weight of all groups together, if groups are monitored
 _BETS = 0.9 / 2.0 ** np.arange(8)  # fractions of the largest possible bet on the log-loss
 
 
@@ -105,11 +56,9 @@ def _interpolation() -> Floats:
 _TO_GRID = _interpolation()
 
 
-def quantity_names(classes: int, groups: Sequence[Group] = ()) -> list[str]:
-    """Return the names of the monitored quantities: shift, slope, each of K classes (none for K = 0 or many), each group."""
-    single = classes if classes <= CLASSES else 0
-    of_groups = [f"group {column} = {value}" for column, value in groups]
-    return ["shift", "slope", *(f"class {k}" for k in range(single)), *of_groups]
+def quantity_names(classes: int) -> list[str]:
+    """Return the names of the monitored quantities: shift, slope, each of K classes (none for K = 0 or many)."""
+    return ["shift", "slope", *(f"class {k}" for k in range(classes if classes <= CLASSES else 0))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +70,7 @@ class ReferenceCurve:
 
     Args:
         edges: (B − 1,) between the bins.
-        offsets: (B,) log-odds; empty for none.
+        offsets: (B,) log-odds.
     """
 
     edges: Floats
@@ -145,13 +94,8 @@ class ReferenceCurve:
 
     def moved(self, p: Tensor) -> Tensor:
         """Return the probabilities (N,) float64 that confidences ``p`` (N,) have on this curve."""
-        if not len(self.offsets):
-            return p.double()
-        index = np.searchsorted(self.edges, p.cpu().double().numpy())
-        return torch.sigmoid(_clipped_log_odds(p.double().cpu()) + torch.from_numpy(self.offsets[index])).to(p.device)
-
-
-NO_CURVE = ReferenceCurve(np.empty(0), np.empty(0))
+        index = np.searchsorted(self.edges, p.double().numpy())
+        return torch.sigmoid(_clipped_log_odds(p.double()) + torch.from_numpy(self.offsets[index]))
 
 
 def _bins_for(rows: int) -> int:
@@ -196,7 +140,7 @@ class ClassCurves:
     def of(cls, data: Data, classes: int, values: Floats | None = None) -> "ClassCurves":
         """Return the curves of labelled rows; none where single classes are not monitored. ``values`` as in ``gather``."""
         if not isinstance(data, Predictions) or not 0 < classes <= CLASSES:
-            return NO_CURVES
+            return cls(np.empty((0, 0)), np.empty((0, 0)))
         log_odds, labels = _class_log_odds(data, values), data.need_labels().cpu()
         bins = _bins_for(len(data))
         edges = np.full((classes, bins - 1), np.inf)
@@ -246,9 +190,6 @@ class ClassCurves:
         return (found[0] + found[1]).sum(dim=1)
 
 
-NO_CURVES = ClassCurves(np.empty((0, 0)), np.empty((0, 0)))
-
-
 def _class_log_odds(data: Predictions, values: Floats | None) -> Tensor:
     if values is not None:
         return _clipped_log_odds(torch.from_numpy(values[:, :-1])).to(data.logits.device)
@@ -262,43 +203,21 @@ def _clipped_log_odds(p: Tensor) -> Tensor:
 
 
 def gather(
-    data: Data,
-    *,
-    classes: int,
-    groups: Sequence[Group] = (),
-    curve: ReferenceCurve = NO_CURVE,
-    curves: ClassCurves = NO_CURVES,
-    values: Floats | None = None,
+    data: Data, *, classes: int, curve: ReferenceCurve, curves: ClassCurves, values: Floats | None = None
 ) -> Floats:
     """Return log L(u) − log L(0) (F, 16) at the nodes, summed over the rows of ``data``, one line per name of ``quantity_names``.
 
     Args:
         data: Labelled.
         classes: K, or 0 for top-label pairs.
-        groups: Column and value of each group; the values of one column are consecutive.
         curve: That of the reference.
         curves: Those of its classes.
         values: (N, K + 1) probabilities of the classes and of the decision in place of the rows' own (``matched_out_of_fold``).
     """
-    nodes = torch.from_numpy(_nodes())
-    confidence = data.confidence if values is None else torch.from_numpy(values[:, -1]).to(data.confidence.device)
-    terms = confidence_terms(curve.moved(confidence), data.correct)
-    found = list(terms.sum(dim=0))
-    if isinstance(data, Predictions) and len(quantity_names(classes)) > 2:
-        labels, log_odds = data.need_labels(), _class_log_odds(data, values)
-        sums = torch.zeros(classes, NODES, dtype=torch.float64)
-        if len(curves.log_odds):
-            sums = curves.terms(*curves.counts(log_odds, labels))
-        else:  # of a state of before version 1.0
-            for part in row_chunks(len(data), classes * NODES):
-                sign = torch.nn.functional.one_hot(labels[part], classes).double() * 2 - 1
-                sums += _terms(log_odds[part][..., None] + nodes, log_odds[part], sign).sum(dim=0).cpu()
-        found += list(sums)
-    for column in dict.fromkeys(column for column, _ in groups):
-        known = [value for other, value in groups if other == column]
-        code = torch.from_numpy(group_codes(data, column, known))
-        sums = torch.zeros(len(known) + 1, NODES, dtype=torch.float64)  # the last: groups not in the reference
-        found += list(sums.index_add_(0, torch.where(code < 0, len(known), code), terms[:, 0].cpu())[:-1])
+    confidence = data.confidence.cpu() if values is None else torch.from_numpy(values[:, -1])
+    found = list(confidence_terms(curve.moved(confidence), data.correct.cpu()).sum(dim=0))
+    if isinstance(data, Predictions) and len(curves.log_odds):
+        found += list(curves.terms(*curves.counts(_class_log_odds(data, values), data.need_labels())))
     return np.asarray(torch.stack(found).numpy())
 
 
@@ -313,7 +232,7 @@ def confidence_terms(p: Tensor, right: Tensor) -> Tensor:
     nodes = torch.from_numpy(_nodes())
     # ℓ + u, and e^(u/2) ℓ
     moved = torch.stack([log_odds[:, None] + nodes, log_odds[:, None] * (nodes / 2).exp()], dim=1)
-    sign = right.double().to(p.device) * 2 - 1
+    sign = right.double() * 2 - 1
     return _terms(moved, log_odds[:, None], sign[:, None])
 
 
@@ -347,7 +266,6 @@ def since_change(
     *,
     classes: int,
     limit: float,
-    groups: Sequence[Group] = (),
 ) -> ChangeEvidence:
     """Return the evidence that something changed at the start of some block.
 
@@ -358,9 +276,8 @@ def since_change(
         weights: (T,) prior probability that the change began with each block; they sum to at most 1.
         classes: K, or 0.
         limit: Upper bound of the reference's mean z.
-        groups: As in ``gather``.
     """
-    single = len(reference) - 2 - len(groups)
+    single = len(reference) - 2
     unchanged, changed = _priors(reference, single=single)
     after = np.cumsum(blocks[::-1], axis=0)[::-1]  # (T, F, 16): from each block on
     # the sums of all blocks less those from each block on
@@ -368,11 +285,11 @@ def since_change(
     ratios = _averaged(before, unchanged) + _averaged(after, changed) - _averaged(after[:1], unchanged)  # (T, F)
     tail = np.cumsum(losses[::-1], axis=0)[::-1]
     ratios = np.concatenate([ratios, _loss_ratio(tail, limit)[:, None]], axis=1)
-    names = [*quantity_names(classes, groups), "loss"]
+    names = [*quantity_names(classes), "loss"]
     rest = math.log(max(1e-300, 1 - weights.sum()))  # no change yet: likelihood ratio 1
     weighted = ratios + np.log(weights)[:, None]
     logs = np.logaddexp(np.logaddexp.reduce(weighted, axis=0), rest)
-    shares = np.log(_prior_weights(single, len(groups)))
+    shares = np.log(_prior_weights(single))
     best = int(np.unravel_index(np.argmax(weighted + shares), weighted.shape)[0])
     # maximum likelihood after the change, less the posterior mean before it
     likeliest = _GRID[(after[best] @ _TO_GRID.T).argmax(axis=-1)] - np.exp(unchanged) @ _GRID
@@ -420,8 +337,8 @@ def _loss_ratio(tail: Floats, limit: float) -> Floats:
     return np.asarray(np.logaddexp.reduce(logs, axis=0) - math.log(len(_BETS)))
 
 
-def _prior_weights(single: int, groups: int) -> Floats:
-    """Return the prior weights (F + 1,) of shift, slope, ``single`` classes, groups, and loss."""
-    scale = (1 - _BY_GROUP if groups else 1.0) / (1.0 if single else 1 - _OF_CLASSES)
-    classes, of_groups = np.full(single, _OF_CLASSES / max(1, single)), np.full(groups, _BY_GROUP / max(1, groups))
-    return np.concatenate([scale * np.array([_SHIFT, _SLOPE]), scale * classes, of_groups, [scale * _LOSS]])
+def _prior_weights(single: int) -> Floats:
+    """Return the prior weights (F + 1,) of shift, slope, ``single`` classes, and loss."""
+    scale = 1.0 if single else 1 / (1 - _OF_CLASSES)
+    classes = np.full(single, _OF_CLASSES / max(1, single))
+    return scale * np.concatenate([[_SHIFT, _SLOPE], classes, [_LOSS]])

@@ -1,54 +1,187 @@
-"""A monitor of calibration with an anytime-valid alarm, whose small state can be saved and merged."""
+"""A monitor of calibration with an anytime-valid alarm, whose state is one small file."""
 
+import hashlib
+import json
 import math
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._core.check import check_kind, refuse, shown
-from calibrant._core.constraints import Text, checked
-from calibrant.data.checks import CostTable, Data
+from calibrant._core.files import error_boundary, read_arrays, read_metadata, write_arrays
+from calibrant._core.notebook import to_html
+from calibrant._core.numerics import add_records
+from calibrant._core.paths import as_path, shown
+from calibrant.calibrators import Calibrator
+from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
-from calibrant.errors import LeakError
+from calibrant.errors import FileFormatError, InputError, LeakError
 from calibrant.operate.bounds import Moments, mean_ends, share_ends
-from calibrant.operate.evidence import ChangeEvidence, ClassCurves, ReferenceCurve, gather, groups_in, since_change
-from calibrant.operate.rows import (
-    LABELLED,
-    ClassScores,
-    SomeCalibrator,
-    cost_gaps,
-    even_part,
-    even_rows,
-    matched_out_of_fold,
-    need_source,
+from calibrant.operate.evidence import (
+    NODES,
+    ChangeEvidence,
+    ClassCurves,
+    ReferenceCurve,
+    gather,
+    quantity_names,
+    since_change,
 )
-from calibrant.operate.watched import (
-    Block,
-    State,
-    Status,
-    appended,
-    as_of_one_monitor,
-    load_state,
-    marks,
-    save_state,
-    show_time,
-)
+from calibrant.operate.rows import LABELLED, matched_out_of_fold, need_source
 
 Floats = NDArray[np.float64]
-Hashes = NDArray[np.int64]
 
 FALSE_ALARMS = 0.05  # probability of ever raising a false alarm
 _LOSS_BOUND = 0.001  # part of it for an error of the bound on the reference's log-loss
 LEVEL = -math.log(FALSE_ALARMS - _LOSS_BOUND)  # the log evidence of an alarm
 _FEWEST = 50  # reference rows
-_FADED = "the evidence has faded since the alarm; if its cause is known and gone, start a new state"
-_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # years 1 to 9999, the range of datetime
+FORMAT = "calibrant-monitor"
+_AT_ONCE = 0.9  # prior probability that a change, if any, precedes the first row
+_TYPICAL = 5000.0  # prior median of the number of rows before a later change
+_OPEN = 100  # batches are added to a block while it then has at most this many rows
+_MOST = 200  # largest number of blocks; beyond, neighbours are merged
+
+
+@dataclass(frozen=True)
+class Block:
+    """Sums over consecutive labels.
+
+    Args:
+        rows: Number of labels.
+        confidence: Sum of the confidences.
+        right: Number of correct decisions.
+        loss: Sum of the capped log-losses z, in [0, 1] each.
+        squares: Σ z².
+        sums: (F, 16) log-likelihoods, from ``evidence.gather``.
+        weight: Prior probability that a change began here.
+    """
+
+    rows: int
+    confidence: float
+    right: float
+    loss: float
+    squares: float
+    sums: Floats
+    weight: float = 0.0
+
+    def __add__(self, other: "Block") -> "Block":
+        """Return the merged block; a change can then no longer begin between the two."""
+        return add_records(self, other, weight=self.weight)
+
+
+_NUMBERS = ("rows", "confidence", "right", "loss", "squares", "weight")
+
+
+def _appended(blocks: tuple[Block, ...], new: Block) -> tuple[Block, ...]:
+    """Return ``blocks`` with ``new`` added to the last one if that is small, else appended with its prior probability."""
+    if not blocks:
+        return (replace(new, weight=_AT_ONCE),)
+    if blocks[-1].rows + new.rows <= _OPEN:
+        return (*blocks[:-1], blocks[-1] + new)
+    rows, spent = sum(block.rows for block in blocks), sum(block.weight for block in blocks)
+    # P(no change within r rows) = m / (m + r), whose median is m: the hazard falls as 1 / r, for changes on every scale
+    later = _TYPICAL / (_TYPICAL + rows), _TYPICAL / (_TYPICAL + rows + max(new.rows, _OPEN))
+    blocks = (*blocks, replace(new, weight=(1 - spent) * (1 - later[1] / later[0])))
+    if len(blocks) > _MOST:
+        # the older half in pairs: near the present each block keeps its own possible change
+        half = len(blocks) // 4
+        blocks = (*(blocks[2 * at] + blocks[2 * at + 1] for at in range(half)), *blocks[2 * half :])
+    return blocks
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of a monitor.
+
+    Args:
+        classes: K, or 0 for top-label pairs.
+        rows: Number of reference rows.
+        confidence: Their mean confidence.
+        accuracy: Their accuracy.
+        cap: Largest log-loss of a row; larger ones are capped.
+        limit: Upper bound of the reference's mean capped log-loss, in units of ``cap``.
+        reference: (F, 16) log-likelihoods of the reference rows.
+        curve: How far the reference's bins of confidence are off.
+        curves: How frequent each class is in bins of its probability.
+        blocks: In order of time.
+        batches: Hashes of the batches seen.
+        peak: Largest log evidence seen.
+    """
+
+    classes: int
+    rows: int
+    confidence: float
+    accuracy: float
+    cap: float
+    limit: float
+    reference: Floats
+    curve: ReferenceCurve
+    curves: ClassCurves
+    blocks: tuple[Block, ...] = ()
+    batches: tuple[str, ...] = ()
+    peak: float = 0.0
+
+
+_FACTS = ("classes", "rows", "confidence", "accuracy", "cap", "limit", "batches", "peak")
+
+
+@dataclass(frozen=True)
+class Status:
+    """The status of a monitor.
+
+    Args:
+        verdict: "quiet" or "alarm".
+        evidence: Likelihood ratio of a change against no change; the alarm threshold is 1 / 0.049 = 20.4.
+        peak: The largest evidence so far.
+        rows: Number of labels so far.
+        since: Number of the first label after the most likely change, counted from 1; None before the first label.
+        changed_rows: Number of labels since then.
+        confidence: Mean confidence since then.
+        accuracy: Accuracy since then.
+        accuracy_low: Lower 97.5 % bound of the accuracy.
+        accuracy_high: Upper 97.5 % bound of the accuracy.
+        direction: "overconfident", "underconfident" or "as confident as before" since then, relative to the reference.
+        classes: Classes whose own evidence exceeds the threshold; class 1 alone of two, whose probabilities say the same.
+        advice: What to do: nothing, re-fit the bias, re-fit all, or retrain.
+    """
+
+    verdict: Literal["quiet", "alarm"]
+    evidence: float
+    peak: float
+    rows: int
+    since: int | None
+    changed_rows: int
+    confidence: float
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    direction: str
+    classes: tuple[int, ...]
+    advice: str
+
+    _repr_html_ = to_html
+
+    def plain(self) -> dict[str, Any]:
+        """Return the status as JSON data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return self.sentence()
+
+    def sentence(self, names: Sequence[str] = ()) -> str:
+        """Return the status in words; classes are called by their ``names``, or by their numbers without any."""
+        if self.verdict == "quiet":
+            return f"quiet: {self.rows:,} labels, evidence of a change {self.peak:.3g} at most, an alarm from 20.4 on"
+        classes = ", ".join(names[one] if names else f"{one} (counted from 0)" for one in self.classes)
+        which = f", most in class {classes}" if classes else ""
+        return (
+            f"alarm: {self.direction} since label {self.since:,}{which}: mean confidence {self.confidence:.3f}, accuracy "
+            f"{self.accuracy:.3f} (between {self.accuracy_low:.3f} and {self.accuracy_high:.3f}) on {self.changed_rows:,} "
+            f"labels; {self.advice}"
+        )
 
 
 class Monitor:
@@ -60,9 +193,6 @@ class Monitor:
 
     Args:
         reference: At least 50 labelled, calibrated predictions that the calibrator was not fitted on.
-        by: Names of feature columns: each value in the reference is also monitored as a separate group.
-        costs: (K, A) costs[true, action]: then what decisions cost beyond what the probabilities foresee is monitored in place of the
-            log-loss.
 
     Examples:
         >>> from calibrant import Predictions
@@ -77,57 +207,20 @@ class Monitor:
         Ville 1939; Ramdas, Grünwald, Vovk & Shafer 2023; Fan, Grama & Liu 2015.
     """
 
-    @checked
-    def __init__(self, reference: Data, *, by: Sequence[Text] | str = (), costs: CostTable | None = None) -> None:
-        reference = LABELLED.check(even_rows(reference), "reference", "a monitor")
+    def __init__(self, reference: Data) -> None:
+        reference = LABELLED.check(reference, "reference", "a monitor")
         try:
             if isinstance(reference, Predictions) and reference.fit_check is not None:
                 reference.fit_check()
         except LeakError as error:
-            got = "rows that it was fitted on, where its figures are better than on new ones"
-            remedy = "start with Monitor.from_fit(calibrator, predictions), which takes the rows as fit did"
-            raise refuse("a reference that the calibrator was not fitted on", got, remedy) from error
-        self._begin(reference, by, costs)
-
-    def _begin(self, reference: Data, by: Sequence[str] | str, costs: Any, values: Floats | None = None) -> None:
-        """Take the state of a reference without labels since; ``values`` as in ``evidence.gather``."""
-        if len(reference) < _FEWEST:
-            raise refuse(f"at least {_FEWEST} reference rows", str(len(reference)), "label more")
-        classes = reference.classes if isinstance(reference, Predictions) else 0
-        groups = groups_in(reference, by)
-        if costs is None:
-            # one row may not decide: losses are capped where 1 in 100 of the reference lies; .1 where it has hardly any
-            cap = max(float(np.quantile(_finite(_log_losses(reference)), 0.99)), 0.1)
-        else:
-            # a realised cost is as far from the foreseen at most
-            cap = max(max(map(max, costs)) - min(map(min, costs)), 1e-300)
-        z = Moments.of(_capped(reference, costs, cap))
-        curve, curves = ReferenceCurve.of(reference, values), ClassCurves.of(reference, classes, values)
-        self._state = State(
-            classes=classes,
-            groups=groups,
-            curve=curve,
-            curves=curves,
-            reference=gather(reference, classes=classes, groups=groups, curve=curve, curves=curves, values=values),
-            rows=len(reference),
-            confidence=float(reference.confidence.mean()),
-            accuracy=float(reference.correct.double().mean()),
-            cap=cap,
-            # what the reference's mean loss is below but for ``_LOSS_BOUND``, so that a larger mean is evidence
-            limit=mean_ends(z, low=0, high=1, alpha=_LOSS_BOUND)[1],
-            costs=costs,
-        )
+            raise InputError(
+                "the calibrator was fitted on the reference's rows, where its figures are better than on new ones; "
+                "start with Monitor.from_fit(calibrator, predictions), which takes the rows as fit did"
+            ) from error
+        self._state = _started(reference)
 
     @classmethod
-    @checked
-    def from_fit(
-        cls,
-        calibrator: SomeCalibrator,
-        predictions: ClassScores,
-        *,
-        by: Sequence[Text] | str = (),
-        costs: CostTable | None = None,
-    ) -> Self:
+    def from_fit(cls, calibrator: Calibrator, predictions: Predictions) -> Self:
         """Return a monitor whose reference are the rows that ``calibrator`` was fitted on.
 
         On these rows it is better than on new ones. So each fifth is calibrated by a fit on the others, and its rows lie in the bins of
@@ -137,8 +230,6 @@ class Monitor:
         Args:
             calibrator: Fitted on ``predictions``; ``update`` then takes rows calibrated by it.
             predictions: Labelled, as they were given to its ``fit``: not calibrated.
-            by: As above.
-            costs: As above.
 
         Examples:
             >>> from calibrant import Predictions
@@ -147,121 +238,74 @@ class Monitor:
             >>> Monitor.from_fit(TemperatureScaling().fit(rows), rows)
             Monitor(0 labels, reference of 1000 rows, quiet)
         """
-        LABELLED.check(even_rows(predictions), "predictions", "a monitor")
+        LABELLED.check(predictions, "predictions", "a monitor")
         need_source(calibrator)
         predictions.calibrated_by(calibrator, allow_fit_rows=True)  # refuses one without a fit, or of other classes
-        rows, values = matched_out_of_fold(calibrator, predictions)
-        kept = even_part(rows)
         monitor = cls.__new__(cls)
-        monitor._begin(even_rows(rows), by, costs, values if kept is None else values[kept.cpu().numpy()])
+        monitor._state = _started(*matched_out_of_fold(calibrator, predictions))
         monitor._state.reference[1] = 0.0  # of the slope
         return monitor
 
-    def update(
-        self, predictions: Data, *, ids: Iterable[Any] | None = None, time: float | datetime | None = None
-    ) -> Status:
+    def update(self, predictions: Data) -> Status:
         """Add labelled rows and return the status.
 
         Args:
-            predictions: Labelled, calibrated as the reference, in order of time, with the features named by ``by``. Rows of a
-                group that is not in the reference count for the whole only. Of rows with weights as many are kept as
-                have equal weight.
-            ids: (N,) names or integers of the rows, in every batch or in none; an id seen before is refused. Without ids a
-                batch that was already added is refused.
-            time: Time of the batch, as seconds since 1970 or a datetime with a time zone, not earlier than that of the last
-                batch; in every batch or in none. Add delayed labels to a separate monitor and merge it.
+            predictions: Labelled, calibrated as the reference, in order of time. A batch that was already added is refused.
 
         Raises:
-            InputError: If an argument is not valid; the state is then unchanged.
+            InputError: If the rows do not fit the reference; the state is then unchanged.
         """
         state = self._state
-        rows = LABELLED.check(even_rows(predictions), "predictions", "a monitor")
+        rows = LABELLED.check(predictions, "predictions", "a monitor")
         classes = predictions.classes if isinstance(predictions, Predictions) else 0
         if classes != state.classes:
-            kind = f"K = {state.classes} classes" if state.classes else "top-label pairs"
-            got = f"K = {classes}" if classes else "top-label pairs"
-            raise refuse(f"predictions with {kind} as in the reference", got, "watch one model a state")
-        when = _seconds(time)
-        last = state.blocks[-1].last if state.blocks else None
-        if when is not None and last is not None and when < last:
-            remedy = "put delayed labels into a monitor of their own and merge it"
-            raise refuse(f"a time from {show_time(last)} on", show_time(when), remedy)
-        pairs = (("a time", "time", when is None, last is None), ("ids", "ids", ids is None, len(state.ids) == 0))
-        for what, name, without, before in pairs:
-            if state.blocks and without != before:
-                raise refuse(f"{what} with every batch or with none", "both", f"pass {name} as in the batches before")
-        batch, names = marks(predictions, ids)
-        if np.isin(batch, state.batches).any() or np.isin(names, state.ids).any():
-            count = int(np.isin(names, state.ids).sum())
-            got = f"{count} rows" if count else "a batch"
-            remedy = "pass each row once" if count else "pass it once, or ids if these are other rows"
-            raise refuse("new rows", f"{got} that this state has already", remedy)
-        return self._taken(appended(state.blocks, self._block(rows, when)), batch, names, state.peak)
-
-    def merge(self, other: "Monitor") -> Status:
-        """Add the rows of another monitor of the same reference, in order of time, and return the status.
-
-        Args:
-            other: A monitor of another worker, or of delayed labels.
-
-        Raises:
-            InputError: If it has another reference, or rows that this one has; the state is then unchanged.
-        """
-        check_kind(other, Monitor, name="other", remedy="load it with Monitor.load")
-        mine, theirs = self._state, other._state
-        if mine.key != theirs.key:
-            raise refuse("monitors of one reference", "two references", "start both from the same reference")
-        if np.isin(theirs.batches, mine.batches).any() or np.isin(theirs.ids, mine.ids).any():
-            raise refuse("monitors of different rows", "rows that are in both", "merge each monitor once")
-        timed = {block.last is not None for block in mine.blocks + theirs.blocks}
-        named = {len(state.ids) > 0 for state in (mine, theirs) if state.blocks}
-        for what, kinds, name in (("ids", named, "ids"), ("a time", timed, "time")):
-            if len(kinds) > 1:
-                remedy = f"pass {name} to update"
-                raise refuse(f"{what} in both monitors or in neither", "one with and one without", remedy)
-        blocks = mine.blocks + theirs.blocks
-        if timed == {True}:
-            blocks = tuple(sorted(blocks, key=lambda block: (block.first or 0.0, block.last or 0.0)))
-        return self._taken(as_of_one_monitor(blocks), theirs.batches, theirs.ids, theirs.peak)
-
-    @property
-    def verdict(self) -> Literal["quiet", "alarm"]:
-        """ "alarm" once the evidence has exceeded the threshold, else "quiet"."""
-        return "alarm" if self._state.peak >= LEVEL else "quiet"
+            kinds = [f"K = {one} classes" if one else "top-label pairs" for one in (state.classes, classes)]
+            raise InputError(f"the reference holds predictions with {kinds[0]}, these rows {kinds[1]}")
+        batch = _hash(predictions)
+        if batch in state.batches:
+            raise InputError("this batch was added to the state before; pass each batch once")
+        z = np.minimum(_log_losses(rows), state.cap) / state.cap
+        block = Block(
+            rows=len(rows),
+            confidence=float(rows.confidence.sum()),
+            right=float(rows.correct.sum()),
+            loss=float(z.sum()),
+            squares=float((z * z).sum()),
+            sums=gather(rows, classes=classes, curve=state.curve, curves=state.curves),
+        )
+        state = replace(state, blocks=_appended(state.blocks, block), batches=(*state.batches, batch))
+        found = _evidence(state)
+        self._state = replace(state, peak=max(state.peak, found.log))
+        return self._status(found)
 
     @property
     def alarm(self) -> bool:
-        """Whether there was an alarm."""
-        return self.verdict == "alarm"
-
-    @property
-    def classes(self) -> int:
-        """K, or 0 for top-label pairs."""
-        return self._state.classes
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """Names of the columns whose groups are watched."""
-        return tuple(dict.fromkeys(column for column, _ in self._state.groups))
-
-    @property
-    def groups(self) -> tuple[tuple[str, str], ...]:
-        """Column and value of each monitored group."""
-        return self._state.groups
-
-    @property
-    def timeline(self) -> tuple[Block, ...]:
-        """The blocks of labels, in order."""
-        return self._state.blocks
+        """Whether the evidence has ever exceeded the threshold."""
+        return self._state.peak >= LEVEL
 
     @property
     def status(self) -> Status:
         """The current status."""
-        return self._status(self._evidence())
+        return self._status(_evidence(self._state))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state as one safetensors file, atomically: if the process is killed, the old or the new file remains."""
-        save_state(path, self._state)
+        state = self._state
+        if as_path(path).suffix != ".safetensors":
+            raise InputError(f"{shown(path)}: the name of a monitor's state must end in .safetensors")
+        arrays = {
+            "reference": state.reference,
+            "edges": state.curve.edges,
+            "offsets": state.curve.offsets,
+            "class_edges": state.curves.edges,
+            "class_log_odds": state.curves.log_odds,
+            "blocks": np.array([[float(getattr(one, name)) for name in _NUMBERS] for one in state.blocks]).reshape(
+                -1, len(_NUMBERS)
+            ),
+            "sums": np.array([one.sums for one in state.blocks]).reshape(-1, *state.reference.shape),
+        }
+        facts = {name: getattr(state, name) for name in _FACTS}
+        write_arrays(path, arrays, metadata={"format": FORMAT, "state": json.dumps(facts, sort_keys=True)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -270,56 +314,38 @@ class Monitor:
         Raises:
             FileFormatError: If the file is not a monitor's state, or is damaged.
         """
+        if as_path(path).suffix != ".safetensors" or read_metadata(path).get("format") != FORMAT:
+            raise FileFormatError(f"{shown(path)}: not the state of a monitor")
+        with error_boundary("a whole state", f"a broken one in {shown(path)}", "restore it from a copy"):
+            facts = json.loads(read_metadata(path)["state"])
+            arrays = read_arrays(path)
+            lines = len(quantity_names(facts["classes"]))
+            if arrays["reference"].shape != (lines, NODES) or arrays["sums"].shape[1:] != (lines, NODES):
+                raise ValueError("its sums are not those of its classes")
+            blocks = [
+                Block(**{**dict(zip(_NUMBERS, map(float, row), strict=True)), "rows": int(row[0])}, sums=sums)  # type: ignore[arg-type]
+                for row, sums in zip(arrays["blocks"], arrays["sums"], strict=True)
+            ]
+            state = State(
+                **{**facts, "batches": tuple(facts["batches"])},
+                reference=arrays["reference"],
+                curve=ReferenceCurve(arrays["edges"], arrays["offsets"]),
+                curves=ClassCurves(arrays["class_edges"], arrays["class_log_odds"]),
+                blocks=tuple(blocks),
+            )
         monitor = cls.__new__(cls)
-        monitor._state = load_state(path)
+        monitor._state = state
         return monitor
 
-    def watches(self, reference: "Data | Monitor") -> bool:
-        """Return whether this monitor was made from ``reference``, or from that of another monitor."""
-        other = reference if isinstance(reference, Monitor) else Monitor(reference, by=self.by, costs=self._state.costs)
-        return other._state.key == self._state.key
+    def watches(self, other: "Monitor") -> bool:
+        """Return whether both monitors were started from the same reference."""
+        mine, theirs = self._state, other._state
+        return mine.rows == theirs.rows and np.array_equal(mine.reference, theirs.reference)
 
     def __repr__(self) -> str:
         state = self._state
-        return f"Monitor({sum(block.rows for block in state.blocks)} labels, reference of {state.rows} rows, {self.verdict})"
-
-    def _block(self, data: Data, when: float | None) -> Block:
-        state = self._state
-        z = _capped(data, state.costs, state.cap)
-        return Block(
-            rows=len(data),
-            confidence=float(data.confidence.sum()),
-            right=float(data.correct.sum()),
-            loss=float(z.sum()),
-            squares=float((z * z).sum()),
-            first=when,
-            last=when,
-            sums=gather(data, classes=state.classes, groups=state.groups, curve=state.curve, curves=state.curves),
-        )
-
-    def _evidence(self) -> ChangeEvidence:
-        state = self._state
-        if not state.blocks:
-            return ChangeEvidence({}, 0.0, 0, {})
-        losses = np.array([[block.rows, block.loss, block.squares] for block in state.blocks])
-        weights = np.array([block.weight for block in state.blocks])
-        # rounding must not make more than 1 of the prior
-        weights /= max(1.0, weights.sum())
-        sums = np.stack([block.sums for block in state.blocks])
-        sums[:, ~state.reference.any(axis=1)] = 0.0  # what the reference says nothing of (``from_fit``)
-        return since_change(
-            state.reference, sums, losses, weights, classes=state.classes, groups=state.groups, limit=state.limit
-        )
-
-    def _taken(self, blocks: tuple[Block, ...], batches: Hashes, ids: Hashes, peak: float) -> Status:
-        """Take the blocks with what was added, the hashes of its batches and ids, and its largest evidence."""
-        state = self._state
-        batches, ids = np.union1d(state.batches, batches), np.union1d(state.ids, ids)
-        self._state = replace(state, blocks=blocks, batches=batches, ids=ids)
-        found = self._evidence()
-        seen = (*blocks[:-1], *(replace(last, evidence=found.log) for last in blocks[-1:]))
-        self._state = replace(self._state, blocks=seen, peak=max(state.peak, peak, found.log))
-        return self._status(found)
+        labels = sum(block.rows for block in state.blocks)
+        return f"Monitor({labels} labels, reference of {state.rows} rows, {'alarm' if self.alarm else 'quiet'})"
 
     def _status(self, found: ChangeEvidence) -> Status:
         state = self._state
@@ -331,63 +357,70 @@ class Monitor:
         logs = found.logs
         own = sorted((name for name, log in logs.items() if log >= LEVEL), key=lambda name: -logs[name])
         classes = tuple(int(name.removeprefix("class ")) for name in own if name.startswith("class "))
-        classes = (1,) if classes and state.classes == 2 else classes
-        groups = tuple(
-            f"{name.removeprefix('group ')} ({'overconfident' if found.moved[name] < 0 else 'underconfident'})"
-            for name in own
-            if name.startswith("group ")
-        )
         # beyond the gap that the reference had
         gap = (mean - accuracy) - (state.confidence - state.accuracy)
         moved = "shift" in own or "slope" in own
-        # z is ½ where a decision costs what was foreseen
-        dearer = (
-            None if state.costs is None or not rows else state.cap * (2 * sum(block.loss for block in part) / rows - 1)
-        )
-        worse = "overconfident" if gap > 0 else "underconfident"
-        advice = (
-            (not self.alarm, "nothing to do"),
-            (not own, f"nothing for now: {_FADED}"),
-            (
-                "loss" in own and dearer is not None,
-                f"re-fit all: decisions cost {dearer or 0.0:.3g} a row more than the probabilities foresee",
-            ),
-            (
-                "loss" in own and high < state.accuracy,
-                "retrain: accuracy and log-loss are worse, which no calibrator can put right",
-            ),
-            (
-                bool(classes) and not moved,
-                "re-fit the bias: single classes are off, the confidence is not (PriorShift or VectorScaling)",
-            ),
-            (bool(groups) and not moved, "re-fit by group: single groups are off, the whole is not (GroupScaling)"),
-            (True, "re-fit all: fit the calibrator again on labels since the change"),
-        )
+        if not self.alarm:
+            advice = "nothing to do"
+        elif not own:
+            advice = "nothing for now: the evidence has faded since the alarm; if its cause is known and gone, start a new state"
+        elif "loss" in own and high < state.accuracy:
+            advice = "retrain: accuracy and log-loss are worse, which no calibrator can put right"
+        elif classes and not moved:
+            advice = "re-fit the bias: single classes are off, the confidence is not (PriorShift or VectorScaling)"
+        else:
+            advice = "re-fit all: fit the calibrator again on labels since the change"
         return Status(
-            verdict=self.verdict,
+            verdict="alarm" if self.alarm else "quiet",
             evidence=math.exp(min(found.log, 700.0)),
             peak=math.exp(min(state.peak, 700.0)),
             rows=sum(block.rows for block in state.blocks),
-            since=part[0].first if part else None,
+            since=1 + sum(block.rows for block in state.blocks[: found.start]) if part else None,
             changed_rows=rows,
             confidence=mean,
             accuracy=accuracy,
             accuracy_low=low,
             accuracy_high=high,
-            direction=worse if moved else "as confident as before",
-            classes=classes,
-            groups=groups,
-            advice=next(text for holds, text in advice if holds),
-            cost_gap=dearer,
+            direction=("overconfident" if gap > 0 else "underconfident") if moved else "as confident as before",
+            classes=(1,) if classes and state.classes == 2 else classes,
+            advice=advice,
         )
 
 
-def _capped(data: Data, costs: Any, cap: float) -> Floats:
-    """Return z (N,) in [0, 1]: the capped log-loss, or the realised less the foreseen cost, moved to ½ where they are equal."""
-    if costs is None:
-        return np.minimum(_log_losses(data), cap) / cap
-    gaps, _ = cost_gaps(data, costs, what="monitored costs")
-    return np.asarray((gaps / cap + 1).clip(0.0, 2.0) / 2)
+def _started(reference: Data, values: Floats | None = None) -> State:
+    """Return the state of a reference without labels since; ``values`` as in ``evidence.gather``."""
+    if len(reference) < _FEWEST:
+        raise InputError(f"a monitor needs at least {_FEWEST} reference rows, not {len(reference)}")
+    classes = reference.classes if isinstance(reference, Predictions) else 0
+    losses = _log_losses(reference)
+    finite = losses[np.isfinite(losses)]
+    # one row may not decide: losses are capped where 1 in 100 of the reference lies; .1 where it has hardly any
+    cap = max(float(np.quantile(np.minimum(losses, finite.max() if len(finite) else 0.0), 0.99)), 0.1)
+    curve, curves = ReferenceCurve.of(reference, values), ClassCurves.of(reference, classes, values)
+    return State(
+        classes=classes,
+        rows=len(reference),
+        confidence=float(reference.confidence.mean()),
+        accuracy=float(reference.correct.double().mean()),
+        cap=cap,
+        # what the reference's mean loss is below but for ``_LOSS_BOUND``, so that a larger mean is evidence
+        limit=mean_ends(Moments.of(np.minimum(losses, cap) / cap), low=0, high=1, alpha=_LOSS_BOUND)[1],
+        reference=gather(reference, classes=classes, curve=curve, curves=curves, values=values),
+        curve=curve,
+        curves=curves,
+    )
+
+
+def _evidence(state: State) -> ChangeEvidence:
+    if not state.blocks:
+        return ChangeEvidence({}, 0.0, 0, {})
+    losses = np.array([[block.rows, block.loss, block.squares] for block in state.blocks])
+    weights = np.array([block.weight for block in state.blocks])
+    # rounding must not make more than 1 of the prior
+    weights /= max(1.0, weights.sum())
+    sums = np.stack([block.sums for block in state.blocks])
+    sums[:, ~state.reference.any(axis=1)] = 0.0  # what the reference says nothing of (``from_fit``)
+    return since_change(state.reference, sums, losses, weights, classes=state.classes, limit=state.limit)
 
 
 def _log_losses(data: Data) -> Floats:
@@ -398,22 +431,10 @@ def _log_losses(data: Data) -> Floats:
     return np.asarray(-p.clamp_min(1e-300).log().cpu().numpy())
 
 
-def _finite(losses: Floats) -> Floats:
-    """Return ``losses`` with infinite ones replaced by the largest finite one."""
-    finite = losses[np.isfinite(losses)]
-    return np.minimum(losses, finite.max() if len(finite) else 0.0)
-
-
-def _seconds(time: float | datetime | None) -> float | None:
-    if time is None:
-        return None
-    if isinstance(time, datetime):
-        if time.tzinfo is None:
-            raise refuse("a time with a time zone", str(time), "pass for example datetime.now(UTC)")
-        return time.timestamp()
-    number = not isinstance(time, bool) and isinstance(time, int | float | np.integer | np.floating)
-    if not number or not _FIRST_SECOND <= time <= _LAST_SECOND:
-        raise refuse(
-            "a time as seconds since 1970, of the years 1 to 9999, or a datetime", shown(time), "pass one of them"
-        )
-    return float(time)
+def _hash(data: Data) -> str:
+    """Return a hash of a batch's scores and labels."""
+    content = hashlib.blake2b(digest_size=8)
+    for values in (data.logits if isinstance(data, Predictions) else data.p, data.labels, data.correct):
+        if values is not None:
+            content.update(np.ascontiguousarray(values.detach().cpu().float().numpy()).tobytes())
+    return content.hexdigest()

@@ -14,7 +14,6 @@ from calibrant._core.constraints import Kind
 from calibrant.calibrators import Calibrator, PriorShift
 from calibrant.data.checks import Data, MeasuredRows
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.evaluate.cost_calibration import decided_costs
 
 Floats = NDArray[np.float64]
 FOLDS = 5  # of rows that a calibrator was fitted on
@@ -23,7 +22,6 @@ FOLDS = 5  # of rows that a calibrator was fitted on
 # Rows as ``operate`` takes them: without weights, and one of each group; of a window labels may be missing.
 WINDOW = MeasuredRows(weighted=False, independent=True)
 LABELLED = MeasuredRows(weighted=False, independent=True, labelled=True)
-LABELLED_ROWS = replace(LABELLED, independent=False)  # of a chunk: rows of one group may lie in several
 LABELLED_CLASSES = replace(LABELLED, classes=True)
 Window = Annotated[Data, WINDOW]
 Labelled = Annotated[Data, LABELLED]
@@ -34,27 +32,6 @@ SomeCalibrator = Annotated[Calibrator, Kind(Calibrator, "load it with calibrant.
 ClassScores = Annotated[
     Predictions, Kind(Predictions, "make them with Predictions.from_logits", "Predictions over all classes")
 ]
-
-
-def even_rows(data: Data) -> Data:
-    """Return rows with weights as rows of equal weight: each is kept with probability weight / largest weight.
-
-    A row drawn with probability π stands for 1 / π rows; kept so, every row of the pool is in with the same probability, and what
-    holds for independent rows of equal weight holds for them. The same rows give the same selection.
-    """
-    kept = even_part(data)
-    if kept is None:
-        return data
-    return replace(data[kept], weights=None)
-
-
-def even_part(data: Data) -> Tensor | None:
-    """Return which rows (N,) ``even_rows`` keeps; None for all."""
-    weights = data.weights if isinstance(data, Predictions | BinaryPairs) else None
-    if weights is None or not len(weights):
-        return None
-    chance = torch.rand(len(data), dtype=torch.float64, generator=torch.Generator().manual_seed(len(data)))
-    return chance.to(weights.device) <= weights / weights.max()
 
 
 def values_of_rows(values: Any, *, name: str, rows: int) -> Any:
@@ -68,19 +45,6 @@ def values_of_rows(values: Any, *, name: str, rows: int) -> Any:
         got = f"shape {array.shape}" if array.ndim else shown(values)
         raise refuse(f"{name} of shape ({rows},)", got, "pass one value per row, as a list or an array of one axis")
     return array
-
-
-def cost_gaps(data: Data, costs: Any, *, what: str) -> tuple[Floats, Tensor]:
-    """Return realised − foreseen cost (N,) of the decisions of least expected cost, and what each could cost (N, K).
-
-    Args:
-        data: Labelled.
-        costs: (K, A) costs[true, action].
-        what: What they are for, named in a message.
-    """
-    rows: Predictions = LABELLED_CLASSES.check(data, "predictions", what)
-    _, own, foreseen = decided_costs(rows, costs)
-    return np.asarray((own.gather(1, rows.need_labels()[:, None])[:, 0] - foreseen).cpu().numpy()), own
 
 
 def need_logits(logits: Any, *, classes: int | None, home: Tensor) -> Tensor:

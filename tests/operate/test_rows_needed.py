@@ -8,13 +8,13 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.errors import InputError
-from calibrant.operate import check, plan
+from calibrant.operate import check, rows_needed
 from calibrant.operate.bounds import Moments, log_below
-from calibrant.operate.plan import _assumed_confidences, decisions
+from calibrant.operate.rows_needed import _assumed_confidences, decisions
 
 
 def test_a_looser_limit_needs_fewer_rows_and_the_curve_ends_at_the_power() -> None:
-    loose, tight = (plan(accuracy=0.9, ece=ece, draws=60) for ece in (0.1, 0.05))
+    loose, tight = (rows_needed(accuracy=0.9, ece=ece, draws=60) for ece in (0.1, 0.05))
     assert loose.rows < tight.rows
     assert tight.curve[-1].passes >= 0.9
     assert tight.curve[-2].passes < 0.9
@@ -22,7 +22,7 @@ def test_a_looser_limit_needs_fewer_rows_and_the_curve_ends_at_the_power() -> No
 
 
 def test_a_broken_model_is_planned_to_fail() -> None:
-    found = plan(accuracy=0.9, ece=0.03, true_ece=0.1, draws=60)
+    found = rows_needed(accuracy=0.9, ece=0.03, true_ece=0.1, draws=60)
     assert found.curve[-1].fails >= 0.9
     assert found.curve[-1].passes == 0
     assert "then fails ece ≤ 0.03" in str(found)
@@ -49,7 +49,7 @@ def test_the_simulated_decisions_are_those_of_check() -> None:
 def test_given_predictions_stand_for_the_model() -> None:
     sure = Predictions.from_binary_probs(np.full(50, 0.999))
     unsure = Predictions.from_binary_probs(np.full(50, 0.6))
-    rows = [plan(data, ece=0.05, draws=60).rows for data in (sure, unsure)]
+    rows = [rows_needed(data, ece=0.05, draws=60).rows for data in (sure, unsure)]
     assert rows[0] < rows[1]
     assert rows[0] > math.log(40) / 0.05
     assert _assumed_confidences(None, 0.9)[0].mean() == pytest.approx(0.9, abs=1e-3)
@@ -67,14 +67,4 @@ def test_given_predictions_stand_for_the_model() -> None:
 )
 def test_what_cannot_be_planned_is_one_sentence(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
-        plan(**arguments)  # type: ignore[arg-type]
-
-
-def test_the_simulation_measures_what_it_says() -> None:
-    from tests.operate.known_ece import broken, models
-
-    for p, mass in models().values():
-        for shape in ("over", "alternating", "few bins"):
-            truth = broken(p, mass, 0.03, shape)
-            index = np.clip(np.ceil(p * 15).astype(int) - 1, 0, 14)
-            assert np.abs(np.bincount(index, mass * (p - truth))).sum() == pytest.approx(0.03, abs=1e-9)
+        rows_needed(**arguments)  # type: ignore[arg-type]

@@ -80,7 +80,7 @@ class Plan:
 
 
 @checked
-def plan(
+def rows_needed(
     predictions: Window | None = None,
     *,
     ece: Level,
@@ -108,7 +108,7 @@ def plan(
             cannot be reached.
 
     Examples:
-        >>> plan(accuracy=0.9, ece=0.05, draws=200).rows
+        >>> rows_needed(accuracy=0.9, ece=0.05, draws=200).rows
         1473
     """
     if true_ece == ece:
