@@ -40,7 +40,7 @@ def auto() -> AutoCalibrator:
         (MultiLabelCalibrator, "MultiLabelCalibrator(", 0),
         (auto, "uses", None),  # a row a candidate
         (lambda: panel(DATA, metrics=[Accuracy(), ECE()]), "ECE(binning", 2),
-        (lambda: compare(DATA, DATA.calibrated_by(auto(), allow_fit_rows=True)), "NLL", 5),
+        (lambda: compare(DATA, DATA.calibrated_by(auto(), allow_fit_rows=True)), "NLL", 4),
         (lambda: subgroups(DATA), "group", 2),
         (lambda: check(DATA, maximum={"ece": 0.5}), "pass", 1),
         (lambda: Model(HOSTILE, DATA), "400 rows", 0),

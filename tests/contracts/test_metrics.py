@@ -199,15 +199,14 @@ def test_only_the_probabilities_of_the_rows_count(metric: Metric, least: int, mo
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=repr)
-@pytest.mark.parametrize("classes", [100, pytest.param(1000, marks=pytest.mark.slow)])
-def test_one_row_and_many_classes(metric: Metric, classes: int) -> None:
+def test_one_row_and_many_classes(metric: Metric) -> None:
     one = Predictions.from_logits(torch.tensor([[3.0, 0.0]]), [1])
     if isinstance(metric, NEED_TWO):
         with pytest.raises(InputError, match="at least two rows"):
             metric(one)
     else:
         assert not math.isnan(metric(one))
-    assert math.isfinite(metric(sample(10, classes)))
+    assert math.isfinite(metric(sample(10, 100)))
 
 
 @pytest.mark.parametrize(
