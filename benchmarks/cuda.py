@@ -22,8 +22,8 @@ from torch.nn import functional as F
 import calibrant
 from calibrant import BinaryPairs, Predictions, losses
 from calibrant.calibrators import TemperatureScaling
+from calibrant.losses import FusedLinearLoss
 from calibrant.metrics import ECE, NLL, Brier
-from calibrant.vocabulary import FusedLinearLoss
 
 Record = dict[str, Any]
 

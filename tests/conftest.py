@@ -3,7 +3,6 @@
 import gc
 import importlib
 import importlib.util
-import itertools
 import json
 import os
 import re
@@ -66,12 +65,6 @@ def vectors() -> dict[str, dict[str, Any]]:
     """The entries of ``data/vectors.json`` by name: ``vectors["focal_gamma_2"]["expected"]``."""
     entries = json.loads((TESTS / "fixtures" / "vectors.json").read_text())["vectors"]
     return {entry["name"]: entry for entry in entries}
-
-
-@pytest.fixture(autouse=True)
-def no_training_steps_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start the count of training steps without an update at 0: it is kept for the process, and warns at 2000."""
-    monkeypatch.setattr("calibrant._objective.reminder._Process.passes", itertools.count(1))
 
 
 class SkipPolicy:

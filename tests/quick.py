@@ -1,7 +1,5 @@
 """What makes fits and pages quick where a test is about what lies around them."""
 
-from typing import Any
-
 import pytest
 
 from calibrant.calibrators import EnsembleTemperatureScaling, VectorScaling
@@ -12,7 +10,7 @@ from calibrant.report import figures
 def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``AutoCalibrator`` try two candidates: what is done with its fit is the same as with ten."""
 
-    def two(keep: Any) -> list[Candidate]:
+    def two() -> list[Candidate]:
         return [Candidate(EnsembleTemperatureScaling(prior=0.5)), Candidate(VectorScaling(prior=0.5))]
 
     monkeypatch.setattr("calibrant.calibrators.auto.auto.usual", two)

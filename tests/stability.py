@@ -31,7 +31,7 @@ PAGE, SCHEMAS = ROOT / "docs" / "api-stability.md", ROOT / "docs" / "schemas"
 BEFORE = ROOT / "tests" / "fixtures" / "before-1.0"
 TWO_MODELS = {"arguments": "report files/splits.npz files/splits.npz --format json -o {tmp}/report.json", "exit": 0}
 FAMILIES = ("losses", "metrics", "calibrators", "functional", "scores", "theory", "binning", "statistics", "evaluate",
-            "operate", "language", "plot", "report", "scale", "rows", "study", "vocabulary", "testing", "errors")  # fmt: skip
+            "operate", "language", "plot", "report", "scale", "rows", "study", "testing", "errors")  # fmt: skip
 FILES = (
     ("a calibrator", "safetensors", f"`{saved.FORMAT}`", ", ".join(f"`{one}`" for one in saved.FORMER)),
     ("a monitor's state", "safetensors", f"`{monitor.FORMAT}`", ""),

@@ -26,7 +26,6 @@ theory
 losses | metrics
 functional
 calibrators
-vocabulary
 evaluate
 operate
 plot

@@ -21,7 +21,6 @@ if typing.TYPE_CHECKING:
         scores,
         statistics,
         theory,
-        vocabulary,
     )
     from calibrant.calibrators import load
     from calibrant.data.examples import examples, load_example
@@ -68,7 +67,6 @@ __all__ = [
     "scores",
     "statistics",
     "theory",
-    "vocabulary",
 ]
 
 # Where each name that is no module of its own comes from. All are imported when first used, so that `import calibrant`

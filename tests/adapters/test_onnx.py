@@ -120,11 +120,6 @@ def test_a_service_answers_the_same_without_torch(kind: str, tmp_path: Path) -> 
 BY_FEATURES = {
     "GroupScaling": lambda: calibrators.GroupScaling(["site", "floor"]),
     "FeatureScaling": lambda: calibrators.FeatureScaling(["age"]),
-    "BoostedScaling": lambda: calibrators.BoostedScaling(["age", "site"]),
-    "a chain": lambda: calibrators.Chain(
-        TemperatureScaling(), calibrators.BoostedScaling(["age", "site"]), calibrators.GroupScaling(["site"])
-    ),
-    "AutoCalibrator": lambda: calibrators.AutoCalibrator(features=["age", "site"], keep="argmax"),
 }
 
 

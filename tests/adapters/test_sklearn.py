@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.conftest import late
 
-from calibrant.calibrators import AutoCalibrator, Identity, TemperatureMixture, TemperatureScaling
+from calibrant.calibrators import AutoCalibrator, Identity, TemperatureScaling
 from calibrant.errors import InputError
 
 sklearn = late("sklearn")
@@ -147,7 +147,7 @@ def test_left_to_itself_it_chooses_by_the_classifier_wherever_a_forest_stands() 
         model_selection.GridSearchCV(forest, {"max_depth": [2, 4]}, cv=2),
     )
     for model in voting:
-        assert isinstance(adapter.CalibratedClassifier(model, cv=2).fit(X_val, y_val).calibrator_, TemperatureMixture)
+        assert isinstance(adapter.CalibratedClassifier(model, cv=2).fit(X_val, y_val).calibrator_, TemperatureScaling)
     assert isinstance(of_bayes(calibrator=None).fit(X, y).calibrator_, AutoCalibrator)
 
 

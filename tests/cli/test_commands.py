@@ -179,7 +179,7 @@ def test_fit_chooses_by_itself_and_says_why(good: Path, tmp_path: Path, run: Run
 @pytest.mark.parametrize(
     ("words", "answers"),
     [
-        ("fit x.npz --method Temperature", ["TemperatureMixture", "TemperatureScaling"]),
+        ("fit x.npz --method Temperature", ["TemperatureScaling"]),
         ("evaluate x.npz --metric NL", ["NLL"]),
         ("report --example ci", ["cifar10"]),
         ("study run dig", ["digits", "digits-all"]),

@@ -83,7 +83,6 @@ def test_report_on_a_folder_fits_on_val_and_judges_on_test(folder: Path, run: Ru
     ("method", "fitted"),
     [
         ([], "AutoCalibrator"),
-        (["-m", "TemperatureMixture"], "TemperatureMixture"),
         (["-m", "EnsembleTemperatureScaling"], "EnsembleTemperatureScaling"),
     ],
 )

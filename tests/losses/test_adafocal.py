@@ -1,7 +1,6 @@
 """AdaFocal: the update rule, the recorded training on digits, resuming, several processes, and the warning."""
 
 import datetime
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor, distributed, multiprocessing
 
 from calibrant import Predictions, losses
-from calibrant.errors import UsageWarning
 
 RECORD = Path(__file__).parent.parent / "fixtures" / "adafocal_digits.npz"
 SEQUENCES = ["overconfident", "underconfident_switch", "negative_then_over", "clip_max", "mixed"]
@@ -91,25 +89,10 @@ def test_updates_follow_the_formula_and_resume_from_a_stored_state(record: dict[
     assert repr(loss) == "AdaFocalLoss(bins=10, rate=4.0, updates=24)"
 
 
-def test_without_an_update_it_is_focal_loss_and_says_so_after_long() -> None:
+def test_without_an_update_it_is_focal_loss() -> None:
     logits, labels = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])
     loss = losses.AdaFocalLoss()
     assert torch.allclose(loss(logits, labels), losses.FocalLoss(1.0)(logits, labels))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(1_998):
-            loss(logits, labels)
-    with pytest.warns(
-        UsageWarning, match=r"update\(validation\) once an epoch, got none in 2000 training steps"
-    ) as caught:
-        loss(logits, labels)
-    assert caught[0].filename == __file__  # the user's line
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        loss(logits, labels)  # once is enough
-        evaluated, silent = losses.AdaFocalLoss(warn_after=1).eval(), losses.AdaFocalLoss(warn_after=None)
-        for other in (evaluated, silent):
-            other(logits, labels)
 
 
 def test_an_empty_bin_keeps_its_gamma() -> None:
@@ -144,18 +127,6 @@ def test_all_processes_update_from_the_statistics_of_all(tmp_path: Path, record:
         state = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
         for name, value in alone.state_dict().items():
             assert torch.equal(state[name], value), (rank, name)
-
-
-def test_one_made_anew_every_batch_is_told() -> None:
-    logits, labels = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])
-    losses.AdaFocalLoss().update(Predictions.from_logits(logits, labels))  # counts anew from here
-    for _ in range(4):
-        losses.AdaFocalLoss(warn_after=5)(logits, labels)
-    with pytest.warns(
-        UsageWarning, match="one AdaFocalLoss for the whole training, got 5 training steps of several and no"
-    ):
-        losses.AdaFocalLoss(warn_after=5)(logits, labels)
-    losses.AdaFocalLoss().update(Predictions.from_logits(logits, labels))
 
 
 def test_half_precision_of_the_model_does_not_round_gamma() -> None:

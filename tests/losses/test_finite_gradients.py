@@ -13,8 +13,7 @@ from tests.contracts.test_losses import ATTACHED, BY_ROW, MAKE, NAMES, SOFT, WHO
 from torch import Tensor
 
 from calibrant import losses
-from calibrant.losses import Loss
-from calibrant.vocabulary import FusedLinearLoss, ShardedLogits
+from calibrant.losses import FusedLinearLoss, Loss
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
@@ -141,23 +140,6 @@ def test_fused_linear_losses_leave_padding_and_masked_classes_out(name: str) -> 
                 (upstream * (rows * w[kept]).sum() / (w.sum() if reduction == "mean" else 1)).backward()
                 for leaf, other in zip(leaves, wide, strict=True):
                     assert close(leaf.grad, other.grad, dtype), (name, dtype, mask, reduction, sample_weight)
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(
-    "name", [n for n in NAMES if isinstance(make(n), losses.WeightedNLL | losses.CrossEntropyLoss)]
-)
-def test_sharded_logits_leave_padding_and_masked_classes_out(name: str, dtype: torch.dtype) -> None:
-    for mask in (False, True):
-        for scale in (2.0, 200.0):
-            logits, labels, kept = padded((8, 6), dtype, mask=mask, scale=scale)
-            for reduction, upstream in upstreams(dtype):
-                leaf = logits.clone().requires_grad_()
-                value = ShardedLogits(leaf).loss(labels, make(name, reduction=reduction))
-                value.backward(torch.full_like(value, upstream))
-                right = gradient(make(name, reduction=reduction), logits[kept].double(), labels[kept], upstream)
-                assert leaf.grad[~kept].abs().sum() == 0
-                assert close(leaf.grad[kept], right, dtype), (name, dtype, mask, scale, reduction)
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if issubclass(getattr(losses, n), losses.Penalty)])
@@ -331,12 +313,6 @@ def test_a_loss_from_cross_entropies_has_a_finite_gradient(name: str, dtype: tor
     value.backward(torch.full_like(value, UPSTREAM[dtype]))
     assert nll.grad.isfinite().all()
     assert nll.grad[-2:].tolist() == [UPSTREAM[dtype]] * 2  # w(0) = 1
-    z, y = pairs(dtype)
-    kept = z.isfinite().all(dim=1)
-    leaf = z[kept].clone().requires_grad_()
-    terms = ShardedLogits(leaf).loss(y[kept], loss)
-    terms.backward(torch.full_like(terms, UPSTREAM[dtype]))
-    assert leaf.grad[terms.detach().isfinite()].isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

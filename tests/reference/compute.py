@@ -83,7 +83,7 @@ def fitted_on_columns(calibrator: Any, data: Predictions) -> Tensor:
 
 def fused_linear_loss(loss: losses.Loss) -> Any:
     """Return ``loss`` fused with the last linear layer."""
-    from calibrant.vocabulary import FusedLinearLoss
+    from calibrant.losses import FusedLinearLoss
 
     return FusedLinearLoss(loss)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.report.test_render import Page
 
 from calibrant import BinaryPairs, Predictions
-from calibrant.calibrators import BoostedScaling, TemperatureScaling
+from calibrant.calibrators import GroupScaling, TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.evaluate import subgroups
 from calibrant.metrics import ECE
@@ -84,9 +84,9 @@ def test_the_first_screen_opens_with_the_clearest_group(off: float, fitted: bool
         limits = eval(re.search(r"maximum=({.*?})", check)[1])
         assert limits["worst-group-event-ece"] < max(abs(row.gap) for row in section.audit.before.rows)
         assert "features={'site': new_predictions.features['site']}" in check
-        grouped = BoostedScaling(["site"], folds=2).fit(people(3000, seed=1, off=off))
+        grouped = GroupScaling(["site"], folds=2).fit(people(3000, seed=1, off=off))
         after = diagnose(Model("net", data, data.calibrated_by(grouped), grouped, by=["site"]), draws=20)
-        assert after.advice.headline == "Calibrate by site with BoostedScaling."
+        assert after.advice.headline == "Calibrate by site with GroupScaling."
         assert "GroupScaling(['site']).fit(val)" in after.advice.commands[0][1]
         average = Advice("Calibrate.", ["It gains.", f"{CHANCE}: use plain temperature scaling."], [])
         assert section.audit.advice(average, model).reasons == ["It gains."], "one recommendation"

@@ -32,7 +32,6 @@ from calibrant.calibrators import (
     MatrixScaling,
     StructuredMatrixScaling,
     StructuredVectorScaling,
-    TemperatureMixture,
     TemperatureScaling,
     VectorScaling,
     VennAbers,
@@ -54,8 +53,6 @@ MAKE: dict[str, Callable[[], Calibrator]] = {
     "temperature by ECE": lambda: TemperatureScaling(grid="mukhoti"),
     "temperature by ECE of equal mass": lambda: TemperatureScaling(grid="komisarenko"),
     "temperature, ECE never 0": lambda: TemperatureScaling("ece", grid="wang-code"),
-    "mixture, both": lambda: TemperatureMixture("fit"),
-    "mixture, both with a prior": lambda: TemperatureMixture("fit", prior=0.1),
     "focal temperature by ECE": lambda: FocalTemperatureScaling("ece", gammas=[0.0, 1.0], grid="mukhoti"),
     "focal temperature, line": lambda: FocalTemperatureScaling(
         gammas=[0.0, 2.0], grid=[0.5, 1.0, 1.5, 2.0, 3.0], search="line", criterion="nll"
@@ -164,10 +161,8 @@ def with_features(home: Path, seed: int) -> Predictions:
     [
         lambda: calibrators.GroupScaling(["region"]),
         lambda: calibrators.FeatureScaling(["age"]),
-        lambda: calibrators.BoostedScaling(["age", "region"]),
-        lambda: AutoCalibrator(folds=2, candidates=[TemperatureScaling()], features=["region"]),
     ],
-    ids=["groups", "numbers", "trees", "automatic"],
+    ids=["groups", "numbers"],
 )
 def test_fits_by_features_agree(make: Callable[[], Calibrator], seed: int, tmp_path: Path) -> None:
     data = with_features(tmp_path / "val", seed)
@@ -258,7 +253,7 @@ def test_the_journal_of_another_fit_or_of_nothing_is_refused(tmp_path: Path) -> 
     with pytest.raises(KeyboardInterrupt):
         fit_streamed(TemperatureScaling(), tmp_path / "val", checkpoint=journal, progress=stop)
     with pytest.raises(FileFormatError, match="got another in"):
-        fit_streamed(TemperatureMixture(), tmp_path / "val", checkpoint=journal)
+        fit_streamed(EnsembleTemperatureScaling(), tmp_path / "val", checkpoint=journal)
     for text in ("{", "[]", "3", '{"identity": 1, "results": 2, "open": 3}'):
         journal.write_text(text)
         with pytest.raises(FileFormatError, match="expected a checkpoint"):

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.constraints import checked
-from calibrant._objective.reminder import need_update
 from calibrant.adapters._monitoring import figures_while_training, metrics_or_default
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
+from calibrant.losses.adafocal import require_update
 from calibrant.losses.loss import Adaptive
 from calibrant.metrics import Metric
 
@@ -110,7 +110,7 @@ class AdaFocalCallback(_Collector):
         """
         # an adaptive loss without an update is another loss, silently: the default γ for the whole training
         if trainer.global_step > 0 and not self._updated:
-            need_update(self._loss(pl_module), "give the trainer validation data at least once per epoch")
+            require_update(self._loss(pl_module), "give the trainer validation data at least once per epoch")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of a loss that is not a submodule."""

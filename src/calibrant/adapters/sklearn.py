@@ -13,7 +13,7 @@ import torch
 from calibrant import calibrators, errors
 from calibrant._core.check import as_array, check_choice, check_groups, check_kind
 from calibrant._core.constraints import checked
-from calibrant.calibrators import SHORT_NAMES, AutoCalibrator, Calibrator, TemperatureMixture
+from calibrant.calibrators import SHORT_NAMES, AutoCalibrator, Calibrator, TemperatureScaling
 from calibrant.errors import InputError, optional
 
 with optional("scikit-learn", extra="sklearn"):
@@ -97,7 +97,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         calibrator: A Calibrant calibrator, which is copied; or a name: a class of ``calibrant.calibrators`` or
             ``"auto"``, ``"temperature"``, ``"isotonic"``, ``"sigmoid"``, ``"beta"``. None depends on the classifier: for
             voting classifiers (forests, bagging, trees, neighbours) a temperature with a normal prior of standard
-            deviation 1 on log T, ``TemperatureMixture(0.0, prior=1.0)``; else ``AutoCalibrator()``.
+            deviation 1 on log T, ``TemperatureScaling(prior=1.0)``; else ``AutoCalibrator()``.
         cv: Number of folds, a scikit-learn splitter, or ``"prefit"``.
         ensemble: With folds, True keeps the classifier of every fold and averages their calibrated probabilities, and False
             fits one classifier on all rows; None is True for voting classifiers, which benefit from averaging, else False.
@@ -161,7 +161,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         for fact in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, fact):
                 setattr(self, fact, getattr(self.estimator_, fact))
-        usual = TemperatureMixture(0.0, prior=PRIOR) if _votes(self.estimator_) else AutoCalibrator()
+        usual = TemperatureScaling(prior=PRIOR) if _votes(self.estimator_) else AutoCalibrator()
         blueprint = usual if self.calibrator is None else calibrator_of(self.calibrator)
         self.calibrator_ = copy.deepcopy(blueprint).fit(
             logits, torch.from_numpy(codes.astype(np.int64)), sample_weight=weight, groups=codes_of_groups

@@ -10,11 +10,11 @@ from torch import nn
 
 import calibrant._core.files as files
 from calibrant._core.constraints import checked
-from calibrant._objective.reminder import need_update
 from calibrant.adapters._monitoring import figures_while_training, metrics_or_default
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
 from calibrant.losses import Loss
+from calibrant.losses.adafocal import require_update
 from calibrant.metrics import Metric
 
 with optional("transformers", extra="transformers"):
@@ -120,7 +120,7 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
             InputError: If there were training steps and no update, here or by other code.
         """
         if hasattr(self.loss, "update") and state.global_step > 0 and not self._updated:
-            need_update(self.loss, "give CalibrationCallback predict=, a function that returns Predictions")
+            require_update(self.loss, "give CalibrationCallback predict=, a function that returns Predictions")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the loss's state into the checkpoint that the trainer has just saved."""

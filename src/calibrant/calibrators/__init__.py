@@ -15,7 +15,6 @@ from calibrant.calibrators.affine.fit import (
 )
 from calibrant.calibrators.affine.kernel_scaling import KernelScaling
 from calibrant.calibrators.affine.prior_shift import PriorShift
-from calibrant.calibrators.affine.rank_scaling import RankScaling
 from calibrant.calibrators.auto.auto import AutoCalibrator
 from calibrant.calibrators.auto.chain import Chain
 from calibrant.calibrators.base import saved
@@ -23,25 +22,21 @@ from calibrant.calibrators.base.calibrator import ByFeatures as ByFeatures  # a 
 from calibrant.calibrators.base.calibrator import Calibrator as Calibrator  # likewise; no method itself
 from calibrant.calibrators.base.calibrator import Identity
 from calibrant.calibrators.base.convex import ConvexCalibrator as ConvexCalibrator
-from calibrant.calibrators.features.adaptive_temperature import AdaptiveTemperatureScaling
-from calibrant.calibrators.features.boosted_scaling import BoostedScaling
 from calibrant.calibrators.features.feature_scaling import FeatureScaling
 from calibrant.calibrators.features.group_scaling import GroupScaling
 from calibrant.calibrators.focal.focal_temperature import FocalCalibration, FocalTemperatureScaling
 from calibrant.calibrators.focal.temperature import TemperatureScaling
-from calibrant.calibrators.focal.temperature_mixture import EnsembleTemperatureScaling, TemperatureMixture
+from calibrant.calibrators.focal.temperature_mixture import EnsembleTemperatureScaling
 from calibrant.calibrators.one_vs_rest.histogram import HistogramBinning
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic, IsotonicCalibration, ScalingBinning
-from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, PlattScaling, QuadraticScaling, SplineCalibration
+from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, PlattScaling, SplineCalibration
 from calibrant.calibrators.one_vs_rest.multilabel import MultiLabelCalibrator
 from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
 
 __all__ = [
-    "AdaptiveTemperatureScaling",
     "AutoCalibrator",
     "BetaCalibration",
     "BiasScaling",
-    "BoostedScaling",
     "CentredIsotonic",
     "Chain",
     "DirichletCalibration",
@@ -58,13 +53,10 @@ __all__ = [
     "MultiLabelCalibrator",
     "PlattScaling",
     "PriorShift",
-    "QuadraticScaling",
-    "RankScaling",
     "ScalingBinning",
     "SplineCalibration",
     "StructuredMatrixScaling",
     "StructuredVectorScaling",
-    "TemperatureMixture",
     "TemperatureScaling",
     "VectorScaling",
     "VennAbers",

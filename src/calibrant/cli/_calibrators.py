@@ -28,8 +28,6 @@ def make_calibrator(
     features: list[str] | None = None,
     top_label: bool = False,
     keep: Literal["argmax", "order"] | None = None,
-    costs: Any = None,
-    absent_classes: Literal["keep", "learn"] | None = None,
 ) -> Calibrator:
     """Return the calibrator of class ``name`` with its defaults; ``auto``, ``temperature``, … are short names.
 
@@ -38,28 +36,22 @@ def make_calibrator(
         features: Columns it goes by, or ``["all"]``.
         top_label: Whether ``auto`` corrects the decision's confidence, too.
         keep: What ``auto`` keeps of the model's ranking.
-        costs: (K, A) costs[true, action] of the decisions that ``auto`` is to serve.
-        absent_classes: What ``auto`` does with classes that have no row; None lets it see.
 
     Raises:
         InputError: If it needs arguments, it goes by no features, or ``top_label`` is not for it.
     """
     method = SHORT_NAMES.get(name, name)
-    asked = {"--top-label": top_label, "--keep": keep, "--costs": costs, "--absent-classes": absent_classes}
+    asked = {"--top-label": top_label, "--keep": keep}
     for option, given in asked.items():
         if given and method != "AutoCalibrator":
             raise InputError(f"--method auto with {option}", f"{method}", "leave one of them out")
     if method == "MultiLabelCalibrator":
         remedy = "add --multilabel, and name the method of each label, such as PlattScaling"
         raise InputError("a method for one label", method, remedy)
-    if method == "AutoCalibrator":
-        columns: Any = "all" if features == ["all"] else features
-        absent = absent_classes or "auto"
-        return calibrators.AutoCalibrator(
-            features=columns, top_label=top_label, keep=keep, costs=costs, absent_classes=absent
-        )
     if features is not None:
         return _by_features(method, features)
+    if method == "AutoCalibrator":
+        return calibrators.AutoCalibrator(top_label=top_label, keep=keep)
     try:
         return getattr(calibrators, method)()
     except InputError as error:  # of an argument without a default, which no option gives
@@ -70,7 +62,7 @@ def _by_features(method: str, columns: list[str]) -> Calibrator:
     named = {name: getattr(calibrators, name) for name in calibrators.__all__}
     by = {name: one for name, one in named.items() if "columns" in inspect.signature(one).parameters}
     if method not in by:
-        raise InputError(f"--method auto, {', '.join(by)} with --features", f"{method}", "leave one of them out")
+        raise InputError(f"--method {' or '.join(by)} with --features", f"{method}", "leave one of them out")
     every = columns == ["all"]
     if every and inspect.signature(by[method]).parameters["columns"].default is not None:
         raise InputError(f"--features as names for {method}", "all", "write region,age")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -27,9 +26,7 @@ from calibrant.cli._options import (
     Source,
     Streaming,
     complete_method,
-    cost_table,
     feature_names,
-    of_costs,
     parts_of,
     refuse_for_several,
     typed,
@@ -53,18 +50,13 @@ class Chosen:
     )
     features: str | None = option(
         None,
-        "Feature columns to calibrate by, as a,b, or all: with auto (tried beside the others), or a method that "
-        "goes by them, as GroupScaling, or FeatureScaling for numbers.",
+        "Feature columns that GroupScaling or FeatureScaling (for numbers) calibrates by, as a,b, or all.",
     )
     top_label: bool = option(
         False, "With auto: correct the decision's confidence, too, for the lowest calibration error.", "--top-label"
     )
     keep: Literal["argmax", "order"] | None = option(
         None, "With auto: keep the model's decision in every row, or its whole ranking."
-    )
-    costs: str | None = of_costs()
-    absent_classes: Literal["keep", "learn"] | None = option(
-        None, "With auto: classes without a row keep their odds, or become rare; without it their decisions say which."
     )
     split: str = option("val", "The split to fit on: never the one you will evaluate on.")
 
@@ -73,15 +65,11 @@ class Chosen:
         """The columns that ``--features`` names."""
         return typed_columns(None if self.features is None else [self.features], option="--features")
 
-    def make(self, method: str, class_names: Sequence[str] = ()) -> Calibrator:
+    def make(self, method: str) -> Calibrator:
         """Return the calibrator of this name, with what was asked for."""
         from calibrant.cli._calibrators import make_calibrator
 
-        table = cost_table(self.costs, class_names)
-        return make_calibrator(
-            method, features=self.columns, top_label=self.top_label, keep=self.keep, costs=table,
-            absent_classes=self.absent_classes,
-        )  # fmt: skip
+        return make_calibrator(method, features=self.columns, top_label=self.top_label, keep=self.keep)
 
 
 @with_groups
@@ -94,7 +82,7 @@ def fit(
     as_json: AsJson = False,
     multilabel: MultiLabel = False,
 ) -> None:
-    """Fit a calibrator on the validation split and print its effect there; with --costs the automatic one for decisions.
+    """Fit a calibrator on the validation split and print its effect there.
 
     A folder of Parquet files is streamed: any number of rows, in bounded memory, resumed when stopped. The automatic choice
     compares its candidates on a random sample if there are many rows, and fits the chosen one on all rows.
@@ -111,16 +99,14 @@ def fit(
 
         calibrant fit predictions.npz --keep argmax -o c.safetensors
 
-        calibrant fit predictions.npz --costs costs.csv -o c.safetensors
-
-        calibrant fit people.parquet --features region,age -o c.safetensors
+        calibrant fit people.parquet -m GroupScaling --features region,age -o c.safetensors
 
         calibrant fit folder/ --method EnsembleTemperatureScaling --workers 8 -o c.safetensors
 
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
     if multilabel:
-        refuse_for_several("features", "top_label", "keep", "costs", "absent_classes")
+        refuse_for_several("features", "top_label", "keep")
     if as_json and output == STREAM:
         raise InputError("a file for the calibrator beside --json", "- for both", "name one by --output")
     source = given.source(inputs, purpose="fit on")
@@ -135,11 +121,11 @@ def fit(
         return
     method = chosen.method if chosen.method is not None else OF_LABELS if multilabel else AUTO
     split = chosen.split
-    rows = inputs.read(source, split, several=multilabel, names_used=chosen.costs is not None)
-    data = rows.data if multilabel or not typed(("costs", "keep", "top_label", "absent_classes")) else rows.scores
+    rows = inputs.read(source, split, several=multilabel)
+    data = rows.data if multilabel or not typed(("keep", "top_label")) else rows.scores
     with writable(output, suffix=".safetensors") as path:
         with working(f"fitting {method} on {len(data):,} rows"):
-            made = chosen.make(method, rows.named.sides)
+            made = chosen.make(method)
             columns = chosen.columns
             if not multilabel and not data.features and columns is not None and columns != ["all"]:
                 rows.beside(columns)  # says which columns there are

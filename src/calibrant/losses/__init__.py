@@ -13,6 +13,7 @@ from calibrant.losses.focal import (
     SampleDependentFocalLoss,
     ScheduledFocalLoss,
 )
+from calibrant.losses.fused import FusedLinearLoss
 from calibrant.losses.loss import Loss, RowLoss, Weighted, WeightedNLL
 from calibrant.losses.mdca import MDCALoss
 from calibrant.losses.mmce import MMCELoss
@@ -44,6 +45,7 @@ __all__ = [
     "EntropyRegularizedLoss",
     "FocalCalibrationLoss",
     "FocalLoss",
+    "FusedLinearLoss",
     "InverseFocalLoss",
     "LabelSmoothingLoss",
     "Loss",

@@ -5,13 +5,13 @@ from functools import partial
 from typing import Annotated, Self, Unpack
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 
-from calibrant._core.constraints import Bins, Count, Kind, NonNegative, Number, Positive, Real
+from calibrant._core.constraints import Bins, Kind, NonNegative, Number, Positive, Real
 from calibrant._core.numerics import apply_in_precision
-from calibrant._objective.reminder import UpdateReminder
 from calibrant.binning import EqualMass
 from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.errors import InputError
 from calibrant.losses.loss import LossOptions, WeightedNLL
 from calibrant.scores import power_of_rest
 
@@ -37,9 +37,6 @@ class AdaFocalLoss(WeightedNLL):
         gamma_max: Highest γ, > 0.
         gamma_init: γ of all bins before the first update.
         detach_weight: Treat the weight as a constant in the gradient. γ itself is always a constant there.
-        warn_after: Number of training-mode forward passes without ``update`` after which one ``UsageWarning`` is raised;
-            None never warns. Passes in a compiled graph are not counted: there ``AdaFocalCallback`` and
-            ``CalibrationCallback`` raise at the end of training.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
         ignore_index: Rows with this label are ignored.
@@ -68,8 +65,6 @@ class AdaFocalLoss(WeightedNLL):
         gamma_max: Positive = 20.0,
         gamma_init: Real = 1.0,
         detach_weight: bool = False,
-        *,
-        warn_after: Count | None = 2000,
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(detach_weight, **options)
@@ -79,8 +74,6 @@ class AdaFocalLoss(WeightedNLL):
         self.register_buffer("gammas", torch.full((bins,), self.gamma_init, dtype=torch.float64))
         self.register_buffer("edges", torch.arange(bins + 1, dtype=torch.float64) / bins)
         self.register_buffer("updates", torch.tensor(0))
-        self._reminder = UpdateReminder(warn_after)
-        self.warn_after = self._reminder.warn_after
 
     def extra_repr(self) -> str:
         """Show the arguments that are not the defaults, and the number of updates."""
@@ -102,7 +95,6 @@ class AdaFocalLoss(WeightedNLL):
             validation: Labelled predictions of the current network, in evaluation mode. In distributed training each
                 process passes its own part, and every process updates from all parts together.
         """
-        self._reminder.updated()
         confidence, correct = gathered(validation.confidence.cpu(), validation.correct.double().cpu())
         binning = EqualMass(bins=self.bins, ties="interpolated")
         gap = binning.table(confidence, correct).gap
@@ -126,10 +118,19 @@ class AdaFocalLoss(WeightedNLL):
 
     def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return (1 − p)^γ where γ ≥ 0 and (1 + p)^|γ| where γ < 0."""
-        self._reminder.count(self)
         p = torch.exp(log_p)
         gamma = self.gamma_of(p)
         return power_of_rest(log_not_p, gamma.clamp_min(0)) * torch.exp(-gamma.clamp_max(0) * torch.log1p(p))
+
+
+def require_update(loss: nn.Module, remedy: str) -> None:
+    """Refuse the end of a training in which ``loss`` was never updated, so that its γ never adapted.
+
+    Raises:
+        InputError: If ``loss`` counts its updates and there were none.
+    """
+    if int(getattr(loss, "updates", 0)) == 0:
+        raise InputError(f"{type(loss).__name__}.update once an epoch", "none in the whole training", remedy)
 
 
 def gathered(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:

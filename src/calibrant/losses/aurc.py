@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Bins, Level, Positive
-from calibrant._objective.reminder import UpdateReminder
 from calibrant._objective.true_class import confidence_with_logits, row_nll
 from calibrant.binning import EqualWidth
 from calibrant.losses.adafocal import Labelled, gathered
@@ -60,7 +59,6 @@ class AURCLoss(RowLoss):
         self.detach_weight = detach_weight
         self.register_buffer("shares", torch.full((bins,), 1 / bins, dtype=torch.float64))
         self.register_buffer("updates", torch.tensor(0))
-        self._reminder = UpdateReminder(2000)  # as AdaFocalLoss
 
     @torch.no_grad()
     def update(self, validation: Labelled) -> None:
@@ -70,7 +68,6 @@ class AURCLoss(RowLoss):
             validation: Labelled predictions of the current network, in evaluation mode. In distributed training each
                 process passes its own part, and every process updates from all parts together.
         """
-        self._reminder.updated()
         confidence, correct = gathered(validation.confidence.cpu(), validation.correct.double().cpu())
         count = EqualWidth(self.bins).table(confidence, correct).count.double()
         self.shares.copy_(count / count.sum())
@@ -78,7 +75,6 @@ class AURCLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return −log(1 − min(G(c), τ)) · (−log p_y) (N,)."""
-        self._reminder.count(self)
         logits, confidence, _ = confidence_with_logits(logits)
         own = confidence.detach() if self.detach_weight else confidence
         centres = (torch.arange(self.bins, dtype=own.dtype, device=own.device) + 0.5) / self.bins

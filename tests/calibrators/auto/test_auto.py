@@ -21,10 +21,9 @@ from calibrant.calibrators import (
     IsotonicCalibration,
     MatrixScaling,
     StructuredVectorScaling,
-    TemperatureMixture,
     TemperatureScaling,
 )
-from calibrant.calibrators.auto.auto import CONSTANTS, by_costs, stacked
+from calibrant.calibrators.auto.auto import CONSTANTS, stacked
 from calibrant.calibrators.auto.cross_fitting import HeldOutScores
 from calibrant.calibrators.auto.projection import project
 from calibrant.calibrators.base.folds import fold_of
@@ -42,7 +41,7 @@ def sample(rows: int = 600, classes: int = 4, *, seed: int = 0, sharpness: float
 
 def quick() -> list[Calibrator]:
     """Return two quick candidates, where the test is about what lies before or behind all of them."""
-    return [TemperatureMixture(prior=0.5), StructuredVectorScaling()]
+    return [TemperatureScaling(prior=0.5), StructuredVectorScaling()]
 
 
 def loss(logits: Tensor, labels: Tensor) -> float:
@@ -90,13 +89,13 @@ def test_calibrated_logits_are_hardly_touched() -> None:
 
 def test_weights_are_those_of_the_formula() -> None:
     z, y = sample(200, sharpness=1.15)
-    candidates = [TemperatureMixture(prior=0.5), StructuredVectorScaling()]
+    candidates = [TemperatureScaling(prior=0.5), StructuredVectorScaling()]
     fitted = AutoCalibrator(folds=4, candidates=candidates).fit(z, y)
     fold = fold_of(Chunk(z, labels=y), 4)
     total = np.zeros(3)
     for k in range(4):
         held = fold == k
-        for m, method in enumerate((Identity(), TemperatureMixture(prior=0.5), StructuredVectorScaling())):
+        for m, method in enumerate((Identity(), TemperatureScaling(prior=0.5), StructuredVectorScaling())):
             total[m] += loss(method.fit(z[~held], y[~held])(z[held]), y[held]) * int(held.sum())
     odds = CONSTANTS.identity_odds * (1 + CONSTANTS.few_errors / int((z.argmax(1) != y).sum()))
     raw = np.array([odds, 1.0, 1.0]) * np.exp(CONSTANTS.rate * (total[0] - total))
@@ -107,44 +106,6 @@ def test_weights_are_those_of_the_formula() -> None:
     # and the answer is the weighted mean of the members' probabilities
     p = sum(w * torch.softmax(m.fit(z, y)(z), 1) for w, m in zip(expected, (Identity(), *candidates), strict=True))
     torch.testing.assert_close(torch.softmax(fitted(z), 1), p, rtol=0, atol=1e-7)  # the members were warm-started
-
-
-def foreseen_by(probs: Tensor, labels: Tensor, costs: Tensor) -> HeldOutScores:
-    """Return the scores of candidates that foresee ``probs`` (N, M, K)."""
-    at_label = probs.gather(2, labels[:, None, None].expand(-1, probs.shape[1], 1))[:, :, 0].log()
-    fold = torch.arange(len(labels)).double() % 5
-    gain = at_label - at_label[:, :1]
-    return HeldOutScores(-at_label[:, 0], gain, torch.ones(len(labels)).double(), fold, probs @ costs, costs[labels])
-
-
-@pytest.mark.parametrize("informed", [True, False])
-def test_weights_go_where_decisions_cost_less_and_stay_where_that_is_not_seen(informed: bool) -> None:
-    g = torch.Generator().manual_seed(0)
-    hard, costs = torch.rand(3000, generator=g) < 0.5, torch.tensor([[0.0, 1.0], [4.0, 0.0]]).double()
-    chance = torch.where(hard, 0.3, 0.1).double()  # of class 1: to act on it pays from .2 on
-    labels = (torch.rand(3000, generator=g, dtype=torch.float64) < chance).long()
-    blunt = torch.full_like(chance, 0.19)
-    second = chance if informed else blunt
-    probs = torch.stack([torch.stack([1 - p, p], dim=1) for p in (blunt, second)], dim=1)
-    before = torch.tensor([0.95, 0.05]).double()  # the mixture is at .195 or less: it never acts
-    after = by_costs(foreseen_by(probs, labels, costs), before)
-    assert (float(after[1]) > 0.2) is informed
-    assert torch.equal(after, before) is not informed
-
-
-@pytest.mark.parametrize(
-    ("costs", "match"),
-    [
-        ([[0, 1], [1, 0]], "expected costs of 4 classes, got 2 lines"),
-        ([[0.0, float("nan")]] * 4, "expected finite costs, got NaN or inf"),
-        (torch.ones(4, 2), "costs that differ between actions, got the same for all of them; say what the wrong"),
-        (1e-300 * torch.eye(4, dtype=torch.float64), "expected costs whose squares are no 0, got smaller ones; use a"),
-        ([1, 2, 3, 4], r"costs of shape \(K, A\), two or more each"),
-    ],
-)
-def test_bad_costs_are_refused(costs: Any, match: str) -> None:
-    with pytest.raises(InputError, match=match):
-        AutoCalibrator(costs=costs).fit(*sample(60))
 
 
 class _Counted(Calibrator):
@@ -257,7 +218,7 @@ def test_a_kept_decision_costs_less_than_candidates_that_keep_it(data: Path) -> 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"keep": "argmax"}, {"keep": "order"}, {"costs": [[0, 1, 1, 1], [9, 0, 1, 1], [9, 1, 0, 1], [9, 1, 1, 0]]}],
+    [{"keep": "argmax"}, {"keep": "order"}],
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
 def test_what_is_set_is_saved_and_streamed(settings: Any, tmp_path: Path) -> None:
@@ -295,7 +256,7 @@ def test_what_focal_loss_does_to_a_model_is_undone_without_moving_decisions() ->
     g = torch.Generator().manual_seed(0)
     z = 4 * torch.randn(4000, 5, generator=g, dtype=torch.float64)
     y = torch.multinomial(focal_map(z, -0.8).exp(), 1, generator=g)[:, 0]
-    kept = AutoCalibrator(keep_argmax=True).fit(z[:2000], y[:2000])
+    kept = AutoCalibrator(keep="argmax").fit(z[:2000], y[:2000])
     plain = TemperatureScaling().fit(z[:2000], y[:2000])
     best = loss(focal_map(z[2000:], -0.8), y[2000:])
     assert loss(kept(z[2000:]), y[2000:]) < best + 0.2 * (loss(plain(z[2000:]), y[2000:]) - best)
@@ -303,7 +264,7 @@ def test_what_focal_loss_does_to_a_model_is_undone_without_moving_decisions() ->
 
 
 def test_the_evidence_survives_saving(tmp_path: Path) -> None:
-    fitted = AutoCalibrator(candidates=[TemperatureMixture(), IsotonicCalibration(floor=0.01)]).fit(*sample())
+    fitted = AutoCalibrator(candidates=[TemperatureScaling(), IsotonicCalibration(floor=0.01)]).fit(*sample())
     fitted.save(tmp_path / "auto.safetensors")
     loaded = load(tmp_path / "auto.safetensors")
     assert isinstance(loaded, AutoCalibrator)
@@ -313,7 +274,7 @@ def test_the_evidence_survives_saving(tmp_path: Path) -> None:
     assert "600 rows" in shown[1]
     assert [line.split("(")[0].strip() for line in shown[3:]] == [
         "Identity",
-        "TemperatureMixture",
+        "TemperatureScaling",
         "IsotonicCalibration",
     ]
 
@@ -327,7 +288,7 @@ def test_a_candidate_that_fails_is_left_out_and_said_so() -> None:
     z, y = sample()
     z[:, 3] = torch.where(y == 3, z[:, 3], -torch.inf)
     sharp = torch.tensor([[50.0, 0, 0, 0]], dtype=torch.float64).repeat(20, 1)
-    fitted = AutoCalibrator(candidates=[TemperatureMixture(), IsotonicCalibration(floor=0.0)]).fit(
+    fitted = AutoCalibrator(candidates=[TemperatureScaling(), IsotonicCalibration(floor=0.0)]).fit(
         torch.cat([z, sharp]), torch.cat([y, torch.randint(1, 4, (20,), generator=torch.Generator().manual_seed(0))])
     )
     isotonic = fitted.evidence.trials[2]
@@ -528,16 +489,12 @@ def test_tied_scores_do_not_hide_a_gain() -> None:
     assert loss(fitted(z), torch.from_numpy(y)) < loss(z, torch.from_numpy(y)) - 0.02
 
 
-def scores_of(gain: Tensor) -> HeldOutScores:
-    ones, none = torch.ones(len(gain)).double(), torch.empty(len(gain), 0)
-    return HeldOutScores(ones, gain.double(), ones, ones, none, none)
-
-
 def test_stacked_weights_are_those_of_the_best_mixture() -> None:
     g = torch.Generator().manual_seed(0)
     gain = torch.cat([torch.zeros(500, 1), torch.randn(500, 2, generator=g) + torch.tensor([0.2, 0.1])], dim=1)
     gain = torch.cat([gain, torch.full((500, 1), torch.nan)], dim=1)  # given up
-    weights = stacked(scores_of(gain), torch.ones(4).double() / 4, torch.ones(4, dtype=torch.bool))
+    ones = torch.ones(500).double()
+    weights = stacked(HeldOutScores(ones, gain.double(), ones, ones), torch.ones(4).double() / 4)
     assert weights[3] == 0
     assert float(weights.sum()) == pytest.approx(1)
     grid = [(a / 50, b / 50) for a in range(51) for b in range(51 - a)]

@@ -17,7 +17,6 @@ from calibrant.calibrators import (
     Calibrator,
     Chain,
     MultiLabelCalibrator,
-    RankScaling,
     TemperatureScaling,
 )
 from calibrant.calibrators.auto.auto import CONSTANTS, pairs_of, with_confidence
@@ -32,7 +31,7 @@ from calibrant.testing import check_calibrator
 
 def small(**settings: Any) -> AutoCalibrator:
     """Return one with a quick candidate that leaves the confidence off."""
-    return AutoCalibrator(candidates=[RankScaling(strength=1e6, prior=0.02)], **settings)
+    return AutoCalibrator(candidates=[TemperatureScaling(prior=0.02)], **settings)
 
 
 class Nothing(Calibrator):
@@ -132,7 +131,7 @@ def test_the_representation_names_it() -> None:
 def test_it_keeps_the_contract_of_a_calibrator() -> None:
     check_calibrator(small(top_label=True), exact=0.2)
     check_calibrator(
-        AutoCalibrator(top_label=True, keep_argmax=True), exact=0.2
+        AutoCalibrator(top_label=True, keep="argmax"), exact=0.2
     )  # repeated rows lie in several folds, and a bin holds few rows
 
 

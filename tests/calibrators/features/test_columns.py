@@ -12,22 +12,15 @@ from torch import Tensor
 
 from calibrant import Predictions, load
 from calibrant.calibrators import (
-    AdaptiveTemperatureScaling,
-    AutoCalibrator,
-    BoostedScaling,
     Calibrator,
     FeatureScaling,
     GroupScaling,
-    TemperatureScaling,
 )
 from calibrant.errors import InputError
 
 MAKE: dict[str, Any] = {
     "groups": lambda columns=["site"]: GroupScaling(columns, strength=1.0),
-    "trees": lambda columns=["site", "age"]: BoostedScaling(columns, folds=2, most_trees=5),
     "numbers": lambda columns=["age"]: FeatureScaling(columns),
-    "temperatures": lambda columns=["site", "age"]: AdaptiveTemperatureScaling(columns, knots=2),
-    "automatic": lambda columns=["site"]: AutoCalibrator(features=columns, folds=2, candidates=[TemperatureScaling()]),
 }
 
 
@@ -58,7 +51,7 @@ def test_other_columns_than_those_of_the_fit_are_refused(name: str) -> None:
     }
     if name != "numbers":
         wrong["expected names in the feature 'site', got numbers"] = {"site": [1, 2], "age": [1.0, 2.0]}
-    if name not in ("groups", "automatic"):
+    if name != "groups":
         wrong["expected numbers in the feature 'age', got names"] = {"site": ["a", "b"], "age": ["x", "y"]}
     for words, features in wrong.items():
         with pytest.raises(InputError, match=words):
@@ -86,11 +79,9 @@ def test_names_that_the_fit_has_not_seen_get_the_answer_for_all_in_a_file_too(na
         assert torch.equal(seen, fitted(name)(z, {"site": ["b"], "age": ages}))
         if isinstance(one, GroupScaling):
             assert torch.allclose(new, z * one.slope + one.bias_)
-        if isinstance(one, BoostedScaling):
-            assert bool(torch.isfinite(one(z, {"site": ["b"], "age": [float("nan")]})).all())
 
 
-@pytest.mark.parametrize("name", ["groups", "trees", "numbers", "temperatures"])
+@pytest.mark.parametrize("name", ["groups", "numbers"])
 def test_the_scale_of_weights_is_nothing(name: str) -> None:
     data, times = fitting(), 1 + torch.arange(400) % 3
 
@@ -106,8 +97,7 @@ def test_the_scale_of_weights_is_nothing(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "buffer"),
-    [("numbers", buffer) for buffer in ("slopes", "biases", "center", "highest")]
-    + [("temperatures", buffer) for buffer in ("slopes", "owner", "knot", "limits")],
+    [("numbers", buffer) for buffer in ("slopes", "biases", "center", "highest")],
 )
 def test_a_state_that_does_not_hold_together_is_refused(name: str, buffer: str) -> None:
     state = fitted(name).state_dict()

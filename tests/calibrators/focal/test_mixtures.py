@@ -1,4 +1,4 @@
-"""Temperature with uniform mixing and ensemble temperature, against brute force and scipy's constrained optimiser."""
+"""Ensemble temperature, against brute force and scipy's constrained optimiser."""
 
 import math
 import warnings
@@ -15,7 +15,6 @@ from calibrant.calibrators import (
     Calibrator,
     EnsembleTemperatureScaling,
     FocalTemperatureScaling,
-    TemperatureMixture,
     TemperatureScaling,
 )
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
@@ -36,40 +35,9 @@ def true_class_probs(z: Tensor, y: Tensor, temperature: float) -> np.ndarray:
     return torch.softmax(z / temperature, 1).gather(1, y[:, None])[:, 0].numpy()
 
 
-def test_laplace_mixing_is_the_formula() -> None:
-    z, y = sample()
-    fitted = TemperatureMixture().fit(z, y)
-    assert fitted.temperature == pytest.approx(TemperatureScaling().fit(z, y).temperature, rel=1e-9)
-    expected = (1 - 1 / 501) * torch.softmax(z / fitted.temperature, 1) + 1 / 501 / 4
-    torch.testing.assert_close(fitted(z).exp(), expected, rtol=0, atol=1e-12)
-
-
-def test_fitted_mixing_is_the_best_of_a_fine_grid() -> None:
-    z, y = sample()
-    fitted = TemperatureMixture("fit").fit(z, y)
-
-    def objective(temperature: float, share: float) -> float:
-        mixed = (1 - share) * true_class_probs(z, y, temperature) + share / 4
-        return float(-np.log(mixed).sum() - math.log(share))
-
-    best = min(objective(t, e) for t in np.linspace(0.5, 4, 71) for e in np.linspace(0.005, 0.5, 100))
-    assert objective(fitted.temperature, fitted.mixing_share) <= best + 1e-6
-    assert 0.05 < fitted.mixing_share < 0.2  # a tenth of the labels is noise
-
-
-def test_an_all_correct_set_bounds_what_a_mistake_costs() -> None:
-    z, _ = sample()
-    y = z.argmax(1)
-    with pytest.warns(BoundWarning):
-        log_p = TemperatureMixture().fit(z, y)(z)
-    assert float(log_p.min()) >= math.log(1 / 501 / 4) - 1e-9
-    prior = TemperatureMixture(prior=0.5).fit(z, y)
-    assert 0.02 < prior.temperature < 1
-
-
 def test_a_prior_pulls_log_t_as_its_formula_says() -> None:
     z, y = sample(50)
-    fitted = TemperatureMixture(prior=0.5).fit(z, y).temperature
+    fitted = TemperatureScaling(prior=0.5).fit(z, y).temperature
 
     def objective(u: np.ndarray) -> float:
         return float(-np.log(true_class_probs(z, y, math.exp(u[0]))).sum() + u[0] ** 2 / (2 * 0.25))
@@ -130,7 +98,7 @@ def test_mixture_weights_are_certified_on_random_tables(seed: int) -> None:
     assert float((p / (p @ w)[:, None]).mean(dim=0).max()) <= 1 + 1e-6
 
 
-@pytest.mark.parametrize("keep", [EnsembleTemperatureScaling(), AutoCalibrator(keep_argmax=True)])
+@pytest.mark.parametrize("keep", [EnsembleTemperatureScaling(), AutoCalibrator(keep="argmax")])
 def test_logits_worse_than_chance_keep_their_decision(keep: Calibrator) -> None:
     # the uniform part takes nearly all weight, and in float32 the rest would vanish beside it
     g = torch.Generator().manual_seed(0)
@@ -143,9 +111,7 @@ def test_logits_worse_than_chance_keep_their_decision(keep: Calibrator) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(
-    "keep", [EnsembleTemperatureScaling(), TemperatureMixture(), FocalTemperatureScaling(grid=[1.0, 2.0, 4.0])]
-)
+@pytest.mark.parametrize("keep", [EnsembleTemperatureScaling(), FocalTemperatureScaling(grid=[1.0, 2.0, 4.0])])
 def test_half_precision_of_many_classes_keeps_the_decision(keep: Calibrator, dtype: torch.dtype) -> None:
     z, y = drawn(500, 1000, spread=2, dtype=torch.float32)
     z = z.to(dtype)

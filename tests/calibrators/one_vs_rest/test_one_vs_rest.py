@@ -18,7 +18,6 @@ from calibrant.calibrators import (
     CentredIsotonic,
     IsotonicCalibration,
     PlattScaling,
-    QuadraticScaling,
     ScalingBinning,
     SplineCalibration,
     VennAbers,
@@ -74,22 +73,6 @@ def test_platt_scaling_by_hand() -> None:
     z = torch.tensor([[0.0, 1.0]] * 3 + [[0.0, -1.0]], dtype=F64)
     p = p_of(PlattScaling(ridge=0.0).fit(z, torch.tensor([1, 1, 1, 0])), z)
     np.testing.assert_allclose(p, [0.8, 0.8, 0.8, 1 / 3], atol=1e-6)
-
-
-def test_quadratic_scaling_is_at_the_minimum_of_its_formula() -> None:
-    z, y, s = binary()
-    target = soft_targets(y.numpy())
-
-    def objective(x: np.ndarray) -> float:
-        t = x[0] * s + x[1] + x[2] * s**2
-        return float(
-            np.mean(np.logaddexp(0, t) - target * t) + ((x[0] - 1) ** 2 + x[1] ** 2 + 10 * x[2] ** 2) * 2.0 / 300
-        )
-
-    ours = QuadraticScaling(ridge=2.0).fit(z, y).coefficients[0].numpy()
-    brute = minimize(objective, [1.0, 0.0, 0.0], method="BFGS", options={"gtol": 1e-8})
-    assert objective(ours) <= brute.fun + 1e-13
-    np.testing.assert_allclose(ours, brute.x, atol=1e-5)
 
 
 def test_beta_calibration_is_logistic_regression_on_its_two_logarithms() -> None:
@@ -205,7 +188,6 @@ def test_venn_abers_is_two_isotonic_fits_for_every_row(ties: bool) -> None:
 
 METHODS: list[Callable[[], Calibrator]] = [
     PlattScaling,
-    QuadraticScaling,
     BetaCalibration,
     SplineCalibration,
     IsotonicCalibration,

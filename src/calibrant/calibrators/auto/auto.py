@@ -11,11 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from calibrant import binning
-from calibrant._core.check import refuse
 from calibrant._core.check import shown as described
 from calibrant._core.config import build, config_of, renewed, shown
 from calibrant._core.constraints import Integer
-from calibrant._core.minimise import Objective, minimise
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import in_row_chunks, increasing_root, rank_in
 from calibrant._core.warn import warn_user
@@ -30,17 +28,13 @@ from calibrant.calibrators.affine.fit import (
 )
 from calibrant.calibrators.affine.kernel_scaling import KernelScaling
 from calibrant.calibrators.affine.prior_shift import label_mass
-from calibrant.calibrators.affine.rank_scaling import RankScaling
 from calibrant.calibrators.auto.chain import Chain
 from calibrant.calibrators.auto.cross_fitting import HeldOutScores, Sums, cross_fitted, held_out, quietly
 from calibrant.calibrators.auto.projection import Keep, project
-from calibrant.calibrators.base.calibrator import ByFeatures, Calibrator, Identity
+from calibrant.calibrators.base.calibrator import Calibrator, Identity
 from calibrant.calibrators.base.chunks import break_ties, narrowed, with_logits, wrong_mass
 from calibrant.calibrators.base.folds import in_random_sample
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
-from calibrant.calibrators.features.boosted_scaling import BoostedScaling
-from calibrant.calibrators.features.columns import NamesOrAll, names_of
-from calibrant.calibrators.features.group_scaling import GroupScaling
 from calibrant.calibrators.focal.focal_temperature import FocalTemperatureScaling
 from calibrant.calibrators.focal.temperature import fit_log_temperature
 from calibrant.calibrators.focal.temperature_mixture import EnsembleTemperatureScaling
@@ -52,9 +46,7 @@ from calibrant.calibrators.one_vs_rest.maps import (
     mean_bins,
     pool_ties,
 )
-from calibrant.data.checks import CostTable
-from calibrant.data.record import Features
-from calibrant.errors import FitError, InputError, Remedy, UsageWarning
+from calibrant.errors import FitError, InputError, UsageWarning
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
 
@@ -63,7 +55,7 @@ class Constants:
     """All that is set by hand.
 
     Those of the first two parts decide quality: they were fixed on one half of the real sets, split by model family, and evaluated on
-    the other (``benchmarks.auto``); what each does when halved and doubled is a record, too (``benchmarks.use sensitivity``). Those of
+    the other (``benchmarks.auto``). Those of
     the last part say how long a fit may take, and change no candidate's worth.
 
     Args:
@@ -73,11 +65,8 @@ class Constants:
         few_errors: Wrong rows at which that is doubled: the fewer, the less is known of what would be harmed.
         two_classes: With two classes it is so many times larger: all candidates bend one curve, so that chance does for all what it
             does for one.
-        evidence: Standard errors by which a candidate that goes by features must be ahead of the best without them.
         stacked: Rows compared from which weights are fitted, once doing nothing is out: with fewer they follow chance.
         least: Lighter candidates, and curves of the confidence, are left out of what is shipped.
-        near: Rows that hold the weights for given costs near those without.
-        width: Of the smoothed steps of a decision, relative to how far the best two actions are apart.
         prior: Standard deviation of log T, in every candidate.
         matrix_strength: Of the structured matrix's ridge, relative to the published one.
         matrix_ridge: Of the matrix of raw logits, in rows.
@@ -85,8 +74,7 @@ class Constants:
             but whether such classes occur is said by the decisions for all without rows together.
         occurring: Classes with rows, from which on the decisions for them in rows of others say what a class that occurs gets: one more
             would be below them all, or two more both outside their range, once in five times.
-        apart: How far beyond the range of those, as a factor, a class must lie to be none that occurs; 1 to 1.4 are a record
-            (``benchmarks.use absent``).
+        apart: How far beyond the range of those, as a factor, a class must lie to be none that occurs; 1 to 1.4 were tried.
         depths: Nats by which the classes beside an exact one may lie below where the largest confidence below 1 leaves them.
         blurs: What may be added to all probabilities where some are exactly 0: a producer that rounds says little of what is small.
         tail: Standard deviation of the shift of the log-odds of classes at probability 0.
@@ -103,11 +91,8 @@ class Constants:
     identity_odds: float = 5.0
     few_errors: float = 60.0
     two_classes: float = 4.0
-    evidence: float = 2.0
     stacked: int = 1000
     least: float = 0.01
-    near: float = 60.0
-    width: float = 0.5
     prior: float = 0.5
     matrix_strength: float = 0.2
     matrix_ridge: float = 20.0
@@ -184,7 +169,7 @@ class Evidence:
         return "\n".join([head, *lines])
 
 
-class AutoCalibrator(ByFeatures):
+class AutoCalibrator(Calibrator):
     """A pool of calibrators, each weighted by what it was seen to gain, that abstains where nothing was seen to gain.
 
     Every candidate is fitted on four fifths of the rows and scored on the fifth left out, in turn. Candidate m gets the
@@ -209,7 +194,6 @@ class AutoCalibrator(ByFeatures):
     less than one row keep their odds even then. A warning names them all.
 
     Args:
-        keep_argmax: The same as ``keep="argmax"``.
         keep: "argmax": the decision is the model's in every row; "order": the whole ranking is. The pool's answer p is replaced by
             the q of least KL(p ‖ q) that keeps it, with ties broken in the answer's own precision. A decision that is kept
             where the data speak against it cannot be calibrated: it gets as much as the class that is likelier.
@@ -224,14 +208,9 @@ class AutoCalibrator(ByFeatures):
             isotonic, alone and before that same structured matrix scaling; beta and spline for two classes; with more than
             20 classes, focal temperature scaling before structured vector scaling. Matrices of logits are for up to 10
             classes, the structured ones up to 5·10⁸ rows · K², curves of more than 20 classes from 100 rows a class, biases
-            up to 20 classes, kernels up to 20 and 2·10⁶ rows · K: about half a minute a candidate. With ``keep`` rank scaling,
-            too. All temperatures have a prior of 0.5 on log T.
-        costs: (K, A) costs[true, action] of the decisions that the probabilities are for: the weights become those of least realised
-            cost on the fifths left out, near the others, if decisions on rows that they were not fitted on are cheaper by them.
+            up to 20 classes, kernels up to 20 and 2·10⁶ rows · K: about half a minute a candidate. All
+            temperatures have a prior of 0.5 on log T.
         absent_classes: "auto", as above; "keep": all keep their odds; "learn": all that chance does not explain become rare.
-        features: Names of feature columns, or "all" for all that the rows have: ``GroupScaling`` (where all are categories) and
-            ``BoostedScaling`` over them are tried too, and used where they are ahead of the best without features by two standard
-            errors. None leaves features alone, for rows may have columns that must not decide, such as those of an audit.
 
     Attributes:
         evidence: What was tried, chosen, and why; ``print(calibrator.evidence)`` shows the table.
@@ -275,37 +254,27 @@ class AutoCalibrator(ByFeatures):
     def __init__(
         self,
         *,
-        keep_argmax: bool = False,
         keep: Keep | None = None,
         top_label: bool = False,
         folds: Annotated[int, Integer(2)] = 5,
         candidates: Sequence[Calibrator | Mapping[str, Any]] | None = None,
-        features: NamesOrAll | None = None,
         absent_classes: Literal["auto", "keep", "learn"] = "auto",
-        costs: CostTable | None = None,
     ) -> None:
         super().__init__()
-        self.costs = costs
-        self.keep_argmax = keep_argmax
-        self.keep: Keep | None = "argmax" if keep_argmax and keep is None else keep
+        self.keep = keep
         self.absent_classes = absent_classes
         self.top_label = top_label
         self.folds = folds
         named = list(candidates) if isinstance(candidates, Sequence) else [candidates]
-        self.features = features
-        columns = None if isinstance(features, str) else features
-        more = [] if self.features is None else [GroupScaling(columns), BoostedScaling(columns)]
-        self._table = usual(self.keep)
-        pool = [one.calibrator for one in self._table] + more
+        self._table = usual()
+        pool = [one.calibrator for one in self._table]
         tried = pool if candidates is None else [as_calibrator(one) for one in named]
-        if candidates is not None and not any(one.needs_features for one in tried):
-            tried += more
         self._usual = [config_of(one) for one in tried] == [config_of(one) for one in pool]
-        if not tried or any(one.top_label for one in tried):
+        if not tried or any(one.top_label or one.needs_features for one in tried):
             raise InputError(
-                "candidates that calibrate all classes",
+                "candidates that calibrate all classes by the logits alone",
                 f"{[type(one).__name__ for one in tried]}",
-                "name at least one, and none that is top-label only",
+                "name at least one, and none that is top-label only or goes by features",
             )
         self.members = nn.ModuleList([Identity(), *tried])
         self._update_facts()
@@ -319,7 +288,6 @@ class AutoCalibrator(ByFeatures):
         # all that is in use; before fit, all that may come into use
         used = [member for member in self._members() if member.fitted or not self.fitted]
         self.preserves_argmax = self.keep is not None or all(member.preserves_argmax for member in used)
-        self.needs_features = any(member.needs_features for member in used)
 
     @property
     def evidence(self) -> Evidence | None:
@@ -351,17 +319,12 @@ class AutoCalibrator(ByFeatures):
         """Show the settings and what is in use; candidates show themselves."""
         settings = f"keep={self.keep!r}, folds={self.folds}"
         settings += ", top_label=True" if self.top_label else ""
-        settings += "" if self.costs is None else f", costs of {len(self.costs[0])} actions"
-        settings += "" if self.features is None else f", features={self.features!r}"
         return f"{settings}, {self.learned()}" if self.fitted else settings
 
     def _members(self) -> list[Calibrator]:
         return [member for member in self.members if isinstance(member, Calibrator)]
 
     def _fit(self, rows: RowSource) -> None:
-        if self.costs is not None and len(self.costs) != rows.classes:
-            raise refuse(f"costs of {rows.classes} classes", f"{len(self.costs)} lines", "give each class a line")
-        self._check_columns(rows)
         with_zeros, rows = rows, self._level(rows)
         rows = self._leave_out_absent(rows)
         wrong = float(rows.total(wrong_mass))
@@ -407,7 +370,7 @@ class AutoCalibrator(ByFeatures):
     def _loss_at(self, rows: RowSource, levels: Tensor) -> float:
         """Return the cross-fitted log-loss of focal temperature scaling with exact zeros at these levels, on a sample of many rows."""
         few = _held(rows, _first_sample(rows)).prepared(with_logits, with_levels, levels)
-        probe = [Identity(), usual(None)[1].calibrator]  # two parameters: quick, and it bends to where the ones lie
+        probe = [Identity(), usual()[1].calibrator]  # two parameters: quick, and it bends to where the ones lie
         sums = cross_fitted(probe, [True, True], few, self.folds, far=math.inf).summed()
         return sums.loss - float(sums.gain[1] if sums.mass[1] == sums.mass[0] else 0.0)
 
@@ -433,24 +396,6 @@ class AutoCalibrator(ByFeatures):
         self.absent = kept.double()
         return rows.prepared(with_logits, without_absent, self.absent)
 
-    def _check_columns(self, rows: RowSource) -> None:
-        """Refuse rows without the features that were asked for; a candidate that cannot be fitted would go unnoticed."""
-        if self.features is None:
-            return
-        got = names_of(rows)
-        missing = [name for name in self.features if name not in got] if self.features != "all" else []
-        if missing or not got:
-            wanted = f"the feature {missing[0]!r}" if missing else "features beside the rows"
-            shown_names = ", ".join(map(repr, sorted(got))) or "none"
-            raise refuse(
-                wanted,
-                shown_names,
-                Remedy(
-                    "pass them in the Predictions (in a file: name the columns feature:NAME)",
-                    command="name the columns feature:NAME",
-                ),
-            )
-
     def _compared(
         self, members: Sequence[Calibrator], tried: Sequence[bool], rows: RowSource
     ) -> tuple[Sums, HeldOutScores, RowSource]:
@@ -460,18 +405,13 @@ class AutoCalibrator(ByFeatures):
         with what more rows could give their parameters, come near the best one's, and whose distance from it has a standard
         error above 1e-4 nats.
         """
-        size, found, costs = _first_sample(rows), None, None
-        if self.costs is not None:
-            # beyond the cheapest action of each class, and in units of the largest: no decision is another
-            table = torch.tensor(self.costs, dtype=torch.float64, device=rows.device)
-            costs = table - table.amin(dim=1, keepdim=True)
-            costs = costs / costs.amax().clamp_min(1e-300)
+        size, found = _first_sample(rows), None
         # exp(rate · gain) of a candidate that is this far behind is a weight below the least
         far = -math.log(CONSTANTS.least) / CONSTANTS.rate
         while True:
             every = rows.count <= 2 * size
             few = _held(rows, size)
-            scores = cross_fitted(members, tried, few, self.folds, far=far, costs=costs)
+            scores = cross_fitted(members, tried, few, self.folds, far=far)
             found = scores.summed() if found is None else scores.summed().after(found)
             near = [] if every else scores.undecided(members, CONSTANTS.nats)
             size *= CONSTANTS.growth
@@ -511,32 +451,20 @@ class AutoCalibrator(ByFeatures):
             raise FitError("a finite log-loss of the logits as they are", f"{base:g}", "check the logits' range")
         self.losses = torch.where(mass > 0, base - mean, math.inf)
         self.errors = torch.where(mass > 0, (sums.square - mean * gain).clamp_min(0.0).sqrt() / mass, math.inf)
-        by_features = torch.tensor([member.needs_features for member in self._members()])
-        ahead = self._ahead(sums, scores, by_features) if bool(by_features.any()) else ~by_features
-        sums = replace(sums, mass=torch.where(ahead, sums.mass, 0.0))
         self.weights = exponential_weights(sums, log_odds=prior_log_odds(wrong, classes))
         if not float(self.weights[0]) and len(scores.raw) >= CONSTANTS.stacked:
-            self.weights = stacked(scores, self.weights, ahead)
-        if self.costs is not None and int((self.weights > 0).sum()) > 1:
-            self.weights = by_costs(scores, self.weights)
+            self.weights = stacked(scores, self.weights)
 
-    @staticmethod
-    def _ahead(sums: Sums, scores: HeldOutScores, by_features: Tensor) -> Tensor:
-        """Return which candidates (M,) may be used: those without features, and others that are surely ahead of the best of these."""
-        complete = torch.where((sums.mass == sums.mass[0]) & ~by_features, sums.gain, -torch.inf)
-        behind, error = scores.behind(int(complete.argmax()))
-        return ~by_features | (-behind > CONSTANTS.evidence * error)
-
-    def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
+    def _transform(self, logits: Tensor) -> Tensor:
         """Return the pool's answer; with all classes, the decision and its confidence as they are to be."""
         plain = self.keep is None and not len(self.top_values) and not len(self.absent)
         if plain:
-            return self._pooled(logits, features)
+            return self._pooled(logits)
         full = with_levels(
             logits.double(), self.floor.view(-1)[:2]
         )  # what is added to all would round small differences away
         inputs = without_absent(full, self.absent) if len(self.absent) else full
-        answer = torch.log_softmax(self._pooled(logits.double(), features), dim=1)
+        answer = torch.log_softmax(self._pooled(logits.double()), dim=1)
         if self.keep is not None:
             answer = project(answer, inputs, self.keep)
         if len(self.top_values):
@@ -547,18 +475,16 @@ class AutoCalibrator(ByFeatures):
         narrow = narrowed(answer, logits.dtype)
         return narrow if self.keep is None else break_ties(narrow, logits.argmax(dim=1, keepdim=True))
 
-    def _pooled(self, logits: Tensor, features: Features | None) -> Tensor:
+    def _pooled(self, logits: Tensor) -> Tensor:
         """Return the mixture's answer, with exact zeros at their level and then shifted, and without absent classes."""
         inputs = with_levels(logits, self.floor)
         inputs = without_absent(inputs, self.absent) if len(self.absent) else inputs
         used = [(m, member) for m, member in enumerate(self._members()) if member.fitted]
-        beside = [features if member.needs_features else None for _, member in used]
         if len(used) == 1:
-            answer = torch.as_tensor(used[0][1](inputs, beside[0]))
+            answer = torch.as_tensor(used[0][1](inputs))
         else:
             log_w = self.weights.to(inputs.dtype).log()
-            pairs = zip(used, beside, strict=True)
-            parts = [torch.log_softmax(member(inputs, own), dim=1) + log_w[m] for (m, member), own in pairs]
+            parts = [torch.log_softmax(member(inputs), dim=1) + log_w[m] for m, member in used]
             answer = torch.logsumexp(torch.stack(parts), dim=0)
         if self.tails.numel():
             answer = with_tails(answer.double(), logits, self.tails)
@@ -700,7 +626,7 @@ def _tail_of(chunk: Chunk, pool: AutoCalibrator) -> _Tail | None:
     if not bool(some.any()):
         return None
     rows, excluded = chunk.where(some), excluded[some]
-    answer = pool._pooled(rows.logits.double(), rows.features or None)
+    answer = pool._pooled(rows.logits.double())
     inside, outside = (torch.logsumexp(answer.masked_fill(mask, -torch.inf), dim=1) for mask in (~excluded, excluded))
     hit = excluded.gather(1, rows.labels[:, None])[:, 0].double()
     return _Tail(inside - outside, hit, rows.weights, (~one_left(excluded)[:, 0]).double())
@@ -784,7 +710,7 @@ class Candidate:
 _FEW_CLASSES = 20  # up to this many, the structured matrix is cheap, and never behind the structured vector
 
 
-def usual(keep: Keep | None) -> list[Candidate]:
+def usual() -> list[Candidate]:
     """Return the candidates that did best together on the half of the real sets that fixed the constants."""
     prior = CONSTANTS.prior
 
@@ -794,7 +720,6 @@ def usual(keep: Keep | None) -> list[Candidate]:
     def matrix() -> Calibrator:
         return StructuredMatrixScaling(strength=CONSTANTS.matrix_strength, prior=prior)
 
-    ranks = [Candidate(RankScaling(prior=prior))] if keep is not None else []
     return [
         Candidate(EnsembleTemperatureScaling(prior=prior)),
         Candidate(focal()),
@@ -810,7 +735,6 @@ def usual(keep: Keep | None) -> list[Candidate]:
         Candidate(Chain(CentredIsotonic(), matrix()), work=1e7, a_class=100),
         Candidate(BetaCalibration(), classes=2),
         Candidate(SplineCalibration(), classes=2),
-        *ranks,
     ]
 
 
@@ -928,15 +852,14 @@ def exponential_weights(sums: Sums, *, log_odds: float) -> Tensor:
     return without_light(torch.softmax(log_weights, dim=0))
 
 
-def stacked(scores: HeldOutScores, otherwise: Tensor, allowed: Tensor) -> Tensor:
+def stacked(scores: HeldOutScores, otherwise: Tensor) -> Tensor:
     """Return the weights (M,) of the mixture of least log-loss on rows that its members were not fitted on (Wolpert 1992).
 
     Args:
         scores: Of the rows that candidates were last compared on; those that were not scored on all of them get none.
         otherwise: Weights to keep if the optimum is not reached.
-        allowed: (M,) which candidates may be used.
     """
-    known = allowed & ~torch.isnan(scores.gain).any(dim=0)
+    known = ~torch.isnan(scores.gain).any(dim=0)
     gain = scores.gain[:, known]
     # a row's probabilities matter up to a factor, and so do those of doing nothing, which the gains are relative to
     chunk = MixtureChunk.of(torch.exp(gain - gain.amax(dim=1, keepdim=True)), scores.weight)
@@ -949,59 +872,6 @@ def stacked(scores: HeldOutScores, otherwise: Tensor, allowed: Tensor) -> Tensor
     weights = torch.zeros_like(otherwise)
     weights[known] = found
     return without_light(weights)
-
-
-def by_costs(scores: HeldOutScores, weights: Tensor) -> Tensor:
-    """Return the weights (M,) of the mixture whose decisions cost least on rows held out; ``weights`` unless it is cheaper.
-
-    Costs of decisions are steps in the weights. Here an action is taken with probability ∝ exp(−foreseen cost / τ), τ being how far
-    the best two are apart on average, and KL(w ‖ weights) is added with the strength of some rows: costs say little of weights, since
-    members agree on most decisions. Whether that pays is seen on each fold by weights from the others.
-
-    Args:
-        scores: Of the rows that candidates were last compared on.
-        weights: Of the pool without costs; those at 0 stay there.
-    """
-    used = weights > 0
-    foreseen, start = scores.foreseen[:, used].double(), weights[used]
-
-    def paid(rows: Tensor, w: Tensor) -> Tensor:
-        return scores.costs[rows].gather(1, (w @ foreseen[rows]).argmin(dim=1, keepdim=True))[:, 0]
-
-    saved = 0.0
-    for fold in scores.fold.unique():
-        rows = torch.nonzero(scores.fold == fold)[:, 0]
-        rest = torch.nonzero(scores.fold != fold)[:, 0]
-        w = _cheapest(foreseen[rest], scores.costs[rest], scores.weight[rest], start)
-        saved += float(scores.weight[rows] @ (paid(rows, start) - paid(rows, w)))
-    if saved <= 0:
-        return weights
-    found = torch.zeros_like(weights)
-    found[used] = _cheapest(foreseen, scores.costs, scores.weight, start)
-    return without_light(found)
-
-
-def _cheapest(foreseen: Tensor, costs: Tensor, weight: Tensor, start: Tensor) -> Tensor:
-    """Return the weights (M,) of least smoothed cost near ``start``, from where it is looked for by softmax's parameters."""
-    least = (start @ foreseen).topk(2, dim=1, largest=False).values
-    width = CONSTANTS.width * float((least[:, 1] - least[:, 0]).mean().clamp_min(1e-300))
-    scale = float(costs.std().clamp_min(1e-300))
-
-    def first(theta: Tensor) -> tuple[Tensor, Tensor]:
-        w = torch.softmax(theta, dim=0)
-        taken = torch.softmax(-(w @ foreseen) / width, dim=1)
-        mean = (taken * costs).sum(dim=1)
-        # by the foreseen cost r_b, q = softmax(−r / τ): ∂ Σ_a q_a c_a = −q_b (c_b − Σ_a q_a c_a) / τ
-        steps = taken * (mean[:, None] - costs) * (weight / width / scale)[:, None]
-        by_weight = torch.einsum("na,nma->m", steps, foreseen) + CONSTANTS.near * (w / start).log()
-        value = weight @ mean / scale + CONSTANTS.near * w @ (w / start).log()
-        return value, w * (by_weight - w @ by_weight)
-
-    try:
-        found = minimise(Objective(float(weight.sum()), first=first), start.log(), newton_up_to=0, tolerance=1e-5).theta
-    except FitError:  # not convex: where the search ends at no minimum, nothing is better than the pool for sure
-        return start
-    return torch.softmax(found, dim=0)
 
 
 def without_light(weights: Tensor) -> Tensor:

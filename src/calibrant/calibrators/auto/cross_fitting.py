@@ -34,16 +34,12 @@ class HeldOutScores:
         gain: (N, M) how much lower it is; NaN where a candidate was given up, all NaN of one that cannot be fitted.
         weight: (N,).
         fold: (N,) of each row.
-        foreseen: (N, M, A) float32, the cost of each action that the candidate's probabilities foresee; A is 0 without costs.
-        costs: (N, A) of each action, as the label has it.
     """
 
     raw: Tensor
     gain: Tensor
     weight: Tensor
     fold: Tensor
-    foreseen: Tensor
-    costs: Tensor
 
     @property
     def folds(self) -> int:
@@ -140,7 +136,6 @@ def cross_fitted(
     folds: int,
     *,
     far: float,
-    costs: Tensor | None = None,
 ) -> HeldOutScores:
     """Return the candidates' gains in log-loss on rows that they were not fitted on.
 
@@ -154,28 +149,24 @@ def cross_fitted(
         rows: The data.
         folds: How many parts.
         far: Nats.
-        costs: (K, A) of actions, whose foreseen costs are wanted, too.
     """
-    costs = torch.empty(rows.classes, 0, dtype=torch.float64, device=rows.device) if costs is None else costs
     alive = [m for m, yes in enumerate(tried) if yes and m > 0]
     failed: set[int] = set()
     found: HeldOutScores | None = None
     for fold, held, stages in _fold_by_fold(rows, folds):
-        parts = held.collected(_raw_scores, costs)
-        raw, weight, own = (torch.cat(part) for part in zip(*parts, strict=True))
-        answers = torch.full((len(raw), len(members), raw.shape[1]), math.nan, dtype=torch.float64)
+        raw, weight = (torch.cat(part) for part in zip(*held.collected(_raw_scores), strict=True))
+        answers = torch.full((len(raw), len(members)), math.nan, dtype=torch.float64)
         answers[:, 0] = raw
         for place, m in enumerate(alive):
             report_progress(
                 f"candidate {place + 1} of {len(alive)} ({type(members[m]).__name__}), fold {fold + 1} of {folds}"
             )
-            scored = stages.answered(members[m], _scores_through, costs)
-            if scored is None or not bool(torch.isfinite(scored[:, 0]).all()):
+            scored = stages.answered(members[m], _scores_through)
+            if scored is None or not bool(torch.isfinite(scored).all()):
                 failed.add(m)
             else:
                 answers[:, m] = scored
-        gain = raw[:, :1] - answers[:, :, 0]
-        here = HeldOutScores(raw[:, 0], gain, weight, torch.full_like(weight, fold), answers[:, :, 1:].float(), own)
+        here = HeldOutScores(raw, raw[:, None] - answers, weight, torch.full_like(weight, fold))
         found = here if found is None else found.joined(here)
         alive = [m for m in alive if m not in failed]
         alive = [m for m in alive if m not in found.hopeless(alive, (fold + 1) / folds, far)]
@@ -272,19 +263,14 @@ def _as_float64(logits: Tensor) -> Tensor:
     return logits.double()
 
 
-def _raw_scores(chunk: Chunk, costs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log-loss and foreseen costs (n, 1 + A), weights (n,) and the actions' costs (n, A) of a chunk's rows as they are."""
-    scored = _candidate_scores(torch.log_softmax(chunk.logits.double(), dim=1), chunk, costs)
-    return scored, chunk.weights.cpu(), costs[chunk.labels].cpu()
+def _raw_scores(chunk: Chunk) -> tuple[Tensor, Tensor]:
+    """Return log-losses (n,) and weights (n,) of a chunk's rows as they are."""
+    log_p = torch.log_softmax(chunk.logits.double(), dim=1)
+    return F.nll_loss(log_p, chunk.labels, reduction="none").cpu(), chunk.weights.cpu()
 
 
-def _scores_through(chunk: Chunk, member: Calibrator, costs: Tensor) -> Tensor:
-    return _candidate_scores(_log_probs_through(chunk, member), chunk, costs)
-
-
-def _candidate_scores(log_p: Tensor, chunk: Chunk, costs: Tensor) -> Tensor:
-    losses = F.nll_loss(log_p, chunk.labels, reduction="none")[:, None]
-    return (torch.cat([losses, log_p.exp() @ costs], dim=1) if costs.shape[1] else losses).cpu()
+def _scores_through(chunk: Chunk, member: Calibrator) -> Tensor:
+    return F.nll_loss(_log_probs_through(chunk, member), chunk.labels, reduction="none").cpu()
 
 
 def _log_probs_through(chunk: Chunk, member: Calibrator) -> Tensor:

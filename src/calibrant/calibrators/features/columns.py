@@ -67,7 +67,7 @@ class KnownColumn:
         column = need_column(features, self.name, rows)
         expected, got = ("names" if names else "numbers" for names in (self._of_names, not isinstance(column, Tensor)))
         if expected != got:
-            remedy = "convert the column to what it was in the fit; GroupScaling and BoostedScaling go by names, too"
+            remedy = "convert the column to what it was in the fit; GroupScaling goes by names, too"
             raise refuse(f"{expected} in the feature {self.name!r}", got, remedy)
         return column
 

@@ -118,13 +118,11 @@ class OneVsRest(Calibrator):
 class RidgeOneVsRest(OneVsRest):
     """σ(Σ_j θ_j φ_j(s)) of the log-odds s: a few coefficients a class under a ridge, given in rows.
 
-    A subclass names the functions φ (``basis``), the θ that change nothing (``centre``), the ridge of each relative to the argument
-    (``parts``, 1 if left out), and what ``fit_logistic`` has further.
+    A subclass names the functions φ (``basis``), the θ that change nothing (``centre``), and what ``fit_logistic`` has further.
     """
 
     basis: ClassVar[Basis]
     centre: ClassVar[tuple[float, ...]]
-    parts: ClassVar[tuple[float, ...]] = ()
     platt: ClassVar[bool] = True
     lowest: ClassVar[tuple[float, ...] | None] = None
 
@@ -135,7 +133,7 @@ class RidgeOneVsRest(OneVsRest):
         self.ridge = ridge
 
     def _fit(self, rows: RowSource) -> None:
-        ridge = tuple(self.ridge * part for part in self.parts or (1.0,) * len(self.centre))
+        ridge = (self.ridge,) * len(self.centre)
         log_odds, how = rows.prepared(LogOddsChunk.of), (self.platt, self.lowest)
         self.coefficients = fit_logistic(log_odds, rows.mass, type(self).basis, (ridge, self.centre), *how)
 
@@ -250,11 +248,6 @@ def slope_and_one(log_odds: Tensor) -> Tensor:
     return torch.stack([log_odds, torch.ones_like(log_odds)], dim=2)
 
 
-def parabola(log_odds: Tensor) -> Tensor:
-    """Return s, 1 and s²."""
-    return torch.stack([log_odds, torch.ones_like(log_odds), log_odds**2], dim=2)
-
-
 def two_logs(log_odds: Tensor) -> Tensor:
     """Return log p, −log(1 − p) and 1."""
     sigmoid = torch.nn.functional.logsigmoid
@@ -323,32 +316,6 @@ class BetaCalibration(RidgeOneVsRest):
 
     basis, centre = staticmethod(two_logs), (1.0, 1.0, 0.0)
     platt, lowest = False, (0.0, 0.0, -torch.inf)
-
-
-class QuadraticScaling(RidgeOneVsRest):
-    """σ(a s + b + c s²) of the log-odds s, one triple for two classes, one a class against the rest for more.
-
-    c lets the two ends need different corrections. It is not monotone everywhere, so classes may change their order.
-    Platt's targets and ridge / N · ((a − 1)² + b² + 10 c²) keep the fit finite; it is convex and ends with a gradient
-    certificate.
-
-    Args:
-        ridge: Strength in rows, ≥ 0.
-
-    Attributes:
-        coefficients: (C, 3) a, b and c; C = 1 for two classes (class 1 against class 0), else K.
-
-    Examples:
-        >>> import torch
-        >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
-        >>> QuadraticScaling().fit(z, y).coefficients.shape
-        torch.Size([1, 3])
-
-    References:
-        Berta, Holzmüller, Jordan, Bach 2025, Structured Matrix Scaling for Multi-Class Calibration (binary case).
-    """
-
-    basis, centre, parts = staticmethod(parabola), (1.0, 0.0, 0.0), (1.0, 1.0, 10.0)
 
 
 EXACT = 1 << 25  # scores, rows times classes, up to which all are held

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant import losses
 from calibrant.errors import InputError
-from calibrant.vocabulary import FusedLinearLoss
+from calibrant.losses import FusedLinearLoss
 
 
 def layer(
@@ -136,16 +136,6 @@ def test_parameters_of_half_precision(dtype: torch.dtype) -> None:
         assert (one.float() - best).norm() < 0.03 * best.norm()
 
 
-def test_the_chunks_of_a_batch_are_one_step_of_training() -> None:
-    hidden, weight, _, labels = layer()
-    loss = losses.AdaFocalLoss()
-    fused = FusedLinearLoss(loss, chunk=1)
-    for _ in range(3):
-        fused(hidden, weight, labels).backward()
-    assert loss._reminder._passes == 3
-    assert loss.training
-
-
 def test_a_second_derivative_is_refused() -> None:
     hidden, weight, _, labels = layer()
     value = FusedLinearLoss(losses.FocalLoss(2.0))(hidden, weight, labels)
@@ -226,7 +216,7 @@ def test_a_compiled_step_breaks_its_graph_here_and_agrees() -> None:
 MEMORY = """
 import sys, torch
 from calibrant import losses
-from calibrant.vocabulary import FusedLinearLoss
+from calibrant.losses import FusedLinearLoss
 reduction = sys.argv[1]
 rows, classes, width = 2048, 128_256, 16
 hidden, weight = torch.randn(rows, width, requires_grad=True), torch.randn(classes, width, requires_grad=True)

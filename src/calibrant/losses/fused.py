@@ -1,7 +1,6 @@
 """A last linear layer fused with a loss: logits and their gradient are computed one chunk of rows at a time."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
-from calibrant._core.check import kind_of, refuse
+from calibrant._core.check import check_floating, kind_of, refuse
 from calibrant._core.constraints import Count, checked
+from calibrant._core.numerics import slices
 from calibrant._objective.batch import check_class_weights, check_tensors
 from calibrant.errors import InputError
-from calibrant.losses import Loss, RowLoss, RowPenalty, Weighted
-from calibrant.vocabulary.linear import check_last_layer, linear_chunks, linear_logits, product_dtype
+from calibrant.losses.loss import Loss, RowLoss, Weighted
+from calibrant.losses.penalty import RowPenalty
+
+_CHUNK_BYTES = 1 << 26  # of float32 logits: 128 rows of 128k classes, enough for a matrix product to run at full speed
+_DEVICE_CHUNK_BYTES = 1 << 28
 
 
 class FusedLinearLoss(nn.Module):
@@ -76,17 +79,65 @@ class FusedLinearLoss(nn.Module):
         Raises:
             InputError: If shapes or dtypes do not match, or labels are target probabilities.
         """
-        check_last_layer(hidden, weight, bias)
+        _check_last_layer(hidden, weight, bias)
         _check_class_indices(hidden, labels, sample_weight)
         flat, rows = labels.reshape(-1).long(), hidden.reshape(-1, hidden.shape[-1])
         weights = None if sample_weight is None else sample_weight.reshape(-1)
-        scales = _scales(self.loss, flat, weights, classes=weight.shape[0], dtype=product_dtype(hidden))
-        job = _ChunkedPass(self.loss, flat, scales, self.chunk, product_dtype(hidden))
+        scales = _scales(self.loss, flat, weights, classes=weight.shape[0], dtype=_product_dtype(hidden))
+        job = _ChunkedPass(self.loss, flat, scales, self.chunk, _product_dtype(hidden))
         eager = self.loss.reduction != "none" and torch.is_grad_enabled()
         value: Tensor = _Fused.apply(rows, weight, bias, job, eager)
         if self.loss.reduction == "none":
             return value.reshape(labels.shape)
         return value
+
+
+def _check_last_layer(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    """Raise unless the parts of a layer match: ``hidden`` (…, H), ``weight`` (K, H), ``bias`` (K,) or None.
+
+    Raises:
+        InputError: If they do not.
+    """
+    parts = {"hidden": hidden, "weight": weight, **({} if bias is None else {"bias": bias})}
+    for name, value in parts.items():
+        check_floating(value, name=name)
+    if weight.dim() != 2 or weight.shape[0] < 2:
+        remedy = "pass the last layer's weight, one row per class"
+        raise refuse("weight of shape (K, H) with K ≥ 2", f"shape {tuple(weight.shape)}", remedy)
+    if hidden.dim() < 2 or hidden.shape[-1] != weight.shape[1]:
+        raise refuse(
+            f"hidden of shape (N, {weight.shape[1]})",
+            f"shape {tuple(hidden.shape)}",
+            "pass the last layer's input; its weight is (K, H), one row per class",
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise refuse(f"bias of shape ({weight.shape[0]},)", f"shape {tuple(bias.shape)}", "pass one number per class")
+    devices = {str(part.device) for part in parts.values()}
+    if len(devices) > 1:
+        raise refuse("hidden, weight and bias on one device", ", ".join(sorted(devices)), "move them with .to(device)")
+    autocast = torch.is_autocast_enabled(hidden.device.type)
+    if not autocast and any(part.dtype != hidden.dtype for part in parts.values()):
+        kinds = ", ".join(str(part.dtype) for part in parts.values())
+        raise refuse("hidden, weight and bias of one dtype", kinds, "convert them, or use torch.autocast")
+
+
+def _product_dtype(hidden: Tensor) -> torch.dtype:
+    """Return the dtype of the product: autocast's where it is on, else that of ``hidden``."""
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device) and hidden.dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
+    return hidden.dtype
+
+
+def _linear_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return hidden · weightᵀ + bias (n, K)."""
+    return hidden @ weight.t() if bias is None else torch.addmm(bias, hidden, weight.t())
+
+
+def _linear_chunks(rows: int, classes: int, chunk: int | None, device: torch.device) -> Iterator[slice]:
+    """Return slices of ``chunk`` rows each; None is as many as have 64 MiB of float32 logits (256 MiB on an accelerator)."""
+    block = _CHUNK_BYTES if device.type == "cpu" else _DEVICE_CHUNK_BYTES
+    return slices(rows, max(1, block // (4 * classes)) if chunk is None else chunk)
 
 
 def _check_class_indices(hidden: Tensor, labels: Tensor, sample_weight: Tensor | None) -> None:
@@ -139,19 +190,6 @@ def called(value: object) -> str:
         return f"the class {value.__name__}"
     kind = type(value)
     return kind.__name__ if isinstance(value, Loss) else f"{kind.__module__}.{kind.__name__}".removeprefix("builtins.")
-
-
-@contextmanager
-def _one_step(loss: Loss) -> Iterator[None]:
-    """Put ``loss`` in evaluation mode in a ``with`` block, so that AdaFocal counts training steps per batch, not per chunk."""
-    training = [module for module in loss.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _scales(
@@ -226,10 +264,9 @@ class _ChunkedPass:
         gradients = _Gradients.zeros((h, w, b), requested, self.dtype)
         terms = torch.zeros(h.shape[0], dtype=torch.promote_types(self.dtype, torch.float32), device=h.device)
         with torch.autocast(h.device.type, enabled=False):
-            for rows in linear_chunks(h.shape[0], w.shape[0], self.chunk, h.device):
-                first = rows.start == 0 and upstream is None
-                z = linear_logits(h[rows], w, b).requires_grad_(gradients.requested)
-                with torch.set_grad_enabled(gradients.requested), nullcontext() if first else _one_step(self.loss):
+            for rows in _linear_chunks(h.shape[0], w.shape[0], self.chunk, h.device):
+                z = _linear_logits(h[rows], w, b).requires_grad_(gradients.requested)
+                with torch.set_grad_enabled(gradients.requested):
                     part = self._terms(z, rows)
                 terms[rows] = part.detach()
                 if gradients.requested:
