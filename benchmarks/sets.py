@@ -3,12 +3,12 @@
     python -m benchmarks.sets --data ../shared/data/logits --out sets.jsonl --record benchmarks/records/sets.json
     python -m benchmarks.sets --data DIR --out x.jsonl --only 'oodcv-*' --rows 100 --calibrators TemperatureScaling Identity
 
-A case is a set, a number of validation rows, a draw of these, and a calibrator, named by its class and arguments, such as
-``StructuredMatrixScaling`` or ``AutoCalibrator(folds=5)``. ``StructuredMatrixScaling`` is its sibling of vectors beyond 20
-classes. Cases go to ``--out`` as they are found and are not computed again, so that a stopped run goes on. ``--record``
-writes set → rows → calibrator → log-losses of the draws; the table shows geometric means relative to doing nothing.
-All 44 sets take an hour on one core. ``--data`` is a folder of ``.npz`` files with ``val_logits``, ``val_labels``,
-``test_logits`` and ``test_labels``.
+A case is a set, a number of validation rows, a draw of these, and a calibrator. It is named by its class and arguments, such as
+``StructuredMatrixScaling`` or ``AutoCalibrator(folds=5)``, or by its name in probmetrics, where that is installed, such as
+``probmetrics:logistic``. ``StructuredMatrixScaling`` is its sibling of vectors beyond 20 classes. Cases go to ``--out`` as they
+are found and are not computed again, so that a stopped run goes on. ``--record`` writes set → rows → calibrator → log-losses of
+the draws; the table shows geometric means relative to the first calibrator. All 44 sets take an hour on one core. ``--data`` is
+a folder of ``.npz`` files with ``val_logits``, ``val_labels``, ``test_logits`` and ``test_labels``.
 """
 
 import argparse
@@ -21,13 +21,14 @@ import warnings
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from benchmarks.race.peers import probmetrics_fit, probmetrics_probs
 from calibrant import calibrators
 from calibrant.errors import CalibrantError, CalibrantWarning
 
@@ -35,8 +36,29 @@ MANY_CLASSES = 20  # beyond, a matrix has more entries than rows to fit it on
 DEFAULT = ("AutoCalibrator", "TemperatureScaling", "StructuredMatrixScaling", "CentredIsotonic")
 
 
+class Probmetrics:
+    """A calibrator of probmetrics by the name that its ``get_calibrator`` knows, with its defaults."""
+
+    def __init__(self, name: str) -> None:
+        from probmetrics.calibrators import get_calibrator
+
+        self.calibrator = get_calibrator(name, svs_print_init_info=False, sms_print_init_info=False)
+
+    def fit(self, logits: Tensor, labels: Tensor) -> Self:
+        """Fit on logits (N, K) and labels (N,)."""
+        with torch.enable_grad():
+            probmetrics_fit(self.calibrator, logits, labels)
+        return self
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """Return log-probabilities (N, K)."""
+        return probmetrics_probs(self.calibrator, logits).detach().double().log()
+
+
 def made(call: str, classes: int) -> Any:
-    """Return the calibrator that ``call`` names, such as ``AutoCalibrator(folds=5)``."""
+    """Return the calibrator that ``call`` names, such as ``AutoCalibrator(folds=5)`` or ``probmetrics:logistic``."""
+    if call.startswith("probmetrics:"):
+        return Probmetrics(call.removeprefix("probmetrics:"))
     tree = ast.parse(call, mode="eval").body
     name, keywords = (tree.func, tree.keywords) if isinstance(tree, ast.Call) else (tree, [])
     if not isinstance(name, ast.Name) or name.id not in calibrators.__all__:
@@ -138,7 +160,7 @@ def main() -> None:
     parser.add_argument("--calibrators", nargs="+", default=list(DEFAULT), metavar="CALL")
     parser.add_argument("--rows", nargs="+", type=int, default=[100, 300, 1000], help="numbers of validation rows")
     parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--only", default="*", metavar="PATTERN", help="sets whose names fit")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="sets whose names match")
     options = parser.parse_args()
     torch.set_num_threads(1)
     found = known(options.out)
