@@ -39,6 +39,7 @@ FITTED: dict[str, type[Calibrator]] = {
     "auto": AutoCalibrator,
 }
 ERROR = 0.05  # of the answers that abstention bounds
+HARM, LEAST_HARM = 0.01, 0.001  # of the log-loss, relative and in nats: below, nobody would notice
 
 
 def _interval(figure: str) -> Trial:
@@ -188,6 +189,20 @@ def _abstain(population: Population, n: int, seed: int) -> Outcome:
     return {"shown": float(rule.qualifies), "broken": float(wrong > ERROR + 1e-12)}
 
 
+def _harm(population: Population, n: int, seed: int) -> Outcome:
+    """AutoCalibrator makes the log-loss of a calibrated model worse by more than 1 % (at least .001) in at most 5 %.
+
+    The log-loss after calibration is that of the whole population, so that no sampling of test rows adds to it.
+    """
+    source = population.calibrated
+    if not source.independent or not np.isfinite(source.nll):
+        return {}
+    fitted = AutoCalibrator().fit(source.draw(n, seed))
+    answers = fitted(Predictions.from_probs(torch.from_numpy(source.p)).logits).log_softmax(dim=1).numpy()
+    after = -float(source.share @ np.where(source.truth > 0, source.truth * answers, 0.0).sum(axis=1))
+    return {"shown": 1.0, "broken": float(after - source.nll > max(HARM * source.nll, LEAST_HARM))}
+
+
 PROMISES: dict[str, Trial] = {
     **{f"interval-{figure}": _interval(figure) for figure in METRICS},
     **{f"limit-{figure}": _limit(figure) for figure in ("ece", "mass", "classwise", "toplabel", "debiased")},
@@ -200,6 +215,7 @@ PROMISES: dict[str, Trial] = {
     **{f"monitor-{name}": _monitor_fitted(name) for name in FITTED},
     **{f"estimate-{figure}": _estimate(figure) for figure in ("accuracy", "nll")},
     "abstain": _abstain,
+    "harm": _harm,
 }
 ALLOWED = {"gate": 0.025, "no-worse": 0.025, "limit": 0.025}  # how often a promise may be broken; 5 % for the others
 
