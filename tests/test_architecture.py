@@ -29,9 +29,9 @@ calibrators
 evaluate
 operate
 plot
-study
 scale
 report | adapters | language
+study
 testing
 __init__
 cli

@@ -33,7 +33,7 @@ from calibrant.cli import main
 
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(
-    r"^(?:[ ]*<!-- notest(?P<why>.*?)-->\n)?(?P<indent>[ ]*)```(?P<kind>python|bash)\n(?P<code>.*?)^(?P=indent)```",
+    r"^(?:[ ]*<!-- notest(?P<why>.*?)-->\n)?(?P<indent>[ ]*)```(?P<kind>python|bash|toml title=\S+)\n(?P<code>.*?)^(?P=indent)```",
     re.MULTILINE | re.DOTALL,
 )
 NUMBER = re.compile(r"\d[\d,]*(?:\.(?P<after>\d+))?(?:e[+-]?\d+)?")
@@ -44,7 +44,7 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block of a page: its kind (python, bash), code, first line, and why it does not run (None: it runs)."""
+    """One fenced block of a page: its kind (python, bash, a titled TOML file), code, first line, and why it does not run, or None."""
 
     kind: str
     code: str
@@ -146,6 +146,8 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.
         for block in wanted:
             if block.kind == "python":
                 run_python(block, str(page), namespace)
+            elif block.kind.startswith("toml"):  # a file that a person saves under its title
+                Path(block.kind.split('"')[1]).write_text(block.code)
             else:
                 run_commands(block)
     for drawn in checkout.glob("*.svg"):

@@ -130,7 +130,7 @@ def probed(site: Path, script: str, profile: Path) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["default", "slate"])
 def test_text_and_marks_of_the_site_stand_out(scheme: str, site: Path, tmp_path: Path) -> None:
-    pages = ["index.html", "operate.html", "files.html", "choose-a-loss.html", "gallery.html", "results/index.html"]
+    pages = ["index.html", "operate.html", "files.html", "choose-a-loss.html", "gallery.html", "papers.html"]
     script = PALE + WALK_SCHEME.replace("PAGES", json.dumps(pages)).replace("SCHEME", json.dumps(scheme))
     for page, (pale, text, _) in probed(site, script, tmp_path / "profile").items():
         assert pale == [], page
@@ -143,7 +143,7 @@ def test_text_and_marks_of_the_site_stand_out(scheme: str, site: Path, tmp_path:
 def test_no_page_of_the_site_is_wider_than_its_screen_or_lacks_a_picture(site: Path, tmp_path: Path) -> None:
     named = [path.relative_to(site).as_posix() for path in sorted(site.rglob("*.html"))]
     pages = [name for name in named if not name.startswith(("reference", "404"))]
-    assert {"index.html", "gallery.html", "evidence.html", "results/index.html"} <= set(pages)
+    assert {"index.html", "gallery.html", "evidence.html", "papers.html"} <= set(pages)
     fault = '<body style="margin: 0"><p style="width: 1000px">wide</p><img src="none.png"></body>'
     (site / "fault.html").write_text(fault)
     script = WALK.replace("PAGES", json.dumps([*pages, "fault.html"])).replace("WIDTHS", json.dumps(WIDTHS))

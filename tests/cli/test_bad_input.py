@@ -285,7 +285,6 @@ apply c.safetensors f.npz -o o.npz --as x
 export c.safetensors -o o.txt
 methods x
 demo --workers 0
-study init there.toml --nope
 theory --nope
 """
 

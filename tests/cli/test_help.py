@@ -72,7 +72,7 @@ for words in WORDS:
 print(json.dumps(said))
 """
 
-STUDY = ("list", "run", "describe", "init", "show", "claims")
+STUDY = ("list", "run", "show", "claims")
 
 
 def test_the_help_of_every_command_loads_no_library_of_numbers() -> None:

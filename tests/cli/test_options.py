@@ -8,7 +8,6 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +21,6 @@ import calibrant
 from calibrant import Predictions
 from calibrant.cli import main
 from calibrant.operate import Monitor
-from calibrant.study.claims import claim_index
 
 GROUP: Any = typer.main.get_command(main)
 
@@ -42,8 +40,6 @@ LINES: dict[str, list[str]] = {
     "study list": [""],
     "study run": ["sst", "interpolation"],
     "study show": ["sst", "sst --figures OUT/figures"],
-    "study describe": ["sst --scale cpu"],
-    "study init": [""],
     "study claims": [""],
     "methods": [""],
 }
@@ -82,10 +78,7 @@ VALUES: dict[str, str | None] = {
     "on": "b.npz",
     "reference": "b.npz",
     "reference_split": "other",
-    "study claims records": "records",
     "study claims paper": "wang",
-    "study claims data": "digits",
-    "study claims verdict": "shows",
     "theory figure": "minimisers",
     "scale": "paper",
     "data": "sets",
@@ -227,9 +220,6 @@ def recorded(monkeypatch: pytest.MonkeyPatch, command: str) -> list[Any]:
     calls: list[Any] = []
     if command.partition(" ")[0] not in ("study", "demo"):
         return calls
-    if command == "study claims":  # over a second, and the same for every choice among its lines
-        index = cache(claim_index)
-        monkeypatch.setattr("calibrant.study.claims.claim_index", lambda of=None: claim_index(of) if of else index())
 
     def recorder(name: str, answer: Any = None) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
@@ -262,7 +252,7 @@ class Walk:
         """Return what a call answers, and what of it is compared with the call without the option."""
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir()
-        self.patch.chdir(self.out if self.name in ("study init", "theory", "demo") else self.home)
+        self.patch.chdir(self.out if self.name in ("theory", "demo") else self.home)
         shutil.copy(self.home / "state.safetensors", self.out)
         line, kind, form = cell
         line = line.replace(".npz", ".csv") if kind == "table" else line
@@ -379,7 +369,6 @@ def test_every_option_has_an_effect_or_is_refused_everywhere(
     "line",
     [
         "study run digits --scale paper",
-        "study describe digits --scale gpu",
         "study run digits --data folder",
         "check a.npz --max ece=.1 --max ece=.9",
     ],

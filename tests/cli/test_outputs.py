@@ -11,10 +11,10 @@ import pytest
 import typer
 from tests.cli.conftest import Run, some_logits, write_good_files
 from tests.cli.test_options import commands
+from tests.cli.test_study_files import TEXT
 
 from calibrant.cli import main
 from calibrant.cli._options import _WRITTEN
-from calibrant.study.load import write_template
 
 GROUP = typer.main.get_command(main)
 
@@ -60,7 +60,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("outputs")
     write_good_files(place)
     (place / "names.txt").write_text("a\nb\nc\nd\n")
-    write_template(place / "mine.toml")
+    (place / "mine.toml").write_text(TEXT)
     return place
 
 

@@ -136,7 +136,7 @@ def test_what_lies_at_a_file_beside_the_data_is_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-@pytest.mark.parametrize("command", ["study run", "study show", "study describe"])
+@pytest.mark.parametrize("command", ["study run", "study show"])
 def test_a_study_that_is_no_file_is_refused_in_one_sentence(
     command: str, kind: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

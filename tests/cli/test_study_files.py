@@ -1,13 +1,13 @@
 """A study's file with one fault: ``study run --dry-run`` finds it, in one sentence that names the file, before a training."""
 
 import re
-from importlib import resources
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
 
-TEXT = resources.files("calibrant.study").joinpath("template.toml").read_text(encoding="utf-8")
+PAGE = Path(__file__).parents[2] / "docs" / "study-file.md"
+TEXT = re.findall(r"```toml title=[^\n]*\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)[0]
 
 
 def _with(old: str, new: str) -> str:

@@ -12,8 +12,8 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.cli import main
 from calibrant.report import Claims, Model, Table, write_report
 from calibrant.report.labels import LabelReport, write_label_report
-from calibrant.report.study_figures import study_pictures
 from calibrant.study import Study, load_study
+from calibrant.study.draw import study_pictures
 from calibrant.study.figures import Bars, Drawing, Line, Plot, Reliability
 
 KINDS = ("event", "one outcome", "classes", "tokens", "detection", "groups", "labels", "study", "demo")

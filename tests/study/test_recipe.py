@@ -72,12 +72,11 @@ def test_where_data_lie_and_fields_at_their_default_do_not_change_a_fingerprint(
     ("one", "same", "other"),
     [
         ({"glove": "/a/glove.txt"}, {"glove": "glove.txt"}, {"glove": "other.txt"}),
-        ({"files": "/a/x.npz"}, {"files": "/b/x.npz"}, {"files": "/b/y.npz"}),
-        ({"cache": "/a"}, {"folder": "/b"}, {"size": 3}),
+        ({"folder": "/a"}, {"folder": "/b"}, {"size": 3}),
     ],
 )
 def test_of_files_the_name_counts_and_of_folders_nothing(one: Any, same: Any, other: Any) -> None:
-    first, second, third = (replace(RECIPE, data={"name": "own", **more}).fingerprint for more in (one, same, other))
+    first, second, third = (replace(RECIPE, data={"name": "sst", **more}).fingerprint for more in (one, same, other))
     assert first == second != third
 
 

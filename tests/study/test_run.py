@@ -252,15 +252,28 @@ def die(workers: int) -> None:
     raise module.BrokenProcessPool("died")
 
 
-def test_a_run_that_loses_its_process_again_and_again_is_named(
+def test_processes_that_die_again_and_again_end_the_study(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, pool = Store(tmp_path / "runs"), Pool(die)
-    store.checkpoint(next(study.cells()).recipe)  # only this one had begun
     monkeypatch.setattr(module, "ProcessPoolExecutor", pool)
-    with pytest.raises(FitError, match="expected the run of 'CE', seed 0 to finish, got a process that died 3 times"):
+    with pytest.raises(
+        FitError, match="expected 2 trainings at a time to finish, got 3 deaths of their processes in a row"
+    ):
         list(run_study(study, store, workers=2, accelerator="cpu"))
     assert pool.sizes == [2] * 3
+
+
+def test_deaths_between_which_a_training_finishes_do_not_add_up(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells, pool = list(study.cells()), Pool(die)
+    names = [cell.recipe.fingerprint for cell in cells]
+    # each time that the processes die, one more training has finished
+    monkeypatch.setattr(Store, "finished", lambda store, recipe: names.index(recipe.fingerprint) < len(pool.sizes))
+    monkeypatch.setattr(module, "ProcessPoolExecutor", pool)
+    assert list(module._in_processes(cells, Store(tmp_path / "runs"), workers=2, accelerator="cpu")) == cells
+    assert len(pool.sizes) == len(cells) > module.MAX_DEATHS
 
 
 def test_what_had_ended_when_a_worker_died_is_not_run_again(
@@ -306,7 +319,7 @@ def test_one_training_that_does_not_fit_in_memory_is_a_sentence(
     monkeypatch.setattr(MLP, "forward", forward)
     with pytest.raises(
         module.MemoryShortageError,
-        match=r"expected a training of batch 20 to fit in the memory of its device, .*run fewer at a time",
+        match=r"expected a training of batch 20 to fit in the memory of its device, .*run fewer workers at a time",
     ):
         run(study, Store(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
@@ -338,7 +351,9 @@ def test_a_run_that_cannot_begin_leaves_what_was_there(study: Study, tmp_path: P
 def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(TEXT.replace("epochs = 2", "epochs = 2, devices = 2"))
-    with pytest.raises(InputError, match="expected devices = 1 with several workers, got 2; run it with one worker"):
+    with pytest.raises(
+        InputError, match="expected devices = 1 with several workers or Ray, got 2; run it with one worker"
+    ):
         next(run_study(load_study(path), Store(tmp_path / "runs"), workers=2))
     assert not (tmp_path / "runs").exists()
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,15 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as Grid
 
 from calibrant.cli._application import for_command_line, option, with_groups
-from calibrant.cli._io import console, print_json, print_table, working
+from calibrant.cli._io import console, print_json, print_table
 from calibrant.cli._options import AsJson, ExecutorName, among, refuse_typed
 from calibrant.errors import CalibrantError, InputError
 
 if TYPE_CHECKING:
     from calibrant.report.model import Block, Table
     from calibrant.study import Store, Study
-    from calibrant.study.claims import ClaimLine
-    from calibrant.study.describe import Choice
     from calibrant.study.recipe import Cell
     from calibrant.study.run import Step
     from calibrant.study.tables import Measured, Summary, Verdict
@@ -77,10 +74,6 @@ TABLES: dict[str, tuple[str, str, str, dict[str, str]]] = {
         },
     ),
 }  # fmt: skip
-CLAIMS_NOTE = (
-    "Effect: mean of the first objective minus that of the last, a fraction; p adjusted after Benjamini and Hochberg over the "
-    "distinct comparisons. Detectable: the effect that as many seeds or clusters would show with probability .8."
-)
 PAPER_NOTE = (
     "The paper's figure / ours. Papers contradict each other on the same cell: orderings and signs can be expected to "
     "agree, figures cannot."
@@ -171,7 +164,7 @@ def run_all(studies: Sequence[Study], store: Store, how: Manner) -> None:
 
 
 def _steps(study: Study, store: Store, how: Manner) -> Iterator[Step]:
-    from calibrant.scale.studies import run_study_on_ray
+    from calibrant.study.ray import run_study_on_ray
     from calibrant.study.run import run_study
 
     if how.executor == "ray":
@@ -273,76 +266,6 @@ def _printed_and_measured(line: Summary, printed: dict[str, float], measure: str
     from calibrant.study.measures import MEASURES
 
     return f"{MEASURES[measure].shown(printed[measure])} / {spread(line, measure)}" if measure in printed else ""
-
-
-def choices_tables(study: Study, choices: Sequence[Choice]) -> list[Table]:
-    """Return a table a paper of what it says, what its code does, and what the study does; then what no paper mentions."""
-    from calibrant.report.model import Table
-
-    tables = []
-    for whose in dict.fromkeys(choice.whose for choice in choices):
-        rows = [[c.name, c.paper or "–", c.code or "–", c.here, c.source] for c in choices if c.whose == whose]
-        if whose:
-            header = ["choice", "paper", "authors' code", "here", "page or file"]
-        else:
-            rows, header = [[row[0], row[3]] for row in rows], ["choice", "here"]
-        tables.append(Table(f"{study.name} · {whose or 'choices of ours'}", header, rows, ""))
-    return tables
-
-
-def claim_sentences(lines: Sequence[ClaimLine]) -> list[str]:
-    """Return a sentence per line of the index: verdict, effect, and what could have been seen, or what would run it."""
-    said = []
-    for line in lines:
-        parts = [f"{line.verdict}: {line.claim} ({line.paper}, {line.place}) [{line.data}]"]
-        if line.effect is not None:
-            parts.append(f"effect {line.effect:+.4f}")
-        if line.p_adjusted is not None:
-            unit = "sets" if line.data.endswith("logits") else "seed" if line.seeds == 1 else "seeds"
-            parts.append(f"adjusted p = {line.p_adjusted:.2g} over {line.seeds} {unit}")
-        if line.inside_margin and line.verdict.startswith("shows"):
-            parts.append(f"smaller than the margin of {line.margin:.4f}")
-        if line.beyond is False:
-            parts.append("of these test rows")
-        if line.verdict == "not told apart" and line.detectable is not None:
-            parts.append(f"an effect of {line.detectable:.4f} would have been seen")
-        if line.verdict == "not run":
-            parts.append(f"run {line.command} ({line.cost})")
-        said.append("; ".join([*parts, line.note] if line.note else parts))
-    return said
-
-
-def claim_tables(lines: Sequence[ClaimLine]) -> list[Table]:
-    """Return how many lines of the index have each verdict, by paper and by data."""
-    from calibrant.report.model import Table
-    from calibrant.study.claims import DECIDED
-
-    decidable = [line.verdict in DECIDED for line in lines if line.decidable]
-    claims = len({(line.claim, line.paper, line.place) for line in lines})
-    title = f"{claims} claims on {len(lines)} lines; {sum(decidable)} of {len(decidable)} decidable lines are decided"
-    tables: list[Table] = []
-    for field in ("paper", "data"):
-        rows = []
-        for name in dict.fromkeys(getattr(line, field) for line in lines):
-            of = Counter(line.verdict for line in lines if getattr(line, field) == name)
-            known = [*(of[verdict] for verdict in DECIDED), of["not run"]]
-            rows.append([name, *map(str, (of.total(), *known, of.total() - sum(known)))])
-        header = [field, "lines", "shows", "in part", "opposite", "no effect", "not run", "undecided"]
-        tables.append(Table(f"By {field}" if tables else title, header, rows, CLAIMS_NOTE if tables else ""))
-    return tables
-
-
-def _select_claims(lines: Sequence[ClaimLine], field: str, parts: Sequence[str]) -> list[ClaimLine]:
-    """Return the lines of which a field is one of ``parts``, or contains one that is no whole name."""
-    known = list(dict.fromkeys(str(getattr(line, field)) for line in lines))
-    chosen = set(() if parts else known)
-    for part in parts:
-        low = part.lower().strip()
-        found = [n for n in known if n.lower() == low] or [n for n in known if low and low in n.lower()]
-        if not found:
-            raise InputError(f"--{field} with a part of {'; '.join(known)}", f"{part!r}", "correct it or leave it out")
-        chosen.update(found)
-    return [line for line in lines if getattr(line, field) in chosen]
 
 
 def study_in_short(lines: Sequence[Summary]) -> list[str]:
@@ -482,7 +405,6 @@ def list_studies(as_json: AsJson = False) -> None:
         lines.add_row(name, found.title)
         lines.add_row("", f"{len(cells)} trainings on {_data_sets(cells)}", style="dim")
     console().print(lines)
-    console().print("minutes on this machine: calibrant study run NAME --dry-run", style="dim")
 
 
 @dataclass(frozen=True)
@@ -532,7 +454,7 @@ def run(
         chosen_studies = _all(scale, requested.data, seeds=requested.seeds)
         if dry_run:
             for one in chosen_studies:
-                _say_what_would_run(one, kept, scale, how, timed=False)
+                _say_what_would_run(one, kept, scale, how)
             _say_total(chosen_studies, kept)
             return
         run_all(chosen_studies, kept, how)
@@ -552,80 +474,28 @@ def run(
 
 @study.command()
 def claims(
-    records: Annotated[
-        Path | None,
-        typer.Option(help="Folder of records that `study show --record` wrote; else the package's own figures."),
-    ] = None,
-    paper: Annotated[list[str] | None, typer.Option(help="A paper, or a part of its name; may be repeated.")] = None,
-    data: Annotated[list[str] | None, typer.Option(help="Data, or a part of their name; may be repeated.")] = None,
-    verdict: Annotated[list[str] | None, typer.Option(help="A verdict, or a part of it; may be repeated.")] = None,
+    paper: Annotated[str | None, typer.Option(help="A part of a paper's name: its claims one by one.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count the verdicts on the papers' claims, each by the paper's own measure and corrected for the number of tests.
-
-    A choice of papers, data or verdicts also prints the claims themselves; their p-values stay those of the whole index.
+    """Count the verdicts on the papers' claims, from the folder papers/ of Calibrant's repository.
 
     Examples:
 
         calibrant study claims
 
-        calibrant study claims --paper mukhoti --data digits --verdict "shows the opposite"
+        calibrant study claims --paper mukhoti
 
         calibrant study claims --json
     """
-    from calibrant.study.claims import claim_index, read_records
+    from calibrant.study.tables import claim_sentences, claim_table, read_claims
 
-    lines = claim_index(None if records is None else read_records(records))
-    for field, parts in (("paper", paper), ("data", data), ("verdict", verdict)):
-        lines = _select_claims(lines, field, parts or ())
+    found = [one for one in read_claims() if (paper or "").lower() in one["paper"].lower()]
+    if not found:
+        raise InputError("a part of a paper's name", f"{paper!r}", "see calibrant study claims")
     if as_json:
-        found = {"claims": [line.plain() for line in lines], "verdicts": dict(Counter(line.verdict for line in lines))}
-        print_json(found)
+        print_json({"claims": found})
     else:
-        say_study(claim_tables(lines), claim_sentences(lines) if paper or data or verdict else [])
-
-
-@study.command("describe")
-def describe_study(
-    name: Name,
-    scale: Annotated[Scales | None, typer.Option(help="If left out, the largest that the study has.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compare every choice of a study with the paper and with its authors' code.
-
-    Examples:
-
-        calibrant study describe mukhoti-table1
-
-        calibrant study describe sst --scale cpu --json
-    """
-    from calibrant.study import describe
-
-    _refuse_scale(name)
-    chosen = study_by_name(name, scale=scale or _largest_scale(name))
-    choices = describe(chosen)
-    if as_json:
-        print_json({"study": chosen.name, "choices": [asdict(c) for c in choices]})
-        return
-    say_study(choices_tables(chosen, choices), [])
-
-
-@study.command()
-def init(
-    file: Annotated[Path, typer.Argument(help="The TOML file to write; it must not exist.")] = Path("study.toml"),
-) -> None:
-    """Write a study's TOML file with comments, to be edited and run.
-
-    Examples:
-
-        calibrant study init mine.toml
-    """
-    from calibrant.study.load import write_template
-
-    if file.suffix != ".toml":
-        raise InputError("a file that ends in .toml", f"{str(file)!r}", "rename it")
-    write_template(file)
-    typer.echo(f"{file} is written; edit it, then: calibrant study run {file}")
+        say_study([claim_table(found)], claim_sentences(found) if paper else [])
 
 
 @dataclass(frozen=True)
@@ -703,11 +573,9 @@ def _all(scale: str, data: Path | None, *, seeds: int | None) -> list[Study]:
     return found
 
 
-def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner, *, timed: bool = True) -> None:
-    """Print the trainings of a study, its data and, ``timed`` on a few batches, its minutes on this machine."""
-    from calibrant.study.claims import places
+def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner) -> None:
+    """Print the trainings of a study and its data, and name the folders that are missing."""
     from calibrant.study.preflight import missing_folders
-    from calibrant.study.train import outlook
 
     cells, (finished, _) = list(chosen.cells()), counted(chosen, kept)
     where = f"on a Ray cluster at {how.address or 'this machine'}" if how.executor == "ray" else "on this machine"
@@ -715,31 +583,9 @@ def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner, *, 
         f"{chosen.name} at scale {scale}: {len(cells)} trainings, {finished} of them finished, {how.workers} at a time "
         f"{where} (accelerator: {how.accelerator})"
     )
-    missing = missing_folders(cell for cell in cells if not kept.finished(cell.recipe))
-    for folder, setting in missing:
+    for folder, setting in missing_folders(cell for cell in cells if not kept.finished(cell.recipe)):
         typer.echo(f"data missing: {folder} (of setting {setting!r}); put them there or give --data", err=True)
     typer.echo(f"data: {_data_sets(cells)}")
-    for place in places():  # of which a record says, or an estimate, what it takes
-        if (place.study, place.scale) == (chosen.name, scale) and any(c.setting == place.setting for c in cells):
-            typer.echo(f"{place.setting}: {place.cost}")
-    if not timed:
-        return
-    # what is missing, or would be downloaded, is not timed: a dry run fetches nothing
-    away = {setting for _, setting in missing} | {cell.setting for cell in cells if _of_hub(cell.recipe.data)}
-    left = [cell for cell in cells if cell.setting not in away and not kept.finished(cell.recipe)]
-    minutes = 0.0
-    for setting, part in itertools.groupby(sorted(left, key=lambda cell: cell.setting), key=lambda cell: cell.setting):
-        trainings = list(part)
-        with working(f"timing a few batches of {setting}"):
-            found = outlook(trainings[0].recipe, accelerator=how.accelerator)
-        train, validation, test = found.rows
-        minutes += len(trainings) * found.seconds / 60
-        typer.echo(
-            f"{setting}: {train:,} rows to train on, {validation:,} to validate, {test:,} to test; {len(trainings)} trainings of "
-            f"about {found.seconds / 60:.1f} minutes"
-        )
-    if left:
-        typer.echo(f"about {minutes / how.workers:.0f} minutes on this machine, timed on a few batches")
 
 
 def _data_sets(cells: Sequence[Cell]) -> str:
@@ -748,22 +594,10 @@ def _data_sets(cells: Sequence[Cell]) -> str:
     return "; ".join(f"{name} ({place})" for name, place in sorted(named))
 
 
-_AT_HAND = {"digits": "with scikit-learn", "own": "your files", "module": "your module"}
-
-
-def _of_hub(data: Mapping[str, Any]) -> bool:
-    """Return whether the data would be downloaded, which a dry run does not do."""
-    return data.get("folder") is None and data["name"] not in _AT_HAND
-
-
 def _place_of(data: Mapping[str, Any]) -> str:
     folder = data.get("folder")
     if folder is None:
-        return (
-            "Hugging Face hub; --data names a folder, whose batches are timed"
-            if _of_hub(data)
-            else _AT_HAND[data["name"]]
-        )
+        return {"digits": "with scikit-learn", "module": "your module"}.get(data["name"], "Hugging Face hub, or --data")
     size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
     return f"{size / 1e6:,.0f} MB in {folder}" if size else f"missing: {folder}"
 
@@ -776,14 +610,6 @@ def _say_total(studies: list[Study], kept: Store) -> None:
     typer.echo(
         f"all studies: {len(distinct)} different trainings ({shared} shared ones counted once), {finished} finished"
     )
-
-
-def _largest_scale(name: str) -> str:
-    """Return the scale that is described unless one is named: paper, or the largest of a study without it."""
-    from calibrant.study.load import SCALES, scales_of
-
-    scales = scales_of(name)
-    return next((scale for scale in reversed(SCALES) if scale in scales), SCALES[-1])
 
 
 def _restricted(chosen: Study, requested: Requested) -> Study:
@@ -831,8 +657,8 @@ def _refuse_scale(name: str) -> None:
 
 
 def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
-    from calibrant.report.study_figures import study_pictures, write_study_figures
     from calibrant.study import collect
+    from calibrant.study.draw import study_pictures, write_study_figures
     from calibrant.study.figures import drawings
     from calibrant.study.tables import measures_needed, record_of, summarise, verdicts_on
 

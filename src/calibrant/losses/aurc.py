@@ -21,7 +21,7 @@ class AURCLoss(RowLoss):
 
     Call ``loss.update(validation_predictions)`` once per epoch; until then confidences count as uniform. The authors collect G from
     the training batches of an epoch; from validation rows a term depends on its own row only. A term also falls with its own weight,
-    that is with the row's confidence: in the study ``features-aurc`` it hardly trained from scratch, while with ``detach_weight``
+    that is with the row's confidence: a head on frozen features hardly trained with it from scratch, while with ``detach_weight``
     its error was the lowest.
 
     Args:

@@ -3,7 +3,6 @@
 Training stores predictions and a trajectory; every table and figure is computed from them.
 """
 
-from calibrant.study.describe import describe
 from calibrant.study.load import load_study, presets
 from calibrant.study.recipe import Claim, FigureSpec, Objective, Published, Recipe, Setting, Study, Training
 from calibrant.study.store import Run, Store
@@ -22,7 +21,6 @@ __all__ = [
     "Study",
     "Training",
     "collect",
-    "describe",
     "load_study",
     "presets",
     "rows",

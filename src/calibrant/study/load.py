@@ -12,7 +12,6 @@ from typing import Annotated, Any
 from calibrant._core.check import check_choice, check_number, refuse, shown
 from calibrant._core.constraints import Kind, OneOf, PublicCalls, Text, checked
 from calibrant._core.files import error_boundary, read_text
-from calibrant._core.paths import as_path, write_whole
 from calibrant.errors import InputError
 from calibrant.study._checks import Fields, check_once, naming, record_of_table
 from calibrant.study.measures import MEASURES, MeasureName
@@ -60,20 +59,6 @@ def load_study(name: StudyName, *, scale: Scale | None = "cpu") -> Study:
     wanted, got = "a study's tables as the presets have them", f"a value of another kind in {name}"
     with naming(str(name)), error_boundary(wanted, got, remedy, kind=InputError):
         return _laid_over(table, name, scale=scale)
-
-
-def write_template(path: str | os.PathLike[str]) -> None:
-    """Write a commented study as TOML, which runs without changes.
-
-    Args:
-        path: A file that does not exist yet.
-
-    Raises:
-        InputError: If the file exists.
-    """
-    if (path := as_path(path)).exists():
-        raise InputError("a new file", f"one that exists: {shown(path)}", "choose another name")
-    write_whole(path, resource("template.toml"))
 
 
 def scales_of(name: str | Path) -> tuple[str, ...]:
@@ -172,11 +157,8 @@ def _known_objectives() -> dict[str, Plain]:
 
 
 def _with_kind_of_data(data: Plain) -> Plain:
-    """Return the table [data] with the name of the kind of data that its options ``files`` and ``module`` are of."""
-    if "name" in data:
-        return data
-    kind = "own" if "files" in data else "module" if "module" in data else None
-    return data if kind is None else {"name": kind, **data}
+    """Return the table [data], with the name of its kind where it has ``module`` instead of a name."""
+    return {"name": "module", **data} if "module" in data and "name" not in data else data
 
 
 @dataclass(frozen=True)

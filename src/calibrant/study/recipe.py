@@ -2,15 +2,13 @@
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from calibrant._core.check import check_choice, refuse, shown
+from calibrant._core.check import refuse, shown
 from calibrant._core.config import to_plain
 from calibrant._core.constraints import (
     Count,
@@ -47,17 +45,9 @@ def resource(*path: str) -> str:
     return resources.files("calibrant.study").joinpath(*path).read_text(encoding="utf-8")
 
 
-@cache
-def known_papers() -> dict[str, Any]:
-    """Return the content of ``study/authors.toml``: the choices of each paper and its code, by the paper's key."""
-    return tomllib.loads(resource("authors.toml"))
-
-
-def _known_paper(value: Any, *, name: str) -> str:
-    return check_choice(value, name=name, choices=known_papers())
-
-
-Paper = Annotated[str, Fits(_known_paper, "a key of study/authors.toml")]
+Paper = Literal[
+    "mukhoti", "komisarenko", "wang", "adafocal", "report"
+]  # the keys of papers/authors.toml in the repository
 
 
 @dataclass(frozen=True)
@@ -174,10 +164,9 @@ class Recipe(metaclass=PublicCalls):
         """
         plain = json.loads(self.canonical())
         # where data lie does not change what is trained on them
-        for name in ("folder", "cache"):
-            plain["data"].pop(name, None)
+        plain["data"].pop("folder", None)
         # of a file of weights or vectors its name counts: the same file elsewhere is the same run
-        for table, name in (("data", "glove"), ("data", "tokenizer"), ("data", "files"), ("model", "weights")):
+        for table, name in (("data", "glove"), ("data", "tokenizer"), ("model", "weights")):
             if isinstance(plain[table].get(name), str):
                 plain[table][name] = Path(plain[table][name]).name
         usual = to_plain(Training(epochs=1, batch=1))
@@ -321,7 +310,7 @@ class Study(metaclass=PublicCalls):
         claims: Orderings reported by papers.
         columns: Tables shown by default: ``"main"``, ``"calibrators"``, ``"errors"``.
         figures: Figures that can be drawn.
-        papers: Keys of ``study/authors.toml``: the papers whose choices ``describe`` compares with ours.
+        papers: Keys of the papers whose experiment it is: ``"mukhoti"``, ``"komisarenko"``, ``"wang"``, ``"adafocal"``, ``"report"``.
     """
 
     name: FileName
@@ -365,7 +354,7 @@ class Study(metaclass=PublicCalls):
         """
         settings = []
         for setting in self.settings:
-            place = folder / str(setting.data.get("name", "")).removeprefix("features-")
+            place = folder / str(setting.data.get("name", ""))
             found = (
                 {**setting.data, "folder": str(place)} if "name" in setting.data and place.is_dir() else setting.data
             )

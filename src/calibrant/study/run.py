@@ -5,7 +5,7 @@ import os
 import signal
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -15,8 +15,7 @@ import torch.distributed as dist
 
 from calibrant._core.constraints import Count, checked
 from calibrant._core.warn import warn_user
-from calibrant.errors import FileFormatError, FitError, InputError, Remedy, UsageWarning
-from calibrant.study.data import load_fold
+from calibrant.errors import FitError, InputError, UsageWarning
 from calibrant.study.preflight import check_folders, check_study
 from calibrant.study.recipe import AnyRecipe, AnyStudy, Cell, Recipe, Study
 from calibrant.study.store import AnyStore, Store
@@ -24,7 +23,7 @@ from calibrant.study.train import training
 
 HALVING = 2  # divisor of the number of concurrent trainings each time their device runs out of memory
 QUIET_END = (signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a worker without a traceback: what it finished is on disk
-ATTEMPTS = 3  # number of times a training's process may die before the study raises
+MAX_DEATHS = 3  # times in a row that processes of trainings may die before the study raises
 
 
 class MemoryShortageError(FitError):
@@ -64,38 +63,38 @@ def run_study(study: AnyStudy, store: AnyStore, *, workers: Count = 1, accelerat
         FileFormatError: If the disk has too little room for a training's files.
         InputError: If there are several workers and a training uses several devices.
     """
+    waiting, total = unfinished(study, store, inside_workers=workers > 1)
+    done = total - len(waiting)
+    if workers == 1:
+        for cell in waiting:
+            for epoch in execute(cell.recipe, store, accelerator=accelerator):
+                yield Step(cell, epoch, done, total)
+            done += 1
+            yield Step(cell, cell.recipe.training.epochs, done, total)
+        return
+    for cell in _in_processes(waiting, store, workers=workers, accelerator=accelerator):
+        done += 1
+        yield Step(cell, cell.recipe.training.epochs, done, total)
+
+
+def unfinished(study: Study, store: Store, *, inside_workers: bool) -> tuple[list[Cell], int]:
+    """Return the trainings that are to be run, in order, and the number of all; a study that cannot be run raises.
+
+    Args:
+        study: The study.
+        store: Where runs are stored.
+        inside_workers: Whether trainings run in workers, which cannot start the processes of several devices.
+    """
     check_study(study)
     cells = list(study.cells())
-    if workers > 1:
-        refuse_several_devices(cells, "one worker")
-    waiting = {
-        cell.recipe.fingerprint: cell
-        for cell in most_informative_first(study, cells)
-        if not store.finished(cell.recipe)
-    }
-    check_folders(waiting.values())
-    _refuse_changed_data(cells, store, waiting=bool(waiting))
-    done = len(cells) - len(waiting)
-    if workers == 1:
-        for cell in waiting.values():
-            for epoch in execute(cell.recipe, store, accelerator=accelerator):
-                yield Step(cell, epoch, done, len(cells))
-            done += 1
-            yield Step(cell, cell.recipe.training.epochs, done, len(cells))
-        return
-    for cell in _in_processes(list(waiting.values()), store, workers=workers, accelerator=accelerator):
-        done += 1
-        yield Step(cell, cell.recipe.training.epochs, done, len(cells))
-
-
-def _refuse_changed_data(cells: Sequence[Cell], store: Store, *, waiting: bool) -> None:
-    """Raise if features or one's own files differ from those of finished trainings: one study would be about two data sets."""
-    finished = {cell.setting: cell for cell in cells if store.finished(cell.recipe)}
-    for cell in finished.values():
-        recipe, begun = cell.recipe, store.record(cell.recipe).get("digest")
-        if begun and (waiting or "files" in recipe.data) and load_fold(recipe.data, seed=recipe.seed).digest != begun:
-            wanted = f"the data of {cell.setting!r} with which {store.root} was begun"
-            raise FileFormatError(wanted, "others", "choose another --store")
+    left = {c.recipe.fingerprint: c for c in most_informative_first(study, cells) if not store.finished(c.recipe)}
+    check_folders(left.values())
+    devices = max((cell.recipe.training.devices for cell in left.values()), default=1)
+    if inside_workers and devices > 1:
+        raise InputError(
+            "devices = 1 with several workers or Ray", f"{devices}", "run it with one worker on this machine"
+        )
+    return list(left.values()), len(cells)
 
 
 def most_informative_first(study: Study, cells: Iterable[Cell]) -> list[Cell]:
@@ -109,14 +108,6 @@ def most_informative_first(study: Study, cells: Iterable[Cell]) -> list[Cell]:
     # a study that is stopped early has whole seeds first, and of the next the objectives that claims compare
     place = {seed: rank for rank, seed in enumerate(study.seeds)}
     return sorted(cells, key=lambda cell: (place[cell.recipe.seed], -claimed[cell.objective]))
-
-
-def refuse_several_devices(cells: Iterable[Cell], remedy: str) -> None:
-    """Raise for trainings on several devices, which start processes themselves and cannot do so inside a worker."""
-    most = max((cell.recipe.training.devices for cell in cells), default=1)
-    if most > 1:
-        got = f"{most}"
-        raise InputError("devices = 1 with several workers", got, f"run it with {remedy}, which starts the processes")
 
 
 def reports_progress() -> bool:
@@ -145,10 +136,7 @@ def execute(recipe: AnyRecipe, store: AnyStore, *, accelerator: str = "auto") ->
                 raise MemoryShortageError(
                     f"a training of batch {recipe.training.batch} to fit in the memory of its device",
                     f"out of memory (seed {recipe.seed})",
-                    Remedy(
-                        "run fewer at a time (workers), or set a smaller batch: finished trainings are kept",
-                        command="run fewer at a time (--workers), or set a smaller batch: finished trainings are kept",
-                    ),
+                    "run fewer workers at a time, or set a smaller batch: finished trainings are kept",
                 ) from error
             raise
     if not dist.is_initialized() or dist.get_rank() == 0:  # of several devices, only rank 0 writes
@@ -158,8 +146,8 @@ def execute(recipe: AnyRecipe, store: AnyStore, *, accelerator: str = "auto") ->
 def _in_processes(cells: list[Cell], store: Store, *, workers: int, accelerator: str) -> Iterator[Cell]:
     """Yield the cells as their runs finish; if a process dies, its unfinished runs are retried."""
     context = multiprocessing.get_context("spawn")
-    attempts = dict.fromkeys((cell.recipe.fingerprint for cell in cells), ATTEMPTS)
     left = {cell.recipe.fingerprint: cell for cell in cells}
+    deaths = 0  # consecutive ones: a pool that dies names none of its runs
     while left:
         workers = min(workers, len(left))
         with ProcessPoolExecutor(workers, mp_context=context, initializer=signal.signal, initargs=QUIET_END) as pool:
@@ -170,9 +158,16 @@ def _in_processes(cells: list[Cell], store: Store, *, workers: int, accelerator:
                         cell = futures.pop(future)
                         future.result()
                         del left[cell.recipe.fingerprint]
+                        deaths = 0
                         yield cell
             except BrokenProcessPool as error:
-                _count_attempt(left, attempts, store, error)
+                deaths += 1
+                if deaths == MAX_DEATHS:
+                    wanted = f"{workers} trainings at a time to finish"
+                    got = f"{MAX_DEATHS} deaths of their processes in a row, with none finished between"
+                    raise FitError(
+                        wanted, got, "check memory, then run the study again: finished runs are kept"
+                    ) from error
             except MemoryShortageError:
                 if workers == 1:
                     raise
@@ -184,18 +179,8 @@ def _in_processes(cells: list[Cell], store: Store, *, workers: int, accelerator:
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
         for name in [name for name, cell in left.items() if store.finished(cell.recipe)]:
+            deaths = 0
             yield left.pop(name)  # finished, but its future was lost with the pool
-
-
-def _count_attempt(left: dict[str, Cell], attempts: dict[str, int], store: Store, error: BrokenProcessPool) -> None:
-    """Count a failed attempt for every run that had begun; raise if one has no attempts left."""
-    for name, cell in left.items():
-        if store.folder(cell.recipe).exists() and not store.finished(cell.recipe):
-            attempts[name] -= 1
-        if not attempts[name]:
-            wanted = f"the run of {cell.objective!r}, seed {cell.recipe.seed} to finish"
-            got = f"a process that died {ATTEMPTS} times"
-            raise FitError(wanted, got, "check memory, then run the study again: finished runs are kept") from error
 
 
 def run_whole(recipe: Recipe, store: Store, accelerator: str) -> None:

@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,6 @@ from calibrant._core.constraints import Kind, PublicCalls
 from calibrant._core.files import error_boundary, read_arrays, read_text, write_arrays
 from calibrant._core.paths import as_path, make_folder, write_whole
 from calibrant.data.predictions import Predictions
-from calibrant.data.splits import load_splits, save_predictions
 from calibrant.errors import FileFormatError
 from calibrant.study.recipe import AnyRecipe, Recipe
 from calibrant.study.train import Outcome
@@ -75,10 +74,10 @@ class Store(metaclass=PublicCalls):
         # creates the folder
         self.checkpoint(recipe)
         folder = self.folder(recipe)
-        save_predictions(folder / "predictions.npz", {"val": outcome.validation, "test": outcome.test})
+        write_arrays(folder / "predictions.npz", _arrays_of({"val": outcome.validation, "test": outcome.test}))
         learned = {"learned_epochs": outcome.learned_epochs.numpy(), "max_logits": outcome.max_logits.numpy()}
         if outcome.ood:
-            save_predictions(folder / "ood.npz", outcome.ood)
+            write_arrays(folder / "ood.npz", _arrays_of(outcome.ood))
         write_arrays(folder / "learned.npz", learned)
         write_whole(folder / "trajectory.jsonl", "".join(json.dumps(e) + "\n" for e in outcome.trajectory))
         # what makes the run finished, so it comes last: all else is whole by then
@@ -88,7 +87,6 @@ class Store(metaclass=PublicCalls):
             "validation_uses": outcome.validation_uses,
             "seconds": round(outcome.seconds, 3),
             "device": outcome.device,
-            **({"digest": outcome.digest} if outcome.digest else {}),
             "versions": {"calibrant": own_version(), "torch": torch.__version__},
         }
         write_whole(folder / "record.json", json.dumps(record, indent=1) + "\n")
@@ -101,9 +99,9 @@ class Store(metaclass=PublicCalls):
             FileFormatError: If it is not finished, or one of its files is damaged.
         """
         folder = self.folder(recipe)
-        splits = load_splits(folder / "predictions.npz")
-        ood = load_splits(folder / "ood.npz") if recipe.data.get("ood") else {}
-        return Run(splits["val"], splits["test"], self.record(recipe), ood)  # type: ignore[arg-type]
+        splits = _predictions_of(folder / "predictions.npz")
+        ood = _predictions_of(folder / "ood.npz") if recipe.data.get("ood") else {}
+        return Run(splits["val"], splits["test"], self.record(recipe), ood)
 
     def trajectory(self, recipe: Recipe) -> list[dict[str, Any]]:
         """Return the trajectory of a finished run."""
@@ -120,13 +118,9 @@ class Store(metaclass=PublicCalls):
         """Return the largest logit of each training sample (N train,) of a finished run.
 
         Raises:
-            FileFormatError: If the run is from a version that did not store them.
+            FileFormatError: If the file cannot be read.
         """
-        arrays = read_arrays(self.folder(recipe) / "learned.npz")
-        if "max_logits" not in arrays:
-            got = "a run of an older version without them"
-            raise FileFormatError(f"max_logits in {self.folder(recipe) / 'learned.npz'}", got, "run it again")
-        return torch.from_numpy(arrays["max_logits"])
+        return torch.from_numpy(read_arrays(self.folder(recipe) / "learned.npz")["max_logits"])
 
     def tidy(self, recipe: Recipe) -> None:
         """Delete the recipe's folder and the store's folders if they are empty, after a run that failed before writing a file."""
@@ -143,6 +137,27 @@ class Store(metaclass=PublicCalls):
 
 
 AnyStore = Annotated[Store, Kind(Store, "make one with Store(folder)")]
+
+
+def _arrays_of(splits: Mapping[str, Predictions]) -> dict[str, Any]:
+    """Return the arrays of a file that ``calibrant evaluate`` reads too: val_logits, val_labels, test_logits …"""
+    fields = ("logits", "labels", "decision")
+    return {
+        f"{name}_{field}": getattr(rows, field).numpy()
+        for name, rows in splits.items()
+        for field in fields
+        if getattr(rows, field) is not None
+    }
+
+
+def _predictions_of(path: Path) -> dict[str, Predictions]:
+    """Return the splits of such a file."""
+    arrays = {name: torch.from_numpy(values) for name, values in read_arrays(path).items()}
+    found = {}
+    for name in (key.removesuffix("_logits") for key in arrays if key.endswith("_logits")):
+        rows = Predictions.from_logits(arrays[f"{name}_logits"], arrays.get(f"{name}_labels"), unchecked_kind=True)
+        found[name] = replace(rows, decision=arrays.get(f"{name}_decision"))
+    return found
 
 
 def _read_finished(path: Path, parse: Callable[[str], Any]) -> Any:

@@ -15,9 +15,10 @@ from calibrant._core.constraints import Kind, checked
 from calibrant._core.paths import write_whole
 from calibrant.binning import EqualMass
 from calibrant.data.predictions import Predictions
+from calibrant.errors import FileFormatError
 from calibrant.metrics import ECE, NLL, Error, Metric
+from calibrant.report.model import Table
 from calibrant.statistics import null_band
-from calibrant.study.claims import over_shared_units, paired_p, paper_claims
 from calibrant.study.measures import COLUMNS, MEASURES, FoldFits, MeasureName, TableName
 from calibrant.study.recipe import AnyStudy, Claim, Recipe
 from calibrant.study.store import AnyStore, Store
@@ -336,15 +337,24 @@ def verdict_on_claim(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, 
     if not all(by_seed) or any(math.isnan(value) for values in by_seed for value in values.values()):
         return Verdict(claim, setting, None, None, ())
     # objectives of one seed share the order of samples and the test rows, so that their difference has less noise than either
-    by_seed = over_shared_units(by_seed)
+    shared = sorted(set.intersection(*map(set, by_seed)))
+    if shared:  # means over the same seeds are not shifted by one that is missing
+        by_seed = [{seed: values[seed] for seed in shared} for values in by_seed]
     means = tuple(float(np.mean(list(values.values()))) for values in by_seed)
     seen = all(after < before for before, after in pairwise(means))
-    shared = sorted(by_seed[0].keys() & by_seed[-1].keys())
     first, last = list(by_seed[0].values()), list(by_seed[-1].values())
-    differences = [by_seed[0][s] - by_seed[-1][s] for s in shared]
-    # of one difference, or of equal ones, the t-statistic is not defined
-    paired = paired_p(differences) if len(set(differences)) > 1 else None
-    return Verdict(claim, setting, seen, paired, means, _unpaired(first, last), len(shared))
+    return Verdict(
+        claim, setting, seen, _paired(first, last) if shared else None, means, _unpaired(first, last), len(shared)
+    )
+
+
+def _paired(first: list[float], last: list[float]) -> float | None:
+    """Return the two-sided p-value of the paired t-test, or None where it is undefined: one difference, or equal ones."""
+    if len({a - b for a, b in zip(first, last, strict=True)}) < 2:
+        return None
+    from scipy.stats import ttest_rel
+
+    return float(ttest_rel(first, last).pvalue)
 
 
 def _unpaired(first: list[float], last: list[float]) -> float | None:
@@ -387,14 +397,13 @@ def record_of(
         study: The study.
         measured: The result of ``collect``.
         path: A ``.json`` file.
-        columns: Keys of ``measures.COLUMNS``, in addition to "main" and the measures that the study publishes and that papers claim.
+        columns: Keys of ``measures.COLUMNS``, in addition to "main" and the measures that the study publishes and claims; with all
+            of them, every measure is recorded.
     """
-    named = [pair for claim in paper_claims() for pair in zip(claim.falls, claim.measures, strict=True)]
-    shown = measures_needed(study, columns)
-    names = {o.label: [*shown, *(one for labels, one in named if o.label in labels)] for o in study.objectives}
+    names = list(MEASURES) if set(columns) == set(COLUMNS) else measures_needed(study, columns)
     figures = [
         {"setting": m.setting, "objective": m.objective, "seed": m.seed, "n": len(m.before), "seconds": m.seconds}
-        | {name: round(value, 6) for name, value in m.figures(names[m.objective]).items() if not math.isnan(value)}
+        | {name: round(value, 6) for name, value in m.figures(names).items() if not math.isnan(value)}
         | {"validation_uses": m.validation_uses}
         for m in measured
     ]
@@ -417,8 +426,79 @@ def record_of(
 
 
 def _commit() -> str | None:
-    """Return the git commit of the source tree, or None outside of one."""
-    found = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
-    )
+    """Return the commit of Calibrant's own repository; None for an installed package, or without git."""
+    package = Path(__file__).resolve().parents[1]
+    if not (package.parents[1] / ".git").exists():  # where it is installed, a repository around it is someone else's
+        return None
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"], cwd=package, capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return None
     return found.stdout.strip() or None
+
+
+VERDICTS = (
+    "shows",
+    "shows in part",
+    "shows the opposite",
+    "no effect above the margin",
+    "not told apart",
+    "not comparable",
+    "not run",
+)
+
+
+def read_claims() -> list[dict[str, Any]]:
+    """Return the index of the papers' claims, one record per claim with its verdict at each place where it was tested.
+
+    Raises:
+        FileFormatError: If this is an installed package, which does not have it.
+    """
+    path = Path(__file__).resolve().parents[3] / "papers" / "index.json"
+    if not path.is_file():
+        remedy = "they are in the folder papers/ of Calibrant's repository"
+        raise FileFormatError("the papers' claims beside the source code", "an installed package", remedy)
+    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["claims"]
+    return found
+
+
+def claim_table(claims: Sequence[Mapping[str, Any]]) -> Table:
+    """Return how many lines of each paper have each verdict: a line is a claim on one data set and network."""
+    rows = []
+    for paper, mine in grouped(claims, lambda claim: claim["paper"]).items():
+        verdicts = [line["verdict"] for claim in mine for line in claim["lines"]]
+        rows.append(
+            [paper, str(len(mine)), str(len(verdicts)), *(str(verdicts.count(verdict)) for verdict in VERDICTS)]
+        )
+    header = [
+        "paper",
+        "claims",
+        "lines",
+        "shows",
+        "in part",
+        "opposite",
+        "no effect",
+        "not told apart",
+        "not comparable",
+        "not run",
+    ]
+    note = (
+        "A line is a claim tested on one data set and network. Shows, or shows the opposite: p < .05, adjusted over all comparisons. "
+        "No effect: within the margin. Unclear: neither. Unfit: test errors that cannot be compared with the paper's."
+    )
+    return Table("The papers' claims on the records of what was run", header, rows, note)
+
+
+def claim_sentences(claims: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence per claim and place: the verdict, the effect and its adjusted p-value."""
+    found = []
+    for claim in claims:
+        for line in claim["lines"]:
+            parts = [f"{line['verdict']}: {claim['claim']} ({claim['paper']}, {claim['place']}) [{line['data']}]"]
+            parts += [f"effect {line['effect']:+.4f}"] if "effect" in line else []
+            parts += [f"p = {line['p']:.2g} over {line['units']} units"] if "p" in line else []
+            parts += [line["note"]] if "note" in line else []
+            found.append("; ".join(parts))
+    return found

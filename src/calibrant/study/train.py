@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -56,7 +56,6 @@ class Outcome:
         seconds: Wall-clock time of the training.
         device: Name of the device.
         ood: Predictions of the out-of-distribution sets, by name, without labels.
-        digest: That of the features; empty for other data.
     """
 
     validation: Predictions
@@ -69,7 +68,6 @@ class Outcome:
     seconds: float
     device: str
     ood: dict[str, Predictions] = field(default_factory=dict)
-    digest: str = ""
 
 
 @dataclass
@@ -121,11 +119,6 @@ class Parts:
         loss = make_loss(recipe.loss, reduction=plan.reduction).to(fabric.device)
         model, *optimizers = fabric.setup(network, *make_optimizers(network, plan))
         return cls(recipe, fabric, fold, network, loss, model, optimizers)
-
-    @property
-    def identity(self) -> str:
-        """What a checkpoint must be of: the recipe, and the data where they have a digest."""
-        return self.recipe.fingerprint + self.fold.digest
 
 
 @checked
@@ -184,47 +177,7 @@ def training(
             device=torch.cuda.get_device_name(fabric.device) if cuda else fabric.device.type,
             # without labels: the classes of other data sets are not those of the network
             ood={name: Predictions.from_logits(rows, unchecked_kind=True) for name, rows in outside.items()},
-            digest=fold.digest,
         )
-
-
-@dataclass(frozen=True)
-class TrainingOutlook:
-    """What a training would take here: rows of its training, validation and test split, and seconds."""
-
-    rows: tuple[int, int, int]
-    seconds: float
-
-
-def outlook(recipe: Recipe, *, accelerator: str = "auto", batches: int = 3) -> TrainingOutlook:
-    """Return what a training would take on this machine: its data are read, and a few of its batches are timed.
-
-    Args:
-        recipe: The recipe.
-        accelerator: As for ``training``.
-        batches: How many are timed, after one that warms up.
-    """
-    plan = recipe.training
-    with threads(plan.threads):
-        parts = Parts.of(recipe, accelerator)
-        begun = time.perf_counter()  # of the second time: every training of a study but its first finds its data read
-        Parts.of(recipe, accelerator)
-        read = time.perf_counter() - begun
-
-        def timed(work: Callable[[], Any]) -> float:
-            work()  # warms up
-            begun = time.perf_counter()
-            work()
-            return time.perf_counter() - begun
-
-        fold = parts.fold
-        known = torch.arange(min(EVALUATION_BATCH, len(fold.validation)), device=parts.fabric.device)
-        with torch.no_grad():
-            look = timed(lambda: parts.model(fold.validation.batch(known)[0])) / max(1, len(known))
-        step = timed(lambda: _train_epoch(parts, 0, batches=batches)) / batches
-    rows = (len(fold.train), len(fold.validation), len(fold.test))
-    steps = plan.epochs * max(1, rows[0] // plan.batch if plan.drop_last else -(-rows[0] // plan.batch))
-    return TrainingOutlook(rows, read + steps * step + look * sum(rows) * (1 + plan.epochs // plan.measure_every))
 
 
 def need_space(folder: Path, network: nn.Module, fold: Fold, *, optimizer: str) -> None:
@@ -296,8 +249,8 @@ def _network_logits(model: nn.Module, split: Split) -> Tensor:
     return torch.cat(logits)
 
 
-def _train_epoch(parts: Parts, epoch: int, *, batches: int | None = None) -> float:
-    """Train one epoch, or its first ``batches``, and return the mean loss of its steps."""
+def _train_epoch(parts: Parts, epoch: int) -> float:
+    """Train one epoch and return the mean loss of its steps."""
     recipe, fabric, fold, loss, model = parts.recipe, parts.fabric, parts.fold, parts.loss, parts.model
     plan, optimizers = recipe.training, parts.optimizers
     for optimizer in optimizers:
@@ -309,7 +262,7 @@ def _train_epoch(parts: Parts, epoch: int, *, batches: int | None = None) -> flo
     draws = torch.Generator(fabric.device).manual_seed(_mix(recipe.seed, epoch, f"augment {fabric.global_rank}"))
     total, steps = torch.zeros((), device=fabric.device), 0
     model.train()
-    for rows in order.to(fabric.device).split(plan.batch)[:batches]:
+    for rows in order.to(fabric.device).split(plan.batch):
         if len(rows) < fabric.world_size or (plan.drop_last and len(rows) < plan.batch):
             continue
         own = rows[fabric.global_rank :: fabric.world_size]
@@ -370,7 +323,7 @@ def _keep(path: Path, parts: Parts, state: Progress) -> None:
     """Write the checkpoint atomically."""
     numbers = {name: value for name, value in vars(state).items() if name not in ("kept", "learned")}
     content = {
-        "recipe": parts.identity,
+        "recipe": parts.recipe.fingerprint,
         "progress": json.dumps(numbers),
         "kept": state.kept,
         "network": parts.network.state_dict(),
@@ -388,11 +341,10 @@ def _restore(path: Path, parts: Parts) -> Progress:
     # unpickling raises many types; each means that the file is unusable
     with error_boundary("a whole checkpoint", f"a broken one: {path}", "delete it"):
         content = torch.load(path, map_location="cpu", weights_only=True)
-        if content["recipe"] != parts.identity:
-            raise ValueError("it belongs to another recipe or other features")
+        if content["recipe"] != parts.recipe.fingerprint:
+            raise ValueError("it belongs to another recipe")
         parts.network.load_state_dict(content["network"])
-        kept = content["optimizer"] if isinstance(content["optimizer"], list) else [content["optimizer"]]
-        for optimizer, saved in zip(parts.optimizers, kept, strict=True):
+        for optimizer, saved in zip(parts.optimizers, content["optimizer"], strict=True):
             optimizer.load_state_dict(saved)
         parts.loss.load_state_dict(content["loss"])
         return Progress(content["learned"], **json.loads(content["progress"]), kept=content["kept"])

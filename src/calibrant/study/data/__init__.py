@@ -9,10 +9,9 @@ from calibrant.errors import InputError
 from calibrant.study._checks import Fields
 from calibrant.study.data._split import DataSet, Fold, Split, TensorSplit
 from calibrant.study.data.digits import Digits
-from calibrant.study.data.features import ImageFeatures, TextFeatures
 from calibrant.study.data.images import SOURCES, Images
+from calibrant.study.data.module import Module
 from calibrant.study.data.ood import Outside, ood_splits, outside_of
-from calibrant.study.data.own import Module, Own
 from calibrant.study.data.text import Newsgroups, Treebank
 
 __all__ = ["Fold", "Split", "TensorSplit", "data_set", "load_fold"]
@@ -22,10 +21,6 @@ DATA_SETS: Mapping[str, type[DataSet]] = {
     "sst": Treebank,
     "20news": Newsgroups,
     **dict.fromkeys(SOURCES, Images),
-    "features-cifar10": ImageFeatures,
-    "features-cifar100": ImageFeatures,
-    "features-20news": TextFeatures,
-    "own": Own,
     "module": Module,
 }
 

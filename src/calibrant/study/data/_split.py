@@ -92,7 +92,6 @@ class Fold:
         sizes: Sizes of the data that a network needs: ``{"classes": K, …}``, and word vectors if there are any.
         augment: Augments a prepared batch of training inputs, or None.
         ood: Out-of-distribution sets by name, for prediction only.
-        digest: SHA-256 of the arrays from which rows were drawn, for features; empty for others.
     """
 
     train: Split
@@ -101,7 +100,6 @@ class Fold:
     sizes: Mapping[str, Any]
     augment: Augment | None = None
     ood: Mapping[str, Split] = field(default_factory=dict)
-    digest: str = ""
 
     def to(self, device: torch.device) -> "Fold":
         """Return the fold with the arrays of its three splits on ``device``; out-of-distribution sets, read once, are moved then."""

@@ -1,6 +1,6 @@
-"""What test rows that seeds share do to an effect: the record behind ``ClaimLine.rows``.
+"""Measure what test rows that all seeds share add to the variance of an effect: the record ``test-rows.json``.
 
-    python -m benchmarks.shared_rows STORE docs/results/test-rows.json --data FOLDER
+    python -m papers.shared_rows STORE papers/records/test-rows.json --data FOLDER
 
 All seeds of a place are tested on the same rows, or draw them from one pool, so that a part of their difference is common to them and
 no number of seeds averages it out. Rows of the pool are resampled (Poisson weights) for all kept seeds at once: the covariance of two
@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.records import versions
+import calibrant
 from calibrant import Predictions
 from calibrant.study import Store, load_study
-from calibrant.study.claims import ROWS, PaperClaim, Place, paper_claims, places, rests_on_test_rows
 from calibrant.study.data import load_fold
 from calibrant.study.measures import CALIBRATORS, DERIVED, FEW, METRICS, FoldFits, ignore_bound_warnings
 from calibrant.study.recipe import Recipe
 from calibrant.study.tables import Measured, collect
+from papers.index import NO_TEST_ROWS, Claim, Place, claims, places
 
 DRAWS = 400  # resamples: a covariance's own error is 5 % of a variance
 BINS = 15
@@ -57,7 +57,13 @@ def main() -> None:
             rows = [row for row in rows if row["place"] != place.name] + made
             print(place.name, len(made), flush=True)
     text = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in rows)
-    head = json.dumps({"study": ROWS, "draws": DRAWS, "versions": versions()})
+    head = json.dumps(
+        {
+            "study": "test-rows",
+            "draws": DRAWS,
+            "versions": {"calibrant": calibrant.__version__, "torch": torch.__version__},
+        }
+    )
     given.record.write_text(f'{head[:-1]}, "sets": [\n{text}\n]}}\n', encoding="utf-8")
 
 
@@ -70,7 +76,7 @@ def deviations(place: Place, found: Sequence[Measured]) -> Iterator[dict[str, An
     pool = {row: index for index, row in enumerate(dict.fromkeys(row for of in ids.values() for row in of))}
     weights = rng.poisson(1.0, size=(DRAWS, len(pool))).astype(np.float32)
     seen = set()
-    for claim in paper_claims():
+    for claim in claims():
         ends = _ends(claim, place, labels)
         if ends is None or ends in seen or ends[::-1] in seen:
             continue
@@ -127,9 +133,9 @@ def kind_of(row: dict[str, Any]) -> str:
     return "raw" if "ece" in ends or set(ends) & {"ece_mass", "ece_class"} else "after"
 
 
-def _ends(claim: PaperClaim, place: Place, labels: set[str]) -> tuple[tuple[str, str], tuple[str, str]] | None:
+def _ends(claim: Claim, place: Place, labels: set[str]) -> tuple[tuple[str, str], tuple[str, str]] | None:
     """Return objective and measure of a claim's two ends, if they are of test rows and the store has them."""
-    if not claim.falls or not any(map(rests_on_test_rows, claim.measures)):
+    if not claim.falls or all(measure.startswith(NO_TEST_ROWS) for measure in claim.measures):
         return None
     chosen = [next((label for label in claim.falls[i] if label in labels), None) for i in (0, -1)]
     if None in chosen:

@@ -1,9 +1,9 @@
 """Figures of the calibrators that the papers compare, on every set of saved logits: the record of the post-hoc claims.
 
-    python -m benchmarks.posthoc docs/results/posthoc.json        # resumes: measures that the record has are kept
+    python -m papers.posthoc papers/records/posthoc.json        # resumes: measures that the record has are kept
 
 Each calibrator is fitted on the validation split of a set and measured on its test split. The record holds no logits, so that
-``calibrant.study.claims`` recomputes the verdicts without the data. Sets of one data set share their test rows or questions and
+``papers.index`` recomputes the verdicts without the data. Sets of one data set share their test rows or questions and
 form a cluster; it is named in the record.
 """
 
@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.records import versions
+import calibrant
 from calibrant import Predictions
-from calibrant.study.claims import paper_claims, places
 from calibrant.study.measures import FoldFits
+from papers.index import claims, places
 
 
 def folder() -> Path:
@@ -49,14 +49,18 @@ def figures(name: str, known: dict[str, Any]) -> dict[str, Any]:
     fits = FoldFits([validation], [test])
     found: dict[str, Any] = {"set": name, "cluster": cluster(name), "n": len(test), "classes": test.logits.shape[1]}
     names = {place.name for place in places() if place.exact}
-    measures = {measure for claim in paper_claims() if names & set(claim.data) for measure in claim.measures}
+    measures = {measure for claim in claims() if names & set(claim.data) for measure in claim.measures}
     return {**found, **{m: known[m] if m in known else round(fits.value(m), 8) for m in sorted({"error", *measures})}}
 
 
 def main(path: Path) -> None:
     """Write the record, one set after the other."""
     torch.set_num_threads(1)
-    record: dict[str, Any] = {"study": "posthoc", "sets": [], "versions": versions()}
+    record: dict[str, Any] = {
+        "study": "posthoc",
+        "sets": [],
+        "versions": {"calibrant": calibrant.__version__, "torch": torch.__version__},
+    }
     if path.exists():
         record["sets"] = json.loads(path.read_text(encoding="utf-8"))["sets"]
     known = {row["set"]: row for row in record["sets"]}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.data.predictions import Predictions
-from calibrant.report.study_figures import study_figure, study_pictures, write_study_figures
+from calibrant.study.draw import study_figure, study_pictures, write_study_figures
 from calibrant.study.figures import Bars, Drawing, Line, Plot, Reliability
 
 LINES = (

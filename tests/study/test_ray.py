@@ -1,6 +1,8 @@
 """A study on a Ray cluster gives what it gives in turn; a killed worker is a training tried again."""
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,8 @@ from tests.conftest import needs
 from tests.study.test_run import TEXT as SMALL
 
 from calibrant.errors import InputError, MissingExtraError
-from calibrant.scale.studies import run_study_on_ray
 from calibrant.study import Store, Study, load_study
+from calibrant.study.ray import run_study_on_ray
 from calibrant.study.recipe import Recipe
 from calibrant.study.run import run_study
 
@@ -21,6 +23,20 @@ pytestmark = [
 ]
 
 TEXT = SMALL.replace("folds = 2, ", "").replace("epochs = 2,", "epochs = 3, checkpoint_every = 1,")
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    """Ray with two workers on this machine, which import what this process can."""
+    module = pytest.importorskip("ray", reason="optional package 'ray' is not installed")
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join(map(str, (root / "src", root)))
+    module.init(
+        num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False, _node_ip_address="127.0.0.1",
+        runtime_env={"env_vars": {"PYTHONPATH": paths}},
+    )  # fmt: skip
+    yield module
+    module.shutdown()
 
 
 def study_of(folder: Path, text: str) -> Study:
@@ -55,7 +71,7 @@ def test_24_runs_of_digits_give_the_records_of_24_in_turn(ray: Any, tmp_path: Pa
 def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: Path) -> None:
     study = study_of(tmp_path, TEXT.replace("epochs = 3", "epochs = 3, devices = 2"))
     with pytest.raises(
-        InputError, match="expected devices = 1 with several workers, got 2; run it with --executor local"
+        InputError, match="expected devices = 1 with several workers or Ray, got 2; run it with one worker"
     ):
         next(run_study_on_ray(study, Store(tmp_path / "runs"), accelerator="cpu"))
 

@@ -1,0 +1,1 @@
+"""What the papers claim, what was run of them, and the index of verdicts."""

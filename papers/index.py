@@ -1,0 +1,460 @@
+"""Test every claim of the papers on the records of what was run, and write the index of verdicts.
+
+python -m papers.index            # writes papers/index.json
+python -m papers.index --check    # exits with 1 if that file is not what the records give
+"""
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import false_discovery_control, nct, t
+
+from calibrant.study import load_study
+from calibrant.study.measures import DERIVED, MEASURES
+
+Record = Mapping[str, Any]
+Figures = dict[Any, float]  # seed, or cluster of sets → figure
+
+FOLDER = Path(__file__).parent
+LEVEL, POWER = 0.05, 0.8  # the false discovery rate, and the power of the detectable effect
+LARGEST_MARGIN = 0.01
+MAX_ERROR, MAX_ERROR_GAP = 0.65, 0.05  # beyond these test errors an objective is not comparable with the papers'
+# Starts of measures of weights, training rows and validation rows: no test row adds to their variance.
+NO_TEST_ROWS = (
+    "temperature", "apart", "classifier_norm", "logit_gap", "line", "nll_train", "tenth", "one", "two", "gamma", "none",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """Data and network on which claims are tested.
+
+    Args:
+        name: Data and network.
+        record: The record in ``papers/records`` that holds the figures.
+        setting: The setting in that record.
+        study: The study that trains there; claims on objectives that it does not have are not tested there.
+        scale: Its scale.
+        command: What makes the record, if not that study.
+        cost: What that takes.
+        exact: Whether the units are clusters of sets (exact sign-change test) instead of seeds (t-test).
+        looks: How often a number of seeds was fixed: seeds were added after verdicts had been read, so p-values count as often.
+        by_name: Whether only claims that name it are tested there: others have more seeds of the same data.
+    """
+
+    name: str
+    record: str
+    setting: str = ""
+    study: str = ""
+    scale: str = "cpu"
+    command: str = ""
+    cost: str = ""
+    exact: bool = False
+    looks: int = 1
+    by_name: bool = False
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of a paper, as it is tested.
+
+    Args:
+        text: The claim.
+        paper: Author and year.
+        place: Table, figure or section.
+        falls: Objectives in the order in which the measure falls; each entry lists labels, of which the first that a record has
+            is taken, because the papers choose other coefficients for other data.
+        measures: The paper's own measure of each entry: keys of ``calibrant.study.measures.MEASURES``.
+        printed: The effects that the paper prints, first minus last, in per cent; temperatures as they are.
+        margin: Differences within ± this count as none: half of the median of ``printed``, at most .01 of a fraction; stated
+            where nothing is printed.
+        added: The day on which the claim was added with the records known; empty for the claims of 2026-11-23.
+        looks: How often the seeds of its measures were fixed, if otherwise than the place's; 0 for as often.
+        data: Names of places; empty for all trainings.
+        also: Names of further places.
+        but: Names of places where the paper itself shows another order.
+        same: Whether the paper claims that there is no difference.
+        most_error: Networks with a larger test error are not comparable with the papers'.
+        error_apart: Nor are pairs whose test errors differ by more than this.
+        verdict: Of a mathematical statement, which needs no runs.
+        note: Why, for such a statement.
+    """
+
+    text: str
+    paper: str
+    place: str
+    falls: Sequence[Sequence[str]] = ()
+    measures: Sequence[str] = ()
+    printed: Sequence[float] = ()
+    margin: float = 0.0
+    added: str = ""
+    looks: int = 0
+    data: Sequence[str] = ()
+    also: Sequence[str] = ()
+    but: Sequence[str] = ()
+    same: bool = False
+    most_error: float = MAX_ERROR
+    error_apart: float = MAX_ERROR_GAP
+    verdict: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The verdict on one claim at one place.
+
+    Args:
+        data: Name of the place, or "theory".
+        verdict: ``"shows"``; ``"shows in part"`` (first and last differ as claimed, the order between is another); ``"shows the
+            opposite"``; ``"no effect above the margin"``; ``"not told apart"``; ``"not comparable"``; ``"not run"``.
+        effect: Mean of first minus last, a fraction.
+        low: Lower end of its 95 % interval; None where there is none.
+        high: Upper end.
+        detectable: The effect that as many seeds would have shown with probability .8; None for fewer than two.
+        p: Two-sided p-value, adjusted for looks (Bonferroni) and comparisons (Benjamini and Hochberg).
+        units: Number of seeds, or of clusters of sets.
+        test_rows: Whether the standard error counts that all seeds are tested on the same rows; if not, the verdict speaks of
+            these rows only.
+        note: Why a line is not comparable, or what a mathematical statement rests on.
+    """
+
+    data: str
+    verdict: str
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    detectable: float | None = None
+    p: float | None = None
+    units: int = 0
+    test_rows: bool | None = None
+    note: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """Return what is known of the line as JSON data, numbers to five digits."""
+        known = {key: value for key, value in vars(self).items() if value is not None and value != ""}
+        if not self.units:
+            del known["units"]
+        return {key: float(f"{value:.5g}") if isinstance(value, float) else value for key, value in known.items()}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a line is tested on.
+
+    Args:
+        claim: The claim.
+        place: Where it is tested.
+        differences: First minus last, one per unit.
+        ordered: Whether the means between are in the claimed order.
+        rows: Standard deviation of the effect over test sets, of the part that all seeds have in common; 0 if not measured.
+        key: Equal for comparisons that rest on the same numbers, which count as one test.
+    """
+
+    claim: Claim
+    place: Place
+    differences: tuple[float, ...]
+    ordered: bool
+    rows: float
+    key: str
+
+    def p(self) -> float:
+        """Return the two-sided p-value times the looks."""
+        exact, rows = self.place.exact, self.rows
+        return self._for_looks(sign_change_p(self.differences) if exact else paired_p(self.differences, rows=rows))
+
+    def equivalence_p(self) -> float:
+        """Return the p-value, times the looks, of two one-sided tests that the effect lies within ± the margin (Schuirmann 1987)."""
+        sides = (self.differences, [-value for value in self.differences])
+        margin = -self.claim.margin
+        if self.place.exact:
+            return self._for_looks(max(sign_change_p(side, above=margin) for side in sides))
+        return self._for_looks(max(paired_p(side, above=margin, rows=self.rows) for side in sides))
+
+    def _for_looks(self, p: float) -> float:
+        return min(1.0, (self.claim.looks or self.place.looks) * p)
+
+
+@cache
+def _file() -> dict[str, Any]:
+    return tomllib.loads((FOLDER / "claims.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def places() -> tuple[Place, ...]:
+    """Return the data and networks on which claims are tested."""
+    found = []
+    for entry in _file()["data"]:
+        scale = f" --scale {entry['scale']}" if "scale" in entry else ""
+        found.append(Place(**{"command": f"calibrant study run {entry.get('study')}{scale}", **entry}))
+    return tuple(found)
+
+
+@cache
+def claims() -> tuple[Claim, ...]:
+    """Return the claims of the papers."""
+    found = []
+    for entry in _file()["claims"]:
+        table = {**entry, **{key: _place_names(entry.get(key, ())) for key in ("data", "also", "but")}}
+        if "measure" in table:  # one for all entries
+            table["measures"] = [table.pop("measure")] * len(table["falls"])
+        if "printed" in table:
+            table["margin"] = margin_of(table["printed"], measure=table["measures"][0])
+        found.append(Claim(**table))
+    return tuple(found)
+
+
+def _place_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names of places, those of a group in its place."""
+    groups = _file()["groups"]
+    parts = [_place_names(groups[name]) if name in groups else (name,) for name in names]
+    return tuple(name for part in parts for name in part)
+
+
+def margin_of(printed: Sequence[float], *, measure: str) -> float:
+    """Return half of the median of a paper's effects, at most .01 for fractions."""
+    # half an effect of the usual size is one that the paper itself would not have named
+    half = abs(float(np.median(printed))) / 2
+    return min(half / 100, LARGEST_MARGIN) if MEASURES[measure].percent else half
+
+
+def read_records(folder: Path = FOLDER / "records") -> dict[str, Record]:
+    """Return the records in a folder by name."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+
+
+def index(records: Mapping[str, Record]) -> list[tuple[Claim, list[Line]]]:
+    """Return every claim with a line for each place where it can be tested.
+
+    A difference counts as shown if its p-value, adjusted over all distinct comparisons, is below .05; otherwise the effect
+    counts as absent if the equivalence test within the claim's margin, adjusted in the same way, is.
+
+    Args:
+        records: Name → record written by ``calibrant study show STUDY --record FILE``, or by ``papers.posthoc``.
+    """
+    rows = {}  # (place, first entry, last entry) → deviation; an entry is an objective and its measure
+    for row in records.get("test-rows", {"sets": ()})["sets"]:
+        rows[row["place"], frozenset((row["first"], row["last"]))] = row["deviation"]
+    found = [(claim, [_compared(claim, place, records.get(place.record), rows) for place in _places_of(claim)])
+             for claim in claims()]  # fmt: skip
+    compared = [comparison for _, pairs in found for _, comparison in pairs if comparison is not None]
+    adjusted = _adjusted({one.key: one.p() for one in compared})
+    # two claims with other margins on the same numbers are two tests
+    equivalent = _adjusted({(one.key, one.claim.margin): one.equivalence_p() for one in compared if one.claim.margin})
+    made = []
+    for claim, pairs in found:
+        lines = [Line("theory", claim.verdict, note=claim.note)] if claim.verdict else []
+        for line, one in pairs:
+            if one is not None:
+                within = equivalent.get((one.key, claim.margin), 1.0) < LEVEL
+                line = replace(line, p=adjusted[one.key])
+                line = replace(line, verdict=_verdict(line, one, within=within))
+            lines.append(line)
+        made.append((claim, lines))
+    return made
+
+
+def _places_of(claim: Claim) -> list[Place]:
+    """Return the places where a claim is tested."""
+    return [] if claim.verdict else [place for place in places() if _concerns(claim, place)]
+
+
+def _concerns(claim: Claim, place: Place) -> bool:
+    named = place.name in claim.data if claim.data else not (place.exact or place.by_name)
+    if not (named or place.name in claim.also) or place.name in claim.but:
+        return False
+    return place.exact or all(_objectives(place.study, place.scale).intersection(labels) for labels in claim.falls)
+
+
+@cache
+def _objectives(study: str, scale: str) -> frozenset[str]:
+    return frozenset(objective.label for objective in load_study(study, scale=scale).objectives)
+
+
+def _compared(
+    claim: Claim, place: Place, record: Record | None, rows: Mapping[Any, float]
+) -> tuple[Line, Comparison | None]:
+    """Return the line of a claim at a place, and what it is tested on, if it can be."""
+    labels, figures = [], []
+    for alternatives, measure in zip(claim.falls, claim.measures, strict=True):
+        tried = [(label, figures_of(record, place, label, measure)) for label in alternatives]
+        label, values = next((pair for pair in tried if pair[1]), (alternatives[0], {}))
+        labels.append(label)
+        figures.append(values)
+    if record is None or not all(figures):
+        return Line(place.name, "not run"), None
+    # paired by unit: a seed's objectives share their data, a cluster's calibrators their rows
+    common = sorted(set.intersection(*map(set, figures)))
+    if not common:
+        return Line(place.name, "not told apart", note="no seed in common"), None
+    means = [float(np.mean([values[unit] for unit in common])) for values in figures]
+    line = Line(place.name, "", means[0] - means[-1], units=len(common))
+    if not place.exact and (why := _incomparable(claim, place, record, (labels[0], labels[-1]))):
+        return replace(line, verdict="not comparable", note=why), None
+    ends = [f"{labels[end]} {claim.measures[end]}" for end in (0, -1)]
+    tests_rows = not all(measure.startswith(NO_TEST_ROWS) for measure in claim.measures)
+    shared = rows.get((place.name, frozenset(ends))) if tests_rows else 0.0
+    differences = tuple(figures[0][unit] - figures[-1][unit] for unit in common)
+    ordered = all(after < before for before, after in pairwise(means))
+    key = " | ".join([place.name, *sorted(ends), str(len(common))])
+    one = Comparison(claim, place, differences, ordered, 0.0 if place.exact else shared or 0.0, key)
+    low, high = interval(differences, exact=place.exact, rows=one.rows) or (None, None)
+    counted = place.exact or shared is not None
+    return replace(line, low=low, high=high, detectable=detectable(differences, rows=one.rows), test_rows=counted), one
+
+
+def figures_of(record: Record | None, place: Place, objective: str, measure: str) -> Figures:
+    """Return seed → figure of an objective, or cluster of sets → mean figure of a calibrator.
+
+    Args:
+        record: The record.
+        place: Whose setting is read.
+        objective: Its label; without meaning over sets, whose networks are given.
+        measure: A key of ``MEASURES``.
+    """
+    if record is None:
+        return {}
+    if place.exact:  # models that share test rows are one unit: each data set counts once
+        groups: dict[Any, list[float]] = {}
+        for row in record["sets"]:
+            if measure in row:
+                groups.setdefault(row["cluster"], []).append(row[measure])
+        return {cluster: float(np.mean(values)) for cluster, values in groups.items()}
+    _, parts, made = DERIVED.get(measure, (None, (measure,), float))
+    return {
+        row["seed"]: made(*(row[part] for part in parts))
+        for row in record["figures"]
+        if (row["setting"], row["objective"]) == (place.setting, objective) and all(part in row for part in parts)
+    }
+
+
+def _incomparable(claim: Claim, place: Place, record: Record, objectives: Sequence[str]) -> str:
+    """Return why two objectives cannot be compared: large test errors, or different ones; empty if they can be."""
+    found = [figures_of(record, place, label, "error") for label in objectives]
+    errors = [float(np.mean(list(values.values()))) for values in found]
+    if max(errors) > claim.most_error:
+        return f"test error {max(errors):.0%}, above {claim.most_error:.0%}"
+    if (gap := abs(errors[0] - errors[-1])) > claim.error_apart:
+        return f"test errors {gap:.1%} apart, above {claim.error_apart:.0%}"
+    return ""
+
+
+def _adjusted(p_values: Mapping[Any, float]) -> dict[Any, float]:
+    """Return p-values adjusted after Benjamini and Hochberg (1995); valid for tests that share data under positive dependence."""
+    adjusted = false_discovery_control(list(p_values.values())) if p_values else ()
+    return {key: float(p) for key, p in zip(p_values, adjusted, strict=True)}
+
+
+def _verdict(line: Line, one: Comparison, *, within: bool) -> str:
+    effect, differs = line.effect or 0.0, (line.p or 0.0) < LEVEL
+    if one.claim.same:  # a difference inside the margin is none that the claim denies
+        beyond = differs and abs(effect) > one.claim.margin
+        return "shows" if within else "shows the opposite" if beyond else "not told apart"
+    if differs:
+        return "shows the opposite" if effect <= 0 else "shows" if one.ordered else "shows in part"
+    return "no effect above the margin" if within else "not told apart"
+
+
+def paired_p(differences: Sequence[float], *, above: float | None = None, rows: float = 0.0) -> float:
+    """Return the p-value of the t-test that the mean difference is 0, or that it is at most ``above``.
+
+    Equal differences have no t-statistic, a single one neither; the exact sign-change test is then used.
+
+    Args:
+        differences: One per seed.
+        above: If given, the one-sided test of a mean of at most this.
+        rows: Standard deviation of the mean over test sets, of the part that all seeds have in common because they share test
+            rows: no number of seeds averages it out. Its square is added to the squared standard error.
+    """
+    n = len(differences)
+    if n < 2 or (np.ptp(differences) == 0 and not rows):
+        value, sides = differences[0] - (above or 0.0), 2 if above is None else 1
+        beyond = value != 0 if above is None else value > 0
+        return sides * 0.5**n if beyond else 1.0  # of 2ⁿ sign patterns only these are as extreme
+    # n − 1 degrees of freedom: Welch–Satterthwaite's are more, so that the test stays on the safe side
+    statistic = (float(np.mean(differences)) - (above or 0.0)) / standard_error(differences, rows=rows)
+    return float(2 * t.sf(abs(statistic), n - 1) if above is None else t.sf(statistic, n - 1))
+
+
+def standard_error(differences: Sequence[float], *, rows: float = 0.0) -> float:
+    """Return the standard error of the mean of two differences or more, with what their test rows add."""
+    return math.hypot(float(np.std(differences, ddof=1)) / math.sqrt(len(differences)), rows)
+
+
+def sign_change_p(differences: Sequence[float], *, above: float | None = None) -> float:
+    """Return the p-value of the exact sign-change test of one difference per cluster (Fisher 1935, §21).
+
+    Under the hypothesis each difference is as likely as its negative. All 2ⁿ sign patterns are compared with the one observed, so
+    that n clusters allow no two-sided p below 2¹⁻ⁿ.
+
+    Args:
+        differences: One per independent unit, at most 20.
+        above: If given, the one-sided test of a centre of at most this.
+    """
+    values = np.asarray(differences, dtype=np.float64) - (above or 0.0)
+    signs = np.array(list(product((1.0, -1.0), repeat=len(values))))  # (2ⁿ, n)
+    sums, observed = signs @ values, float(values.sum())
+    slack = 1e-12 * float(np.abs(values).sum())  # sums of the same numbers in another order are equal
+    extreme = np.abs(sums) >= abs(observed) - slack if above is None else sums >= observed - slack
+    return float(extreme.mean())
+
+
+def interval(differences: Sequence[float], *, exact: bool, rows: float) -> tuple[float, float] | None:
+    """Return the 95 % interval of the mean difference, or None for too few units: two seeds, or six clusters."""
+    n = len(differences)
+    if n < (6 if exact else 2):
+        return None
+    if exact:
+        return _end(differences), -_end([-value for value in differences])
+    mean = float(np.mean(differences))
+    half = float(t.ppf(1 - LEVEL / 2, n - 1)) * standard_error(differences, rows=rows)
+    return mean - half, mean + half
+
+
+def _end(differences: Sequence[float]) -> float:
+    """Return the largest centre that the one-sided sign-change test rejects at half the level."""
+
+    def excess(centre: float) -> float:
+        return sign_change_p(differences, above=centre) - LEVEL / 2
+
+    # a step function of the centre: brentq finds its jump between the smallest difference and the mean
+    return float(brentq(excess, min(differences) - 1e-9, max(differences), xtol=1e-9))
+
+
+def detectable(differences: Sequence[float], *, rows: float) -> float | None:
+    """Return the mean difference that a t-test at .05 over as many units would find with probability .8, None for one unit."""
+    if len(differences) < 2:
+        return None
+    return _noncentrality(len(differences)) * standard_error(differences, rows=rows)
+
+
+@cache
+def _noncentrality(units: int) -> float:
+    """Return δ with P(|t| > its critical value) = .8 for a noncentral t with parameter δ."""
+    limit = float(t.ppf(1 - LEVEL / 2, units - 1))
+    # The lower tail adds less than 1e-3 to a power of .8; 4 × limit bounds δ also for two units.
+    return float(brentq(lambda delta: float(nct.sf(limit, units - 1, delta)) - POWER, 0.1, 4 * limit + 4))
+
+
+def text_of(records: Mapping[str, Record]) -> str:
+    """Return the index as JSON: what makes the figures of each place, and one claim per line."""
+    made = {place.name: f"{place.command} ({place.cost})" if place.cost else place.command for place in places()}
+    rows = [
+        {"claim": claim.text, "paper": claim.paper, "place": claim.place, "measure": " → ".join(dict.fromkeys(claim.measures)),
+         "margin": float(f"{claim.margin:.5g}"), "lines": [line.plain() for line in lines]}
+        for claim, lines in index(records)
+    ]  # fmt: skip
+    lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    return f'{{"places": {json.dumps(made, ensure_ascii=False, indent=1)},\n"claims": [\n{lines}\n]}}\n'
+
+
+if __name__ == "__main__":
+    (FOLDER / "index.json").write_text(text_of(read_records()), encoding="utf-8")

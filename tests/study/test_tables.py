@@ -1,0 +1,85 @@
+"""Verdicts of a study on its papers' orderings, said in sentences, and the measures behind them."""
+
+import math
+import re
+from typing import Any
+
+import pytest
+
+from calibrant import Predictions
+from calibrant.cli.study import study_in_short, verdict_sentences
+from calibrant.study import Claim
+from calibrant.study.measures import FoldFits
+from calibrant.study.tables import Summary, verdict_on_claim
+
+CLAIM = Claim("b is lower than a", "a paper", "ece", ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "outcome"),
+    [
+        ({0: 0.1, 1: 0.12, 2: 0.11}, {0: 0.05, 1: 0.06, 2: 0.07}, "shows"),
+        ({0: 0.05, 1: 0.06, 2: 0.07}, {0: 0.1, 1: 0.12, 2: 0.11}, "shows the opposite"),
+        ({0: 0.1, 1: 0.12, 2: 0.11}, {0: 0.12, 1: 0.09, 2: 0.10}, "not told apart"),
+        ({0: 0.0135}, {0: 0.0097}, "not told apart"),
+        ({0: 0.1, 1: 0.2}, {2: 0.05, 3: 0.06}, "not told apart"),  # no seed in common
+        ({}, {0: 0.1}, "not run"),
+        ({0: math.nan, 1: 0.1}, {0: 0.1, 1: 0.1}, "not run"),
+    ],
+)
+def test_a_verdict_needs_two_seeds_and_a_difference_beyond_chance(
+    first: dict[int, float], last: dict[int, float], outcome: str
+) -> None:
+    assert verdict_on_claim(CLAIM, "digits", [first, last]).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "said"),
+    [
+        ({0: 0.0135}, {0: 0.0097}, "Not told apart: b is lower than a .*one seed tells nothing apart"),
+        ({0: 0.1, 1: 0.12, 2: 0.11}, {0: 0.05, 1: 0.06, 2: 0.07}, r"Shows: .*over 3 seeds.*p = 0\.0"),
+        ({0: 0.2, 1: 0.2}, {0: 0.1, 1: 0.1}, "Not told apart: .*equal differences"),
+    ],
+)
+def test_a_verdict_is_said_in_a_sentence(first: dict[int, float], last: dict[int, float], said: str) -> None:
+    (sentence,) = verdict_sentences([verdict_on_claim(CLAIM, "digits", [first, last])])
+    assert re.match(said, sentence), sentence
+
+
+def test_steps_in_another_order_show_a_claim_in_part() -> None:
+    claim = Claim("falls", "a paper", "ece", ("a", "b", "c"))
+    seeds = [{0: 0.30, 1: 0.31, 2: 0.32}, {0: 0.40, 1: 0.41, 2: 0.42}, {0: 0.10, 1: 0.12, 2: 0.11}]
+    assert verdict_on_claim(claim, "digits", seeds).outcome == "shows in part"
+
+
+def test_measures_of_a_training_and_of_other_images_by_hand() -> None:
+    known = Predictions.from_logits([[4.0, 0.0], [0.0, 3.0]], [0, 1])
+    unsure = Predictions.from_logits([[0.1, 0.0], [5.0, 0.0]])  # one of two has a higher entropy than both known rows
+
+    def entry(nll: float, ece: float, wrong: float | None) -> dict[str, Any]:
+        return {"test": {"nll": nll, "ece": ece, "entropy_correct": 0.5 * nll, "entropy_wrong": wrong}}
+
+    entries = [entry(2.0, 0.1, 0.9), entry(1.0, 0.05, 0.6), entry(1.5, 0.2, None)]
+    fits = FoldFits([known], [known], [entries], ood=[{"noise": unsure}])
+    assert fits.value("ood_auroc") == 0.5
+    assert [fits.value(name) for name in ("ece_at_least_nll", "ece_late")] == [0.05, 0.2]
+    assert [fits.value(f"entropy_correct_{when}") for when in ("early", "late")] == [1.0, 0.75]
+    assert fits.value("entropy_wrong_early") == 0.9
+    assert math.isnan(fits.value("entropy_wrong_late"))  # no wrong samples at the end
+    assert math.isnan(FoldFits([known], [known], [entries]).value("ood_auroc"))
+
+
+def test_a_study_opens_with_what_is_wrong_how_sure_and_what_to_do() -> None:
+    def line(name: str, ece: float, temperature: float, loss: float) -> Summary:
+        mean = {"ece": ece, "temperature": temperature, "nll_at_t": loss, "ece_at_t": 0.02}
+        return Summary("digits", name, 3, mean, {"ece": 0.01, "nll_at_t": 0.05}, 0.015, 0.03, 1797)
+
+    wrong, sure, do = study_in_short([line("Cross-entropy", 0.09, 2.4, 0.5), line("Focal 3", 0.02, 0.9, 0.6)])
+    assert (
+        wrong
+        == "What is wrong: Cross-entropy is over-confident, ECE 9.0 ± 1.0 %, best temperature 2.40 (1 needs no correction)."
+    )
+    assert sure.startswith("How sure: 3 seeds of 1,797 test rows; at its temperature the ECE is 2.0 %, below the 3.0 %")
+    assert "then Cross-entropy has the lowest log-loss (0.500)" in do
+    do = study_in_short([line("Cross-entropy", 0.09, 2.4, 0.5), line("Focal 3", 0.02, 0.9, 0.54)])[2]
+    assert "(0.500; 1 more within its spread over seeds)" in do
