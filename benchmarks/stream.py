@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import torch
 
 from calibrant.calibrators import TemperatureScaling
-from calibrant.scale import evaluate_streamed, fit_streamed
+from calibrant.scale import batches, evaluate
 
 GROUP = 128_000  # rows of a row group
 FILE = 20 * GROUP
@@ -72,7 +72,7 @@ def measure(folder: Path, *, repeats: int, fit: bool) -> dict[str, Any]:
     decoding, evaluating = [], []
     for _ in range(repeats):
         decoding.append(seconds(lambda: decode(folder)))
-        evaluating.append(seconds(lambda: evaluate_streamed(folder)))
+        evaluating.append(seconds(lambda: evaluate(batches(folder))))
     rows = decode(folder)
     found: dict[str, Any] = {
         "rows": rows,
@@ -83,7 +83,7 @@ def measure(folder: Path, *, repeats: int, fit: bool) -> dict[str, Any]:
     }
     if fit:
         calibrator = TemperatureScaling()
-        found["seconds_fit"] = round(seconds(lambda: fit_streamed(calibrator, folder)), 2)
+        found["seconds_fit"] = round(seconds(lambda: calibrator.fit(batches(folder))), 2)
         found["temperature"] = round(calibrator.temperature, 4)
     return found
 

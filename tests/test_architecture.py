@@ -14,6 +14,7 @@ FILES = sorted((SOURCE / "calibrant").rglob("*.py"))
 # Each line may import from the lines above it and from itself; names on one line that are joined by "|" not from each other.
 LAYERS = """
 errors
+_files
 _core
 _kernels
 data

@@ -61,7 +61,7 @@ def test_the_extra_all_holds_every_extra_for_users() -> None:
 # A use of each extra; the compiled loops (fast) alone are done without.
 USES = {
     "study": "calibrant.study.train.make_fabric(None, 'cpu')",
-    "ray": "calibrant.scale.ray_cluster()",
+    "ray": "calibrant.scale.on_ray('.')",
     "sklearn": "import calibrant.adapters.sklearn",
     "torchmetrics": "import calibrant.adapters.torchmetrics",
     "lightning": "import calibrant.adapters.lightning",

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from tests.cli.conftest import Run
 
 from calibrant import Predictions, load, save_predictions
@@ -43,38 +42,24 @@ def test_the_command_line_refuses_in_one_sentence(options: str, said: str, run: 
 
 
 @pytest.mark.parametrize("options", ["-m GroupScaling", "-m FeatureScaling"])
-def test_features_that_are_not_there_are_refused(options: str, folder: Path, run: Run) -> None:
+def test_features_that_are_not_there_are_refused(options: str, home: Path, run: Run) -> None:
     data = sample(200)
     bare = Predictions.from_logits(data.logits, data.labels)
     save_predictions("p.npz", {"val": bare})
-    (folder / "val").mkdir()
-    save_predictions(folder / "val" / "a.parquet", {"all": bare})
-    for file, text in (
-        ("p.npz", "predictions with features for this calibrator"),
-        ("folder", "features to calibrate by"),
-    ):
-        done = run(f"fit {file} {options} -o c.safetensors", code=2, says=f"expected {text}, got none")
-        assert done.stderr.endswith("name the columns feature:NAME\n")
-        assert not Path("c.safetensors").exists()
+    done = run(f"fit p.npz {options} -o c.safetensors", code=2, says="expected predictions with features for this")
+    assert done.stderr.endswith("name the columns feature:NAME\n")
+    assert not Path("c.safetensors").exists()
 
 
-@pytest.mark.parametrize("line", ["evaluate folder", "report folder -o r.html"])
-def test_groups_of_a_streamed_folder_are_refused_and_the_help_says_so(line: str, folder: Path, run: Run) -> None:
+def test_groups_and_features_of_a_streamed_folder_are_refused(folder: Path, run: Run) -> None:
     save_predictions(folder / "a.parquet", {"all": sample(200)})
-    assert run(line, "--by", "site", code=2, says="got --by for").stderr.endswith("which is streamed; leave it out\n")
-    said = " ".join(run(line.split()[0], "--help").stdout.replace("│", " ").split())
-    assert "Not for a streamed folder" in said
-
-
-def test_a_stream_is_calibrated_by_its_features(folder: Path, run: Run) -> None:
-    data = sample(1200)
-    for part in range(2):
-        save_predictions(folder / f"{part}.parquet", {"all": data[600 * part : 600 * part + 600]})
-    run("fit folder -m GroupScaling --features all -o c.safetensors", code=0)
-    streamed, whole = (
-        data.calibrated_by(one, allow_fit_rows=True).logits for one in (load("c.safetensors"), GroupScaling().fit(data))
-    )
-    torch.testing.assert_close(streamed, whole)
+    for line, text in (
+        ("evaluate folder --by site", "got --by for folder, which is streamed; leave it out"),
+        ("fit folder -m GroupScaling -o c.safetensors", "expected a calibrator of logits alone for streamed rows"),
+        ("fit folder --features all -o c.safetensors", "got --features for folder, which is streamed"),
+    ):
+        run(line, code=2, says=text)
+        assert not Path("c.safetensors").exists()
 
 
 def test_features_of_other_names_are_refused_where_the_calibrator_is_used(run: Run) -> None:

@@ -1,7 +1,6 @@
-"""Folders of Parquet files through the command line: streamed, the same figures, resumed."""
+"""Folders of Parquet files through the command line: streamed, with the figures of memory."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,6 @@ from tests.cli.conftest import Run
 
 import calibrant
 from calibrant import Predictions, metrics, statistics
-from calibrant.cli._io import CHECKPOINTS
-from calibrant.report.model import in_one_line
 
 
 @pytest.fixture
@@ -54,29 +51,7 @@ def test_fit_apply_and_evaluate_a_folder(folder: Path, run: Run, tmp_path: Path)
         values[False, "NLL()"],
         rel=1e-6,  # the folder holds float32
     )
-    assert not (tmp_path / CHECKPOINTS).parent.exists()
     assert "1,000" in run("evaluate", folder).stdout
-
-
-def test_report_on_a_folder_fits_on_val_and_judges_on_test(folder: Path, run: Run, tmp_path: Path) -> None:
-    run("report", folder, "-o", "flat.json", code=0)
-    [flat] = json.loads(Path("flat.json").read_text())["models"]
-    assert (flat["name"], flat["calibrator"]) == ("data", None)
-    splits = tmp_path / "splits"
-    for name, part in (("val", 0), ("test", 1)):
-        (splits / name).mkdir(parents=True)
-        (splits / name / "a.parquet").write_bytes((folder / f"{part}.parquet").read_bytes())
-    run("report", splits, folder, "-o", "both.json", code=0)
-    models = json.loads(Path("both.json").read_text())["models"]
-    val = calibrant.load_predictions(folder / "0.parquet")
-    expected = calibrant.calibrators.AutoCalibrator().fit(val.logits, val.labels)
-    assert [model["name"] for model in models] == ["splits", "data"]
-    assert models[0]["calibrator"] == in_one_line(expected)
-    assert models[0]["diagram_after"]["n"] == 500
-    run("report", splits, "-m", "none", "-o", "none.json", code=0)
-    assert json.loads(Path("none.json").read_text())["models"][0]["calibrator"] is None
-    run("report", splits, "--split", "train", "-o", "r.json", code=2)
-    assert not Path("r.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +66,6 @@ def test_a_folder_is_fitted_by_a_choice_or_by_a_method_of_a_few_numbers(
 ) -> None:
     assert ("candidates in use" in run("fit", folder, *method, "-o", "c.safetensors", code=0).stdout) is (not method)
     assert type(calibrant.load("c.safetensors")).__name__ == fitted
-    assert not CHECKPOINTS.parent.exists()
 
 
 @pytest.mark.slow
@@ -101,36 +75,16 @@ def test_a_folder_cannot_be_calibrated_to_stdout(folder: Path, run: Run, tmp_pat
     assert not (tmp_path / "-").exists()
 
 
-@pytest.mark.slow
-def test_apply_by_processes_writes_the_same_bytes(folder: Path, run: Run, tmp_path: Path) -> None:
-    run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors", "--workers", "2", code=0)
-    run("apply", "c.safetensors", folder, "-o", "one", code=0)
-    run("apply", "c.safetensors", folder, "-o", "two", "--workers", "2", code=0, says="2 files written")
-    for name in ("0.parquet", "1.parquet"):
-        assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
-    run("apply", "c.safetensors", folder, "-o", "two", code=0, says="0 files written, 2 were there already")
-
-
 @pytest.mark.parametrize(
     ("line", "text"),
     [
         ("fit data -m FocalCalibration -o c.safetensors", "construct and save it in Python"),
-        ("evaluate data --executor dask", "got invalid value for '--executor': 'dask'"),
-        ("evaluate data --address 1.2.3.4", "got --address for a call without --executor ray; add --executor ray"),
-        ("fit data/0.parquet -m '' --split all -o c.safetensors", "--method to be one of"),
-        ("report data -m TemperatureScaling -o r.html", "pass it as --calibrator"),
-        ("report data/0.parquet --executor ray -o r.html", "got --executor for data/0.parquet, which is read whole"),
         ("evaluate . --split train", "expected the split 'train', got only ['data'] in ."),
-        ("evaluate data/0.parquet --executor ray", "got --executor for data/0.parquet"),
-        ("fit data/0.parquet --workers 2 -o c.safetensors", "got --workers for data/0.parquet"),
-        ("fit data/0.parquet --address 1.2.3.4 -o c.safetensors", "got --address for"),
+        ("evaluate data/0.parquet --ray", "got --ray for data/0.parquet, which is read whole"),
         ("evaluate data --ignore-index 0", "got --ignore-index for data, which is streamed; leave it out"),
         ("evaluate data --ignore-index 0 --class-dim 1", "got --class-dim and --ignore-index for data"),
         ("fit data --split nonsense -o c.safetensors", "got --split for data, a folder without folders of splits"),
-        ("report data --ignore-index 0 -o r.html", "got --ignore-index for data"),
-        ("evaluate data --executor ray --address x --workers 2", "got --workers for --address"),
-        ("report data -o data/0.parquet", "expected an output other than the input"),
-        ("report data -o r.pdf", "expected a name that ends in .html or .htm"),
+        ("fit data -m GroupScaling -o c.safetensors", "expected a calibrator of logits alone for streamed rows"),
     ],
 )
 def test_misuse_is_one_sentence_and_exit_code_2(folder: Path, run: Run, line: str, text: str) -> None:
@@ -159,13 +113,10 @@ def test_one_large_file_is_streamed_with_the_figures_of_memory(
         run("fit", file, "-m", "TemperatureScaling", "-o", fitted, code=0)
         measured = run("evaluate", file, "--split", "test", "--json", code=0).stdout
         run("apply", fitted, file, "-o", f"{name}.parquet", code=0)
-        run("report", file, "-m", "none", "-o", f"{name}.json", code=0)
-        [model] = json.loads(Path(f"{name}.json").read_text())["models"]
         found[name] = (
             figures(measured),
             calibrant.load(fitted).temperature,
             calibrant.load_predictions(f"{name}.parquet"),
-            (model["name"], model["source"], model["fingerprint"]),
         )
     memory, stream = found["memory"], found["stream"]
     assert set(stream[0]) < set(memory[0])
@@ -173,7 +124,6 @@ def test_one_large_file_is_streamed_with_the_figures_of_memory(
         assert value == pytest.approx(memory[0][key], rel=1e-12), key
     assert stream[1] == pytest.approx(memory[1], rel=1e-9)
     assert np.allclose(stream[2].logits, memory[2].logits, rtol=1e-6)
-    assert stream[3][:2] == memory[3][:2] == ("0", "0.parquet")
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["data"]
 
 
@@ -185,7 +135,7 @@ def test_one_large_file_is_calibrated_to_one_file_or_refused(folder: Path, run: 
     for output, text in (("o.npz", "ends in .parquet"), ("-", "a folder"), (file, "other than the input")):
         run("apply", "c.safetensors", file, "-o", output, code=2, says=text)
     assert file.read_bytes() == before
-    for _ in range(2):  # as in memory, an output of before is replaced
+    for _ in range(2):  # an output of before is replaced
         run("apply", "c.safetensors", file, "-o", "o.parquet", code=0)
 
 
@@ -202,12 +152,3 @@ def test_folders_in_a_folder_are_splits(folder: Path, run: Run) -> None:
     run("evaluate", "big", code=2, says="expected one folder a split in big")
     Path("big", "val", "a.parquet").rename(Path("big", "a.parquet"))
     run("evaluate", "big", code=2, says="expected Parquet files or folders of them in big, got both")
-
-
-def test_without_a_folder_to_write_to_no_progress_is_kept(
-    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    may = os.access  # root may write anywhere
-    monkeypatch.setattr("os.access", lambda place, mode: not mode & os.W_OK and may(place, mode))
-    run("evaluate", folder, code=0, says="warning: expected a working folder that can be written")
-    assert [path.name for path in Path().iterdir()] == ["data"]

@@ -17,6 +17,7 @@ from calibrant import (
     load_predictions,
     load_splits,
     save_predictions,
+    scale,
 )
 from calibrant.calibrators import TemperatureScaling, VectorScaling
 from calibrant.data.record import Record
@@ -24,7 +25,6 @@ from calibrant.errors import InputError
 from calibrant.evaluate import default_metrics
 from calibrant.metrics import AURC, ECE, NLL, Accuracy, Brier, ClasswiseECE, Error
 from calibrant.plot import classwise
-from calibrant.scale import evaluate_streamed, fit_streamed
 
 
 def sample(rows: int = 60) -> Predictions:
@@ -125,11 +125,11 @@ def test_streams_give_the_answer_of_memory(tmp_path: Path) -> None:
     for number, part in enumerate((data[:30], data[30:50], data[50:])):
         save_predictions(tmp_path / f"{number}.parquet", {"all": part})
     metrics = [Accuracy(), NLL(), Brier(), ECE(), ClasswiseECE()]
-    for figure, metric in zip(evaluate_streamed(tmp_path, metrics=metrics), metrics, strict=True):
+    for figure, metric in zip(scale.evaluate(scale.batches(tmp_path), metrics=metrics), metrics, strict=True):
         assert figure.value == pytest.approx(metric(data), rel=1e-12)
     assert data.weights is not None
     for streamed, inside in ((TemperatureScaling(), TemperatureScaling()), (VectorScaling(), VectorScaling())):
-        fit_streamed(streamed, tmp_path)
+        streamed.fit(scale.batches(tmp_path))
         inside.fit(data)
         z = data.logits
         assert torch.allclose(streamed(z), inside(z), atol=1e-6)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor, nn
 
-from calibrant._core.files import error_boundary
+from calibrant._files import error_boundary
 from calibrant.errors import InputError
 
 T = TypeVar("T")

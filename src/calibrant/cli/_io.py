@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -10,7 +9,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -20,22 +19,19 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from calibrant._core.paths import check_target, same_file, shown
-from calibrant._core.warn import PROGRESS, warn_user
-from calibrant.errors import FileFormatError, InputError, UsageWarning
+from calibrant._core.warn import PROGRESS
+from calibrant._files import check_target, same_file, shown
+from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
-    from calibrant.calibrators import Calibrator
     from calibrant.calibrators.auto.auto import Evidence
     from calibrant.evaluate.multilabel import LabelTable
     from calibrant.report.tables import Row
 
 
 STREAM = "-"
-CHECKPOINTS = Path("calibrant-runs", "streams")  # progress of streamed work
 # exit codes of verdicts: 2 is a user's error in every command, so that too little evidence is 3
 CODES = {None: 0, "pass": 0, "fail": 1, "not enough evidence": 3}
 MOST_LABELS = 20  # in the table of a terminal
@@ -344,46 +340,3 @@ def _suffix(content: bytes) -> str:
     if b"\t" in line:
         return ".tsv"
     return ".csv" if b"," in line else ".safetensors"
-
-
-@contextmanager
-def kept_progress(path: str | Path, calibrator: Calibrator | None, what: str) -> Iterator[Path | None]:
-    """Give the file in the working folder that keeps the progress of this work on these data, None where none can be written.
-
-    What it made and left empty is removed, so that finished work leaves nothing behind.
-    """
-    from calibrant.scale.passes import calibrator_identity
-
-    # the nearest folder that exists must be writable for those below it to be made
-    home = next(place for place in (CHECKPOINTS, *CHECKPOINTS.parents) if place.exists())
-    if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
-        warn_user(
-            f"expected a working folder that can be written, got {shown(home.absolute())}, so no progress is kept and stopped "
-            "work starts anew; run it where you can write",
-            UsageWarning,
-        )
-        yield None
-        return
-    missing = [place for place in (CHECKPOINTS, *CHECKPOINTS.parents) if not place.exists()]
-    # the calibrator too: sums that were kept under another one must not be taken up
-    identity = f"{what} {Path(path).resolve()} {None if calibrator is None else calibrator_identity(calibrator)}"
-    try:
-        yield CHECKPOINTS / f"{hashlib.sha256(os.fsencode(identity)).hexdigest()[:16]}.json"
-    finally:
-        for place in missing:
-            with suppress(OSError):  # not empty: another run's, or work that was stopped
-                place.rmdir()
-
-
-@contextmanager
-def bar(what: str) -> Iterator[Callable[..., None]]:
-    """Show a progress bar on stderr, to a person only; gives the function to call with rows done, in all, and other words."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    screen = console(err=True)
-    with Progress(*columns, console=screen, disable=not screen.is_terminal) as progress:
-        task = progress.add_task(what, total=None)
-
-        def report(done: int, total: int, now: str = what) -> None:
-            progress.update(task, completed=done, total=total, description=now)
-
-        yield report

@@ -9,32 +9,29 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._core.paths import check_folder, check_source, check_suffix, shown
+from calibrant._files import check_folder, check_source, check_suffix, shown
 from calibrant.cli._application import LABEL, OPTIONS, TYPED, declare_argument, option
-from calibrant.cli._io import STREAM, bar, check_outputs, kept_progress, path_or_stdin, working
+from calibrant.cli._io import STREAM, check_outputs, path_or_stdin, working
 from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
-    from calibrant._core.files import Array
-    from calibrant.calibrators import Calibrator
+    from calibrant._files import Array
     from calibrant.data.formats.layout import Layout
     from calibrant.data.formats.reading import Named
     from calibrant.data.multilabel import MultiLabelPredictions
     from calibrant.data.predictions import BinaryPairs, Predictions
     from calibrant.operate.decide import Costs
-    from calibrant.rows import RowSource
-    from calibrant.scale.execute import Executor
+    from calibrant.scale import Batches
 
 
 _EXAMPLES = Path(__file__).parents[1] / "data" / "examples"
 PANEL = "What a file holds"
-STREAMING = ("executor", "workers", "address")
 # bytes of logits, above which one Parquet file is streamed: reading it whole takes several times that
 STREAMED_BYTES = 256 << 20
 LAYOUT = ("logits", "labels", "columns", "label", "kind", "normalize", "on", "missing", "positive", "class_names")
@@ -554,7 +551,7 @@ def read_names(path: str) -> list[str]:
     Raises:
         FileFormatError: If it cannot be read as text.
     """
-    from calibrant._core.files import read_text
+    from calibrant._files import read_text
 
     return [line.strip() for line in read_text(path).splitlines() if line.strip()]
 
@@ -582,113 +579,53 @@ def refuse_typed(names: Sequence[str], *, where: str, remedy: str = "") -> None:
 
 def refuse_for_several(*names: str) -> None:
     """Refuse ``names``, and every option on what a file holds that has no effect on several labels a row."""
-    reading = [one.name for one in fields(Inputs) if one.name not in ("columns", "label", "kind")]
-    refuse_typed([*reading, "example", *STREAMING, *names], where="--multilabel")
+    reading = [one.name for one in fields(Inputs) if one.name not in STREAMED]
+    refuse_typed([*reading, "example", "on_ray", *names], where="--multilabel")
 
 
 ExecutorName = Literal["local", "ray"]
 
 
-@dataclass(frozen=True)
-class Streaming:
-    """The options on what runs the passes over streamed data."""
+OnRay = Annotated[
+    bool,
+    typer.Option(
+        "--ray", help="Share streamed rows out over the Ray cluster at RAY_ADDRESS, or over this machine's cores."
+    ),
+]
+# what a table's columns may be called where it is streamed; what else the reading options say needs the whole file
+STREAMED = ("columns", "label", "kind")
 
-    executor: ExecutorName = option("local", "For a folder of Parquet files: here, or on a cluster.")
-    workers: int = option(
-        1, "Processes of the local executor, or of a Ray cluster started here.", min=1, without="address"
-    )
-    address: str | None = option(None, "The Ray cluster's address; without it one is started here.")
+
+def streams(file: str, *refused: str) -> bool:
+    """Return whether ``file`` is streamed: a folder of Parquet files, or a Parquet file of much data.
+
+    Args:
+        file: What is read.
+        refused: Parameters of the command that have no effect on such a file.
+
+    Raises:
+        InputError: For an option that has no effect on it.
+    """
+    if is_streamed(file):
+        reading = [one.name for one in fields(Inputs) if one.name not in STREAMED]
+        refuse_typed([*reading, *refused], where=f"{shown(file)}, which is streamed")
+        return True
+    refuse_typed(["on_ray"], where=f"{shown(file)}, which is read whole")
+    return False
 
 
-@dataclass(frozen=True)
-class Execution:
-    """What runs the passes over streamed data, as the options say."""
+def source_of(path: Path, inputs: Inputs, *, on_ray: bool) -> Batches:
+    """Return streamed rows as the options say that they are read."""
+    from calibrant import scale
 
-    options: Streaming = Streaming()
-    several: bool = False  # labels a row
-    refused: tuple[str, ...] = (
-        "class_dim",
-        "ignore_index",
-        "by",
-        "costs",
-        "error_limit",
-    )  # options for files that are read whole
-    names: tuple[str, ...] = LAYOUT  # those on what a table holds
-
-    def streams(self, file: str) -> bool:
-        """Return whether ``file`` is streamed: a folder, or a Parquet file of much data.
-
-        Raises:
-            InputError: For an option that has no effect on such a file.
-        """
-        from calibrant.data.formats.reading import is_array_folder
-
-        if self.several:
-            folder = Path(file).is_dir() and not is_array_folder(file)
-            if folder:
-                refuse_typed(["split"], where=f"the folder {shown(file)}, which is streamed")
-            return folder
-        if is_streamed(file):
-            refuse_typed(self.refused, where=f"{shown(file)}, which is streamed")
-            refuse_typed(
-                self.names,
-                where=f"{shown(file)}, which is streamed",
-                remedy="write columns logits_0 … or probs_0 … and label",
-            )
-            return True
-        refuse_typed(STREAMING, where=f"{shown(file)}, which is read whole: only streamed data need them")
-        return False
-
-    @cached_property
-    def runner(self) -> Executor:
-        """The executor that the options name, the same one for every pass."""
-        from calibrant.scale import processes, ray_cluster
-        from calibrant.scale.execute import in_turn
-
-        if self.options.executor == "ray":
-            # untyped, 1 would hold a new cluster to one worker: it is to take all there are
-            return ray_cluster(self.options.address, workers=self.options.workers if typed(["workers"]) else None)
-        refuse_typed(["address"], where="a call without --executor ray", remedy="add --executor ray, or leave it out")
-        return in_turn if self.options.workers == 1 else processes(self.options.workers)
-
-    def rows(self, file: str, on: Through) -> RowSource:
-        """Return the rows of a split of streamed data, after the calibrator if there is one, as a source of predictions."""
-        import calibrant
-        from calibrant.scale.passes import ParquetSource, Passes, Pieces
-        from calibrant.scale.rows import ParquetRows
-
-        calibrator = None if on.calibrator is None else calibrant.load(on.calibrator)
-        [path] = parts_of(file, on.split).values()
-        return ParquetSource(Passes(ParquetRows(path), "a gate"), units=Pieces(calibrator))
-
-    def fit(self, path: Path, calibrator: Calibrator) -> Calibrator:
-        """Return the calibrator fitted on streamed rows; stopped and started again, it goes on.
-
-        Raises:
-            InputError: For a method that cannot be fitted by sums, or that goes by features where there are none.
-        """
-        from calibrant._core.check import refuse
-        from calibrant.data.record import is_beside
-        from calibrant.scale import fit_streamed
-        from calibrant.scale.rows import ParquetRows
-
-        name = shown(path)
-        if calibrator.needs_features and not any(map(is_beside, ParquetRows(path).beside or ())):
-            raise refuse("features to calibrate by", f"none in {name}", "name the columns feature:NAME")
-        with bar(f"fitting {name}") as progress, kept_progress(path, None, f"fit {calibrator!r}") as checkpoint:
-            return fit_streamed(
-                calibrator,
-                path,
-                executor=self.runner,
-                checkpoint=checkpoint,
-                progress=lambda begun, done, total: progress(done, total, f"fitting {name}, pass {begun}"),
-            )
+    of = scale.on_ray if on_ray else scale.batches
+    return of(path, **{name: getattr(inputs, name) for name in STREAMED})
 
 
 def is_streamed(file: str) -> bool:
     """Return whether ``file`` is a data set that is streamed: a folder of Parquet files, or one large Parquet file."""
     from calibrant.data.formats.reading import is_array_folder
-    from calibrant.scale.rows import logits_bytes
+    from calibrant.scale import logits_bytes
 
     return (Path(file).is_dir() and not is_array_folder(file)) or logits_bytes(file) > STREAMED_BYTES
 

@@ -11,19 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._core.paths import WRITABLE, check_folder, check_suffix, check_target, same_file, shown
+from calibrant._core.paths import WRITABLE
+from calibrant._core.warn import report_progress
+from calibrant._files import check_folder, check_suffix, check_target, same_file, shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import STREAM, bar, console, working, writable
+from calibrant.cli._io import STREAM, console, working, writable
 from calibrant.cli._options import (
-    Execution,
     Inputs,
     MultiLabel,
     OneFile,
+    OnRay,
     Source,
-    Streaming,
     feature_names,
     refuse_for_several,
     refuse_typed,
+    source_of,
+    streams,
     typed,
 )
 from calibrant.errors import InputError
@@ -31,7 +34,7 @@ from calibrant.errors import InputError
 if TYPE_CHECKING:
     import torch
 
-    from calibrant._core.files import Array
+    from calibrant._files import Array
     from calibrant.calibrators import Calibrator
     from calibrant.data.frames import Frame
     from calibrant.data.predictions import Predictions
@@ -61,17 +64,16 @@ def apply(
     calibrator: Annotated[str, typer.Argument(help="A calibrator that `calibrant fit` saved.")],
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write them; - writes stdout.")],
     given: OneFile,
-    streaming: Streaming,
     written: Written,
     multilabel: MultiLabel = False,
+    on_ray: OnRay = False,
 ) -> None:
     """Write the file with calibrated probabilities or logits; all else in it is unchanged.
 
     A table comes back as it was, its columns, order, names and cells, with calibrated columns beside its scores: ``p_cat``
     gets ``p_cat_calibrated``. Arrays, and columns called logits, hold calibrated logits instead of their own.
 
-    A folder of tables becomes a folder of files of the same names; of Parquet files any number of rows, in bounded memory,
-    resumed when stopped.
+    A folder of tables becomes a folder of files of the same names; of Parquet files any number of rows, in bounded memory.
 
     Examples:
 
@@ -81,7 +83,7 @@ def apply(
 
         calibrant apply c.safetensors scores.csv --columns 'p_*' --kind probs --as top -o calibrated.csv
 
-        calibrant apply c.safetensors folder/ -o calibrated/ --workers 8
+        calibrant apply c.safetensors folder/ -o calibrated/
 
         cat predictions.npz | calibrant apply c.safetensors - -o - > calibrated.npz
 
@@ -97,13 +99,11 @@ def apply(
     from calibrant.report.model import in_one_line
 
     fitted: Any = load_fitted(calibrator, several=multilabel)
-    execution = Execution(streaming)
     name, options = source.shown, ("what", "replace_scores", "suffix")
     own = inputs.columns is None and not typed(options)  # names that Calibrant gives say what stands there
     read = [calibrator, source.path, *inputs.beside]
-    if not multilabel and execution.streams(source.path):
-        refuse_typed(options, where=f"the folder {name}, which is streamed")
-        said = ": " + _apply_to_streamed(fitted, source.path, output, execution, inputs=read)
+    if not multilabel and streams(source.path, *options):
+        said = ": " + _apply_to_streamed(fitted, source.path, output, inputs, on_ray=on_ray)
     elif parts := _parts_of(Path(source.path), output):
         _apply_to_parts(fitted, source, Path(output), parts, inputs, written, own=own)
         said = f": {len(parts)} files"
@@ -216,9 +216,9 @@ def _apply_to_parts(
     first: Frame | None = None
     made: list[tuple[Path, Path]] = []
     output.parent.mkdir(parents=True, exist_ok=True)
-    with bar(f"calibrating {source.shown}") as progress, tempfile.TemporaryDirectory(dir=output.parent) as folder:
+    with working(f"calibrating {source.shown}"), tempfile.TemporaryDirectory(dir=output.parent) as folder:
         for at, part in enumerate(parts):
-            progress(at, len(parts))
+            report_progress(f"{at} of {len(parts)} files")
             place = part.relative_to(source.path)
             table = _read_scores(part, inputs, calibrator)
             alike = table is not None and (first is None or _same_scores(first, table[0]))
@@ -344,30 +344,18 @@ def _like(values: torch.Tensor, logits: torch.Tensor, class_dim: int) -> Array:
     return logits.reshape(values.movedim(class_dim, -1).shape).movedim(-1, class_dim).contiguous().numpy()
 
 
-def _apply_to_streamed(
-    calibrator: Calibrator, file: str, output: str, execution: Execution, *, inputs: Sequence[str]
-) -> str:
-    """Write calibrated Parquet files for streamed rows; stopped and started again, it goes on.
-
-    Returns:
-        What was written, in words.
+def _apply_to_streamed(calibrator: Calibrator, file: str, output: str, inputs: Inputs, *, on_ray: bool) -> str:
+    """Write calibrated Parquet files for streamed rows, and return how many, in words.
 
     Raises:
-        InputError: For stdout, or a name of a file.
+        InputError: For stdout.
     """
-    from calibrant.scale import apply_streamed
-    from calibrant.scale.rows import ParquetRows
+    from calibrant import scale
 
     if output == STREAM:
         raise InputError(f"a folder to write calibrated files of {shown(file)} to", "-", "name one by --output")
-    rows = ParquetRows(file)
-    if rows.path.is_file():
+    if Path(file).is_file():
         check_suffix(output, (".parquet",), what="a large Parquet file, which is streamed")
-    if rows.path.is_dir() or not Path(output).suffix:
-        check_folder(output)
-    else:
-        check_target(output, inputs=inputs)
-    with bar(f"calibrating {shown(file)}") as progress:
-        written = apply_streamed(calibrator, rows, output, executor=execution.runner, progress=progress)
-    there = len(rows.files) - written
-    return f"{written} files written" + (f", {there} were there already" if there else "")
+    with working(f"calibrating {shown(file)}"):
+        written = scale.apply(calibrator, source_of(Path(file), inputs, on_ray=on_ray), output)
+    return f"{len(written)} file{'' if len(written) == 1 else 's'} written"

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant._core.paths import shown
+from calibrant._files import shown
 from calibrant.cli._application import option, with_groups
 from calibrant.cli._io import (
     Findings,
-    bar,
     console,
-    kept_progress,
     print_json,
     print_table,
     say_json,
@@ -27,19 +25,20 @@ from calibrant.cli._options import (
     UNCALIBRATED,
     AsJson,
     Example,
-    Execution,
     Files,
     Inputs,
     MultiLabel,
+    OnRay,
     Source,
     SplitRows,
-    Streaming,
     among,
     choose,
     feature_names,
     listed,
     parts_of,
     refuse_for_several,
+    source_of,
+    streams,
     typed_columns,
 )
 from calibrant.errors import InputError
@@ -91,14 +90,14 @@ def evaluate(
     inputs: Inputs,
     given: Files,
     what: MeasureOptions,
-    streaming: Streaming,
     as_json: AsJson = False,
     multilabel: MultiLabel = False,
+    on_ray: OnRay = False,
 ) -> None:
     """Measure accuracy, log-loss and calibration of every split.
 
-    A folder of Parquet files, or one large one, is streamed: any number of rows, in bounded memory, resumed when stopped.
-    Folders in it, such as val/ and test/, are splits.
+    A folder of Parquet files, or one large one, is streamed: any number of rows, in bounded memory. Folders in it, such as val/
+    and test/, are splits.
 
     Examples:
 
@@ -123,14 +122,10 @@ def evaluate(
 
     fitted = load_fitted(what.calibrator, several=multilabel)
     panel = Panel.of(what.metric or [], what.bins)
-    execution = Execution(streaming, several=multilabel)
     found = Findings(notes=[] if fitted is None else [f"after: {in_one_line(fitted)}"])
     for source in sources:
-        if execution.streams(source.path):
-            found.rows += _streamed_rows(source, inputs, what, panel, execution, fitted)
-            found.notes += (
-                [f"{source.shown}: without the table of labels, since rows are streamed"] if multilabel else []
-            )
+        if not multilabel and streams(source.path, "by"):
+            found.rows += _streamed_rows(source, inputs, what, panel, fitted, on_ray=on_ray)
             continue
         with working(f"measuring {source.shown}"):
             _measure_file(found, source, inputs, what, panel, fitted, several=multilabel)
@@ -142,33 +137,22 @@ def evaluate(
 
 
 def _streamed_rows(
-    source: Source, inputs: Inputs, what: MeasureOptions, panel: Panel, execution: Execution, calibrator: Any
+    source: Source, inputs: Inputs, what: MeasureOptions, panel: Panel, calibrator: Any, *, on_ray: bool
 ) -> Iterator[Row]:
-    """Yield figures over the splits of streamed data, before and after ``calibrator``; stopped, those of metrics go on."""
+    """Yield figures over the splits of streamed data, before and after ``calibrator``."""
+    from calibrant import scale
     from calibrant.report.model import as_text
-    from calibrant.report.tables import panel_rows, rows_of_labels
-    from calibrant.scale import evaluate_multilabel_streamed, evaluate_streamed
-    from calibrant.scale.rows import ParquetRows
+    from calibrant.report.tables import panel_rows
 
     # before and after; without a calibrator the two are one
-    file, states, metrics = shown(source.path), dict.fromkeys((None, calibrator)), panel.sums(source.shown)
-    if execution.several:
-        for fitted in states:
-            with working(f"measuring {shown(source.path)}"):
-                labels = evaluate_multilabel_streamed(
-                    source.path, calibrator=fitted, draws=what.draws, **inputs.of_labels
-                )
-            yield from rows_of_labels(labels, file=file, split="all", calibrator=as_text(fitted))
-        return
+    states, metrics = dict.fromkeys((None, calibrator)), panel.sums(source.shown)
     for part, path in parts_of(source.path, what.split).items():
-        rows = ParquetRows(path)  # once: before and after are of the same version of the files
         for fitted in states:
-            with bar(f"measuring {shown(path)}") as progress, kept_progress(path, fitted, "evaluate") as checkpoint:
-                figures = evaluate_streamed(
-                    rows, metrics=metrics, calibrator=fitted, checkpoint=checkpoint, executor=execution.runner,
-                    progress=progress, draws=what.draws,
-                )  # fmt: skip
-            yield from panel_rows(figures, metrics, file=file, split=part, calibrator=as_text(fitted))
+            with working(f"measuring {shown(path)}"):
+                rows = source_of(path, inputs, on_ray=on_ray)
+                figures = scale.evaluate(rows, metrics=metrics, calibrator=fitted, draws=what.draws)
+            place = {"file": shown(source.path), "split": part, "calibrator": as_text(fitted)}
+            yield from panel_rows(figures, metrics, **place)
 
 
 def _measure_file(
@@ -240,7 +224,7 @@ class Panel:
             InputError: For a metric that needs all rows at once.
         """
         from calibrant.metrics import SumMetric
-        from calibrant.scale.stream import sum_metrics
+        from calibrant.scale import sum_metrics
 
         chosen = [_rebinned(metric, self.bins) for metric in self.named or sum_metrics()]
         found = []

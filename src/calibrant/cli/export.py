@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 import calibrant
-from calibrant._core.paths import shown
+from calibrant._files import shown
 from calibrant.cli._io import console, working
 from calibrant.cli._options import read_names
 from calibrant.errors import FileFormatError

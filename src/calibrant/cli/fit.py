@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from calibrant._files import shown
 from calibrant.cli._application import option, with_groups
 from calibrant.cli._io import (
     STREAM,
@@ -19,16 +20,17 @@ from calibrant.cli._io import (
 )
 from calibrant.cli._options import (
     AsJson,
-    Execution,
     Inputs,
     MultiLabel,
     OneFile,
+    OnRay,
     Source,
-    Streaming,
     complete_method,
     feature_names,
     parts_of,
     refuse_for_several,
+    source_of,
+    streams,
     typed,
     typed_columns,
 )
@@ -78,13 +80,13 @@ def fit(
     output: Annotated[str, typer.Option("--output", "-o", help="Where to save it (.safetensors); - writes stdout.")],
     given: OneFile,
     chosen: Chosen,
-    streaming: Streaming,
     as_json: AsJson = False,
     multilabel: MultiLabel = False,
+    on_ray: OnRay = False,
 ) -> None:
     """Fit a calibrator on the validation split and print its effect there.
 
-    A folder of Parquet files is streamed: any number of rows, in bounded memory, resumed when stopped. The automatic choice
+    A folder of Parquet files is streamed: any number of rows, in bounded memory. The automatic choice
     compares its candidates on a random sample if there are many rows, and fits the chosen one on all rows.
 
     Examples:
@@ -101,7 +103,7 @@ def fit(
 
         calibrant fit people.parquet -m GroupScaling --features region,age -o c.safetensors
 
-        calibrant fit folder/ --method EnsembleTemperatureScaling --workers 8 -o c.safetensors
+        calibrant fit folder/ --method EnsembleTemperatureScaling -o c.safetensors
 
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
@@ -115,9 +117,8 @@ def fit(
     from calibrant.cli._calibrators import AUTO, OF_LABELS
     from calibrant.data.record import need_features
 
-    execution = Execution(streaming)
-    if not multilabel and execution.streams(source.path):
-        _fit_on_disk(source, chosen, execution, output=output, as_json=as_json)
+    if not multilabel and streams(source.path, "features"):
+        _fit_on_disk(source, inputs, chosen, output=output, as_json=as_json, on_ray=on_ray)
         return
     method = chosen.method if chosen.method is not None else OF_LABELS if multilabel else AUTO
     split = chosen.split
@@ -139,14 +140,21 @@ def fit(
     _say_what_was_fitted(calibrator, found, output=output, split=rows.split, as_json=as_json)
 
 
-def _fit_on_disk(source: Source, chosen: Chosen, execution: Execution, *, output: str, as_json: bool) -> None:
+def _fit_on_disk(source: Source, inputs: Inputs, chosen: Chosen, *, output: str, as_json: bool, on_ray: bool) -> None:
     """Fit on streamed rows, save the calibrator and say what was fitted."""
     from calibrant.cli._calibrators import AUTO
 
     [(part, place)] = parts_of(source.path, chosen.split).items()
+    made = chosen.make(chosen.method or AUTO)
+    if made.needs_features:
+        raise InputError(
+            "a calibrator of logits alone for streamed rows",
+            type(made).__name__,
+            "fit it on a sample that fits in memory",
+        )
     with writable(output, suffix=".safetensors") as path:
-        made = chosen.make(chosen.method or AUTO)
-        fitted = execution.fit(place, made)
+        with working(f"fitting {shown(place)}"):
+            fitted = made.fit(source_of(place, inputs, on_ray=on_ray))
         fitted.save(path)
     _say_what_was_fitted(fitted, Findings(), output=output, split=part, as_json=as_json)
 

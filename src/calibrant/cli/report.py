@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant._core.paths import shown
+from calibrant._files import shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import console, working, writable
 from calibrant.cli._options import (

@@ -22,7 +22,7 @@ from calibrant.binning import EqualWidth
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.errors import NoIntervalError, Remedy
 from calibrant.metrics import ECE
-from calibrant.rows.source import reduced
+from calibrant.rows import reduced
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.clusters import RowUnits, UnitSizes
 from calibrant.statistics.enough import FEWEST

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any
 
 from calibrant._core.config import json_data
-from calibrant._core.paths import atomic_write
+from calibrant._files import atomic_write
 from calibrant.calibrators import MultiLabelCalibrator
 from calibrant.data.multilabel import MultiLabelPredictions, check_label_names
 from calibrant.data.predictions import Events

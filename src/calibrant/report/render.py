@@ -18,7 +18,7 @@ import torch
 from calibrant._core.check import check_choice, check_sequence, refuse, shown
 from calibrant._core.config import json_data, own_version
 from calibrant._core.constraints import Each, Kind, Level, Natural, checked
-from calibrant._core.paths import as_path, atomic_write, check_suffix
+from calibrant._files import as_path, atomic_write, check_suffix
 from calibrant.plot.arguments import Label
 from calibrant.report.advice import MARGIN
 from calibrant.report.comparison import better_of, pairs_of

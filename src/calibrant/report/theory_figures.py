@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from calibrant._core.figure_numbers import Arrows, Curve, FigureNumbers, Heat, Isolines, Panel, Plot
-from calibrant._core.paths import atomic_write
+from calibrant._files import atomic_write
 from calibrant.plot.style import COLOURS, LIGHT, MARKERS, finish, new_figure
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
-from calibrant._core.paths import check_folder
+from calibrant._files import check_folder
 from calibrant.plot.diagrams import diagram_of
 from calibrant.plot.drawing import draw_diagram
 from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS, finish, new_figure

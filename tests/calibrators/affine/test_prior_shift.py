@@ -14,7 +14,7 @@ from calibrant import Predictions, load, save_predictions
 from calibrant.calibrators import Chain, Identity, PriorShift, StructuredMatrixScaling, VectorScaling
 from calibrant.errors import BoundWarning, InputError, NoIntervalError, NotFittedError
 from calibrant.metrics import ECE, NLL
-from calibrant.scale import fit_streamed
+from calibrant.scale import batches
 
 SOURCE, NEW = (
     torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64),
@@ -139,7 +139,7 @@ def test_rows_in_files_give_the_same(method: Literal["em", "bbse"], tmp_path: Pa
     for part in range(3):
         rows = slice(1000 * part, 1000 * part + 1000)
         save_predictions(tmp_path / f"{part}.parquet", {"all": Predictions.from_logits(z[rows].float(), y[rows])})
-    streamed = fit_streamed(PriorShift(method=method), tmp_path)
+    streamed = PriorShift(method=method).fit(batches(tmp_path))
     whole = PriorShift(method=method).fit(z.float(), y)
     new = draw(500, NEW, seed=14)[0]
     assert isinstance(streamed, PriorShift)

@@ -29,7 +29,7 @@ from calibrant.calibrators.auto.projection import project
 from calibrant.calibrators.base.folds import fold_of
 from calibrant.errors import FitError, InputError, UsageWarning
 from calibrant.rows import Chunk, MemoryRows, RowSource
-from calibrant.scale import fit_streamed
+from calibrant.scale import batches
 from calibrant.theory import focal_map
 
 
@@ -229,7 +229,7 @@ def test_what_is_set_is_saved_and_streamed(settings: Any, tmp_path: Path) -> Non
     assert torch.equal(again(new), fitted(new))
     assert again.config() == fitted.config()
     save_predictions(tmp_path / "rows.parquet", {"all": Predictions.from_logits(z, y)})
-    streamed = fit_streamed(AutoCalibrator(candidates=quick(), **settings), tmp_path / "rows.parquet")
+    streamed = AutoCalibrator(candidates=quick(), **settings).fit(batches(tmp_path / "rows.parquet"))
     torch.testing.assert_close(streamed(new), fitted(new), rtol=0, atol=1e-5)
 
 

@@ -25,7 +25,7 @@ from calibrant.calibrators.one_vs_rest.maps import mean_bins
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
 from calibrant.rows import Chunk, MemoryRows, RowSource
-from calibrant.scale import fit_streamed
+from calibrant.scale import batches
 from calibrant.testing import check_calibrator
 
 
@@ -148,7 +148,7 @@ def test_weights_count_as_rows_left_out_or_once() -> None:
 def test_streamed_rows_give_the_same(tmp_path: Path) -> None:
     z, y = drawn(240, 6)
     save_predictions(tmp_path / "rows.parquet", {"all": Predictions.from_logits(z, y)})
-    inside, streamed = small(top_label=True).fit(z, y), fit_streamed(small(top_label=True), tmp_path / "rows.parquet")
+    inside, streamed = small(top_label=True).fit(z, y), small(top_label=True).fit(batches(tmp_path / "rows.parquet"))
     torch.testing.assert_close(streamed(z), inside(z), rtol=0, atol=1e-9)
 
 
@@ -156,7 +156,7 @@ def test_many_classes_at_once_are_refused_in_a_sentence(monkeypatch: pytest.Monk
     monkeypatch.setattr("calibrant.calibrators.auto.auto.CONSTANTS", replace(CONSTANTS, selected=100))
     save_predictions(tmp_path / "rows.parquet", {"all": Predictions.from_logits(*drawn(240, 6))})
     with pytest.raises(InputError, match=r"at most 66 rows of 6 classes for AutoCalibrator\(top_label=True\)"):
-        fit_streamed(small(top_label=True), tmp_path / "rows.parquet")
+        small(top_label=True).fit(batches(tmp_path / "rows.parquet"))
 
 
 def test_files_and_states_keep_it_and_files_without_it_load(tmp_path: Path) -> None:

@@ -220,7 +220,8 @@ class Calibrator(Learned):
 
         Args:
             logits: (N, K) floating; or labelled ``Predictions``, whose weights, groups and features are used; or ``BinaryPairs``,
-                as if they were of two classes: confidences of decisions, wrong or right, or events.
+                as if they were of two classes: confidences of decisions, wrong or right, or events; or rows that lie
+                elsewhere, such as ``scale.batches(path)``.
             labels: (N,) integers in [0, K).
             sample_weight: (N,) weights ≥ 0, or None.
             groups: (N,) cluster of each row, used by methods that split the data, or None.
@@ -231,6 +232,10 @@ class Calibrator(Learned):
             FitError: If the optimum was not reached.
         """
         of_decisions, names = isinstance(logits, Decisions), getattr(logits, "class_names", None)
+        if isinstance(logits, RowSource):
+            self.fit_from(logits)
+            self.of_decisions, self.class_names = False, tuple(names or ())
+            return self
         if isinstance(logits, Predictions | BinaryPairs):
             given = (labels, sample_weight, groups, features)
             if any(value is not None for value in given):
@@ -256,7 +261,7 @@ class Calibrator(Learned):
         """Fit on rows wherever they lie: in memory, in files, on other processes or machines.
 
         Args:
-            rows: A row source, such as ``rows.MemoryRows``; ``scale.fit_streamed`` makes one of Parquet files.
+            rows: A row source: ``rows.MemoryRows``, or ``scale.batches(path)``.
 
         Raises:
             InputError: If the data are not valid, or this method needs all of more rows at once than can be held.

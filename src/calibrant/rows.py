@@ -1,30 +1,28 @@
-"""The row source: sums over labelled rows, in memory or computed anew in each pass."""
+"""Labelled rows that a fit sums over, wherever they lie, so that each algorithm is written once.
+
+A fit asks for sums: ``rows.total(work, *parameters)`` is Σ over the rows' chunks of ``work(chunk, *parameters)``, a pure
+function that returns float64 tensors; ``largest`` is their maximum, and ``fold`` joins anything else that merges. Chunks keep
+their order. ``MemoryRows`` holds them; ``calibrant.scale`` reads them from Parquet files, once for each sum, or adds the
+sums of the ranks of ``torch.distributed``.
+"""
 
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import (
-    as_tensor,
-    check_groups,
-    check_labels,
-    check_logits,
-    refuse,
-    shown,
-)
-from calibrant._core.constraints import Integer, Kind, Natural, checked
+from calibrant._core.check import as_tensor, check_groups, check_labels, check_logits
 from calibrant._core.numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES
 from calibrant.data.record import Columns, Features, check_features, check_weights
 from calibrant.errors import InputError
 
-Classes = Annotated[int, Integer(2)]
-Device = Annotated[torch.device, Kind(torch.device, "pass logits.device")]
+__all__ = ["Chunk", "MemoryRows", "RowSource"]
+
 Work = Callable[..., Any]
 Join = Callable[[Any, Any], Any]
 
@@ -36,7 +34,7 @@ class Chunk(Columns):
     Args:
         logits: (n, K) floating.
         labels: (n,) int64 in [0, K).
-        weight: (n,) float64 > 0, or None for 1 each; a sum weighs counts and shares alike.
+        weight: (n,) float64 > 0, or None for 1 each.
         groups: (n,) int64, or None.
         features: Named columns (n,): numbers as tensors, names as arrays of text.
         start: Number of the first row in what the caller gave.
@@ -89,25 +87,9 @@ class RowSource(ABC):
     device: torch.device
     rough: bool = False
 
-    def fold(self, work: Work, join: Join, *parameters: Any) -> Any:
-        """Return ``work(chunk, *parameters)`` of all chunks, joined in order by the associative ``join``.
-
-        Args:
-            work: A function of a module, so that it can be sent to a worker; pure.
-            join: Likewise, of two results.
-            parameters: Numbers, names, tensors and tuples of them.
-
-        Raises:
-            InputError: If no row is left.
-        """
-        found = self.part(work, join, *parameters)
-        if found is None:
-            raise InputError("at least one row", "none that is selected", "use more rows")
-        return found
-
     @abstractmethod
     def part(self, work: Work, join: Join, *parameters: Any) -> Any:
-        """Return the same as ``fold``, or None where no row is left.
+        """Return ``work(chunk, *parameters)`` of all chunks, joined in order by the associative ``join``; None without rows.
 
         Args:
             work: A function of a module, so that it can be sent to a worker; pure.
@@ -119,7 +101,7 @@ class RowSource(ABC):
     def prepared(self, make: Work, *parameters: Any) -> "RowSource":
         """Return a source whose chunks are ``make(chunk, *parameters)``, or are left out where that is None.
 
-        In memory they are made once and kept; elsewhere anew in each pass.
+        In memory they are made once and kept; elsewhere anew for each sum.
         """
 
     @cached_property
@@ -127,13 +109,16 @@ class RowSource(ABC):
         """The same rows in chunks as large as they lie, for work that cuts them itself."""
         return self
 
-    def _changed(self, **attributes: Any) -> Self:
-        """Return these rows with other attributes, and without what was kept of them."""
-        rows = copy.copy(self)
-        for known in ("mass", "uncut", "_kept"):
-            vars(rows).pop(known, None)
-        vars(rows).update(attributes)
-        return rows
+    def fold(self, work: Work, join: Join, *parameters: Any) -> Any:
+        """Return the same as ``part``.
+
+        Raises:
+            InputError: If no row is left.
+        """
+        found = self.part(work, join, *parameters)
+        if found is None:
+            raise InputError("at least one row", "none that is selected", "use more rows")
+        return found
 
     def total(self, work: Work, *parameters: Any) -> Any:
         """Return Σ work(chunk, *parameters): a tensor, or a tuple of them."""
@@ -143,10 +128,6 @@ class RowSource(ABC):
         """Return the entrywise maximum of ``work(chunk, *parameters)``."""
         found: Tensor = self.fold(work, torch.maximum, *parameters)
         return found
-
-    def totals(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return the total of each question ``(work, *parameters)``: all of them in one pass."""
-        return list(self.fold(_answer_all, added, tuple(questions)))
 
     def once(self, work: Work, join: Join, *parameters: float | str) -> Any:
         """Return ``fold`` of these, and keep it: for what several fits ask of one source, and that is small beside its logits."""
@@ -190,15 +171,17 @@ class RowSource(ABC):
             InputError: If there are more.
         """
         if self.count * self.classes > values:
-            raise InputError(
-                (
-                    f"at most {values // self.classes} rows of {self.classes} classes for {why or 'this method'}, "
-                    "which needs all of them at once"
-                ),
-                f"{self.count}",
-                "fit it on a random sample of so many",
-            )
+            most = f"at most {values // self.classes} rows of {self.classes} classes for {why or 'this method'}"
+            raise InputError(f"{most}, which needs all of them at once", f"{self.count}", "fit it on a random sample")
         return Chunk.cat(self.collected(itself))
+
+    def _changed(self, **attributes: Any) -> Self:
+        """Return these rows with other attributes, and without what was kept of them."""
+        rows = copy.copy(self)
+        for known in ("mass", "uncut", "_kept"):
+            vars(rows).pop(known, None)
+        vars(rows).update(attributes)
+        return rows
 
 
 class MemoryRows(RowSource):
@@ -209,6 +192,7 @@ class MemoryRows(RowSource):
         classes: K.
         count: Rows.
         weighted: Whether they carry weights.
+        device: Where they lie.
 
     Examples:
         >>> rows = MemoryRows.of(2 * torch.eye(3), [0, 1, 1])
@@ -216,12 +200,9 @@ class MemoryRows(RowSource):
         (3, 3.0)
     """
 
-    @checked
     def __init__(
-        self, chunks: Sequence[Any], *, classes: Classes, count: Natural, weighted: bool, device: Device
+        self, chunks: Sequence[Any], *, classes: int, count: int, weighted: bool, device: torch.device
     ) -> None:
-        if not isinstance(chunks, Sequence) or isinstance(chunks, str | bytes):
-            raise refuse("chunks as a list", shown(chunks), "use MemoryRows.of(logits, labels)")
         self.chunks, self.classes, self.count, self.device = chunks, classes, count, device
         self.weighted = weighted
         self._whole: Chunk | None = None
@@ -287,41 +268,7 @@ class MemoryRows(RowSource):
         return Chunk.cat(self.collected(itself))
 
 
-class LazyRows(RowSource):
-    """Rows whose chunks are computed anew in each pass, such as logits that a last layer gives.
-
-    Args:
-        chunks: Returns an iterator over the chunks.
-        classes: K.
-        count: Rows.
-        device: Where the chunks lie.
-    """
-
-    weighted = False
-
-    @checked
-    def __init__(
-        self, chunks: Callable[[], Iterator[Any]], *, classes: Classes, count: Natural, device: Device
-    ) -> None:
-        if not callable(chunks):
-            raise refuse("a function that returns an iterator over chunks", shown(chunks), "pass lambda: iter(chunks)")
-        self.chunks, self.classes, self.count, self.device = chunks, classes, count, device
-
-    def part(self, work: Work, join: Join, *parameters: Any) -> Any:
-        """Return ``work(chunk, *parameters)`` of all chunks, joined in order; None without chunks."""
-        return reduced(join, (work(chunk, *parameters) for chunk in self.chunks()))
-
-    def prepared(self, make: Work, *parameters: Any) -> "LazyRows":
-        """Return a source whose chunks are ``make(chunk, *parameters)``, made anew in each pass."""
-
-        def made() -> Iterator[Any]:
-            return (one for chunk in self.chunks() if (one := make(chunk, *parameters)) is not None)
-
-        return self._changed(chunks=made)
-
-
-@checked
-def chunks_of(rows: Annotated[Chunk, Kind(Chunk, "use MemoryRows.of(logits, labels)")]) -> list[Chunk]:
+def chunks_of(rows: Chunk) -> list[Chunk]:
     """Return ``rows`` cut into chunks of 1 MiB of float64 logits, or of 256 MiB on an accelerator.
 
     Args:
@@ -352,8 +299,9 @@ def added(left: Any, right: Any) -> Any:
     return left + right
 
 
-def _answer_all(chunk: Any, questions: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
-    return tuple(work(chunk, *parameters) for work, *parameters in questions)
+def itself(chunk: Any) -> Any:
+    """Return the chunk: what ``collected`` asks of each when all are wanted."""
+    return chunk
 
 
 def _list_of_one(chunk: Any, work: Work, parameters: tuple[Any, ...]) -> list[Any]:
@@ -372,8 +320,3 @@ def _selected(chunk: Chunk, select: Work, parameters: tuple[Any, ...]) -> Chunk 
 def _selected_count(chunk: Chunk, select: Work, parameters: tuple[Any, ...]) -> Tensor:
     count: Tensor = select(chunk, *parameters).sum()
     return count
-
-
-def itself(chunk: Any) -> Any:
-    """Return the chunk: what ``collected`` asks of each when all are wanted."""
-    return chunk

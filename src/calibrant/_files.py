@@ -1,0 +1,326 @@
+"""Files: what may be read and written, arrays by name, and writing whole files or nothing.
+
+Every file that Calibrant reads passes ``check_source``; every file that it writes is written by ``atomic_write``. Nothing is
+executed on load. Files are compared by identity, so that links and spellings make no difference.
+"""
+
+import importlib.util
+import os
+import secrets
+import stat
+import zipfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+from calibrant.errors import CalibrantError, FileFormatError, InputError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
+else:  # the help of the command line loads no numbers
+    Array = Any
+PathLike = str | os.PathLike[str]
+SUFFIXES = (".npz", ".safetensors")
+
+
+class _Arrow:
+    """PyArrow and its parts, imported when first used, so that importing Calibrant does not import PyArrow."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what inspection asks of any object
+            raise AttributeError(name)
+        try:
+            return getattr(importlib.import_module("pyarrow"), name)
+        except AttributeError:  # a part that pyarrow does not import by itself
+            return importlib.import_module(f"pyarrow.{name}")
+
+
+pa: Any = _Arrow()
+
+
+def as_path(path: Any, *, name: str = "path") -> Path:
+    """Return ``path`` as a Path.
+
+    Raises:
+        InputError: If it is neither text nor a path.
+    """
+    if not isinstance(path, str | os.PathLike) or isinstance(found := os.fspath(path), bytes):
+        raise InputError(f"{name} as text or a pathlib.Path", f"{type(path).__name__}", "name a file")
+    if not found or "\0" in found:
+        raise InputError(f"{name} as a name of a file", f"{found!r}", "name one")
+    return Path(found)
+
+
+def shown(path: PathLike) -> str:
+    """Return ``path`` as text that can be printed and stored, whatever bytes its name has."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def same_file(one: PathLike, other: PathLike) -> bool:
+    """Return whether two paths name one existing file."""
+    with suppress(OSError, ValueError):
+        return os.path.samefile(one, other)
+    return False
+
+
+def check_source(path: Any, *, suffixes: Collection[str] = ()) -> Path:
+    """Return ``path`` if it is a regular file that can be read, without opening what could block.
+
+    Raises:
+        InputError: If it is no path.
+        FileFormatError: If it is missing, not a regular file, not readable, or has another suffix than one of ``suffixes``.
+    """
+    place = as_path(path)
+    try:
+        mode = place.stat().st_mode
+    except OSError as error:
+        why = "no such file:" if isinstance(error, FileNotFoundError) else f"{error.strerror!r} for"
+        raise FileFormatError("a file", f"{why} {shown(place)}", "check the path") from error
+    if not stat.S_ISREG(mode):
+        kind = "the folder" if stat.S_ISDIR(mode) else "a pipe or device:"
+        raise FileFormatError("a regular file", f"{kind} {shown(place)}", "name a file")
+    if suffixes and place.suffix not in suffixes:
+        wanted = ", ".join("*" + suffix for suffix in suffixes)
+        raise FileFormatError(f"a file named {wanted}", repr(shown(place.name)), "convert it to one of them")
+    if not os.access(place, os.R_OK):
+        raise FileFormatError("a readable file", f"no permission for {shown(place)}", "change its mode")
+    return place
+
+
+def check_target(path: Any, *, inputs: Sequence[PathLike] = ()) -> Path:
+    """Return ``path`` if a file can be written there without destroying one of the ``inputs``, before any work is done.
+
+    Args:
+        path: What was given.
+        inputs: Files that the work reads, and folders whose files it reads.
+
+    Raises:
+        InputError: If it is one of the inputs, by whatever name or link.
+        FileFormatError: If it is no regular file, or its folder is missing or cannot be written.
+    """
+    place = as_path(path)
+    for name in map(Path, inputs):
+        parts = [name, *name.glob("*"), *name.glob("*/*.parquet")] if name.is_dir() else [name]
+        if any(same_file(place, part) for part in parts):
+            raise InputError("an output other than the input", f"{shown(place)} for both", "choose another output")
+    folder = Path(os.path.realpath(place)).parent
+    if place.is_dir():
+        raise FileFormatError("a file to write", f"the folder {shown(place)}", "name a file inside it")
+    if place.exists() and not place.is_file():
+        raise FileFormatError("a file to write", f"a pipe or device: {shown(place)}", "write - for standard output")
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        reason = "no permission to write there" if folder.is_dir() else "no such folder"
+        raise FileFormatError("a writable place", f"{reason} for {shown(place)}", "choose another output")
+    return place
+
+
+def check_folder(path: Any) -> Path:
+    """Return ``path`` if it is a folder that can be written into, or can be made.
+
+    Raises:
+        InputError: If it, or what it lies in, is a file.
+        FileFormatError: If there is no permission to write there.
+    """
+    place = as_path(path)
+    there = next(found for found in (place, *place.absolute().parents) if os.path.lexists(found))
+    if not there.is_dir():
+        raise InputError("a folder to write into", f"{shown(place)} where {shown(there)} is a file", "name a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise FileFormatError("a writable place", f"no permission to write in {shown(there)}", "choose another folder")
+    return place
+
+
+def make_folder(folder: Path, *, what: str, remedy: str) -> Path:
+    """Return ``folder``, made with its parents if it is not there; ``what`` is to be written into it.
+
+    Raises:
+        FileFormatError: If it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileFormatError(f"a writable {what}", f"{error.strerror!r} for {shown(folder)}", remedy) from error
+    return folder
+
+
+def check_suffix(path: PathLike, suffixes: Sequence[str], *, what: str) -> None:
+    """Refuse a file name whose suffix says that it holds something else; one without a suffix may pass.
+
+    Raises:
+        InputError: If it ends in another suffix.
+    """
+    place = Path(path)
+    if place.suffix and place.suffix.lower() not in suffixes:
+        expected = f"a name that ends in {' or '.join(suffixes)} for {what}"
+        raise InputError(expected, repr(shown(place.name)), "rename it")
+
+
+@contextmanager
+def atomic_write(path: PathLike, *, inputs: Sequence[PathLike] = ()) -> Iterator[IO[bytes]]:
+    """Open ``path`` for writing bytes: the file appears whole when the block ends without error, or not at all.
+
+    A link is written through to the file that it names.
+
+    Args:
+        path: The file.
+        inputs: Files that must not be overwritten.
+
+    Raises:
+        InputError: If ``path`` is one of the inputs.
+        FileFormatError: If it is no regular file, its folder is missing or cannot be written, or the disk is full.
+    """
+    place = check_target(path, inputs=inputs)
+    target = Path(os.path.realpath(place))
+    temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.part")
+    try:
+        # opened by its mode, and not made by ``tempfile``, whose files are private: so the user's umask applies
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+        temporary.replace(target)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise FileFormatError("a writable place", f"{reason} for {shown(place)}", "choose another output") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: PathLike, content: str | bytes) -> None:
+    """Write ``content``, text as UTF-8, to ``path`` by ``atomic_write``."""
+    with atomic_write(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def one_writer(path: PathLike) -> Iterator[None]:
+    """Keep other processes from changing ``path`` between the reading of its content and the writing of the next.
+
+    They wait: the lock is on the folder that holds the file, links followed, and ends with the process. Windows knows no such lock.
+
+    Raises:
+        FileFormatError: If there is no such folder.
+    """
+    if importlib.util.find_spec("fcntl") is None:
+        yield
+        return
+    import fcntl
+
+    home = os.path.dirname(os.path.realpath(as_path(path)))
+    with error_boundary("a folder to write in", shown(home), "check it", caught=OSError):
+        folder = os.open(home, os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def error_boundary(
+    expected: str,
+    got: str,
+    remedy: Any,
+    *,
+    kind: type[CalibrantError] = FileFormatError,
+    caught: type[Exception] | tuple[type[Exception], ...] = Exception,
+) -> Iterator[None]:
+    """Raise what other code raises in the block as an error of ours, whose ``got`` ends in the reason; our own errors pass."""
+    try:
+        yield
+    except CalibrantError:
+        raise
+    except caught as error:
+        raise kind(expected, f"{got} ({reason_of(error)})", remedy) from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return what another library's error says, in one line of at most 160 characters."""
+    return " ".join(str(error).split())[:160] or type(error).__name__
+
+
+def read_text(path: PathLike) -> str:
+    """Return the text of a regular file in UTF-8, without the mark that some editors put first.
+
+    Raises:
+        FileFormatError: If the file is missing, not a regular file, not readable, or not UTF-8.
+    """
+    place = check_source(path)
+    with error_boundary("text in UTF-8", shown(place), "save it as UTF-8"):
+        return place.read_text(encoding="utf-8-sig")
+
+
+def refuse_beyond_memory(size: int, path: Path) -> None:
+    """Refuse content of more bytes than half of this machine's memory.
+
+    Raises:
+        FileFormatError: Naming both sizes.
+    """
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    if size > most:
+        expected, got = (
+            f"data of at most {most >> 20:,} MiB, half of the memory",
+            f"{size >> 20:,} MiB in {shown(path)}",
+        )
+        raise FileFormatError(expected, got, "save a folder of .parquet files, which is streamed")
+
+
+def read_arrays(path: PathLike) -> dict[str, Array]:
+    """Return the named arrays of a ``.npz`` or ``.safetensors`` file.
+
+    Raises:
+        FileFormatError: If the file is missing, broken, of another kind, or holds pickled objects.
+    """
+    import numpy as np
+
+    place = check_source(path, suffixes=SUFFIXES)
+    with error_boundary(f"a readable {place.suffix} file", f"a broken one: {shown(place)}", "write it again"):
+        if place.suffix == ".npz":
+            with open(place, "rb") as content, np.load(content, allow_pickle=False) as file:
+                refuse_beyond_memory(sum(member.file_size for member in file.zip.infolist()), place)
+                return {name: file[name] for name in file.files}
+        import torch
+        from safetensors.torch import load
+
+        # NumPy has neither bfloat16 nor formats of 8 bits
+        narrow = lambda one: one.dtype == torch.bfloat16 or (one.is_floating_point() and one.itemsize < 2)  # noqa: E731
+        return {name: (one.float() if narrow(one) else one).numpy() for name, one in load(place.read_bytes()).items()}
+
+
+def read_metadata(path: PathLike) -> dict[str, str]:
+    """Return the text metadata of a ``.safetensors`` file.
+
+    Raises:
+        FileFormatError: If it is missing or broken.
+    """
+    from safetensors import safe_open
+
+    place = check_source(path, suffixes=SUFFIXES[1:])
+    broken = error_boundary("a readable .safetensors file", f"a broken one: {shown(place)}", "write it again")
+    with broken, safe_open(place, framework="np") as file:
+        return dict(file.metadata() or {})
+
+
+def write_arrays(path: PathLike, arrays: Mapping[str, Array], *, metadata: Mapping[str, str] | None = None) -> None:
+    """Write named arrays to ``path`` in the format of its suffix, one of ``SUFFIXES``, atomically; the same arrays give the same bytes."""
+    import numpy as np
+
+    with atomic_write(path) as file:
+        if Path(path).suffix == ".npz":
+            # as numpy.savez, but that an array may be called file, and that no time is written
+            with zipfile.ZipFile(file, "w", compression=zipfile.ZIP_DEFLATED) as archive:
+                for name, values in arrays.items():
+                    entry = zipfile.ZipInfo(f"{name}.npy")
+                    entry.compress_type = zipfile.ZIP_DEFLATED
+                    with archive.open(entry, "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, np.asanyarray(values), allow_pickle=False)
+            return
+        from safetensors.numpy import save
+
+        ordered = dict(sorted((metadata or {}).items()))
+        file.write(save({name: np.asarray(one, order="C") for name, one in arrays.items()}, metadata=ordered or None))
