@@ -14,7 +14,6 @@
     CalibrantWarning (UserWarning)
     ├── BoundWarning                       a fit has no finite optimum; the bound was returned
     ├── ZeroProbabilityWarning             a true class has probability 0, so its log-loss is infinite
-    ├── DuplicateRowsWarning               rows to evaluate on also occur among the fitted rows
     └── UsageWarning                       legal, but hardly ever what is meant
 
 An error is data: what was ``expected``, what was ``got``, the ``remedy``, and the ``argument`` it is about. Its message is these
@@ -32,7 +31,6 @@ __all__ = [
     "BoundWarning",
     "CalibrantError",
     "CalibrantWarning",
-    "DuplicateRowsWarning",
     "FileFormatError",
     "FitError",
     "InputError",
@@ -251,10 +249,6 @@ class BoundWarning(CalibrantWarning):
 
 class ZeroProbabilityWarning(CalibrantWarning):
     """A true class has probability 0, so its log-loss is infinite."""
-
-
-class DuplicateRowsWarning(CalibrantWarning):
-    """Rows to evaluate on also occur among the fitted rows."""
 
 
 class UsageWarning(CalibrantWarning):

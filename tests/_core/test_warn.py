@@ -9,7 +9,7 @@ import calibrant
 from calibrant import Predictions, losses
 from calibrant._core.warn import PROGRESS
 from calibrant.calibrators import AutoCalibrator, Chain, TemperatureScaling
-from calibrant.errors import BoundWarning, CalibrantWarning, DuplicateRowsWarning, UsageWarning, ZeroProbabilityWarning
+from calibrant.errors import BoundWarning, CalibrantWarning, UsageWarning, ZeroProbabilityWarning
 from calibrant.metrics import NLL
 
 SOURCE = Path(calibrant.__file__).parent
@@ -26,18 +26,11 @@ def zero() -> object:
     return NLL()(Predictions.from_logits([[0.0, -float("inf")], [0.0, 1.0]], [1, 1]))
 
 
-def duplicate() -> object:
-    logits = torch.randn(25, 3, generator=torch.Generator().manual_seed(0))
-    data = Predictions.from_logits(logits, torch.arange(25) % 3)
-    return data[:20].calibrated_by(TemperatureScaling().fit(data.logits, data.labels))
-
-
 CASES = {
     "a constructor": (UsageWarning, lambda: losses.InverseFocalLoss(30.0)),
     "a metric": (ZeroProbabilityWarning, zero),
     "a fit": (BoundWarning, lambda: TemperatureScaling().fit(*EASY)),
     "a fit inside another": (BoundWarning, lambda: Chain(TemperatureScaling(), TemperatureScaling()).fit(*EASY)),
-    "a calibrated copy": (DuplicateRowsWarning, duplicate),
 }
 
 

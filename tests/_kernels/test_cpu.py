@@ -18,7 +18,6 @@ from calibrant._kernels import cpu
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators.one_vs_rest.maps import FeatureChunk, slope_and_one, sums_for_newton
-from calibrant.data.leakage import _chosen_hashes, _odd_numbers
 from calibrant.errors import BoundWarning
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, TopLabelECE
 
@@ -120,22 +119,6 @@ def test_margins_are_those_of_float64(rows: int, classes: int) -> None:
         margin = (z.gather(1, y[:, None])[:, 0].double() - z.amax(dim=1).double()).clamp_min(-1e300)
         assert cpu.margin_sum(z, y, None) == pytest.approx(float(margin.sum()), rel=1e-12, abs=1e-12)
         assert cpu.margin_sum(z, y, w) == pytest.approx(float(margin @ w), rel=1e-12, abs=1e-12)
-
-
-@pytest.mark.parametrize("outputs", [1, 5, 8, 12, 40, 1000, 1 << 60])
-def test_the_loops_choose_the_stretches_that_pytorch_does(outputs: int) -> None:
-    generator = torch.Generator().manual_seed(outputs % 1000)
-    for rows in (32, 33, 100, 5000):
-        hashes = torch.randint(-(1 << 62), 1 << 62, (min(outputs, rows),), generator=generator)
-        hashes = hashes[torch.randint(len(hashes), (rows,), generator=generator)]
-        hashes[rows // 2 :] = hashes[rows // 2 :].sort().values  # a part in which equal rows follow each other
-        assert torch.equal(winnowed(hashes), _chosen_hashes(hashes))
-
-
-def winnowed(hashes: Tensor) -> Tensor:
-    out = torch.empty_like(hashes)
-    found = cpu._loop("write_winnowed")(hashes.numpy(), _odd_numbers(16).numpy(), 17, 8, out.numpy())
-    return out[:found]
 
 
 @pytest.mark.parametrize("bins", [1, 2, 7, 15, 64, 100])

@@ -152,43 +152,6 @@ def _few_rows(logits: Tensor) -> int:
     return max(1, min(_SEGMENT, _BLOCK // logits.shape[1]))
 
 
-def row_hashes(logits: Tensor, odd: Tensor, *, step: int, centred: bool = False) -> Tensor:
-    """Return (N,) int64 Σ_k b_k · odd_k mod 2⁶⁴, mixed with its upper bits; b_k are the bits of every ``step``-th column as float32.
-
-    Args:
-        logits: (N, K) which ``serves`` has accepted.
-        odd: (⌈K / step⌉,) int64.
-        step: ≥ 1.
-        centred: Return ``data.leakage.centred_marks`` of those columns.
-    """
-    loop = _loop("write_centred_marks" if centred else "write_row_hashes")
-    found = torch.empty(logits.shape[0], dtype=torch.int64)
-    for some, block in _blocks(logits):
-        rows = max(1, _BLOCK // logits.shape[1]) if block.dtype == torch.float64 else block.shape[0]
-        for bits, hashes in zip(block.split(rows), found[some].split(rows), strict=True):
-            if centred and bits.dtype == torch.float64:  # a large constant would leave float32 no digits
-                bits = bits - bits[:, ::step].amax(dim=1, keepdim=True).nan_to_num(neginf=0.0)
-            inputs = [bits.float() if centred else bits.float().view(torch.int32)]
-            _run_loop(loop, inputs, [odd.numpy(), step], [], [hashes], unit=_SEGMENT)
-    return found
-
-
-def winnowed(rows: Tensor, odd: Tensor, *, width: int, distinct: int) -> Tensor | None:
-    """Return, in order, the hashes of the stretches of rows that winnowing chooses; None for few rows, or without Numba.
-
-    Args:
-        rows: (N,) int64, at least as many as a stretch and ``width`` together.
-        odd: (L,) int64 factors of a stretch's L rows.
-        width: Of every ``width`` stretches one is chosen: whose first row has the smallest upper half, the earlier of equal ones.
-        distinct: Least number of different rows in a stretch.
-    """
-    if len(rows) < _SEGMENT or _loops() is None:
-        return None
-    out = torch.empty(len(rows) - len(odd) + 1, dtype=torch.int64)
-    found = _loop("write_winnowed")(rows.contiguous().numpy(), odd.numpy(), width, distinct, out.numpy())
-    return out[:found]
-
-
 def logistic_sums(
     features: Tensor, hit: Tensor, weight: Tensor, theta: Tensor, high: Tensor, low: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:

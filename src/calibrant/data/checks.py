@@ -174,16 +174,16 @@ def calibrated(pieces: Iterable[R], calibrator: Any | None, *, allow_fit_rows: b
     Args:
         pieces: Predictions, of one class or of several labels a row.
         calibrator: A fitted one for such rows, or None.
-        allow_fit_rows: Accept rows that it was fitted on; else runs of them are found across pieces, too.
+        allow_fit_rows: Accept rows that it was fitted on.
 
     Raises:
-        LeakError: If consecutive rows of the fit are found.
+        LeakError: After the last piece, if more than 1 % of the rows are rows of the fit.
     """
     check = None if calibrator is None or allow_fit_rows else LeakCheck(calibrator.fit_rows)
     for piece in pieces:
         if check is not None:
-            check.see(piece.logits, piece.labels if isinstance(piece, Predictions) else None)
-        # allowed: ``check`` has seen these rows, and unlike a check of the piece alone it finds a run across two pieces
+            check.see(*((piece.logits, piece.labels) if isinstance(piece, Predictions) else (piece.as_classes,)))
+        # allowed: ``check`` has seen these rows, and judges all pieces together
         yield piece if calibrator is None else piece.calibrated_by(calibrator, allow_fit_rows=True)
     if check is not None:
         check.end()

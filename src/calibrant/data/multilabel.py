@@ -275,6 +275,11 @@ class MultiLabelPredictions(Record):
         assert self.labels is not None
         return Events(self.probs[at].double(), self.labels[at].double(), **beside)
 
+    @property
+    def as_classes(self) -> Tensor:
+        """(N, L + 1): the logits beside a 0, whose differences a hash of the row goes by."""
+        return torch.nn.functional.pad(self.logits, (0, 1))
+
     @checked
     def calibrated_by(self, calibrator: CalibratedLabels, *, allow_fit_rows: bool = False) -> "MultiLabelPredictions":
         """Return these predictions with ``calibrator`` applied to the logits.
@@ -285,13 +290,13 @@ class MultiLabelPredictions(Record):
 
         Raises:
             InputError: If the labels' names are not those of the fit.
-            LeakError: If 32 or more consecutive rows are fitting rows in fitting order.
+            LeakError: If more than 1 % of the rows are fitting rows.
         """
         if not isinstance(calibrator, nn.Module) or not getattr(calibrator, "multi_label", False):
             remedy = "wrap it: MultiLabelCalibrator(PlattScaling()).fit(predictions)"
             raise refuse("a fitted MultiLabelCalibrator", type(calibrator).__name__, remedy)
         if not allow_fit_rows:
-            check_not_fitted_on(self.logits, calibrator.fit_rows)
+            check_not_fitted_on(self.as_classes, calibrator.fit_rows)
         # "label 0" … on either side states no order: only names that somebody gave can contradict each other
         unnamed = check_label_names(None, columns=len(self.names))
         if calibrator.names != self.names and unnamed not in (calibrator.names, self.names):

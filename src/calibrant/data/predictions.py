@@ -342,7 +342,7 @@ class Predictions(Record):
             allow_fit_rows: Accept the data it was fitted on, where the figures are better than on new data.
 
         Raises:
-            LeakError: If 32 or more consecutive rows are fitting rows in fitting order. Fewer warn, unless as many recur within those.
+            LeakError: If more than 1 % of the rows are fitting rows, in any order.
         """
         if not isinstance(calibrator, nn.Module) or not hasattr(calibrator, "top_label"):
             remedy = "fit one of calibrant.calibrators, or load it"

@@ -17,7 +17,7 @@ from calibrant._core.constraints import OneOf
 from calibrant.binning import EqualMass
 from calibrant.calibrators import Calibrator, FocalTemperatureScaling, HistogramBinning, TemperatureScaling
 from calibrant.data.predictions import Predictions
-from calibrant.errors import BoundWarning, DuplicateRowsWarning
+from calibrant.errors import BoundWarning
 from calibrant.metrics import ECE, NLL, ClasswiseECE, Error, Metric, entropy_rows, ood_auroc
 
 
@@ -401,10 +401,9 @@ class FoldFits:
 
 @contextmanager
 def ignore_bound_warnings() -> Iterator[None]:
-    """Ignore two warnings that are common here: T at its bound where all rows are correct, and equal logits of saturated rows."""
+    """Ignore a warning that is common here: T at its bound where all rows are correct."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BoundWarning)
-        warnings.simplefilter("ignore", DuplicateRowsWarning)
         yield
 
 

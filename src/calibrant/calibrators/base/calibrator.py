@@ -5,7 +5,7 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import partial, reduce
+from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from calibrant._core.notebook import to_html
 from calibrant._core.numerics import apply_in_precision, in_row_chunks
 from calibrant._kernels.cpu import one_thread_if_small
 from calibrant.calibrators.base.chunks import bounded, break_ties, narrowed, not_narrow
-from calibrant.data.leakage import WHOLE, centred_marks, join_parts, part_of, sketch_of_hashes, sketch_of_part
+from calibrant.data.leakage import Part, join_parts, part_of, row_hashes, sketch_of
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Decisions, Predictions
 from calibrant.data.record import Features, fitting_weights, need_positive
@@ -46,7 +46,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
         super().__init__()
         self.register_buffer("classes", torch.tensor(0, dtype=torch.int64))
         self._columns = 0  # the same as a plain number, so that a traced forward pass does not depend on a value
-        # a sketch of the fitting rows (calibrant.data.leakage); plain, not a buffer, since no forward pass needs it
+        # hashes of the fitting rows (calibrant.data.leakage); plain, not a buffer, since no forward pass needs it
         self.fit_rows = torch.empty(0, dtype=torch.int64)
         self.register_load_state_dict_post_hook(_update_facts)
         for cls in type(self).__mro__[: type(self).__mro__.index(Learned)]:
@@ -130,7 +130,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
         return ", ".join(part for part in (settings_in_words(self), learned) if part)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save class, configuration, learned state and a sketch of the fitting rows as one safetensors file, atomically.
+        """Save class, configuration, learned state and hashes of the fitting rows as one safetensors file, atomically.
 
         Raises:
             NotFittedError: Before ``fit``.
@@ -170,9 +170,6 @@ class Learned(nn.Module, metaclass=PublicCalls):
 def _update_facts(module: nn.Module, _: Any) -> None:
     if isinstance(module, Learned):
         module._update_facts()
-
-
-_BLOCK = 1 << 18  # rows of which a part of the sketch is made at a time
 
 
 class Calibrator(Learned):
@@ -273,10 +270,7 @@ class Calibrator(Learned):
             )
         with torch.no_grad(), one_thread_if_small(rows.count * rows.classes):
             self._learn(rows)
-            if rows.count <= WHOLE:
-                self.fit_rows = sketch_of_hashes(rows.once(_fit_marks, _joined_marks), centred=True)
-            else:
-                self.fit_rows = sketch_of_part(rows.uncut.once(_part, join_parts), centred=True)
+            self.fit_rows = sketch_of(rows.uncut.once(_hashed, join_parts), rows.count)
         return self
 
     def _learn(self, rows: RowSource) -> None:
@@ -460,17 +454,8 @@ class Tempered(Calibrator):
         return wide * torch.exp(-self.log_temperature).to(wide.dtype)
 
 
-def _fit_marks(chunk: Chunk) -> Tensor:
-    return centred_marks(chunk.logits, chunk.labels)
-
-
-def _joined_marks(left: Tensor, right: Tensor) -> Tensor:
-    return torch.cat([left, right])
-
-
-def _part(chunk: Chunk) -> tuple[Tensor, ...]:
-    blocks = (chunk.where(slice(start, start + _BLOCK)) for start in range(0, len(chunk), _BLOCK))
-    return reduce(join_parts, (part_of(_fit_marks(block), centred=True) for block in blocks))
+def _hashed(chunk: Chunk) -> Part:
+    return part_of(row_hashes(chunk.logits, chunk.labels))
 
 
 class Identity(Calibrator):

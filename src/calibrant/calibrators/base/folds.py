@@ -8,7 +8,8 @@ none. There folds go by the scores alone, and the rows of a score that many shar
 import torch
 from torch import Tensor
 
-from calibrant.data.leakage import hash_rows
+from calibrant._core.numerics import row_chunks
+from calibrant.data.leakage import odd_numbers
 from calibrant.rows import Chunk, RowSource
 
 # Odd, so that multiplication modulo 2⁶⁴ maps no two keys to one: the multipliers of xorshift64* (Vigna 2016) and, less its top
@@ -16,6 +17,7 @@ from calibrant.rows import Chunk, RowSource
 _MIX = (0x2545F4914F6CDD1D, 0x1E3779B97F4A7C15)
 _COMMON = 0.01  # part of the rows that share a score, above which it is no repetition of one row
 _MOST_COMPARED = 1 << 24
+_COLUMNS = 64  # that enter a hash
 
 
 def fold_of(chunk: Chunk, folds: int) -> Tensor:
@@ -71,6 +73,25 @@ def in_random_sample(chunk: Chunk, rate: float) -> Tensor:
     """Return which rows (n,) belong to a random sample of about ``rate`` of them."""
     bits = (_bits(chunk) * _MIX[0]) >> 24 & ((1 << 32) - 1)
     return (bits < int(rate * (1 << 32))).to(chunk.labels.device)
+
+
+def hash_rows(logits: Tensor, labels: Tensor | None = None) -> Tensor:
+    """Return an int64 hash (N,) of each row of ``logits`` (N, K) as float32 bits, of at most 64 columns, evenly spaced.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) whose hash replaces the lowest 8 bits, or None to leave these 0.
+    """
+    picked = logits[:, :: -(-logits.shape[1] // _COLUMNS)]
+    odd = odd_numbers(picked.shape[1]).numpy()
+    hashes = []
+    for rows in row_chunks(*picked.shape):
+        bits = (picked[rows].cpu().float() + 0.0).contiguous().view(torch.int32).long()  # −0 is 0
+        mixed = torch.from_numpy(bits.numpy() @ odd)
+        # products carry upwards only: without the shift the low bits would depend on the low bits of the logits alone
+        hashes.append(mixed ^ (mixed >> 29))
+    found = torch.cat(hashes) >> 8 << 8
+    return found if labels is None else found | ((labels.cpu().long() * _MIX[1]) >> 40 & 255)
 
 
 def _bits(chunk: Chunk) -> Tensor:

@@ -15,7 +15,7 @@ from calibrant._kernels.cpu import one_thread_if_small
 from calibrant.calibrators.base.calibrator import Calibrator, Learned
 from calibrant.calibrators.features.columns import as_bytes, from_bytes
 from calibrant.calibrators.one_vs_rest.maps import PlattScaling
-from calibrant.data.leakage import WHOLE, hash_rows, part_of, sketch_of_hashes, sketch_of_part
+from calibrant.data.leakage import part_of, row_hashes, sketch_of
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import fitting_weights, need_positive
@@ -131,8 +131,7 @@ class MultiLabelCalibrator(Learned):
         data = _fitting_rows(predictions)
         with torch.no_grad(), one_thread_if_small(data.logits.numel()):
             self._fit(data)
-            hashes = hash_rows(data.logits)
-            self.fit_rows = sketch_of_hashes(hashes) if len(data) <= WHOLE else sketch_of_part(part_of(hashes))
+            self.fit_rows = sketch_of(part_of(row_hashes(data.as_classes)), len(data))
         return self
 
     def _fit(self, data: MultiLabelPredictions) -> None:
