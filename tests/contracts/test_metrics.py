@@ -147,7 +147,7 @@ def test_a_metric_that_breaks_a_rule_is_named() -> None:
         check_metric(Unnormalised())
     with pytest.raises(AssertionError, match="set needs_classes = True on the class"):
         check_metric(Refusing())
-    with pytest.raises(InputError, match="expected metric as a Metric"):
+    with pytest.raises(InputError, match=r"a class that extends metrics\.Metric"):
         check_metric(ECE)  # type: ignore[arg-type]
 
 

@@ -162,7 +162,8 @@ def watch(
         raise InputError(f"new predictions are arguments: write {inputs.logits} --kind logits instead of --logits")
     # loaded, updated and saved under one lock: of two writers each would undo the other's batches
     with one_writer(state):
-        monitor, names = _monitor(state, before, new.calibrator, inputs), ()
+        monitor = _monitor(state, before, new.calibrator, inputs)
+        names: tuple[str, ...] = ()
         for file in new.files or []:
             rows = inputs.read(Source(file, file), new.split)
             monitor.update(rows.through(new.calibrator))

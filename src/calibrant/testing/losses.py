@@ -2,28 +2,20 @@
 
 import copy
 import math
-from collections.abc import Callable
-from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from calibrant._core.config import renewed
-from calibrant._core.constraints import Kind, checked
 from calibrant.errors import InputError
 from calibrant.losses import Loss, RowLoss, RowPenalty
-from calibrant.testing.assertions import Contract, normal_sample, require_refusal
+from calibrant.testing._require import draw, require, require_refusal
 
-CONTRACT = Contract("the contract of calibrant.losses.Loss")
-CLASSES = 5
-MARGINS = (0.0, 1e-3, 1.0, 6.0, 9.0, 17.0, 40.0, 88.0, 104.0, 700.0, 1e3, 1e4)
-
-
-AnyLoss = Annotated[Loss, Kind(Loss, "subclass losses.RowLoss", "a loss that extends losses.Loss")]
+_CLASSES = 5
+_MARGINS = (0.0, 1e-3, 1.0, 6.0, 9.0, 17.0, 40.0, 88.0, 104.0, 700.0, 1e3, 1e4)
 
 
-@checked
-def check_loss(loss: AnyLoss) -> None:
+def check_loss(loss: Loss) -> None:
     """Check that ``loss`` does what every loss of ``calibrant.losses`` does; call it in a test of your own loss.
 
     Values and shapes of its reduction, ignored places, inner dimensions, the order of samples, gradients that are finite
@@ -45,138 +37,110 @@ def check_loss(loss: AnyLoss) -> None:
         ...         return nll + 1 - torch.exp(-nll)
         >>> check_loss(PolyLoss())
     """
-    if loss.ignore_index != -100 or loss.weight is not None:
-        raise InputError("a loss without class weights and with ignore_index=-100", "others", "leave them out")
-    for clause in CLAUSES:
+    if not isinstance(loss, Loss) or loss.ignore_index != -100 or loss.weight is not None:
+        raise InputError("check_loss takes a loss that extends losses.Loss, with ignore_index=-100 and without weights")
+    for clause in (_reduction, _inner_dimensions, _order, _margins, _gradients, _padding, _refusals, _copies):
         clause(copy.deepcopy(loss))
 
 
-def _same_as_kept_rows(loss: Loss) -> None:
-    logits, labels = normal_sample(12, CLASSES)
+def _reduction(loss: Loss) -> None:
+    logits, labels = (part.float() if part.is_floating_point() else part for part in draw(12, _CLASSES))
     labels[::3] = -100
     kept = labels != -100
+    value, alone = loss(logits, labels), loss(logits[kept], labels[kept])
     if loss.reduction == "none":
-        terms = loss(logits, labels)
-        CONTRACT.require(terms.shape == labels.shape, "with reduction='none' the result has the labels' shape")
-        CONTRACT.require(bool((terms[~kept] == 0).all()), "terms of ignored places are 0")
-        _same(terms[kept], loss(logits[kept], labels[kept]), "ignored places change nothing")
-        return
+        require(value.shape == labels.shape, "with reduction='none' the result has the labels' shape")
+        require(bool((value[~kept] == 0).all()), "terms of ignored places are 0")
+        value = value[kept]
+    else:
+        require(value.shape == (), "a mean or a sum is a scalar")
+        if isinstance(loss, RowLoss | RowPenalty):
+            total = loss.terms(logits, labels).sum()
+            _same(
+                value, total / int(kept.sum()) if loss.reduction == "mean" else total, "the reduction is of its terms"
+            )
+    _same(value, alone, "ignored places change nothing")
+
+
+def _inner_dimensions(loss: Loss) -> None:
+    logits, labels = draw(3, _CLASSES, 2, 4)
     value = loss(logits, labels)
-    CONTRACT.require(value.shape == (), "a mean or a sum is a scalar")
-    _same(value, loss(logits[kept], labels[kept]), "ignored places change nothing")
+    require(value.shape == (labels.shape if loss.reduction == "none" else ()), "the result has the labels' shape")
+    flat = loss(logits.movedim(1, -1).reshape(-1, _CLASSES), labels.reshape(-1))
+    _same(value.reshape(-1), flat.reshape(-1), "inner dimensions are more rows")
 
 
-def _mean_is_sum_over_count(loss: Loss) -> None:
-    if loss.reduction == "none" or not isinstance(loss, RowLoss | RowPenalty):
-        return
-    logits, labels = normal_sample(12, CLASSES)
-    # one ignored row: a mean over 12 instead of 11 shows
-    labels[4] = -100
-    total = loss.terms(logits, labels).sum()
-    _same(loss(logits, labels), total / 11 if loss.reduction == "mean" else total, "the reduction is that of its terms")
-
-
-def _inner_dimensions_are_rows(loss: Loss) -> None:
-    logits, labels = normal_sample(3, CLASSES, 2, 4)
-    flat, value = logits.movedim(1, -1).reshape(-1, CLASSES), loss(logits, labels)
-    shape = labels.shape if loss.reduction == "none" else ()
-    CONTRACT.require(
-        value.shape == shape, "with reduction='none' the result has the labels' shape, inner dimensions too"
-    )
-    _same(value.reshape(-1), loss(flat, labels.reshape(-1)).reshape(-1), "inner dimensions are more rows")
-
-
-def _order_does_not_matter(loss: Loss) -> None:
-    logits, labels = normal_sample(12, CLASSES)
+def _order(loss: Loss) -> None:
+    logits, labels = draw(12, _CLASSES)
     # a loss of bins or pairs may mix the rows of a batch, but not by their order
-    back = torch.arange(11, -1, -1)
-    _same(loss(logits, labels).sum(), loss(logits[back], labels[back]).sum(), "samples may come in any order")
-    first, second = _gradient(loss, logits, labels)[back], _gradient(loss, logits[back], labels[back])
-    _same(first, second, "gradients follow the order of the samples", atol=1e-6)
+    _same(loss(logits, labels).sum(), loss(logits.flip(0), labels.flip(0)).sum(), "samples may come in any order")
+    one, other = _gradient(loss, logits, labels), _gradient(loss, logits.flip(0), labels.flip(0))
+    _same(one.flip(0), other, "gradients follow the order of the samples", atol=1e-6)
 
 
-def _finite_at_every_margin(loss: Loss) -> None:
+def _margins(loss: Loss) -> None:
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         # every margin with the label ahead, and once more with it as far behind
-        right = torch.zeros(len(MARGINS), 3)
-        right[:, 0] = torch.tensor(MARGINS)
-        logits = torch.cat([right, right]).to(dtype)
-        labels = torch.arange(2).repeat_interleave(len(MARGINS))
+        logits = torch.zeros(2 * len(_MARGINS), 3, dtype=dtype)
+        logits[:, 0] = torch.tensor(_MARGINS).repeat(2)
+        labels = torch.arange(2).repeat_interleave(len(_MARGINS))
         value, grad = loss(logits, labels), _gradient(loss, logits, labels)
-        CONTRACT.require(bool(value.isfinite().all()), f"the value is finite at every margin in {dtype}")
-        wide = torch.promote_types(dtype, torch.float32)
-        CONTRACT.require(value.dtype == wide, f"the value of {dtype} logits is {wide}")
-        CONTRACT.require(bool(grad.isfinite().all()) and grad.dtype == dtype, f"gradients are finite in {dtype}")
+        require(bool(value.isfinite().all()), f"the value is finite at every margin in {dtype}")
+        require(value.dtype == torch.promote_types(dtype, torch.float32), f"the value of {dtype} is float32 at least")
+        require(bool(grad.isfinite().all()) and grad.dtype == dtype, f"gradients are finite in {dtype}")
 
 
-def _gradients_match_float64(loss: Loss) -> None:
-    logits, labels = normal_sample(10, CLASSES)
+def _gradients(loss: Loss) -> None:
+    logits, labels = draw(10, _CLASSES)
     # a formula that loses digits, as 1 − p near p = 1, differs by far more
-    found, right = (_gradient(loss, z, labels).double() for z in (logits, logits.double()))
+    found, right = (_gradient(loss, z, labels).double() for z in (logits.float(), logits.float().double()))
     _same(found, right, "float32 gradients are those of float64", rtol=1e-4, atol=1e-6)
 
 
-def _padding_leaves_gradients_finite(loss: Loss) -> None:
-    logits, labels = normal_sample(9, CLASSES)
+def _padding(loss: Loss) -> None:
+    logits, labels = draw(9, _CLASSES)
     labels[::3] = -100
     logits[0, 0] = logits[3] = -math.inf
     # the scale of mixed-precision training: 0 · inf would be NaN in the ignored rows
-    grad = _gradient(loss, logits, labels, upstream=65536.0)
-    CONTRACT.require(bool(grad.isfinite().all()), "gradients are finite beside ignored rows that hold −inf")
-    CONTRACT.require(bool((grad[::3] == 0).all()), "ignored rows have gradient 0")
+    grad = _gradient(loss, logits.float(), labels, upstream=65536.0)
+    require(bool(grad.isfinite().all()), "gradients are finite beside ignored rows that hold −inf")
+    require(bool((grad[::3] == 0).all()), "ignored rows have gradient 0")
 
 
-def _bad_input_is_refused(loss: Loss) -> None:
-    logits, labels = normal_sample(4, CLASSES)
-    cases: dict[str, tuple[Tensor, Tensor]] = {
-        "integer logits": (logits.long(), labels),
-        "labels with a class axis": (logits, labels[:, None]),
-        "too few labels": (logits, labels[:3]),
-        "a label of K": (logits, labels.fill_(0) + torch.tensor([0, 0, CLASSES, 0])),
-        "a label of −1": (logits, torch.tensor([0, 0, -1, 0])),
-        "labels as booleans": (logits, labels > 0),
-        "labels on another device": (logits, labels.to("meta")),
-    }
-    for what, (z, y) in cases.items():
+def _refusals(loss: Loss) -> None:
+    logits, labels = draw(4, _CLASSES)
+    for what, z, y in (
+        ("integer logits", logits.long(), labels),
+        ("labels with a class axis", logits, labels[:, None]),
+        ("too few labels", logits, labels[:3]),
+        ("a label of K", logits, torch.tensor([0, 0, _CLASSES, 0])),
+        ("a label of −1", logits, torch.tensor([0, 0, -1, 0])),
+        ("labels as booleans", logits, labels > 0),
+        ("labels on another device", logits, labels.to("meta")),
+    ):
         require_refusal(InputError, what, loss, z, y)
 
 
-def _arguments_and_states_are_kept(loss: Loss) -> None:
-    logits, labels = normal_sample(8, CLASSES)
-    for make, clause in (
-        (renewed, "its configuration makes the same loss again"),
-        (copy.deepcopy, "a copy with its state gives the same numbers"),
-    ):
+def _copies(loss: Loss) -> None:
+    logits, labels = draw(8, _CLASSES)
+    for what, make in (("its configuration", renewed), ("a copy with its state", copy.deepcopy)):
         try:
             again = make(loss)
         except InputError as error:
             raise AssertionError(str(error)) from error
         again.load_state_dict(loss.state_dict())
-        CONTRACT.require(torch.equal(again(logits, labels), loss(logits, labels)), clause)
-        CONTRACT.require(repr(again) == repr(loss), "its representation is made from its configuration")
-    CONTRACT.require(repr(loss).startswith(type(loss).__name__), "repr starts with the class")
-
-
-CLAUSES: tuple[Callable[[Loss], None], ...] = (
-    _same_as_kept_rows,
-    _mean_is_sum_over_count,
-    _inner_dimensions_are_rows,
-    _order_does_not_matter,
-    _finite_at_every_margin,
-    _gradients_match_float64,
-    _padding_leaves_gradients_finite,
-    _bad_input_is_refused,
-    _arguments_and_states_are_kept,
-)
+        require(torch.equal(again(logits, labels), loss(logits, labels)), f"{what} makes the same loss again")
+        require(repr(again) == repr(loss), "its representation is made from its configuration")
+    require(repr(loss).startswith(type(loss).__name__), "repr starts with the class")
 
 
 def _gradient(loss: Loss, logits: Tensor, labels: Tensor, *, upstream: float = 1.0) -> Tensor:
     leaf = logits.detach().clone().requires_grad_()
     value = loss(leaf, labels)
     value.backward(torch.full_like(value, upstream))
-    CONTRACT.require(leaf.grad is not None, "the logits get a gradient")
-    return leaf.grad if leaf.grad is not None else leaf
+    require(leaf.grad is not None, "the logits get a gradient")
+    return leaf.grad  # type: ignore[return-value]
 
 
 def _same(found: Tensor, right: Tensor, clause: str, *, rtol: float = 1e-5, atol: float = 1e-7) -> None:
-    CONTRACT.require(torch.allclose(found, right.to(found.dtype), rtol=rtol, atol=atol), clause)
+    require(torch.allclose(found, right.to(found.dtype), rtol=rtol, atol=atol), clause)

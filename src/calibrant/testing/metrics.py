@@ -3,28 +3,21 @@
 import itertools
 import math
 import warnings
-from dataclasses import is_dataclass
-from typing import Annotated, Any
+from dataclasses import is_dataclass, replace
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from calibrant._core.check import shown
-from calibrant._core.constraints import Kind, NonNegative, checked
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError, ZeroProbabilityWarning
 from calibrant.metrics import Metric, SumMetric
-from calibrant.testing.assertions import Contract, normal_sample, require_refusal
+from calibrant.testing._require import draw, require, require_refusal
 
-CONTRACT = Contract("the docstring of calibrant.metrics.Metric")
 _CUTS = ((100, 200), (1,), (7, 8, 9, 250))
 
 
-AnyMetric = Annotated[Metric, Kind(Metric, "extend calibrant.metrics.Metric, and pass an object of it")]
-
-
-@checked
-def check_metric(metric: AnyMetric, *, exact: NonNegative = 1e-12) -> None:
+def check_metric(metric: Metric, *, exact: float = 1e-12) -> None:
     """Check that ``metric`` does what every metric of ``calibrant.metrics`` does; call it in a test of your own.
 
     It is a frozen dataclass whose declared facts hold; values are Python floats, never NaN, within the bounds; neither the
@@ -44,44 +37,39 @@ def check_metric(metric: AnyMetric, *, exact: NonNegative = 1e-12) -> None:
         >>> from calibrant.metrics import ECE
         >>> check_metric(ECE())
     """
-    _facts_are_declared(metric)
-    data = Predictions.from_logits(*normal_sample(300, 4))
-    _values_stay_in_bounds(metric)
+    if not isinstance(metric, Metric):
+        raise InputError("check_metric takes an object of a class that extends metrics.Metric")
+    data = Predictions.from_logits(*draw(300, 4))
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(1))
+    _facts(metric)
+    _bounds(metric)
     for rows in (data, Predictions.from_logits((2 * data.logits).round(), data.labels)):  # the second has many ties
-        CONTRACT.require(
-            math.isclose(metric(rows[order]), metric(rows), rel_tol=exact, abs_tol=1e-12),
-            f"{metric!r} does not depend on the order of rows",
-        )
-        _weights_enter(metric, rows, exact)
-    if isinstance(metric, SumMetric):
-        _states_add_up(metric, data)
-        weighted = _with_weights(data, 1.0 + order)
-        if _value_unless_refused(metric, weighted) is not None:
-            _states_add_up(metric, weighted)
-    _other_data_are_refused(metric, data)
+        require(_close(metric(rows[order]), metric(rows), exact), f"{metric!r} does not depend on the order of rows")
+        _weights(metric, rows, exact)
+    for rows in (data, replace(data, weights=1.0 + order.double())) if isinstance(metric, SumMetric) else ():
+        if _value(metric, rows) is not None:
+            _sums(metric, rows)  # type: ignore[arg-type]
+    _refusals(metric, data)
 
 
-def _facts_are_declared(metric: Metric) -> None:
+def _facts(metric: Metric) -> None:
     for fact in ("better", "bounds", "notion", "cite"):
-        CONTRACT.require(hasattr(metric, fact), f"{metric!r} declares {fact}")
+        require(hasattr(metric, fact), f"{metric!r} declares {fact}")
     low, high = metric.bounds
-    CONTRACT.require(metric.better in ("lower", "higher", "zero"), f"{metric!r}.better is 'lower', 'higher' or 'zero'")
-    CONTRACT.require(low < high, f"{metric!r}.bounds ascend")
-    CONTRACT.require(
-        (metric.better == "zero") == (low < 0), f"{metric!r} is best at 0 if it can be negative, and only then"
-    )
+    require(metric.better in ("lower", "higher", "zero"), f"{metric!r}.better is 'lower', 'higher' or 'zero'")
+    require(low < high, f"{metric!r}.bounds ascend")
+    require((metric.better == "zero") == (low < 0), f"{metric!r} is best at 0 if it can be negative, and only then")
     frozen = is_dataclass(metric) and type(metric).__dataclass_params__.frozen  # type: ignore[attr-defined]
-    CONTRACT.require(bool(frozen), f"{type(metric).__name__} is a frozen dataclass")
-    CONTRACT.require(type(metric)(**vars(metric)) == metric, f"{metric!r} is made again by its fields")
+    require(bool(frozen), f"{type(metric).__name__} is a frozen dataclass")
+    require(type(metric)(**vars(metric)) == metric, f"{metric!r} is made again by its fields")
 
 
-def _values_stay_in_bounds(metric: Metric) -> None:
+def _bounds(metric: Metric) -> None:
     low, high = metric.bounds
     for scale in (0.1, 2.0, 60.0):
-        value = metric(Predictions.from_logits(*normal_sample(300, 4, scale=scale)))
-        CONTRACT.require(isinstance(value, float), f"{metric!r} returns a Python float")
-        CONTRACT.require(low <= value <= high, f"{metric!r} stays within its bounds")
+        value = metric(Predictions.from_logits(*draw(300, 4, scale=scale)))
+        require(isinstance(value, float), f"{metric!r} returns a Python float")
+        require(low <= value <= high, f"{metric!r} stays within its bounds")
     # confidences of exactly 0 and 1, also under the label, and a class that is excluded
     saturated = torch.tensor([[200.0, 0.0, -200.0], [0.0, 1000.0, 0.0], [-math.inf, 0.0, 30.0], [0.0, 30.0, 90.0]])
     with warnings.catch_warnings():
@@ -90,86 +78,57 @@ def _values_stay_in_bounds(metric: Metric) -> None:
             Predictions.from_logits(saturated, [1, 1, 2, 0]),
             Predictions.from_probs([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]], [1, 1, 0]),
         ):
-            CONTRACT.require(not math.isnan(metric(data)), f"{metric!r} is a number for saturated probabilities")
+            require(not math.isnan(metric(data)), f"{metric!r} is a number for saturated probabilities")
 
 
-def _states_add_up(metric: SumMetric[Any], data: Predictions) -> None:
+def _sums(metric: SumMetric[Any], data: Predictions) -> None:
     try:
         whole = metric.state(data)
     except InputError:  # says that this configuration does not merge
         return
     value = metric.value(whole)
-    CONTRACT.require(
-        math.isclose(value, metric(data), rel_tol=1e-12, abs_tol=1e-13), f"{metric!r} is the value of its state"
-    )
+    require(_close(value, metric(data), 1e-12), f"{metric!r} is the value of its state")
     # states are summed over files and machines, whose boundaries mean nothing
     for cuts in _CUTS:
-        parts = [metric.state(data[slice(a, b)]) for a, b in itertools.pairwise([0, *cuts, len(data)])]
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part
-        close = math.isclose(metric.value(total), value, rel_tol=1e-12, abs_tol=1e-13)
-        CONTRACT.require(close, f"states of {metric!r} add up however the rows are cut")
+        first, *others = (metric.state(data[slice(a, b)]) for a, b in itertools.pairwise([0, *cuts, len(data)]))
+        total = sum(others, first)
+        require(_close(metric.value(total), value, 1e-12), f"states of {metric!r} add up however the rows are cut")
 
 
-def _weights_enter(metric: Metric, data: Predictions, exact: float) -> None:
+def _weights(metric: Metric, data: Predictions, exact: float) -> None:
     generator = torch.Generator().manual_seed(2)
     kept = torch.randint(5, (len(data),), generator=generator) > 0
     weights = (torch.rand(len(data), generator=generator, dtype=torch.float64) + 0.1) * kept
-    one, other = (_value_unless_refused(metric, _with_weights(data, weights * scale)) for scale in (1.0, 1e3))
+    one, other = (_value(metric, replace(data, weights=weights * scale)) for scale in (1.0, 1e3))
     if one is None and other is None:
         return
-    CONTRACT.require(
-        one is not None and other is not None and math.isclose(one, other, rel_tol=1e-9),
-        f"the scale of weights has no effect on {metric!r}",
-        f"divide by their sum (got {one}, for weights 1,000 times as large {other})",
-    )
-    left = _value_unless_refused(metric, _with_weights(data[kept], weights[kept]))
     # thirds: their sums are rounded, so that equal accuracies of bins differ in the last digit
-    alike = _value_unless_refused(metric, _with_weights(data, torch.full((len(data),), 1 / 3, dtype=torch.float64)))
-    for found, right, clause in (
-        (one, left, "a row of weight 0 is left out of"),
-        (alike, metric(data), "equal weights have no effect on"),
+    thirds = torch.full((len(data),), 1 / 3, dtype=torch.float64)
+    for found, right, tolerance, clause in (
+        (one, other, 1e-9, f"the scale of weights has no effect on {metric!r}: divide by their sum"),
+        (
+            one,
+            _value(metric, replace(data[kept], weights=weights[kept])),
+            exact,
+            f"a row of weight 0 is no row of {metric!r}",
+        ),
+        (
+            _value(metric, replace(data, weights=thirds)),
+            metric(data),
+            exact,
+            f"equal weights have no effect on {metric!r}",
+        ),
     ):
-        same = found is not None and right is not None and math.isclose(found, right, rel_tol=exact, abs_tol=1e-12)
-        CONTRACT.require(same, f"{clause} {metric!r}", f"weight the rows by data.weights (got {found} and {right})")
+        require(found is not None and right is not None and _close(found, right, tolerance), clause)
     # not the same, as what corrects for few rows knows how many there are; but nearer to it than without weights
     times = torch.where(data.correct, 4, 1)
     repeated, plain = metric(data[torch.repeat_interleave(torch.arange(len(data)), times)]), metric(data)
-    weighted = metric(_with_weights(data, times.double()))
-    CONTRACT.require(
-        abs(weighted - repeated) <= abs(plain - repeated) / 2 + exact,
-        f"a row of weight w counts about as w rows in {metric!r}",
-        f"weight the rows by data.weights (got {weighted}, without weights {plain}, for repeated rows {repeated})",
-    )
+    off = abs(metric(replace(data, weights=times.double())) - repeated)
+    clause = f"a row of weight w counts about as w rows in {metric!r}: weight the rows by data.weights"
+    require(off <= abs(plain - repeated) / 2 + exact, clause)
 
 
-def _with_weights(data: Predictions, weights: Tensor) -> Predictions:
-    return Predictions.from_logits(data.logits, data.labels, weights=weights)
-
-
-def _value_unless_refused(metric: Metric, weighted: Predictions) -> float | None:
-    """Return the value for weighted rows, or None if ``metric`` refuses them."""
-    try:
-        return metric(weighted)
-    except InputError:
-        return None
-
-
-def _pairs_are_accepted(metric: Metric, data: Predictions) -> None:
-    weighted = _with_weights(data, torch.arange(1.0, 1 + len(data), dtype=torch.float64))
-    try:
-        for rows in (data, weighted) if _value_unless_refused(metric, weighted) is not None else (data,):
-            same = math.isclose(metric(rows.top_label()), metric(rows), rel_tol=1e-12, abs_tol=1e-13)
-            CONTRACT.require(same, f"top-label pairs give {metric!r} of the rows that they are of")
-    except CalibrantError as error:
-        raise AssertionError(
-            f"expected that {metric!r} accepts top-label pairs, since needs_classes is False, got an error ({error}); set "
-            "needs_classes = True on the class"
-        ) from error
-
-
-def _other_data_are_refused(metric: Metric, data: Predictions) -> None:
+def _refusals(metric: Metric, data: Predictions) -> None:
     wrong: list[Any] = [
         None,
         15,
@@ -183,6 +142,24 @@ def _other_data_are_refused(metric: Metric, data: Predictions) -> None:
     if metric.needs_classes:
         wrong.append(data.top_label())
     else:
-        _pairs_are_accepted(metric, data)
+        try:
+            same = _close(metric(data.top_label()), metric(data), 1e-12)
+        except CalibrantError as error:
+            raise AssertionError(
+                f"{metric!r} must accept top-label pairs; set needs_classes = True on the class"
+            ) from error
+        require(same, f"top-label pairs give {metric!r} of the rows that they are of")
     for one in wrong:
         require_refusal(CalibrantError, f"{shown(one)} for {metric!r}", metric, one)
+
+
+def _value(metric: Metric, rows: Predictions) -> float | None:
+    """Return the value, or None if ``metric`` refuses the weights of these rows."""
+    try:
+        return metric(rows)
+    except InputError:
+        return None
+
+
+def _close(one: float, other: float, tolerance: float) -> bool:
+    return math.isclose(one, other, rel_tol=tolerance, abs_tol=1e-12)
