@@ -37,7 +37,7 @@ MEASURES: dict[str, Callable[[Any], Any]] = {
     "plot.reliability": plot.reliability,
     "plot.confidence_histogram": plot.confidence_histogram,
     "plot.risk_coverage": plot.risk_coverage,
-    "CalibrationDisplay": plot.CalibrationDisplay,
+    "CalibrationDisplay": lambda data: plot.CalibrationDisplay(data).plot(),
 }
 OF_ALL_CLASSES: dict[str, Callable[[Any], Any]] = {
     "ood_auroc": lambda data: metrics.ood_auroc(data, DATA),

@@ -148,16 +148,6 @@ def test_a_display_from_predictions(event: tuple[np.ndarray, np.ndarray]) -> Non
     assert named.ax_.get_ylabel() == "frequency of class yes"
 
 
-def test_a_display_refuses_what_would_have_no_effect(event: tuple[np.ndarray, np.ndarray]) -> None:
-    p, y = event
-    with pytest.raises(
-        InputError, match="one column of probabilities per class, got one column; name the positive label"
-    ):
-        CalibrationDisplay.from_predictions(y, p, classes=["a", "b"])
-    with pytest.raises(InputError, match="pass the column of that label alone"):
-        CalibrationDisplay.from_predictions(y, np.stack([1 - p, p], axis=1), pos_label=0)
-
-
 @pytest.mark.parametrize("n_bins", [None, 4])
 def test_displays_in_one_axes_get_a_legend(n_bins: int | None, event: tuple[np.ndarray, np.ndarray]) -> None:
     p, y = event
@@ -217,7 +207,5 @@ def test_a_display_takes_scikit_learns_strategy(event: tuple[np.ndarray, np.ndar
     assert max(one.count for one in uniform.bins) > 160
     data = CalibrationDisplay.from_predictions(y, p, strategy="uniform").data
     assert plot.reliability(data, kind="bins", bins=EqualWidth(5)).numbers == uniform
-    with pytest.raises(InputError, match="expected strategy to be one of"):
+    with pytest.raises(InputError, match="expected strategy to be quantile or uniform"):
         CalibrationDisplay.from_predictions(y, p, strategy="kmeans")
-    with pytest.raises(InputError, match="expected n_bins as a number with strategy"):
-        CalibrationDisplay.from_predictions(y, p, n_bins=EqualWidth(5), strategy="uniform")
