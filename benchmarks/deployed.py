@@ -1,6 +1,6 @@
 """Language identifiers that people have deployed, before and after calibration, on texts that they were not made from.
 
-    python -m benchmarks.deployed                   # three packages, about 10 minutes, most of it installing
+    python -m benchmarks.deployed                   # three packages, some minutes each
     python -m benchmarks.deployed --only lingua
 
 Each package is installed at a fixed version into an environment of its own under --home. The texts are Django's translated
@@ -14,6 +14,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -123,10 +124,11 @@ def scored(home: Path, name: str) -> tuple[Any, Any]:
 def table(home: Path, name: str) -> str:
     """Return log-loss, ECE and its limit if calibrated, as the package answers and after each method."""
     from calibrant import calibrators
-    from calibrant.errors import CalibrantError
+    from calibrant.errors import CalibrantError, CalibrantWarning
     from calibrant.metrics import ECE, NLL, Accuracy
     from calibrant.statistics import null_band
 
+    warnings.simplefilter("ignore", CalibrantWarning)
     fit, test = scored(home, name)
     lines = [
         f"\n{name}: {len(fit):,} rows to fit on, {len(test):,} to evaluate on, accuracy {Accuracy()(test):.1%}\n",
