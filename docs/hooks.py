@@ -29,7 +29,7 @@ def public_modules() -> list[str]:
 
 def on_config(config: MkDocsConfig) -> None:
     """Add the reference to the end of the navigation."""
-    pages = [{"calibrant": "reference/calibrant.md"}]
+    pages = [{"What stays": "api-stability.md"}, {"calibrant": "reference/calibrant.md"}]
     pages += [{name: f"reference/{name}.md"} for name in public_modules()]
     config.nav = [*(config.nav or []), {"Reference": pages}]
 
