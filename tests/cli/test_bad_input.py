@@ -274,7 +274,6 @@ apply c.safetensors f.npz -o o.npz --as x
 export c.safetensors -o o.txt
 methods x
 demo --workers 0
-theory --nope
 """
 
 BLOCKED = """

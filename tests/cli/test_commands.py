@@ -185,7 +185,6 @@ def test_fit_chooses_by_itself_and_says_why(good: Path, tmp_path: Path, run: Run
         ("study run dig", ["digits", "digits-all"]),
         ("study show sst --scale c", ["cpu"]),
         ("study run sst --only Foc", ["Focal 3", "Focal 1", "Focal 2"]),
-        ("theory --figure boun", ["bounds"]),
         ("methods l", ["losses"]),
     ],
 )
@@ -259,20 +258,19 @@ def test_a_terminal_of_ascii_gets_all_but_the_letters_it_lacks_and_a_pipe_its_by
     assert len(calibrant.load_predictions(tmp_path / "out.npz", "val")) == 400
 
 
-def test_the_numbers_behind_a_figure(run: Run, tmp_path: Path) -> None:
-    printed = json.loads(run("theory", "--figure", "bounds", "--json", code=0).stdout)
-    assert printed["name"] == "bounds"
-    assert printed["facts"]["proven_low_gamma_4"] == 0.2
-    assert [panel["kind"] for panel in printed["panels"]] == ["plot", "plot"]
-    run("theory", "--figure", "bounds", "--json", "-o", tmp_path / "none", code=2, says="got --output for --json")
-    run("theory", "--figure", "nothing", "-o", tmp_path / "none", code=2, says="'bounds'")
-    assert not (tmp_path / "none").exists()
+@pytest.mark.slow
+def test_the_numbers_of_the_theory_are_printed_and_its_figures_drawn(run: Run, tmp_path: Path) -> None:
+    done = run("study", "show", "theory", "--figures", tmp_path / "new" / "folder", "--json", code=0)
+    found = {one["name"]: one["facts"] for one in json.loads(done.stdout)["figures"]}
+    assert found["bounds"]["proven_low_gamma_4"] == 0.2
+    written = {path.name for path in (tmp_path / "new" / "folder").iterdir()}
+    assert written == {f"{name}.{ending}" for name in found for ending in ("svg", "png")}
 
 
-def test_a_figure_is_written_with_its_page(run: Run, tmp_path: Path) -> None:
-    run("theory", "--figure", "minimisers", "-o", tmp_path / "new" / "folder", code=0)
-    written = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
-    assert written == ["index.md", "minimisers.png", "minimisers.svg"]
+def test_the_theory_has_no_runs(run: Run, tmp_path: Path) -> None:
+    run(
+        "study", "show", "theory", "--report", tmp_path / "r.html", code=2, says="got --report for the theory's figures"
+    )
 
 
 def test_two_files(good: Path, tmp_path: Path, arrays: dict[str, np.ndarray], run: Run) -> None:

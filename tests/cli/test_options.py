@@ -35,7 +35,6 @@ LINES: dict[str, list[str]] = {
     "check": ["FILE --max ece=.2", "FILE --no-worse nll=.5 --baseline b.npz"],
     "watch": ["OUT/state.safetensors FILE", "OUT/state.safetensors", "OUT/new.safetensors --reference a.npz"],
     "export": ["c.safetensors -o OUT/c.onnx"],
-    "theory": ["--figure bounds"],
     "demo": [""],
     "study list": [""],
     "study run": ["sst", "interpolation"],
@@ -79,7 +78,6 @@ VALUES: dict[str, str | None] = {
     "reference": "b.npz",
     "reference_split": "other",
     "study claims paper": "wang",
-    "theory figure": "minimisers",
     "scale": "paper",
     "data": "sets",
     "seeds": "1",
@@ -252,7 +250,7 @@ class Walk:
         """Return what a call answers, and what of it is compared with the call without the option."""
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir()
-        self.patch.chdir(self.out if self.name in ("theory", "demo") else self.home)
+        self.patch.chdir(self.out if self.name == "demo" else self.home)
         shutil.copy(self.home / "state.safetensors", self.out)
         line, kind, form = cell
         line = line.replace(".npz", ".csv") if kind == "table" else line

@@ -91,9 +91,7 @@ def test_an_output_that_is_what_is_read_or_a_link_to_it_is_refused(
 
 def test_every_output_is_looked_at_before_any_work() -> None:
     named = {(name.rpartition(" ")[2], one.name) for name, command in commands() for one in command.params}
-    known = {(command, name) for command, names in _WRITTEN.items() for name in names} | {
-        ("theory", "output")
-    }  # a folder
+    known = {(command, name) for command, names in _WRITTEN.items() for name in names}
     assert {(command, name) for command, name in named if name in WRITTEN} <= known
 
 

@@ -13,8 +13,8 @@ from calibrant.cli import main
 from calibrant.report import Claims, Model, Table, write_report
 from calibrant.report.labels import LabelReport, write_label_report
 from calibrant.study import Study, load_study
-from calibrant.study.draw import study_pictures
-from calibrant.study.figures import Bars, Drawing, Line, Plot, Reliability
+from calibrant.study.draw import pictures_of
+from calibrant.study.panels import Bars, Drawing, Line, Plot, Reliability
 
 KINDS = ("event", "one outcome", "classes", "tokens", "detection", "groups", "labels", "study", "demo")
 
@@ -68,7 +68,7 @@ def write_page(kind: str, folder: Path) -> Path:
         panels = (Plot("test", "epoch", "T", tuple(lines)), bars, Reliability("before", test))
         wide = Table("All objectives", [f"a column {k}" for k in range(14)], [[f"{k}.00 ± 0.10" for k in range(14)]])
         first = [Claims("In short", ["What is wrong: " + 40 * "words "]), wide]
-        drawn = study_pictures([Drawing("name", "A title", "What it is.", panels, 3)])
+        drawn = pictures_of([Drawing("name", "A title", "What it is.", panels, 3)])
         return write_report([model], path, tables=[*first, *drawn], draws=20)
     classes = 6 if kind == "classes" else 1000
     true = (1 if kind == "classes" else 3) * rng.normal(size=(2, 900, classes))

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from calibrant.data.predictions import Predictions
-from calibrant.study.draw import study_figure, study_pictures, write_study_figures
-from calibrant.study.figures import Bars, Drawing, Line, Plot, Reliability
+from calibrant.study.draw import figure_of, pictures_of, write_figures
+from calibrant.study.panels import Bars, Drawing, Line, Plot, Reliability
 
 LINES = (
     Line("Cross-entropy", (1.0, 2.0, 3.0), (0.3, 0.2, 0.1), (0.2, 0.1, 0.05), (0.4, 0.3, 0.2)),
@@ -15,7 +15,13 @@ LINES = (
 )
 CURVES = Plot("test data", "epoch", "ECE %", LINES, percent=True)
 SWEEP = Plot(
-    "norm", "coefficient", "T by ECE", (Line("", (0.0, 1.0), (1.5, 0.5)),), ((0.0, "0"), (1.0, ".1")), marked=True
+    "norm",
+    "coefficient",
+    "T by ECE",
+    (Line("", (0.0, 1.0), (1.5, 0.5)),),
+    ((0.0, "0"), (1.0, ".1")),
+    marked=True,
+    level=1.0,
 )
 BARS = Bars("Cross-entropy", "largest logit", "samples", (0.0, 1.0, 2.0), (("early", (3.0, 1.0)), ("late", (0.0, 2.0))))
 PREDICTED = Predictions.from_logits([[2.0, 0.0], [0.0, 3.0]] * 50, [0, 1] * 30 + [1, 0] * 20)
@@ -26,7 +32,7 @@ def drawing(*panels: object, columns: int = 2) -> Drawing:
 
 
 def test_panels_are_labelled_and_share_a_legend() -> None:
-    figure = study_figure(drawing(CURVES, CURVES))
+    figure = figure_of(drawing(CURVES, CURVES))
     assert [ax.get_title() for ax in figure.axes] == ["test data"] * 2
     assert [(ax.get_xlabel(), ax.get_ylabel()) for ax in figure.axes] == [("epoch", "ECE %")] * 2
     assert [ax.get_legend() for ax in figure.axes] == [None, None]
@@ -37,30 +43,30 @@ def test_panels_are_labelled_and_share_a_legend() -> None:
 
 
 def test_panels_with_other_entries_have_legends_of_their_own() -> None:
-    figure = study_figure(drawing(CURVES, BARS))
+    figure = figure_of(drawing(CURVES, BARS))
     assert not figure.legends
     assert [ax.get_legend() is not None for ax in figure.axes] == [True, True]
 
 
 def test_places_along_a_sweep_are_named_and_a_temperature_has_its_level() -> None:
-    ax = study_figure(drawing(SWEEP, columns=1)).axes[0]
+    ax = figure_of(drawing(SWEEP, columns=1)).axes[0]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["0", ".1"]
     assert any(set(line.get_ydata()) == {1.0} for line in ax.lines)
 
 
 def test_bars_are_stacked_from_the_bottom() -> None:
-    ax = study_figure(drawing(BARS, columns=1)).axes[0]
+    ax = figure_of(drawing(BARS, columns=1)).axes[0]
     assert [(patch.get_y(), patch.get_height()) for patch in ax.patches] == [(0, 3), (0, 1), (3, 0), (1, 2)]
 
 
 def test_a_reliability_diagram_is_drawn_from_predictions() -> None:
-    ax = study_figure(drawing(Reliability("before", PREDICTED), columns=1)).axes[0]
+    ax = figure_of(drawing(Reliability("before", PREDICTED), columns=1)).axes[0]
     assert (ax.get_title(), ax.get_xlabel(), ax.get_ylabel()) == ("before", "confidence", "accuracy")
 
 
 def test_more_objectives_than_colours_are_told_apart_by_their_lines() -> None:
     lines = tuple(Line(f"loss {place}", (1.0, 2.0), (1.0, 2.0 + place)) for place in range(13))
-    drawn = study_figure(drawing(Plot("", "epoch", "log-loss", lines), columns=1)).axes[0].lines
+    drawn = figure_of(drawing(Plot("", "epoch", "log-loss", lines), columns=1)).axes[0].lines
     looks = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in drawn}  # type: ignore[attr-defined]
     assert len(looks) == 13
 
@@ -69,14 +75,14 @@ def test_files_are_the_same_each_time_and_go_into_a_report(tmp_path: Path) -> No
     drawn = [drawing(CURVES, BARS, Reliability("before", PREDICTED), columns=3)]
     for width, inches, rows in (("column", 3.5, 3), ("page", 7.16, 1), (None, 10.5, 1)):
         if width != "column":  # PDF, then PNG
-            first = write_study_figures(drawn, tmp_path / "a", width=width)  # type: ignore[arg-type]
+            first = write_figures(drawn, tmp_path / "a", width=width)  # type: ignore[arg-type]
             assert [path.name for path in first] == ["name.svg", "name.pdf" if width else "name.png"]
-        figure = study_figure(drawn[0], width=width)  # type: ignore[arg-type]
+        figure = figure_of(drawn[0], width=width)  # type: ignore[arg-type]
         assert (figure.get_figwidth(), figure.axes[0].get_gridspec().nrows) == (inches, rows)
         assert bool(figure.get_suptitle()) is (width is None), "a paper has a caption instead"
-    second = write_study_figures(drawn, tmp_path / "b")
+    second = write_figures(drawn, tmp_path / "b")
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
-    ((caption, address),) = study_pictures(drawn)
+    ((caption, address),) = pictures_of(drawn)
     assert caption == "What it is."
     assert base64.b64decode(address.removeprefix("data:image/svg+xml;base64,")) == first[0].read_bytes()
 
@@ -85,7 +91,7 @@ def test_a_long_heading_stays_inside_the_figure() -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     long = Drawing("name", "Best temperature on training, validation and test data by γ of the loss", "", (CURVES,), 1)
-    canvas = FigureCanvasAgg(figure := study_figure(long))
+    canvas = FigureCanvasAgg(figure := figure_of(long))
     canvas.draw()
     heading = figure.get_suptitle()
     assert "\n" in heading

@@ -16,7 +16,7 @@ class Commands(OneSentenceGroup):
     names: ClassVar = {
         "demo": "study", "evaluate": "evaluate", "fit": "fit", "apply": "apply", "compare": "evaluate", "check": "operate",
         "watch": "operate", "report": "report", "export": "export",
-        "theory": "methods", "methods": "methods", "study": "study",
+        "methods": "methods", "study": "study",
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as Grid
 
 from calibrant.cli._application import for_command_line, option, with_groups
-from calibrant.cli._io import console, print_json, print_table
+from calibrant.cli._io import console, print_json, print_table, working
 from calibrant.cli._options import AsJson, ExecutorName, among, refuse_typed
 from calibrant.errors import CalibrantError, InputError
 
@@ -74,6 +74,7 @@ TABLES: dict[str, tuple[str, str, str, dict[str, str]]] = {
         },
     ),
 }  # fmt: skip
+THEORY = "theory"  # the name under which `study show` has the theory's figures
 PAPER_NOTE = (
     "The paper's figure / ours. Papers contradict each other on the same cell: orderings and signs can be expected to "
     "agree, figures cannot."
@@ -524,7 +525,7 @@ def show(
         list[str] | None, typer.Option(help="Which tables: main, calibrators, errors or all; may be repeated.")
     ] = None,
 ) -> None:
-    """Print the tables of finished trainings from the store, and draw the figures.
+    """Print the tables of finished trainings from the store, and draw the figures; "theory" has figures that need none.
 
     Examples:
 
@@ -533,12 +534,18 @@ def show(
         calibrant study show wang-table1 --columns all --figures figures
 
         calibrant study show sst --figures figures --width column
+
+        calibrant study show theory --figures figures
     """
     from calibrant._core.check import check_choice
     from calibrant.report.render import check_format
     from calibrant.study import Store
     from calibrant.study.measures import COLUMNS
 
+    if name == THEORY:
+        refuse_typed(["scale", "store", "data", "seeds", "columns", "report", "record"], where="the theory's figures")
+        _show_theory(outputs)
+        return
     if outputs.report is not None:
         check_format(outputs.report, None)
     chosen = _load_study_and_store(name, scale, data, seeds=seeds)
@@ -547,6 +554,30 @@ def show(
     if columns:
         chosen = replace(chosen, columns=tuple(COLUMNS) if "all" in columns else tuple(columns))
     _show(chosen, Store(store), outputs)
+
+
+def _show_theory(outputs: Outputs) -> None:
+    """Print the numbers of Komisarenko & Kull's figures and Mukhoti et al.'s Figure A.1, and draw them."""
+    from calibrant._files import check_folder
+    from calibrant.report.model import Table
+    from calibrant.study.draw import write_figures
+    from calibrant.study.theory import FIGURES
+
+    if outputs.figures is not None:
+        check_folder(outputs.figures)
+    drawn = []
+    for figure, compute in FIGURES.items():
+        with working(f"computing {figure}"):
+            drawn.append(compute())
+    if outputs.figures is not None:
+        written = write_figures(drawn, outputs.figures, width=outputs.width)
+        typer.echo(f"{len(written)} files are written to {outputs.figures}", err=True)
+    if outputs.as_json:
+        keys = ("name", "title", "caption", "facts")
+        print_json({"figures": [{key: getattr(one, key) for key in keys} for one in drawn]})
+        return
+    rows = [[one.name, name.replace("_", " "), f"{value:.6g}"] for one in drawn for name, value in one.facts.items()]
+    say_study([Table("The theory's figures", ["figure", "number", "value"], rows, "")], [])
 
 
 def _with_seeds(found: Study, count: int | None) -> Study:
@@ -658,7 +689,7 @@ def _refuse_scale(name: str) -> None:
 
 def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
     from calibrant.study import collect
-    from calibrant.study.draw import study_pictures, write_study_figures
+    from calibrant.study.draw import pictures_of, write_figures
     from calibrant.study.figures import drawings
     from calibrant.study.tables import measures_needed, record_of, summarise, verdicts_on
 
@@ -673,10 +704,10 @@ def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
     sentences = [*_agreements_of(chosen, lines), *verdict_sentences(verdicts, lines)]
     drawn = drawings(chosen, measured) if report is not None or figures is not None else []
     if figures is not None:
-        written = write_study_figures(drawn, figures, width=outputs.width)
+        written = write_figures(drawn, figures, width=outputs.width)
         typer.echo(f"{len(written) or 'no'} figures of {chosen.name} are written to {figures}", err=True)
     if report is not None:
-        _write_study_report(chosen, measured, report, [*tables, *study_pictures(drawn)], lines, sentences)
+        _write_study_report(chosen, measured, report, [*tables, *pictures_of(drawn)], lines, sentences)
     if outputs.record is not None:
         record_of(chosen, measured, path=outputs.record, columns=chosen.columns)
     if outputs.as_json:

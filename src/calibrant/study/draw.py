@@ -1,18 +1,21 @@
-"""Figures of studies, as files and as images of a report."""
+"""Figures of studies and of the theory, drawn: as files, and as images of a report."""
 
+import io
 import math
+import re
 import textwrap
+import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from calibrant._files import check_folder
+from calibrant._files import check_folder, write_whole
 from calibrant.plot.diagrams import diagram_of
 from calibrant.plot.drawing import draw_diagram
 from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS, finish, new_figure
 from calibrant.report.figures import data_address
-from calibrant.report.theory_figures import svg_of, write_figure
-from calibrant.study.figures import Bars, Drawing, Line, Panel, Plot, Reliability
+from calibrant.study.panels import Arrows, Bars, Drawing, Heat, Isolines, Line, Panel, Plot, Reliability
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,45 +26,64 @@ Width: TypeAlias = Literal["column", "page"] | None
 # inches across, and the most panels beside each other, of a column and a page of two columns (IEEE; others are within 4 %)
 PUBLISHED = {"column": (3.5, 1), "page": (7.16, 3)}
 SHADES = ("#0b3c66", "#3f8fd0", "#b9d7f0", "#c2410c")  # early, later, last; orange for never
+STYLES = {"": "solid", "solid": "solid", "dashed": (0, (4, 2)), "dotted": (0, (1, 1.2)), "points": "none"}
+THIN: dict[str, Any] = {
+    "color": LIGHT.faint,
+    "linewidth": 0.8,
+    "linestyle": (0, (2, 3)),
+}  # of what lines are compared with
+LEGEND = {
+    "frameon": False,
+    "fontsize": 8,
+    "labelcolor": LIGHT.ink,
+    "handlelength": 2.2,
+    "labelspacing": 0.35,
+    "columnspacing": 1.2,
+}
 BAND = 0.15  # opacity
 LETTERS = 11  # characters of a heading per inch
+HALF_HEIGHT = math.sqrt(3) / 2  # of the simplex's triangle
 
 
-def draw_study_panel(panel: Panel, ax: "Axes") -> "Figure":
-    """Draw one panel of a study's figure.
+def draw_panel(panel: Panel, ax: "Axes") -> "Figure":
+    """Draw one panel.
 
     Args:
-        panel: From ``study.figures.drawings``.
+        panel: Of a ``Drawing``.
         ax: Where to draw.
 
     Returns:
         The figure of ``ax``.
 
     Examples:
-        >>> from calibrant.study.figures import Line, Plot
+        >>> from calibrant.study.panels import Line, Plot
         >>> from matplotlib.figure import Figure
         >>> lines = (Line("Cross-entropy", (1.0, 2.0), (0.4, 0.3)),)
-        >>> figure = draw_study_panel(Plot("test data", "epoch", "log-loss", lines), Figure().add_subplot())
+        >>> figure = draw_panel(Plot("test data", "epoch", "log-loss", lines), Figure().add_subplot())
         >>> figure.axes[0].get_ylabel()
         'log-loss'
     """
-    if isinstance(panel, Reliability):
-        draw_diagram(diagram_of(panel.predictions), ax, start=0.0)
-    elif isinstance(panel, Bars):
-        _draw_bars(panel, ax)
-        finish(ax, LIGHT)
-    else:
-        _draw_plot(panel, ax)
-        finish(ax, LIGHT)
+    match panel:
+        case Reliability():
+            draw_diagram(diagram_of(panel.predictions), ax, start=0.0)
+        case Plot():
+            _draw_plot(panel, ax)
+            finish(ax, LIGHT)
+        case Bars():
+            _draw_bars(panel, ax)
+            finish(ax, LIGHT)
+        case _:
+            _draw_simplex(ax)
+            _draw_on_simplex(panel, ax)
     ax.set_title(panel.title, fontsize=9.5, color=LIGHT.ink)
     return cast("Figure", ax.figure)
 
 
-def study_figure(drawing: Drawing, *, width: Width = None) -> "Figure":
+def figure_of(drawing: Drawing, *, width: Width = None) -> "Figure":
     """Return a new figure with all panels of ``drawing``, with one legend below if all panels share it.
 
     Args:
-        drawing: From ``study.figures.drawings``.
+        drawing: From ``study.figures.drawings`` or ``study.theory.FIGURES``.
         width: As wide as a journal's column or page, without the heading, which the caption replaces; None is for a screen.
     """
     columns = drawing.columns if width is None else min(len(drawing.panels), PUBLISHED[width][1])
@@ -74,35 +96,56 @@ def study_figure(drawing: Drawing, *, width: Width = None) -> "Figure":
         figure.suptitle(textwrap.fill(drawing.title, round(LETTERS * across)), fontsize=11, color=LIGHT.ink)
     axes = [figure.add_subplot(rows, columns, place + 1) for place in range(len(drawing.panels))]
     for panel, ax in zip(drawing.panels, axes, strict=True):
-        draw_study_panel(panel, ax)
+        draw_panel(panel, ax)
     _legends(axes, figure)
     return figure
 
 
-def write_study_figures(drawn: Sequence[Drawing], folder: Path, *, width: Width = None) -> list[Path]:
+def write_figures(drawn: Sequence[Drawing], folder: Path, *, width: Width = None) -> list[Path]:
     """Write each figure as SVG and PNG, or for publication as SVG and PDF, with reproducible bytes.
 
     Args:
-        drawn: From ``study.figures.drawings``.
+        drawn: From ``study.figures.drawings`` or ``study.theory.FIGURES``.
         folder: Made if it does not exist.
-        width: As of ``study_figure``.
+        width: As of ``figure_of``.
 
     Returns:
         The files.
     """
     place = check_folder(folder)
     place.mkdir(parents=True, exist_ok=True)
-    figures = [(study_figure(x, width=width), place / x.name) for x in drawn]
-    return [path for figure, stem in figures for path in write_figure(figure, stem, dpi=140, vector=width is not None)]
+    suffix, dated = ("png", "Software") if width is None else ("pdf", "CreationDate")
+    written = []
+    for drawing in drawn:
+        figure, other = figure_of(drawing, width=width), io.BytesIO()
+        # in this order, for equal bytes: the first drawing shifts square axes slightly
+        svg = svg_of(figure).encode()
+        figure.savefig(other, format=suffix, dpi=140, metadata={dated: None})
+        for ending, content in (("svg", svg), (suffix, other.getvalue())):
+            written.append(place / f"{drawing.name}.{ending}")
+            write_whole(written[-1], content)
+    return written
 
 
-def study_pictures(drawn: Sequence[Drawing]) -> list[tuple[str, str]]:
+def pictures_of(drawn: Sequence[Drawing]) -> list[tuple[str, str]]:
     """Return (caption, SVG as a data address) of each figure, for a report in one file.
 
     Args:
         drawn: From ``study.figures.drawings``.
     """
-    return [(drawing.caption, data_address(svg_of(study_figure(drawing)))) for drawing in drawn]
+    return [(drawing.caption, data_address(svg_of(figure_of(drawing)))) for drawing in drawn]
+
+
+def svg_of(figure: "Figure") -> str:
+    """Return a figure as SVG with reproducible bytes: numbered instead of random ids, coordinates to a hundredth of a point."""
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
+    for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([a-z]+[0-9a-f]{10})"', svg))):
+        svg = svg.replace(name, f"i{number}")
+    shorter = partial(re.compile(r"(\.\d\d)\d+").sub, r"\1")
+    svg = re.sub(r'(?<= )(?:d|x|y)="[^"]*"', lambda match: shorter(match[0]), svg)
+    return re.sub(r"\s*\n\s*", "\n", svg)
 
 
 def _draw_plot(plot: Plot, ax: "Axes") -> None:
@@ -110,9 +153,9 @@ def _draw_plot(plot: Plot, ax: "Axes") -> None:
 
     scale = 100 if plot.percent else 1
     if plot.diagonal:
-        ax.plot([0, 100], [0, 100], color=LIGHT.faint, linewidth=0.8, linestyle=(0, (2, 3)))
-    if not plot.percent and any(word in plot.y_label for word in ("T", "γ")) and plot.lines:
-        _level(plot, ax)
+        ax.plot([0, plot.diagonal], [0, plot.diagonal], **THIN)
+    if plot.level is not None:
+        ax.axhline(plot.level, **THIN)
     for place, line in enumerate(plot.lines):
         _draw_line(line, place, ax, scale=scale, marked=plot.marked)
     ax.set(xlabel=plot.x_label, ylabel=plot.y_label)
@@ -120,29 +163,31 @@ def _draw_plot(plot: Plot, ax: "Axes") -> None:
         ax.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
     if plot.ticks:
         ax.set_xticks([place for place, _ in plot.ticks], labels=[text for _, text in plot.ticks])
+    if plot.log:
+        ax.set_yscale("log")
+        ax.set_yticks([0.1, 0.2, 0.5, 1.0], labels=["0.1", "0.2", "0.5", "1"])
+        ax.minorticks_off()
+        return
     # from 0, so that differences are not magnified by the axis; NaN is a training that failed
     values = [scale * y for line in plot.lines for y in (*line.y, *line.high) if not math.isnan(y)]
     if values and min(values) >= 0 and max(values) > 0:
-        ax.set_ylim(0, 1.05 * max(values))
-
-
-def _level(plot: Plot, ax: "Axes") -> None:
-    """Draw a horizontal line at T = 1 (no change), or at γ = 0 (cross-entropy)."""
-    level = 1.0 if "T" in plot.y_label else 0.0
-    ax.axhline(level, color=LIGHT.faint, linewidth=0.8, linestyle=(0, (2, 3)))
+        ax.set_ylim(0, plot.top or 1.05 * max(values))
 
 
 def _draw_line(line: Line, place: int, ax: "Axes", *, scale: float, marked: bool) -> None:
-    colour = COLOURS[place % len(COLOURS)]
-    dash = DASHES[(place + place // len(COLOURS)) % len(DASHES)]  # consecutive lines differ in more than hue
-    marker = MARKERS[place % len(MARKERS)] if marked or len(line.x) == 1 else None
+    if line.group is None:  # consecutive lines differ in more than hue
+        colour, marker, every = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)], 1
+        dash: object = DASHES[(place + place // len(COLOURS)) % len(DASHES)]
+        shown = marked or len(line.x) == 1
+    else:  # a few marks per line
+        colour, marker, dash = COLOURS[line.group], MARKERS[line.group], STYLES[line.style]
+        every, shown = 1 if line.style == "points" else max(1, len(line.x) // 6), True
     if line.low:
         low, high = ([scale * value for value in ends] for ends in (line.low, line.high))
         ax.fill_between(line.x, low, high, color=colour, alpha=BAND, linewidth=0)
+    marks = {"marker": marker, "markersize": 3, "markevery": every} if shown else {}
     y = [scale * value for value in line.y]
-    ax.plot(
-        line.x, y, color=colour, linestyle=dash, linewidth=1.5, marker=marker, markersize=3, label=line.label or "_"
-    )
+    ax.plot(line.x, y, color=colour, linestyle=dash, linewidth=1.5, label=line.label or "_", **marks)  # type: ignore[arg-type]
 
 
 def _draw_bars(bars: Bars, ax: "Axes") -> None:
@@ -153,6 +198,57 @@ def _draw_bars(bars: Bars, ax: "Axes") -> None:
         # stacked: each group stands on those before
         below = [a + b for a, b in zip(below, heights, strict=True)]
     ax.set(xlabel=bars.x_label, ylabel=bars.y_label)
+
+
+def _draw_simplex(ax: "Axes") -> None:
+    ax.plot([0, 1, 0.5, 0], [0, 0, HALF_HEIGHT, 0], color=LIGHT.faint, linewidth=0.8)
+    for text, x, y, side in (("class 1", 0, -0.04, "left"), ("class 2", 1, -0.04, "right")):
+        ax.text(x, y, text, ha=side, va="top", fontsize=8, color=LIGHT.ink)
+    ax.text(0.5, HALF_HEIGHT + 0.02, "class 3", ha="center", va="bottom", fontsize=8, color=LIGHT.ink)
+    ax.set(xlim=(-0.05, 1.05), ylim=(-0.12, HALF_HEIGHT + 0.1), aspect="equal")
+    ax.set_axis_off()
+
+
+def _draw_on_simplex(panel: Isolines | Arrows | Heat, ax: "Axes") -> None:
+    if isinstance(panel, Isolines):
+        x, y = _simplex_coordinates(panel.rows)
+        ax.tricontour(x, y, panel.values, levels=panel.levels, colors=COLOURS[:3], linewidths=1.4)
+        for index, percentile in enumerate(
+            panel.percentiles
+        ):  # labels outside the triangle: on the lines they would overlap
+            ax.plot([0.8, 0.88], [0.75 - 0.09 * index] * 2, color=COLOURS[index], linewidth=1.4)
+            ax.text(0.91, 0.75 - 0.09 * index, f"{percentile:g} %", va="center", fontsize=8, color=LIGHT.ink)
+        ax.plot(*_simplex_coordinates([panel.minimum]), "o", color=LIGHT.ink, markersize=4)
+    elif isinstance(panel, Arrows):
+        x, y = _simplex_coordinates(panel.starts)
+        # an arrow from each starting point to where it is mapped
+        to_x, to_y = _simplex_coordinates(panel.ends)
+        u, v = ([b - a for a, b in zip(*pair, strict=True)] for pair in ((x, to_x), (y, to_y)))
+        ax.plot(x, y, ".", color=LIGHT.faint, markersize=2.5)
+        ax.quiver(x, y, u, v, angles="xy", scale_units="xy", scale=1, width=0.005, headwidth=4, color=COLOURS[0])
+    else:
+        _draw_heat(panel, ax)
+
+
+def _draw_heat(panel: Heat, ax: "Axes") -> None:
+    x, y = _simplex_coordinates(panel.rows)
+    # a symmetric range: white is 0
+    reach = max(abs(value) for value in panel.values)
+    levels = [reach * step / 8 for step in range(-8, 9)]
+    filled = ax.tricontourf(x, y, panel.values, levels=levels, cmap="RdBu_r")
+    with warnings.catch_warnings():  # Matplotlib 3.10 cannot, and says so
+        warnings.simplefilter("ignore", UserWarning)
+        filled.set_rasterized(True)  # as vector paths the file would be ten times as large
+    labels = [f"{level:.2g}".replace("-", "−") for level in levels[::4]]
+    bar = cast("Figure", ax.figure).colorbar(filled, ax=ax, shrink=0.75)
+    bar.set_ticks(levels[::4], labels=labels)
+    bar.set_label(panel.value_label, fontsize=8, color=LIGHT.ink)
+    bar.ax.tick_params(labelsize=7)
+
+
+def _simplex_coordinates(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+    """Return the coordinates of rows (q₁, q₂, q₃) in the triangle with class 1 left, 2 right, 3 on top."""
+    return [row[1] + row[2] / 2 for row in rows], [row[2] * HALF_HEIGHT for row in rows]
 
 
 def _legends(axes: Sequence["Axes"], figure: "Figure") -> None:
@@ -170,6 +266,3 @@ def _legends(axes: Sequence["Axes"], figure: "Figure") -> None:
         if found:
             # below, where no line is
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, **LEGEND)  # type: ignore[arg-type]
-
-
-LEGEND = {"frameon": False, "fontsize": 8, "labelcolor": LIGHT.ink, "handlelength": 2.2, "labelspacing": 0.35}

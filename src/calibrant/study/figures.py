@@ -1,8 +1,7 @@
-"""Figures of a study as numbers, from its stored runs; ``calibrant.report`` draws them."""
+"""Figures of a study as numbers, from its stored runs; ``study.draw`` draws them."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,112 +19,10 @@ from calibrant.study.measures import (
     mean_or_nan,
     temperatures_along,
 )
+from calibrant.study.panels import Bars, Drawing, Line, Panel, Plot, Reliability
 from calibrant.study.recipe import AnyStudy, FigureSpec
 from calibrant.study.resolve import make_loss
 from calibrant.study.tables import AnyMeasured, Measured, grouped
-
-__all__ = ["KINDS", "Bars", "Drawing", "Line", "Panel", "Plot", "Reliability", "drawings"]
-
-Numbers = tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Line:
-    """y over x, NaN if missing; for several seeds also the minimum and maximum of y.
-
-    Args:
-        label: Its label in the legend.
-        x: Horizontal positions.
-        y: Means over seeds.
-        low: Minima over seeds, or empty.
-        high: Maxima over seeds, or empty.
-    """
-
-    label: str
-    x: Numbers
-    y: Numbers
-    low: Numbers = ()
-    high: Numbers = ()
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Curves on one pair of axes.
-
-    Args:
-        title: The title.
-        x_label: Label of the horizontal axis.
-        y_label: Label of the vertical axis.
-        lines: In the order of the legend.
-        ticks: (position, text) of ticks along x that do not show their position.
-        percent: Whether y are fractions to be shown in per cent.
-        diagonal: Whether the diagonal (chance) is drawn.
-        marked: Whether every point has a mark.
-    """
-
-    title: str
-    x_label: str
-    y_label: str
-    lines: tuple[Line, ...]
-    ticks: tuple[tuple[float, str], ...] = ()
-    percent: bool = False
-    diagonal: bool = False
-    marked: bool = False
-
-
-@dataclass(frozen=True)
-class Bars:
-    """A histogram with bars stacked by group.
-
-    Args:
-        title: The title.
-        x_label: Label of the horizontal axis.
-        y_label: Label of the vertical axis.
-        edges: (B + 1,) edges of the bins.
-        groups: (label, heights (B,)) from bottom to top.
-    """
-
-    title: str
-    x_label: str
-    y_label: str
-    edges: Numbers
-    groups: tuple[tuple[str, Numbers], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Reliability:
-    """A reliability diagram.
-
-    Args:
-        title: The title.
-        predictions: Labelled.
-    """
-
-    title: str
-    predictions: Predictions
-
-
-Panel = Plot | Bars | Reliability
-
-
-@dataclass(frozen=True, eq=False)
-class Drawing:
-    """The content of one figure of a study.
-
-    Args:
-        name: Name of the file.
-        title: Its heading.
-        caption: Its title, source, settings and number of seeds.
-        panels: In reading order.
-        columns: Number of panels in a row.
-    """
-
-    name: str
-    title: str
-    caption: str
-    panels: tuple[Panel, ...]
-    columns: int
-
 
 SPLITS = {"train": "training data", "validation": "validation data", "test": "test data"}
 NAMES = {
@@ -167,7 +64,7 @@ def bins(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
         for index in spec.bins
     ]
     if gammas := _with_points(adaptive):
-        panels.append(Plot("γ of the bins", "epoch", "γ (below 0: inverse focal loss)", gammas))
+        panels.append(Plot("γ of the bins", "epoch", "γ (below 0: inverse focal loss)", gammas, level=0.0))
     return panels
 
 
@@ -242,7 +139,8 @@ def _plot_of_places(places: Sequence[str], lines: tuple[Line, ...]) -> Plot:
     else:
         title = SPLITS.get(places[0].split(".")[0], "") if _in_one_split(places) else ""
         what = " and ".join(dict.fromkeys(NAMES.get(name, name).split(" where")[0] for name in names))
-    return Plot(title, "epoch", f"{what} %" if percent else what, lines, percent=percent)
+    level = 1.0 if all("temperature" in name for name in names) else None
+    return Plot(title, "epoch", f"{what} %" if percent else what, lines, percent=percent, level=level)
 
 
 def _with_points(lines: Iterable[Line]) -> tuple[Line, ...]:
@@ -317,7 +215,7 @@ def ood(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
                 _roc(label, fits, name, calibrated=calibrated) for label, fits in first if name in fits.ood[0]
             )
             title = f"{name.replace('-', ' ')}, {words}"
-            panels.append(Plot(title, "test data taken for outside %", "outside found %", lines, diagonal=True))
+            panels.append(Plot(title, "test data taken for outside %", "outside found %", lines, diagonal=100.0))
     return panels
 
 
@@ -363,8 +261,9 @@ def sweep(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
         for measures in spec.panels:
             lines = _with_points(_over(measure, numbers, items, many=len(measures) > 1) for measure in measures)
             first = MEASURES[measures[0]]
-            y = first.heading if len(measures) == 1 else "T" if measures[0].startswith("temperature") else ""
-            panels.append(Plot(family, axis, y, lines, ticks, percent=first.percent, marked=True))
+            level = 1.0 if measures[0].startswith("temperature") else None
+            y = first.heading if len(measures) == 1 else "T" if level else ""
+            panels.append(Plot(family, axis, y, lines, ticks, percent=first.percent, level=level, marked=True))
     return panels
 
 
@@ -445,7 +344,7 @@ def focal(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
     for label, runs in by_objective(items):
         by_fold = [temperatures_along(rows, GAMMAS) for rows in runs[0].fits.validation]
         lines.append(Line(label, GAMMAS, tuple(map(geometric_mean, zip(*by_fold, strict=True)))))
-    return [Plot("chosen by validation ECE", "γ of the focal map", "best T", tuple(lines), marked=True)]
+    return [Plot("chosen by validation ECE", "γ of the focal map", "best T", tuple(lines), level=1.0, marked=True)]
 
 
 def losses(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:

@@ -1,10 +1,8 @@
 """Calibration maps, proper parts, minimisers and bounds of true-class scores: pure functions on log-probabilities."""
 
-from calibrant._core.figure_numbers import FigureNumbers
 from calibrant.theory.calibration_map import calibration_map, detached_fixed_point, inverse_calibration_map, proper_part
 from calibrant.theory.confidence import confidence_change, confidence_never_falls, neutral_probability, scaling_change
 from calibrant.theory.entropy_bound import EntropyBound, entropy_bound
-from calibrant.theory.figures import FIGURES, figure_numbers
 from calibrant.theory.focal_map import FocalTerms, focal_logit, focal_map, gamma_from_threshold
 from calibrant.theory.minimiser import Minimum, minimiser
 from calibrant.theory.temperature_bounds import (
@@ -20,10 +18,8 @@ from calibrant.theory.temperature_bounds import (
 from calibrant.theory.validity import Validity, focal_curvature, validity
 
 __all__ = [
-    "FIGURES",
     "SLOPE_BOUND_LIMIT",
     "EntropyBound",
-    "FigureNumbers",
     "FocalTerms",
     "Minimum",
     "TemperatureBounds",
@@ -34,7 +30,6 @@ __all__ = [
     "confidence_never_falls",
     "detached_fixed_point",
     "entropy_bound",
-    "figure_numbers",
     "fit_temperatures",
     "focal_curvature",
     "focal_logit",

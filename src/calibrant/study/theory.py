@@ -1,84 +1,59 @@
-"""Data of the theory figures: Figures 1 to 7 of Komisarenko & Kull and Figure A.1 of Mukhoti et al."""
+"""The theory's figures as numbers: Figures 1 to 7 of Komisarenko & Kull (2024) and Figure A.1 of Mukhoti et al. (2020)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import OneOf, checked
-from calibrant._core.figure_numbers import Arrows, Curve, FigureNumbers, Heat, Isolines, Plot, float_rows, floats
 from calibrant.scores import FocalScore, LogScore
-from calibrant.theory.calibration_map import inverse_calibration_map, proper_part
-from calibrant.theory.focal_map import focal_logit, focal_map
-from calibrant.theory.temperature_bounds import (
+from calibrant.study.panels import Arrows, Drawing, Heat, Isolines, Line, Panel, Plot
+from calibrant.theory import (
     SLOPE_BOUND_LIMIT,
     TemperatureFit,
     fit_temperatures,
+    focal_logit,
+    focal_map,
+    inverse_calibration_map,
     measured_temperature_bounds,
     nearest_temperature,
+    proper_part,
     temperature_bounds,
 )
-
-
-@checked
-def figure_numbers(name: str) -> FigureNumbers:
-    """Return the data of a figure, without drawing it.
-
-    Args:
-        name: One of ``FIGURES``: "minimisers", "proper-part", "binary-fit", "bounds", "isolines", "arrows",
-            "three-classes", "four-classes", "difference".
-
-    Returns:
-        Its panels, caption and main numbers. Figures with fits take some seconds.
-
-    Raises:
-        InputError: If there is no figure of that name.
-
-    Examples:
-        >>> numbers = figure_numbers("bounds")
-        >>> numbers.source, round(numbers.facts["tight_high_gamma_4"], 3)
-        ('Komisarenko & Kull 2024, Figure 3', 0.218)
-
-    References:
-        Komisarenko & Kull 2024, Figures 1 to 7. Mukhoti et al. 2020, Figure A.1.
-    """
-    return _MAKERS[OneOf(FIGURES).check(name, "figure", None)]()
-
 
 _PRINTED_LINES = {2: (0.95, 0.85), 3: (0.64, 0.91), 4: (0.47, 0.85)}  # Komisarenko & Kull §3.2, §3.3: slope, intercept
 _PRINTED_ERRORS = {2: 1e-3, 4: 0.08}
 _STEPS = {2: 4, 3: 4, 4: 2}  # values of γ per unit, by number of classes
 
 
-def proper_part_figure() -> FigureNumbers:
+def proper_part_figure() -> Drawing:
     """Return Figure 1: the proper part with focal loss and cross-entropy; the binary calibration map."""
     p = torch.linspace(0.005, 0.995, 199, dtype=torch.float64)
     rows = torch.stack([p, 1 - p], dim=1).log()
-    curves = [Curve("cross-entropy", floats(p), floats(-p.log()), group=0)]
+    curves = [Line("cross-entropy", floats(p), floats(-p.log()), group=0)]
     for group, gamma in enumerate((0.5, 3.0), start=1):
         score = FocalScore(gamma)
         focal, proper = score.value(rows[:, 0], rows[:, 1]), proper_part(score, rows)[:, 0]
-        curves.append(Curve(f"focal, γ = {gamma:g}", floats(p), floats(focal), "dashed", group))
-        curves.append(Curve(f"its proper part, γ = {gamma:g}", floats(p), floats(proper), group=group))
+        curves.append(Line(f"focal, γ = {gamma:g}", floats(p), floats(focal), style="dashed", group=group))
+        curves.append(Line(f"its proper part, γ = {gamma:g}", floats(p), floats(proper), group=group))
     q = torch.linspace(0, 1, 201, dtype=torch.float64)
     maps = [
-        Curve(f"γ = {gamma:g}".replace("-", "−"), floats(q), floats(_binary_map(q, gamma)), group=group)
+        Line(f"γ = {gamma:g}".replace("-", "−"), floats(q), floats(_binary_map(q, gamma)), group=group)
         for group, gamma in enumerate((-0.5, 0.5, 1.0, 3.0, 5.0))
     ]
     panels = (
-        Plot("loss of the true class", "predicted probability p", "loss", tuple(curves), y_range=(0, 3)),
-        Plot("focal calibration map", "predicted q", "calibrated p", tuple(maps), diagonal=True),
+        Plot("loss of the true class", "predicted probability p", "loss", tuple(curves), top=3.0),
+        Plot("focal calibration map", "predicted q", "calibrated p", tuple(maps), diagonal=1.0),
     )
     caption = (
         "Focal loss equals a proper loss applied after a map that raises confidence. Left: for p < ½ the proper part is lower "
         "than focal loss, for p > ½ higher. Right: that map in two classes; γ < 0 lowers confidence."
     )
-    return FigureNumbers("proper-part", "Komisarenko & Kull 2024, Figure 1", caption, panels, {})
+    return _drawing("proper-part", "Komisarenko & Kull 2024, Figure 1", caption, panels, {})
 
 
-def binary_fit_figure() -> FigureNumbers:
+def binary_fit_figure() -> Drawing:
     """Return Figure 2: the nearest temperature for each γ, the map on the logit scale, and the largest difference."""
     fit = _fitted_temperatures(2)
     s = torch.linspace(-4, 4, 161, dtype=torch.float64)
@@ -86,9 +61,9 @@ def binary_fit_figure() -> FigureNumbers:
     for group, (gamma, printed) in enumerate(((0.5, 0.76), (3.0, 0.36))):
         nearest = 1 / fit.inverse_temperatures[fit.gammas.index(gamma)]
         curves += [
-            Curve(f"focal map, γ = {gamma:g}", floats(s), floats(focal_logit(s, gamma)), group=group),
-            Curve(f"nearest T = {nearest:.2f}", floats(s), floats(s / nearest), "dashed", group),
-            Curve(f"printed T = {printed}", floats(s), floats(s / printed), "dotted", group),
+            Line(f"focal map, γ = {gamma:g}", floats(s), floats(focal_logit(s, gamma)), group=group),
+            Line(f"nearest T = {nearest:.2f}", floats(s), floats(s / nearest), style="dashed", group=group),
+            Line(f"printed T = {printed}", floats(s), floats(s / printed), style="dotted", group=group),
         ]
         facts[f"nearest_T_gamma_{gamma:g}"] = nearest
     panels = (_line_panel(fit), Plot("logit scale", "logit of q", "logit of p", tuple(curves)), _error_panel(fit))
@@ -97,10 +72,10 @@ def binary_fit_figure() -> FigureNumbers:
         f"rounding; the printed error bound of 1e-3 is exceeded (largest here {max(fit.errors):.2e}). The printed "
         f"T = 0.36 for γ = 3 belongs to γ near 2: the nearest is {facts['nearest_T_gamma_3']:.3f}."
     )
-    return FigureNumbers("binary-fit", "Komisarenko & Kull 2024, Figure 2", caption, panels, facts | _line_facts(fit))
+    return _drawing("binary-fit", "Komisarenko & Kull 2024, Figure 2", caption, panels, facts | _line_facts(fit))
 
 
-def bounds_figure() -> FigureNumbers:
+def bounds_figure() -> Drawing:
     """Return Figure 3: temperatures that bound the binary map, proven and measured, and their difference."""
     gammas = floats(torch.arange(0.1, 10.05, 0.1, dtype=torch.float64))
     tight_gammas = tuple(gamma for gamma in gammas if gamma <= SLOPE_BOUND_LIMIT)
@@ -109,20 +84,20 @@ def bounds_figure() -> FigureNumbers:
     measured = [measured_temperature_bounds(gamma, step=0.01) for gamma in gammas]
     some = slice(4, None, 5)
     sides = (
-        Curve("upper: Prop. 3 corrected", gammas, floats(b.high for b in proven), "dashed", 0),
-        Curve("upper: 1/κ(γ), to γ = 5.635", tight_gammas, floats(b.high for b in tight), "line", 2),
-        Curve("measured, |s| ≤ 20", gammas[some], floats(b.high for b in measured[some]), "points", 1),
-        Curve("lower: 1/(γ + 1)", gammas, floats(b.low for b in proven), "line", 0),
-        Curve("", gammas[some], floats(b.low for b in measured[some]), "points", 1),
+        Line("upper: Prop. 3 corrected", gammas, floats(b.high for b in proven), style="dashed", group=0),
+        Line("upper: 1/κ(γ), to γ = 5.635", tight_gammas, floats(b.high for b in tight), style="solid", group=2),
+        Line("measured, |s| ≤ 20", gammas[some], floats(b.high for b in measured[some]), style="points", group=1),
+        Line("lower: 1/(γ + 1)", gammas, floats(b.low for b in proven), style="solid", group=0),
+        Line("", gammas[some], floats(b.low for b in measured[some]), style="points", group=1),
     )
     widths = (
-        Curve("Prop. 3 corrected", gammas, floats(b.width for b in proven), "dashed", 0),
-        Curve("with 1/κ(γ), to γ = 5.635", tight_gammas, floats(b.width for b in tight), "line", 2),
-        Curve("measured, |s| ≤ 20", gammas[some], floats(b.width for b in measured[some]), "points", 1),
+        Line("Prop. 3 corrected", gammas, floats(b.width for b in proven), style="dashed", group=0),
+        Line("with 1/κ(γ), to γ = 5.635", tight_gammas, floats(b.width for b in tight), style="solid", group=2),
+        Line("measured, |s| ≤ 20", gammas[some], floats(b.width for b in measured[some]), style="points", group=1),
     )
     facts = _bound_facts()
     panels = (
-        Plot("temperatures that bound the map", "γ", "T", sides, log_y=True),
+        Plot("temperatures that bound the map", "γ", "T", sides, log=True),
         Plot("width of the bounds", "γ", "upper T − lower T", widths),
     )
     caption = (
@@ -132,7 +107,7 @@ def bounds_figure() -> FigureNumbers:
         f"{facts['measured_low_gamma_4']:.4f} to {facts['measured_high_gamma_4']:.4f} measured "
         "(printed: 0.206 to 0.218; 0.206 belongs to |s| of about 11)."
     )
-    return FigureNumbers("bounds", "Komisarenko & Kull 2024, Figure 3", caption, panels, facts)
+    return _drawing("bounds", "Komisarenko & Kull 2024, Figure 3", caption, panels, facts)
 
 
 def _bound_facts() -> dict[str, float]:
@@ -151,7 +126,7 @@ def _bound_facts() -> dict[str, float]:
     }
 
 
-def _several_classes_figure(classes: Literal[3, 4]) -> FigureNumbers:
+def _several_classes_figure(classes: Literal[3, 4]) -> Drawing:
     """Return Figure 6, the nearest temperature in three classes, or that of four (§3.3), whose printed line does not reproduce."""
     fit = _fitted_temperatures(classes)
     slope, intercept = fit.line()
@@ -164,10 +139,10 @@ def _several_classes_figure(classes: Literal[3, 4]) -> FigureNumbers:
     }[classes]
     name = {3: "three-classes", 4: "four-classes"}[classes]
     source = f"Komisarenko & Kull 2024, {'Figure 6' if classes == 3 else '§3.3 (no figure)'}"
-    return FigureNumbers(name, source, caption, (_line_panel(fit), _error_panel(fit)), _line_facts(fit))
+    return _drawing(name, source, caption, (_line_panel(fit), _error_panel(fit)), _line_facts(fit))
 
 
-def minimisers_figure() -> FigureNumbers:
+def minimisers_figure() -> Drawing:
     """Return Figure A.1 of Mukhoti et al.: the minimiser of the expected focal loss by true probability."""
     inside = torch.sigmoid(torch.linspace(-16, 16, 257, dtype=torch.float64))  # the curves are steep at both ends
     ends = torch.tensor([0.0, 0.8, 1.0], dtype=torch.float64)
@@ -177,7 +152,7 @@ def minimisers_figure() -> FigureNumbers:
     for group, gamma in enumerate((0.0, 1.0, 2.0, 3.0, 5.0)):
         q = inverse_calibration_map(FocalScore(gamma), rows).exp()[:, 0]
         label = "γ = 0: cross-entropy" if gamma == 0 else f"γ = {gamma:g}"
-        curves.append(Curve(label, floats(eta), floats(q), group=group))
+        curves.append(Line(label, floats(eta), floats(q), group=group))
         facts[f"minimiser_eta_0.8_gamma_{gamma:g}"] = float(q[eta == 0.8])
     title = "minimiser of the expected focal loss"
     panel = Plot(title, "true probability η", "minimiser q", tuple(curves))
@@ -185,7 +160,7 @@ def minimisers_figure() -> FigureNumbers:
         "The probability that minimises the expected focal loss where the true probability is η: the larger γ, the nearer "
         f"to one half. At η = 0.8 and γ = 2 it is {facts['minimiser_eta_0.8_gamma_2']:.3f}."
     )
-    return FigureNumbers("minimisers", "Mukhoti et al. 2020, Figure A.1", caption, (panel,), facts)
+    return _drawing("minimisers", "Mukhoti et al. 2020, Figure A.1", caption, (panel,), facts)
 
 
 def _binary_map(q: Tensor, gamma: float) -> Tensor:
@@ -201,21 +176,21 @@ def _fitted_temperatures(classes: Literal[2, 3, 4]) -> TemperatureFit:
 def _line_panel(fit: TemperatureFit) -> Plot:
     ends = (0.0, 10.0)
     lines = []
-    named = ((fit.line(), "fitted here", "line", 0), (_PRINTED_LINES[fit.classes], "printed", "dashed", 1))
-    for (slope, intercept), origin, style, group in named:
+    named = ((fit.line(), "fitted here", "solid"), (_PRINTED_LINES[fit.classes], "printed", "dashed"))
+    for group, ((slope, intercept), origin, style) in enumerate(named):
         y = tuple(slope * gamma + intercept for gamma in ends)
         label = f"{origin}: {slope:.2f} γ + {intercept:.2f}"
-        lines.append(Curve(label, ends, y, "dashed" if style == "dashed" else "line", group))
-    points = Curve("nearest 1/T", fit.gammas, fit.inverse_temperatures, "points", 0)
+        lines.append(Line(label, ends, y, style=style, group=group))
+    points = Line("nearest 1/T", fit.gammas, fit.inverse_temperatures, style="points", group=0)
     return Plot(f"nearest temperature, K = {fit.classes}", "γ", "1/T", (points, *lines))
 
 
 def _error_panel(fit: TemperatureFit) -> Plot:
-    curves = [Curve("at the nearest T", fit.gammas, fit.errors)]
+    curves = [Line("at the nearest T", fit.gammas, fit.errors, group=0)]
     printed = _PRINTED_ERRORS.get(fit.classes)
     if printed is not None:
-        curves.append(Curve(f"printed: up to {printed:g}", (0.0, 10.0), (printed, printed), "dashed", 1))
-    return Plot(f"largest difference, K = {fit.classes}", "γ", "probability", tuple(curves), y_range=(0, None))
+        curves.append(Line(f"printed: up to {printed:g}", (0.0, 10.0), (printed, printed), style="dashed", group=1))
+    return Plot(f"largest difference, K = {fit.classes}", "γ", "probability", tuple(curves))
 
 
 def _line_facts(fit: TemperatureFit) -> dict[str, float]:
@@ -230,7 +205,7 @@ _TRUTH = (0.55, 0.3, 0.15)
 _PERCENTILES = (3.0, 12.0, 20.0)
 
 
-def isolines_figure() -> FigureNumbers:
+def isolines_figure() -> Drawing:
     """Return Figure 4: the expected loss of four proper losses around one true distribution."""
     rows = _grid(72, inside=True)
     truth = torch.tensor(_TRUTH, dtype=torch.float64)
@@ -255,10 +230,10 @@ def isolines_figure() -> FigureNumbers:
         "rounded triangles, more clearly for larger γ."
     )
     facts = {"largest_distance_of_a_minimum_on_the_grid": largest}
-    return FigureNumbers("isolines", "Komisarenko & Kull 2024, Figure 4", caption, tuple(panels), facts)
+    return _drawing("isolines", "Komisarenko & Kull 2024, Figure 4", caption, panels, facts)
 
 
-def arrows_figure() -> FigureNumbers:
+def arrows_figure() -> Drawing:
     """Return Figure 5: how the focal map and its nearest temperature scaling change a prediction."""
     starts = _grid(9)
     mapped, tempered, facts = [], [], {}
@@ -275,10 +250,10 @@ def arrows_figure() -> FigureNumbers:
         "γ = 0.5 and γ = 2."
     )
     panels = (*mapped, *tempered)
-    return FigureNumbers("arrows", "Komisarenko & Kull 2024, Figure 5", caption, panels, facts)
+    return _drawing("arrows", "Komisarenko & Kull 2024, Figure 5", caption, panels, facts)
 
 
-def difference_figure() -> FigureNumbers:
+def difference_figure() -> Drawing:
     """Return Figure 7: the focal map's top probability minus that of its nearest temperature scaling."""
     rows = _grid(60)
     panels: list[Heat] = []
@@ -295,7 +270,7 @@ def difference_figure() -> FigureNumbers:
         "where one probability is near 0, the focal map is more confident; between the centre and the corners it is less "
         "confident. (The printed title and caption have opposite signs; this is focal minus temperature.)"
     )
-    return FigureNumbers("difference", "Komisarenko & Kull 2024, Figure 7", caption, tuple(panels), facts)
+    return _drawing("difference", "Komisarenko & Kull 2024, Figure 7", caption, panels, facts)
 
 
 def _grid(steps: int, *, inside: bool = False) -> Tensor:
@@ -307,7 +282,23 @@ def _grid(steps: int, *, inside: bool = False) -> Tensor:
     return (counts + shift) / (steps + 3 * shift)
 
 
-_MAKERS: dict[str, Callable[[], FigureNumbers]] = {
+def _drawing(name: str, source: str, caption: str, panels: Sequence[Panel], facts: dict[str, float]) -> Drawing:
+    return Drawing(name, source, caption, tuple(panels), {1: 1, 3: 3}.get(len(panels), 2), facts)
+
+
+def floats(values: Tensor | Iterable[float]) -> tuple[float, ...]:
+    """Return ``values`` as Python floats."""
+    listed = values.tolist() if isinstance(values, Tensor) else list(values)
+    return tuple(float(value) for value in listed)
+
+
+def float_rows(values: Tensor) -> tuple[tuple[float, ...], ...]:
+    """Return a matrix as tuples of Python floats."""
+    return tuple(floats(row) for row in values)
+
+
+# Name → the figure's numbers; those with fits take some seconds.
+FIGURES: dict[str, Callable[[], Drawing]] = {
     "minimisers": minimisers_figure,
     "proper-part": proper_part_figure,
     "binary-fit": binary_fit_figure,
@@ -318,4 +309,3 @@ _MAKERS: dict[str, Callable[[], FigureNumbers]] = {
     "four-classes": partial(_several_classes_figure, 4),
     "difference": difference_figure,
 }
-FIGURES = tuple(_MAKERS)

@@ -1,23 +1,25 @@
-"""The numbers behind the figures agree with what they are said to show."""
+"""The theory's figures: their numbers agree with what they are said to show, and they are drawn complete and legible."""
 
 import functools
-import json
 import math
 import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from calibrant._core.figure_numbers import Arrows, Heat, Isolines, Plot
-from calibrant.errors import InputError
-from calibrant.theory import FIGURES, figure_numbers, fit_temperatures, focal_logit, small_logit_slope
-from calibrant.theory.figures import _line_panel
+from calibrant.study.draw import figure_of
+from calibrant.study.panels import Arrows, Heat, Isolines, Plot
+from calibrant.study.theory import FIGURES, _line_panel
+from calibrant.theory import fit_temperatures, focal_logit, small_logit_slope
 
 FITS = {"binary-fit", "three-classes", "four-classes"}  # some seconds each
 
 
-numbers_of = functools.cache(figure_numbers)  # each is looked at twice
+numbers_of = functools.cache(lambda name: FIGURES[name]())  # each is looked at several times
+drawn = functools.cache(lambda name: figure_of(numbers_of(name)))
 
 
 def named(name: str):
@@ -30,12 +32,12 @@ def test_every_figure_is_whole_and_finite(name: str) -> None:
     assert numbers.name == name
     assert numbers.caption.endswith((".", ")"))
     assert len(numbers.panels) in {1, 2, 3, 4}
-    text = json.dumps(numbers.plain(), allow_nan=False)
-    assert {panel["kind"] for panel in json.loads(text)["panels"]} <= {"plot", "isolines", "arrows", "heat"}
+    assert all(map(math.isfinite, numbers.facts.values()))
     for panel in numbers.panels:
         if isinstance(panel, Plot):
-            assert all(len(curve.x) == len(curve.y) > 1 for curve in panel.curves)
-            for curve in panel.curves:
+            assert all(len(curve.x) == len(curve.y) > 1 for curve in panel.lines)
+            assert all(map(math.isfinite, (y for curve in panel.lines for y in (*curve.x, *curve.y))))
+            for curve in panel.lines:
                 if " γ + " in curve.label:  # a line from γ = 0 to 10, with its slope and intercept rounded
                     slope, intercept = map(float, curve.label.partition(": ")[2].split(" γ + "))
                     assert curve.y == pytest.approx((intercept, 10 * slope + intercept), abs=0.06)
@@ -45,10 +47,61 @@ def test_every_figure_is_whole_and_finite(name: str) -> None:
             assert len(panel.rows) == len(panel.values)
 
 
+@pytest.mark.parametrize("name", [named(name) for name in FIGURES])
+def test_every_panel_is_drawn_and_labelled(name: str) -> None:
+    axes = [ax for ax in drawn(name).axes if ax.get_title()]
+    assert [ax.get_title() for ax in axes] == [panel.title for panel in numbers_of(name).panels]
+    for ax, panel in zip(axes, numbers_of(name).panels, strict=True):
+        if isinstance(panel, Plot):
+            assert (ax.get_xlabel(), ax.get_ylabel()) == (panel.x_label, panel.y_label)
+            assert ax.get_legend_handles_labels()[1] == [line.label for line in panel.lines if line.label]
+
+
+@pytest.mark.parametrize("name", [named(name) for name in FIGURES])
+def test_no_text_overlaps_another_or_leaves_the_figure(name: str) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    figure: Any = drawn(name)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    hidden = {
+        text for ax in figure.axes if not ax.axison for text in (*ax.xaxis.findobj(Text), *ax.yaxis.findobj(Text))
+    }
+    for axis in (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)):  # ticks beyond the axes are not drawn
+        low, high = sorted(axis.get_view_interval())
+        hidden |= {
+            tick.label1
+            for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())
+            if not low <= tick.get_loc() <= high
+        }
+    texts = [
+        text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible() and text not in hidden
+    ]
+    boxes = [text.get_window_extent(renderer) for text in texts]
+    width, height = canvas.get_width_height()
+    shown = [(text, box) for text, box in zip(texts, boxes, strict=True) if box.width > 1]  # unused labels are 1 × 1
+    for i, (one, a) in enumerate(shown):
+        assert min(a.x0, a.y0) >= 0, one.get_text()
+        assert a.x1 <= width, one.get_text()
+        assert a.y1 <= height, one.get_text()
+        for other, b in shown[i + 1 :]:
+            assert not a.overlaps(b), f"{one.get_text()!r} and {other.get_text()!r}"
+
+
+def test_the_documentation_shows_every_figure() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    text = (docs / "theory.md").read_text()
+    for name in FIGURES:
+        assert f"(figures/theory/{name}.svg)" in text
+        assert (docs / "figures" / "theory" / f"{name}.svg").stat().st_size < 120_000
+
+
 def test_the_bounds_are_in_order() -> None:
     numbers = numbers_of("bounds")
     sides = numbers.panels[0]
-    upper, tight, high, lower, low = sides.curves
+    upper, tight, high, lower, low = sides.lines
     assert tight.x[-1] == pytest.approx(5.6)
     for i, gamma in enumerate(high.x):
         assert lower.y[4 + 5 * i] < low.y[i] < high.y[i] < upper.y[4 + 5 * i]
@@ -61,7 +114,7 @@ def test_the_bounds_are_in_order() -> None:
 @pytest.mark.slow
 def test_the_logit_panel_is_the_map() -> None:
     panel = numbers_of("binary-fit").panels[1]
-    curve = panel.curves[3]
+    curve = panel.lines[3]
     assert curve.label == "focal map, γ = 3"
     expected = focal_logit(torch.tensor(curve.x, dtype=torch.float64), 3.0).tolist()
     assert list(curve.y) == pytest.approx(expected)
@@ -70,7 +123,7 @@ def test_the_logit_panel_is_the_map() -> None:
 def test_the_lines_of_nearest_temperatures_are_those_of_their_labels() -> None:
     fit = fit_temperatures(2, [0.0, 1.0, 2.0])
     slope, intercept = np.polyfit(fit.gammas, fit.inverse_temperatures, 1)
-    points, fitted, printed = _line_panel(fit).curves
+    points, fitted, printed = _line_panel(fit).lines
     assert (points.x, points.y) == (fit.gammas, fit.inverse_temperatures)
     assert fitted.label == f"fitted here: {slope:.2f} γ + {intercept:.2f}"
     assert list(fitted.y) == pytest.approx([intercept, 10 * slope + intercept])
@@ -103,8 +156,3 @@ def test_the_difference_vanishes_where_both_maps_stand_still() -> None:
         corners = [i for i, row in enumerate(panel.rows) if max(row) == 1]
         assert len(corners) == 3
         assert [panel.values[i] for i in (centre, *corners)] == pytest.approx([0] * 4, abs=1e-12)
-
-
-def test_no_figure_of_another_name() -> None:
-    with pytest.raises(InputError, match="'bounds'"):
-        figure_numbers("nothing")
