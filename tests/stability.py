@@ -33,7 +33,7 @@ TWO_MODELS = {"arguments": "report files/splits.npz files/splits.npz --format js
 FAMILIES = ("losses", "metrics", "calibrators", "functional", "scores", "theory", "binning", "statistics", "evaluate",
             "operate", "language", "plot", "report", "scale", "rows", "study", "testing", "errors")  # fmt: skip
 FILES = (
-    ("a calibrator", "safetensors", f"`{saved.FORMAT}`", ", ".join(f"`{one}`" for one in saved.FORMER)),
+    ("a calibrator", "safetensors", f"`{saved.FORMAT}`", ""),
     ("a monitor's state", "safetensors", f"`{monitor.FORMAT}`", ""),
     ("predictions", "npz, safetensors, parquet", "by the names of their arrays", "those of 0.1.0"),
     ("a study's store", "a folder", "by the digest of each recipe", ""),

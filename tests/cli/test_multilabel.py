@@ -13,7 +13,7 @@ import torch
 from tests.cli.conftest import Run
 
 from calibrant import MultiLabelPredictions, Predictions, read_multilabel, save_multilabel, save_predictions
-from calibrant.calibrators import MultiLabelCalibrator
+from calibrant.calibrators import load
 from calibrant.data.formats.tables import read_table
 from calibrant.data.formats.writing import write_table
 from calibrant.evaluate import multilabel_panel
@@ -47,7 +47,7 @@ def test_fit_evaluate_apply_and_report(saved: Path, run: Run) -> None:
 
     save_multilabel("test.npz", {"all": made(250, 2)})
     run("apply several.safetensors test.npz --multilabel -o after.csv", code=0)
-    after, found = made(250, 2).calibrated_by(MultiLabelCalibrator.load(saved)), read_multilabel("after.csv")
+    after, found = made(250, 2).calibrated_by(load(saved)), read_multilabel("after.csv")
     assert torch.allclose(found.logits, after.logits.double(), rtol=1e-4, atol=1e-5)
     assert torch.equal(found.labels, after.labels)  # type: ignore[arg-type]
 
@@ -83,7 +83,7 @@ def test_a_folder_of_tables_is_read_whole(run: Run, saved: Path) -> None:
     line = "evaluate folder --multilabel --json"
     rows = json.loads(run(line, "-c", saved, "--draws", 50, code=0).stdout)["rows"]
     whole = read_multilabel("folder")
-    after = whole.calibrated_by(MultiLabelCalibrator.load(saved))
+    after = whole.calibrated_by(load(saved))
     expected = [*multilabel_panel(whole, draws=50), *multilabel_panel(after, draws=50)]
     for row, found in zip(rows, expected, strict=True):
         assert (row["metric"], row["average"], row["n"]) == (found.metric, found.average, found.n)
@@ -225,7 +225,7 @@ def test_a_table_comes_back_with_calibrated_columns(suffix: str, run: Run, saved
     before, after = read_table(path), read_table(out)
     assert after.column_names == [*names, "p_cat_calibrated", "p_dog_calibrated", "p_owl <b>_calibrated"]
     assert after.select(names).equals(before)
-    calibrator = MultiLabelCalibrator.load(saved)
+    calibrator = load(saved)
     said = {"columns": "p_*", "label": "y_*", "kind": "probs"}
     data = [read_multilabel(path, split=split, **said) for split in ("val", "test")]  # type: ignore[arg-type]
     expected = torch.cat([one.calibrated_by(calibrator, allow_fit_rows=True).probs for one in data])
@@ -235,7 +235,7 @@ def test_a_table_comes_back_with_calibrated_columns(suffix: str, run: Run, saved
 
 
 def test_own_columns_and_arrays_hold_calibrated_scores_instead(run: Run, saved: Path, tmp_path: Path) -> None:
-    data, calibrator = made(40, 3), MultiLabelCalibrator.load(saved)
+    data, calibrator = made(40, 3), load(saved)
     expected = data.calibrated_by(calibrator, allow_fit_rows=True).logits
     for suffix in (".csv", ".parquet", ".npz"):
         path, out = tmp_path / f"p{suffix}", tmp_path / f"out{suffix}"

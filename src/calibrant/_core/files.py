@@ -1,12 +1,8 @@
 """Hashes of saved files, and what readers of tables say of broken ones."""
 
-import hashlib
 import re
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-
-import numpy as np
 
 from calibrant._files import (
     SUFFIXES as SUFFIXES,
@@ -72,12 +68,3 @@ def unpickled(path: Path, words: str) -> Remedy:
     )
     command = f"{words}; if you trust who wrote it, run: python -c {shlex.quote(program)}"
     return Remedy(words, command=command, instead=(shown(path), new))
-
-
-def hash_arrays(head: str, arrays: Mapping[str, Array]) -> str:
-    """Return a hash of a text and of every name, shape and number: whichever bit changes is noticed."""
-    found = hashlib.sha256(head.encode())
-    for name, array in sorted(arrays.items()):
-        found.update(f"{name} {array.dtype} {array.shape}".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()

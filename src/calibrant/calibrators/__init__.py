@@ -3,8 +3,8 @@
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from calibrant._core.constraints import checked
 from calibrant.calibrators.affine.bias_scaling import BiasScaling
 from calibrant.calibrators.affine.fit import (
     DirichletCalibration,
@@ -72,9 +72,8 @@ SHORT_NAMES = {
 }
 
 
-@checked
-def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = ()) -> Calibrator:
-    """Return the fitted calibrator saved at ``path``.
+def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = ()) -> Any:
+    """Return the fitted calibrator saved at ``path``, a ``MultiLabelCalibrator`` among them.
 
     Args:
         path: A file made by ``save``.
@@ -82,6 +81,6 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = 
 
     Raises:
         FileFormatError: If the file is not a whole calibrator.
-        InputError: If its class is unknown, or it is for several labels a row (``MultiLabelCalibrator.load``).
+        InputError: If its class is unknown.
     """
-    return saved.load_calibrator(path, sys.modules[__name__], Calibrator, classes=classes)  # type: ignore[type-abstract]
+    return saved.load_calibrator(path, sys.modules[__name__], classes=classes)

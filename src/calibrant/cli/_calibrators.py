@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from calibrant import calibrators
 from calibrant._core.config import json_data, to_plain
+from calibrant._files import shown
 from calibrant.calibrators import SHORT_NAMES, Calibrator, MultiLabelCalibrator
 from calibrant.calibrators.auto.auto import Evidence
 from calibrant.data.leakage import check_not_fitted_on
@@ -74,7 +75,13 @@ def load_fitted(path: str | None, *, several: bool = False) -> Any:
     """Return the saved calibrator of rows with one class, or several labels, each; None without a path."""
     if path is None:
         return None
-    return MultiLabelCalibrator.load(path) if several else calibrators.load(path)
+    loaded = calibrators.load(path)
+    if loaded.multi_label != several:
+        expected, remedy = (
+            ("several labels", "leave --multilabel out") if several else ("one class", "add --multilabel")
+        )
+        raise InputError(f"a calibrator for {expected} a row", f"{type(loaded).__name__} in {shown(path)}", remedy)
+    return loaded
 
 
 def fitted_on(data: Data, calibrator: Calibrator | MultiLabelCalibrator) -> bool:

@@ -11,7 +11,6 @@ import calibrant
 from calibrant._files import shown
 from calibrant.cli._io import console, working
 from calibrant.cli._options import read_names
-from calibrant.errors import FileFormatError
 
 
 def export(
@@ -38,19 +37,5 @@ def export(
     with working(f"exporting {shown(calibrator)}"):
         from calibrant.adapters.onnx import export_served
 
-        export_served(_loaded(calibrator), output, kind=kind, class_names=names)
+        export_served(calibrant.load(calibrator), output, kind=kind, class_names=names)
     console(err=True).print(f"{shown(calibrator)} written to {shown(output)}: {kind} in, probs out", style="dim")
-
-
-def _loaded(path: str) -> object:
-    """Return the calibrator, or the calibrator of several labels, that a file holds."""
-    from calibrant.calibrators import MultiLabelCalibrator
-
-    errors = []
-    for load in (calibrant.load, MultiLabelCalibrator.load):
-        try:
-            return load(path)
-        except (FileFormatError, ValueError) as error:
-            errors.append(error)
-    # of the usual kind of file: the other would speak of what it was never meant to be
-    raise errors[0]

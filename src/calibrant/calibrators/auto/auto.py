@@ -248,7 +248,6 @@ class AutoCalibrator(Calibrator):
     top_edges: Tensor
     top_values: Tensor
 
-    later = ("floor", "tails", "absent", "absent_log_temperature", "top_edges", "top_values")
     decision_on_top = True  # with top_label; without, no decision is carried either
 
     def __init__(

@@ -35,7 +35,6 @@ class Learned(nn.Module, metaclass=PublicCalls):
 
     call_hint: ClassVar[str] = "call it as calibrator(logits), after calibrator.fit(logits, labels)"
     multi_label: ClassVar[bool] = False  # labels a row, each with its own probability
-    later: ClassVar[tuple[str, ...]] = ()  # learned state that files of earlier versions lack: empty there
     of_decisions: bool = False  # fitted on confidences of decisions, wrong or right: no two-class model's rows are such
     class_names: tuple[str, ...] = ()  # of the rows of the fit, in order, if they are known
     classes: Tensor
@@ -60,14 +59,6 @@ class Learned(nn.Module, metaclass=PublicCalls):
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain JSON values, read from its signature."""
         return config_of(self)
-
-    def loaded_parts(self) -> list[Any]:
-        """Return the calibrators of one class a row to try after loading; by default this one.
-
-        Raises:
-            ValueError: If what was loaded does not hold together.
-        """
-        return [self]
 
     def learned(self) -> str:
         """Return what was learned, for the repr."""
@@ -147,8 +138,6 @@ class Learned(nn.Module, metaclass=PublicCalls):
             destination[prefix + "fit_rows"] = self.fit_rows
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name in self.later:
-            state_dict.setdefault(prefix + name, torch.empty(0, dtype=torch.float64))
         # learned buffers take their shape from what is loaded: an unfitted calibrator does not know K
         for name, buffer in self._buffers.items():
             incoming = state_dict.get(prefix + name)
@@ -181,15 +170,13 @@ class Calibrator(Learned):
     Class facts: ``preserves_argmax`` (the decision cannot change) and ``top_label`` (it changes the confidence of a
     decision already taken), ``decision_on_top`` (with ``top_label``: that decision is its own and stays the largest, so that
     none is carried along), ``needs_features`` (called with the rows' features after the logits). One that is an affine map
-    also gives ``affine``. ``learned_bounds`` holds (name, least, largest) of a learned buffer that has a range: a file with
-    another value is refused.
+    also gives ``affine``.
     """
 
     preserves_argmax: bool = False
     top_label: bool = False
     decision_on_top: bool = False
     needs_features: bool = False
-    learned_bounds: tuple[tuple[str, float, float], ...] = ()
     features_optional: bool = False  # of one saved before 1.0, which answered without features by its fit for all rows
 
     @abstractmethod

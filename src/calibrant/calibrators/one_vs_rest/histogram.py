@@ -116,8 +116,6 @@ class HistogramBinning(Calibrator):
 
     top_label = True
 
-    learned_bounds = (("edges", 0.0, 1.0), ("confidences", -1.0, 1.0))
-
     edges: Tensor
     confidences: Tensor
 

@@ -33,8 +33,6 @@ def padded(learned: Iterable[tuple[Any, ...]], device: torch.device) -> Iterator
 class PiecewiseOneVsRest(OneVsRest):
     """One vs rest by isotonic regression: subclasses define the knots that represent a pooled block."""
 
-    learned_bounds = (("places", -1e4, 1e4), ("values", 0.0, 1.0), ("share", 0.0, 1.0))
-
     places: Tensor
     values: Tensor
     share: Tensor

@@ -1,7 +1,5 @@
 """A binary calibrator for each of several labels a row, rare labels shrunk towards the one of all labels."""
 
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -22,7 +20,6 @@ from calibrant.data.record import fitting_weights, need_positive
 from calibrant.errors import Remedy
 from calibrant.rows import MemoryRows
 
-_MOST_LABELS = 1 << 22
 _LONGEST_PRIOR = (
     1e4  # imagined rows for each real one: beyond it the fit's certificate, a mean over rows, would lose its digits
 )
@@ -203,45 +200,6 @@ class MultiLabelCalibrator(Learned):
             if use:
                 columns[place] = _mapped_log_odds(self.own[use - 1], columns[place])
         return torch.stack(columns, dim=1)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = ()) -> "MultiLabelCalibrator":
-        """Return the fitted calibrator saved at ``path``.
-
-        Args:
-            path: A file made by ``save``.
-            classes: Classes of the base beyond ``calibrators.__all__`` that may be resolved; nothing else ever is.
-
-        Raises:
-            FileFormatError: If the file is not a whole calibrator.
-            InputError: If its class is unknown, or it is for one class a row (``calibrant.load``).
-        """
-        from calibrant import calibrators
-        from calibrant.calibrators.base.saved import load_calibrator
-
-        return load_calibrator(path, calibrators, cls, classes=classes)
-
-    def loaded_parts(self) -> list[Any]:
-        """Return the pool's calibrator and the labels' own, if what was loaded holds together.
-
-        Raises:
-            ValueError: If it does not.
-        """
-        count = len(self.uses)
-        if not 1 <= count <= _MOST_LABELS or count != int(self.classes) or len(self.names) != count:
-            raise ValueError(f"{int(self.classes)} labels")
-        if sorted(place for place in self._places if place) != list(range(1, len(self.own) + 1)):
-            raise ValueError("labels that use calibrators which are not there")
-        if (
-            self.facts.shape != (count, 3)
-            or not bool((self.facts >= 0).all())
-            or not bool((self.facts[:, 2] <= 1).all())
-        ):
-            raise ValueError("facts of the labels that cannot be")
-        parts: list[Any] = [self.base, *self.own]
-        if any(int(part.classes) != 2 for part in parts):
-            raise ValueError("a part that is not for two classes")
-        return parts
 
     def _update_facts(self) -> None:
         self._places = self.uses.tolist()

@@ -34,8 +34,6 @@ class VennAbers(OneVsRest):
         Vovk, Petej, Fedorova 2015, Large-Scale Probabilistic Predictors with and without Guarantees of Validity.
     """
 
-    learned_bounds = (("lower", 0.0, 1.0), ("upper", 0.0, 1.0))
-
     places: Tensor
     lower: Tensor
     upper: Tensor
