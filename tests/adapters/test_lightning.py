@@ -78,6 +78,23 @@ def test_the_monitor_logs_the_figures_of_the_whole_validation_set(tmp_path: Path
     assert logged["val/temperature"] > 0
 
 
+def test_each_validation_loader_has_its_own_figures(tmp_path: Path) -> None:
+    class Several(network()):  # type: ignore[misc]
+        def validation_step(self, batch: Any, index: int, dataloader_idx: int = 0) -> Any:
+            return super().validation_step(batch, index)
+
+    net, other = Several(), DataLoader(TensorDataset(torch.zeros(40, 4), torch.arange(40) % 3), batch_size=16)
+    monitor = adapter.CalibrationMonitor([metrics.NLL(), metrics.ECE(), metrics.ECE(5)], prefix="val")
+    run = trainer(tmp_path, 1, monitor, adapter.AdaFocalCallback())
+    run.fit(net, loader(), [loader(), other])
+    logged = {name: value.item() for name, value in run.callback_metrics.items()}
+    for number, rows in enumerate((loader(), other)):
+        expected = metrics.NLL()(Predictions.collect(net.layer, rows))
+        assert logged[f"val/NLL/dataloader_idx_{number}"] == pytest.approx(expected, rel=1e-5)
+        assert f"val/{metrics.ECE(5)!r}/dataloader_idx_{number}" in logged
+    assert net.criterion.seen == 96
+
+
 @pytest.mark.parametrize("outside", [False, True])
 def test_the_loss_is_updated_once_an_epoch_and_survives_a_checkpoint(tmp_path: Path, outside: bool) -> None:
     first = network()(outside=outside)

@@ -42,6 +42,10 @@ def test_scikit_learns_own_checks(own: bool) -> None:
     assert len(done) > 40
 
 
+def logits_of(model: Any, X: Any) -> torch.Tensor:
+    return torch.from_numpy(np.maximum(model.predict_log_proba(X), -36))
+
+
 def of_bayes(**options: Any) -> Any:
     """Return naive Bayes, which is over-confident, with the temperature of three folds."""
     return adapter.CalibratedClassifier(naive_bayes.GaussianNB(), **{"calibrator": "temperature", "cv": 3, **options})
@@ -171,21 +175,6 @@ def test_groups_and_weights_travel_by_metadata_routing() -> None:
         of_bayes(cv=5).fit(X, y, groups=groups[:5])
 
 
-def test_set_output_gives_data_frames() -> None:
-    X, _, y, _ = split()
-    frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])]).set_index(np.arange(len(X)) + 7)
-    model = of_bayes(cv=2).fit(frame, np.array(["no", "yes"])[y])
-    plain = model.predict_proba(frame)
-    framed = model.set_output(transform="pandas").predict_proba(frame)
-    assert list(framed.columns) == ["no", "yes"]
-    assert framed.index[0] == 7
-    np.testing.assert_array_equal(framed.to_numpy(), plain)
-    with pytest.raises(InputError, match="expected transform to be one of"):
-        model.set_output(transform="arrow")
-    assert isinstance(base.clone(model).fit(frame, y).predict_proba(frame), pd.DataFrame)  # a clone keeps the container
-    assert isinstance(model.set_output(transform="default").predict_proba(frame), np.ndarray)
-
-
 def test_an_ensemble_averages_the_calibrated_probabilities_of_its_folds() -> None:
     X, X_test, y, _ = split()
     model = of_bayes(ensemble=True).fit(X, y)
@@ -244,3 +233,34 @@ def test_text_goes_to_a_pipeline_that_reads_text() -> None:
     )
     probs = model.fit(texts, labels).predict_proba(["good", "bad film"])
     assert probs[0, 1] > 0.5 > probs[1, 1]
+
+
+def test_a_splitter_that_is_no_partition_fits_on_the_rows_it_predicts_as_often_as_it_does() -> None:
+    X, _, y, _ = split()
+    once = of_bayes(cv=model_selection.ShuffleSplit(1, test_size=0.3, random_state=0))
+    fits = [base.clone(once).fit(X, y).calibrator_.temperature for _ in range(3)]
+    train, test = next(once.cv.split(X, y))
+    scores = logits_of(naive_bayes.GaussianNB().fit(X[train], y[train]), X[test])
+    assert fits == [pytest.approx(TemperatureScaling().fit(scores, y[test]).temperature)] * 3
+    repeated = model_selection.RepeatedStratifiedKFold(n_splits=3, n_repeats=2, random_state=0)
+    parts = list(repeated.split(X, y))
+    scores = torch.cat([logits_of(naive_bayes.GaussianNB().fit(X[a], y[a]), X[b]) for a, b in parts])
+    expected = TemperatureScaling().fit(scores, np.concatenate([y[b] for _, b in parts])).temperature
+    assert of_bayes(cv=repeated).fit(X, y).calibrator_.temperature == pytest.approx(expected)
+
+
+def test_weights_reach_the_classifier_in_a_pipeline_and_a_search() -> None:
+    X, _, y, _ = split()
+    weight = np.where(y == 1, 5.0, 1.0)
+    steps = pipeline.make_pipeline(preprocessing.StandardScaler(), naive_bayes.GaussianNB())
+    search = model_selection.GridSearchCV(naive_bayes.GaussianNB(), {"var_smoothing": [1e-9]}, cv=2)
+    for estimator, prior in ((steps, lambda m: m[-1].class_prior_), (search, lambda m: m.best_estimator_.class_prior_)):
+        model = adapter.CalibratedClassifier(estimator, "temperature", cv=2).fit(X, y, sample_weight=weight)
+        assert prior(model.estimator_)[1] == pytest.approx(weight[y == 1].sum() / weight.sum())
+
+
+def test_scores_of_pairs_of_classes_are_refused() -> None:
+    X, y = datasets.load_iris(return_X_y=True)
+    model = adapter.CalibratedClassifier(svm.SVC(decision_function_shape="ovo"), "temperature", cv=3)
+    with pytest.raises(InputError, match="set decision_function_shape='ovr'"):
+        model.fit(X, y)

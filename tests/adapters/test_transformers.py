@@ -9,7 +9,7 @@ from tests.adapters.counting import Counting
 from tests.conftest import late, needs
 from torch import nn
 
-from calibrant import Predictions, losses
+from calibrant import Predictions, losses, metrics
 from calibrant.errors import InputError
 
 hf, adapter = late("transformers"), late("calibrant.adapters.transformers")
@@ -42,13 +42,14 @@ class Net(nn.Module):
         return {"logits": self.layer(x)}
 
 
-def trainer(folder: Path, loss: Any, epochs: int, **more: Any) -> Any:
+def trainer(folder: Path, loss: Any, epochs: int, *, batch: int = 8, steps: int = 1, **more: Any) -> Any:
     arguments = hf.TrainingArguments(
-        output_dir=str(folder), num_train_epochs=epochs, per_device_train_batch_size=8, save_strategy="epoch",
+        output_dir=str(folder), num_train_epochs=epochs, per_device_train_batch_size=batch, save_strategy="epoch",
+        gradient_accumulation_steps=steps,
         eval_strategy="epoch", report_to=[], use_cpu=True, disable_tqdm=True, logging_strategy="no", seed=0,
     )  # fmt: skip
     return hf.Trainer(
-        model=Net(), args=arguments, train_dataset=Data(), eval_dataset=Data(), compute_loss_func=adapter.compute_loss_with(loss),
+        model=Net(), args=arguments, train_dataset=Data(), eval_dataset=Data(), compute_loss_func=adapter.loss_for_trainer(loss),
         compute_metrics=adapter.compute_metrics_with(), **more,
     )  # fmt: skip
 
@@ -84,15 +85,75 @@ def test_the_panel_is_reported_at_evaluation(tmp_path: Path) -> None:
     assert figures["eval_refinement"] <= figures["eval_NLL"] + 1e-9
 
 
-def test_accumulated_batches_weigh_by_their_samples() -> None:
-    loss = losses.FocalLoss(2.0)
-    hook = adapter.compute_loss_with(loss)
-    logits = torch.randn(10, 3, generator=torch.Generator().manual_seed(1))
-    labels = torch.arange(10) % 3
-    parts = hook({"logits": logits[:7]}, labels[:7], 10) + hook({"logits": logits[7:]}, labels[7:], 10)
-    assert parts.item() == pytest.approx(loss(logits, labels).item(), rel=1e-6)
-    tokens = hook({"logits": logits.reshape(2, 5, 3)}, labels.reshape(2, 5))
-    assert tokens.item() == pytest.approx(loss(logits, labels).item(), rel=1e-6)
+LOGITS = torch.randn(12, 3, generator=torch.Generator().manual_seed(1))
+LABELS = torch.arange(12) % 3
+CUTS = ((0, 7), (7, 8), (8, 12))
+
+
+def accumulated(hook: Any, logits: torch.Tensor, labels: torch.Tensor) -> tuple[float, torch.Tensor]:
+    """Return value and gradient of batches that the trainer accumulates, with the count that it passes."""
+    leaf = logits.clone().requires_grad_()
+    count = labels.ne(-100).sum()
+    total = sum(hook({"logits": leaf[a:b]}, labels[a:b], count) for a, b in CUTS)
+    total.backward()  # type: ignore[union-attr]
+    return float(total), leaf.grad  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("weight", [None, torch.tensor([1.0, 2.0, 5.0])])
+def test_accumulated_batches_are_the_whole_batch_also_where_one_has_ignored_labels_alone(weight: Any) -> None:
+    labels = LABELS.clone()
+    labels[[1, 7]] = -100  # the second batch is row 7 alone
+    value, grad = accumulated(adapter.loss_for_trainer(losses.FocalLoss(2.0, weight=weight)), LOGITS, labels)
+    whole = LOGITS.clone().requires_grad_()
+    expected = losses.FocalLoss(2.0, weight=weight, reduction="sum")(whole, labels) / 10
+    expected.backward()
+    assert value == pytest.approx(expected.item(), rel=1e-6)
+    assert torch.allclose(grad, whole.grad, atol=1e-7)
+    tokens = adapter.loss_for_trainer(losses.FocalLoss(2.0))({"logits": LOGITS.reshape(2, 6, 3)}, LABELS.reshape(2, 6))
+    assert tokens.item() == pytest.approx(losses.FocalLoss(2.0)(LOGITS, LABELS).item(), rel=1e-6)
+
+
+def test_target_probabilities_and_several_labels_count_as_the_trainer_counts_them() -> None:
+    soft = torch.softmax(LOGITS.flip(0), dim=1)
+    value, _ = accumulated(adapter.loss_for_trainer(losses.CrossEntropyLoss()), LOGITS, soft)
+    assert value == pytest.approx(losses.CrossEntropyLoss()(LOGITS, soft).item(), rel=1e-6)
+    several = (LOGITS > 0.3).float()
+    several[0, 1] = several[7] = -100
+    value, grad = accumulated(adapter.loss_for_trainer(losses.BinaryFocalLoss(2.0)), LOGITS, several)
+    known = torch.where(several == -100, -1, several)
+    assert value == pytest.approx(losses.BinaryFocalLoss(2.0)(LOGITS, known).item(), rel=1e-6)
+    assert float(grad[7].abs().max()) == 0
+
+
+def test_a_causal_models_logits_belong_to_the_next_label() -> None:
+    tokens = torch.tensor([[0, 1, 2, 0, 1], [2, 1, 0, -100, -100]])
+    logits = 8 * torch.nn.functional.one_hot(tokens.roll(-1, dims=1).clamp_min(0), 3).float()
+    loss = adapter.loss_for_trainer(losses.CrossEntropyLoss(), causal=True)({"logits": logits}, tokens)
+    assert loss.item() < 0.01
+    evaluation = hf.EvalPrediction(predictions=logits.numpy(), label_ids=tokens.numpy())
+    assert adapter.compute_metrics_with(causal=True)(evaluation)["Accuracy"] == 1
+    assert adapter.compute_metrics_with()(evaluation)["Accuracy"] < 0.5
+
+
+def test_a_real_training_with_accumulated_batches_is_that_of_whole_batches(tmp_path: Path) -> None:
+    def weights(size: int, steps: int) -> torch.Tensor:
+        loss = losses.FocalLoss(2.0, weight=torch.tensor([1.0, 3.0, 1.0]))
+        run = trainer(tmp_path / str(size), loss, 1, batch=size, steps=steps)
+        run.train()
+        return run.model.layer.weight.detach()
+
+    assert torch.allclose(weights(8, 1), weights(2, 4), atol=1e-6)
+
+
+def test_metrics_of_one_class_have_names_of_their_own() -> None:
+    evaluation = hf.EvalPrediction(predictions=LOGITS.numpy(), label_ids=LABELS.numpy())
+    found = adapter.compute_metrics_with([metrics.ECE(), metrics.ECE(5), metrics.NLL()])(evaluation)
+    assert {repr(metrics.ECE()), repr(metrics.ECE(5)), "NLL"} < found.keys()
+
+
+def test_a_loss_of_terms_is_refused() -> None:
+    with pytest.raises(InputError, match="with the reduction 'mean' or 'sum'"):
+        adapter.loss_for_trainer(losses.FocalLoss(2.0, reduction="none"))
 
 
 def test_predictions_for_a_loss_that_does_not_adapt_are_refused() -> None:

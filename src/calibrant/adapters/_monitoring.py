@@ -18,14 +18,17 @@ def metrics_or_default(metrics: Metrics | None) -> list[Metric]:
 
 
 def figures_while_training(metrics: Sequence[Metric], data: Predictions) -> dict[str, float]:
-    """Return each metric of ``data`` by its class name, the fitted "temperature", and "refinement": the log-loss at it.
+    """Return each metric of ``data`` by its name, the fitted "temperature", and "refinement": the log-loss at it.
 
+    The name is that of the class, or the configuration where several metrics are of one class.
     The temperature is fitted on the rows it is evaluated on, as the definition of refinement requires (with one parameter the
     optimism is about 1/(2N) nats).
     """
+    kinds = [type(metric).__name__ for metric in metrics]
+    names = [kind if kinds.count(kind) == 1 else repr(metric) for kind, metric in zip(kinds, metrics, strict=True)]
     scaling = TemperatureScaling().fit(data.logits, data.need_labels())
     return {
-        **{type(metric).__name__: metric(data) for metric in metrics},
+        **{name: metric(data) for name, metric in zip(names, metrics, strict=True)},
         "temperature": scaling.temperature,
         "refinement": NLL()(data.calibrated_by(scaling, allow_fit_rows=True)),
     }

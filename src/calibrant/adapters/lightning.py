@@ -21,27 +21,33 @@ __all__ = ["AdaFocalCallback", "CalibrationMonitor"]
 
 
 class _Collector(Callback):  # type: ignore[misc]
-    """Collects the logits and labels of every validation batch, from all processes.
+    """Collects the logits and labels of every validation batch by its loader, from all processes.
 
     ``validation_step`` must return a mapping with ``logits`` and ``labels``, or a pair (logits, labels).
     """
 
     def __init__(self) -> None:
-        self._parts: list[tuple[Tensor, Tensor]] = []
+        self._parts: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Discard the batches of the previous epoch."""
-        self._parts = []
+        self._parts = {}
 
     def on_validation_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *args: Any
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         """Collect one batch."""
-        self._parts.append(_logits_and_labels(outputs))
+        self._parts.setdefault(dataloader_idx, []).append(_logits_and_labels(outputs))
 
-    def _gather(self, pl_module: LightningModule) -> Predictions:
-        logits = torch.cat([z for z, _ in self._parts])
-        labels = torch.cat([y for _, y in self._parts])
+    def _gather(self, pl_module: LightningModule, loader: int) -> Predictions:
+        logits = torch.cat([z for z, _ in self._parts[loader]])
+        labels = torch.cat([y for _, y in self._parts[loader]])
         if pl_module.trainer.world_size > 1:
             logits, labels = _of_all_processes(pl_module, logits), _of_all_processes(pl_module, labels)
         return Predictions.from_logits(logits.float().cpu(), labels.cpu())
@@ -66,6 +72,8 @@ def _logits_and_labels(outputs: Any) -> tuple[Tensor, Tensor]:
 
 class AdaFocalCallback(_Collector):
     """Updates an adaptive loss (``AdaFocalLoss``) from each epoch's validation predictions, and saves it in checkpoints.
+
+    Of several validation loaders the first one counts.
 
     Args:
         loss: Name of the module's attribute that holds the loss. Lightning's checkpoints contain the state of a
@@ -99,7 +107,7 @@ class AdaFocalCallback(_Collector):
         """Update the loss, except in Lightning's sanity check before training."""
         if not trainer.sanity_checking and self._parts and trainer.state.fn == "fit":
             loss: Any = self._loss(pl_module)
-            loss.update(self._gather(pl_module))
+            loss.update(self._gather(pl_module, min(self._parts)))
             self._updated = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -135,7 +143,10 @@ class CalibrationMonitor(_Collector):
     """Logs calibration metrics of the validation data every epoch, with the log-loss after temperature scaling.
 
     It logs ``<prefix>/<metric>`` for every metric, ``<prefix>/temperature``, and ``<prefix>/refinement``, the log-loss
-    after temperature scaling. To stop early or select checkpoints by refinement ("refine, then calibrate", Berta et al.
+    after temperature scaling. Of several validation loaders each has its own figures, whose names end in
+    ``/dataloader_idx_0``, ``/dataloader_idx_1`` …, as Lightning names them.
+
+    To stop early or select checkpoints by refinement ("refine, then calibrate", Berta et al.
     2025), use Lightning's ``EarlyStopping(monitor="calibration/refinement")`` or ``ModelCheckpoint``.
 
     The temperature is fitted on the rows it is evaluated on, as the definition of refinement requires (with one parameter
@@ -160,7 +171,9 @@ class CalibrationMonitor(_Collector):
         """Log the metrics, the temperature and the refinement."""
         if trainer.sanity_checking or not self._parts:
             return
-        figures = figures_while_training(self.metrics, self._gather(pl_module))
-        # every process has gathered all rows, so no reduction over processes is needed
-        named = {f"{self.prefix}/{name}": value for name, value in figures.items()}
-        pl_module.log_dict(named, sync_dist=False, rank_zero_only=False)
+        for loader in self._parts:
+            figures = figures_while_training(self.metrics, self._gather(pl_module, loader))
+            end = f"/dataloader_idx_{loader}" if len(self._parts) > 1 else ""
+            named = {f"{self.prefix}/{name}{end}": value for name, value in figures.items()}
+            # every process has gathered all rows, so no reduction over processes is needed
+            pl_module.log_dict(named, sync_dist=False, rank_zero_only=False, add_dataloader_idx=False)

@@ -12,7 +12,6 @@ import torch
 
 from calibrant import calibrators, errors
 from calibrant._core.check import as_array, check_choice, check_groups, check_kind
-from calibrant._core.constraints import checked
 from calibrant.calibrators import SHORT_NAMES, AutoCalibrator, Calibrator, TemperatureScaling
 from calibrant.errors import InputError, optional
 
@@ -118,7 +117,6 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         (898, 10)
     """
 
-    @checked
     def __init__(
         self,
         estimator: Any = None,
@@ -150,21 +148,25 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             weight = None if given is None else _check_sample_weight(given, X, dtype=np.float64)
         if weight is not None and not np.isfinite(weight).all():
             raise InputError("finite sample_weight", "NaN or infinity", "drop those rows")
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             got = f"{len(self.classes_)} in {len(y)} samples"
             raise InputError("at least 2 classes in y", got, "add data of the others")
         codes_of_groups = check_groups(groups, rows=len(y))
         clusters = None if codes_of_groups is None else codes_of_groups.numpy()
         with _in_one_sentence():
-            logits = self._logits_to_fit(X, y, weight, clusters)
+            logits, rows = self._logits_to_fit(X, y, weight, clusters)
         for fact in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, fact):
                 setattr(self, fact, getattr(self.estimator_, fact))
-        usual = TemperatureScaling(prior=PRIOR) if _votes(self.estimator_) else AutoCalibrator()
+        usual = TemperatureScaling(prior=PRIOR) if isinstance(_last_step(self.estimator_), VOTERS) else AutoCalibrator()
         blueprint = usual if self.calibrator is None else calibrator_of(self.calibrator)
+        # ``rows`` are those that some fold predicted, as often as it did: a splitter need not be a partition
         self.calibrator_ = copy.deepcopy(blueprint).fit(
-            logits, torch.from_numpy(codes.astype(np.int64)), sample_weight=weight, groups=codes_of_groups
+            logits,
+            torch.from_numpy(np.searchsorted(self.classes_, y[rows]).astype(np.int64)),
+            sample_weight=None if weight is None else weight[rows],
+            groups=None if codes_of_groups is None else codes_of_groups[torch.from_numpy(rows)],
         )
         return self
 
@@ -173,59 +175,26 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """The first fitted classifier, or None for ``estimator="logits"``."""
         return self.estimators_[0] if self.estimators_ else None
 
-    def predict_proba(self, X: Any) -> Any:
-        """Return calibrated probabilities (n, K), columns in the order of ``classes_``; a data frame after ``set_output``."""
-        return self._framed(torch.softmax(self._calibrated(X), dim=1).numpy(), X)
+    def predict_proba(self, X: Any) -> Array:
+        """Return calibrated probabilities (n, K), columns in the order of ``classes_``."""
+        return np.asarray(torch.softmax(self._calibrated(X), dim=1).numpy())
 
-    def predict_log_proba(self, X: Any) -> Any:
+    def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithms of ``predict_proba`` (n, K)."""
-        return self._framed(torch.log_softmax(self._calibrated(X), dim=1).numpy(), X)
-
-    def set_output(self, *, transform: str | None = None) -> Self:
-        """Set the container that ``predict_proba`` and ``predict_log_proba`` return, also for the classifier's steps.
-
-        Args:
-            transform: ``"pandas"`` or ``"polars"``: a data frame with one column per class (pandas: with the index of X);
-                ``"default"``: arrays; None changes nothing.
-
-        Returns:
-            Itself.
-        """
-        if transform is None:
-            return self
-        chosen = check_choice(transform, name="transform", choices=("default", "pandas", "polars"))
-        self._sklearn_output_config = {"transform": chosen}  # the name that scikit-learn's clone keeps
-        if hasattr(self.estimator, "set_output"):
-            self.estimator.set_output(transform=transform)
-        return self
+        return np.asarray(torch.log_softmax(self._calibrated(X), dim=1).numpy())
 
     def get_metadata_routing(self) -> Any:
         """Return the metadata routing of this estimator and of its classifier."""
         router = MetadataRouter(owner=self.__class__.__name__).add_self_request(self)
         if not isinstance(self.estimator, str):
             inner = LogisticRegression() if self.estimator is None else self.estimator
-            mapping = MethodMapping().add(caller="fit", callee="fit")
-            router = router.add(estimator=inner, method_mapping=mapping)
+            router = router.add(estimator=inner, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
         return router
-
-    def _framed(self, values: Array, X: Any) -> Any:
-        chosen = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
-        names = [str(name) for name in self.classes_]
-        if chosen == "pandas":
-            import pandas
-
-            return pandas.DataFrame(values, columns=names, index=getattr(X, "index", None))
-        if chosen == "polars":
-            import polars
-
-            return polars.DataFrame(values, schema=names)
-        return values
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class (n,)."""
-        columns = self._calibrated(X).argmax(dim=1).numpy()
-        chosen: Array = self.classes_[columns]
-        return chosen
+        columns = self._calibrated(X).argmax(dim=1).numpy()  # raises before fit, when there are no classes
+        return np.asarray(self.classes_[columns])
 
     def _calibrated(self, X: Any) -> torch.Tensor:
         if not hasattr(self, "calibrator_"):
@@ -254,7 +223,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         check_classification_targets(y)
         return X, y
 
-    def _logits_to_fit(self, X: Any, y: Array, weight: Array | None, groups: Array | None) -> torch.Tensor:
+    def _logits_to_fit(
+        self, X: Any, y: Array, weight: Array | None, groups: Array | None
+    ) -> tuple[torch.Tensor, Array]:
+        """Return the logits to fit the calibrator on, and the numbers of their rows."""
         if isinstance(self.estimator, str):
             if self.estimator != "logits":
                 raise InputError("a classifier or 'logits'", f"{self.estimator!r}", "pass one of these")
@@ -263,9 +235,9 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 raise InputError(
                     f"one column of logits per class ({len(self.classes_)})", f"{X.shape[1]}", "check X and y"
                 )
-            return torch.from_numpy(X).double()
+            return torch.from_numpy(X).double(), np.arange(len(y))
         if isinstance(self.cv, str):
-            return self._prefit(X)
+            return self._prefit(X), np.arange(len(y))
         return self._cross_fit(X, y, weight, groups)
 
     def _prefit(self, X: Any) -> torch.Tensor:
@@ -281,15 +253,15 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classes_ = np.asarray(self.estimator.classes_)
         return _logits_of(self.estimator, X)
 
-    def _cross_fit(self, X: Any, y: Array, weight: Array | None, groups: Array | None) -> torch.Tensor:
+    def _cross_fit(self, X: Any, y: Array, weight: Array | None, groups: Array | None) -> tuple[torch.Tensor, Array]:
         estimator = LogisticRegression() if self.estimator is None else self.estimator
         if not is_classifier(estimator):
             raise InputError("a classifier", f"{type(estimator).__name__}", "calibration is of class probabilities")
-        weighted = weight is not None and _takes_weights(estimator)
+        weights_as = "" if weight is None else _weight_argument(estimator)
         codes = np.unique(y, return_inverse=True)[1]
 
         def fitted(rows: Array | None) -> Any:
-            beside = {"sample_weight": weight if rows is None or weight is None else weight[rows]} if weighted else {}
+            beside = {weights_as: weight if rows is None or weight is None else weight[rows]} if weights_as else {}
 
             def on(targets: Array) -> Any:
                 part, labels = (X, targets) if rows is None else _safe_split(estimator, X, targets, rows)
@@ -308,7 +280,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         folds = self.cv if not isinstance(self.cv, int) else max(2, min(self.cv, smallest))
         if smallest < 2:
             raise InputError("at least 2 samples of every class", "1 of some class", "add data or drop the class")
-        logits, models = torch.empty(len(y), len(self.classes_), dtype=torch.float64), []
+        logits, predicted, models = [], [], []
         splitter = StratifiedGroupKFold(folds) if groups is not None and isinstance(folds, int) else folds
         with _in_one_sentence():
             parts = list(check_cv(splitter, y, classifier=True).split(X, y, groups))
@@ -316,17 +288,17 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             model = fitted(train)
             if len(model.classes_) != len(self.classes_):
                 raise InputError("every class in every fold", "folds without some", "use fewer or stratified folds")
-            logits[test] = _logits_of(model, _safe_split(estimator, X, y, test)[0])
+            logits.append(_logits_of(model, _safe_split(estimator, X, y, test)[0]))
+            predicted.append(np.arange(len(y))[test])
             models.append(model)
-        averaged = _votes(estimator) if self.ensemble is None else self.ensemble
+        averaged = isinstance(_last_step(estimator), VOTERS) if self.ensemble is None else self.ensemble
         self.estimators_ = models if averaged else [fitted(None)]
-        return logits
+        return torch.cat(logits), np.concatenate(predicted)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if self.estimator is None or not isinstance(self.estimator, str):
-            inner = LogisticRegression() if self.estimator is None else self.estimator
-            tags.input_tags = get_tags(inner).input_tags
+        if not isinstance(self.estimator, str):
+            tags.input_tags = get_tags(LogisticRegression() if self.estimator is None else self.estimator).input_tags
         return tags
 
 
@@ -336,10 +308,7 @@ def _array_of_tensor(values: Any, name: str) -> Any:
 
 
 def calibrator_of(given: Calibrator | str) -> Calibrator:
-    """Return the calibrator that ``given`` names.
-
-    Args:
-        given: A calibrator, a name of ``SHORT_NAMES`` or of ``calibrant.calibrators``.
+    """Return ``given`` if it is a calibrator, or a new one of the class that it names.
 
     Raises:
         InputError: If there is no such name, or it is something else.
@@ -348,29 +317,43 @@ def calibrator_of(given: Calibrator | str) -> Calibrator:
         return given
     remedy = "pass an instance such as IsotonicCalibration()"
     name = check_kind(given, str, name="calibrator", remedy=remedy, words="a calibrator or its name")
-    classes = {name: one for name in calibrators.__all__ if isinstance(one := getattr(calibrators, name), type)}
-    known = [name for name, one in classes.items() if issubclass(one, Calibrator) and one is not Calibrator]
+    members = {name: getattr(calibrators, name) for name in calibrators.__all__}
+    known = [key for key, one in members.items() if isinstance(one, type) and issubclass(one, Calibrator)]
     chosen = check_choice(name, name="calibrator", choices=[*SHORT_NAMES, *known])
-    return classes[SHORT_NAMES.get(chosen, chosen)]()
+    return members[SHORT_NAMES.get(chosen, chosen)]()  # type: ignore[no-any-return]
 
 
-def _takes_weights(estimator: Any) -> bool:
-    """Return whether ``fit`` of the classifier gets weights: if it accepts them, or with metadata routing requests them."""
+def _weight_argument(estimator: Any) -> str:
+    """Return the argument by which ``fit`` of the classifier takes weights; empty if it takes none.
+
+    With metadata routing it is asked for by a request; else a pipeline passes it on to its last step by that step's name.
+    """
     if get_config()["enable_metadata_routing"]:
         requests = get_routing_for_object(estimator)
-        return bool(requests.fit.requests.get("sample_weight")) if hasattr(requests, "fit") else False
-    return bool(has_fit_parameter(estimator, "sample_weight"))
+        asked = hasattr(requests, "fit") and requests.fit.requests.get("sample_weight")
+        return "sample_weight" if asked else ""
+    if isinstance(estimator, GridSearchCV | RandomizedSearchCV):
+        return _weight_argument(estimator.estimator)
+    if isinstance(estimator, Pipeline):
+        name, last = estimator.steps[-1]
+        inner = _weight_argument(last)
+        return f"{name}__{inner}" if inner else ""
+    return "sample_weight" if has_fit_parameter(estimator, "sample_weight") else ""
 
 
-def _votes(model: Any) -> bool:
-    """Return whether the classifier, or the one in a pipeline's last step, a search or a frozen estimator, is of ``VOTERS``."""
+def _last_step(model: Any) -> Any:
+    """Return the classifier in a pipeline's last step, a search or a frozen estimator; any other as it is."""
     while isinstance(model, Pipeline | FrozenEstimator | GridSearchCV | RandomizedSearchCV):
         model = model.steps[-1][1] if isinstance(model, Pipeline) else model.estimator
-    return isinstance(model, VOTERS)
+    return model
 
 
 def _logits_of(model: Any, X: Any) -> torch.Tensor:
     """Return logits (n, K) in float64: the decision function of a linear or boosted model, else log probabilities."""
+    if getattr(_last_step(model), "decision_function_shape", "ovr") == "ovo" and len(model.classes_) > 2:
+        raise InputError(
+            "decision_function_shape='ovo' gives a column for each pair of classes; set decision_function_shape='ovr'"
+        )
     if hasattr(model, "decision_function"):
         scores = np.asarray(model.decision_function(X), dtype=np.float64)
         if scores.ndim == 1:
@@ -379,7 +362,7 @@ def _logits_of(model: Any, X: Any) -> torch.Tensor:
             return torch.from_numpy(scores)
     with np.errstate(divide="ignore"):
         probs = np.asarray(model.predict_proba(X), dtype=np.float64)
-        if _votes(model):
+        if isinstance(_last_step(model), VOTERS):
             # as of ten votes, and one more that is shared by all classes
             probs = (VOTES * probs + 1 / probs.shape[1]) / (VOTES + 1)
         logs = np.log(probs)

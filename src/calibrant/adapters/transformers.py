@@ -6,68 +6,100 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import calibrant._core.files as files
 from calibrant._core.constraints import checked
 from calibrant.adapters._monitoring import figures_while_training, metrics_or_default
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
-from calibrant.losses import Loss
+from calibrant.losses import BinaryLoss, Loss
 from calibrant.losses.adafocal import require_update
+from calibrant.losses.binary import MISSING
 from calibrant.metrics import Metric
 
 with optional("transformers", extra="transformers"):
     from transformers import TrainerCallback
 
-__all__ = ["CalibrationCallback", "compute_loss_with", "compute_metrics_with"]
+__all__ = ["CalibrationCallback", "compute_metrics_with", "loss_for_trainer"]
 
 STATE_FILE = "calibrant_loss.safetensors"
+IGNORED = -100  # the label that the trainer leaves out of its counts
 
 
-@checked
-def compute_loss_with(loss: Loss) -> Callable[..., torch.Tensor]:
+def loss_for_trainer(loss: Loss | BinaryLoss, *, causal: bool = False) -> Callable[..., Tensor]:
     """Return a function for ``Trainer(compute_loss_func=…)`` that applies ``loss`` to the model's logits.
 
-    Under gradient accumulation the trainer passes the number of samples of all accumulated batches; a mean loss is then
-    the sum divided by that number, so that every sample has the same weight in batches of different sizes.
+    Under gradient accumulation the trainer passes the number of labels of all accumulated batches, those of −100 left out. A mean
+    loss is then the sum of its terms divided by that number, so that every label counts the same in batches of different sizes; with
+    class weights it is Σ w ℓ / N. A batch whose labels are all ignored has the loss 0 and the gradient 0.
 
     Args:
-        loss: Any per-sample loss of ``calibrant.losses``.
+        loss: A loss of ``calibrant.losses`` with reduction "mean" or "sum": of one label per row, or a ``BinaryLoss`` of several
+            labels, whose missing ones may be −100.
+        causal: Whether the model predicts the next token: the logits of a position then belong to the label after it.
 
     Examples:
         >>> import torch
         >>> from calibrant.losses import FocalLoss
-        >>> hook = compute_loss_with(FocalLoss(3.0))
+        >>> hook = loss_for_trainer(FocalLoss(3.0))
         >>> hook({"logits": torch.tensor([[1.0, 0.5, -0.5]])}, torch.tensor([0]))
         tensor(0.0563)
     """
+    if not isinstance(loss, Loss | BinaryLoss) or loss.reduction == "none":
+        raise InputError("loss must be one of calibrant.losses with the reduction 'mean' or 'sum'")
 
-    def compute_loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+    def compute_loss(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs.logits
-        if logits.dim() == 3:  # token classification: (N, T, K) with labels (N, T)
+        if causal:
+            logits, labels = logits[..., :-1, :], labels[..., 1:]
+        several = isinstance(loss, BinaryLoss)
+        if several:
+            labels = torch.where(labels == IGNORED, MISSING, labels)
+        elif logits.dim() == 3:  # token classification: (N, T, K) with labels (N, T)
             logits = logits.movedim(-1, 1)
-        value: torch.Tensor = loss(logits, labels)
+        counted, mass, size = _counted(loss, logits, labels)
+        if not bool(counted.any()):
+            return logits.reshape(-1)[:0].sum()  # 0, with the gradient 0
+        value: Tensor = loss(logits, labels)
         if num_items_in_batch is None or loss.reduction != "mean":
             return value
-        # with gradient accumulation the trainer divides by the rows of all steps: the mean of this one becomes its part of the sum
-        counted = (labels != loss.ignore_index).sum()
-        return value * counted / num_items_in_batch
+        return value * mass * size / num_items_in_batch
 
     return compute_loss
 
 
-@checked
-def compute_metrics_with(metrics: Sequence[Metric] | None = None) -> Callable[[Any], dict[str, float]]:
+def _counted(loss: Loss | BinaryLoss, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Return which labels count, by what the loss divides its mean, and for how many of the trainer's labels each one stands."""
+    if isinstance(loss, BinaryLoss):
+        known = labels >= 0
+        return known, known.sum(), 1
+    if labels.is_floating_point():  # target probabilities: one row has K of them
+        rows = torch.ones(labels.numel() // logits.shape[1], device=labels.device)
+        return rows, rows.sum(), logits.shape[1]
+    kept = labels != loss.ignore_index
+    return kept, kept.sum() if loss.weight is None else loss.weight[labels[kept]].sum(), 1
+
+
+def compute_metrics_with(
+    metrics: Sequence[Metric] | None = None, *, causal: bool = False
+) -> Callable[[Any], dict[str, float]]:
     """Return a function for ``Trainer(compute_metrics=…)``: metrics, fitted temperature, and log-loss at that temperature.
 
     Args:
-        metrics: The metrics; None is accuracy, NLL, Brier and ECE.
+        metrics: The metrics; None is accuracy, NLL, Brier and ECE. Several of one class are named by their configuration.
+        causal: As in ``loss_for_trainer``.
     """
     chosen = metrics_or_default(metrics)
 
     def compute_metrics(evaluation: Any) -> dict[str, float]:
-        return figures_while_training(chosen, _predictions_of(evaluation.predictions, evaluation.label_ids))
+        logits, labels = evaluation.predictions, evaluation.label_ids
+        # some models return their hidden states behind the logits
+        logits = logits[0] if isinstance(logits, tuple) else logits
+        if causal:
+            logits, labels = logits[..., :-1, :], labels[..., 1:]
+        data = Predictions.from_logits(logits, labels, class_dim=np.ndim(logits) - 1, ignore_index=IGNORED)
+        return figures_while_training(chosen, data)
 
     return compute_metrics
 
@@ -80,7 +112,7 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
     training resumes.
 
     Args:
-        loss: The loss passed to ``compute_loss_with``.
+        loss: The loss passed to ``loss_for_trainer``.
         predict: A function without arguments that returns validation ``Predictions``, for adaptive losses; called once
             per epoch. None for other losses.
 
@@ -129,9 +161,3 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
         if tensors and state.is_world_process_zero and folder.is_dir():
             arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}
             files.write_arrays(folder / STATE_FILE, arrays)
-
-
-def _predictions_of(logits: Any, labels: Any) -> Predictions:
-    # some models return their hidden states behind the logits
-    logits = logits[0] if isinstance(logits, tuple) else logits
-    return Predictions.from_logits(logits, labels, class_dim=np.ndim(logits) - 1, ignore_index=-100)
