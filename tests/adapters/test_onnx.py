@@ -117,57 +117,28 @@ def test_a_service_answers_the_same_without_torch(kind: str, tmp_path: Path) -> 
     assert abs(torch.tensor(probs) - torch.tensor(calibrator.predict_proba(new))).max() < 1e-6
 
 
-BY_FEATURES = {
-    "GroupScaling": lambda: calibrators.GroupScaling(["site", "floor"]),
-    "FeatureScaling": lambda: calibrators.FeatureScaling(["age"]),
-}
+@pytest.mark.parametrize("name", ["IsotonicCalibration", pytest.param("CentredIsotonic", marks=pytest.mark.slow)])
+def test_a_map_answers_the_same_at_its_knots_between_and_beyond_them_and_at_infinite_scores(
+    name: str, tmp_path: Path
+) -> None:
+    logits, labels = sample(2000)
+    logits = (10 * logits).round() / 10  # scores in tenths: new rows lie on the knots
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        calibrator = getattr(calibrators, name)().fit(logits, labels)
+    adapter.export(calibrator, tmp_path / "c.onnx")
+    excluded = torch.tensor([[1.0, -torch.inf, 0.5, 0.2], [0.1, 0.2, -torch.inf, 3.0]])
+    rows = torch.cat([logits, logits + 0.05, 5 * logits, torch.zeros(1, 4), excluded])
+    got, expected = (one.softmax(dim=1) for one in (answer(tmp_path / "c.onnx", rows), calibrator(rows)))
+    assert float((got - expected).abs().max()) < 1e-6
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n == "GroupScaling" else pytest.mark.slow) for n in BY_FEATURES]
-)
-def test_a_calibrator_by_features_is_served_by_their_numbers_and_places(name: str, tmp_path: Path) -> None:
-    def rows(count: int, seed: int) -> tuple[Tensor, dict[str, np.ndarray]]:
-        g = torch.Generator().manual_seed(seed)
-        site, floor, age = (
-            torch.randint(0, 4, (count,), generator=g),
-            torch.randint(0, 3, (count,), generator=g),
-            30 + 20 * torch.rand(count, generator=g),
-        )
-        beside = {
-            "site": np.array(["a", "b", "ç d", "e"])[site.numpy()],
-            "floor": floor.numpy(),
-            "age": age.double().numpy(),
-        }
-        return 2 * torch.randn(count, 4, generator=g), beside
-
-    logits, features = rows(2000, 0)
-    of_row = torch.from_numpy(np.where(features["site"] < "b", 3.0, 0.5) * np.where(features["age"] > 40, 1.6, 0.6))
-    labels = (logits / of_row[:, None]).softmax(dim=1).multinomial(1, generator=torch.Generator().manual_seed(1))[:, 0]
-    calibrator = BY_FEATURES[name]().fit(Predictions.from_logits(logits, labels, features=features))
-    assert calibrator.needs_features
-    adapter.export_served(calibrator, tmp_path / "c.onnx")
-    session = opened(tmp_path / "c.onnx")
-    new, beside = rows(60, 2)
-    beside["site"] = np.where(np.arange(60) == 3, "never seen", beside["site"])
-
-    def inputs_of(scores: Tensor, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        table = []
-        for column in json.loads(session.get_modelmeta().custom_metadata_map["features"]):
-            values, given = column["values"], columns[column["name"]]
-            table.append([values.index(one) if one in values else -1 for one in given] if values else given)
-        return {"logits": scores.numpy(), "features": np.array(table, dtype=np.float64).T}
-
-    inputs = inputs_of(new, beside)
-    expected = calibrator.predict_proba(new, beside)
-    assert abs(session.run(["probs"], inputs)[0] - expected).max() < 1e-6
-    one = {key: value[:1] for key, value in inputs.items()}
-    assert abs(session.run(["probs"], one)[0] - expected[:1]).max() < 1e-6
-    # rows of the fit, next to which trees part: rounding in the runtime sends none to the other side
-    own = calibrator.predict_proba(logits, features)
-    assert abs(session.run(["probs"], inputs_of(logits, features))[0] - own).max() < 1e-6
-    moved = calibrator.predict_proba(new, {key: np.roll(value, 1) for key, value in beside.items()})
-    assert abs(moved - expected).max() > 0.01  # the features do decide
+def test_a_calibrator_that_goes_by_columns_is_refused(tmp_path: Path) -> None:
+    logits, labels = sample(200)
+    rows = Predictions.from_logits(logits, labels, features={"site": np.arange(200) % 2})
+    with pytest.raises(InputError, match="GroupScaling goes by the columns of the rows"):
+        adapter.export_served(calibrators.GroupScaling(["site"]).fit(rows), tmp_path / "c.onnx")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", [pytest.param("logits", marks=pytest.mark.slow), "probs"])

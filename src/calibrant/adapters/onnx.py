@@ -15,8 +15,6 @@ from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Kind, Text, checked
 from calibrant._core.paths import as_path, atomic_write
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
-from calibrant.calibrators.base.calibrator import ByFeatures
-from calibrant.calibrators.features.columns import KnownColumn, ServedFeatures, served_columns
 from calibrant.errors import FitError, InputError, optional
 
 __all__ = ["export", "export_served"]
@@ -75,10 +73,8 @@ def export_served(
     """Write a calibrator as an ONNX model that gives calibrated probabilities.
 
     The model has the input "logits", or "given_probs", (N, K) float32 and the output "probs" (N, K) float32, for any N.
-    A calibrator that goes by features has the second input "features"
-    (N, C) float64: a column of numbers as it is, one of names by each name's place in its list, and −1 for a name that is not there.
-    The metadata hold "calibrator" (as it prints), "class_names" (a JSON list), "features" (a JSON list of "name" and
-    "values", the names, or null for numbers) and the version that wrote it. Several labels a row have K probabilities each of its own.
+    The metadata hold "calibrator" (as it prints), "class_names" (a JSON list) and the version that wrote it. Several labels a row have K
+    probabilities, each of its own.
 
     Args:
         calibrator: A fitted calibrator or ``MultiLabelCalibrator``.
@@ -103,20 +99,17 @@ def export_served(
         raise refuse(
             f"{classes} distinct class_names", shown(names), "name each class once, in the order of the scores"
         )
-    columns = columns_served(calibrator)
+    if getattr(calibrator, "needs_features", False):
+        raise InputError(
+            f"{type(calibrator).__name__} goes by the columns of the rows, and ONNX models have logits alone"
+        )
     # two rows, none of them equal: a graph traced on equal ones could fold a branch
     example = torch.linspace(1, 0, 2 * classes).reshape(2, -1)
     example = example if kind == "logits" else example.softmax(dim=1)
-    inputs = [INPUTS[kind]]
-    examples = [example]
-    if columns:
-        inputs.append("features")
-        examples.append(torch.tensor([[0.0], [1.0]], dtype=torch.float64).repeat(1, len(columns)))
-    program = _translate(_Served(calibrator, columns, kind=kind), *examples, inputs=inputs, outputs=["probs"])
+    program = _translate(_Served(calibrator, kind=kind), example, inputs=[INPUTS[kind]], outputs=["probs"])
     facts = {
         "calibrator": repr(calibrator),
         "class_names": json.dumps(names),
-        "features": json.dumps([{"name": one.name, "values": one.values} for one in columns]),
     }
     for key, value in {**facts, "calibrant": version("calibrant")}.items():
         entry = program.metadata_props.add()
@@ -124,34 +117,22 @@ def export_served(
     _write_program(path, program)
 
 
-def columns_served(calibrator: nn.Module) -> list[KnownColumn]:
-    """Return the columns that a fitted calibrator goes by, in the order of the served model's features."""
-    if not getattr(calibrator, "needs_features", False):
-        return []
-    parts = (one for one in calibrator.modules() if isinstance(one, ByFeatures) and one.fitted)
-    return served_columns(part._known for part in parts)
-
-
 class _Served(nn.Module):
     """A calibrator from logits or probabilities to probabilities."""
 
-    def __init__(self, calibrator: Any, columns: list[KnownColumn], *, kind: str) -> None:
+    def __init__(self, calibrator: Any, *, kind: str) -> None:
         super().__init__()
-        self.calibrator, self.columns, self.kind = calibrator, columns, kind
+        self.calibrator, self.kind = calibrator, kind
         self.several = isinstance(calibrator, MultiLabelCalibrator)
 
-    def forward(self, scores: Tensor, table: Tensor | None = None) -> Tensor:
+    def forward(self, scores: Tensor) -> Tensor:
         """Return probabilities (N, K)."""
         # a row more, since some operators of the runtime refuse a table of none
         scores = torch.cat([scores, scores.new_full((1, scores.shape[1]), 1 / scores.shape[1])])
         if self.kind == "probs":  # as Predictions.from_probs: log p, for several labels the log-odds
             wide = scores.double()
             scores = torch.log(wide) - torch.log1p(-wide) if self.several else torch.log(wide)
-        if table is None:
-            logits = self.calibrator(scores)
-        else:
-            table = torch.cat([table, table.new_zeros(1, table.shape[1])])
-            logits = self.calibrator(scores, ServedFeatures(table, self.columns))
+        logits = self.calibrator(scores)
         probs = torch.sigmoid(logits.double()) if self.several else torch.softmax(logits.double(), dim=1)
         return probs.float()[:-1]
 

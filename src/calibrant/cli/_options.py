@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from calibrant.data.formats.reading import Named
     from calibrant.data.multilabel import MultiLabelPredictions
     from calibrant.data.predictions import BinaryPairs, Predictions
-    from calibrant.operate.decide import Costs
     from calibrant.scale import Batches
 
 
@@ -65,7 +64,6 @@ Example = Annotated[
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")]
-of_costs = partial(option, None, "Costs: a line for each class, a column for each action.", metavar="CSV")
 MultiLabel = Annotated[
     bool,
     typer.Option("--multilabel", help="Each row has several labels, 1 or 0 (-1: missing), each with its probability."),
@@ -75,9 +73,7 @@ MultiLabel = Annotated[
 UNCALIBRATED = "none"  # in the place of a calibrator
 
 # What commands call the files that they read.
-_READ = (
-    *("file", "files", "a", "b", "logits", "labels", "class_names", "calibrator", "costs", "baseline", "reference"),
-)
+_READ = (*("file", "files", "a", "b", "logits", "labels", "class_names", "calibrator", "baseline", "reference"),)
 _ANY: tuple[tuple[str, ...], str] = (), ""
 # The files that each command writes → the suffixes that they may have (none: any), and what they then hold. What ``apply`` makes
 # of a folder is a folder, which it looks at itself.
@@ -515,34 +511,6 @@ def typed_columns(texts: Sequence[str] | None, *, option: str = "--by") -> list[
     if twice := [name for place, name in enumerate(names) if name in names[:place]]:
         raise InputError(f"each column once for {option}", f"{twice[0]!r} twice", "name it once")
     return names
-
-
-def costs_in(file: str | None, class_names: Sequence[str] | None = None) -> Costs | None:
-    """Return the costs in a CSV file, or on stdin; None without a file.
-
-    Args:
-        file: Which.
-        class_names: The classes that its lines must name; none of them where they have numbers alone, None for any.
-
-    Raises:
-        FileFormatError: As ``read_costs``.
-        InputError: If its classes are others.
-    """
-    from calibrant.operate.decide import read_costs
-
-    if file is None:
-        return None
-    with path_or_stdin(file) as path:
-        found = read_costs(path, file=file)
-    if class_names is not None:
-        found.check_classes(class_names)
-    return found
-
-
-def cost_table(file: str | None, class_names: Sequence[str] | None = None) -> Any:
-    """Return the costs (K, A) of ``costs_in``, or None."""
-    found = costs_in(file, class_names)
-    return None if found is None else found.table
 
 
 def read_names(path: str) -> list[str]:

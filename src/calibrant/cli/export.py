@@ -24,8 +24,7 @@ def export(
     """Write a calibrator as an ONNX model from logits or probabilities to calibrated probabilities.
 
     The model has one input, ``logits`` or ``given_probs``, and the output ``probs``.
-    onnxruntime and NumPy run it, in a service of a few megabytes. A calibrator that goes by features has the input ``features``
-    as well, whose columns its metadata name.
+    onnxruntime and NumPy run it, in a service of a few megabytes.
 
     Examples:
 

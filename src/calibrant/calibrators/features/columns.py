@@ -1,7 +1,7 @@
 """Feature columns as a calibrator knows them from its fit: by their categories, or as numbers."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -37,8 +37,6 @@ class KnownColumn:
 
     def codes(self, features: Features, rows: int | None = None) -> Tensor:
         """Return the code (N,) of each entry, and the number of categories for those that are none of them."""
-        if isinstance(features, ServedFeatures):
-            return features.codes(self)
         entries = _entries(self._read(features, rows), self.name)
         known = np.asarray(self.values)
         place = np.searchsorted(known, entries).clip(max=len(known) - 1)
@@ -55,8 +53,6 @@ class KnownColumn:
         Raises:
             InputError: If it is missing, of names, of another length, or not finite.
         """
-        if isinstance(features, ServedFeatures):
-            return features[self.name]
         values = torch.as_tensor(self._read(features, rows)).double()
         if not bool((torch.isfinite(values) | (torch.isnan(values) & missing)).all()):
             expected, got = ("finite numbers or NaN", "infinite ones") if missing else ("finite numbers", "NaN or inf")
@@ -74,27 +70,6 @@ class KnownColumn:
     @property
     def _of_names(self) -> bool:
         return bool(self.values) and isinstance((self.values or ("",))[0], str)
-
-
-class ServedFeatures(dict[str, Tensor]):
-    """The features of rows as a model without Python's texts takes them: each name by its place among those of its column.
-
-    Args:
-        table: (N, C) float64, a column of names by places from 0, with any other number for a name that is none of them.
-        columns: C columns.
-    """
-
-    def __init__(self, table: Tensor, columns: "Sequence[KnownColumn]") -> None:
-        super().__init__({one.name: table[:, at] for at, one in enumerate(columns)})
-        self._columns = {one.name: one for one in columns}
-
-    def codes(self, column: "KnownColumn") -> Tensor:
-        """Return the code (N,) of each entry in ``column``, which may know fewer categories; their number for all others."""
-        places: Any = column.values
-        if column._of_names:
-            places = [(self._columns[column.name].values or ()).index(value) for value in column.values or ()]
-        same = self[column.name][:, None] == torch.tensor(places, dtype=torch.float64)
-        return torch.where(same.any(dim=1), same.long().argmax(dim=1), len(column))
 
 
 def columns_in(features: Features, names: Sequence[str], *, whole: bool) -> list[KnownColumn]:
@@ -261,16 +236,3 @@ def _both(a: KnownColumn, b: KnownColumn) -> KnownColumn:
         raise refuse("features of names or of numbers alone", "both in one column", "convert the column")
     both: Any = {*(a.values or ()), *(b.values or ())}
     return KnownColumn(a.name, None if a.values is None else tuple(sorted(both)))
-
-
-def served_columns(calibrators: Iterable[Sequence[KnownColumn]]) -> list[KnownColumn]:
-    """Return the columns that any of several calibrators goes by, each once, with the names that any of them knows.
-
-    Args:
-        calibrators: The columns of each.
-    """
-    found: dict[str, KnownColumn] = {}
-    for one in (one for columns in calibrators for one in columns):
-        own = one if one._of_names else KnownColumn(one.name)  # numbers are served as they are
-        found[one.name] = _both(found[one.name], own) if one.name in found else own
-    return list(found.values())

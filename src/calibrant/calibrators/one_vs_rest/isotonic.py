@@ -63,7 +63,9 @@ class PiecewiseOneVsRest(OneVsRest):
         left = (right - 1).clamp_min(0)
         x0, x1 = self.places.gather(1, left), self.places.gather(1, right)
         v0, v1 = self.values.gather(1, left), self.values.gather(1, right)
-        part = ((s - x0) / (x1 - x0).clamp_min(1e-300)).clamp(0, 1)
+        # beyond the ends both knots are one: 0 / 1, and not 0 / 0, whatever the precision of the runtime that serves it
+        width = torch.where(x1 > x0, x1 - x0, 1.0)
+        part = ((s - x0) / width).clamp(0, 1)
         p = torch.lerp(v0, v1, part).clamp(0, 1)
         share = self.share / max(2, self.places.shape[0])
         hit, miss = (1 - self.share) * p + share, (1 - self.share) * (1 - p) + self.share - share
