@@ -3,17 +3,14 @@
 import pytest
 
 from calibrant.calibrators import EnsembleTemperatureScaling, VectorScaling
-from calibrant.calibrators.auto.auto import Candidate
 from calibrant.report import figures
 
 
 def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``AutoCalibrator`` try two candidates: what is done with its fit is the same as with ten."""
 
-    def two() -> list[Candidate]:
-        return [Candidate(EnsembleTemperatureScaling(prior=0.5)), Candidate(VectorScaling(prior=0.5))]
-
-    monkeypatch.setattr("calibrant.calibrators.auto.auto.usual", two)
+    two = lambda: [EnsembleTemperatureScaling(prior=0.5), VectorScaling(prior=0.5)]  # noqa: E731
+    monkeypatch.setattr("calibrant.calibrators.auto.auto.usual_candidates", two)
 
 
 def pages_without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.cli.conftest import Run
 
-from calibrant import Predictions, load, save_predictions
+from calibrant import Predictions, save_predictions
 from calibrant.calibrators import GroupScaling
 
 
@@ -68,24 +68,3 @@ def test_features_of_other_names_are_refused_where_the_calibrator_is_used(run: R
     save_predictions("p.npz", {"all": replace(data, features={"place": data.features["site"]})})  # type: ignore[index]
     for line in ("apply c.safetensors p.npz -o out.npz", "evaluate p.npz -c c.safetensors"):
         run(line, code=2, says="expected the feature 'site', got 'place'; call that column feature:site, as when")
-
-
-@pytest.mark.parametrize(
-    ("option", "setting", "value"),
-    [
-        ("--top-label", "top_label", True),
-        ("--keep argmax", "keep", "argmax"),
-    ],
-)
-def test_it_is_fitted_for_auto_and_refused_elsewhere(option: str, setting: str, value: object, run: Run) -> None:
-    rng = np.random.default_rng(0)
-    z = 2 * rng.normal(size=(200, 3))
-    y = (z / 2 + rng.gumbel(size=z.shape)).argmax(axis=1)
-    np.savez("p.npz", val_logits=z, val_labels=y)
-    line, name = f"fit p.npz {option} -o c.safetensors", option.split()[0]
-    said = f"expected --method auto with {name}, got TemperatureScaling"
-    run(line, "--method", "TemperatureScaling", code=2, says=said)
-    run(line, "--multilabel", code=2, says=name)
-    assert not Path("c.safetensors").exists()
-    run(line, code=0)
-    assert load("c.safetensors").config()[setting] == value

@@ -100,8 +100,6 @@ VALUES: dict[str, str | None] = {
     "fit_split": "other",
     "method": "VectorScaling",
     "features": "part",
-    "keep": "order",
-    "absent_classes": "learn",
     "evaluate metric": "NLL",
     "evaluate by": "part",
     "evaluate draws": "0",

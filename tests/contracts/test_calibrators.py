@@ -32,6 +32,8 @@ MAKE: dict[str, Callable[[], Calibrator]] = {
     "AutoCalibrator": lambda: calibrators.AutoCalibrator(
         candidates=[calibrators.TemperatureScaling(), calibrators.VectorScaling()]
     ),
+    "ConfidenceBinning": lambda: calibrators.ConfidenceBinning(calibrators.TemperatureScaling()),
+    "KeepDecision": lambda: calibrators.KeepDecision(calibrators.VectorScaling()),
     "Chain": lambda: calibrators.Chain(calibrators.Identity(), calibrators.TemperatureScaling()),
     "FocalCalibration": lambda: calibrators.FocalCalibration(1.0),
     "FocalTemperatureScaling": lambda: calibrators.FocalTemperatureScaling(gammas=[-0.5, 0.0, 1.0]),
@@ -39,9 +41,9 @@ MAKE: dict[str, Callable[[], Calibrator]] = {
 # W z + b with slopes of each class, on the logits themselves as published, so that a constant of a row counts; or with such a
 # fit among those that they choose from. Rows centred at the border would change every published figure of theirs, and for the
 # worse: vector scaling of eight of the sets of logits had a log-loss up to 1 % larger on seven, and smaller on none.
-OF_RAW_LOGITS = {"AutoCalibrator", "GroupScaling", "MatrixScaling", "VectorScaling"}
+OF_RAW_LOGITS = {"AutoCalibrator", "GroupScaling", "KeepDecision", "MatrixScaling", "VectorScaling"}
 # Methods that split the data by row position, so that weights are not repetitions and order matters a little.
-SPLITS_ROWS = {"AutoCalibrator"}
+SPLITS_ROWS = {"AutoCalibrator", "ConfidenceBinning"}
 # What learns nothing of one row's log-loss, goes by log-odds that are bounded, or has a level for zeros.
 TAKE_ZEROS = {
     "AutoCalibrator", "BetaCalibration", "CentredIsotonic", "FocalCalibration", "HistogramBinning", "Identity",

@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,8 @@ from calibrant.rows import Chunk, RowSource
 MAKE: dict[str, Callable[[], Calibrator]] = {
     **{name: getattr(calibrators, name) for name in calibrators.__all__ if name != "MultiLabelCalibrator"},
     "Chain": lambda: Chain(TemperatureScaling(), VectorScaling()),
+    "ConfidenceBinning": lambda: calibrators.ConfidenceBinning(TemperatureScaling()),
+    "KeepDecision": lambda: calibrators.KeepDecision(VectorScaling()),
     "FocalCalibration": lambda: calibrators.FocalCalibration(1.5),
     "AutoCalibrator": lambda: AutoCalibrator(
         folds=3, candidates=[EnsembleTemperatureScaling(prior=0.5), Chain(TemperatureScaling(), VectorScaling())]
@@ -134,21 +135,21 @@ def test_the_answer_is_that_of_memory(name: str, tmp_path: Path, monkeypatch: py
 
 
 def test_an_automatic_choice_on_a_sample_is_that_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "CONSTANTS", replace(auto.CONSTANTS, first=1000, fewest=200, selected=4000))
+    monkeypatch.setattr(auto, "_SAMPLE", 1000)
+    monkeypatch.setattr(auto, "_FEWEST", 200)
     compared: list[int] = []
     original = auto.cross_fitted
 
-    def noted(members: Any, tried: Any, rows: RowSource, folds: int, **options: Any) -> Any:
+    def noted(members: Any, rows: RowSource, folds: int) -> Any:
         compared.append(rows.count)
-        return original(members, tried, rows, folds, **options)
+        return original(members, rows, folds)
 
     monkeypatch.setattr(auto, "cross_fitted", noted)
     data = write(tmp_path / "val", 4)  # 2100 rows
     make = lambda: AutoCalibrator(candidates=[TemperatureScaling(), VectorScaling(ridge=2.0)])  # noqa: E731
     streamed = quietly(lambda: make().fit(scale.batches(tmp_path / "val")))
-    assert len(compared) == 2  # the first sample leaves the two undecided
-    assert 200 < compared[0] < 300
-    assert 900 < compared[1] < 1100
+    assert len(compared) == 1
+    assert 200 < compared[0] < 320
     memory = make().fit(data)
     agree(streamed, memory, data.logits)
     torch.testing.assert_close(streamed.weights, memory.weights, rtol=0, atol=1e-6)

@@ -17,6 +17,7 @@ from calibrant.calibrators.affine.kernel_scaling import KernelScaling
 from calibrant.calibrators.affine.prior_shift import PriorShift
 from calibrant.calibrators.auto.auto import AutoCalibrator
 from calibrant.calibrators.auto.chain import Chain
+from calibrant.calibrators.auto.wrappers import ConfidenceBinning, KeepDecision
 from calibrant.calibrators.base import saved
 from calibrant.calibrators.base.calibrator import ByFeatures as ByFeatures  # a base class to write methods on
 from calibrant.calibrators.base.calibrator import Calibrator as Calibrator  # likewise; no method itself
@@ -39,6 +40,7 @@ __all__ = [
     "BiasScaling",
     "CentredIsotonic",
     "Chain",
+    "ConfidenceBinning",
     "DirichletCalibration",
     "EnsembleTemperatureScaling",
     "FeatureScaling",
@@ -48,6 +50,7 @@ __all__ = [
     "HistogramBinning",
     "Identity",
     "IsotonicCalibration",
+    "KeepDecision",
     "KernelScaling",
     "MatrixScaling",
     "MultiLabelCalibrator",

@@ -3,7 +3,7 @@
 import inspect
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 from calibrant import calibrators
 from calibrant._core.config import json_data, to_plain
@@ -23,36 +23,22 @@ AUTO, OF_LABELS = (
 )  # the methods if none is named: of one class, and of each of several labels a row
 
 
-def make_calibrator(
-    name: str,
-    *,
-    features: list[str] | None = None,
-    top_label: bool = False,
-    keep: Literal["argmax", "order"] | None = None,
-) -> Calibrator:
+def make_calibrator(name: str, *, features: list[str] | None = None) -> Calibrator:
     """Return the calibrator of class ``name`` with its defaults; ``auto``, ``temperature``, … are short names.
 
     Args:
         name: Of the class, or one of ``SHORT_NAMES``.
         features: Columns it goes by, or ``["all"]``.
-        top_label: Whether ``auto`` corrects the decision's confidence, too.
-        keep: What ``auto`` keeps of the model's ranking.
 
     Raises:
-        InputError: If it needs arguments, it goes by no features, or ``top_label`` is not for it.
+        InputError: If it needs arguments, or goes by no features.
     """
     method = SHORT_NAMES.get(name, name)
-    asked = {"--top-label": top_label, "--keep": keep}
-    for option, given in asked.items():
-        if given and method != "AutoCalibrator":
-            raise InputError(f"--method auto with {option}", f"{method}", "leave one of them out")
     if method == "MultiLabelCalibrator":
         remedy = "add --multilabel, and name the method of each label, such as PlattScaling"
         raise InputError("a method for one label", method, remedy)
     if features is not None:
         return _by_features(method, features)
-    if method == "AutoCalibrator":
-        return calibrators.AutoCalibrator(top_label=top_label, keep=keep)
     try:
         return getattr(calibrators, method)()
     except InputError as error:  # of an argument without a default, which no option gives

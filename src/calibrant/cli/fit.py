@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,7 +31,6 @@ from calibrant.cli._options import (
     refuse_for_several,
     source_of,
     streams,
-    typed,
     typed_columns,
 )
 from calibrant.errors import InputError
@@ -54,12 +53,6 @@ class Chosen:
         None,
         "Feature columns that GroupScaling or FeatureScaling (for numbers) calibrates by, as a,b, or all.",
     )
-    top_label: bool = option(
-        False, "With auto: correct the decision's confidence, too, for the lowest calibration error.", "--top-label"
-    )
-    keep: Literal["argmax", "order"] | None = option(
-        None, "With auto: keep the model's decision in every row, or its whole ranking."
-    )
     split: str = option("val", "The split to fit on: never the one you will evaluate on.")
 
     @property
@@ -71,7 +64,7 @@ class Chosen:
         """Return the calibrator of this name, with what was asked for."""
         from calibrant.cli._calibrators import make_calibrator
 
-        return make_calibrator(method, features=self.columns, top_label=self.top_label, keep=self.keep)
+        return make_calibrator(method, features=self.columns)
 
 
 @with_groups
@@ -97,10 +90,6 @@ def fit(
 
         calibrant fit predictions.npz --method TemperatureScaling -o c.safetensors --json
 
-        calibrant fit predictions.npz --top-label -o c.safetensors
-
-        calibrant fit predictions.npz --keep argmax -o c.safetensors
-
         calibrant fit people.parquet -m GroupScaling --features region,age -o c.safetensors
 
         calibrant fit folder/ --method EnsembleTemperatureScaling -o c.safetensors
@@ -108,7 +97,7 @@ def fit(
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
     if multilabel:
-        refuse_for_several("features", "top_label", "keep")
+        refuse_for_several("features")
     if as_json and output == STREAM:
         raise InputError("a file for the calibrator beside --json", "- for both", "name one by --output")
     source = given.source(inputs, purpose="fit on")
@@ -123,7 +112,7 @@ def fit(
     method = chosen.method if chosen.method is not None else OF_LABELS if multilabel else AUTO
     split = chosen.split
     rows = inputs.read(source, split, several=multilabel)
-    data = rows.data if multilabel or not typed(("keep", "top_label")) else rows.scores
+    data = rows.data
     with writable(output, suffix=".safetensors") as path:
         with working(f"fitting {method} on {len(data):,} rows"):
             made = chosen.make(method)

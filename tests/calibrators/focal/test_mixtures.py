@@ -15,6 +15,7 @@ from calibrant.calibrators import (
     Calibrator,
     EnsembleTemperatureScaling,
     FocalTemperatureScaling,
+    KeepDecision,
     TemperatureScaling,
 )
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
@@ -98,7 +99,7 @@ def test_mixture_weights_are_certified_on_random_tables(seed: int) -> None:
     assert float((p / (p @ w)[:, None]).mean(dim=0).max()) <= 1 + 1e-6
 
 
-@pytest.mark.parametrize("keep", [EnsembleTemperatureScaling(), AutoCalibrator(keep="argmax")])
+@pytest.mark.parametrize("keep", [EnsembleTemperatureScaling(), KeepDecision(AutoCalibrator())])
 def test_logits_worse_than_chance_keep_their_decision(keep: Calibrator) -> None:
     # the uniform part takes nearly all weight, and in float32 the rest would vanish beside it
     g = torch.Generator().manual_seed(0)

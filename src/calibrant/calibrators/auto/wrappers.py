@@ -1,0 +1,202 @@
+"""What is asked of a calibrator beyond its log-loss: that the decision stays, or that its confidence is right on average."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from calibrant._core.check import shown
+from calibrant._core.config import renewed
+from calibrant._core.numerics import in_row_chunks, rank_in, sort_down
+from calibrant._objective.log_pairs import log_pair_of_top
+from calibrant.calibrators.affine.fit import LOWEST
+from calibrant.calibrators.auto.auto import MIN_ERRORS, AutoCalibrator, held_out
+from calibrant.calibrators.base.calibrator import Calibrator, Identity
+from calibrant.calibrators.base.chunks import break_ties, narrowed, wrong_mass
+from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic
+from calibrant.calibrators.one_vs_rest.maps import (
+    BetaCalibration,
+    PlattScaling,
+    SplineCalibration,
+    mean_bins,
+    pool_ties,
+)
+from calibrant.errors import InputError
+from calibrant.rows import Chunk, MemoryRows, RowSource
+
+_BINS = 10  # of the decision's confidence: fewer have a larger log-loss, more a larger ECE
+_HELD = 1 << 25  # logits that are cross-fitted at once
+_MARGIN = 1e-6  # of log-odds by which the decision stays ahead: more than float32 rounds log-probabilities by
+
+
+class KeepDecision(Calibrator):
+    """Any calibrator, with the model's decision in every row: the nearest probabilities whose largest class is the model's.
+
+    The free answer p stands for the truth, so that the expected log-loss of an answer q is KL(p ‖ q) + H(p): of all q that keep the
+    decision on top, the one of least KL(p ‖ q) is taken. A decision against which the data speak cannot be kept and calibrated: it gets
+    as much as the class that is likelier.
+
+    Args:
+        calibrator: What is fitted, freely.
+
+    Examples:
+        >>> z, y = torch.tensor([[1.0, 0.5]] * 10), torch.tensor([0] * 2 + [1] * 8)
+        >>> from calibrant.calibrators import VectorScaling
+        >>> KeepDecision(VectorScaling()).fit(z, y)(z[:1]).argmax(dim=1)
+        tensor([0])
+
+    References:
+        Csiszár 1975, I-divergence geometry (the nearest distribution under constraints).
+    """
+
+    preserves_argmax = True
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        super().__init__()
+        self.calibrator = _check_inner(calibrator)
+
+    def _fit(self, rows: RowSource) -> None:
+        self.calibrator._learn(rows)
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        decided = logits.argmax(dim=1, keepdim=True)
+        free = torch.log_softmax(self.calibrator(logits).double(), dim=1)
+        return break_ties(narrowed(lead(free, decided), logits.dtype), decided)
+
+
+def lead(log_p: Tensor, decided: Tensor) -> Tensor:
+    """Return log q (N, K) of least KL(p ‖ q) with q_d ≥ q_j for the decision d (N, 1): d and the classes above get their mean.
+
+    With s_1 ≥ s_2 ≥ … the other classes, class s_m joins while it is above the mean of p_d, s_1 … s_{m−1}; that the means rise up to
+    there and no class left is above the last is the condition of Karush, Kuhn and Tucker.
+    """
+    p = log_p.exp()
+    own = p.gather(1, decided)
+    rivals = sort_down(p.scatter(1, decided, -1.0))[0][:, :-1]
+    counts = torch.arange(1, rivals.shape[1] + 1, dtype=p.dtype, device=p.device)
+    means = torch.cat([own, (own + rivals.cumsum(dim=1)) / (counts + 1)], dim=1)
+    joined = (rivals > means[:, :-1]).sum(dim=1, keepdim=True)  # once one does not join, no later one does
+    level = torch.where(joined > 0, means.gather(1, joined).log(), log_p.gather(1, decided))
+    return torch.minimum(log_p, level).scatter(1, decided, level)
+
+
+class ConfidenceBinning(Calibrator):
+    """Any calibrator, and then the decision's confidence as one of ten values, for the lowest calibration error.
+
+    A calibrator of many parameters is too sure on new rows, and on its own rows that does not show. So a curve of the decision's
+    confidence is fitted to answers for rows of folds that the calibrator was not fitted on, by ``AutoCalibrator`` among Platt scaling, beta
+    calibration, centred isotonic regression and a spline; its means in ten bins of equal mass are the new confidences. The decision
+    stays the calibrator's; the other classes keep their proportions. Where no curve gains, nothing is changed.
+
+    Args:
+        calibrator: What is fitted first.
+        folds: How many parts, ≥ 2; fitting takes so many times as long.
+
+    Attributes:
+        edges: (B − 1,) in log-odds of the calibrator's confidence; empty where nothing is changed.
+        values: (B,) the log-odds that each bin gets.
+
+    Examples:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> z = 3 * torch.randn(2000, 3, generator=generator)
+        >>> y = torch.softmax(z / 2, dim=1).multinomial(1, generator=generator)[:, 0]
+        >>> fitted = ConfidenceBinning(Identity()).fit(z, y)
+        >>> len(fitted.values), bool(fitted(z).softmax(dim=1).amax(dim=1).mean() < z.softmax(dim=1).amax(dim=1).mean())
+        (10, True)
+
+    References:
+        Kumar, Liang, Ma 2019, Verified Uncertainty Calibration (means of scaled probabilities in bins of equal mass).
+    """
+
+    top_label = True
+    decision_on_top = True
+
+    edges: Tensor
+    values: Tensor
+
+    def __init__(self, calibrator: Calibrator, *, folds: int = 5) -> None:
+        super().__init__()
+        self.calibrator = _check_inner(calibrator)
+        if not isinstance(folds, int) or folds < 2:
+            raise InputError("folds ≥ 2", f"{folds!r}", "leave it out for 5")
+        self.folds = folds
+
+    def _update_facts(self) -> None:
+        self.preserves_argmax = self.calibrator.preserves_argmax
+
+    def learned(self) -> str:
+        """Return how many values the confidence has."""
+        return f"{len(self.values)} values of the confidence" if len(self.values) else "confidence as it is"
+
+    def _fit(self, rows: RowSource) -> None:
+        self.edges, self.values = torch.empty(2, 0, dtype=torch.float64, device=rows.device)
+        self.calibrator._learn(rows)
+        if float(rows.total(wrong_mass)) < MIN_ERRORS:
+            return
+        whole = rows.gathered(values=_HELD, why="ConfidenceBinning")
+        members = [Identity(), renewed(self.calibrator)]
+        answers = held_out(members, MemoryRows.of_chunk(whole), self.folds)
+        pairs = pairs_of([(chunk, log_p[1]) for chunk, log_p in answers])
+        curves = [PlattScaling(ridge=1.0), BetaCalibration(), CentredIsotonic(), SplineCalibration()]
+        curve = AutoCalibrator(folds=self.folds, candidates=curves)
+        curve._learn(pairs)
+        # likelier than not nothing is off: ten values in place of many would lose for nothing
+        if float(curve.weights[0]) > 0.5:
+            return
+        of_all = pairs.gathered()
+        scores = pool_ties(of_all.logits[:, 1], of_all.labels.double(), of_all.weights)
+        places, mass = torch.from_numpy(scores.places), torch.from_numpy(scores.mass)
+        p = torch.softmax(curve(torch.stack([torch.zeros_like(places), places], dim=1)), dim=1)[:, 1]
+        edges, means = mean_bins(places, p, mass, bins=_BINS)
+        self.edges, self.values = edges.to(rows.device), torch.logit(means).clamp(LOWEST, -LOWEST).to(rows.device)
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        answer = self.calibrator(logits)
+        if not self.values.shape[0]:
+            return answer
+        binned = in_row_chunks(partial(with_confidence, edges=self.edges, values=self.values), answer.double())
+        return narrowed(binned, logits.dtype)
+
+
+def pairs_of(answers: list[tuple[Chunk, Tensor]]) -> MemoryRows:
+    """Return rows of two classes, wrong and right, with logits 0 and the log-odds of the decision's probability.
+
+    Args:
+        answers: Rows, and logits (n, K) for them of what was not fitted on them.
+    """
+    chunks = []
+    for chunk, logits in answers:
+        log_q, log_rest, decided = log_pair_of_top(logits.double())
+        log_odds = (log_q.gather(1, decided) - log_rest).clamp(LOWEST, -LOWEST)
+        two = torch.cat([torch.zeros_like(log_odds), log_odds], dim=1)
+        chunks.append(replace(chunk, logits=two, labels=(decided[:, 0] == chunk.labels).long(), features={}))
+    return MemoryRows.of_chunk(Chunk.cat(chunks))
+
+
+def with_confidence(logits: Tensor, edges: Tensor, values: Tensor) -> Tensor:
+    """Return log-probabilities (N, K) float64 in which the decision has its bin's probability, and stays the decision.
+
+    The other classes keep their proportions. Where the bin's probability is less than the runner-up would get, the two are
+    all but equal.
+    """
+    log_q, log_rest, decided = log_pair_of_top(logits.double())
+    others = log_q - log_rest
+    runner_up = others.scatter(1, decided, -torch.inf).amax(dim=1, keepdim=True)
+    log_odds = values[rank_in(edges, (log_q.gather(1, decided) - log_rest)[:, 0])][:, None]
+    log_odds = torch.maximum(log_odds, runner_up + _MARGIN)
+    answer = (others + logsigmoid(-log_odds)).scatter(1, decided, logsigmoid(log_odds))
+    return answer.masked_fill(torch.isneginf(logits), -torch.inf)
+
+
+def _check_inner(calibrator: Any) -> Calibrator:
+    if not isinstance(calibrator, Calibrator):
+        raise InputError("a calibrator to wrap", shown(calibrator), "pass one such as AutoCalibrator()")
+    if calibrator.top_label or calibrator.needs_features:
+        kind = "of the top label" if calibrator.top_label else "by features"
+        raise InputError(
+            "a calibrator of all classes by the logits alone", f"one {kind}", "pass one such as AutoCalibrator()"
+        )
+    return calibrator

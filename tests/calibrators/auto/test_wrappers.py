@@ -1,0 +1,210 @@
+"""KeepDecision and ConfidenceBinning: what they keep, by hand and in every precision, and what they correct."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.calibrators.auto.test_auto import loss, quick, sample
+from tests.draws import drawn
+from torch import Tensor
+
+from calibrant import Predictions, load
+from calibrant.calibrators import (
+    AutoCalibrator,
+    Calibrator,
+    Chain,
+    ConfidenceBinning,
+    EnsembleTemperatureScaling,
+    HistogramBinning,
+    Identity,
+    KeepDecision,
+    MultiLabelCalibrator,
+    TemperatureScaling,
+)
+from calibrant.calibrators.auto.auto import held_out
+from calibrant.calibrators.auto.wrappers import lead, pairs_of, with_confidence
+from calibrant.calibrators.one_vs_rest.maps import mean_bins
+from calibrant.errors import InputError
+from calibrant.metrics import ECE
+from calibrant.rows import Chunk, MemoryRows, RowSource
+from calibrant.testing import check_calibrator
+
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+def test_the_nearest_answers_that_keep_a_decision_by_hand() -> None:
+    p, decided = torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]]).double(), torch.tensor([[0], [0]])
+    # {.2, .5, .3}: with .5 the mean is .35, above .3; {.6, .1, .3}: the decision is the largest already
+    expected = torch.tensor([[0.35, 0.35, 0.3], [0.6, 0.1, 0.3]]).double()
+    torch.testing.assert_close(lead(p.log(), decided).exp(), expected)
+
+
+@pytest.mark.parametrize("classes", [3, 20, 60])
+def test_no_answer_that_keeps_the_decision_is_nearer(classes: int) -> None:
+    g = torch.Generator().manual_seed(classes)
+    p, z = torch.softmax(3 * torch.randn(40, classes, generator=g).double(), 1), torch.randn(40, classes, generator=g)
+    best = lead(p.log(), z.argmax(dim=1, keepdim=True))
+    assert float((best.exp().sum(1) - 1).abs().max()) < 1e-12
+    order = z.argsort(dim=1, descending=True)
+    for share in (0.5, 0.05, 0.005):  # towards other answers that keep the ranking, and so the decision
+        other = torch.softmax(torch.randn(40, classes, generator=g).double(), 1).sort(dim=1, descending=True).values
+        mixed = (1 - share) * best.exp() + share * torch.empty_like(other).scatter(1, order, other)
+        assert bool(((p * mixed.log()).sum(1) <= (p * best).sum(1) + 1e-12).all())
+
+
+def test_the_decision_is_kept_in_every_precision_and_saved(tmp_path: Path) -> None:
+    z, y = sample()
+    y = torch.where(y == 3, 0, y)  # class 0 is often right where 3 is decided
+    y[0] = 3
+    fitted, free = (
+        KeepDecision(AutoCalibrator(candidates=quick())).fit(z, y),
+        AutoCalibrator(candidates=quick()).fit(z, y),
+    )
+    new = torch.cat([sample(2000, seed=1)[0], torch.tensor([[1.0, 1.0001, 0.9999, 1.0002], [0.0, 0, 0, 0]]).double()])
+    assert float((free(new).argmax(1) != new.argmax(1)).double().mean()) > 0.05  # many answers are moved
+    for dtype in DTYPES:
+        logits = new.to(dtype)
+        answer = fitted(logits)
+        assert answer.dtype == dtype
+        for kept in (answer, answer.float(), torch.softmax(answer, 1), torch.softmax(answer.float(), 1)):
+            assert torch.equal(kept.argmax(1), logits.argmax(1))
+    fitted.save(tmp_path / "c.safetensors")
+    assert torch.equal(load(tmp_path / "c.safetensors")(new), fitted(new))
+
+
+def test_a_kept_decision_costs_less_than_candidates_that_keep_it(data: Path) -> None:
+    with np.load(data / "logits" / "oodcv-monkey.npz") as file:
+        z, y, new, labels = (torch.from_numpy(file[f"{s}_{k}"]) for s in ("val", "test") for k in ("logits", "labels"))
+    kept = loss(KeepDecision(AutoCalibrator()).fit(z, y)(new), labels)
+    assert loss(AutoCalibrator().fit(z, y)(new), labels) < kept
+    assert kept < loss(EnsembleTemperatureScaling(prior=0.5).fit(z, y)(new), labels) - 0.3  # of one that keeps it
+
+
+class Memory(Calibrator):
+    """Certainty about the rows of the fit."""
+
+    seen: Tensor
+
+    def _fit(self, rows: RowSource) -> None:
+        self.seen = rows.gathered().logits
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        known = (logits[:, None] == self.seen).all(dim=2).any(dim=1, keepdim=True)
+        return torch.where(known, 100 * logits.argsort(dim=1).argsort(dim=1), logits.float().double())
+
+
+def small() -> ConfidenceBinning:
+    """Return one around a quick calibrator that leaves the confidence off."""
+    return ConfidenceBinning(TemperatureScaling(prior=0.02))
+
+
+def test_the_bins_of_four_places_by_hand() -> None:
+    places, p, mass = (
+        torch.tensor(x).double() for x in ([0.0, 1.0, 2.0, 4.0], [0.2, 0.4, 0.5, 0.9], [1.0, 1.0, 1.0, 3.0])
+    )
+    edges, means = mean_bins(places, p, mass, bins=2)
+    assert edges.tolist() == [3.0]
+    assert means.tolist() == pytest.approx([1.1 / 3, 0.9])
+
+
+def test_the_decision_gets_its_bins_value_and_the_others_their_proportions() -> None:
+    log_p = torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.8, 0.1]]).double().log()
+    edge = math.log(0.7 / 0.3)
+    answer = with_confidence(log_p, torch.tensor([edge]).double(), torch.logit(torch.tensor([0.52, 0.9]).double()))
+    assert answer.exp().tolist() == [pytest.approx([0.52, 0.36, 0.12]), pytest.approx([0.05, 0.9, 0.05])]
+
+
+def test_the_decision_stays_where_its_bins_value_is_below_the_runner_up() -> None:
+    log_p = torch.tensor([[0.3, 0.5, 0.2], [0.5, 0.5, 0.0]]).double().log()
+    answer = with_confidence(log_p, torch.empty(0).double(), torch.logit(torch.tensor([0.1]).double()))
+    assert answer.argmax(dim=1).tolist() == [1, 0]
+    # the runner-up has 3/5 of the rest: equal shares are 3/8 each
+    assert answer[0].exp().tolist() == pytest.approx([0.375, 0.375, 0.25], abs=1e-6)
+    assert answer[1].exp().tolist() == pytest.approx([0.5, 0.5, 0.0], abs=1e-6)
+
+
+def test_pairs_keep_weights_and_groups() -> None:
+    weight, groups = torch.tensor([1.0, 2.0]).double(), torch.tensor([5, 6])
+    chunk = Chunk(torch.zeros(2, 3), labels=torch.tensor([0, 1]), weight=weight, groups=groups)
+    pairs = pairs_of([(chunk, torch.tensor([[0.5, 0.25, 0.25], [0.8, 0.1, 0.1]]).log())])
+    [made] = pairs.chunks
+    assert made.logits[:, 1].tolist() == pytest.approx([0.0, math.log(4)], abs=1e-6)
+    assert made.labels.tolist() == [1, 0]
+    assert (made.weight.tolist(), made.groups.tolist(), pairs.mass) == ([1.0, 2.0], [5, 6], 3.0)
+
+
+def test_what_a_calibrator_leaves_too_sure_is_corrected_and_the_decision_stays(tmp_path: Path) -> None:
+    plain, top = Identity().fit(*drawn(240, 6)), ConfidenceBinning(Identity()).fit(*drawn(240, 6))
+    new = Predictions.from_logits(*drawn(4000, 6, seed=1))
+    before, after = new.calibrated_by(plain), new.calibrated_by(top)
+    assert ECE()(before) > 0.1
+    assert ECE()(after) < 0.06
+    assert torch.equal(before.predicted, after.predicted)
+    assert after.decision is None
+    assert top.learned().startswith("10 values")
+    top.save(tmp_path / "c.safetensors")
+    assert torch.equal(load(tmp_path / "c.safetensors")(new.logits), top(new.logits))
+
+
+def test_answers_are_those_of_members_that_were_not_fitted_on_the_row() -> None:
+    z, y = drawn(240, 6)
+    answers = held_out([Identity(), Memory()], MemoryRows.of(z, y), 5)
+    pairs = pairs_of([(chunk, log_p[1]) for chunk, log_p in answers]).gathered()
+    assert len(pairs) == len(y)
+    assert not bool((pairs.logits[:, 1] > 50).any())  # it is certain of every row that it was fitted on
+
+
+def test_with_few_wrong_rows_nothing_is_corrected() -> None:
+    z, _ = drawn(100, 6)
+    fitted = ConfidenceBinning(Identity()).fit(z, z.argmax(1))
+    assert torch.equal(fitted(z), z)
+    assert fitted.learned() == "confidence as it is"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("calibrator", [small(), ConfidenceBinning(KeepDecision(TemperatureScaling(prior=0.02)))])
+def test_it_keeps_the_contract_of_a_calibrator(calibrator: Calibrator) -> None:
+    check_calibrator(calibrator, exact=0.2)  # repeated rows lie in several folds, and a bin holds few rows
+
+
+def test_weights_count_as_rows_left_out_or_once() -> None:
+    z, y = drawn(240, 6)
+    w = (torch.arange(len(y)) % 2).double()
+    weighted, kept = small().fit(z, y, sample_weight=w), small().fit(z[1::2], y[1::2])
+    assert torch.equal(weighted.values, kept.values)
+    heavier = small().fit(z, y, sample_weight=1 + w)
+    assert not torch.equal(heavier.values, small().fit(z, y).values)
+
+
+def test_in_a_chain_the_decision_is_its_own(tmp_path: Path) -> None:
+    chain = Chain(TemperatureScaling(), small()).fit(*drawn(240, 6))
+    new = Predictions.from_logits(*drawn(300, 6, seed=1)).calibrated_by(chain)
+    assert new.decision is None
+    assert torch.equal(new.predicted, new.logits.argmax(dim=1))
+    chain.save(tmp_path / "c.safetensors")
+    assert torch.equal(load(tmp_path / "c.safetensors")(new.logits), chain(new.logits))
+
+
+def test_what_cannot_be_wrapped_is_refused() -> None:
+    with pytest.raises(InputError, match="which is of the top label"):
+        MultiLabelCalibrator(ConfidenceBinning(AutoCalibrator()))
+    for wrap in (KeepDecision, ConfidenceBinning):
+        for wrong in (HistogramBinning(), TemperatureScaling, None):
+            with pytest.raises(InputError, match=r"pass one such as AutoCalibrator\(\)"):
+                wrap(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("calibrator", [small(), KeepDecision(TemperatureScaling())])
+def test_onnx_answers_the_same(calibrator: Calibrator, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    from calibrant.adapters.onnx import export
+
+    calibrator.fit(*drawn(240, 6))
+    export(calibrator, tmp_path / "c.onnx")
+    z = drawn(50, 6, seed=2)[0].float()
+    session = runtime.InferenceSession(tmp_path / "c.onnx", providers=["CPUExecutionProvider"])
+    [got] = session.run(None, {"input": z.numpy()})
+    np.testing.assert_allclose(torch.softmax(torch.from_numpy(got), 1), torch.softmax(calibrator(z), 1), atol=1e-6)
