@@ -88,7 +88,7 @@ def test_classes_have_the_names_of_a_file(good: Path, tmp_path: Path, run: Run) 
     assert {part["name"] for part in classes} == {"ant", "bee", "cat", "dog"}
     run("report", good, "-m", "none", "--class-names", names, "-o", tmp_path / "r.html", code=0)
     text = (tmp_path / "r.html").read_text()
-    assert {*re.findall(r'<th scope="row" data-value="(\w+)">', text)} == {"ant", "bee", "cat", "dog"}
+    assert {*re.findall(r'<th scope="row">(\w+)</th>', text)} >= {"ant", "bee", "cat", "dog"}
     assert "--class-names" not in text  # labels are numbers here, so the other commands would refuse it
     names.write_text("ant\nbee\n")
     command = ("report", good, "-m", "none", "-o", tmp_path / "no.json", "--class-names")
