@@ -51,13 +51,13 @@ def random_truths(*, rows: int, classes: list[int]) -> Iterator[torch.Tensor]:
         yield torch.distributions.Dirichlet(torch.ones(count, dtype=torch.float64)).sample((rows // len(classes),))
 
 
-SOME, ALL = [FocalScore(3.0), FocalScore(-0.75), OwnFocalScore()], [2, 3, 4, 5, 7, 10, 15, 20, 30, 50]
+SOME, ALL = [FocalScore(3.0), FocalScore(-0.75), OwnFocalScore()], [2, 3, 7, 30]
 
 
 @pytest.mark.parametrize(
     ("score", "rows", "classes"),
     [(score, 2, [2, 5]) for score in SOME]
-    + [pytest.param(score, 200, ALL, marks=pytest.mark.slow) for score in IN_RANGE],
+    + [pytest.param(score, 8, ALL, marks=pytest.mark.slow) for score in IN_RANGE],
     ids=str,
 )
 def test_direct_minimisation_lands_on_the_inverse_map(score: TrueClassScore, rows: int, classes: list[int]) -> None:
@@ -93,7 +93,7 @@ def test_inverse_focal_of_2_has_two_minima_at_one_half() -> None:
     assert float(values[2, 1]) > float(values[2, 0])
 
 
-MANY = [(gamma, classes, 6) for gamma in (1.2, 2.0, 3.0, 3.7, 6.0) for classes in (2, 3, 6)]
+MANY = [(gamma, classes, 6) for gamma in (1.2, 3.0, 6.0) for classes in (2, 6)]
 
 
 @pytest.mark.parametrize(
