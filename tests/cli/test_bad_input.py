@@ -57,9 +57,9 @@ BAD = {
     "label_of_no_class": r"split 'val': expected labels in \[0, 10\), got 10 in row 3; ",
     "empty": r"split 'val': expected at least one row of logits, got an empty split; ",
     "one_class": r"split 'val': expected logits with K ≥ 2 classes, got K = 1; ",
-    "probs_as_logits": r"split 'val': expected logits, got rows that .* are probabilities; .*name the array probs",
-    "logits_as_probs": r"split 'val': expected probabilities in \[0, 1\], got .* in row 0; .*name the array logits",
-    "unlabelled": r"expected labelled predictions, got unlabelled ones; .*add the array labels, name their column by --label",
+    "probs_as_logits": r"split 'val': expected logits, got rows that .* are probabilities; use from_probs",
+    "logits_as_probs": r"split 'val': expected probabilities in \[0, 1\], got .* in row 0; use from_logits",
+    "unlabelled": r"expected labelled predictions, got unlabelled ones; pass labels; of a file name their column by label",
     "unknown_names": r"expected arrays named logits, probs or conf .*, got \['scores'\]",
 }
 
@@ -172,12 +172,10 @@ def test_a_calibrator_of_a_class_of_ones_own_is_used_from_python(good: Path, tmp
     OwnScaling().fit(torch.eye(3) * 2, [0, 1, 1]).save(path)
     refusal = r"expected a class of calibrant.calibrators, got 'OwnScaling' in .*own.safetensors; "
     done = run("evaluate", good, "--calibrator", path)
-    assert_refused(
-        done, refusal + r"a class of your own is used from Python: calibrant.load\(FILE, classes=\[OwnScaling\]\)"
-    )
-    with pytest.raises(InputError, match=refusal + r"pass classes=\[OwnScaling\] to load"):
+    assert_refused(done, refusal + r"load it in Python with calibrant.load\(path, classes=\[OwnScaling\]\)")
+    with pytest.raises(InputError, match=refusal + r"load it in Python"):
         calibrant.load(path)
-    assert isinstance(calibrant.load(path, classes=OwnScaling), OwnScaling)  # type: ignore[arg-type]  # one class, no list
+    assert isinstance(calibrant.load(path, classes=[OwnScaling]), OwnScaling)
 
 
 @pytest.mark.parametrize(
@@ -274,6 +272,7 @@ apply c.safetensors f.npz -o o.npz --as x
 export c.safetensors -o o.txt
 methods x
 demo --workers 0
+study run nothere
 """
 
 BLOCKED = """

@@ -97,7 +97,7 @@ def test_a_folder_of_tables_is_read_whole(run: Run, saved: Path) -> None:
 def test_tables_of_one_class_a_row_say_so(run: Run, tmp_path: Path) -> None:
     save_predictions(tmp_path / "a.parquet", {"all": Predictions.from_logits(3 * torch.eye(3), [0, 1, 2])})
     for name in (tmp_path, tmp_path / "a.parquet"):
-        run("evaluate", name, "--multilabel", code=2, says="leave --multilabel out for one class a row")
+        run("evaluate", name, "--multilabel", code=2, says="in the shell leave --multilabel out")
 
 
 @pytest.mark.parametrize(("score", "label"), [("p_{}", "{}"), ("{}_prob", "y_{}"), ("pred_{}", "{}_true")])
@@ -164,8 +164,8 @@ def test_two_spellings_of_a_split_are_refused(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("evaluate labels.npz", "add --multilabel"),
-        ("fit labels.npz -o out.safetensors", "add --multilabel"),
+        ("evaluate labels.npz", "in the shell --multilabel"),
+        ("fit labels.npz -o out.safetensors", "in the shell --multilabel"),
         ("evaluate good.npz --multilabel", "leave --multilabel out"),
         ("evaluate labels.npz --multilabel --metric ECE", "--metric"),
         ("evaluate labels.npz --multilabel -c c.safetensors", "leave --multilabel out"),

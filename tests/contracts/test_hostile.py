@@ -61,6 +61,9 @@ VALID: dict[str, Callable[[], Any]] = {
     "null": lambda: torch.rand(20, dtype=torch.float64),
     "metric": calibrant.metrics.ECE,
     "calibrator": lambda: calibrant.calibrators.TemperatureScaling().fit(LOGITS, LABELS),
+    "loss": calibrant.losses.CrossEntropyLoss,
+    "hidden": lambda: torch.randn(60, 8),
+    "forward.weight": lambda: torch.randn(CLASSES, 8),
     "stages": calibrant.calibrators.TemperatureScaling,
     "score": lambda: calibrant.scores.FocalScore(2.0),
     "pairs": lambda: (1.0, calibrant.losses.CrossEntropyLoss()),
@@ -117,7 +120,7 @@ def subjects(family: str) -> Iterator[tuple[str, Callable[..., Any]]]:
         if module is not calibrant and not made_by_the_library(member):
             yield name, member
         if inspect.isclass(member) and (owner := instance(member)) is not None:
-            for method in sorted(METHODS & set(dir(owner))):
+            for method in sorted((METHODS - ({"__call__"} if hasattr(owner, "forward") else set())) & set(dir(owner))):
                 yield f"{name}.{method}", getattr(owner, method)
 
 

@@ -81,7 +81,7 @@ REFUSED = {
     "no such label": (lambda: made().label("bat"), "one of cat, dog, owl"),
     "names": (lambda: MultiLabelPredictions.from_logits(LOGITS, names=["a", "a", "b"]), "'a' twice"),
     "a constant label": (lambda: MultiLabelPredictions.from_outputs([[[0.9, 0.1]], [[1.0]]]), "constant in training"),
-    "unlabelled": (lambda: MultiLabelPredictions.from_logits(LOGITS).pooled(), "add the array labels"),
+    "unlabelled": (lambda: MultiLabelPredictions.from_logits(LOGITS).pooled(), "pass labels"),
     "another calibrator": (
         lambda: made().calibrated_by(TemperatureScaling().fit(LOGITS, [0, 1, 0, 0])),  # type: ignore[arg-type]
         "MultiLabelCalibrator",

@@ -7,40 +7,27 @@ a small part of a softmax.
 import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError, Remedy
+from calibrant.errors import InputError
 
 T = TypeVar("T")
 
 PROBABILITY_TOLERANCE = 1e-4
 MOST_LISTED = 20  # choices in a message
 ROUNDING = 0.05  # of a row's sum: 20 classes rounded to two digits stay within it, and a softmax in float16 within .001
-SEVERAL_LABELS = "use MultiLabelPredictions for several labels a row"
-ADD_LABELS = Remedy(
-    "pass labels (in a file: add the array labels)",
-    command="add the array labels, name their column by --label, or their file by --labels",
-)
+SEVERAL_LABELS = "use MultiLabelPredictions (in the shell --multilabel) for several labels a row"
+ADD_LABELS = "pass labels; of a file name their column by label, or their own file by labels"
 NAME_CLASSES = (
     "make predictions with from_logits or from_probs, whose class_names=[…] name the columns that labels of text go by"
 )
-COUNTED_FROM_0 = Remedy(
-    "count classes from 0, and name labels to skip with ignore_index",
-    command="count classes from 0, and name labels to skip with --ignore-index",
-)
-PROBS_NAMED_LOGITS = Remedy(
-    "use from_probs (in a file: name the array probs), or unchecked_kind=True if they really are logits",
-    command="name the array probs, or subtract 1 from each if they really are logits",
-)
-LOGITS_NAMED_PROBS = Remedy(
-    "use from_logits (in a file: name the array logits) if these are logits",
-    command="name the array logits if these are logits",
-)
+COUNTED_FROM_0 = "count classes from 0, and leave out rows to skip (ignore_index)"
+PROBS_NAMED_LOGITS = "use from_probs (of a file: kind probs); if they really are logits, pass unchecked_kind=True or subtract 1 from each"
+LOGITS_NAMED_PROBS = "use from_logits (of a file: kind logits) if these are logits"
 LABEL_EXCLUDED = "drop the row, or give the class of its label a finite logit (a probability above 0)"
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MARKS = (-100, 255)  # what PyTorch and transformers, and masks of images, hold where there is no label
@@ -48,9 +35,9 @@ _CHUNK_ROWS = 4096
 _CHUNK_VALUES = 1 << 22  # with 128k classes 4096 rows would be half a gigabyte, and their masks as many again
 
 
-def refuse(expected: str, got: str, remedy: str | Remedy, *, argument: str = "") -> InputError:
+def refuse(expected: str, got: str, remedy: str) -> InputError:
     """Return the error of these parts; of a value that is shown at length the beginning is kept, so that it stays a sentence."""
-    return InputError(expected, brief(got), remedy, argument=argument)
+    return InputError(expected, brief(got), remedy)
 
 
 def brief(text: str, *, most: int = 120) -> str:
@@ -219,7 +206,7 @@ def check_floating(
     return values
 
 
-def check_scores(values: Tensor, *, name: str, shape: str, remedy: str | Remedy) -> Tensor:
+def check_scores(values: Tensor, *, name: str, shape: str, remedy: str) -> Tensor:
     """Return ``values`` if it is floating, has the axes of ``shape``, and one row or more; ``remedy`` is for other axes."""
     if not values.is_floating_point():
         raise refuse(f"{name} of a floating dtype", str(values.dtype), f"convert with {name}.float()")
@@ -232,24 +219,17 @@ def check_scores(values: Tensor, *, name: str, shape: str, remedy: str | Remedy)
 
 def check_matrix(values: Tensor, *, name: str) -> Tensor:
     """Return ``values`` if it is a floating (N, K) matrix with N ≥ 1 and K ≥ 2."""
-    remedy = Remedy(
-        "pass one row a sample, one column a class; for one score a row use from_binary_logits or from_binary_probs",
-        command="pass one row a sample, one column a class",
+    remedy = (
+        "pass one row a sample, one column a class; for one score a row use from_binary_logits or from_binary_probs"
     )
     if values.dim() > 2:
-        remedy = Remedy(
-            "flatten it with Predictions.from_logits or from_probs, whose class_dim=1 is the class axis",
-            command="name the class axis with --class-dim",
-        )
+        remedy = "flatten it with Predictions.from_logits or from_probs, whose class_dim=1 is the class axis"
     check_scores(values, name=name, shape="(N, K)", remedy=remedy)
     if values.shape[1] < 2:
         raise refuse(
             f"{name} with K ≥ 2 classes",
             f"K = {values.shape[1]}",
-            Remedy(
-                "for a single sigmoid output use from_binary_logits or from_binary_probs",
-                command="for a single sigmoid output save two columns, 0 and the logit",
-            ),
+            "for a single sigmoid output use from_binary_logits or from_binary_probs, or save two columns, 0 and the logit",
         )
     return values
 
@@ -322,15 +302,10 @@ def check_probs(probs: Tensor) -> Tensor:
         off = (sums - 1).abs() > PROBABILITY_TOLERANCE
         if off.any():
             row = int(torch.nonzero(off)[0])
-            remedy = Remedy(
-                "use from_logits if these are logits, MultiLabelPredictions if several labels can be true at once, or divide each "
-                "row by its sum if it was rounded",
-                command="name the array logits, add --multilabel if several labels can be true at once, or add --normalize if they "
-                "were rounded",
-                option="--multilabel",
+            remedy = (
+                "use from_logits (of a file: kind logits) if these are logits, MultiLabelPredictions (in the shell --multilabel) "
+                "if several labels can be true at once, or divide each row by its sum if it was rounded"
             )
-            if float((sums - 1).abs().max()) <= ROUNDING:
-                remedy = replace(remedy, reading=(("normalize", True),))
             raise refuse("rows of probs that sum to 1", f"{sums[row].item():.6g} in row {start + row}", remedy)
         start += chunk.shape[0]
     return probs
@@ -341,7 +316,7 @@ def check_labels(
     *,
     rows: int,
     classes: int,
-    remedy: str | Remedy = COUNTED_FROM_0,
+    remedy: str = COUNTED_FROM_0,
 ) -> Tensor:
     """Return ``labels`` as int64 (N,) if they are integers in [0, K); ``remedy`` says what to do about others."""
     if labels.is_floating_point() or labels.dtype == torch.bool or labels.is_complex():
@@ -358,18 +333,19 @@ def check_labels(
         strange = int(labels[row])
         # −1 beside 1 alone is the other of two classes
         if (strange in MARKS or (strange == -1 and bool((labels == 0).any()))) and remedy is COUNTED_FROM_0:
-            unsure = f"count classes from 0, or, if {strange} marks rows to skip, "
-            remedy = Remedy(f"pass ignore_index={strange}", reading=(("ignore_index", str(strange)),), before=unsure)
+            remedy = (
+                f"count classes from 0, or, if {strange} marks rows to skip, leave them out by ignore_index={strange}"
+            )
         raise refuse(f"labels in [0, {classes})", f"{strange} in row {row}", remedy)
     return labels
 
 
-def _one_a_row(labels: Tensor, rows: int) -> str | Remedy:
+def _one_a_row(labels: Tensor, rows: int) -> str:
     """Return the remedy for labels of a wrong shape: of several 0 or 1 a row it is another kind of predictions."""
     several = labels.dim() == 2 and labels.shape[0] == rows and labels.shape[1] > 1
     if several and all(-1 <= int(end) <= 1 for end in labels.aminmax()):
         one_hot = "pass their argmax(1) if they are one-hot, or " if bool((labels.sum(dim=1) == 1).all()) else ""
-        return Remedy(f"{one_hot}{SEVERAL_LABELS}", command=f"{one_hot}add --multilabel", option="--multilabel")
+        return f"{one_hot}{SEVERAL_LABELS}"
     return "pass one class index a row" if labels.dim() == 1 else "flatten to one class index a row"
 
 
@@ -395,7 +371,7 @@ def check_number(
     left, right = "(" if open_low or low == -math.inf else "[", ")" if open_high or high == math.inf else "]"
     expected = f"{name} in {left}{low:g}, {high:g}{right}"
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise refuse(expected, shown(value), "pass a number", argument=name)
+        raise refuse(expected, shown(value), "pass a number")
     try:
         number = float(value)
     except OverflowError:  # an integer beyond the largest float
@@ -404,17 +380,17 @@ def check_number(
     too_high = number >= high if open_high else number > high
     if not math.isfinite(number) or too_low or too_high:
         got = f"{number if math.isinf(number) else value}"
-        raise refuse(expected, got, "choose a value in that range", argument=name)
+        raise refuse(expected, got, "choose a value in that range")
     return number
 
 
 def check_count(value: Any, *, name: str, low: int = 1, high: int = (1 << 63) - 1) -> int:
     """Return ``value`` as int if it is an integer in [``low``, ``high``]."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-        raise refuse(f"{name} as an integer ≥ {low}", shown(value), "choose such a number", argument=name)
+        raise refuse(f"{name} as an integer ≥ {low}", shown(value), "choose such a number")
     if value > high:
         most = "2⁶³ − 1" if high == (1 << 63) - 1 else f"{high}"
-        raise refuse(f"{name} as an integer of at most {most}", shown(value), "choose a smaller number", argument=name)
+        raise refuse(f"{name} as an integer of at most {most}", shown(value), "choose a smaller number")
     return int(value)
 
 
@@ -457,16 +433,14 @@ def check_choice(value: Any, *, name: str, choices: Iterable[T]) -> T:
     close = difflib.get_close_matches(value, map(str, known), n=1) if isinstance(value, str) else []
     remedy = f"did you mean {close[0]!r}?" if close else "choose one of them"
     listed = ", ".join(map(repr, known[:MOST_LISTED])) + (" …" if len(known) > MOST_LISTED else "")
-    raise refuse(f"{name} to be one of {listed}", shown(value), remedy, argument=name)
+    raise refuse(f"{name} to be one of {listed}", shown(value), remedy)
 
 
-def check_kind(
-    value: Any, kinds: type[T] | tuple[type[T], ...], *, name: str, remedy: str | Remedy, words: str = ""
-) -> T:
+def check_kind(value: Any, kinds: type[T] | tuple[type[T], ...], *, name: str, remedy: str, words: str = "") -> T:
     """Return ``value`` if it is of one of ``kinds``, which ``words`` may name."""
     if not isinstance(value, kinds):
         names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
-        raise refuse(f"{name} as {words or f'a {names}'}", shown(value), remedy, argument=name)
+        raise refuse(f"{name} as {words or f'a {names}'}", shown(value), remedy)
     return value
 
 

@@ -26,7 +26,7 @@ from calibrant._core.check import (
     refuse,
     refuse_layout,
 )
-from calibrant.errors import InputError, Remedy
+from calibrant.errors import InputError
 
 MOST_DRAWS = 1_000_000  # of label sets or resamples: more would need more memory than the last digit is worth
 MOST_BINS = 1 << 20
@@ -145,7 +145,7 @@ class Kind(Constraint):
     """An object of a class, or of one of several; ``remedy`` says how to make one."""
 
     kinds: type | tuple[type, ...]
-    remedy: str | Remedy
+    remedy: str
     words: str = ""
 
     refused = (object(), 3, "abc", [])
@@ -191,7 +191,7 @@ class Each(Constraint):
     def check(self, value: Any, name: str, caller: object) -> tuple[Any, ...]:
         members = check_sequence(value, name=name)
         if len(members) < self.least:
-            raise refuse(f"at least one of {name}", "none", "pass one or more", argument=name)
+            raise refuse(f"at least one of {name}", "none", "pass one or more")
         return tuple(self.member.check(one, f"each of {name}", caller) for one in members)
 
 

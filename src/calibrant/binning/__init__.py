@@ -357,7 +357,7 @@ def as_binning(binning: Any, *, name: str) -> Binning:
     if isinstance(binning, int | np.integer) and not isinstance(binning, bool):
         return EqualWidth(int(binning))
     remedy = "write EqualWidth(15), EqualMass(15) or a number of equal-width bins"
-    raise refuse(f"{name} as a binning", shown(binning), remedy, argument=name)
+    raise refuse(f"{name} as a binning", shown(binning), remedy)
 
 
 AnyBinning = Annotated[Binning, Fits(as_binning, "or a number of equal-width bins", (None, 1.5, "abc"))]

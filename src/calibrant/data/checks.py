@@ -28,7 +28,7 @@ LARGEST_COST = 1e100  # its square, and sums of squares, stay finite
 
 
 @checked
-def need_rows(data: Data, *, what: object, argument: str = "") -> Data:
+def need_rows(data: Data, *, what: object) -> Data:
     """Return ``data`` if it is predictions or pairs of at least one row: the one check of whatever is measured.
 
     Rows of weight 0 are left out, so that they count no more than rows that are not there.
@@ -36,7 +36,6 @@ def need_rows(data: Data, *, what: object, argument: str = "") -> Data:
     Args:
         data: What was passed.
         what: What it is for, named in the message.
-        argument: The argument it was passed as.
 
     Raises:
         InputError: If it is anything else, or a selection without rows.
@@ -52,13 +51,13 @@ def need_rows(data: Data, *, what: object, argument: str = "") -> Data:
         remedy = "make them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
         if isinstance(data, MultiLabelPredictions):
             remedy = "take .pooled() or .label(name), or use multilabel_panel and label_table"
-        raise refuse(f"Predictions or BinaryPairs for {named}", kind, remedy, argument=argument)
+        raise refuse(f"Predictions or BinaryPairs for {named}", kind, remedy)
     if isinstance(data, Events) and not isinstance(what, type) and getattr(what, "of_decisions", False):
         remedy = "measure ECE() of them, or make pairs of decisions by BinaryPairs.from_decisions or from_top_label"
-        raise refuse(f"decisions, right or wrong, for {named}", "events with probabilities", remedy, argument=argument)
+        raise refuse(f"decisions, right or wrong, for {named}", "events with probabilities", remedy)
     if not len(rows := data.counted):
         kind, got = ("row of positive weight", "none") if len(data) else ("row", "a selection of none")
-        raise refuse(f"at least one {kind} for {named}", got, "check how the rows were selected", argument=argument)
+        raise refuse(f"at least one {kind} for {named}", got, "check how the rows were selected")
     return rows
 
 
@@ -89,13 +88,13 @@ class MeasuredRows(Constraint):
 
     def check(self, value: Any, name: str, caller: object) -> Any:
         what = self.what or caller
-        rows = need_rows(value, what=what, argument=name)
+        rows = need_rows(value, what=what)
         if self.classes:
-            rows = _over_classes(rows, what=what, argument=name)
+            rows = _over_classes(rows, what=what)
         if self.labelled and isinstance(rows, Predictions):
             rows.need_labels()
         if self.compared and rows.count < 2:
-            raise refuse(f"at least two rows for {what}", "one", "measure on more rows", argument=name)
+            raise refuse(f"at least two rows for {what}", "one", "measure on more rows")
         if not self.weighted:
             need_unweighted(rows, what=what)
         if self.independent and rows.groups is not None and (groups := len(rows.groups.unique())) < len(rows):
@@ -110,7 +109,7 @@ def refuse_dependent(rows: int, groups: int, *, argument: str) -> None:
         InputError: Always.
     """
     got = f"{rows:,} rows of {groups:,} groups"
-    raise InputError(f"independent rows in {argument}", got, "keep one row of each group", argument=argument)
+    raise InputError(f"independent rows in {argument}", got, "keep one row of each group")
 
 
 Rows = Annotated[Data, MeasuredRows()]
@@ -157,7 +156,7 @@ def need_predictions(data: Data, *, metric: object) -> Predictions:
     return _over_classes(need_rows(data, what=metric), what=metric)
 
 
-def _over_classes(rows: Data, *, what: object, argument: str = "") -> Predictions:
+def _over_classes(rows: Data, *, what: object) -> Predictions:
     if isinstance(rows, Predictions):
         return rows
     got = "events with probabilities" if isinstance(rows, Events) else "top-label pairs"
@@ -165,7 +164,7 @@ def _over_classes(rows: Data, *, what: object, argument: str = "") -> Prediction
     remedy = (
         "make them with Predictions.from_logits" if isinstance(what, str) else "use a metric of pairs such as ECE()"
     )
-    raise InputError(f"predictions over all classes for {what}", got, remedy, argument=argument)
+    raise InputError(f"predictions over all classes for {what}", got, remedy)
 
 
 def calibrated(pieces: Iterable[R], calibrator: Any | None, *, allow_fit_rows: bool = False) -> Iterator[R]:

@@ -29,16 +29,12 @@ from calibrant.data.collect import outputs_of
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.pairs import Events
 from calibrant.data.record import Beside, Record, checked_beside, taken
-from calibrant.errors import Remedy
 
 __all__ = ["MISSING", "MultiLabelPredictions"]
 
 MISSING = -1  # the one code of a label that is not known
 
-_ONE_CLASS = Remedy(
-    "for one class a row use Predictions.from_logits or from_probs",
-    command="leave --multilabel out for one class a row",
-)
+_ONE_CLASS = "for one class a row use Predictions.from_logits or from_probs (in the shell leave --multilabel out)"
 
 _MOST_PAIRS = 1 << 26  # half a gigabyte of float64
 
@@ -306,10 +302,7 @@ class MultiLabelPredictions(Record):
             raise refuse(
                 "the labels of the fit in their order",
                 got,
-                Remedy(
-                    "put the columns in that order with select(calibrator.names)",
-                    command="put the file's columns in that order",
-                ),
+                "put the columns in that order, as select(calibrator.names) does",
             )
         return replace(self, logits=calibrator(self.logits), given_probs=None)
 
@@ -369,10 +362,7 @@ def check_label_probs(probs: Tensor, *, unchecked_kind: bool) -> Tensor:
     if not unchecked_kind and probs.shape[0] > 1 and probs.shape[1] > 1:
         off = (probs.sum(dim=1, dtype=torch.float64) - 1).abs() > PROBABILITY_TOLERANCE
         if not bool(off.any()):
-            remedy = Remedy(
-                f"{_ONE_CLASS}, or pass unchecked_kind=True if the labels do not exclude each other",
-                command=_ONE_CLASS.command,
-            )
+            remedy = f"{_ONE_CLASS}, or pass unchecked_kind=True if the labels do not exclude each other"
             raise refuse("a probability of each label by itself", "rows that all sum to 1", remedy)
     return probs
 
@@ -403,7 +393,7 @@ def check_label_matrix(labels: Any, *, rows: int, columns: int) -> Tensor:
         raise refuse(
             "at least one known label",
             "-1 (missing) everywhere",
-            Remedy("leave the labels out for unlabelled rows", command="evaluate rows with known labels, 1 or 0"),
+            "leave the labels out, or give rows with known ones, 1 or 0",
         )
     return found
 

@@ -155,7 +155,7 @@ class Columns(metaclass=PublicCalls):
             InputError: If there are none.
         """
         if self.labels is None:
-            raise refuse("labelled predictions", "unlabelled ones", ADD_LABELS, argument="labels")
+            raise refuse("labelled predictions", "unlabelled ones", ADD_LABELS)
         return self.labels
 
 

@@ -20,7 +20,7 @@ from calibrant._core.check import refuse
 from calibrant._core.numerics import add_records
 from calibrant.binning import EqualWidth
 from calibrant.data.multilabel import MultiLabelPredictions
-from calibrant.errors import NoIntervalError, Remedy
+from calibrant.errors import NoIntervalError
 from calibrant.metrics import ECE
 from calibrant.rows import reduced
 from calibrant.statistics.binned import BinnedRows
@@ -96,7 +96,7 @@ class LabelSums:
             raise refuse("at least one known label", "-1 (missing) in all rows", "select other rows")
         unknown = [name for name, mass in zip(found.names, found.mass.tolist(), strict=True) if not mass]
         if unknown:
-            remedy = Remedy("leave it out with select(names)", command="leave its columns out of the file")
+            remedy = "leave its column out, as select(names) does"
             raise refuse("each label known in at least one row", f"{unknown[0]!r} missing (-1) in all", remedy)
         return found
 

@@ -222,7 +222,7 @@ def stages(gammas: Sequence[float], ends: Sequence[T], *, between: str) -> tuple
     if len(gammas) != len(ends) + 1:
         raise refuse(f"one more of gammas than {between}", f"{len(gammas)} and {len(ends)}", "give a γ for each stage")
     if any(later <= earlier for earlier, later in pairwise(ends)):
-        raise refuse(f"increasing {between}", str(ends), "sort them", argument=between)
+        raise refuse(f"increasing {between}", str(ends), "sort them")
     return gammas, ends
 
 

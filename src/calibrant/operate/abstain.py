@@ -26,7 +26,7 @@ from calibrant._core.config import json_data
 from calibrant._core.constraints import Kind, Level, checked
 from calibrant.data.checks import Data
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.errors import InputError, Remedy
+from calibrant.errors import InputError
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.decide import ABSTAIN
 from calibrant.operate.rows import Labelled, confidence_of, need_logits, values_of_rows
@@ -217,7 +217,7 @@ def abstain(
     """
     given = [one for one in (error, coverage) if one is not None]
     if len(given) != 1:
-        remedy = Remedy("pass one of them", command="pass one of --error and --coverage")
+        remedy = "pass one of them"
         raise refuse("one of error and coverage", "both" if given else "neither", remedy)
     if (features is not None) != (by == "group"):
         raise refuse('features together with by="group"', "one of them", "pass both or neither")

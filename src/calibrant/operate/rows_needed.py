@@ -12,7 +12,6 @@ from calibrant._core.check import refuse
 from calibrant._core.constraints import MOST_DRAWS, Integer, Level, Number, Seed, checked
 from calibrant.binning import EqualWidth
 from calibrant.data.checks import Data
-from calibrant.errors import Remedy
 from calibrant.operate.bounds import Moments, fails_limit, log_below
 from calibrant.operate.check import DIRECTION
 from calibrant.operate.rows import Window
@@ -166,9 +165,7 @@ def simulated(
 def _assumed_confidences(predictions: Data | None, accuracy: float | None) -> tuple[Floats, Floats]:
     if (predictions is None) == (accuracy is None):
         got = "neither" if predictions is None else "both"
-        raise refuse(
-            "predictions or an accuracy to assume", got, Remedy("pass one of them", command="give a FILE or --accuracy")
-        )
+        raise refuse("predictions or an accuracy to assume", got, "pass one of them")
     quantiles = (np.arange(_ATOMS) + 0.5) / _ATOMS
     if predictions is not None:
         p = np.quantile(predictions.confidence.cpu().numpy(), quantiles)

@@ -20,9 +20,7 @@ def check_axes(ax: Any, *, name: str) -> Any:
         name: Name of the argument, for the message.
     """
     if not (hasattr(ax, "plot") and hasattr(ax, "figure") and hasattr(ax, "set_xlabel")):
-        raise refuse(
-            f"{name} as the axes of a matplotlib figure", shown(ax), "pass plt.subplots()[1], or None", argument=name
-        )
+        raise refuse(f"{name} as the axes of a matplotlib figure", shown(ax), "pass plt.subplots()[1], or None")
     return ax
 
 
@@ -36,7 +34,7 @@ def check_label(text: Any, *, name: str) -> Any:
     letters = "" if text is None else check_text(text, name=name)
     if any("\ud800" <= letter <= "\udfff" for letter in letters):  # of undecodable bytes
         expected, remedy = f"{name} as text that UTF-8 can encode", "leave out the surrogate characters"
-        raise refuse(expected, shown(text), remedy, argument=name)
+        raise refuse(expected, shown(text), remedy)
     return text
 
 

@@ -256,7 +256,7 @@ def _folded_mean(ratio: Tensor) -> Tensor:
 def _filled_table(table: Any, *, name: str) -> BinTable:
     if not isinstance(table, BinTable) or table.total <= 0:
         remedy = "make one with EqualWidth(15).table(p, y)"
-        raise refuse("a bin table of at least one row", shown(table), remedy, argument=name)
+        raise refuse("a bin table of at least one row", shown(table), remedy)
     return table
 
 

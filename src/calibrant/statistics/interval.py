@@ -84,7 +84,7 @@ class HasInterval(Protocol):
 
 def _a_metric(value: Any, *, name: str) -> Any:
     if isinstance(value, type | nn.Module) or not callable(value):
-        raise refuse("a metric such as ECE()", shown(value), "pass a metric object", argument=name)
+        raise refuse("a metric such as ECE()", shown(value), "pass a metric object")
     return value
 
 

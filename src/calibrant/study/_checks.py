@@ -22,7 +22,7 @@ class OddInteger(Integer):
     def check(self, value: Any, name: str, caller: object) -> int:
         size = super().check(value, name, caller)
         if size % 2 == 0:
-            raise refuse(f"{name} as an odd number", f"{size}", f"choose {size - 1} or {size + 1}", argument=name)
+            raise refuse(f"{name} as an odd number", f"{size}", f"choose {size - 1} or {size + 1}")
         return size
 
 
@@ -35,7 +35,7 @@ class EachOf(Each):
     def check(self, value: Any, name: str, caller: object) -> tuple[Any, ...]:
         members = check_sequence(value, name=name)
         if len(members) != self.count:
-            raise refuse(f"{name} as a list of {self.count} sizes", f"{len(members)}", "give one each", argument=name)
+            raise refuse(f"{name} as a list of {self.count} sizes", f"{len(members)}", "give one each")
         return super().check(members, name, caller)
 
 

@@ -100,7 +100,7 @@ def _study_text(name: str | Path) -> str:
         return read_text(name)
     if str(name) not in presets():
         wanted = f"a study of {', '.join(presets())} or a .toml file"
-        raise refuse(wanted, shown(name), "choose one", argument="name")
+        raise refuse(wanted, shown(name), "choose one")
     return resource("presets", f"{name}.toml")
 
 

@@ -295,7 +295,7 @@ class Calibrator(Learned):
         self.check_input(logits)
         if features is None and self.needs_features and not self.features_optional:
             remedy = "pass calibrator(logits, features), or predictions.calibrated_by(calibrator)"
-            raise refuse(f"the features that {type(self).__name__} was fitted on", "none", remedy, argument="features")
+            raise refuse(f"the features that {type(self).__name__} was fitted on", "none", remedy)
         kind = logits.device.type
         if (
             not torch.compiler.is_compiling()

@@ -14,7 +14,6 @@ from torch import Tensor
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Fits
 from calibrant.data.record import Column, Features, check_column
-from calibrant.errors import Remedy
 from calibrant.rows import Chunk, RowSource
 
 MOST_GROUPS = 1000
@@ -143,11 +142,10 @@ def columns_from_json(table: Any) -> list[KnownColumn]:
 def check_column_names(value: Any, *, name: str, least: int = 1) -> tuple[str, ...]:
     """Return the distinct names of at least so many columns as a tuple."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) and one for one in value):
-        raise refuse(f"{name} as a list of names", shown(value), 'write ["region", "sex"]', argument=name)
+        raise refuse(f"{name} as a list of names", shown(value), 'write ["region", "sex"]')
     if len(value) < least or len(set(value)) < len(value):
-        ask = f"name each once, or leave {name} out"
-        remedy = Remedy(ask, command="name each once, or write all for all features")
-        raise refuse(f"distinct {name}{', at least one' * least}", shown(value), remedy, argument=name)
+        remedy = f"name each once, or leave {name} out"
+        raise refuse(f"distinct {name}{', at least one' * least}", shown(value), remedy)
     return tuple(value)
 
 
@@ -179,10 +177,7 @@ def need_column(features: Mapping[str, Any], name: str, rows: int | None = None)
     if not isinstance(features, Mapping):
         raise refuse("features as a dict of name → column", shown(features), 'pass a dict such as {"region": regions}')
     if name not in features:
-        remedy = Remedy(
-            f"pass it by this name (in a file: feature:{name})",
-            command=f"call that column feature:{name}, as when the calibrator was fitted",
-        )
+        remedy = f"pass it by this name, in a file as the column feature:{name}"
         raise refuse(f"the feature {name!r}", ", ".join(map(repr, sorted(features))) or "none", remedy)
     column = check_column(features[name], name=f"the feature {name!r}")
     if rows is not None and len(column) != rows:

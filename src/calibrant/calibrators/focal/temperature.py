@@ -104,7 +104,6 @@ class TemperatureScaling(Tempered, Certified):
                 "prior with the continuous fit by log-loss",
                 "criterion or grid beside it",
                 "leave one out",
-                argument="prior",
             )
 
     @classmethod

@@ -17,7 +17,6 @@ from calibrant.data.leakage import part_of, row_hashes, sketch_of
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import fitting_weights, need_positive
-from calibrant.errors import Remedy
 from calibrant.rows import MemoryRows
 
 _LONGEST_PRIOR = (
@@ -114,10 +113,7 @@ class MultiLabelCalibrator(Learned):
             FitError: If an optimum was not reached.
         """
         if isinstance(predictions, Predictions):
-            remedy = Remedy(
-                "fit its base alone, or make them with MultiLabelPredictions.from_logits",
-                command="leave --multilabel out",
-            )
+            remedy = "fit its base alone, or make them with MultiLabelPredictions.from_logits"
             raise refuse("MultiLabelPredictions", "predictions of one class a row", remedy)
         if not isinstance(predictions, MultiLabelPredictions):
             if labels is None:
