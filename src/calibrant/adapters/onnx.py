@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Kind, Text, checked
-from calibrant._core.paths import as_path, atomic_write
+from calibrant._files import as_path, atomic_write
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.errors import FitError, InputError, optional
 

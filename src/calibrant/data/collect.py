@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Kind, checked
-from calibrant._core.files import error_boundary
+from calibrant._files import error_boundary
 from calibrant.errors import InputError
 
 Model = Annotated[nn.Module, Kind(nn.Module, "pass logits you have to from_logits", "a torch.nn.Module")]

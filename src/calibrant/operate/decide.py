@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from calibrant._core.check import reads_as_number, refuse
 from calibrant._core.constraints import Number, checked
-from calibrant._core.files import read_text
+from calibrant._files import read_text
 from calibrant.data.checks import LARGEST_COST, CostTable
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._core.files import error_boundary, read_arrays, read_metadata, write_arrays
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import add_records
-from calibrant._core.paths import as_path, shown
+from calibrant._files import as_path, error_boundary, read_arrays, read_metadata, shown, write_arrays
 from calibrant.calibrators import Calibrator
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions

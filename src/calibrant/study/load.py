@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from calibrant._core.check import check_choice, check_number, refuse, shown
 from calibrant._core.constraints import Kind, OneOf, PublicCalls, Text, checked
-from calibrant._core.files import error_boundary, read_text
+from calibrant._files import error_boundary, read_text
 from calibrant.errors import InputError
 from calibrant.study._checks import Fields, check_once, naming, record_of_table
 from calibrant.study.measures import MEASURES, MeasureName

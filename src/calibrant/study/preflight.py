@@ -11,7 +11,7 @@ from torch import nn
 
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import checked
-from calibrant._core.files import error_boundary
+from calibrant._files import error_boundary
 from calibrant.errors import FileFormatError, InputError, UsageWarning
 from calibrant.study import models
 from calibrant.study._checks import naming

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant._core.constraints import Count, checked
-from calibrant._core.files import error_boundary
+from calibrant._files import error_boundary
 from calibrant.errors import CalibrantError, FitError, InputError, optional
 from calibrant.study.recipe import AnyStudy, Recipe
 from calibrant.study.run import Step, run_whole, unfinished

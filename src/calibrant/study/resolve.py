@@ -8,7 +8,7 @@ from torch import nn
 
 from calibrant import binning, losses
 from calibrant._core.config import build, find_class
-from calibrant._core.files import error_boundary
+from calibrant._files import error_boundary
 from calibrant.errors import InputError
 from calibrant.study import models
 

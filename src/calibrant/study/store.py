@@ -11,8 +11,7 @@ import torch
 
 from calibrant._core.config import own_version
 from calibrant._core.constraints import Kind, PublicCalls
-from calibrant._core.files import error_boundary, read_arrays, read_text, write_arrays
-from calibrant._core.paths import as_path, make_folder, write_whole
+from calibrant._files import as_path, error_boundary, make_folder, read_arrays, read_text, write_arrays, write_whole
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError
 from calibrant.study.recipe import AnyRecipe, Recipe

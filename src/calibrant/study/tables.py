@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 
 from calibrant._core.constraints import Kind, checked
-from calibrant._core.paths import write_whole
+from calibrant._files import write_whole
 from calibrant.binning import EqualMass
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError

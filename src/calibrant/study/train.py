@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.constraints import checked
-from calibrant._core.files import error_boundary
-from calibrant._core.paths import write_whole
+from calibrant._files import error_boundary, write_whole
 from calibrant._kernels.cpu import threads
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, FitError, InputError, optional

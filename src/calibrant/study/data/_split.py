@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Fits, Integer, PublicCalls
-from calibrant._core.paths import as_path, shown
+from calibrant._files import as_path, shown
 from calibrant.errors import FileFormatError, InputError
 
 Place = Annotated[Any, Fits(as_path, "a path")]

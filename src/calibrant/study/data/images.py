@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.files import error_boundary, read_arrays
+from calibrant._files import error_boundary, read_arrays
 from calibrant.errors import FileFormatError, InputError, optional
 from calibrant.study._checks import Size
 from calibrant.study.data._split import (

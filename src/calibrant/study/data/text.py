@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Integer, Text
-from calibrant._core.files import error_boundary
+from calibrant._files import error_boundary
 from calibrant.errors import FileFormatError, InputError, optional
 from calibrant.study._checks import MOST, Size
 from calibrant.study.data._split import CPU, DataSet, Fold, Indices, Place, TensorSplit, data_folder, split_rows

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from calibrant._core.check import check_row_tensor, shown
 from calibrant._core.constraints import Natural, NonNegative, Number, Share, Text, checked
-from calibrant._core.files import error_boundary
+from calibrant._files import error_boundary
 from calibrant.errors import InputError, optional
 from calibrant.study._checks import Fields, Odd, Six, Size
 from calibrant.study.data.text import TreeBatch
