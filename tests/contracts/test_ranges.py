@@ -58,7 +58,6 @@ RANGES: dict[str, tuple[Callable[[Any], Any], list[Any], list[Any]]] = {
     "bootstrap draws ≥ 1": (lambda x: statistics.bootstrap(metrics.NLL(), DATA, draws=x), [0, 1.5], [1]),
     "null_band draws ≥ 1": (lambda x: statistics.null_band(metrics.ECE(), DATA, draws=x), [0], [1]),
     "refinement folds ≥ 2": (lambda x: evaluate.refinement(DATA, folds=x), [1], [2]),
-    "estimate sensitivity in [0, 1]": (lambda x: operate.estimate(DATA, sensitivity=x), [-1e-9, 1.1], [0.0, 1.0]),
     "abstain error in (0, 1)": (lambda x: operate.abstain(DATA, error=x), [0.0, 1.0], [0.5]),
     "abstain coverage in (0, 1)": (lambda x: operate.abstain(DATA, coverage=x), [0.0, 1.0], [0.5]),
     "class_index in [0, K)": (DATA.one_vs_rest, [-1, 3], [0, 2]),

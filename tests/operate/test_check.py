@@ -107,7 +107,10 @@ def test_a_baseline_holds_the_same_rows() -> None:
         ({"maximum": {"ece": float("nan")}}, "the limit of ece"),
         ({"no_worse": {"nll": 0.1}}, "no_worse and baseline"),
         ({"maximum": {"worst-group-ece": 0.1}}, "the worst group and the columns"),
-        ({"maximum": {"worst-group-ece": 0.1}, "features": {"a": [1, 2]}}, "a of shape (100,)"),
+        (
+            {"maximum": {"worst-group-ece": 0.1}, "features": {"a": [1, 2]}},
+            "a must hold one value per row, in the shape (100,)",
+        ),
     ],
 )
 def test_what_cannot_be_checked_is_one_sentence(arguments: dict[str, object], message: str) -> None:

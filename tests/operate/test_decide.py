@@ -48,14 +48,14 @@ def test_what_it_costs_has_the_bounds_of_a_mean_within_the_table() -> None:
     found, actions = rule.expected_cost(large), rule.decide(large)
     paid = rule.table[large.need_labels(), torch.where(actions < 0, 3, actions)].numpy()
     assert (found.low, found.high) == pytest.approx(mean_ends(Moments.of(paid), low=0, high=20, alpha=0.025))
-    assert found.estimate == pytest.approx(paid.mean())
-    assert rule.foreseen_cost(large) == pytest.approx(found.estimate, abs=0.02)
+    assert found.value == pytest.approx(paid.mean())
+    assert rule.foreseen_cost(large) == pytest.approx(found.value, abs=0.02)
 
 
 def test_a_rule_costs_no_more_than_any_other_action() -> None:
     costs = [[0, 1, 5], [2, 0, 1], [20, 1, 0]]
     data = rows(20_000)
-    best = thresholds(costs).expected_cost(data).estimate
+    best = thresholds(costs).expected_cost(data).value
     for action in range(3):
         assert best < float(torch.tensor(costs).double()[data.need_labels(), action].mean())
 
@@ -66,11 +66,11 @@ def test_a_rule_costs_no_more_than_any_other_action() -> None:
         (lambda: thresholds([0, 1]), r"shape \(K, A\)"),
         (lambda: thresholds([[0, float("nan")], [1, 0]]), "finite costs"),
         (lambda: thresholds([[0, 1], [1, 0]], reject=float("inf")), "reject"),
-        (lambda: thresholds([[0, 1], [0, 1]]).threshold, "its own better action"),
-        (lambda: thresholds([[0, 1], [1, 0]]).decide(rows(5)), "predictions of 2 classes"),
+        (lambda: thresholds([[0, 1], [0, 1]]).threshold, "each better for its own class"),
+        (lambda: thresholds([[0, 1], [1, 0]]).decide(rows(5)), r"logits must have the shape \(N, 2\)"),
         (
             lambda: thresholds([[0, 1], [1, 0]]).decide(BinaryPairs.from_probs([0.5], [1])),
-            "over all classes, got Events",
+            "over all classes, not Events",
         ),  # type: ignore[arg-type]
     ],
 )

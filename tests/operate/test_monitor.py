@@ -152,9 +152,9 @@ def test_many_small_batches_are_few_blocks(reference: Predictions) -> None:
     monitor = Monitor(reference[:200])
     for seed in range(1, 60):
         monitor.update(three(9, seed=seed))
-    blocks = monitor._state.blocks
-    assert len(blocks) == 6
-    assert sum(block.weight for block in blocks) <= 1
+    table = monitor._blocks.table
+    assert len(table) == 6
+    assert table[:, -1].sum() <= 1
 
 
 def drawn_four(rows: int) -> Predictions:
@@ -241,7 +241,7 @@ def test_rates_of_rows_of_a_fit_are_those_of_all_its_fifths() -> None:
     assert values[:, :2] == pytest.approx(own.log_probs.exp().numpy(), abs=1e-8)
     assert values[:, 2] == pytest.approx(own.confidence.numpy(), abs=1e-8)
     assert len(np.unique(rows.log_probs[:, 1].numpy().round(6))) > 5  # of two kinds, before
-    curves = Monitor.from_fit(calibrator, fit)._state.curves
+    curves = Monitor.from_fit(calibrator, fit)._reference.curves
     for one in (0, 1):
         p = float(own.log_probs[kind == one][0, 1].exp())
         rate = curves.log_odds[1][np.searchsorted(curves.edges[1], math.log(p / (1 - p)))]
@@ -258,7 +258,7 @@ def test_rates_of_rows_of_a_fit_are_those_of_all_its_fifths() -> None:
         (lambda fit: Monitor.from_fit(TemperatureScaling().fit(fit), replace(fit, labels=None)), "labelled"),
         (
             lambda fit: Monitor.from_fit(Chain(PriorShift([0.3] + [0.1] * 7)).fit(fit), fit),
-            "class frequencies, got one adapted to others",
+            "adapted to other class frequencies",
         ),
     ],
 )
@@ -267,3 +267,15 @@ def test_rows_of_a_fit_that_cannot_start_a_monitor_are_one_sentence(
 ) -> None:
     with pytest.raises((InputError, NotFittedError), match=message):
         make(raw(200, seed=2))
+
+
+def test_a_state_of_many_blocks_keeps_its_sums_in_a_bounded_number_of_them(reference: Predictions) -> None:
+    monitor = Monitor(reference)
+    blocks, rng = monitor._blocks, np.random.default_rng(0)
+    rows = [(150.0, *rng.random(4)) for _ in range(230)]
+    for at, row in enumerate(rows):
+        blocks = blocks.appended(row, np.full(monitor._reference.sums.shape, float(at)))
+        assert len(blocks.table) <= 200
+    assert blocks.table[:, :5].sum(axis=0) == pytest.approx(np.sum(rows, axis=0))
+    assert blocks.sums[:, 0, 0].sum() == sum(range(230))
+    assert 0 < blocks.table[:, -1].sum() <= 1

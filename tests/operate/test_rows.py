@@ -104,7 +104,7 @@ def test_labels_of_probability_0_give_finite_figures_or_one_sentence(count: int)
 def test_a_reference_without_zeros_is_cut_where_it_was() -> None:
     data = rows()
     losses = np.asarray(data.nll.double().numpy())
-    assert Monitor(data)._state.cap == max(float(np.quantile(losses, 0.99)), 0.1)
+    assert Monitor(data)._reference.cap == max(float(np.quantile(losses, 0.99)), 0.1)
 
 
 def test_an_alarm_comes_as_soon_beside_a_row_of_probability_0() -> None:

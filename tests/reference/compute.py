@@ -382,8 +382,8 @@ def metric_entries() -> Iterator[Entry]:
 
 
 def ends(interval: Any) -> list[float]:
-    """Return an interval's estimate and ends."""
-    return [interval.estimate, interval.low, interval.high]
+    """Return an interval's estimate, or a figure's value, and both ends."""
+    return [getattr(interval, "estimate", None) or interval.value, interval.low, interval.high]
 
 
 def expected(metric: metrics.Metric, data: Any) -> list[float]:

@@ -13,189 +13,104 @@ several times, and a false rejection can happen at each crossing.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._core.check import refuse
+from calibrant._core.check import check_number
 from calibrant._core.config import json_data
-from calibrant._core.constraints import Kind, Level, checked
 from calibrant.data.checks import Data
-from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.operate.bounds import share_ends
-from calibrant.operate.decide import ABSTAIN
-from calibrant.operate.rows import Labelled, confidence_of, need_logits, values_of_rows
-from calibrant.statistics.means import Interval
+from calibrant.operate.line import Line
+from calibrant.operate.rows import LABELLED, confidence_of, need_logits
 
 Floats = NDArray[np.float64]
-Scored = Annotated[Data, Kind((Predictions, BinaryPairs), "make them with Predictions.from_logits")]
-By = Literal["class", "group"]
 
+ABSTAIN = -1
 _FIRST = 8  # errors allowed at the first threshold if there are many rows
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """The threshold and its counts for one class, one group, or all rows.
-
-    Args:
-        name: "all", a class's number or a group's name.
-        threshold: Smallest confidence to answer at; inf if it always abstains.
-        rows: Number of rows of this class or group.
-        answered: Number of rows at or above the threshold.
-        errors: Number of wrong answers.
-        error_high: Upper bound of the error among answers, at the requested confidence; 1 if none was answered.
-    """
-
-    name: str
-    threshold: float
-    rows: int
-    answered: int
-    errors: int
-    error_high: float
-
-    def __str__(self) -> str:
-        if not self.answered:
-            return f"{self.name}: no threshold qualifies on {self.rows:,} rows"
-        share = self.answered / max(1, self.rows)
-        return (
-            f"{self.name}: answer from confidence {self.threshold:.4f} on, {100 * share:.1f} % of {self.rows:,} rows, "
-            f"{self.errors} of {self.answered:,} answers wrong, error below {100 * self.error_high:.2f} %"
-        )
 
 
 class Abstention(nn.Module):
     """A rule that returns the most probable class where its confidence reaches the threshold, else −1. Made by ``abstain``.
 
     ``forward`` takes calibrated logits (N, K) and returns (N,) int64, so that ``torch.nn.Sequential(model, calibrator, rule)``
-    is the deployed model. Thresholds by group need the groups: ``decide(predictions, features)``.
+    is the deployed model.
 
     Args:
-        parts: One per threshold.
-        by: None, "class" or "group".
-        error: α, or None if a coverage was requested.
-        confidence: 1 − δ.
+        threshold: Smallest confidence to answer at; inf if it always abstains.
+        error: The error among the answers, with its bounds and the limit that was requested.
+        coverage: The proportion of rows that are answered, with its exact 95 % bounds.
+        confidence: 1 − δ, of the upper bound of the error.
     """
 
-    levels: Tensor
+    level: Tensor
 
-    def __init__(
-        self,
-        parts: tuple[Accepted, ...],
-        *,
-        by: By | None,
-        error: float | None,
-        confidence: float = 0.95,
-    ) -> None:
+    def __init__(self, threshold: float, *, error: Line, coverage: Line, confidence: float) -> None:
         super().__init__()
-        self.parts, self.by, self.error, self.confidence = parts, by, error, confidence
-        self.register_buffer("levels", torch.tensor([part.threshold for part in parts], dtype=torch.float64))
+        self.threshold, self.error, self.coverage, self.confidence = threshold, error, coverage, confidence
+        self.register_buffer("level", torch.tensor(threshold, dtype=torch.float64))
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The error among the answers, and the proportion that is answered."""
+        return self.error, self.coverage
 
     @property
     def qualifies(self) -> bool:
         """Whether any threshold qualifies."""
-        return any(math.isfinite(part.threshold) for part in self.parts)
-
-    @property
-    def threshold(self) -> float:
-        """The threshold of all rows; inf if none qualifies.
-
-        Raises:
-            InputError: If there is one for each class or group.
-        """
-        if self.by is not None:
-            raise refuse("one threshold", f"one a {self.by}", "read .parts")
-        return self.parts[0].threshold
-
-    @property
-    def coverage(self) -> Interval:
-        """The proportion of rows that are answered, with its exact 95 % interval."""
-        rows, answered = sum(part.rows for part in self.parts), sum(part.answered for part in self.parts)
-        low, high = share_ends(answered, rows, alpha=0.025)
-        return Interval(answered / rows, low, high, 0.95, "Clopper–Pearson")
+        return math.isfinite(self.threshold)
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return the answers (N,) int64 for calibrated ``logits`` (N, K); −1 where it abstains."""
-        if self.by == "group":
-            raise InputError("the groups of the rows", "logits alone", "use decide(predictions, features)")
-        need_logits(logits, classes=len(self.parts) if self.by == "class" else None, home=self.levels)
+        need_logits(logits, classes=None, home=self.level)
         p, best = torch.softmax(logits.double(), dim=1).amax(dim=1), logits.argmax(dim=1)
-        level = self.levels[best] if self.by == "class" else self.levels
-        return torch.where(p >= level, best, ABSTAIN)
+        return torch.where(p >= self.level, best, ABSTAIN)
 
-    @checked
-    def decide(self, predictions: Scored, features: Any = None) -> Tensor:
-        """Return the answers (N,): the decided class, or 1 for pairs; −1 where it abstains.
-
-        Args:
-            predictions: Calibrated; labels are not needed.
-            features: (N,) group of each row, if thresholds are by group; rows of a group without a threshold abstain.
-        """
-        if (features is not None) != (self.by == "group"):
-            raise refuse(f"{'groups' if self.by == 'group' else 'no groups'} of the rows", "otherwise", "see abstain")
+    def decide(self, predictions: Data) -> Tensor:
+        """Return the answers (N,): the decided class, or 1 for pairs; −1 where it abstains. Labels are not needed."""
         if isinstance(predictions, Predictions):
             chosen = predictions.predicted.cpu()
         else:
             chosen = torch.ones(len(predictions), dtype=torch.int64)
-        if self.by == "class" and (not isinstance(predictions, Predictions) or predictions.classes != len(self.parts)):
-            raise refuse(f"predictions of {len(self.parts)} classes", "others", "pass outputs of the same model")
-        level = self.levels.cpu()
-        if self.by == "class":
-            level = level[chosen]
-        elif self.by == "group":
-            places = {part.name: at for at, part in enumerate(self.parts)}
-            names = _names_of_features(features, rows=len(predictions))
-            level = torch.tensor([level[places[one]] if one in places else math.inf for one in names])
-        return torch.where(confidence_of(predictions).cpu() >= level, chosen, ABSTAIN)
+        return torch.where(confidence_of(predictions).cpu() >= self.threshold, chosen, ABSTAIN)
 
     def plain(self) -> dict[str, Any]:
         """Return the rule as JSON data; a threshold that no row reaches is null."""
-        names = ("qualifies", "error", "confidence", "by", "coverage", "parts")
-        return {name: json_data(getattr(self, name)) for name in names}
+        facts = {"qualifies": self.qualifies, "threshold": self.threshold, "confidence": self.confidence}
+        return json_data({**facts, "lines": [asdict(line) for line in self.lines]})  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         """Show the guarantee."""
         return str(self)
 
     def __str__(self) -> str:
-        if self.error is None:
-            head = f"answers as many rows as asked for, with confidence {self.confidence:g}"
-        elif self.qualifies:
-            each = "" if self.by is None else f" of each {self.by}"
-            head = f"error among answers{each} at most {self.error:g}, with confidence {self.confidence:g}"
-        else:
-            head = f"no threshold has an error of at most {self.error:g} with confidence {self.confidence:g}"
-        return "\n".join([head, *(str(part) for part in self.parts)])
+        limit, rows = self.error.limit, f"{self.coverage.n:,} rows"
+        if not self.qualifies:
+            return f"no threshold has an error of at most {limit:g} with confidence {self.confidence:g} on {rows}"
+        of_rows = f"answer from confidence {self.threshold:.4f} on, {100 * self.coverage.value:.1f} % of {rows}"
+        wrong = f"{round(self.error.value * self.error.n)} of {self.error.n:,} answers wrong"
+        return f"{of_rows}, {wrong}, error below {100 * self.error.high:.2f} % with confidence {self.confidence:g}"
 
 
-@checked
 def abstain(
-    predictions: Labelled,
-    *,
-    error: Level | None = None,
-    coverage: Level | None = None,
-    confidence: Level = 0.95,
-    by: By | None = None,
-    features: Any = None,
+    predictions: Data, *, error: float | None = None, coverage: float | None = None, confidence: float = 0.95
 ) -> Abstention:
     """Return a rule that abstains below a confidence threshold, chosen so that the error among the answers is bounded.
 
     The guarantee is about new rows from the same distribution: with probability ``confidence`` over the labelled rows, the error
-    among future answers is at most ``error``; with ``by``, simultaneously for all classes or groups.
+    among future answers is at most ``error``.
 
     Args:
-        predictions: Labelled, of independent rows that no calibrator was fitted on.
+        predictions: Labelled, of independent rows without weights that no calibrator was fitted on.
         error: Largest error among the answers, in (0, 1).
-        coverage: Instead of ``error``: smallest proportion of new rows to answer, in (0, 1); ``.parts`` bounds the resulting
-            error.
+        coverage: Instead of ``error``: smallest proportion of new rows to answer, in (0, 1); ``.error`` bounds the resulting error.
         confidence: 1 − δ in (0, 1).
-        by: One threshold per predicted "class", or per "group" of ``features``; None for one threshold.
-        features: (N,) group of each row, numbers or names, for ``by="group"``.
 
     Returns:
         A module; if no threshold qualifies it always abstains, and ``.qualifies`` is false.
@@ -208,46 +123,45 @@ def abstain(
         >>> probs = torch.linspace(0.5, 0.999, 4000).double()
         >>> wrong = torch.rand(4000, generator=torch.Generator().manual_seed(0)).double() > probs
         >>> rule = abstain(Predictions.from_binary_probs(probs, (~wrong).long()), error=0.05)
-        >>> 0.85 < rule.threshold < 0.95, rule.parts[0].error_high <= 0.05
+        >>> 0.85 < rule.threshold < 0.95, rule.error.high <= 0.05
         (True, True)
 
     References:
         Geifman & El-Yaniv 2017, Selective Classification for Deep Neural Networks; Angelopoulos, Bates, Candès, Jordan, Lei
         2021, Learn then Test, §2.3; Clopper & Pearson 1934.
     """
-    given = [one for one in (error, coverage) if one is not None]
-    if len(given) != 1:
-        remedy = "pass one of them"
-        raise refuse("one of error and coverage", "both" if given else "neither", remedy)
-    if (features is not None) != (by == "group"):
-        raise refuse('features together with by="group"', "one of them", "pass both or neither")
-    p, wrong = confidence_of(predictions).cpu().numpy(), ~predictions.correct.cpu().numpy()
-    parts = _parts_of_rule(predictions, by, features)
-    # Bonferroni over classes or groups
-    delta = (1 - confidence) / len(parts)
-    chosen = _by_error if coverage is None else _by_coverage
-    found = [chosen(name, p[rows], wrong[rows], given[0], delta) for name, rows in parts]
-    return Abstention(tuple(found), by=by, error=error, confidence=confidence)
+    rows = LABELLED.check(predictions, "predictions", "abstain")
+    if (error is None) == (coverage is None):
+        raise InputError("abstain needs either error or coverage, and not both")
+    for name, value in (("error", error), ("coverage", coverage), ("confidence", confidence)):
+        if value is not None:
+            check_number(value, name=name, low=0, high=1, open_low=True, open_high=True)
+    p, wrong = confidence_of(rows).cpu().numpy(), ~rows.correct.cpu().numpy()
+    delta, n = 1 - confidence, len(p)
+    if error is not None:
+        threshold = _by_error(p, wrong, error, delta)
+        last = 0
+    else:
+        threshold, last = _by_coverage(p, coverage, delta)  # type: ignore[arg-type]
+        # half of δ is spent on the coverage
+        delta = delta / 2
+    answered = int((p >= threshold).sum())
+    errors = int(wrong[p >= threshold].sum())
+    # the row that defines a threshold of a coverage is not a draw from the rows above it, so it counts as wrong
+    low, high = share_ends(min(errors + last, answered), answered, alpha=delta) if answered else (0.0, 1.0)
+    value = errors / answered if answered else 0.0
+    # of an error that was asked for the test itself is the bound
+    high = high if error is None or not answered else error
+    verdict = "" if error is None else "pass" if answered else "not enough evidence"
+    return Abstention(
+        threshold,
+        error=Line("error among the answers", value, min(low, value), high, answered, error, verdict),
+        coverage=Line("answered", answered / n, *share_ends(answered, n, alpha=0.025), n, coverage),
+        confidence=confidence,
+    )
 
 
-def _parts_of_rule(data: Data, by: By | None, features: Any) -> list[tuple[str, NDArray[np.int64]]]:
-    """Return the name and row numbers of each part: all rows, each predicted class, or each group."""
-    if by is None:
-        return [("all", np.arange(len(data)))]
-    if by == "class":
-        if not isinstance(data, Predictions):
-            raise refuse("the probabilities of all classes", "pairs", 'leave by="class" out')
-        chosen = data.predicted.cpu().numpy()
-        return [(str(k), np.nonzero(chosen == k)[0]) for k in range(data.classes)]
-    names = np.asarray(_names_of_features(features, rows=len(data)))
-    return [(str(one), np.nonzero(names == one)[0]) for one in np.unique(names)]
-
-
-def _names_of_features(features: Any, *, rows: int) -> list[str]:
-    return [str(value) for value in values_of_rows(features, name="features", rows=rows).tolist()]
-
-
-def _by_error(name: str, p: Floats, wrong: NDArray[np.bool_], error: float, delta: float) -> Accepted:
+def _by_error(p: Floats, wrong: NDArray[np.bool_], error: float, delta: float) -> float:
     from scipy.special import bdtr
 
     values, counts = np.unique(p, return_counts=True)
@@ -259,22 +173,21 @@ def _by_error(name: str, p: Floats, wrong: NDArray[np.bool_], error: float, delt
     stopped = bdtr(errors.astype(float), answered, error) > delta  # P(Bin(m, α) ≤ k)
     passed = int(np.argmax(stopped)) if bool(stopped.any()) else len(path)
     if passed == 0:
-        return Accepted(name, math.inf, len(p), 0, 0, 1.0)
-    threshold = 0.0 if passed == len(path) else float(path[passed - 1])  # 0: no confidence is too low
-    return Accepted(name, threshold, len(p), *_answered_and_wrong(p, wrong, threshold), error)
+        return math.inf
+    return 0.0 if passed == len(path) else float(path[passed - 1])  # 0: no confidence is too low
 
 
 def _fewest_rows(rows: int, *, error: float, delta: float) -> int:
     """Return m₀: a tenth of the rows, at least as many as qualify without errors, at most as many as qualify with ``_FIRST``."""
     from scipy.special import gammaincinv
 
-    least = math.ceil(math.log(delta) / math.log1p(-error))
-    most = math.ceil(float(gammaincinv(_FIRST + 1, 1 - delta)) / error)  # the Poisson upper bound over α
-    return max(least, min(rows // 10, most))
+    fewest = math.ceil(math.log(delta) / math.log1p(-error))
+    largest = math.ceil(float(gammaincinv(_FIRST + 1, 1 - delta)) / error)  # the Poisson upper bound over α
+    return max(fewest, min(rows // 10, largest))
 
 
-def _by_coverage(name: str, p: Floats, wrong: NDArray[np.bool_], coverage: float, delta: float) -> Accepted:
-    """Return the highest order statistic that at least ``coverage`` of new rows reach with probability ≥ 1 − δ / 2.
+def _by_coverage(p: Floats, coverage: float, delta: float) -> tuple[float, int]:
+    """Return the highest order statistic that at least ``coverage`` of new rows reach with probability ≥ 1 − δ / 2, and 1 for its row.
 
     Given the r-th smallest confidence t of n, the n − r rows above it are independent draws from the rows above t, so their
     number of errors is binomial; the proportion of new rows that reach t is stochastically at least Beta(n − r + 1, r).
@@ -283,16 +196,6 @@ def _by_coverage(name: str, p: Floats, wrong: NDArray[np.bool_], coverage: float
 
     n = len(p)
     ranks = np.arange(1, n + 1)
-    enough = betainc(n - ranks + 1, ranks, coverage) <= delta / 2 if n else np.array([], dtype=bool)
+    enough = betainc(n - ranks + 1, ranks, coverage) <= delta / 2
     rank = int(ranks[enough].max()) if bool(enough.any()) else 0
-    threshold = float(np.sort(p)[rank - 1]) if rank else 0.0
-    answered, errors = _answered_and_wrong(p, wrong, threshold)
-    # the row that defines the threshold is not a draw from the rows above it, so it counts as wrong
-    high = share_ends(min(errors + (rank > 0), answered), answered, alpha=delta / 2)[1]
-    return Accepted(name, threshold, n, answered, errors, high)
-
-
-def _answered_and_wrong(p: Floats, wrong: NDArray[np.bool_], threshold: float) -> tuple[int, int]:
-    """Return how many rows are answered, and how many of them wrongly."""
-    taken = p >= threshold
-    return int(taken.sum()), int(wrong[taken].sum())
+    return (float(np.sort(p)[rank - 1]), 1) if rank else (0.0, 0)

@@ -1,29 +1,21 @@
-"""Decisions by cost: costs read from a file, and the action with the lowest expected cost."""
+"""Decisions by cost: the action with the lowest expected cost."""
 
-import csv
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import reads_as_number, refuse
-from calibrant._core.constraints import Number, checked
-from calibrant._files import read_text
-from calibrant.data.checks import LARGEST_COST, CostTable
+from calibrant._core.check import check_number
+from calibrant.data.checks import LARGEST_COST, check_costs
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FileFormatError
+from calibrant.errors import InputError
+from calibrant.operate.abstain import ABSTAIN
 from calibrant.operate.bounds import Moments, mean_ends
-from calibrant.operate.rows import ClassScores, ClassWindow, LabelledClasses, need_logits
-from calibrant.statistics.means import Interval
+from calibrant.operate.line import Line
+from calibrant.operate.rows import CLASS_WINDOW, LABELLED_CLASSES, need_logits
 
 _ALPHA = 0.025  # error probability of each bound
-ABSTAIN = -1
-Cost = Annotated[float, Number(-LARGEST_COST, LARGEST_COST)]
-_CLASS_COLUMN = ("", "class", "true", "label", "y")  # headers of a column that names the classes, even by numbers
 
 
 class CostRule(nn.Module):
@@ -39,15 +31,14 @@ class CostRule(nn.Module):
     """
 
     table: Tensor
-    costs: tuple[tuple[float, ...], ...]
 
-    @checked
-    def __init__(self, costs: CostTable, *, reject: Cost | None = None) -> None:
+    def __init__(self, costs: Any, *, reject: float | None = None) -> None:
         super().__init__()
-        self.costs, self.reject = costs, reject
+        self.costs, self.reject = check_costs(costs), reject
         table = torch.tensor(self.costs, dtype=torch.float64)
-        if self.reject is not None:
-            table = torch.cat([table, torch.full((len(table), 1), self.reject, dtype=torch.float64)], dim=1)
+        if reject is not None:
+            cost = check_number(reject, name="reject", low=-LARGEST_COST, high=LARGEST_COST)
+            table = torch.cat([table, torch.full((len(table), 1), cost, dtype=torch.float64)], dim=1)
         self.register_buffer("table", table)
 
     @property
@@ -57,31 +48,29 @@ class CostRule(nn.Module):
         Raises:
             InputError: For more classes or actions, or if one action is never worse than the other.
         """
-        beyond = (0.0, 0.0)  # what the wrong action costs more than the right one, for either class
         if self.table.shape == (2, 2):
             (c00, c01), (c10, c11) = self.costs
-            beyond = (c01 - c00, c10 - c11)
-        if min(beyond) <= 0:
-            expected = "costs of two classes and two actions, where each class has its own better action"
-            raise refuse(expected, f"{self.table.tolist()}", "use decide")
-        # Elkan's eq. 2: both actions cost the same where p (c10 − c11) = (1 − p) (c01 − c00)
-        return beyond[0] / sum(beyond)
+            miss, alarm = c10 - c11, c01 - c00  # what the wrong action costs more than the right one, for either class
+            if min(miss, alarm) > 0:
+                # Elkan's eq. 2: both actions cost the same where p (c10 − c11) = (1 − p) (c01 − c00)
+                return alarm / (miss + alarm)
+        raise InputError(
+            "only two classes and two actions, each better for its own class, have a threshold; use decide"
+        )
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return the actions (N,) int64 for calibrated ``logits`` (N, K); −1 for abstaining."""
-        return self._cheapest(self._expected(logits))
+        best = self._expected(logits).argmin(dim=-1)
+        return best if self.reject is None else torch.where(best == self.table.shape[1] - 1, ABSTAIN, best)
 
-    @checked
-    def decide(self, predictions: ClassScores) -> Tensor:
-        """Return the action (N,) of each row; −1 for abstaining.
+    def decide(self, predictions: Predictions) -> Tensor:
+        """Return the action (N,) of each row, −1 for abstaining; labels are not needed."""
+        if not isinstance(predictions, Predictions):
+            raise InputError(f"decide takes Predictions over all classes, not {type(predictions).__name__}")
+        with torch.no_grad():
+            return self(predictions.logits)  # type: ignore[no-any-return]
 
-        Args:
-            predictions: Calibrated, of K classes; labels are not needed.
-        """
-        return self._cheapest(self._of_rows(predictions))
-
-    @checked
-    def expected_cost(self, predictions: LabelledClasses) -> Interval:
+    def expected_cost(self, predictions: Predictions) -> Line:
         """Return the mean cost of the decisions on labelled rows, with finite-sample 95 % bounds.
 
         Args:
@@ -90,25 +79,19 @@ class CostRule(nn.Module):
         Raises:
             InputError: If the rows are not labelled and independent.
         """
-        taken = self._of_rows(predictions).argmin(dim=1).cpu()
+        rows = LABELLED_CLASSES.check(predictions, "predictions", "expected_cost")
+        taken = self._expected(rows.logits).argmin(dim=1).cpu()
         # costs are bounded by the table, so that the bounds of a mean hold at every number of rows
-        paid = np.asarray(self.table.cpu()[predictions.need_labels().cpu(), taken].numpy())
-        low, high = float(self.table.min()), float(self.table.max())
+        paid = np.asarray(self.table.cpu()[rows.need_labels().cpu(), taken].numpy())
         mean = float(paid.mean())
+        low, high = float(self.table.min()), float(self.table.max())
         ends = mean_ends(Moments.of(paid), low=low, high=high, alpha=_ALPHA)
-        return Interval(mean, min(ends[0], mean), max(ends[1], mean), 1 - 2 * _ALPHA, "bets")
+        return Line("cost per row", mean, min(ends[0], mean), max(ends[1], mean), len(paid))
 
-    @checked
-    def foreseen_cost(self, predictions: ClassWindow) -> float:
-        """Return the mean cost of the decisions expected by calibrated probabilities, without labels.
-
-        Args:
-            predictions: Calibrated, of independent rows.
-
-        Raises:
-            InputError: If the rows are not independent, or have weights.
-        """
-        return float(self._of_rows(predictions).amin(dim=1).mean())
+    def foreseen_cost(self, predictions: Predictions) -> float:
+        """Return the mean cost of the decisions expected by calibrated probabilities of independent rows, without labels."""
+        rows = CLASS_WINDOW.check(predictions, "predictions", "foreseen_cost")
+        return float(self._expected(rows.logits).amin(dim=1).mean())
 
     def extra_repr(self) -> str:
         """Show classes, actions and the cost of abstaining."""
@@ -117,26 +100,10 @@ class CostRule(nn.Module):
 
     def _expected(self, logits: Tensor) -> Tensor:
         """Return the expected cost (N, A) of each action."""
-        logits = need_logits(logits, classes=len(self.costs), home=self.table)
+        logits = need_logits(logits.detach(), classes=len(self.costs), home=self.table)
         return torch.softmax(logits.double(), dim=1) @ self.table
 
-    def _of_rows(self, predictions: Predictions) -> Tensor:
-        self._check(predictions)
-        with torch.no_grad():
-            return self._expected(predictions.logits)
 
-    def _cheapest(self, costs: Tensor) -> Tensor:
-        """Return the action of least cost along the last axis; −1 for abstaining, which is its last entry."""
-        best = costs.argmin(dim=-1)
-        return best if self.reject is None else torch.where(best == self.table.shape[1] - 1, ABSTAIN, best)
-
-    def _check(self, predictions: Predictions) -> None:
-        if predictions.classes != len(self.costs):
-            got = f"{predictions.classes} of predictions"
-            raise refuse(f"predictions of {len(self.costs)} classes, as costs has rows", got, "give each class a row")
-
-
-@checked
 def thresholds(costs: Any, *, reject: float | None = None) -> CostRule:
     """Return the rule that chooses the action with the lowest expected cost.
 
@@ -161,82 +128,3 @@ def thresholds(costs: Any, *, reject: float | None = None) -> CostRule:
         Elkan 2001, The Foundations of Cost-Sensitive Learning, eq. 1, 2; Chow 1970 for abstaining.
     """
     return CostRule(costs, reject=reject)
-
-
-@dataclass(frozen=True)
-class Costs:
-    """A table of costs: of each action for each true class.
-
-    Args:
-        table: (K, A) costs[true, action].
-        actions: A names; their indices if the file has no names.
-        classes: K names of the lines, or none.
-        file: Name of the file, for messages.
-    """
-
-    table: list[list[float]]
-    actions: list[str]
-    classes: tuple[str, ...]
-    file: str
-
-    def check_classes(self, known: Sequence[str]) -> None:
-        """Raise if the lines' names are not those of the classes in their order.
-
-        Args:
-            known: The names of the classes, or none if they only have numbers.
-
-        Raises:
-            FileFormatError: If they differ.
-        """
-        expected = tuple(known) or tuple(str(number) for number in range(len(self.table)))
-        if len(expected) == 2 and expected[0] == f"not {expected[1]}" and self.classes[1:] == expected[1:]:
-            expected = (self.classes[0], expected[1])  # what is not the event may have any name
-        numbers = all(name.isdigit() for name in self.classes)
-        if self.classes and (known or numbers) and self.classes != expected:
-            raise FileFormatError(
-                f"a line of costs for each class in their order ({', '.join(expected[:8])})",
-                f"{', '.join(self.classes[:8])} in {self.file}",
-                "put the lines in that order",
-            )
-
-
-def read_costs(path: str | os.PathLike[str], *, file: str | None = None) -> Costs:
-    """Read costs: one line per class in their order, one column per action; a header and a column of class names are optional.
-
-    Args:
-        path: A CSV file.
-        file: Name of the file in messages; None is its path.
-
-    Raises:
-        FileFormatError: If it is not a text file, a cell is not a number, or lines differ in length.
-    """
-    text = read_text(path)
-    file = os.fspath(path) if file is None else file
-    try:
-        read = [[cell.strip() for cell in line] for line in csv.reader(text.splitlines())]
-    except csv.Error as error:
-        raise FileFormatError(
-            "costs as CSV text", f"another kind of file ({error})", "save them as CSV", place=file
-        ) from None
-    lines = [line for line in read if any(line)]
-    header = bool(lines) and not all(map(reads_as_number, lines[0][1:]))
-    body = lines[1:] if header else lines
-    headed = header and lines[0][0].lower() in _CLASS_COLUMN
-    named = bool(body) and (headed or not any(reads_as_number(line[0]) for line in body))
-    cells = [line[1:] if named else line for line in body]
-    if not cells or {len(line) for line in cells} != {len(cells[0])} or len(cells[0]) < 2:
-        counts = ", ".join(str(len(line)) for line in cells) or "no line"
-        expected = "a line for each class and equally many costs, of two actions or more, in each"
-        raise FileFormatError(expected, f"{counts} in {file}", "fill the table, with a column for each action")
-    for line in cells:
-        for cell in line:
-            if not reads_as_number(cell):
-                raise FileFormatError(f"numbers as costs in {file}", f"{cell!r}", "correct it")
-    table = [[float(cell) for cell in line] for line in cells]
-    actions = lines[0][-len(table[0]) :] if header else [str(one) for one in range(len(table[0]))]
-    if len(actions) != len(table[0]):
-        raise FileFormatError(f"a name for each action in the first line of {file}", f"{len(actions)}", "fill it")
-    if len({*actions, "abstain"}) != len(actions) + 1:
-        expected = f"different names of actions other than abstain in {file}"
-        raise FileFormatError(expected, ", ".join(actions), "rename them")
-    return Costs(table, actions, tuple(line[0] for line in body) if named else (), file)

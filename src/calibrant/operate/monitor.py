@@ -5,7 +5,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant._core.notebook import to_html
-from calibrant._core.numerics import add_records
 from calibrant._files import as_path, error_boundary, read_arrays, read_metadata, shown, write_arrays
 from calibrant.calibrators import Calibrator
 from calibrant.data.checks import Data
@@ -44,70 +43,25 @@ _OPEN = 100  # batches are added to a block while it then has at most this many 
 _MOST = 200  # largest number of blocks; beyond, neighbours are merged
 
 
-@dataclass(frozen=True)
-class Block:
-    """Sums over consecutive labels.
-
-    Args:
-        rows: Number of labels.
-        confidence: Sum of the confidences.
-        right: Number of correct decisions.
-        loss: Sum of the capped log-losses z, in [0, 1] each.
-        squares: Σ z².
-        sums: (F, 16) log-likelihoods, from ``evidence.gather``.
-        weight: Prior probability that a change began here.
-    """
-
-    rows: int
-    confidence: float
-    right: float
-    loss: float
-    squares: float
-    sums: Floats
-    weight: float = 0.0
-
-    def __add__(self, other: "Block") -> "Block":
-        """Return the merged block; a change can then no longer begin between the two."""
-        return add_records(self, other, weight=self.weight)
-
-
-_NUMBERS = ("rows", "confidence", "right", "loss", "squares", "weight")
-
-
-def _appended(blocks: tuple[Block, ...], new: Block) -> tuple[Block, ...]:
-    """Return ``blocks`` with ``new`` added to the last one if that is small, else appended with its prior probability."""
-    if not blocks:
-        return (replace(new, weight=_AT_ONCE),)
-    if blocks[-1].rows + new.rows <= _OPEN:
-        return (*blocks[:-1], blocks[-1] + new)
-    rows, spent = sum(block.rows for block in blocks), sum(block.weight for block in blocks)
-    # P(no change within r rows) = m / (m + r), whose median is m: the hazard falls as 1 / r, for changes on every scale
-    later = _TYPICAL / (_TYPICAL + rows), _TYPICAL / (_TYPICAL + rows + max(new.rows, _OPEN))
-    blocks = (*blocks, replace(new, weight=(1 - spent) * (1 - later[1] / later[0])))
-    if len(blocks) > _MOST:
-        # the older half in pairs: near the present each block keeps its own possible change
-        half = len(blocks) // 4
-        blocks = (*(blocks[2 * at] + blocks[2 * at + 1] for at in range(half)), *blocks[2 * half :])
-    return blocks
+_COLUMNS = ("rows", "confidence", "right", "loss", "squares", "weight")  # of the table of blocks
+_WEIGHT = _COLUMNS.index("weight")
+_FACTS = ("classes", "rows", "confidence", "accuracy", "cap", "limit")  # of the reference, beside its arrays
 
 
 @dataclass(frozen=True)
-class State:
-    """The state of a monitor.
+class Reference:
+    """What is known of the reference rows.
 
     Args:
         classes: K, or 0 for top-label pairs.
-        rows: Number of reference rows.
+        rows: Their number.
         confidence: Their mean confidence.
         accuracy: Their accuracy.
         cap: Largest log-loss of a row; larger ones are capped.
-        limit: Upper bound of the reference's mean capped log-loss, in units of ``cap``.
-        reference: (F, 16) log-likelihoods of the reference rows.
-        curve: How far the reference's bins of confidence are off.
+        limit: Upper bound of their mean capped log-loss, in units of ``cap``.
+        sums: (F, 16) log-likelihoods, from ``evidence.gather``.
+        curve: How far their bins of confidence are off.
         curves: How frequent each class is in bins of its probability.
-        blocks: In order of time.
-        batches: Hashes of the batches seen.
-        peak: Largest log evidence seen.
     """
 
     classes: int
@@ -116,15 +70,76 @@ class State:
     accuracy: float
     cap: float
     limit: float
-    reference: Floats
+    sums: Floats
     curve: ReferenceCurve
     curves: ClassCurves
-    blocks: tuple[Block, ...] = ()
-    batches: tuple[str, ...] = ()
-    peak: float = 0.0
+
+    @classmethod
+    def of(cls, data: Data, values: Floats | None = None) -> "Reference":
+        """Return the reference of labelled rows; ``values`` as in ``evidence.gather``."""
+        if len(data) < _FEWEST:
+            raise InputError(f"a monitor needs at least {_FEWEST} reference rows, not {len(data)}")
+        classes = data.classes if isinstance(data, Predictions) else 0
+        losses = _log_losses(data)
+        finite = losses[np.isfinite(losses)]
+        # one row may not decide: losses are capped where 1 in 100 of the reference lies; .1 where it has hardly any
+        cap = max(float(np.quantile(np.minimum(losses, finite.max() if len(finite) else 0.0), 0.99)), 0.1)
+        curve, curves = ReferenceCurve.of(data, values), ClassCurves.of(data, classes, values)
+        return cls(
+            classes=classes,
+            rows=len(data),
+            confidence=float(data.confidence.mean()),
+            accuracy=float(data.correct.double().mean()),
+            cap=cap,
+            # what the reference's mean loss is below but for ``_LOSS_BOUND``, so that a larger mean is evidence
+            limit=mean_ends(Moments.of(np.minimum(losses, cap) / cap), low=0, high=1, alpha=_LOSS_BOUND)[1],
+            sums=gather(data, classes=classes, curve=curve, curves=curves, values=values),
+            curve=curve,
+            curves=curves,
+        )
 
 
-_FACTS = ("classes", "rows", "confidence", "accuracy", "cap", "limit", "batches", "peak")
+@dataclass(frozen=True)
+class Blocks:
+    """Sums over blocks of consecutive labels, in order of time.
+
+    Args:
+        table: (T, 6) of ``_COLUMNS``: number of labels, sum of the confidences, number of correct decisions, sums of the capped
+            log-losses z in [0, 1] and of their squares, and the prior probability that a change began with the block.
+        sums: (T, F, 16) log-likelihoods, from ``evidence.gather``.
+    """
+
+    table: Floats
+    sums: Floats
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The number of labels (T,) of each block."""
+        return self.table[:, 0].astype(np.int64)
+
+    def appended(self, row: Sequence[float], sums: Floats) -> "Blocks":
+        """Return the blocks with new labels added to the last one if that is small, else as one more with its prior probability."""
+        table, count = self.table.copy(), row[0]
+        if len(table) and table[-1, 0] + count <= _OPEN:
+            table[-1, :_WEIGHT] += row
+            return Blocks(table, np.concatenate([self.sums[:-1], self.sums[-1:] + sums]))
+        weight = _AT_ONCE
+        if len(table):
+            before, spent = float(table[:, 0].sum()), float(table[:, _WEIGHT].sum())
+            # P(no change within r rows) = m / (m + r), whose median is m: the hazard falls as 1 / r, for changes on every scale
+            later = _TYPICAL / (_TYPICAL + before), _TYPICAL / (_TYPICAL + before + max(count, _OPEN))
+            weight = (1 - spent) * (1 - later[1] / later[0])
+        found = Blocks(np.vstack([table, [*row, weight]]), np.concatenate([self.sums, sums[None]]))
+        return found if len(found.table) <= _MOST else found._halved()
+
+    def _halved(self) -> "Blocks":
+        """Return the blocks with the older half in pairs, within which no change can begin."""
+        end = len(self.table) // 4 * 2
+        pairs = self.table[:end].reshape(-1, 2, len(_COLUMNS))
+        table = pairs.sum(axis=1)
+        table[:, _WEIGHT] = pairs[:, 0, _WEIGHT]
+        sums = self.sums[:end].reshape(-1, 2, *self.sums.shape[1:]).sum(axis=1)
+        return Blocks(np.vstack([table, self.table[end:]]), np.concatenate([sums, self.sums[end:]]))
 
 
 @dataclass(frozen=True)
@@ -216,7 +231,13 @@ class Monitor:
                 "the calibrator was fitted on the reference's rows, where its figures are better than on new ones; "
                 "start with Monitor.from_fit(calibrator, predictions), which takes the rows as fit did"
             ) from error
-        self._state = _started(reference)
+        self._start(Reference.of(reference))
+
+    def _start(self, reference: Reference) -> None:
+        self._reference = reference
+        self._blocks = Blocks(np.empty((0, len(_COLUMNS))), np.empty((0, *reference.sums.shape)))
+        self._batches: tuple[str, ...] = ()
+        self._peak = 0.0  # the largest log evidence seen
 
     @classmethod
     def from_fit(cls, calibrator: Calibrator, predictions: Predictions) -> Self:
@@ -240,9 +261,10 @@ class Monitor:
         LABELLED.check(predictions, "predictions", "a monitor")
         need_source(calibrator)
         predictions.calibrated_by(calibrator, allow_fit_rows=True)  # refuses one without a fit, or of other classes
+        reference = Reference.of(*matched_out_of_fold(calibrator, predictions))
+        reference.sums[1] = 0.0  # of the slope
         monitor = cls.__new__(cls)
-        monitor._state = _started(*matched_out_of_fold(calibrator, predictions))
-        monitor._state.reference[1] = 0.0  # of the slope
+        monitor._start(reference)
         return monitor
 
     def update(self, predictions: Data) -> Status:
@@ -254,56 +276,51 @@ class Monitor:
         Raises:
             InputError: If the rows do not fit the reference; the state is then unchanged.
         """
-        state = self._state
-        rows = LABELLED.check(predictions, "predictions", "a monitor")
+        reference, rows = self._reference, LABELLED.check(predictions, "predictions", "a monitor")
         classes = predictions.classes if isinstance(predictions, Predictions) else 0
-        if classes != state.classes:
-            kinds = [f"K = {one} classes" if one else "top-label pairs" for one in (state.classes, classes)]
+        if classes != reference.classes:
+            kinds = [f"K = {one} classes" if one else "top-label pairs" for one in (reference.classes, classes)]
             raise InputError(f"the reference holds predictions with {kinds[0]}, these rows {kinds[1]}")
         batch = _hash(predictions)
-        if batch in state.batches:
+        if batch in self._batches:
             raise InputError("this batch was added to the state before; pass each batch once")
-        z = np.minimum(_log_losses(rows), state.cap) / state.cap
-        block = Block(
-            rows=len(rows),
-            confidence=float(rows.confidence.sum()),
-            right=float(rows.correct.sum()),
-            loss=float(z.sum()),
-            squares=float((z * z).sum()),
-            sums=gather(rows, classes=classes, curve=state.curve, curves=state.curves),
-        )
-        state = replace(state, blocks=_appended(state.blocks, block), batches=(*state.batches, batch))
-        found = _evidence(state)
-        self._state = replace(state, peak=max(state.peak, found.log))
+        z = np.minimum(_log_losses(rows), reference.cap) / reference.cap
+        row = (len(rows), float(rows.confidence.sum()), float(rows.correct.sum()), float(z.sum()), float((z * z).sum()))
+        sums = gather(rows, classes=classes, curve=reference.curve, curves=reference.curves)
+        self._blocks, self._batches = self._blocks.appended(row, sums), (*self._batches, batch)
+        found = self._evidence()
+        self._peak = max(self._peak, found.log)
         return self._status(found)
 
     @property
     def alarm(self) -> bool:
         """Whether the evidence has ever exceeded the threshold."""
-        return self._state.peak >= LEVEL
+        return self._peak >= LEVEL
 
     @property
     def status(self) -> Status:
         """The current status."""
-        return self._status(_evidence(self._state))
+        return self._status(self._evidence())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state as one safetensors file, atomically: if the process is killed, the old or the new file remains."""
-        state = self._state
         if as_path(path).suffix != ".safetensors":
             raise InputError(f"{shown(path)}: the name of a monitor's state must end in .safetensors")
+        reference = self._reference
         arrays = {
-            "reference": state.reference,
-            "edges": state.curve.edges,
-            "offsets": state.curve.offsets,
-            "class_edges": state.curves.edges,
-            "class_log_odds": state.curves.log_odds,
-            "blocks": np.array([[float(getattr(one, name)) for name in _NUMBERS] for one in state.blocks]).reshape(
-                -1, len(_NUMBERS)
-            ),
-            "sums": np.array([one.sums for one in state.blocks]).reshape(-1, *state.reference.shape),
+            "reference": reference.sums,
+            "edges": reference.curve.edges,
+            "offsets": reference.curve.offsets,
+            "class_edges": reference.curves.edges,
+            "class_log_odds": reference.curves.log_odds,
+            "blocks": self._blocks.table,
+            "sums": self._blocks.sums,
         }
-        facts = {name: getattr(state, name) for name in _FACTS}
+        facts = {
+            "reference": {name: getattr(reference, name) for name in _FACTS},
+            "batches": self._batches,
+            "peak": self._peak,
+        }
         write_arrays(path, arrays, metadata={"format": FORMAT, "state": json.dumps(facts, sort_keys=True)})
 
     @classmethod
@@ -316,54 +333,55 @@ class Monitor:
         if as_path(path).suffix != ".safetensors" or read_metadata(path).get("format") != FORMAT:
             raise FileFormatError(f"{shown(path)}: not the state of a monitor")
         with error_boundary("a whole state", f"a broken one in {shown(path)}", "restore it from a copy"):
-            facts = json.loads(read_metadata(path)["state"])
-            arrays = read_arrays(path)
-            lines = len(quantity_names(facts["classes"]))
-            if arrays["reference"].shape != (lines, NODES) or arrays["sums"].shape[1:] != (lines, NODES):
+            facts, arrays = json.loads(read_metadata(path)["state"]), read_arrays(path)
+            sums, lines = arrays["sums"], len(quantity_names(facts["reference"]["classes"]))
+            if arrays["reference"].shape != (lines, NODES) or sums.shape != (len(arrays["blocks"]), lines, NODES):
                 raise ValueError("its sums are not those of its classes")
-            blocks = [
-                Block(**{**dict(zip(_NUMBERS, map(float, row), strict=True)), "rows": int(row[0])}, sums=sums)  # type: ignore[arg-type]
-                for row, sums in zip(arrays["blocks"], arrays["sums"], strict=True)
-            ]
-            state = State(
-                **{**facts, "batches": tuple(facts["batches"])},
-                reference=arrays["reference"],
-                curve=ReferenceCurve(arrays["edges"], arrays["offsets"]),
-                curves=ClassCurves(arrays["class_edges"], arrays["class_log_odds"]),
-                blocks=tuple(blocks),
-            )
-        monitor = cls.__new__(cls)
-        monitor._state = state
+            curve = ReferenceCurve(arrays["edges"], arrays["offsets"])
+            curves = ClassCurves(arrays["class_edges"], arrays["class_log_odds"])
+            monitor = cls.__new__(cls)
+            monitor._start(Reference(**facts["reference"], sums=arrays["reference"], curve=curve, curves=curves))
+            monitor._blocks = Blocks(arrays["blocks"], sums)
+            monitor._batches, monitor._peak = tuple(facts["batches"]), facts["peak"]
         return monitor
 
     def watches(self, other: "Monitor") -> bool:
         """Return whether both monitors were started from the same reference."""
-        mine, theirs = self._state, other._state
-        return mine.rows == theirs.rows and np.array_equal(mine.reference, theirs.reference)
+        mine, theirs = self._reference, other._reference
+        return mine.rows == theirs.rows and np.array_equal(mine.sums, theirs.sums)
 
     def __repr__(self) -> str:
-        state = self._state
-        labels = sum(block.rows for block in state.blocks)
-        return f"Monitor({labels} labels, reference of {state.rows} rows, {'alarm' if self.alarm else 'quiet'})"
+        labels, verdict = int(self._blocks.rows.sum()), "alarm" if self.alarm else "quiet"
+        return f"Monitor({labels} labels, reference of {self._reference.rows} rows, {verdict})"
+
+    def _evidence(self) -> ChangeEvidence:
+        reference, table = self._reference, self._blocks.table
+        if not len(table):
+            return ChangeEvidence({}, 0.0, 0, {})
+        # rounding must not make more than 1 of the prior
+        weights = table[:, _WEIGHT] / max(1.0, table[:, _WEIGHT].sum())
+        # what the reference says nothing of (``from_fit``)
+        sums = np.where(reference.sums.any(axis=1)[:, None], self._blocks.sums, 0.0)
+        losses = table[:, [_COLUMNS.index(name) for name in ("rows", "loss", "squares")]]
+        return since_change(reference.sums, sums, losses, weights, classes=reference.classes, limit=reference.limit)
 
     def _status(self, found: ChangeEvidence) -> Status:
-        state = self._state
-        part = state.blocks[found.start :]
-        rows = sum(block.rows for block in part)
-        right, confidence = sum(block.right for block in part), sum(block.confidence for block in part)
+        reference, counts = self._reference, self._blocks.rows
+        rows = int(counts[found.start :].sum())
+        confidence, right = self._blocks.table[found.start :, 1:3].sum(axis=0).tolist()
         low, high = share_ends(right, rows, alpha=0.025) if rows else (0.0, 1.0)
-        accuracy, mean = (right / rows, confidence / rows) if rows else (state.accuracy, state.confidence)
+        accuracy, mean = (right / rows, confidence / rows) if rows else (reference.accuracy, reference.confidence)
         logs = found.logs
         own = sorted((name for name, log in logs.items() if log >= LEVEL), key=lambda name: -logs[name])
         classes = tuple(int(name.removeprefix("class ")) for name in own if name.startswith("class "))
         # beyond the gap that the reference had
-        gap = (mean - accuracy) - (state.confidence - state.accuracy)
+        gap = (mean - accuracy) - (reference.confidence - reference.accuracy)
         moved = "shift" in own or "slope" in own
         if not self.alarm:
             advice = "nothing to do"
         elif not own:
             advice = "nothing for now: the evidence has faded since the alarm; if its cause is known and gone, start a new state"
-        elif "loss" in own and high < state.accuracy:
+        elif "loss" in own and high < reference.accuracy:
             advice = "retrain: accuracy and log-loss are worse, which no calibrator can put right"
         elif classes and not moved:
             advice = "re-fit the bias: single classes are off, the confidence is not (PriorShift or VectorScaling)"
@@ -372,54 +390,18 @@ class Monitor:
         return Status(
             verdict="alarm" if self.alarm else "quiet",
             evidence=math.exp(min(found.log, 700.0)),
-            peak=math.exp(min(state.peak, 700.0)),
-            rows=sum(block.rows for block in state.blocks),
-            since=1 + sum(block.rows for block in state.blocks[: found.start]) if part else None,
+            peak=math.exp(min(self._peak, 700.0)),
+            rows=int(counts.sum()),
+            since=1 + int(counts[: found.start].sum()) if rows else None,
             changed_rows=rows,
             confidence=mean,
             accuracy=accuracy,
             accuracy_low=low,
             accuracy_high=high,
             direction=("overconfident" if gap > 0 else "underconfident") if moved else "as confident as before",
-            classes=(1,) if classes and state.classes == 2 else classes,
+            classes=(1,) if classes and reference.classes == 2 else classes,
             advice=advice,
         )
-
-
-def _started(reference: Data, values: Floats | None = None) -> State:
-    """Return the state of a reference without labels since; ``values`` as in ``evidence.gather``."""
-    if len(reference) < _FEWEST:
-        raise InputError(f"a monitor needs at least {_FEWEST} reference rows, not {len(reference)}")
-    classes = reference.classes if isinstance(reference, Predictions) else 0
-    losses = _log_losses(reference)
-    finite = losses[np.isfinite(losses)]
-    # one row may not decide: losses are capped where 1 in 100 of the reference lies; .1 where it has hardly any
-    cap = max(float(np.quantile(np.minimum(losses, finite.max() if len(finite) else 0.0), 0.99)), 0.1)
-    curve, curves = ReferenceCurve.of(reference, values), ClassCurves.of(reference, classes, values)
-    return State(
-        classes=classes,
-        rows=len(reference),
-        confidence=float(reference.confidence.mean()),
-        accuracy=float(reference.correct.double().mean()),
-        cap=cap,
-        # what the reference's mean loss is below but for ``_LOSS_BOUND``, so that a larger mean is evidence
-        limit=mean_ends(Moments.of(np.minimum(losses, cap) / cap), low=0, high=1, alpha=_LOSS_BOUND)[1],
-        reference=gather(reference, classes=classes, curve=curve, curves=curves, values=values),
-        curve=curve,
-        curves=curves,
-    )
-
-
-def _evidence(state: State) -> ChangeEvidence:
-    if not state.blocks:
-        return ChangeEvidence({}, 0.0, 0, {})
-    losses = np.array([[block.rows, block.loss, block.squares] for block in state.blocks])
-    weights = np.array([block.weight for block in state.blocks])
-    # rounding must not make more than 1 of the prior
-    weights /= max(1.0, weights.sum())
-    sums = np.stack([block.sums for block in state.blocks])
-    sums[:, ~state.reference.any(axis=1)] = 0.0  # what the reference says nothing of (``from_fit``)
-    return since_change(state.reference, sums, losses, weights, classes=state.classes, limit=state.limit)
 
 
 def _log_losses(data: Data) -> Floats:

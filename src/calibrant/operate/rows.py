@@ -1,68 +1,42 @@
 """Rows as ``operate`` needs them: at least one, labels if needed, no weights, one row per group."""
 
-from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import as_array, check_floating, refuse, shown
+from calibrant._core.check import as_array, check_floating
 from calibrant._core.config import renewed
-from calibrant._core.constraints import Kind
 from calibrant.calibrators import Calibrator, PriorShift
 from calibrant.data.checks import Data, MeasuredRows
 from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.errors import InputError
 
 Floats = NDArray[np.float64]
 FOLDS = 5  # of rows that a calibrator was fitted on
 
-
-# Rows as ``operate`` takes them: without weights, and one of each group; of a window labels may be missing.
+# without weights, and one of each group; of a window labels may be missing
 WINDOW = MeasuredRows(weighted=False, independent=True)
 LABELLED = MeasuredRows(weighted=False, independent=True, labelled=True)
-LABELLED_CLASSES = replace(LABELLED, classes=True)
-Window = Annotated[Data, WINDOW]
-Labelled = Annotated[Data, LABELLED]
-ClassWindow = Annotated[Predictions, replace(WINDOW, classes=True)]
-LabelledClasses = Annotated[Predictions, LABELLED_CLASSES]
-SomeCalibrator = Annotated[Calibrator, Kind(Calibrator, "load it with calibrant.load, or fit one")]
-# of which each is answered, whatever its weight
-ClassScores = Annotated[
-    Predictions, Kind(Predictions, "make them with Predictions.from_logits", "Predictions over all classes")
-]
+CLASS_WINDOW = MeasuredRows(weighted=False, independent=True, classes=True)
+LABELLED_CLASSES = MeasuredRows(weighted=False, independent=True, labelled=True, classes=True)
 
 
 def values_of_rows(values: Any, *, name: str, rows: int) -> Any:
-    """Return ``values`` as an array if there is one for each row.
-
-    Raises:
-        InputError: If they have another shape.
-    """
+    """Return ``values`` as an array if there is one for each row."""
     array = as_array(values, name=name)
     if array.shape != (rows,):
-        got = f"shape {array.shape}" if array.ndim else shown(values)
-        raise refuse(f"{name} of shape ({rows},)", got, "pass one value per row, as a list or an array of one axis")
+        raise InputError(f"{name} must hold one value per row, in the shape ({rows},), not {array.shape}")
     return array
 
 
 def need_logits(logits: Any, *, classes: int | None, home: Tensor) -> Tensor:
-    """Return ``logits`` if they are a floating tensor (N, K) on the device of ``home``; values are not checked.
-
-    Args:
-        logits: The argument of a rule.
-        classes: K, or None for any K ≥ 2.
-        home: A buffer of the rule.
-
-    Raises:
-        InputError: If they are not.
-    """
+    """Return ``logits`` if they are a floating tensor (N, K) on the device of ``home``; values are not checked."""
     tensor = check_floating(logits, name="logits", of="the rule", home=home)
     if logits.dim() != 2 or logits.shape[1] < 2 or (classes is not None and logits.shape[1] != classes):
-        expected = "K ≥ 2" if classes is None else str(classes)
-        got = f"shape {tuple(logits.shape)}"
-        raise refuse(f"logits of shape (N, {expected})", got, "pass outputs of the model the rule was made for")
+        raise InputError(f"logits must have the shape (N, {classes or 'K ≥ 2'}), not {tuple(logits.shape)}")
     return tensor
 
 
@@ -76,16 +50,11 @@ def confidence_of(data: Data) -> Tensor:
 
 
 def need_source(calibrator: Calibrator) -> None:
-    """Raise if ``calibrator`` was adapted to class frequencies other than those of its labelled rows.
-
-    Raises:
-        InputError: If it was.
-    """
+    """Raise if ``calibrator`` was adapted to class frequencies other than those of its labelled rows."""
     if any(isinstance(part, PriorShift) and bool((part.offset != 0).any()) for part in calibrator.modules()):
-        raise refuse(
-            "a calibrator of the reference's own class frequencies",
-            "one adapted to others",
-            "pass labelled rows with these frequencies, or leave the reference out",
+        raise InputError(
+            "the calibrator was adapted to other class frequencies than those of the reference; pass labelled rows with "
+            "these frequencies, or leave the reference out"
         )
 
 
@@ -102,9 +71,8 @@ def matched_out_of_fold(calibrator: Calibrator, data: Predictions) -> tuple[Pred
     own, parts = _columns(data.calibrated_by(calibrator, allow_fit_rows=True)), []
     matched = np.empty_like(own)
     for out in folds:
-        whole = data.calibrated_by(
-            renewed(calibrator).fit(data[torch.isin(place, out, invert=True)]), allow_fit_rows=True
-        )
+        other = renewed(calibrator).fit(data[torch.isin(place, out, invert=True)])
+        whole = data.calibrated_by(other, allow_fit_rows=True)
         parts.append(whole[out])
         at, columns = out.cpu().numpy(), _columns(whole)
         for k in range(own.shape[1]):
