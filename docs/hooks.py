@@ -41,7 +41,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     families = "\n".join(f"- [`calibrant.{name}`]({name}.md)" for name in public_modules())
     top = f"# calibrant\n\nThe package shows the names used most; each family has a page of its own.\n\n{families}\n"
-    members = "    options:\n      members: [examples, load_example, example_recipe]\n"
+    members = "    options:\n      members: [load_example, example_path]\n"
     top += f"\n## Examples in the package\n\n::: calibrant.data.examples\n{members}"
     files.append(File.generated(config, "reference/calibrant.md", content=top))
 

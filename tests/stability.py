@@ -25,7 +25,7 @@ FAMILIES = ("losses", "metrics", "calibrators", "functional", "scores", "theory"
 FILES = (
     ("a calibrator", "safetensors", f"`{saved.FORMAT}`", ""),
     ("a monitor's state", "safetensors", f"`{monitor.FORMAT}`", ""),
-    ("predictions", "npz, safetensors, parquet", "by the names of their arrays", ""),
+    ("predictions", "npz, safetensors, parquet, feather, csv, tsv, jsonl", "by the names of their columns", ""),
     ("a study's store", "a folder", "by the digest of each recipe", ""),
 )
 INTRODUCTION = """# What stays
@@ -55,11 +55,9 @@ def page() -> str:
         parts.append(f"- `calibrant.{family}`: {listed(importlib.import_module(f'calibrant.{family}').__all__)}")
     parts.append("\n## Commands\n")
     all_options = dict(commands())
-    readers = [
-        options for options in all_options.values() if "--class-dim" in options
-    ]  # what each of these has is said once
+    readers = [options for options in all_options.values() if "--on" in options]  # what each of these has is said once
     shared = set.intersection(*map(set, readers))
-    parts.append(f"Commands marked * read tables, and have {listed(shared)}.\n")
+    parts.append(f"Commands marked * read predictions, and have {listed(shared)}.\n")
     for name, options in all_options.items():
         reads = shared <= set(options)
         own = set(options) - shared if reads else options

@@ -50,7 +50,7 @@ MAX_ARGUMENTS = 8  # without self and cls
 # Public signatures that are longer, each argument of them in use; a new one groups its arguments in a dataclass.
 LONG_SIGNATURES = {
     ("losses/adafocal.py", "__init__"),
-    ("data/splits.py", "read"),
+    ("data/io.py", "read"),
 }
 
 

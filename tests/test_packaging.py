@@ -67,8 +67,6 @@ USES = {
     "lightning": "import calibrant.adapters.lightning",
     "onnx": "from calibrant.adapters.onnx import export; export(calibrant.calibrators.Identity().fit([[3.0, 1]], [0]), 'c.onnx')",
     "transformers": "import calibrant.adapters.transformers",
-    "dataframes": "calibrant.read(object())",
-    "tables": "calibrant.read('scores.xlsx')",
 }
 WITHOUT = """
 import sys
@@ -79,9 +77,8 @@ class Hidden:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Hidden())
-import json, pathlib, calibrant, calibrant.scale, calibrant.study.train
+import json, calibrant, calibrant.scale, calibrant.study.train
 
-pathlib.Path("scores.xlsx").write_bytes(b"PK")
 said = {}
 for extra, use in USES.items():
     try:

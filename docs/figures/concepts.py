@@ -137,7 +137,7 @@ def do_no_harm() -> Figure:
     """Change of test log-loss by the number of validation rows, on CIFAR-10, ResNet-110: mean of five samples."""
     folder = Path(os.environ.get("CALIBRANT_DATA", Path(__file__).parents[3] / "shared" / "data"))
     file = folder / "logits" / "cifar10-resnet110.npz"
-    val, test = calibrant.load_predictions(file, "val"), calibrant.load_predictions(file, "test")
+    val, test = calibrant.read(file, split="val"), calibrant.read(file, split="test")
     assert isinstance(val, Predictions)
     assert isinstance(test, Predictions)
     # calibrated first: what is left to gain is little, what there is to lose is not

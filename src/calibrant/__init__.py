@@ -23,18 +23,10 @@ if typing.TYPE_CHECKING:
         theory,
     )
     from calibrant.calibrators import load
-    from calibrant.data.examples import examples, load_example
+    from calibrant.data.examples import load_example
+    from calibrant.data.io import read, save_predictions
     from calibrant.data.multilabel import MultiLabelPredictions
     from calibrant.data.predictions import BinaryPairs, Decisions, Events, Predictions
-    from calibrant.data.splits import (
-        load_multilabel,
-        load_predictions,
-        load_splits,
-        read,
-        read_multilabel,
-        save_multilabel,
-        save_predictions,
-    )
 
 __version__ = "1.0.0"
 
@@ -48,21 +40,15 @@ __all__ = [
     "calibrators",
     "errors",
     "evaluate",
-    "examples",
     "functional",
     "language",
     "load",
     "load_example",
-    "load_multilabel",
-    "load_predictions",
-    "load_splits",
     "losses",
     "metrics",
     "operate",
     "plot",
     "read",
-    "read_multilabel",
-    "save_multilabel",
     "save_predictions",
     "scores",
     "statistics",
@@ -77,16 +63,10 @@ _HOMES = {
     "Events": "data.predictions",
     "MultiLabelPredictions": "data.multilabel",
     "Predictions": "data.predictions",
-    "examples": "data.examples",
     "load": "calibrators",
     "load_example": "data.examples",
-    "load_multilabel": "data.splits",
-    "load_predictions": "data.splits",
-    "load_splits": "data.splits",
-    "read": "data.splits",
-    "read_multilabel": "data.splits",
-    "save_multilabel": "data.splits",
-    "save_predictions": "data.splits",
+    "read": "data.io",
+    "save_predictions": "data.io",
 }
 
 

@@ -37,7 +37,6 @@ READ_BYTES = 1 << 20  # without a read buffer Arrow loads whole column chunks: 5
 PREFIXES = {"logits_": "logits", "logit_": "logits", "probs_": "probs", "prob_": "probs", "p_": "probs"}
 LABELS = ("label", "labels", "y", "y_true", "target")
 WEIGHTS, GROUPS = "weights", ("group", "groups")
-STALE = ("conf", "confidence", "pred", "correct")  # what calibrated scores make out of date
 LEVEL = 0.95
 
 
@@ -622,8 +621,8 @@ def _ends(metric: Any, moments: Any, draws: int) -> dict[str, Any]:
 def apply(calibrator: Calibrator, source: Batches, out: str | os.PathLike[str]) -> list[Path]:
     """Write a data set with calibrated scores, one file for each of its files, and return these.
 
-    A column ``logits`` or ``probs`` of lists becomes one of calibrated ``logits``; beside a column for each class stands
-    ``calibrated_`` and its name, of the same kind. All else is copied. A file appears when it is complete.
+    Beside each column of scores stands one called ``calibrated_`` and its name, of the same kind. All else is copied. A file
+    appears when it is complete.
 
     Args:
         calibrator: A fitted calibrator for the same number of classes.
@@ -681,16 +680,14 @@ def _with_calibrated(calibrator: Calibrator, reader: Reader, batch: Any, where: 
     # rows that the calibrator was fitted on are allowed: nothing is evaluated here
     after = data.calibrated_by(calibrator, allow_fit_rows=True)
     columns = {name: batch.column(name) for name in batch.schema.names}
+    scores = (after.logits if reader.kind == "logits" else after.probs).contiguous().numpy()
     if len(reader.columns) == 1 < reader.classes:
-        flat = pa.array(after.logits.contiguous().numpy().reshape(-1))
-        lists = pa.FixedSizeListArray.from_arrays(flat, after.classes)
-        kept = {"logits" if name == reader.kind else name: one for name, one in columns.items() if name not in STALE}
-        columns = kept | {"logits": lists}
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(scores.reshape(-1)), after.classes)
+        columns[f"calibrated_{reader.columns[0]}"] = lists
     else:
-        scores = (after.logits if reader.kind == "logits" else after.probs).numpy()
         columns |= {f"calibrated_{name}": pa.array(scores[:, k].copy()) for k, name in enumerate(reader.columns)}
-    if reader.decision:
-        columns[reader.decision] = pa.array(after.decision.numpy())
+    if after.decision is not None:
+        columns["decision"] = pa.array(after.decision.numpy())
     return pa.record_batch(list(columns.values()), names=list(columns))
 
 

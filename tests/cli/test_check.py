@@ -41,7 +41,7 @@ def test_features_of_the_rows_are_columns(tmp_path: Path, run: Run) -> None:
         ("--max ece=.5 --max 'ece = .1'", "--max limits ece twice; keep one of them"),
         ("--max ece=3", "must lie in [0, 1], not 3; 3 % is 0.03"),
         ("--max worst-group-ece=.1", "the worst group and the columns of the groups need each other"),
-        ("--max worst-group-ece=.1 --by region", "expected the column 'region' in"),
+        ("--max worst-group-ece=.1 --by region", "has no column 'region'. Columns:"),
         ("--no-worse nll=.1", "--baseline"),
         ("--no-worse nll=.1 --baseline nowhere.npz", "got no such file: nowhere.npz"),
         ("", "add --max ece=.03"),

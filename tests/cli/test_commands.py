@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.cli.conftest import Run, some_logits
+from tests.cli.conftest import Run
 from tests.contracts.test_calibrators import FAMILY, make
 from tests.draws import drawn
 from tests.stability import commands
@@ -19,8 +19,6 @@ from typer.core import TyperCommand
 import calibrant
 from calibrant.cli._calibrators import calibrator_facts
 from calibrant.cli._options import Inputs
-from calibrant.data.formats.reading import read_named
-from calibrant.data.formats.writing import write_named
 from calibrant.metrics import ECE, NLL, Accuracy
 
 
@@ -37,14 +35,14 @@ KEYS = {"file", "split", "calibrator", "metric", "value", "low", "high", "null_h
 def test_evaluate_prints_a_table_for_each_split(good: Path, run: Run) -> None:
     done = run("evaluate", good, code=0)
     assert [f"· {split} · n = 400" in done.stdout for split in ("val", "test")] == [True, True]
-    shown = f"{100 * Accuracy()(calibrant.load_predictions(good)):.2f}"
+    shown = f"{100 * Accuracy()(calibrant.read(good, split='test')):.2f}"
     assert shown in done.stdout
 
 
 def test_evaluate_json_holds_what_the_library_computes(good: Path, run: Run) -> None:
     rows = json.loads(run("evaluate", good, "--json").stdout)["rows"]
     assert all(set(row) == KEYS for row in rows)
-    data = calibrant.load_predictions(good, "test")
+    data = calibrant.read(good, split="test")
     for metric in (Accuracy(), NLL(), ECE()):
         row = next(row for row in rows if row["split"] == "test" and row["metric"] == repr(metric))
         assert row["value"] == metric(data)
@@ -85,18 +83,10 @@ def test_what_was_fitted_is_said_in_json_whatever_the_method(name: str) -> None:
     assert json.loads(json.dumps(said, allow_nan=False))["type"] == name
 
 
-def test_top_label_files_show_the_metrics_that_apply(tmp_path: Path, run: Run) -> None:
-    path = tmp_path / "top.npz"
-    np.savez(path, conf=np.array([0.9, 0.6], np.float32), pred=np.array([0, 1]), label=np.array([0, 0]))
-    rows = json.loads(run("evaluate", path, "--json").stdout)["rows"]
-    assert repr(ECE()) in {row["metric"] for row in rows}
-    assert repr(NLL()) not in {row["metric"] for row in rows}
-
-
 def test_fit_saves_what_the_library_fits_and_says_where_it_was_judged(good: Path, run: Run) -> None:
     line = "fit good.npz --method TemperatureScaling -o c.safetensors"
     text = " ".join(run(line).stdout.split())
-    expected = calibrant.calibrators.TemperatureScaling().fit(calibrant.load_predictions(good, "val"))
+    expected = calibrant.calibrators.TemperatureScaling().fit(calibrant.read(good, split="val"))
     assert calibrant.load("c.safetensors").temperature == expected.temperature
     assert [name for name in ("These are the 400 rows", "Accuracy", "NLL", "ECE") if name not in text] == []
     shown = json.loads(run(line, "--json").stdout)
@@ -105,16 +95,14 @@ def test_fit_saves_what_the_library_fits_and_says_where_it_was_judged(good: Path
     assert {row["calibrator"] is None for row in shown["rows"]} == {True, False}
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
 def test_apply_keeps_splits_labels_and_order(
-    suffix: str, good: Path, fitted: Path, arrays: dict[str, np.ndarray], tmp_path: Path, run: Run
+    good: Path, fitted: Path, arrays: dict[str, np.ndarray], tmp_path: Path, run: Run
 ) -> None:
-    output = tmp_path / f"out{suffix}"
+    output = tmp_path / "out.npz"
     run("apply", fitted, good, "-o", output, code=0)
-    splits = calibrant.load_splits(output)
     temperature = calibrant.load(fitted).temperature
-    assert list(splits) == ["val", "test"] or sorted(splits) == ["test", "val"]
-    for name, data in splits.items():
+    for name in ("val", "test"):
+        data = calibrant.read(output, split=name)
         assert data.labels.tolist() == arrays[f"{name}_labels"].tolist()
         assert data.logits.dtype.itemsize == 4
         np.testing.assert_allclose(data.logits.numpy(), arrays[f"{name}_logits"] / temperature, rtol=1e-5)  # float32
@@ -125,7 +113,7 @@ def test_apply_writes_parquet_and_keeps_groups(fitted: Path, arrays: dict[str, n
     data = calibrant.Predictions.from_logits(arrays["test_logits"], arrays["test_labels"], groups=groups)
     calibrant.save_predictions("one.parquet", {"all": data})
     run("apply", fitted, "one.parquet", "-o", "out.parquet", code=0)
-    after = calibrant.load_predictions("out.parquet")
+    after = calibrant.read("out.parquet")
     assert after.groups.tolist() == groups.tolist()
     assert after.labels.tolist() == data.labels.tolist()
 
@@ -160,7 +148,7 @@ def test_an_interrupt_is_one_sentence(good: Path, run: Run, monkeypatch: pytest.
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Inputs, "named", interrupted)
+    monkeypatch.setattr(Inputs, "contents", interrupted)
     assert run("evaluate", good, code=130).stderr == "error: stopped before the end; only what was finished is kept\n"
 
 
@@ -200,19 +188,6 @@ def test_the_shell_completes(words: str, answers: list[str]) -> None:
     }
     done = CliRunner().invoke(main, [], env=asked, prog_name="calibrant")
     assert done.stdout.splitlines() == answers
-
-
-def test_apply_leaves_nothing_stale_beside_what_it_wrote(home: Path, fitted: Path, run: Run) -> None:
-    logits, labels = some_logits(seed=3)
-    stale = {"pred": labels, "confidence": labels, "correct": labels > 0}
-    kept = {"logits": logits, "labels": labels, "note": labels, "test_pred": labels}
-    write_named(home / "in.npz", kept | stale | {"ids": labels})
-    (home / "folder").mkdir()
-    for name in ("in.parquet", "folder/a.parquet"):
-        write_named(home / name, kept | stale)
-    for name, out in (("in.npz", "out.npz"), ("in.parquet", "out.parquet"), ("folder", "after/a.parquet")):
-        run("apply", fitted, name, "-o", out.partition("/")[0], code=0)
-        assert set(read_named(out).arrays) == {*kept, *(["ids"] if name == "in.npz" else [])}
 
 
 @pytest.mark.parametrize("name", [name for name, _ in commands()])
@@ -255,7 +230,7 @@ def test_a_terminal_of_ascii_gets_all_but_the_letters_it_lacks_and_a_pipe_its_by
     said = written.decode("ascii")
     assert json.loads(said[said.rindex("\n{") :])["rows"][0]["file"] == str(odd)
     (tmp_path / "out.npz").write_bytes(magic + rest)
-    assert len(calibrant.load_predictions(tmp_path / "out.npz", "val")) == 400
+    assert len(calibrant.read(tmp_path / "out.npz", split="val")) == 400
 
 
 @pytest.mark.slow
@@ -284,8 +259,8 @@ def test_two_files(good: Path, tmp_path: Path, arrays: dict[str, np.ndarray], ru
 
 
 def test_two_calibrators_on_one_file(good: Path, fitted: Path, run: Run) -> None:
-    run("compare none", fitted, "--on", good, "--split", "val", code=2)  # the calibrator was fitted on val
-    assert "B is better than A" in run("compare", "none", fitted, "--on", good, code=0).stdout
+    run("compare none", fitted, good, "--split", "val", code=2)  # the calibrator was fitted on val
+    assert "B is better than A" in run("compare", "none", fitted, good, code=0).stdout
 
 
 def test_other_rows_and_other_classes_are_refused(good: Path, tmp_path: Path, run: Run) -> None:
@@ -298,5 +273,5 @@ def test_other_rows_and_other_classes_are_refused(good: Path, tmp_path: Path, ru
 
 
 def test_a_calibrator_without_data_says_how_to_name_them(fitted: Path, run: Run) -> None:
-    said = "error: expected two files of predictions, got 'none' without --on; add --on PREDICTIONS"
+    said = "error: 'none' stands for no calibrator; name the FILE that the other is applied to"
     run("compare", "none", fitted, code=2, says=said)

@@ -29,9 +29,12 @@ def folder(home: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("-m GroupScaling --features absent", "expected the feature 'absent'"),
-        ("--features site,,noise", "got 'site,,noise'; write --features age,region"),
-        ("--features site,site", "expected each column once for --features, got 'site' twice"),
+        ("-m GroupScaling --features absent", "p.npz has no column 'absent'"),
+        (
+            "--features site,,noise",
+            "--features names columns once each, as in --features age,region; got 'site,,noise'",
+        ),
+        ("--features site,site", "got 'site,site'"),
         ("--features site --method TemperatureScaling", "--method FeatureScaling or GroupScaling with --features"),
     ],
 )
@@ -67,4 +70,4 @@ def test_features_of_other_names_are_refused_where_the_calibrator_is_used(run: R
     GroupScaling(["site"], folds=2).fit(data).save("c.safetensors")
     save_predictions("p.npz", {"all": replace(data, features={"place": data.features["site"]})})  # type: ignore[index]
     for line in ("apply c.safetensors p.npz -o out.npz", "evaluate p.npz -c c.safetensors"):
-        run(line, code=2, says="expected the feature 'site', got 'place'; call that column feature:site, as when")
+        run(line, code=2, says="p.npz has no column 'site'. Columns: logits, labels, feature:place")

@@ -87,8 +87,8 @@ def test_the_help_of_every_command_loads_no_library_of_numbers() -> None:
 
 
 def test_what_the_help_says_without_loading_it_is_so() -> None:
-    from calibrant.cli._options import Page
     from calibrant.cli.methods import FAMILIES
+    from calibrant.cli.report import Page
 
     assert Page.margin == calibrant.report.MARGIN  # type: ignore[attr-defined]
     assert all(inspect.ismodule(getattr(calibrant, name)) for name in FAMILIES)

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 import typer
 from tests.cli.conftest import Run, some_logits, write_good_files
-from tests.cli.test_options import commands
 from tests.cli.test_study_files import TEXT
 
 from calibrant.cli import main
-from calibrant.cli._options import _WRITTEN
 
 GROUP = typer.main.get_command(main)
 
@@ -35,7 +33,7 @@ SUFFIX = {
 LINES: dict[str, list[str]] = {
     "apply": ["c.safetensors", "a.npz"],
     "fit": ["a.npz", "-m", "TemperatureScaling"],
-    "report": ["a.npz", "b.npz", "-c", "c.safetensors", "--class-names", "names.txt"],
+    "report": ["a.npz", "b.npz", "-c", "c.safetensors"],
     "study show": ["mine.toml"],
 }
 
@@ -59,7 +57,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files of every kind that a command reads."""
     place = tmp_path_factory.mktemp("outputs")
     write_good_files(place)
-    (place / "names.txt").write_text("a\nb\nc\nd\n")
     (place / "mine.toml").write_text(TEXT)
     return place
 
@@ -89,17 +86,11 @@ def test_an_output_that_is_what_is_read_or_a_link_to_it_is_refused(
     assert {entry.name: entry.read_bytes() for entry in home.iterdir()} == before
 
 
-def test_every_output_is_looked_at_before_any_work() -> None:
-    named = {(name.rpartition(" ")[2], one.name) for name, command in commands() for one in command.params}
-    known = {(command, name) for command, names in _WRITTEN.items() for name in names}
-    assert {(command, name) for command, name in named if name in WRITTEN} <= known
-
-
 def test_labels_in_a_file_of_their_own_are_not_written_over(home: Path, run: Run) -> None:
     logits, labels = some_logits(rows=60)
     np.save("z.npy", logits)
     np.save("y.npy", labels)
     os.link("y.npy", "link.html")
-    read = ("--logits", "z.npy", "--labels", "y.npy")
+    read = ("z.npy", "--kind", "logits", "--labels", "y.npy")
     run("report", *read, "-m", "none", "-o", "link.html", code=2, says="expected an output other than the input")
     assert np.array_equal(np.load("y.npy"), labels)

@@ -18,7 +18,7 @@ from calibrant.metrics import ECE
 def test_it_fits_on_val_and_judges_on_test(good: Path, tmp_path: Path, run: Run) -> None:
     run("report", good, "--method", "TemperatureScaling", "-o", tmp_path / "r.json", code=0)
     shown = json.loads((tmp_path / "r.json").read_text())
-    val, test = calibrant.load_predictions(good, "val"), calibrant.load_predictions(good, "test")
+    val, test = calibrant.read(good, split="val"), calibrant.read(good, split="test")
     calibrator = calibrant.calibrators.TemperatureScaling().fit(val.logits, val.labels)
     values = {row["calibrator"]: row["value"] for row in shown["rows"] if row["metric"] == repr(ECE())}
     assert values == {None: ECE()(test), repr(calibrator): ECE()(test.calibrated_by(calibrator))}
@@ -40,7 +40,7 @@ def test_many_models_in_one_page(good: Path, tmp_path: Path, run: Run) -> None:
 
 def test_what_is_not_fitted_here(good: Path, fitted: Path, tmp_path: Path, run: Run) -> None:
     one = tmp_path / "one.npz"
-    calibrant.save_predictions(one, {"all": calibrant.load_predictions(good, "test")})
+    calibrant.save_predictions(one, {"all": calibrant.read(good, split="test")})
     for words, expected in (
         ([one], None),
         ([good, "--method", "none"], None),
@@ -80,21 +80,14 @@ def test_left_to_itself_it_chooses_and_says_why(arrays: dict[str, np.ndarray], r
     assert tried < len(trials)
 
 
-def test_classes_have_the_names_of_a_file(good: Path, tmp_path: Path, run: Run) -> None:
-    names = tmp_path / "names.txt"
-    names.write_text("ant\nbee\ncat\ndog\n")
-    run("report", good, "-m", "none", "--class-names", names, "-o", tmp_path / "r.json", code=0)
+def test_classes_have_the_names_of_the_file(arrays: dict[str, np.ndarray], tmp_path: Path, run: Run) -> None:
+    np.savez(tmp_path / "named.npz", **arrays, class_names=["ant", "bee", "cat", "dog"])
+    run("report", tmp_path / "named.npz", "-m", "none", "-o", tmp_path / "r.json", code=0)
     classes = json.loads((tmp_path / "r.json").read_text())["models"][0]["classes"]
     assert {part["name"] for part in classes} == {"ant", "bee", "cat", "dog"}
-    run("report", good, "-m", "none", "--class-names", names, "-o", tmp_path / "r.html", code=0)
+    run("report", tmp_path / "named.npz", "-m", "none", "-o", tmp_path / "r.html", code=0)
     text = (tmp_path / "r.html").read_text()
-    assert {*re.findall(r'<th scope="row">(\w+)</th>', text)} >= {"ant", "bee", "cat", "dog"}
-    assert "--class-names" not in text  # labels are numbers here, so the other commands would refuse it
-    names.write_text("ant\nbee\n")
-    command = ("report", good, "-m", "none", "-o", tmp_path / "no.json", "--class-names")
-    run(*command, names, code=2, says="expected 4 class names for good, got 2")
-    run(*command, tmp_path / "none.txt", code=2, says="expected a file, got no such file")
-    assert not (tmp_path / "no.json").exists()
+    assert {*re.findall(r'<th scope="row" data-value="(\w+)">', text)} == {"ant", "bee", "cat", "dog"}
 
 
 def test_columns_of_the_file_name_the_groups(arrays: dict[str, np.ndarray], tmp_path: Path, run: Run) -> None:
@@ -105,14 +98,14 @@ def test_columns_of_the_file_name_the_groups(arrays: dict[str, np.ndarray], tmp_
     audit = json.loads(place.read_text())["models"][0]["for_whom"]
     measured = json.loads(run("evaluate", path, "--split", "test", "--by", "region,age", "--draws", 0, "--json").stdout)
     assert {"region=north", "age=59"} <= {row.get("group") for row in measured["rows"]}
-    data = calibrant.load_predictions(path, "test")
+    data = calibrant.read(path, split="test")
     found = calibrant.evaluate.subgroups(data, {"region": region, "age": np.arange(400) % 60})
     assert audit["columns"] == ["region", "age"]
     assert [row["p_adjusted"] for row in audit["before"]["rows"]] == [row.p_adjusted for row in found.rows]
     place.unlink()
     for by, words in (
-        ("town", "expected the column 'town'"),
-        ("region,", "expected names of columns for --by, got 'region,'"),
+        ("town", "g.npz has no column 'town'"),
+        ("region,", "--by names columns once each, as in --by age,region; got 'region,'"),
     ):
         run("report", path, "--method", "none", "--by", by, "-o", place, code=2, says=words)
         assert not place.exists()
@@ -124,8 +117,8 @@ def test_weighted_rows_are_reported_with_their_weights(arrays: dict[str, np.ndar
     np.savez(path, **arrays, val_weights=weights, test_weights=weights)
     run("report", path, "--method", "TemperatureScaling", "-o", place, code=0)
     shown = json.loads(place.read_text())
-    test = calibrant.load_predictions(path, "test")
-    after = test.calibrated_by(calibrant.calibrators.TemperatureScaling().fit(calibrant.load_predictions(path, "val")))
+    test = calibrant.read(path, split="test")
+    after = test.calibrated_by(calibrant.calibrators.TemperatureScaling().fit(calibrant.read(path, split="val")))
     values = [row["value"] for row in shown["rows"] if row["metric"] == repr(ECE())]
     assert values == pytest.approx([ECE()(test), ECE()(after)])
     assert "by their weights" in shown["models"][0]["remarks"][0]
@@ -141,9 +134,9 @@ def table(place: str, head: str, scores: np.ndarray, labels: list[str]) -> None:
 
 # What reads the first file of each kind.
 READING = {
-    "many classes": "mine.csv --columns p_* --label state --kind probs --normalize",
+    "many classes": "mine.csv --columns p_* --label state --kind probs",
     "two classes": "mine.csv --columns score --label churned --kind probs",
-    "labels of their own": "mine.csv --columns score --kind probs --positive yes --labels mine-labels.csv --on id --missing drop",
+    "labels of their own": "mine.csv --columns score --kind probs --labels mine-labels.csv --on id",
     "splits": "mine.npz",
     "groups": "mine.npz",
     "groups of a table": "mine.csv --columns score --label churned --kind probs --by region_code",
@@ -167,7 +160,7 @@ def files_of(kind: str) -> list[str]:
             score = rng.random(1500)
             happened = ["yes" if x else "no" for x in rng.random(1500) < score**2]
             Path(place).write_text("\n".join(["id,score", *(f"{k},{p:.9f}" for k, p in enumerate(score))]))
-            lines = ["id,churned", *(f"{k},{word}" for k, word in enumerate(happened) if k % 9)]  # some rows lack one
+            lines = ["id,churned", *(f"{k},{word}" for k, word in enumerate(happened))]
             place == "new.csv" or Path(place.replace(".", "-labels.")).write_text("\n".join(lines))
         elif kind == "groups of a table":  # of numbers, in a column that nothing marks as a feature
             score, site = rng.random((1500, 1)), rng.integers(0, 2, (1500, 1))
@@ -198,7 +191,7 @@ def files_of(kind: str) -> list[str]:
     return READING[kind].split()
 
 
-def test_rounded_probabilities_and_the_positive_label_are_said_on_the_first_screen(tmp_path: Path, run: Run) -> None:
+def test_the_event_is_said_on_the_first_screen(tmp_path: Path, run: Run) -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 2000)
     score = np.clip(
@@ -209,7 +202,7 @@ def test_rounded_probabilities_and_the_positive_label_are_said_on_the_first_scre
         for k, (p, one) in enumerate(zip(score, y, strict=True))
     ]
     (tmp_path / "s.csv").write_text("\n".join(["score,churned,split", *lines]))
-    options = ["--columns", "score", "--label", "churned", "--kind", "probs", "--positive", "yes"]
+    options = ["--columns", "score", "--label", "churned", "--kind", "probs"]
     text = (
         run("report", tmp_path / "s.csv", *options, "-o", tmp_path / "r.html", code=0)
         and (tmp_path / "r.html").read_text()
@@ -217,7 +210,17 @@ def test_rounded_probabilities_and_the_positive_label_are_said_on_the_first_scre
     assert "Probabilities of yes are" in text
     assert "Calibrate with AutoCalibrator: the error is large before it and not after." in text
     (tmp_path / "named.csv").write_text("\n".join(["prob_yes,churned,split", *lines]))
-    run("report", tmp_path / "named.csv", "--method", "none", "-o", tmp_path / "named.html", code=0)
+    run(
+        "report",
+        tmp_path / "named.csv",
+        "--label",
+        "churned",
+        "--method",
+        "none",
+        "-o",
+        tmp_path / "named.html",
+        code=0,
+    )
     assert "Probabilities of yes are" in (tmp_path / "named.html").read_text()
 
 
@@ -257,45 +260,3 @@ def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monk
     for command, codes in zip(commands, ([0], [0], [0, 1, 3]), strict=True):
         done = run(*shlex.split(command)[1:])
         assert done.exit_code in codes, (command, done.stderr)
-
-
-def test_confidences_alone_get_commands_that_run(home: Path, run: Run) -> None:
-    p = np.random.default_rng(0).random((400, 1))
-    right = [str(int(x)) for x in np.random.default_rng(1).random(400) < p[:, 0] ** 2]
-    for name in ("mine.csv", "other.csv", "new.csv"):
-        table(name, "confidence,correct", p, right)
-    run("report", "mine.csv", "-o", "r.html", code=0)
-    found = commands_of(Path("r.html").read_text())
-    assert len(found) == 3
-    for command in found[:2]:
-        run(*shlex.split(command)[1:], code=0)
-    assert "confidence_calibrated" in Path("new-calibrated.csv").read_text()
-    # the rows of the fit are refused here: other.csv is mine.csv
-    run(*shlex.split(found[2])[1:], code=2, says="not fitted on")
-
-
-def test_columns_of_groups_beside_the_rows_are_named(tmp_path: Path, run: Run) -> None:
-    logits, labels = some_logits(rows=300, classes=2)
-    p, rng = 1 / (1 + np.exp(logits[:, 0] - logits[:, 1])), np.random.default_rng(3)
-    beside = {
-        "region": rng.choice(["north", "south"], 300),
-        "age": rng.choice([20, 30, 40], 300),
-        "visit_id": np.arange(300) % 7,
-        "income": rng.normal(size=300).round(3),
-        "customer": [f"c{row}" for row in range(300)],
-        "answer_again": np.array(["no", "yes"])[labels],
-    }
-    lines = [",".join(map(str, row)) for row in zip(p, labels, *beside.values(), strict=True)]
-    file = tmp_path / "regions.csv"
-    file.write_text("\n".join([",".join(["score", "outcome", *beside]), *lines]))
-    command = ["report", file, "--columns", "score", "--label", "outcome", "--kind", "probs", "-o", tmp_path / "r.html"]
-    said = "region, age stand beside the rows, unused; --by region,age shows the groups"
-    run(*command, code=0, says=said)
-    assert f"regions.csv: {said}." in (tmp_path / "r.html").read_text(), "who reads the page did not see the terminal"
-    assert "north" not in (tmp_path / "r.html").read_text()
-    for by in ("region,age", "none"):
-        assert "beside the rows" not in run(*command, "--by", by, code=0).stderr
-        assert ("north" in (tmp_path / "r.html").read_text()) == (by != "none")
-    file.write_text(file.read_text().replace("region,age", "feature:region,feature:age", 1))
-    assert "beside the rows" not in run(*command, code=0).stderr
-    assert "north" in (tmp_path / "r.html").read_text()

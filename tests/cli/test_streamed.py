@@ -39,14 +39,14 @@ def test_fit_apply_and_evaluate_a_folder(folder: Path, run: Run, tmp_path: Path)
     done = run("evaluate", folder, "-c", "c.safetensors", "--json", code=0)
     rows = {(row["calibrator"] is None, row["metric"]): row for row in json.loads(done.stdout)["rows"]}
     values = {key: row["value"] for key, row in rows.items()}
-    before = Predictions.cat([calibrant.load_predictions(folder / f"{part}.parquet") for part in range(2)])
+    before = Predictions.cat([calibrant.read(folder / f"{part}.parquet") for part in range(2)])
     for metric in (metrics.Accuracy(), metrics.NLL(), metrics.Brier(), metrics.ECE()):  # the intervals of memory
         ends = statistics.interval(metric, before)
         known = rows[True, repr(metric)]
         assert (known["low"], known["high"]) == pytest.approx((ends.low, ends.high), rel=1e-9)
     assert values[True, "NLL()"] == pytest.approx(metrics.NLL()(before), rel=1e-12)
     assert values[False, "NLL()"] < values[True, "NLL()"]
-    done = run("evaluate", tmp_path / "after", "--json")
+    done = run("evaluate", tmp_path / "after", "--columns", "calibrated_logits", "--kind", "logits", "--json")
     assert next(r["value"] for r in json.loads(done.stdout)["rows"] if r["metric"] == "NLL()") == pytest.approx(
         values[False, "NLL()"],
         rel=1e-6,  # the folder holds float32
@@ -71,7 +71,7 @@ def test_a_folder_is_fitted_by_a_choice_or_by_a_method_of_a_few_numbers(
 @pytest.mark.slow
 def test_a_folder_cannot_be_calibrated_to_stdout(folder: Path, run: Run, tmp_path: Path) -> None:
     run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors", code=0)
-    run("apply", "c.safetensors", folder, "-o", "-", code=2, says="expected a folder to write calibrated files of")
+    run("apply", "c.safetensors", folder, "-o", "-", code=2, says="is streamed into files; name a folder by --output")
     assert not (tmp_path / "-").exists()
 
 
@@ -79,10 +79,10 @@ def test_a_folder_cannot_be_calibrated_to_stdout(folder: Path, run: Run, tmp_pat
     ("line", "text"),
     [
         ("fit data -m FocalCalibration -o c.safetensors", "construct and save it in Python"),
-        ("evaluate . --split train", "expected the split 'train', got only ['data'] in ."),
+        ("evaluate . --split train", ". has no split 'train', only data; name one by split"),
         ("evaluate data/0.parquet --ray", "got --ray for data/0.parquet, which is read whole"),
-        ("evaluate data --ignore-index 0", "got --ignore-index for data, which is streamed; leave it out"),
-        ("evaluate data --ignore-index 0 --class-dim 1", "got --class-dim and --ignore-index for data"),
+        ("evaluate data --groups x", "got --groups for data, which is streamed; leave it out"),
+        ("evaluate data --labels data/0.parquet --on x", "got --labels and --on for data"),
         ("fit data --split nonsense -o c.safetensors", "got --split for data, a folder without folders of splits"),
         ("fit data -m GroupScaling -o c.safetensors", "expected a calibrator of logits alone for streamed rows"),
     ],
@@ -95,7 +95,7 @@ def test_misuse_is_one_sentence_and_exit_code_2(folder: Path, run: Run, line: st
 @pytest.fixture
 def streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stream any Parquet file."""
-    monkeypatch.setattr("calibrant.cli._options.STREAMED_BYTES", 1000)
+    monkeypatch.setattr("calibrant.cli._streams.STREAMED_BYTES", 1000)
 
 
 def figures(out: str) -> dict[tuple[str, str, bool], float]:
@@ -108,7 +108,7 @@ def test_one_large_file_is_streamed_with_the_figures_of_memory(
     file = folder / "0.parquet"
     found = {}
     for size, name in ((1 << 40, "memory"), (1000, "stream")):
-        monkeypatch.setattr("calibrant.cli._options.STREAMED_BYTES", size)
+        monkeypatch.setattr("calibrant.cli._streams.STREAMED_BYTES", size)
         fitted = tmp_path / f"{name}.safetensors"
         run("fit", file, "-m", "TemperatureScaling", "-o", fitted, code=0)
         measured = run("evaluate", file, "--split", "test", "--json", code=0).stdout
@@ -116,7 +116,7 @@ def test_one_large_file_is_streamed_with_the_figures_of_memory(
         found[name] = (
             figures(measured),
             calibrant.load(fitted).temperature,
-            calibrant.load_predictions(f"{name}.parquet"),
+            calibrant.read(f"{name}.parquet", columns="calibrated_logits"),
         )
     memory, stream = found["memory"], found["stream"]
     assert set(stream[0]) < set(memory[0])
@@ -132,7 +132,7 @@ def test_one_large_file_is_calibrated_to_one_file_or_refused(folder: Path, run: 
     file = folder / "0.parquet"
     run("fit", file, "-m", "TemperatureScaling", "-o", "c.safetensors", code=0)
     before = file.read_bytes()
-    for output, text in (("o.npz", "ends in .parquet"), ("-", "a folder"), (file, "other than the input")):
+    for output, text in (("-", "name a folder by --output"), (file, "other than the input")):
         run("apply", "c.safetensors", file, "-o", output, code=2, says=text)
     assert file.read_bytes() == before
     for _ in range(2):  # an output of before is replaced
@@ -140,15 +140,12 @@ def test_one_large_file_is_calibrated_to_one_file_or_refused(folder: Path, run: 
 
 
 def test_folders_in_a_folder_are_splits(folder: Path, run: Run) -> None:
-    for name, part in (("validation", 0), ("test", 1)):
+    for name, part in (("val", 0), ("test", 1)):
         Path("big", name).mkdir(parents=True)
         (folder / f"{part}.parquet").rename(Path("big", name, "a.parquet"))
     run("fit", "big", "-m", "TemperatureScaling", "-o", "c.safetensors", code=0)
-    assert {split for split, _, _ in figures(run("evaluate", "big", "--json", code=0).stdout)} == {"test", "validation"}
+    assert {split for split, _, _ in figures(run("evaluate", "big", "--json", code=0).stdout)} == {"test", "val"}
     done = run("evaluate", "big", "--split", "test", "-c", "c.safetensors", "--json", code=0)
     assert {(split, raw) for split, _, raw in figures(done.stdout)} == {("test", True), ("test", False)}
-    Path("big", "val").mkdir()
-    Path("big", "test", "a.parquet").rename(Path("big", "val", "a.parquet"))
-    run("evaluate", "big", code=2, says="expected one folder a split in big")
     Path("big", "val", "a.parquet").rename(Path("big", "a.parquet"))
-    run("evaluate", "big", code=2, says="expected Parquet files or folders of them in big, got both")
+    run("evaluate", "big", code=2, says="big has Parquet files, and folders of them; name the folder that is meant")

@@ -106,7 +106,7 @@ def test_part_of_a_study_may_be_run(run: Run, small: Path, tmp_path: Path) -> No
         (("show", "digits", "--record", "."), "expected a file to write, got the folder ."),
         (("show", "digits", "--figures", __file__), "expected a folder to write into"),
         (("show", "digits"), "expected finished runs of 'digits'"),
-        (("show", "digits", "--columns", "most"), "expected --columns to be one of"),
+        (("show", "digits", "--columns", "most"), "expected columns to be one of"),
     ],
 )
 def test_mistakes_are_one_sentence_and_code_2(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.cli.conftest import Run, save_rows
 
-from calibrant import load, load_predictions
+from calibrant import load, read
 from calibrant.calibrators import TemperatureScaling
 from calibrant.operate import Monitor
 
@@ -95,7 +95,7 @@ def test_rows_of_the_fit_start_a_state_out_of_fold(tmp_path: Path, run: Run, fit
     for _ in range(2):  # the second time the state has this reference
         done = run(*start)
         assert (done.exit_code, done.stderr) == (0, ""), done.output
-    rows = load_predictions(fit)
+    rows = read(fit, split="test")
     assert Monitor.load(state).watches(Monitor.from_fit(load(fitted_three), rows))  # type: ignore[arg-type]
     assert not Monitor.load(state).watches(Monitor(rows))
     for seed, sharp, code in ((5, 1.0, 0), (6, 3.0, 1)):

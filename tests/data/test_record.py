@@ -14,8 +14,7 @@ from calibrant import (
     Events,
     MultiLabelPredictions,
     Predictions,
-    load_predictions,
-    load_splits,
+    read,
     save_predictions,
     scale,
 )
@@ -56,7 +55,7 @@ def holders() -> list[Record]:
     return [*made, replace(made[0], decision=torch.tensor([0, 0, 0, 1]))]
 
 
-HOLDERS, IN_FILES = holders(), (0, 1, 4, 5)
+HOLDERS, IN_FILES = holders(), (0, 1, 5)
 
 
 def same(left: Record, right: Record) -> None:
@@ -99,18 +98,12 @@ def test_what_is_made_of_predictions_keeps_it() -> None:
 def test_files_keep_rows_and_what_lies_beside_them(at: int, suffix: str, tmp_path: Path) -> None:
     rows, path = HOLDERS[at], tmp_path / f"data{suffix}"
     save_predictions(path, {"all": rows})  # type: ignore[dict-item]
-    same(load_predictions(path), rows)
+    same(read(path, split="test"), rows)
     if suffix != ".parquet":
         save_predictions(path, {"val": rows, "test": rows[:1], "late": rows[2:]})  # type: ignore[dict-item]
-        splits = load_splits(path)
-        assert len(splits["test"]) == 1
-        same(splits["late"], rows[2:])
-        same(load_predictions(path, "val"), rows)
-
-
-def test_pairs_whose_label_is_ignored_are_left_out_with_what_lies_beside_them(tmp_path: Path) -> None:
-    save_predictions(tmp_path / "a.npz", {"test": HOLDERS[4]})  # type: ignore[dict-item]
-    same(load_predictions(tmp_path / "a.npz", ignore_index=1), HOLDERS[4][2:])
+        assert len(read(path, split="test")) == 1
+        same(read(path, split="late"), rows[2:])
+        same(read(path, split="val"), rows)
 
 
 def test_positions_of_one_sample_share_its_weight() -> None:

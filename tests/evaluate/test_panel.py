@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from calibrant import BinaryPairs, Predictions, load_predictions
+from calibrant import BinaryPairs, Predictions, read
 from calibrant.errors import InputError
 from calibrant.evaluate import panel
 from calibrant.metrics import ECE, NLL, Accuracy
@@ -54,7 +54,7 @@ def test_without_uncertainty_there_are_values_only() -> None:
 def test_figures_of_real_sets(data: Path) -> None:
     rows = {
         row.metric: row.value
-        for row in panel(load_predictions(data / "logits/cifar10-resnet110.npz"), uncertainty=False)
+        for row in panel(read(data / "logits/cifar10-resnet110.npz", split="test"), uncertainty=False)
     }
     assert rows["Accuracy()"] == pytest.approx(0.9356)
     assert rows[repr(ECE())] == pytest.approx(0.0475, abs=5e-5)

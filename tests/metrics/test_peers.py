@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.draws import drawn
 
-from calibrant import BinaryPairs, Predictions, load_predictions
+from calibrant import BinaryPairs, Predictions, read
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
@@ -191,7 +191,7 @@ def test_uncertainty_calibration_measures_logits_as_if_they_were_probabilities()
 
 def test_netcal_does_not_move_on_float32_probabilities(data: Path) -> None:
     scaling = peer("netcal.scaling")
-    val = load_predictions(data / "logits" / "cifar10-resnet110.npz", "val")
+    val = read(data / "logits" / "cifar10-resnet110.npz", split="val")
     assert isinstance(val, Predictions)
     labels = val.need_labels()
     temperatures = []

@@ -251,10 +251,10 @@ def test_apply_copies_all_else_and_writes_what_the_columns_held(tmp_path: Path) 
     binned = HistogramBinning().fit(data)
     assert scale.apply(binned, scale.batches(home), out) == [out / "a.parquet"]
     written = pq.read_table(out / "a.parquet")
-    assert written.column_names == ["id", "logits", "label"]
+    assert written.column_names == ["id", "probs", "label", "calibrated_probs", "decision"]
     assert written["id"].to_pylist() == table["id"].to_pylist()
-    after = Predictions.cat(list(scale.batches(out)))
-    assert torch.allclose(after.logits, binned(data.probs.log()).float(), atol=1e-5)
+    after = Predictions.cat(list(scale.batches(out, columns="calibrated_probs", kind="probs")))
+    assert torch.allclose(after.probs.double(), binned(data.probs.log()).softmax(1), atol=1e-6)
     columns = {f"p_{name}": one for name, one in zip("abc", data.probs.numpy().T, strict=True)}
     pq.write_table(pa.table(columns | {"who": ["x"] * 60}), home / "a.parquet")
     scaling = TemperatureScaling().fit(data)

@@ -10,14 +10,12 @@ import importlib
 import inspect
 import io
 import os
-import re
-import shlex
 import sys
 import traceback
 import typing
 import warnings
 from collections import UserDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import Field, field, fields, is_dataclass
 from pathlib import Path
@@ -33,29 +31,20 @@ CRASH = 70  # EX_SOFTWARE of sysexits.h: 1 is the answer of `check` and `watch`,
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 R = TypeVar("R")
-ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())  # of this command line, as they were typed
-OPTIONS: ContextVar[frozenset[str]] = ContextVar("OPTIONS", default=frozenset())  # of the command that runs, as typed
 TYPED: ContextVar[Mapping[str, str]] = ContextVar("TYPED", default={})  # noqa: B039  parameter → its option, of those on this command line
-LABEL: ContextVar[Remedy | None] = ContextVar("LABEL", default=None)  # of a file without labels: what may name them
 
 
 def guarded(command: Callable[..., R]) -> Callable[..., R]:
-    """Return ``command`` saying a user's error, and any warning, as one sentence on stderr; our own bugs pass.
-
-    What its arguments alone show is refused before it loads PyTorch.
-    """
+    """Return ``command`` saying a user's error, and any warning, as one sentence on stderr; our own bugs pass."""
 
     @functools.wraps(command)
     def run(**given: Any) -> R:
         from calibrant.cli._io import imports_shown  # not for --help
-        from calibrant.cli._options import look_at
 
         with warnings.catch_warnings():  # it also puts showwarning back
             warnings.simplefilter("always", CalibrantWarning)
             warnings.showwarning = _once_each()
-            LABEL.set(None)
             try:
-                look_at(command.__name__, given)
                 with imports_shown():
                     return command(**given)
             except CalibrantError as error:
@@ -152,72 +141,10 @@ def _refuse_without_effect(declared: Mapping[str, Mapping[str, Any]], given: Map
 
 
 def for_command_line(error: CalibrantError) -> str:
-    """Return the sentence of ``error`` with the option in place of the argument, and a remedy that a person here can follow."""
-    if error.got is None:
+    """Return the sentence of ``error`` with what a person here does about it."""
+    if error.got is None or not isinstance(error.remedy, Remedy) or not error.remedy.command:
         return str(error)
-    expected, option = error.expected, f"--{error.argument.replace('_', '-')}"
-    if error.argument and option in OPTIONS.get():
-        expected = re.sub(rf"^{re.escape(error.argument)}\b", option, expected)
-    remedy = error.remedy if isinstance(error.remedy, Remedy) else Remedy(error.remedy)
-    if error.argument == "labels":
-        remedy = LABEL.get() or remedy
-    elif remedy.instead and (label := LABEL.get()) and label.reading:
-        remedy = label.then(remedy)  # what makes another file is asked for its labels next
-    return sentence(expected, error.got, _followed(remedy), place=error.place)
-
-
-def _followed(remedy: Remedy) -> str:
-    """Return what a person does at the command line: the typed command with more options, or words and the commands that have an option."""
-    options = {"--" + name.replace("_", "-") for name, _ in remedy.reading}
-    # of a command without them the words say it
-    if options and not remedy.instead and (options <= OPTIONS.get() or not remedy.command):
-        then = _typed_with(remedy.options)
-        if remedy.command.startswith("run: "):  # it makes a file that an option names
-            then = f"{remedy.command} && {then.removeprefix('run: ')}"
-        return remedy.before + then
-    if remedy.instead:
-        old, new = remedy.instead
-        taken = ["--labels"] if " --labels " in remedy.command else []  # by the first command
-        kept = _without_options(ARGUMENTS.get(), [*taken, *options])
-        typed = [*(new if Path(word) == Path(old) else word for word in kept), *remedy.options]
-        if new not in typed:
-            return remedy.python
-        other = f"{_followed(remedy.otherwise)}; " if remedy.otherwise else ""
-        return f"{other}{remedy.before}{remedy.command} && calibrant {shlex.join(typed)}"
-    words = remedy.command or remedy.python
-    if words.startswith("calibrant "):  # of another command
-        return f"{remedy.before}run: {words}"
-    if remedy.option and OPTIONS.get() and remedy.option not in OPTIONS.get():
-        owners, files = owners_of(remedy.option), [word for word in ARGUMENTS.get()[1:] if Path(word).exists()]
-        one = shlex.join(["calibrant", owners[0], *files, remedy.option]) if len(files) == 1 and owners else ""
-        others = f"use a command with {remedy.option} ({', '.join(owners)})" + (f", `{one}`," if one else "")
-        return words.replace(f"add {remedy.option}", others).removesuffix(",")
-    return words
-
-
-def owners_of(option: str) -> list[str]:
-    """Return the commands that have ``option``; every command is loaded for it, which only a refusal pays for."""
-    from calibrant.cli import main
-
-    commands: Mapping[str, Any] = typer.main.get_command(main).commands  # type: ignore[attr-defined]
-    return [name for name, command in commands.items() if any(option in one.opts for one in command.params)]
-
-
-def _typed_with(options: Sequence[str]) -> str:
-    """Return "run: calibrant evaluate scores.csv --columns 'p*' --kind probs" for the options that would read a file."""
-    typed = _without_options(ARGUMENTS.get(), [word for word in options if word.startswith("--")])
-    return f"run: calibrant {shlex.join([*typed, *options])}" if typed else f"add {shlex.join(options)}"
-
-
-def _without_options(typed: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the words typed without these options and their values: a value given now replaces the one before."""
-    kept: list[str] = []
-    skip = False
-    for word in typed:
-        if not skip and word.partition("=")[0] not in names:
-            kept.append(word)
-        skip = not skip and word in names
-    return kept
+    return sentence(error.expected, error.got, error.remedy.command, place=error.place)
 
 
 def fail(sentence: str, *, code: int = USER_ERROR) -> NoReturn:
@@ -267,7 +194,6 @@ class OnceCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Return what the arguments say, after a count of the options in them."""
-        OPTIONS.set(frozenset(name for option in self.get_params(ctx) for name in option.opts))
         # behind "--" every word is a name of a file, even one that begins with a dash
         words = [word.partition("=")[0] for word in args[: args.index("--") if "--" in args else None]]
         for option in self.get_params(ctx):
@@ -332,8 +258,6 @@ class OneSentenceGroup(TyperGroup):
 
     def main(self, args: Any = None, *rest: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line; in standalone mode leave with its exit code."""
-        ARGUMENTS.set(tuple(sys.argv[1:] if args is None else args))
-        OPTIONS.set(frozenset())
         for stream in (sys.stdout, sys.stderr):  # a terminal or pipe of ASCII shows "?" for what it cannot
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -22,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from calibrant._core.warn import PROGRESS
-from calibrant._files import check_target, same_file, shown
+from calibrant._files import check_suffix, check_target
 from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -222,23 +221,23 @@ def writable(name: str, *, suffix: str) -> Iterator[str]:
         sys.stdout.buffer.flush()
 
 
-def check_outputs(files: Iterable[str | Path], *, inputs: Sequence[str]) -> None:
-    """Refuse places that cannot be written, before any work is done and before any other file is.
+def check_output(path: str | Path, *, inputs: Sequence[str] = (), suffixes: Sequence[str] = (), what: str = "") -> None:
+    """Refuse a place that cannot be written, before any work is done.
 
     Args:
-        files: Files to write.
+        path: Where to write; - is stdout.
         inputs: Files that the command reads.
+        suffixes: What its name may end in; empty allows any.
+        what: What it then holds.
 
     Raises:
-        InputError: For an input, or for one file twice.
+        InputError: For an input, or another suffix.
         FileFormatError: For a place without its folder, or without the permission to write there.
     """
-    places = [check_target(path, inputs=inputs) for path in files]
-    resolved = [os.path.realpath(place) for place in places]
-    for index, place in enumerate(places):
-        # ``same_file`` knows the links of files that exist, the resolved path those of files that are yet to be written
-        if any(same_file(place, other) for other in places[:index]) or resolved[index] in resolved[:index]:
-            raise InputError("an output a file", f"{shown(place)} twice", "name two")
+    if str(path) != STREAM:
+        check_target(path, inputs=[name for name in inputs if name != STREAM])
+        if suffixes:
+            check_suffix(path, suffixes, what=what)
 
 
 def print_table(
@@ -320,23 +319,12 @@ def _without_percent_sign(row: Row, value: float | None) -> str:
 
 
 def _suffix(content: bytes) -> str:
-    """Return the suffix of what the first bytes say: the formats' own marks, else text with commas or tabs."""
+    """Return the suffix of what the first bytes say: the formats' own marks, else JSON lines, or a table of text."""
     # .npz and .pt are zip archives, of which the first member's name tells which
     if content.startswith(b"PK"):
         return ".npz" if b".npy" in content[:200] else ".pt"
-    for mark, suffix in (
-        (b"PAR1", ".parquet"),
-        (b"ARROW1", ".arrow"),
-        (b"\x93NUMPY", ".npy"),
-        (b"{", ".jsonl"),
-        (b"[", ".json"),
-    ):
+    for mark, suffix in ((b"PAR1", ".parquet"), (b"ARROW1", ".feather"), (b"\x93NUMPY", ".npy"), (b"{", ".jsonl")):
         if content.startswith(mark):
             return suffix
     # eight bytes of length, then a JSON header: the format has no mark of its own
-    if content[8:9] == b"{":
-        return ".safetensors"
-    line = content.split(b"\n", 1)[0]
-    if b"\t" in line:
-        return ".tsv"
-    return ".csv" if b"," in line else ".safetensors"
+    return ".safetensors" if content[8:9] == b"{" and b"\0" in content[:8] else ".csv"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import calibrant
 from calibrant._files import shown
 from calibrant.cli._application import option, with_groups
 from calibrant.cli._io import (
@@ -28,28 +29,25 @@ from calibrant.cli._options import (
     Files,
     Inputs,
     MultiLabel,
-    OnRay,
+    OneFile,
     Source,
     SplitRows,
     among,
+    check_calibrator,
     choose,
     feature_names,
     listed,
-    parts_of,
     refuse_for_several,
-    source_of,
-    streams,
     typed_columns,
 )
+from calibrant.cli._streams import OnRay, parts_of, source_of, streams
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
-    from calibrant.data.predictions import BinaryPairs, Predictions
+    from calibrant.data.predictions import Predictions
     from calibrant.evaluate.compare import Comparison
     from calibrant.metrics import Metric, SumMetric
     from calibrant.report.tables import Row
-
-    Data = Predictions | BinaryPairs
 
 
 # a column of distinct values, such as an id, is no grouping; and every group costs a panel with its draws
@@ -115,7 +113,8 @@ def evaluate(
         refuse_for_several("metric", "bins", "by")
     for text in what.metric or []:
         choose(text.partition(":")[0], metric_names(), option="--metric", listing="calibrant methods metrics")
-    inputs, sources = given.sources(inputs)
+    check_calibrator(what.calibrator)
+    sources = given.sources(inputs)
 
     from calibrant.cli._calibrators import calibrator_facts, load_fitted
     from calibrant.report.model import in_one_line
@@ -169,14 +168,15 @@ def _measure_file(
     from calibrant.cli._calibrators import fitted_on
     from calibrant.report.model import in_one_line
 
-    chosen = inputs.parts(source, several=several) if what.split is None else {}
-    if what.split is not None:
-        chosen[what.split] = inputs.read(source, what.split, several=several)
+    columns = typed_columns(what.by) or []
+    how: dict[str, Any] = {"several": several, "features": [] if several else [*columns, *feature_names(calibrator)]}
+    if what.split is None:
+        chosen = inputs.parts(source, **how)
+    else:
+        chosen = {what.split: inputs.read(source, what.split, **how)}
     for name, rows in chosen.items():
-        if calibrator is not None and not several:
-            rows = rows.with_features(feature_names(calibrator))
         data = rows.data
-        parts: list[tuple[Any, str | None]] = [(data, None), *by_column(rows, typed_columns(what.by) or [])]
+        parts: list[tuple[Any, str | None]] = [(data, None), *by_column(rows, columns)]
         for part, group in parts:
             measured: dict[str, Any] = {"file": source.shown, "split": name, "draws": what.draws, "group": group}
             measured |= {} if several else {"metrics": panel.metrics_for(part)}
@@ -208,7 +208,7 @@ class Panel:
             raise InputError("a metric with bins beside --bins", f"{', '.join(texts)}", "leave it out")
         return cls(named, bins)
 
-    def metrics_for(self, data: Data) -> list[Metric]:
+    def metrics_for(self, data: Predictions) -> list[Metric]:
         """Return the metrics to measure on ``data``."""
         from calibrant.evaluate import default_metrics
 
@@ -271,7 +271,7 @@ def _made_of_options(table: dict[str, Any], **known: Any) -> Any:
         raise InputError(error.expected, error.got, error.remedy) from error
 
 
-def by_column(rows: SplitRows, columns: Sequence[str]) -> Iterator[tuple[Data, str]]:
+def by_column(rows: SplitRows, columns: Sequence[str]) -> Iterator[tuple[Predictions, str]]:
     """Yield (its rows, ``region=EU``) for every value of the ``columns`` beside a split.
 
     Raises:
@@ -314,31 +314,47 @@ def _rebinned(metric: Any, bins: int | None) -> Any:
 @with_groups
 def compare(
     inputs: Inputs,
-    a: Annotated[str, typer.Argument(metavar="A", help="Predictions, or with --on a calibrator or 'none'.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="Predictions; or, before a FILE, a calibrator or 'none'.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The same of B.")],
-    on: str | None = option(None, "Predictions to apply the calibrators A and B to."),
+    file: Annotated[str | None, typer.Argument(help="Predictions to apply the calibrators A and B to.")] = None,
     example: Example = None,
     split: str = option("test", "The split to compare on."),
     as_json: AsJson = False,
 ) -> None:
     """Compare B with A on the same rows: differences, intervals, and paired tests.
 
+    Rows of two tables are matched by --on, or by their order: then every column that both have, and that is no score, must agree.
+
     Examples:
 
         calibrant compare resnet.npz densenet.npz
 
-        calibrant compare none c.safetensors --on predictions.npz
+        calibrant compare old.csv new.csv --on id
+
+        calibrant compare none c.safetensors predictions.npz
 
         calibrant compare none c.safetensors --example cifar10
     """
-    if inputs.logits is not None or (on is not None and example is not None):
-        extra = "--logits" if inputs.logits is not None else "--example beside --on"
-        raise InputError("predictions as A and B, or one file to apply both to", f"{extra}", "leave it out")
-    base = None if on is None and example is None else inputs.sources(on, example)[0]
+    base = None
+    if file is not None or example is not None:
+        for name in (a, b):
+            check_calibrator(name)
+        base = OneFile(file, example).source(inputs)
+    elif UNCALIBRATED in (a, b):
+        raise InputError(f"{UNCALIBRATED!r} stands for no calibrator; name the FILE that the other is applied to")
+    sources = [] if base is not None else inputs.sources([a, b])
+
     from calibrant.evaluate import compare as compare_predictions
 
     with working("comparing"):
-        found = compare_predictions(*(_load_split(name, on=base, split=split, inputs=inputs) for name in (a, b)))
+        if base is None:
+            pair = _matched(*sources, split=split, inputs=inputs)
+        else:
+            paths = [None if name == UNCALIBRATED else calibrant.load(name) for name in (a, b)]
+            names = [name for one in paths for name in feature_names(one)]
+            rows = inputs.read(base, split, features=names)
+            pair = [rows.through(one) for one in paths]
+        found = compare_predictions(*pair)
     if as_json:
         print_json({"a": a, "b": b, "on": None if base is None else base.shown, "split": split, **asdict(found)})
     else:
@@ -348,12 +364,28 @@ def compare(
         screen.print(f"A: {a}\nB: {b}\n\n{found.verdict}")
 
 
-def _load_split(name: str, *, on: Source | None, split: str, inputs: Inputs) -> Predictions | BinaryPairs:
+def _matched(a: Source, b: Source, *, split: str, inputs: Inputs) -> list[Predictions]:
+    """Return the rows of two files in one order.
+
+    Raises:
+        InputError: If a column that both have shows that they are not.
+    """
+    import numpy as np
+
+    from calibrant.data.io import CALIBRATED, find_rows, refuse_other_rows
+    from calibrant.data.tables import Arrays
+
+    on, inputs = inputs.on, dataclasses.replace(inputs, on=inputs.on if inputs.labels else None)
+    contents = [inputs.contents(one, features=[on] if on else ()) for one in (a, b)]
+    first, second = (one.splits[one.find(split)] for one in contents)
     if on is not None:
-        return inputs.read(on, split).through(None if name == UNCALIBRATED else name)  # type: ignore[no-any-return]
-    if name == UNCALIBRATED:
-        raise InputError("two files of predictions", f"{name!r} without --on", "add --on PREDICTIONS")
-    return inputs.read(Source(name, shown(name)), split).data
+        keys = [np.asarray((data.features or {})[on]) for data in (first, second)]
+        return [first, second[find_rows(*keys, on=on, name=b.shown)]]
+    one, two = (found.parts[0] for found in contents)
+    if not isinstance(one.table, Arrays) and not isinstance(two.table, Arrays):
+        added = [name for name in one.table.names if name.startswith(CALIBRATED)]
+        refuse_other_rows(one.table, two.table, scores={*one.columns, *two.columns, *added})
+    return [first, second]
 
 
 def _comparison_rows(found: Comparison) -> list[list[str]]:

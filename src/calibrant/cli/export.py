@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 import calibrant
-from calibrant._files import shown
-from calibrant.cli._io import console, working
-from calibrant.cli._options import read_names
+from calibrant._files import read_text, shown
+from calibrant.cli._io import check_output, console, working
+from calibrant.cli._options import check_calibrator
 
 
 def export(
@@ -32,7 +32,11 @@ def export(
 
         calibrant export c.safetensors -o c.onnx --kind probs --class-names names.txt
     """
-    names = read_names(class_names) if class_names else None
+    check_calibrator(calibrator)
+    check_output(output, inputs=[calibrator], suffixes=[".onnx"], what="an ONNX model")
+    names = (
+        None if class_names is None else [line.strip() for line in read_text(class_names).splitlines() if line.strip()]
+    )
     with working(f"exporting {shown(calibrator)}"):
         from calibrant.adapters.onnx import export_served
 

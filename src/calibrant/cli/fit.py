@@ -12,6 +12,7 @@ from calibrant.cli._application import option, with_groups
 from calibrant.cli._io import (
     STREAM,
     Findings,
+    check_output,
     say_evidence,
     say_json,
     say_rows,
@@ -23,16 +24,14 @@ from calibrant.cli._options import (
     Inputs,
     MultiLabel,
     OneFile,
-    OnRay,
     Source,
+    choose_method,
     complete_method,
     feature_names,
-    parts_of,
     refuse_for_several,
-    source_of,
-    streams,
     typed_columns,
 )
+from calibrant.cli._streams import OnRay, parts_of, source_of, streams
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def fit(
 
         calibrant fit predictions.npz -o c.safetensors
 
-        calibrant fit --logits val_logits.npy --labels val_labels.npy -o c.safetensors
+        calibrant fit scores.csv --columns cat,dog,fox --label truth --kind probs -o c.safetensors
 
         calibrant fit predictions.npz --method TemperatureScaling -o c.safetensors --json
 
@@ -99,8 +98,10 @@ def fit(
     if multilabel:
         refuse_for_several("features")
     if as_json and output == STREAM:
-        raise InputError("a file for the calibrator beside --json", "- for both", "name one by --output")
-    source = given.source(inputs, purpose="fit on")
+        raise InputError("--json and the calibrator cannot both go to stdout; name a file by --output")
+    choose_method(chosen.method)
+    source = given.source(inputs)
+    check_output(output, inputs=[source.path], suffixes=[".safetensors"], what="a calibrator")
 
     from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.cli._calibrators import AUTO, OF_LABELS
@@ -110,21 +111,14 @@ def fit(
         _fit_on_disk(source, inputs, chosen, output=output, as_json=as_json, on_ray=on_ray)
         return
     method = chosen.method if chosen.method is not None else OF_LABELS if multilabel else AUTO
-    split = chosen.split
-    rows = inputs.read(source, split, several=multilabel)
-    data = rows.data
+    made = chosen.make(method)
+    rows = inputs.read(source, chosen.split, several=multilabel, features=[] if multilabel else feature_names(made))
+    if not multilabel and made.needs_features:
+        need_features(rows.data)
     with writable(output, suffix=".safetensors") as path:
-        with working(f"fitting {method} on {len(data):,} rows"):
-            made = chosen.make(method)
-            columns = chosen.columns
-            if not multilabel and not data.features and columns is not None and columns != ["all"]:
-                rows.beside(columns)  # says which columns there are
-            if not multilabel:
-                data = rows.with_features(feature_names(made)).data
-            if chosen.features is not None or made.needs_features:
-                need_features(data)
+        with working(f"fitting {method} on {len(rows.data):,} rows"):
             one_for_all = MultiLabelCalibrator(made) if multilabel else made
-            calibrator, found = _fit_and_measure(data, one_for_all, file=source.shown, split=rows.split)
+            calibrator, found = _fit_and_measure(rows.data, one_for_all, file=source.shown, split=rows.split)
         calibrator.save(path)
     _say_what_was_fitted(calibrator, found, output=output, split=rows.split, as_json=as_json)
 
@@ -150,12 +144,11 @@ def _fit_on_disk(source: Source, inputs: Inputs, chosen: Chosen, *, output: str,
 
 def _fit_and_measure(data: Any, made: Any, *, file: str, split: str) -> tuple[Any, Findings]:
     """Return the calibrator ``made`` fitted on ``data``, and figures there before and after: of one class accuracy, NLL and ECE."""
-    from calibrant.data.predictions import BinaryPairs, Predictions
+    from calibrant.data.predictions import Predictions
     from calibrant.metrics import ECE, NLL, Accuracy
     from calibrant.report.model import in_one_line
 
     shown = [Accuracy(), NLL(), ECE()] if isinstance(data, Predictions) else None  # all of several labels
-    shown = [Accuracy(), ECE()] if isinstance(data, BinaryPairs) else shown
     calibrator, found = made.fit(data), Findings()
     found.measure(data, file=file, split=split, metrics=shown)
     after = data.calibrated_by(calibrator, allow_fit_rows=True)

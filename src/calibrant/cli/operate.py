@@ -6,22 +6,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import calibrant
-from calibrant._core.paths import shown
+from calibrant._files import shown
 from calibrant.cli._application import declare_argument, option, with_groups
-from calibrant.cli._io import CODES, console, print_json, print_table, working
+from calibrant.cli._io import CODES, check_output, console, print_json, print_table, working
 from calibrant.cli._options import (
     AsJson,
-    Before,
     Inputs,
     OneSplit,
-    Source,
     SplitRows,
     Through,
+    check_calibrator,
+    feature_names,
     refuse_typed,
     typed_columns,
 )
@@ -74,17 +74,17 @@ def check(inputs: Inputs, given: Limits, chosen: OneSplit, as_json: AsJson = Fal
         raise InputError(
             "no limit is given; add --max ece=.03, --min accuracy=.9, or --no-worse nll=.005 with --baseline FILE"
         )
-    source = chosen.source(inputs, purpose="check")
+    source, baseline = chosen.source(inputs), inputs.sources(given.baseline) if given.baseline else []
+    check_calibrator(chosen.calibrator)
 
     from calibrant.operate import check as check_limits
 
-    with working(f"reading {source.shown}"):
-        before = None
-        if given.baseline is not None:
-            before = inputs.read(Source(given.baseline, shown(given.baseline)), chosen.split).data
-        rows = inputs.read(source, chosen.split)
-        data = rows.through(chosen.calibrator)
-        features = {name: rows.column(name) for name in typed_columns(given.by) or []}
+    by = typed_columns(given.by) or []
+    fitted = None if chosen.calibrator is None else calibrant.load(chosen.calibrator)
+    before = next((inputs.read(one, chosen.split).data for one in baseline), None)
+    rows = inputs.read(source, chosen.split, features=[*by, *feature_names(fitted)])
+    data = rows.through(fitted)
+    features = {name: rows.column(name) for name in by}
     with working(f"checking {source.shown}"):
         found = check_limits(data, **limits, baseline=before, features=features)
     if as_json:
@@ -125,6 +125,16 @@ def _print_lines(found: Check) -> None:
 
 
 @dataclass(frozen=True)
+class Before:
+    """Labelled predictions from before, which a monitor starts from."""
+
+    reference: str | None = option(
+        None, "Labelled predictions from before, with which the new ones are compared.", metavar="FILE"
+    )
+    reference_split: str = option("val", "The split of the reference.", needs="reference")
+
+
+@dataclass(frozen=True)
 class NewRows(Through):
     """New labelled predictions."""
 
@@ -150,7 +160,7 @@ def watch(
 
         calibrant watch state.safetensors monday.parquet tuesday.parquet
     """
-    from calibrant._core.files import one_writer
+    from calibrant._files import one_writer
 
     if not new.files:
         refuse_typed(
@@ -158,16 +168,18 @@ def watch(
         )
         if before.reference is None and inputs != Inputs():
             raise InputError("options say how to read a FILE, and there is none; name one, or leave them out")
-    if inputs.logits is not None:
-        raise InputError(f"new predictions are arguments: write {inputs.logits} --kind logits instead of --logits")
+    sources = inputs.sources(new.files) if new.files else []
+    check_calibrator(new.calibrator)
+    check_output(state, inputs=[*(new.files or []), *filter(None, [before.reference])])
     # loaded, updated and saved under one lock: of two writers each would undo the other's batches
     with one_writer(state):
-        monitor = _monitor(state, before, new.calibrator, inputs)
+        fitted = None if new.calibrator is None else calibrant.load(new.calibrator)
+        monitor = _monitor(state, before, fitted, inputs)
         names: tuple[str, ...] = ()
-        for file in new.files or []:
-            rows = inputs.read(Source(file, file), new.split)
-            monitor.update(rows.through(new.calibrator))
-            names = rows.named.sides or names
+        for source in sources:
+            rows = inputs.read(source, new.split, features=feature_names(fitted))
+            monitor.update(rows.through(fitted))
+            names = rows.data.class_names or names
         monitor.save(state)
     status = monitor.status
     if as_json:
@@ -177,7 +189,7 @@ def watch(
     raise typer.Exit(int(monitor.alarm))
 
 
-def _monitor(state: Path, before: Before, calibrator: str | None, inputs: Inputs) -> Monitor:
+def _monitor(state: Path, before: Before, fitted: Any, inputs: Inputs) -> Monitor:
     """Return the monitor of a state, or a new one; a reference given with a state must be the one it was started from."""
     from calibrant.operate import Monitor
 
@@ -186,7 +198,8 @@ def _monitor(state: Path, before: Before, calibrator: str | None, inputs: Inputs
         if monitor is None:
             raise InputError(f"{shown(state)} does not exist; start it with --reference FILE")
         return monitor
-    made = _started(inputs.read(Source(before.reference, before.reference), before.reference_split), calibrator)
+    [source] = inputs.sources(before.reference)
+    made = _started(inputs.read(source, before.reference_split, features=feature_names(fitted)), fitted)
     if monitor is not None and not monitor.watches(made):
         raise InputError(
             f"{shown(state)} was started from another reference; leave --reference out, or start a new state"
@@ -194,14 +207,11 @@ def _monitor(state: Path, before: Before, calibrator: str | None, inputs: Inputs
     return monitor or made
 
 
-def _started(rows: SplitRows, calibrator: str | None) -> Monitor:
+def _started(rows: SplitRows, fitted: Any) -> Monitor:
     """Return a monitor of a reference before calibration; of rows that the calibrator was fitted on, out of fold."""
     from calibrant.operate import Monitor
 
-    if calibrator is None:
-        return Monitor(rows.data)
-    fitted = calibrant.load(calibrator)
     try:
         return Monitor(rows.through(fitted))
     except LeakError:
-        return Monitor.from_fit(fitted, rows.scores)
+        return Monitor.from_fit(fitted, rows.data)

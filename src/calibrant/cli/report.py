@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from calibrant._files import shown
-from calibrant.cli._application import with_groups
-from calibrant.cli._io import console, working, writable
+from calibrant.cli._application import option, with_groups
+from calibrant.cli._io import check_output, console, working, writable
 from calibrant.cli._options import (
     Files,
-    Fitting,
     Inputs,
     MultiLabel,
-    Page,
     Source,
     SplitRows,
+    check_calibrator,
+    choose_method,
+    complete_method,
     feature_names,
     refuse_for_several,
     refuse_typed,
@@ -37,7 +37,35 @@ if TYPE_CHECKING:
 
 
 NONE = "none"
-MOST_VALUES = 20  # of a column whose groups a note offers
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """Which calibrator a report is on: a saved one, or one fitted on a split of the file; and the split it is evaluated on."""
+
+    method: str | None = option(
+        None,
+        "auto, a calibrator, or none; auto if left out.",
+        "--method",
+        "-m",
+        autocompletion=complete_method,
+        without="calibrator",
+    )
+    calibrator: str | None = option(None, "A saved one instead.", "--calibrator", "-c")
+    split: str = option("test", "The split to evaluate.")
+    fit_split: str = option("val", "The split to fit on.")
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a report is written as."""
+
+    output: str = option("report.html", "Where to write it; - writes stdout.", "--output", "-o")
+    format: Literal["html", "json"] | None = option(None, "By the output's name if left out.")
+    title: str = option("Calibration report", "Its heading.")
+    margin: float = option(
+        0.02, "ECE above which a miscalibration is large; 0.02 is 2 points.", min=0.0001, max=0.9999
+    )  # calibrant.report.MARGIN
 
 
 @with_groups
@@ -73,7 +101,12 @@ def report(
         refuse_typed(["fit_split"], where="--method none, which fits nothing")
     if multilabel:
         refuse_for_several("margin", "by")
-    inputs, sources = given.sources(inputs)
+    if fitting.method != NONE:
+        choose_method(fitting.method)
+    sources = given.sources(inputs)
+    check_calibrator(fitting.calibrator)
+    read = [*(source.path for source in sources), *filter(None, [fitting.calibrator, inputs.labels])]
+    check_output(page.output, inputs=read)
     if multilabel and len(sources) > 1:
         raise InputError("one FILE of predictions with --multilabel", f"{len(sources)}", "name one")
 
@@ -87,10 +120,9 @@ def report(
     with writable(page.output, suffix=f".{page.format or 'html'}") as target:
         check_format(target, page.format)
         models: list[Any] = []
-        notes: list[str] = []
         for source in sources:
             with working(f"calibrating {source.shown}"):
-                data = Data(source, inputs, fitting, columns, multilabel, notes)
+                data = Data(source, inputs, fitting, columns, multilabel)
                 models.append(_model_of(data, saved=saved))
         named = [one.name for one in models]
         models = [  # files of one name in several folders
@@ -102,7 +134,7 @@ def report(
             if multilabel:
                 write_label_report(models[0], target, **look)
             else:
-                write_report(models, target, notes=notes, margin=page.margin, **look)
+                write_report(models, target, margin=page.margin, **look)
     said = ", ".join(source.shown for source in sources)
     console(err=True).print(f"report on {said} written to {shown(page.output)}", style="dim")
 
@@ -116,7 +148,6 @@ class Data:
     fitting: Fitting
     columns: list[str] | None = None
     several: bool = False  # labels a row
-    notes: list[str] = field(default_factory=list)  # what the page says of how the file was read
 
 
 def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
@@ -127,41 +158,27 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     automatic. Any other than a temperature is compared with one fitted on the same rows, where there are such.
     """
     from calibrant.calibrators import TemperatureScaling
-    from calibrant.data.pairs import BinaryPairs
-    from calibrant.data.splits import pick_name
     from calibrant.plot.diagrams import is_event
     from calibrant.report import Model
     from calibrant.report.labels import LabelReport
 
     file = Path(data.source.shown).name
-    parts = data.inputs.parts(data.source, several=data.several, names_used=True)
-    splits: Splits = {name: part.data for name, part in parts.items()}
-    rows = replace(parts[pick_name(splits, data.fitting.split, file)], typed=data.fitting.split)
-    named = rows.named
-    if isinstance(rows.data, BinaryPairs) and data.inputs.class_names:
-        raise InputError("scores of all classes beside --class-names", f"top-label pairs in {file}", "leave it out")
-    if saved is not None and not data.several:
-        rows = rows.with_features(feature_names(saved))
+    features = [] if data.several else [*(data.columns or ()), *feature_names(saved)]
+    contents = data.inputs.contents(data.source, features=features, several=data.several)
+    splits: Splits = contents.splits
+    rows = SplitRows(splits[contents.find(data.fitting.split)], data.fitting.split, data.source)
     before = rows.data
     made: dict[str, Any] = {"source": data.source.shown, "split": data.fitting.split, "whole": len(splits) == 1}
-    calibrator = saved if saved is not None else _fit_for_report(data, parts)
-    if calibrator is not None and not data.several:
-        rows = rows.with_features(feature_names(calibrator))
-        before = rows.data
+    made |= {"argument": data.source.argument}
+    calibrator = saved if saved is not None else _fit_for_report(data, splits)
     after = None if calibrator is None else before.calibrated_by(calibrator)
     if data.several:
-        return LabelReport(Path(file).stem, before, after, calibrator, argument=data.source.argument, **made)
-    names = named.class_names or None
-    event = named.positive
-    if names is None and (event or data.inputs.label) and is_event(before):  # of numbers, not of names
-        names = (f"{data.inputs.label} = 0", f"{data.inputs.label} = 1") if event is None else named.sides
-    made |= {"class_names": names, "argument": _file_and_options(data, names_matched=bool(named.matched))}
-    made["by"] = data.columns and {name: rows.column(name) for name in data.columns}
-    if data.columns is None and (unused := _columns_of_groups(rows)):
-        are, by = "stands" if len(unused) == 1 else "stand", shlex.quote(shown(",".join(unused)))
-        note = f"{', '.join(map(shown, unused))} {are} beside the rows, unused; --by {by} shows the groups"
-        typer.echo(f"note: {data.source.shown}: {note}", err=True)
-        data.notes.append(f"{file}: {note}.")
+        return LabelReport(Path(file).stem, before, after, calibrator, **made)
+    names = before.class_names
+    if names is None and data.inputs.label and is_event(before):
+        names = (f"{data.inputs.label} = 0", f"{data.inputs.label} = 1")
+    by = data.columns and {name: rows.column(name) for name in data.columns}
+    made |= {"class_names": names, "by": by}
     if calibrator is None:
         return Model(Path(file).stem, before, **made)
     reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(data, splits, before)
@@ -169,31 +186,6 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
         where = f"a saved {type(saved).__name__} that no temperature fitted on that split of {data.source.shown} is compared with"
         refuse_typed(["fit_split"], where=where)
     return Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
-
-
-def _columns_of_groups(rows: SplitRows) -> list[str]:
-    """Return the columns of few values beside the rows that are no features; not those whose values each have one label."""
-    from calibrant.data.formats.evidence import few
-    from calibrant.data.formats.roles import has_role
-    from calibrant.data.splits import UNNAMED
-
-    found, prefix, used = [], "" if rows.split == UNNAMED else f"{rows.split}_", rows.data.features or {}
-    labels = [] if rows.data.labels is None else rows.data.labels.tolist()
-    for key, values in rows.named.arrays.items():
-        name = key.removeprefix(prefix)
-        if not key.startswith(prefix) or "," in name or has_role(name) or name in used:
-            continue
-        if values.shape == (len(labels),) and few(values, MOST_VALUES):
-            pairs = set(zip(values.tolist(), labels, strict=True))
-            found += [name] if len(pairs) > len({value for value, _ in pairs}) else []
-    return found
-
-
-def _file_and_options(data: Data, *, names_matched: bool) -> str:
-    """Return the file and the options that read it, for other commands: names beside labels that are numbers are the report's own."""
-    if names_matched or not data.inputs.class_names:
-        return data.source.argument
-    return data.source.argument.replace(data.inputs.words, replace(data.inputs, class_names=None).words).strip()
 
 
 def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predictions | None:
@@ -212,7 +204,7 @@ def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predic
         return None
 
 
-def _fit_for_report(data: Data, parts: Mapping[str, SplitRows]) -> Any:
+def _fit_for_report(data: Data, splits: Splits) -> Any:
     """Return the calibrator fitted on the split that ``--fit-split`` names; None where there is no such split.
 
     Left to itself it goes by the columns of whose groups those rows say that one correction for all leaves some off.
@@ -221,14 +213,13 @@ def _fit_for_report(data: Data, parts: Mapping[str, SplitRows]) -> Any:
     from calibrant.cli._calibrators import AUTO, OF_LABELS, make_calibrator
     from calibrant.report.groups_report import audit, correction_by
 
-    found = _other_split(data.fitting, parts, data.source.shown)
+    found = _other_split(data.fitting, splits, data.source.shown)
     if found is None:
         return None
-    part, method = parts[found], data.fitting.method
+    rows, method = splits[found], data.fitting.method
     made = make_calibrator(method if method is not None else OF_LABELS if data.several else AUTO)
     if data.several:
-        return MultiLabelCalibrator(made).fit(part.data)
-    rows = part.with_features(data.columns or ()).data
+        return MultiLabelCalibrator(made).fit(rows)
     fitted, columns = made.fit(rows), rows.features or {}
     if data.columns is not None:
         columns = {name: columns[name] for name in data.columns if name in columns}
@@ -243,19 +234,15 @@ def _fit_for_report(data: Data, parts: Mapping[str, SplitRows]) -> Any:
 
 def _to_fit_on(fitting: Fitting, splits: Splits) -> str | None:
     """Return the split that ``--fit-split`` names; None where a file has none of that name, or none at all."""
-    from calibrant.data.splits import UNNAMED, find_split
-
-    return None if UNNAMED in splits else find_split(splits, fitting.fit_split)
+    return fitting.fit_split if fitting.fit_split in splits else None
 
 
 def _other_split(fitting: Fitting, splits: Splits, file: str) -> str | None:
     """Return the split to fit on, never the one that is evaluated; None where there is none, or nothing is fitted."""
-    from calibrant.data.splits import find_split
-
     if fitting.method == NONE:
         return None
     found = _to_fit_on(fitting, splits)
-    if found is None or found == find_split(splits, fitting.split):
+    if found is None or found == fitting.split:
         remedy = "leave it out, or fit with `calibrant fit` on other rows and pass it as --calibrator"
         where = f"{file}, which has no such split beside {fitting.split!r}"
         refuse_typed(["fit_split", "method"], where=where, remedy=remedy)

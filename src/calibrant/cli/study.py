@@ -14,9 +14,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
+from calibrant._files import check_folder
 from calibrant.cli._application import for_command_line, option, with_groups
-from calibrant.cli._io import console, print_json, print_table, working
-from calibrant.cli._options import AsJson, ExecutorName, among, refuse_typed
+from calibrant.cli._io import check_output, console, print_json, print_table, working
+from calibrant.cli._options import AsJson, among, refuse_typed
 from calibrant.errors import CalibrantError, InputError
 
 if TYPE_CHECKING:
@@ -85,9 +86,9 @@ PAPER_NOTE = (
 class Manner:
     """How trainings are run."""
 
-    executor: Annotated[ExecutorName, typer.Option(help="local: processes on this machine; ray: a Ray cluster.")] = (
-        "local"
-    )
+    executor: Annotated[
+        Literal["local", "ray"], typer.Option(help="local: processes on this machine; ray: a Ray cluster.")
+    ] = "local"
     address: str | None = option(None, "Of the Ray cluster; else one is started here.", needs="executor ray")
     workers: Annotated[int, typer.Option(min=1, help="Trainings at a time.")] = 1
     accelerator: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="What they run on.")] = "auto"
@@ -542,6 +543,11 @@ def show(
     from calibrant.study import Store
     from calibrant.study.measures import COLUMNS
 
+    for place, suffixes in ((outputs.report, []), (outputs.record, [".json"])):
+        if place is not None:
+            check_output(place, inputs=[name], suffixes=suffixes, what="a record")
+    if outputs.figures is not None:
+        check_folder(outputs.figures)
     if name == THEORY:
         refuse_typed(["scale", "store", "data", "seeds", "columns", "report", "record"], where="the theory's figures")
         _show_theory(outputs)

@@ -6,7 +6,6 @@ The kind of input is named by the constructor (``from_logits``, ``from_probs`` â
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, ClassVar, Protocol, Unpack
 
 import numpy as np
@@ -26,7 +25,7 @@ from calibrant._core.constraints import Natural, Text, checked, takes
 from calibrant._core.numerics import row_chunks
 from calibrant._kernels import cpu, reference
 from calibrant.data.collect import outputs_of
-from calibrant.data.frames import Frame, What, table_of_rows
+from calibrant.data.labels import Texts, match_labels
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.pairs import BinaryPairs, Decisions, Events
 from calibrant.data.record import Axis, Beside, Ignored, Record, checked_beside, in_rows, need_features
@@ -64,7 +63,6 @@ class Predictions(Record):
         decision: (N,) int64 class decided earlier, where a top-label calibrator must not move it, or None.
         given_probs: (N, K) the probabilities these predictions were made from, or None if they were made from logits.
         class_names: K names of the classes, or None.
-        frame: The rows of the table that they were read from by ``calibrant.read``, or None.
         known: Cached properties of other predictions with these logits, by name, which need not be computed again.
         weights: (N,) float64 â‰¥ 0, not all 0, or None: how much each row counts, up to a factor; one of 0 is left out.
         features: Named columns beside the rows: (N,) numbers as tensors on the CPU, names as arrays of text; or None.
@@ -81,7 +79,6 @@ class Predictions(Record):
     _: KW_ONLY
     given_probs: Tensor | None = None
     class_names: tuple[str, ...] | None = None
-    frame: Frame | None = None
     known: InitVar[Mapping[str, Any] | None] = None
 
     axes: ClassVar = {"logits": 2, "given_probs": 2}
@@ -377,43 +374,6 @@ class Predictions(Record):
         """The leakage check that ``allow_fit_rows=True`` put off, or None."""
         return None
 
-    @checked
-    def to_frame(self, *, what: What | None = None, instead: bool = False, suffix: Text = "_calibrated") -> Any:
-        """Return the rows of the table that these were read from, in its library, with the scores in new columns.
-
-        Predictions that were made of arrays give an Arrow table, as ``adapters.dataframes.to_table`` does.
-
-        Args:
-            what: "probs", "logits", "label" (the class decided) or "top" (with its probability); None is what the table holds.
-            instead: Whether the new columns take the place, and the names, of the scores, or stand beside them.
-            suffix: The ending of the new columns' names.
-
-        Raises:
-            InputError: If a new name is taken.
-            MissingExtraError: If narwhals is not installed.
-
-        Examples:
-            >>> import pandas
-            >>> from calibrant import read
-            >>> from calibrant.calibrators import TemperatureScaling
-            >>> table = pandas.DataFrame({"id": ["07", "03"], "p_cat": [0.9, 0.3], "p_dog": [0.1, 0.7]}, index=[5, 2])
-            >>> data = read(table)
-            >>> scaling = TemperatureScaling().fit([[3.0, 0.0]] * 10, [0] * 7 + [1] * 3)
-            >>> data.calibrated_by(scaling).to_frame().columns.tolist()
-            ['id', 'p_cat', 'p_dog', 'p_cat_calibrated', 'p_dog_calibrated']
-        """
-        if self.frame is None:
-            return table_of_rows(self, self.class_names)
-        probs, logits = (values.detach().cpu().double().numpy() for values in (self.probs, self.logits))
-        columns = self.frame.new_columns(
-            probs,
-            logits,
-            what=what or self.frame.kind,
-            suffix=suffix,
-            instead=instead,
-        )
-        return self.frame.with_columns(columns, instead=instead)
-
 
 def _as_rows(values: Any, labels: Any, options: InRows, *, name: str) -> tuple[Tensor, Any, dict[str, Any]]:
     """Return scores as (N, K), with labels and what lies beside them to match; ``name`` is what messages call them."""
@@ -423,17 +383,15 @@ def _as_rows(values: Any, labels: Any, options: InRows, *, name: str) -> tuple[T
 
 def _codes(labels: Any, names: Sequence[str] | None) -> Any:
     """Return labels that are text as indices of the classes' names, and others as they are."""
-    if names is None or isinstance(labels, Tensor) or labels is None:
+    if (
+        names is None
+        or isinstance(labels, Tensor)
+        or labels is None
+        or (found := np.asarray(labels)).dtype.kind not in "USO"
+    ):
         return labels
-    from calibrant.data.formats.columns import Classes, is_text
-    from calibrant.data.formats.labels import encode_labels
-    from calibrant.data.formats.layout import Layout
-
-    values = np.asarray(labels)
-    layout = Layout(class_names=tuple(names))
-    return (
-        encode_labels(values, layout, Classes(), Path("labels")) if is_text(values) or values.dtype == bool else labels
-    )
+    texts = Texts.of(found)
+    return match_labels(texts, [names], classes=len(names), column="labels", place="row {}".format).labels
 
 
 def _classes_agree(names: Sequence[str], own: Sequence[str]) -> bool:

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from calibrant._core.check import (
     ADD_LABELS,
-    MARKS,
     as_array,
     as_tensor,
     check_groups,
@@ -31,8 +30,6 @@ from calibrant._core.check import (
 )
 from calibrant._core.constraints import LARGEST, Integer, PublicCalls
 from calibrant._core.notebook import to_html
-from calibrant.data.formats.layout import WEIGHTS
-from calibrant.data.frames import Frame
 from calibrant.errors import Remedy
 
 Column: TypeAlias = Tensor | NDArray[np.str_]
@@ -43,7 +40,8 @@ _MISSING = "convert it to numbers or text; give missing entries a name of their 
 # which axis holds the classes; whether there is such an axis depends on the scores
 Axis: TypeAlias = Annotated[int, Integer(-LARGEST)]
 Ignored: TypeAlias = Annotated[int, Integer(-LARGEST - 1)] | None  # a label that marks rows to leave out
-FEATURE, _TEXT = "feature:", "feature_text:"
+WEIGHTS = "weights"  # the array, or column, of how much each row counts
+FEATURE, FEATURE_TEXT = "feature:", "feature_text:"
 
 
 class Beside(TypedDict, total=False):
@@ -114,10 +112,6 @@ class Columns(metaclass=PublicCalls):
         held = [dict(part._columns()) for part in listed]
         columns: dict[str, Any] = {}
         for name in dict.fromkeys(name for one in held for name in one):
-            # rows of several tables have no one table to go back into: the frame is then left out, not refused
-            if name == "frame":
-                columns[name] = Frame.joined([one.get(name) for one in held])
-                continue
             # what one part lacks is not filled in: a weight of 1, or a group a row, would be a guess
             if any(name not in one for one in held):
                 raise refuse(f"{name} in all parts or in none", "both", f"drop or add {name}")
@@ -129,7 +123,7 @@ class Columns(metaclass=PublicCalls):
         """Yield name and value of every field that has an entry a row: the tensors, and the features."""
         for one in fields(self):
             value = getattr(self, one.name)
-            if isinstance(value, Tensor) or (one.name in ("features", "frame") and value is not None):
+            if isinstance(value, Tensor) or (one.name == "features" and value is not None):
                 yield one.name, value
 
     def __repr__(self) -> str:
@@ -250,7 +244,7 @@ class Record(Columns):
                 # NumPy keeps text as four bytes a letter, filled up with 0, so that the same bytes are code points;
                 # little-endian, whatever machine writes the file
                 wide = column.astype(f"<U{max(1, column.dtype.itemsize // 4)}")
-                found[_TEXT + name] = wide.view(np.int32).reshape(len(wide), -1)
+                found[FEATURE_TEXT + name] = wide.view(np.int32).reshape(len(wide), -1)
         return found
 
 
@@ -265,16 +259,16 @@ def beside_stored(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
     for name, values in arrays.items():
         if name.startswith(prefix + FEATURE):
             found["features"][name.removeprefix(prefix + FEATURE)] = values
-        elif name.startswith(prefix + _TEXT):
+        elif name.startswith(prefix + FEATURE_TEXT):
             codes = np.ascontiguousarray(values, dtype=np.int32)
-            found["features"][name.removeprefix(prefix + _TEXT)] = codes.view(f"<U{codes.shape[1]}")[:, 0]
+            found["features"][name.removeprefix(prefix + FEATURE_TEXT)] = codes.view(f"<U{codes.shape[1]}")[:, 0]
     found["features"] = found["features"] or None
     return found
 
 
 def is_beside(name: str) -> bool:
     """Return whether an array of a file is a feature, whatever its own name says."""
-    return FEATURE in name or _TEXT in name
+    return FEATURE in name or FEATURE_TEXT in name
 
 
 def checked_beside(scores: Tensor, beside: Mapping[str, Any]) -> dict[str, Any]:
@@ -318,14 +312,7 @@ def in_rows(
         if labels is not None and labels.shape != leading:
             shape = tuple(values.shape)
             axes = [axis for axis in range(1, len(shape)) if shape[:axis] + shape[axis + 1 :] == tuple(labels.shape)]
-            remedy = Remedy("check class_dim", command="check --class-dim")
-            if len(axes) == 1:  # the one axis beside which the labels fit
-                known = (one for one in MARKS if not 0 <= one < shape[axes[0]] and bool((labels == one).any()))
-                mark = next(known, None)
-                reading = (("class_dim", str(axes[0])), *([] if mark is None else [("ignore_index", str(mark))]))
-                python = f"pass {' and '.join(f'{name}={value}' for name, value in reading)}"
-                unsure = "" if mark is None else f"if {mark} marks rows to skip, "
-                remedy = Remedy(python, reading=reading, before=unsure)
+            remedy = f"pass class_dim={axes[0]}" if len(axes) == 1 else "check class_dim"
             raise refuse(f"labels of shape {leading}", f"{tuple(labels.shape)}", remedy)
         labels = None if labels is None else labels.reshape(-1)
         tensor = tensor.reshape(-1, tensor.shape[-1])

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from calibrant import calibrators
-from calibrant._core.paths import WRITABLE
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base.calibrator import feature_names
 from calibrant.data.checks import Data
@@ -148,7 +147,7 @@ def _rows_that_exclude(row: Row, margin: float) -> str:
 
 
 _VALUE = r"(?:'(?:[^']|'\"'\"')*'|\S+)"  # as ``quote`` gives it
-LABELS = re.compile(rf" --(?:labels?|class-names|on|missing|positive) {_VALUE}")  # the options on labels
+LABELS = re.compile(rf" --(?:labels?|on|weights|groups) {_VALUE}")  # the options on labels
 _LABELS_FILE = re.compile(rf"(?<= --labels ){_VALUE}")
 CHANCE = "That may be chance"  # opens the reason that names a simpler calibrator
 NOTHING, TEMPERATURE = "doing nothing", "plain temperature scaling"
@@ -382,8 +381,6 @@ def commands_of(
         ]
     stem = stem_of(model.source, name=model.name)
     ending, file = PurePath(model.source).suffix, quote(model.source)
-    # apply writes the format it read, where that can be written
-    suffix = ending if ending in WRITABLE else ".npz"
     data = model.argument or file
     options = data.removeprefix(file) if data.startswith(file) else ""  # an example has none
     # rows of a file without splits are all evaluated here, so the fit needs another file
@@ -397,7 +394,7 @@ def commands_of(
     groups = "" if worst is None else f" --by {names}"
     return [
         ("fit", f"calibrant fit {fit} --method {name}{columns} -o {saved}"),
-        ("ship", f"calibrant apply {saved} new{ending}{LABELS.sub('', options)} -o new-calibrated{suffix}"),
+        ("ship", f"calibrant apply {saved} new{ending}{LABELS.sub('', options)} -o new-calibrated{ending}"),
         ("check", f"calibrant evaluate {data}{split or ' --split test' * (not model.whole)} --calibrator {saved}")
         if model.grouped
         else ("check", f"calibrant check {data}{split} --calibrator {saved}{maximum}{groups}"),

@@ -180,9 +180,9 @@ def test_what_cannot_be_done_is_refused(make: Callable[[Tensor, Tensor], object]
 
 def test_a_long_tailed_network_meets_its_balanced_test_set(data: Path) -> None:
     path = data / "logits/cifar10lt-resnet110.npz"
-    from calibrant import load_predictions
+    from calibrant import read
 
-    val, test = (load_predictions(path, split) for split in ("val", "test"))
+    val, test = (read(path, split=split) for split in ("val", "test"))
     assert isinstance(val, Predictions)
     assert isinstance(test, Predictions)
     chain = Chain(StructuredMatrixScaling(), PriorShift()).fit(val.logits, val.need_labels())

@@ -4,38 +4,22 @@
 study, the seed, the recipe and the command of the training.
 """
 
-import tomllib
 from pathlib import Path
-from typing import Any
 
 from calibrant._core.check import check_choice
-from calibrant._core.constraints import checked
-from calibrant.data.formats.reading import read_named
+from calibrant.data.io import read_contents
 from calibrant.data.predictions import Predictions
-from calibrant.data.splits import splits_of
 
-__all__ = ["example_path", "example_recipe", "examples", "load_example"]
+__all__ = ["example_path", "load_example"]
 
 _HOME = Path(__file__).parent
 
 
-@checked
-def examples() -> list[str]:
-    """Return the names of the example predictions that the package carries.
-
-    Examples:
-        >>> examples()
-        ['20news', 'cifar10', 'sst']
-    """
-    return sorted(path.stem for path in _HOME.glob("*.npz"))
-
-
-@checked
 def load_example(name: str) -> dict[str, Predictions]:
     """Return the splits ``val`` and ``test`` of an example: logits and labels of a network that Calibrant trained.
 
     Args:
-        name: One of ``examples()``: "cifar10" (images, 10 classes), "sst" (sentences, 2), "20news" (posts, 20).
+        name: "cifar10" (images, 10 classes), "sst" (sentences, 2) or "20news" (posts, 20).
 
     Raises:
         InputError: If there is no such example.
@@ -45,21 +29,8 @@ def load_example(name: str) -> dict[str, Predictions]:
         >>> splits["test"]
         Predictions(10000 rows, 10 classes, labelled)
     """
-    path = example_path(name)
-    splits = splits_of(read_named(path).arrays, path)
+    splits = read_contents(example_path(name)).splits
     return {split: Predictions.from_logits(data.logits.float(), data.labels) for split, data in splits.items()}
-
-
-def example_recipe(name: str) -> dict[str, Any]:
-    """Return how an example was made: study, objective, seed, command, recipe and versions.
-
-    Args:
-        name: As in ``load_example``.
-
-    Raises:
-        InputError: If there is no such example.
-    """
-    return tomllib.loads(example_path(name).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def example_path(name: str) -> Path:
@@ -71,4 +42,5 @@ def example_path(name: str) -> Path:
     Raises:
         InputError: If there is no such example.
     """
-    return _HOME / f"{check_choice(name, name='an example', choices=examples())}.npz"
+    known = sorted(path.stem for path in _HOME.glob("*.npz"))
+    return _HOME / f"{check_choice(name, name='an example', choices=known)}.npz"

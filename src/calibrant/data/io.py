@@ -1,0 +1,682 @@
+"""Predictions in files and data frames: read by a mapping that the user states, and saved in open formats.
+
+Which columns hold what is said by the user, or stands in the names of this table; nothing else is inferred:
+
+    scores     p_*, prob_*, probs_* (probabilities), logit_*, logits_* (logits): one column a class, whose name follows;
+               p, prob (the probability of class 1), probs, logits (a list a row)
+    label      label, labels, y, y_true, target
+    others     weights, groups, split, decision, feature:*
+    arrays     logits or probs, labels and the others, each alone or behind the name of a split: val_logits, test_labels
+"""
+
+import csv
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from calibrant._core.check import as_tensor, check_labels
+from calibrant._core.constraints import checked
+from calibrant._files import Array, as_path, pa, shown, write_arrays
+from calibrant.data.labels import Texts, listed, match_event, match_labels, name_spellings
+from calibrant.data.multilabel import MISSING, MultiLabelPredictions
+from calibrant.data.predictions import Predictions
+from calibrant.data.record import FEATURE, stored_tensor
+from calibrant.data.tables import CLASS_NAMES, Arrays, Kind, Table, as_arrow, open_table, write_arrow
+from calibrant.errors import FileFormatError, InputError
+
+__all__ = ["read", "save_predictions"]
+
+Scores = Literal["logits", "probs"]
+PREFIXES: dict[str, Scores] = {
+    "p_": "probs", "prob_": "probs", "probs_": "probs", "logit_": "logits", "logits_": "logits",
+}  # fmt: skip
+WHOLE: dict[str, Scores] = {"p": "probs", "prob": "probs", "probs": "probs", "logits": "logits"}
+LABELS = ("label", "labels", "y", "y_true", "target")
+CALIBRATED = "calibrated_"  # before the names of columns that ``calibrant apply`` adds
+UNNAMED = "all"  # the split of a file without splits
+SAVED = (".npz", ".safetensors", ".parquet", ".feather", ".arrow", ".csv", ".tsv", ".jsonl")
+_LISTS = (".parquet", ".feather", ".arrow")  # whose tables hold the scores of a row as a list
+_SUM = 1e-4  # from 1, within which sums of probabilities are taken as they are
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What a user says of a file: the arguments of ``read``, except for the split."""
+
+    columns: str | Sequence[str] | None = None
+    label: str | None = None
+    kind: Scores | None = None
+    weights: str | None = None
+    groups: str | None = None
+    class_names: Sequence[str] | None = None
+    labels: str | os.PathLike[str] | None = None
+    on: str | None = None
+    features: Sequence[str] = ()
+    multilabel: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in (None, "logits", "probs"):
+            raise InputError(f"kind must be probs or logits, got {self.kind!r}")
+        if self.on is not None and self.labels is None:
+            raise InputError("on names the column that joins a file of labels; name that file by labels")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where the scores stand in a table, or in the arrays of one split.
+
+    Args:
+        table: The table.
+        columns: The names of the scores: one a class, or one alone.
+        kind: What they are.
+        spellings: What the columns may call the classes, the first as they are shown; empty if they have no names.
+        stem: What stands before the names of the arrays of a split: ``val_``.
+        shape: Of the scores, once they are read.
+    """
+
+    table: Table
+    columns: tuple[str, ...]
+    kind: Scores
+    spellings: tuple[tuple[str, ...], ...] = ()
+    stem: str = ""
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What was read.
+
+    Args:
+        splits: Split name → predictions; "all" where there are no splits.
+        parts: Where the scores of each stand; one part where a column says the split.
+        notes: What a person is told of how it was read.
+    """
+
+    splits: dict[str, Any]
+    parts: list[Part]
+    notes: list[str] = field(default_factory=list)
+
+    def find(self, split: str | None) -> str:
+        """Return the name of a split: of the one that is named, or of the only one; rows without splits go by any name.
+
+        Raises:
+            InputError: If there is no such split, or there are several and none is named.
+        """
+        if list(self.splits) == [UNNAMED] or (split is None and len(self.splits) == 1):
+            return next(iter(self.splits))
+        if split not in self.splits:
+            lacking = "several splits" if split is None else f"no split {split!r}"
+            raise InputError(
+                f"{self.parts[0].table.name} has {lacking}: name one of {listed(sorted(self.splits))} by split"
+            )
+        return split
+
+
+@checked
+def read(
+    path_or_frame: Any,
+    *,
+    columns: str | Sequence[str] | None = None,
+    label: str | None = None,
+    kind: Literal["logits", "probs"] | None = None,
+    weights: str | None = None,
+    groups: str | None = None,
+    split: str | None = None,
+    class_names: Sequence[str] | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    on: str | None = None,
+    features: Sequence[str] = (),
+    multilabel: bool = False,
+) -> Predictions | MultiLabelPredictions:
+    """Return the predictions in a file or in a data frame.
+
+    Args:
+        path_or_frame: A ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, ``.feather``, ``.npz``, ``.safetensors``, ``.pt`` or ``.npy``
+            file, or a frame of pandas, Polars or PyArrow.
+        columns: The columns of the scores, one a class: their names in order, or a pattern such as ``"p_*"``; a column of lists or
+            of the probability of class 1; or the name of the array. Not needed for the names that the page on files lists.
+        label: The column, or array, of the labels: names of classes as the columns have them, or integers from 0. With
+            ``multilabel`` a pattern, such as ``"y_*"``.
+        kind: What the scores are.
+        weights: The column of weights.
+        groups: The column whose equal values mark rows that do not vary independently, such as a patient.
+        split: Which split, where the file has several.
+        class_names: The classes in the order of the scores, for labels that are text beside scores without names.
+        labels: A file that holds the labels: as many in the same order, or joined by the column ``on``.
+        on: A column of both files whose text is the same for the same row, and which names each label once.
+        features: Further columns to keep beside the rows, for calibrators and metrics of groups.
+        multilabel: Whether each row has several labels, each 1, 0 or −1 (missing) with a probability of its own.
+
+    Raises:
+        FileFormatError: If the file is missing, broken or of another kind.
+        InputError: If its names do not say what it holds, or what they hold is not valid.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> file = pathlib.Path(tempfile.mkdtemp(), "scores.csv")
+        >>> _ = file.write_text("cat,dog,truth\\n0.9,0.1,cat\\n0.3,0.7,cat\\n")
+        >>> read(file, columns="cat,dog", label="truth", kind="probs").correct
+        tensor([ True, False])
+    """
+    mapped = Mapped(columns, label, kind, weights, groups, class_names, labels, on, tuple(features), multilabel)
+    contents = read_contents(path_or_frame, mapped)
+    found: Predictions | MultiLabelPredictions = contents.splits[contents.find(split)]
+    return found
+
+
+def read_contents(source: Any, mapped: Mapped | None = None, *, labelled: bool | None = None) -> Contents:
+    """Return the rows of every split of a file or a data frame, and how they were read.
+
+    Args:
+        source: A path, a frame, or a table that is open.
+        mapped: What the user says of it.
+        labelled: Whether labels are needed; None reads them where they are; False reads scores, decisions and features alone, of
+            all rows as one split.
+
+    Raises:
+        FileFormatError: As ``read``.
+        InputError: As ``read``, or if labels are needed and nothing is called so.
+    """
+    mapped = mapped or Mapped()
+    table = source if isinstance(source, Table) else open_table(source)
+    parts = _array_parts(table, mapped) if isinstance(table, Arrays) else [find_scores(table, mapped)]
+    splits: dict[str, Any] = {}
+    notes: list[str] = []
+    for at, part in enumerate(parts):
+        # an array of one split may have none of its name in the others
+        elsewhere = {name for other in parts for name in other.table.names} - set(part.table.names)
+        rows = _Rows.read(
+            part, replace(mapped, features=[name for name in mapped.features if name not in elsewhere]), labelled
+        )
+        parts[at] = replace(part, shape=rows.values.shape)
+        notes += [note for note in rows.notes if note not in notes]
+        made = rows.by_split()
+        splits |= made if not part.stem else {part.stem.removesuffix("_"): next(iter(made.values()))}
+    return Contents(splits, parts, notes)
+
+
+def find_scores(table: Table, mapped: Mapped) -> Part:
+    """Return where the scores stand in a table, as the user says or its names do.
+
+    Raises:
+        InputError: If neither says it.
+    """
+    spellings: Sequence[Sequence[str]] = []
+    if mapped.columns is not None:
+        chosen, spellings = _chosen(table, mapped.columns)
+        kind = mapped.kind or _kind_of(chosen)
+        if kind is None:
+            raise _cannot_tell(table, f"whether {listed(chosen)} hold probabilities or logits")
+    else:
+        families = {key: [name for name in table.names if name.startswith(key) and name != key] for key in PREFIXES}
+        families |= {key: [key] for key in WHOLE if key in table.places}
+        if len(there := [key for key, names in families.items() if names]) != 1:
+            raise _cannot_tell(table, "which columns are scores")
+        chosen, kind = families[there[0]], mapped.kind or {**PREFIXES, **WHOLE}[there[0]]
+        if there[0] in PREFIXES:
+            spellings = [[name.removeprefix(there[0]) for name in chosen], chosen]
+    table.find(chosen)
+    if mapped.class_names is not None:
+        spellings = [mapped.class_names]
+    elif len(chosen) > 1 and all(map(str.isdecimal, spellings[0])):
+        order = sorted(range(len(chosen)), key=lambda at: int(spellings[0][at]))  # p_10 follows p_9
+        chosen, *spellings = ([names[at] for at in order] for names in (chosen, *spellings))
+    return Part(table, tuple(chosen), kind, tuple(map(tuple, spellings)))
+
+
+def _chosen(table: Table, columns: str | Sequence[str]) -> tuple[list[str], Sequence[Sequence[str]]]:
+    """Return the columns that a pattern or a list names, and what they may call the classes."""
+    names = columns
+    if isinstance(columns, str):
+        names = [columns] if columns in table.places else next(csv.reader([columns], skipinitialspace=True), [])
+    chosen = [name if name in table.places else name.strip() for name in names]
+    if len(chosen) == 1 and "*" in chosen[0] and chosen[0] not in table.places:
+        found = match_pattern(table, chosen[0])
+        if not found:
+            raise InputError(f"{table.name}: no column matches {chosen[0]!r}. Columns: {listed(table.names)}")
+        stars = list(found)
+        if chosen[0].startswith(CALIBRATED):  # p_cat of calibrated_p_cat
+            stars = [star.removeprefix(next((key for key in PREFIXES if star.startswith(key)), "")) for star in stars]
+        return list(found.values()), [stars, *name_spellings(list(found.values()))]
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise InputError(f"{table.name}: columns must name each column of scores once, got {columns!r}")
+    return chosen, name_spellings(chosen) if len(chosen) > 1 else []
+
+
+def match_pattern(table: Table, pattern: str) -> dict[str, str]:
+    """Return what stands for the star of a pattern → the column; columns that ``apply`` adds match no other pattern than theirs."""
+    front, _, back = pattern.partition("*")
+    names = [name for name in table.names if pattern.startswith(CALIBRATED) or not name.startswith(CALIBRATED)]
+    found = [name for name in names if name.startswith(front) and name.endswith(back) and len(name) > len(front + back)]
+    return {name[len(front) : len(name) - len(back)]: name for name in found}
+
+
+def _kind_of(columns: Sequence[str]) -> Scores | None:
+    """Return what columns hold whose names say it."""
+    plain = [name.removeprefix(CALIBRATED) for name in columns]
+    keys = {next((key for key in PREFIXES if name.startswith(key)), name) for name in plain}
+    kinds = {{**PREFIXES, **WHOLE}.get(key) for key in keys}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _array_parts(table: Arrays, mapped: Mapped) -> list[Part]:
+    """Return where the scores of each split stand among the arrays of a file."""
+    if mapped.columns is not None or table.names == [""]:
+        key = mapped.columns if isinstance(mapped.columns, str) else ",".join(mapped.columns or ())
+        known = {key: mapped.kind or WHOLE.get(key)}
+    else:
+        known = {"logits": mapped.kind or "logits", "probs": mapped.kind or "probs"}
+    found: dict[str, Part] = {}
+    for name in table.names:
+        for key, kind in known.items():
+            if FEATURE in name or (name != key and not (key and name.endswith("_" + key))):
+                continue
+            if kind is None:
+                raise _cannot_tell(table, "whether the scores are probabilities or logits")
+            if (stem := name.removesuffix(key)) in found:
+                raise InputError(
+                    f"{table.name} has {found[stem].stem}{found[stem].columns[0]} and {name}; name one by columns"
+                )
+            found[stem] = Part(table.under(stem), (key,), kind, stem=stem)
+    if not found:
+        raise _cannot_tell(table, "which array holds the scores")
+    return list(found.values())
+
+
+def _cannot_tell(table: Table, what: str) -> InputError:
+    names, say = listed([name for name in table.names if name]), "Say --columns A,B,… --label C --kind probs|logits"
+    held = "Arrays" if isinstance(table, Arrays) else "Columns"
+    return InputError(f"{table.name}: cannot tell {what}. {held}: {names or 'one without a name'}. {say}")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of one part of a file: scores and what lies beside them."""
+
+    part: Part
+    values: Array
+    labels: Any
+    names: Sequence[str] | None
+    beside: Mapping[str, Any]
+    split: Texts | None
+    several: bool
+    notes: list[str]
+
+    @classmethod
+    def read(cls, part: Part, mapped: Mapped, labelled: bool | None) -> "_Rows":
+        """Return the rows with the columns that the user names, or that have the names of the table above."""
+        table, several, notes = part.table, mapped.multilabel, list[str]()
+        labels = [] if labelled is False or mapped.labels is not None else _label_columns(part, mapped, labelled)
+        if odd := [name for name in mapped.features if name in (*part.columns, *labels)]:
+            raise InputError(f"{table.name}: {odd[0]!r} holds scores or labels, so it can be no feature")
+        wanted: dict[str, Kind] = dict.fromkeys(part.columns, "number")
+        wanted |= dict.fromkeys(labels, "number" if several else "label")
+        roles = {"weights": mapped.weights, "groups": mapped.groups, "split": None, "decision": None}
+        for role, said in roles.items():
+            if labelled is not False or role == "decision":  # which is carried along with scores
+                roles[role] = said or (role if role in table.places else None)
+        kinds: dict[str, Kind] = {"weights": "number", "groups": "any", "split": "text", "decision": "label"}
+        wanted |= {name: kinds[role] for role, name in roles.items() if name is not None}
+        features = {name: FEATURE + name if FEATURE + name in table.places else name for name in mapped.features}
+        features |= {name.removeprefix(FEATURE): name for name in table.names if name.startswith(FEATURE)}
+        held = table.read({**dict.fromkeys(features.values(), "any"), **wanted})
+        values = _values_of(part, held)
+        if part.kind == "probs" and values.ndim == 2 and not several:
+            values, note = _divide_rounded(values, part)
+            notes += note
+        beside = {role: _plain(held[name]) for role, name in roles.items() if name and role in ("weights", "groups")}
+        if values.ndim > 2:
+            beside.setdefault(
+                "groups", np.arange(len(values))
+            )  # positions of one image or sequence do not vary independently
+        kept = {name: _plain(held[column]) for name, column in features.items()}
+        names = mapped.class_names if mapped.class_names is not None else table.class_names
+        rows = cls(part, values, None, names, beside | {"features": kept or None}, None, several, notes)
+        given: Any = [held[name] for name in labels]
+        if mapped.labels is not None and labelled is not False:
+            given = [read_labels(mapped, None if isinstance(table, Arrays) else table, len(values))]
+        if several:
+            rows = replace(rows, labels=_label_matrix(given), names=names or next(iter(part.spellings), None))
+        else:
+            rows = rows.matched(given[0] if given else None, labels[0] if labels else "the label")
+            if roles["decision"]:
+                decision = rows.matched(held["decision"], "decision").labels
+                rows = replace(rows, beside={**rows.beside, "decision": decision})
+        split = None if roles["split"] is None else held["split"]
+        added = [name for name in table.names if name.startswith(CALIBRATED)]
+        if part.columns[0].startswith(CALIBRATED):
+            added = []
+        more = [f"{listed(added)} are not read; --columns '{CALIBRATED}*' reads them"] if added else []
+        return replace(rows, split=split, notes=rows.notes + more)
+
+    def matched(self, given: Any, column: str) -> "_Rows":
+        """Return the rows with labels as indices, and with the names of the classes as the labels spell them."""
+        names, alone = self.names, self.values.ndim == 1 and self.names is None
+        event = self.part.spellings[0][0] if alone and self.part.spellings else None
+        spellings = self.part.spellings if names is None else [names]
+        if given is None:
+            names = (f"not {event}", event) if event else None if alone or not spellings else spellings[0]
+        elif isinstance(given, Texts) and len(self.part.columns) == 1 and not alone and given.are_integers():
+            given = given.integers()  # beside a list of scores or an array they are indices, whatever the names are
+        note = ""
+        if isinstance(given, Texts):
+            try:
+                if alone:
+                    found = match_event(given, event, column=column, place=self.part.table.place)
+                else:
+                    found = match_labels(
+                        given,
+                        spellings,
+                        classes=self.values.shape[1] if self.values.ndim > 1 else 2,
+                        column=column,
+                        place=self.part.table.place,
+                    )
+            except InputError as error:
+                raise error.at(self.part.table.name) from error
+            given, names, note = found.labels, found.names, found.note
+        numbered = names is not None and list(names) == [str(place) for place in range(len(names))]
+        more = [note] if note and note not in self.notes and column != "decision" else []
+        return replace(self, labels=given, names=None if numbered else names, notes=self.notes + more)
+
+    def by_split(self) -> dict[str, Any]:
+        """Return the predictions of each split; "all" where no column says it."""
+        if self.split is None:
+            return {UNNAMED: self.predictions(slice(None), self.part.stem.removesuffix("_"))}
+        texts = np.char.strip(self.split.array())
+        if "" in texts:
+            raise InputError(f"{self.part.table.name}: the column split is empty in row {int(np.argmax(texts == ''))}")
+        return {str(split): self.predictions(texts == split, str(split)) for split in np.unique(texts)}
+
+    def predictions(self, rows: Any, split: str) -> Any:
+        """Return some of the rows as predictions; ``split`` is what messages call them."""
+        beside = {name: _taken(column, rows) for name, column in self.beside.items()}
+        decision, values, labels = beside.pop("decision", None), self.values[rows], _taken(self.labels, rows)
+        logits, names = self.part.kind == "logits", self.names
+        try:
+            if self.several:
+                make: Any = MultiLabelPredictions.from_logits if logits else MultiLabelPredictions.from_probs
+                if values.ndim == 1:
+                    values, labels = values[:, None], None if labels is None else labels.reshape(len(labels), -1)
+                return make(values, labels, names=names, **beside)
+            if values.ndim == 1:
+                make = Predictions.from_binary_logits if logits else Predictions.from_binary_probs
+                made = replace(make(values, labels, **beside), class_names=None if names is None else tuple(names))
+            else:
+                make = Predictions.from_logits if logits else Predictions.from_probs
+                made = make(values, labels, class_names=names, **beside)
+            if decision is None:
+                return made
+            flat = as_tensor(decision, name="decision").reshape(-1)
+            return replace(made, decision=check_labels(flat, rows=len(made), classes=made.classes))
+        except InputError as error:
+            raise error.at(self.part.table.name + (f", split {split!r}" if split else "")) from error
+
+
+def _taken(column: Any, rows: Any) -> Any:
+    if isinstance(column, Mapping):
+        return {name: one[rows] for name, one in column.items()}
+    return None if column is None else column[rows]
+
+
+def _plain(values: Any) -> Array:
+    found: Array = values.array() if isinstance(values, Texts) else values
+    return found
+
+
+def _values_of(part: Part, held: Mapping[str, Any]) -> Array:
+    """Return the scores (N, K), or (N,) of one number a row, out of the columns that were read."""
+    table, columns = part.table, [held[name] for name in part.columns]
+    if len(columns) > 1 and any(column.ndim > 1 for column in columns):
+        raise InputError(f"{table.name}: columns must name one column of lists, or several of numbers")
+    values: Array = np.stack(columns, axis=1) if len(columns) > 1 else columns[0]
+    if np.isnan(values).any():
+        row, *place = np.argwhere(np.isnan(values))[0].tolist()
+        name = part.stem + part.columns[place[0] if len(columns) > 1 else 0]
+        raise InputError(f"{table.name}, {table.place(row)}: the score in {name!r} is missing or NaN")
+    return values
+
+
+def _divide_rounded(probs: Array, part: Part) -> tuple[Array, list[str]]:
+    """Return probabilities whose rows sum to 1, and a note where rounded ones were divided by their sums.
+
+    A sum may differ from 1 by half a unit of the last decimal for each class, at least by 1e-4.
+
+    Raises:
+        InputError: If a sum differs by more.
+    """
+    sums = probs.sum(axis=1, dtype=np.float64)
+    off = np.abs(sums - 1)
+    if not (off > _SUM).any() or not np.isfinite(sums).all() or (probs < 0).any():  # others are refused with the rest
+        return probs, []
+    digits = next((d for d in range(8) if (np.abs(np.round(probs, d) - probs) < 1e-9).all()), None)
+    if off.max() > max(_SUM, probs.shape[1] / 2 * 10.0**-digits if digits else 0) + 1e-9:
+        row = int(np.argmax(off))
+        where = f"{part.table.name}, {part.table.place(row)}: {listed(part.columns)}"
+        raise InputError(f"{where} sum to {sums[row]:.6g}; the probabilities of a row must sum to 1")
+    divided = np.where(off[:, None] > _SUM, probs / sums[:, None], probs)
+    rows, most = int((off > _SUM).sum()), float(off.max())
+    return divided, [f"{rows:,} rows of rounded probabilities are divided by their sums, up to {most:.2g} from 1"]
+
+
+def _label_columns(part: Part, mapped: Mapped, labelled: bool | None) -> list[str]:
+    """Return the columns of the labels, in the order of the scores where there are several; none if they are not needed."""
+    table, said = part.table, mapped.label
+    patterns = ["label_*", "labels_*"] if said is None else [said] if "*" in said else []
+    for pattern in patterns if mapped.multilabel else ():
+        stars = match_pattern(table, pattern)
+        for names in part.spellings:
+            if all(name in stars for name in names):
+                return [stars[name] for name in names]
+    if said is not None and not patterns:
+        table.find([said])
+        return [said]
+    found = [name for name in LABELS if name in table.places and name not in part.columns] if said is None else []
+    if len(found) > 1 or (not found and (labelled or said is not None)):
+        one = "array holds" if isinstance(table, Arrays) else "column holds"
+        raise _cannot_tell(table, f"which {'columns hold' if mapped.multilabel else one} the labels")
+    return found
+
+
+def _label_matrix(given: Sequence[Array]) -> Array | None:
+    """Return several labels a row (N, L); an empty cell is a missing label."""
+    if not given:
+        return None
+    found = given[0] if len(given) == 1 else np.stack(given, axis=1)
+    there = found[~np.isnan(found)]
+    return np.where(np.isnan(found), MISSING, found).astype(np.int64) if (there == np.round(there)).all() else found
+
+
+def read_labels(mapped: Mapped, table: Table | None, rows: int) -> Any:
+    """Return the labels in a file of their own.
+
+    Args:
+        mapped: Names the file, the column, and the column that joins it to ``table``.
+        table: The table of the scores; None for arrays.
+        rows: How many there are.
+
+    Raises:
+        FileFormatError: If the file is missing or broken.
+        InputError: If it has no labels, or they do not belong to the rows.
+    """
+    other = open_table(mapped.labels, lines=True)
+    names = [name for name in other.names if name != mapped.on]
+    if mapped.label is not None and mapped.label in names:
+        names = [mapped.label]
+    if len(names) > 1:
+        names = [name for name in names if name in LABELS]
+    if len(names) != 1:
+        raise _cannot_tell(other, "which column holds the labels")
+    if mapped.multilabel:
+        return other.read({names[0]: "number"})[names[0]]
+    found = other.read({names[0]: "label"})[names[0]]
+    if mapped.on is not None:
+        if table is None or isinstance(other, Arrays):
+            raise InputError(f"{other.name}: on joins two tables, and arrays have no columns; leave it out")
+        return _join(table, other, mapped.on, found)
+    if len(found) != rows:
+        raise InputError(
+            f"{other.name} has {len(found):,} labels for {rows:,} rows; join them by on, a column of both files"
+        )
+    if table is not None:
+        refuse_other_rows(table, other, scores=names)
+    return found
+
+
+def refuse_other_rows(table: Table, other: Table, *, scores: Collection[str]) -> None:
+    """Refuse two tables if a column that both have, and that is not among ``scores``, has other text in some row.
+
+    Raises:
+        InputError: If one has.
+    """
+    theirs = {name.casefold(): name for name in other.names if name not in scores}
+    for name in table.names:
+        if name in scores or name.casefold() not in theirs:
+            continue
+        pair = ((table, name), (other, theirs[name.casefold()]))
+        one, two = (each.read({key: "text"})[key].array() for each, key in pair)
+        differ = np.flatnonzero(one != two) if len(one) == len(two) else [min(len(one), len(two))]
+        if len(differ):
+            row = int(differ[0])
+            values = [repr(str(column[row])) if row < len(column) else "missing" for column in (one, two)]
+            raise InputError(
+                f"{other.name}: its rows are others than those of {table.name}, or in another order: {name} is {values[1]} in row "
+                f"{row}, there {values[0]}; join them by on, a column of both files"
+            )
+
+
+def _join(table: Table, other: Table, on: str, labels: Any) -> Any:
+    """Return the label of each row, found by the text of a column of both tables that names each label once."""
+    wanted, keys = (each.read({on: "text"})[on].array() for each in (table, other))
+    return labels[find_rows(wanted, keys, on=on, name=other.name)]
+
+
+def find_rows(wanted: Array, keys: Array, *, on: str, name: str) -> Array:
+    """Return the place of each of ``wanted`` among ``keys``.
+
+    Args:
+        wanted: Values of a column.
+        keys: Values of the column of the same name in another file, each once.
+        on: The column.
+        name: The other file.
+
+    Raises:
+        InputError: If a key is there twice, or not at all.
+    """
+    names, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    if (counts > 1).any():
+        raise InputError(f"{name}: {on!r} is {str(names[np.argmax(counts > 1)])!r} twice; it must name each row once")
+    places = np.minimum(np.searchsorted(names, wanted), len(names) - 1)
+    if (lacking := np.flatnonzero(names[places] != wanted)).size:
+        rows = f"{lacking.size:,} rows" if lacking.size > 1 else "the row"
+        raise InputError(f"{name} lacks {rows} whose {on} is such as {str(wanted[lacking[0]])!r}")
+    return first[places]
+
+
+def calibrated_columns(part: Part, data: Any) -> dict[str, Array]:
+    """Return the scores of predictions in the columns, or the array, that a part of a file has for them, and their decisions.
+
+    Args:
+        part: Where the scores stood that ``data`` had before.
+        data: The rows of the part.
+    """
+    values: Array = (data.logits if part.kind == "logits" else data.probs).detach().cpu().numpy()
+    if len(part.columns) > 1:
+        columns = {name: values[:, at] for at, name in enumerate(part.columns)}
+    else:
+        if len(part.shape) == 1:
+            values = values[:, 1] - values[:, 0] if part.kind == "logits" and values.shape[1] == 2 else values[:, -1]
+        elif len(part.shape) > 2:
+            values = np.moveaxis(values.reshape(part.shape[0], *part.shape[2:], -1), -1, 1)
+        columns = {part.columns[0]: values}
+    if (decision := data.decision) is not None:
+        codes = decision.cpu().numpy().reshape(part.shape[0], *part.shape[2:])
+        spread = data.class_names is not None and len(part.columns) > 1  # elsewhere labels are indices
+        columns["decision"] = np.array(data.class_names)[codes] if spread else codes
+    return columns
+
+
+@checked
+def save_predictions(path: str | os.PathLike[str], data: Any) -> None:
+    """Save predictions so that ``read`` needs no arguments, whole or not at all; the suffix names the format.
+
+    Args:
+        path: Ends in ``.npz``, ``.safetensors``, ``.parquet``, ``.feather``, ``.csv``, ``.tsv`` or ``.jsonl``.
+        data: Predictions, or split name → predictions.
+
+    Raises:
+        InputError: If they are no predictions, or a class has a name that no table can hold.
+        FileFormatError: For another suffix, or a place that cannot be written.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from calibrant import Predictions
+        >>> file = pathlib.Path(tempfile.mkdtemp(), "scores.csv")
+        >>> save_predictions(file, Predictions.from_probs([[0.9, 0.1]], [0], class_names=["cat", "dog"]))
+        >>> file.read_text().splitlines()
+        ['"probs_cat","probs_dog","label"', '0.9,0.1,"cat"']
+    """
+    place = as_path(path)
+    suffix = place.suffix.lower()
+    if suffix not in SAVED:
+        raise FileFormatError(f"{shown(place.name)!r} must end in one of {', '.join(SAVED)}")
+    splits = data if isinstance(data, Mapping) else {UNNAMED: data}
+    for name, one in splits.items():
+        if not isinstance(name, str) or not name.strip() or not isinstance(one, Predictions | MultiLabelPredictions):
+            raise InputError(
+                f"expected predictions, or a dict of split → predictions, got {name!r} → {type(one).__name__}"
+            )
+        for odd in (text for text in _names_of(one) or () if text != text.strip() or text in ("", "*")):
+            raise InputError(f"{odd!r} cannot name a class in a file; give it another name")
+    if len({_names_of(one) for one in splits.values()}) != 1:
+        raise InputError("expected splits with the same classes; save each to a file of its own")
+    if suffix in (".npz", ".safetensors"):
+        _save_arrays(place, splits, text=suffix == ".npz")
+        return
+    tables = [_as_table(one, suffix, None if list(splits) == [UNNAMED] else name) for name, one in splits.items()]
+    write_arrow(place, pa.concat_tables(tables, promote_options="default"))
+
+
+def _names_of(data: Any) -> tuple[str, ...] | None:
+    names: tuple[str, ...] | None = data.names if isinstance(data, MultiLabelPredictions) else data.class_names
+    return names
+
+
+def _stored(data: Any, *, text: bool) -> tuple[Scores, dict[str, Array]]:
+    """Return the kind of the scores, and arrays by name."""
+    kind: Scores = "logits" if data.given_probs is None else "probs"
+    values = data.logits if data.given_probs is None else data.given_probs
+    return kind, {kind: stored_tensor(values), **data.stored(text=text)}
+
+
+def _save_arrays(path: Any, splits: Mapping[str, Any], *, text: bool) -> None:
+    arrays: dict[str, Array] = {}
+    for split, data in splits.items():
+        stem = "" if split == UNNAMED else f"{split}_"
+        arrays |= {stem + name: values for name, values in _stored(data, text=text)[1].items()}
+    names = _names_of(next(iter(splits.values())))
+    known = {CLASS_NAMES: np.array(names)} if text and names is not None else {}
+    write_arrays(path, arrays | known, metadata=None if text or names is None else {CLASS_NAMES: json.dumps(names)})
+
+
+def _as_table(data: Any, suffix: str, split: str | None) -> Any:
+    """Return predictions as an Arrow table: scores as lists in ``.parquet`` and ``.feather``, elsewhere as one column a class."""
+    kind, arrays = _stored(data, text=True)
+    names, several = _names_of(data), isinstance(data, MultiLabelPredictions)
+    lists = suffix in _LISTS and not several
+    values, labels = arrays.pop(kind), arrays.pop("labels", None)
+    ends = names or [str(place) for place in range(values.shape[1])]
+    wide = values if suffix in _LISTS else values.astype(np.float64)  # the text of a float32 is read as a float64
+    columns = {kind: values} if lists else {f"{kind}_{end}": wide[:, at] for at, end in enumerate(ends)}
+    if several:
+        columns |= {} if labels is None else {f"labels_{end}": labels[:, at] for at, end in enumerate(ends)}
+    else:
+        codes = {"label": labels, "decision": arrays.pop("decision", None)}
+        named = {name: one for name, one in codes.items() if one is not None}
+        columns |= {name: one if lists or names is None else np.array(names)[one] for name, one in named.items()}
+    columns |= arrays | ({} if split is None else {"split": np.full(len(values), split)})
+    table = pa.table({name: as_arrow(column) for name, column in columns.items()})
+    return table.replace_schema_metadata({CLASS_NAMES: json.dumps(names)} if lists and names is not None else None)

@@ -1,0 +1,193 @@
+"""``calibrant apply``: the file that was read comes back, with calibrated scores and all else as it was."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars
+import pytest
+import torch
+from tests.cli.conftest import Run, some_logits
+
+import calibrant
+from calibrant import MultiLabelPredictions, Predictions, read, save_predictions
+from calibrant.calibrators import HistogramBinning, MultiLabelCalibrator, PlattScaling, TemperatureScaling
+
+NAMES = ("cat", "dog", "eel")
+PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.25, 0.5, 0.25]])
+
+
+@pytest.fixture(autouse=True)
+def scaling(home: Path) -> Any:
+    """A calibrator of three classes, saved as c.safetensors."""
+    found = TemperatureScaling().fit(*some_logits(rows=200, classes=3))
+    found.save("c.safetensors")
+    return found
+
+
+def expected(scaling: Any) -> Any:
+    return Predictions.from_probs(PROBS).calibrated_by(scaling).probs.numpy()
+
+
+TABLES = {
+    "commas": 'id,p_cat,p_dog,p_eel,note\n007,.7,.2,.1,"a, b"\n\n008,.1,.1,.8,"two\nlines"\n009,.25,.5,.25,x\n',
+    "semicolons": "id;p_cat;p_dog;p_eel;note\r\n007;0,7;0,2;0,1;a, b\r\n008;0,1;0,1;0,8;\r\n009;0,25;0,5;0,25;x",
+    "byte-order mark": "\ufeffid\tp_cat\tp_dog\tp_eel\n007\t0.7\t0.2\t0.1\n008\t.1\t.1\t.8\n009\t.25\t.5\t.25\n",
+    "padding": "id, p_cat, p_dog, p_eel\n007, 0.7, 0.2, 0.1\n008, .1, .1, .8\n009, .25, .5, .25\n",
+}
+
+
+@pytest.mark.parametrize("text", TABLES.values(), ids=TABLES)
+def test_a_table_of_text_comes_back_with_columns_added(text: str, scaling: Any, home: Path, run: Run) -> None:
+    Path("s.csv").write_bytes(text.encode())
+    run("apply c.safetensors s.csv -o o.csv", code=0)
+    after = Path("o.csv").read_bytes().decode()
+    delimiter = ";" if ";" in text else "\t" if "\t" in text else ","
+    old, new = (list(csv.reader(one.splitlines(keepends=True), delimiter=delimiter)) for one in (text, after))
+    old, new = ([row for row in rows if row] for rows in (old, new))
+    assert [row[: len(old[0])] for row in new] == old
+    assert [name.strip() for name in new[0][len(old[0]) :]] == [f"calibrated_p_{name}" for name in NAMES]
+    cells = np.array([[float(cell.replace(",", ".")) for cell in row[len(old[0]) :]] for row in new[1:]])
+    np.testing.assert_allclose(cells, expected(scaling), rtol=1e-12)
+    assert after.count("\r\n") == text.count("\r\n")
+    # every line of the old file begins, or is, a line of the new one
+    assert all(line in after for line in text.splitlines())
+    np.testing.assert_allclose(read("o.csv", columns="calibrated_*").probs, expected(scaling), rtol=1e-12)
+    np.testing.assert_allclose(read("o.csv").probs, PROBS)
+
+
+def test_bytes_that_are_no_utf8_come_back_as_they_were(run: Run, home: Path) -> None:
+    text = b"p_cat,p_dog,p_eel,note\n.7,.2,.1,caf\xe9\n"
+    Path("s.csv").write_bytes(text)
+    run("apply c.safetensors s.csv -o o.csv", code=0)
+    assert all(b.startswith(a) for a, b in zip(text.splitlines(), Path("o.csv").read_bytes().splitlines(), strict=True))
+
+
+def test_scores_are_replaced_where_they_stand(scaling: Any, run: Run, home: Path) -> None:
+    Path("s.csv").write_text(TABLES["commas"])
+    run("apply c.safetensors s.csv -o o.csv --replace", code=0)
+    np.testing.assert_allclose(read("o.csv").probs, expected(scaling), rtol=1e-12)
+    before, after = (list(csv.reader(Path(name).read_text().splitlines(keepends=True))) for name in ("s.csv", "o.csv"))
+    assert before[0] == after[0]
+    assert [[row[0], row[-1]] for row in after if row] == [[row[0], row[-1]] for row in before if row]
+
+
+def test_json_lines_and_columns_come_back(scaling: Any, run: Run, home: Path) -> None:
+    rows = [{"id": f"00{n}", "at": {"x": [n]}, "probs": row} for n, row in enumerate(PROBS.tolist())]
+    Path("s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run("apply c.safetensors s.jsonl -o o.jsonl", code=0)
+    found = [json.loads(line) for line in Path("o.jsonl").read_text().splitlines()]
+    np.testing.assert_allclose([row.pop("calibrated_probs") for row in found], expected(scaling), rtol=1e-12)
+    assert found == rows
+    frame = polars.DataFrame({"id": ["a", "b", "c"], **{f"p_{n}": PROBS[:, k] for k, n in enumerate(NAMES)}})
+    for name in ("s.parquet", "s.feather"):
+        (frame.write_parquet if name.endswith("parquet") else frame.write_ipc)(name)  # type: ignore[operator]
+        run("apply", "c.safetensors", name, "-o", "o" + name[1:], code=0)
+        back = (polars.read_parquet if name.endswith("parquet") else polars.read_ipc)("o" + name[1:])
+        assert back[:, :4].equals(frame)
+        np.testing.assert_allclose(back[:, 4:].to_numpy(), expected(scaling), rtol=1e-12)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pt"])
+def test_arrays_come_back_with_scores_in_their_place(suffix: str, scaling: Any, run: Run, home: Path) -> None:
+    logits, labels = some_logits(rows=20, classes=3)
+    arrays = {"val_logits": logits, "val_labels": labels, "test_logits": logits[:5], "pixel_size": np.array([0.5])}
+    if suffix == ".pt":
+        torch.save({name: torch.from_numpy(one) for name, one in arrays.items()}, "a.pt")
+    else:
+        from calibrant._files import write_arrays
+
+        write_arrays(f"a{suffix}", arrays)
+    run("apply", "c.safetensors", f"a{suffix}", "-o", f"o{suffix}", code=0)
+    for split, rows in (("val", 20), ("test", 5)):
+        after = read(f"o{suffix}", split=split)
+        np.testing.assert_allclose(after.logits, scaling(torch.from_numpy(logits[:rows])), rtol=1e-6)
+    assert read(f"o{suffix}", split="val").labels.tolist() == labels.tolist()
+
+
+def test_one_array_and_positions_keep_their_axes(scaling: Any, run: Run, home: Path) -> None:
+    logits = np.random.default_rng(0).normal(size=(4, 3, 5)).astype(np.float32)
+    np.savez("m.npz", logits=logits)
+    run("apply c.safetensors m.npz -o o.npz", code=0)
+    np.testing.assert_allclose(np.load("o.npz")["logits"], logits / scaling.temperature, rtol=1e-5)
+    np.save("z.npy", logits[0].T)
+    run("apply c.safetensors z.npy --kind logits -o o.npy", code=0)
+    np.testing.assert_allclose(np.load("o.npy"), logits[0].T / scaling.temperature, rtol=1e-5)
+
+
+def test_one_column_stays_one_column(run: Run, home: Path) -> None:
+    TemperatureScaling().fit(*some_logits(rows=200, classes=2)).save("two.safetensors")
+    Path("s.csv").write_text("id,p\n1,0.9\n2,0.25\n")
+    run("apply two.safetensors s.csv -o o.csv", code=0)
+    after = read("s.csv").calibrated_by(calibrant.load("two.safetensors")).probs[:, 1]
+    np.testing.assert_allclose(read("o.csv", columns="calibrated_p").probs[:, 1], after, rtol=1e-12)
+
+
+def test_decisions_that_were_taken_are_carried_along(run: Run, home: Path) -> None:
+    example = calibrant.load_example("cifar10")
+    binning = HistogramBinning().fit(example["val"])
+    binning.save("b.safetensors")
+    names = tuple(f"class {k}" for k in range(10))
+    test = Predictions.from_logits(example["test"].logits, example["test"].labels, class_names=names)
+    after = test.calibrated_by(binning)
+    for suffix in (".csv", ".npz", ".parquet"):
+        save_predictions(f"s{suffix}", test)
+        run(
+            "apply",
+            "b.safetensors",
+            f"s{suffix}",
+            "-o",
+            f"o{suffix}",
+            *(["--replace"] if suffix != ".npz" else []),
+            code=0,
+        )
+        back = read(f"o{suffix}")
+        assert back.decision is not None
+        assert back.decision.tolist() == after.predicted.tolist()
+        np.testing.assert_allclose(back.confidence, after.confidence, rtol=1e-6)
+
+
+def test_several_labels(run: Run, home: Path) -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(60, 2))
+    data = MultiLabelPredictions.from_logits(
+        3 * logits, (logits + rng.logistic(size=logits.shape) > 0).astype(int), names=["a", "b"]
+    )
+    fitted = MultiLabelCalibrator(PlattScaling()).fit(data)
+    fitted.save("m.safetensors")
+    for suffix in (".csv", ".npz"):
+        save_predictions(f"m{suffix}", data)
+        run("apply", "m.safetensors", f"m{suffix}", "-o", f"o{suffix}", "--multilabel", "--replace", code=0)
+        expected = data.calibrated_by(fitted, allow_fit_rows=True).logits
+        np.testing.assert_allclose(read(f"o{suffix}", multilabel=True).logits, expected, rtol=1e-6)
+
+
+def test_rows_need_no_labels(run: Run, home: Path) -> None:
+    Path("s.csv").write_text("p_cat,p_dog,p_eel,label\n.7,.2,.1,who knows\n.7,.2,.1,\n")
+    run("apply c.safetensors s.csv -o o.csv", code=0)
+    assert Path("o.csv").read_text().startswith("p_cat,p_dog,p_eel,label,calibrated_p_cat")
+
+
+def test_what_cannot_be_written_is_refused(run: Run, home: Path) -> None:
+    Path("s.csv").write_text(TABLES["commas"])
+    run(
+        "apply c.safetensors s.csv -o s.csv", code=2, says="expected an output other than the input, got s.csv for both"
+    )
+    run(
+        "apply c.safetensors s.csv -o o.parquet",
+        code=2,
+        says="s.csv comes back in its own format; name an output that ends in .csv",
+    )
+    run("apply c.safetensors s.csv -o no/o.csv", code=2, says="no such folder")
+    run("apply s.csv s.csv -o o.csv", code=2, says="s.csv is no calibrator")
+    run("apply c.safetensors s.csv -o o.csv", code=0)
+    run("apply c.safetensors o.csv -o oo.csv", code=2, says="has a column 'calibrated_p_cat' already")
+    assert not Path("oo.csv").exists()
+
+
+def test_standard_input_and_output(scaling: Any, run: Run, home: Path) -> None:
+    done = run("apply c.safetensors - -o -", input=TABLES["semicolons"].encode(), code=0)
+    Path("o.csv").write_bytes(done.stdout_bytes)
+    np.testing.assert_allclose(read("o.csv", columns="calibrated_*").probs, expected(scaling), rtol=1e-12)
