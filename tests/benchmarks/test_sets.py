@@ -30,3 +30,14 @@ def test_it_records_the_log_loss_of_each_draw_once(tmp_path: Path, monkeypatch: 
     test = Predictions.from_logits(arrays["test_logits"], arrays["test_labels"])
     assert found["TemperatureScaling(prior=2.0)"][1] == pytest.approx(NLL()(test.calibrated_by(scaling)), rel=1e-6)
     assert found["Identity"][0] == pytest.approx(NLL()(test), rel=1e-6)
+
+
+def test_the_page_shows_the_means_of_the_record() -> None:
+    root = Path(__file__).parent.parent.parent
+    lines = sets.table(json.loads((root / "benchmarks" / "records" / "sets.json").read_text())).splitlines()[3:]
+    page = (root / "docs" / "evidence.md").read_text()
+    for line in lines:
+        name, *means = (cell.strip() for cell in line.strip("|").split("|"))
+        shown = f"probmetrics `{name.partition(':')[2]}`" if ":" in name else f"`{name}`"
+        (row,) = {row for row in page.splitlines() if row.startswith(f"| {shown}")}
+        assert row.endswith("| " + " | ".join(f"{float(mean):.3f}" for mean in means) + " |")
