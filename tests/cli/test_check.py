@@ -112,3 +112,10 @@ def test_the_action_runs_its_own_script(arguments: str, code: int, printed: str,
     assert summary.exists() == bool(printed)
     assert not printed or printed in summary.read_text()
     assert list(tmp_path.glob("made")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", ["", "--json"])
+def test_the_verdict_stays_where_the_reader_of_the_output_has_left(more: str, good: Path) -> None:
+    line = f"{sys.executable} -m calibrant check {shlex.quote(str(good))} --max ece=.01 {more} | true; exit ${{PIPESTATUS[0]}}"
+    assert subprocess.run(["bash", "-c", line], env={**os.environ, "PYTHONPATH": str(ROOT / "src")}).returncode == 1

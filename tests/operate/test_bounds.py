@@ -96,15 +96,6 @@ def test_no_error_among_few_rows_proves_little_and_among_many_much() -> None:
         assert found[1] < high or n == 20
 
 
-def test_moments_add_to_those_of_all_rows() -> None:
-    rng = np.random.default_rng(1)
-    x, index = rng.uniform(-1, 1, 500), rng.integers(0, 5, 500)
-    parts = Moments.of(x[:200], index[:200], bins=5) + Moments.of(x[200:], index[200:], bins=5)
-    whole = Moments.of(x, index, bins=5)
-    for name in ("count", "total", "squares"):
-        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), atol=1e-12)
-
-
 def test_the_evidence_is_that_of_every_sign_vector_written_out() -> None:
     """Three bins have eight sign vectors: the factored form is their mean, mixed with those of one change."""
     rng = np.random.default_rng(2)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -87,11 +90,23 @@ def check(inputs: Inputs, given: Limits, chosen: OneSplit, as_json: AsJson = Fal
     features = {name: rows.column(name) for name in by}
     with working(f"checking {source.shown}"):
         found = check_limits(data, **limits, baseline=before, features=features)
-    if as_json:
-        print_json(found.plain())
-    else:
-        _print_lines(found)
-    raise typer.Exit(CODES[found.verdict])
+    with _verdict(CODES[found.verdict]):
+        if as_json:
+            print_json(found.plain())
+        else:
+            _print_lines(found)
+
+
+@contextmanager
+def _verdict(code: int) -> Iterator[None]:
+    """Leave with ``code`` after what is printed, also where the reader of the output has left, as `head` does."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit, which would be an error on the closed pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise typer.Exit(code)
 
 
 def _limits(texts: Sequence[str] | None, *, option: str) -> dict[str, float]:
@@ -182,11 +197,11 @@ def watch(
             names = rows.data.class_names or names
         monitor.save(state)
     status = monitor.status
-    if as_json:
-        print_json(status.plain())
-    else:
-        console().print(status.sentence(names))
-    raise typer.Exit(int(monitor.alarm))
+    with _verdict(int(monitor.alarm)):
+        if as_json:
+            print_json(status.plain())
+        else:
+            console().print(status.sentence(names))
 
 
 def _monitor(state: Path, before: Before, fitted: Any, inputs: Inputs) -> Monitor:

@@ -33,8 +33,6 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._core.numerics import add_records
-
 Floats = NDArray[np.float64]
 
 _DEVIATIONS = np.array([0.6, 0.45, 0.33, 0.24, 0.17, 0.12, 0.08, 0.05, 0.0])  # SDs of y, a bet for each; 0: the largest
@@ -54,7 +52,7 @@ _VARIANCES = np.linspace(0.7, 1.7, 6)  # V₀ in units of Σ s²
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums of rows x by bin, which can be added over batches and machines.
+    """Sums of rows x by bin.
 
     Args:
         count: (…, B) number of rows.
@@ -72,9 +70,6 @@ class Moments:
         where = np.zeros(len(x), dtype=np.int64) if index is None else index
         sums = [np.bincount(where, weights=w, minlength=bins).astype(float) for w in (np.ones(len(x)), x, x * x)]
         return cls(*sums)
-
-    def __add__(self, other: "Moments") -> "Moments":
-        return add_records(self, other)
 
 
 def share_ends(successes: float, rows: float, *, alpha: float) -> tuple[float, float]:

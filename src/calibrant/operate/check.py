@@ -81,9 +81,9 @@ def check(
 
     A line passes if its bounds show that the limit is met, fails if they show that it is not, and is "not enough evidence"
     otherwise. Each decision is wrong with probability at most 2.5 %, and any of m lines with probability at most 5 % (each
-    direction at 5 % / m, if that is less). This holds for any number of independent rows, except for the log-loss (Student's t,
-    offered where both models decide at least 20 rows wrongly) and the parts of the ECE's lower bound that detect a gap over all
-    rows beside spread confidences, or gaps of alternating signs, which are asymptotic.
+    direction at 5 % / m, if that is less). This holds for any number of independent rows, with two exceptions. The log-loss has Student's
+    t, where both models decide at least 20 rows wrongly; it says nothing of kinds of rows that are not in the sample. The parts of the
+    ECE's lower bound that detect a gap over all rows beside spread confidences, or gaps of alternating signs, are asymptotic.
 
     Args:
         predictions: Labelled, without weights, on rows on which neither model nor calibrator was fitted, one of each group.
