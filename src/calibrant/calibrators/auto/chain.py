@@ -8,14 +8,13 @@ from torch import Tensor, nn
 
 from calibrant._core.check import refuse, shown
 from calibrant.calibrators.affine.prior_shift import PriorShift, unweighted_logits
-from calibrant.calibrators.base.calibrator import ByFeatures, Calibrator, scaled
+from calibrant.calibrators.base.calibrator import Calibrator, scaled
 from calibrant.calibrators.base.chunks import through
-from calibrant.data.record import Features
 from calibrant.errors import InputError
 from calibrant.rows import RowSource
 
 
-class Chain(ByFeatures):
+class Chain(Calibrator):
     """Fit and apply calibrators in order, each on what the one before returns.
 
     Args:
@@ -34,6 +33,9 @@ class Chain(ByFeatures):
         if not stages or not all(isinstance(stage, Calibrator) for stage in stages):
             got = shown(stages[0] if len(stages) == 1 else stages)
             raise InputError("at least one calibrator", f"{got}", "pass each as an argument, Chain(first, second)")
+        if any(stage.needs_features for stage in stages):
+            remedy = "fit it on predictions.calibrated_by(first)"
+            raise refuse("stages that go by the logits alone", "one that goes by columns of the rows", remedy)
         self.stages = nn.ModuleList(stages)
         self.top_label = any(stage.top_label for stage in stages)
         self.decision_on_top = self.top_label and all(stage.decision_on_top for stage in stages if stage.top_label)
@@ -41,7 +43,6 @@ class Chain(ByFeatures):
 
     def _update_facts(self) -> None:
         self.preserves_argmax = all(stage.preserves_argmax for stage in self.parts())
-        self.needs_features = any(stage.needs_features for stage in self.parts())
 
     def parts(self) -> list[Calibrator]:
         """Return the stages in order."""
@@ -77,9 +78,9 @@ class Chain(ByFeatures):
             rows = rows.prepared(through, before)
             stage._learn(rows)
 
-    def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
+    def _transform(self, logits: Tensor) -> Tensor:
         for stage in self.parts():
-            logits = stage(logits, features if stage.needs_features else None)
+            logits = stage(logits)
         return logits
 
     def affine(self) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ import inspect
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 
@@ -177,7 +177,6 @@ class Calibrator(Learned):
     top_label: bool = False
     decision_on_top: bool = False
     needs_features: bool = False
-    features_optional: bool = False  # of one saved before 1.0, which answered without features by its fit for all rows
 
     @abstractmethod
     def _fit(self, rows: RowSource) -> None:
@@ -293,7 +292,7 @@ class Calibrator(Learned):
             answer: Tensor = self(places.flatten(0, -2)).unflatten(0, places.shape[:-1])
             return answer.movedim(-1, 1)  # (N, K, d1, …)
         self.check_input(logits)
-        if features is None and self.needs_features and not self.features_optional:
+        if features is None and self.needs_features:
             remedy = "pass calibrator(logits, features), or predictions.calibrated_by(calibrator)"
             raise refuse(f"the features that {type(self).__name__} was fitted on", "none", remedy)
         kind = logits.device.type
@@ -383,41 +382,31 @@ class Certified(Calibrator):
 
 
 class ByFeatures(Calibrator):
-    """A calibrator that goes by the rows' features; without any it answers as for a row of which none is known.
+    """A calibrator that goes by columns beside the rows' logits, ``calibrator(logits, features)``; it takes rows in memory.
 
-    Its argument ``columns`` names the features, None all that the fit has. Fitted on rows without any it needs none.
+    Its argument ``columns`` names them, None all that the fit has. Fitted on rows without any it needs none.
     """
 
     needs_features = True
-    _known: Any = ()
+    _known: tuple[Any, ...] = ()
 
-    def _learned_columns(self) -> Sequence[Any]:
+    @abstractmethod
+    def _learned_columns(self) -> tuple[Any, ...]:
         """Return the columns that the buffers hold, each with a ``name``; none before ``fit``."""
-        return ()
 
     def _update_facts(self) -> None:
         self._known = self._learned_columns()
         self.needs_features = bool(self._known) or not self.fitted
-
-    @property
-    def known_columns(self) -> tuple[str, ...]:
-        """Names of the features that it goes by: those that were named, else those of the fit."""
-        named = self.config().get("columns")
-        return tuple(one.name for one in self._known) if named is None else tuple(named)
-
-    @abstractmethod
-    def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
-        """Return calibrated logits (N, K) of floating ``logits`` (N, K) and their rows' features."""
 
     def _transform(self, logits: Tensor) -> Tensor:
         return self._transform_with(logits, None)
 
 
 def feature_names(calibrator: Calibrator) -> list[str]:
-    """Return the names of the features that a calibrator, or one of its parts, goes by."""
-    if calibrator.fitted and not calibrator.needs_features:
+    """Return the names of the columns that a calibrator goes by: those that were named, else those of the fit."""
+    if not isinstance(calibrator, ByFeatures) or not calibrator.needs_features:
         return []
-    return sorted({name for one in calibrator.modules() if isinstance(one, ByFeatures) for name in one.known_columns})
+    return sorted(calibrator.config()["columns"] or (one.name for one in calibrator._known))
 
 
 class Tempered(Calibrator):

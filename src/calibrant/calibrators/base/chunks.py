@@ -32,10 +32,9 @@ def wrong_mass(chunk: Chunk) -> Tensor:
 
 
 def through(chunk: Chunk, calibrator: Callable[..., Tensor]) -> Chunk:
-    """Return the rows with the logits that ``calibrator`` answers, by their features if it needs them; in 32 bits at least."""
-    beside = (chunk.features,) if getattr(calibrator, "needs_features", False) else ()
+    """Return the rows with the logits that ``calibrator`` answers, in 32 bits at least."""
     with torch.no_grad():
-        return replace(chunk, logits=calibrator(not_narrow(chunk.logits), *beside))
+        return replace(chunk, logits=calibrator(not_narrow(chunk.logits)))
 
 
 def with_logits(chunk: Chunk, change: Callable[..., Tensor], *parameters: Tensor) -> Chunk:

@@ -11,12 +11,56 @@ from calibrant._core.check import refuse
 from calibrant._core.minimise import Objective, minimise
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import Certified
+from calibrant.errors import FitError
 from calibrant.rows import Chunk, RowSource
 
+_ENOUGH = 1e-6  # nats: far below the sampling error of any parameter
 _NEWTON_PARAMETERS = 64  # autograd's Hessian holds as many copies of a chunk
 # Of the Hessian's diagonal, added for the steps only, which leaves the optimum where it is. Parameters that change nothing,
 # such as biases that all rise by the same amount, make the Hessian singular: an undamped step would follow rounding.
 _DAMPING = 1e-7
+
+
+def convex_fit(loss: Callable[[Tensor], Tensor], start: Tensor, *, tolerance: float = 1e-10) -> tuple[Tensor, float]:
+    """Return the minimum (P,) of a convex function and the largest entry of its gradient there, the certificate.
+
+    Newton's method in a trust region (Nocedal & Wright 2006, Algorithm 7.2), with the Hessian, or its products, by autograd.
+
+    Args:
+        loss: The penalised mean log-loss (), of parameters (P,) float64; twice differentiable.
+        start: (P,) float64.
+        tolerance: Of the gradient's norm, at which the search ends.
+
+    Raises:
+        FitError: If the gradient ends above 1e-6: without a ridge the minimum may be at infinity.
+    """
+    from scipy.optimize import minimize
+
+    slope = torch.func.grad_and_value(loss)
+
+    def host(x: Any) -> Tensor:
+        return torch.from_numpy(x).to(start.device)
+
+    def value_and_gradient(x: Any) -> tuple[float, Any]:
+        gradient, value = slope(host(x))
+        return float(value), gradient.cpu().numpy()
+
+    def hessian(x: Any) -> Any:
+        return torch.func.hessian(loss)(host(x)).cpu().numpy()
+
+    def product(x: Any, v: Any) -> Any:
+        return torch.func.jvp(torch.func.grad(loss), (host(x),), (host(v),))[1].cpu().numpy()
+
+    few = len(start) <= _NEWTON_PARAMETERS
+    how = {"method": "trust-exact", "hess": hessian} if few else {"method": "trust-ncg", "hessp": product}
+    options = {"gtol": tolerance, "maxiter": 200}
+    found = minimize(value_and_gradient, start.cpu().numpy(), jac=True, options=options, **how)
+    theta = host(found.x)
+    worst = float(slope(theta)[0].abs().max())
+    if not worst <= max(_ENOUGH, tolerance):
+        remedy = "regularise more (the classes may be separable), or use more validation data"
+        raise FitError(f"a gradient below {_ENOUGH:g} at the optimum", f"{worst:.3g}", remedy)
+    return theta, worst
 
 
 class ConvexCalibrator(Certified):
