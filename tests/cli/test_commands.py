@@ -172,7 +172,6 @@ def test_fit_chooses_by_itself_and_says_why(good: Path, tmp_path: Path, run: Run
         ("report --example ci", ["cifar10"]),
         ("study run dig", ["digits", "digits-all"]),
         ("study show sst --scale c", ["cpu"]),
-        ("study run sst --only Foc", ["Focal 3", "Focal 1", "Focal 2"]),
         ("methods l", ["losses"]),
     ],
 )

@@ -15,7 +15,7 @@ from rich.console import Console
 import calibrant
 from calibrant.cli import Commands, _application
 from calibrant.cli._io import print_table
-from calibrant.cli.study import TABLES
+from calibrant.study.page import TABLES
 
 HELP = """
 import sys

@@ -580,14 +580,14 @@ def command_entries() -> Iterator[Entry]:
 
 def study_entries() -> Iterator[Entry]:
     """Yield the fingerprints of all trainings of each preset at each scale, as their number, the first, and a digest."""
-    from calibrant.study.load import load_study, scales_of
+    from calibrant.study.load import StudyFile, load_study
 
     def of(name: str, scale: str | None) -> list[Any]:
         found = [cell.recipe.fingerprint for cell in load_study(name, scale=scale).cells()]
         return [len(found), found[0], hashlib.sha256(" ".join(found).encode()).hexdigest()[:16]]
 
     for name in preset_names():
-        for scale in scales_of(name) or (None,):
+        for scale in StudyFile.read(name).scales or (None,):
             yield f"studies/{name}/{scale or 'default'}", lambda n=name, s=scale: of(n, s)
 
 

@@ -15,7 +15,7 @@ from calibrant.losses import LabelSmoothingLoss, ProperFocalLoss
 from calibrant.scores import FocalScore
 from calibrant.study import load_study
 from calibrant.study.measures import MEASURES
-from calibrant.study.tables import VERDICTS, claim_table, read_claims
+from calibrant.study.page import VERDICTS, claim_table, read_claims
 from calibrant.theory import calibration_map
 
 stats = late("scipy.stats")

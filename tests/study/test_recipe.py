@@ -160,7 +160,7 @@ def test_a_printed_table_becomes_figures_in_our_units(tmp_path: Path) -> None:
     [
         (", []]", "]", "expected 2 groups of 2 numbers in row 'small' of Table 9"),
         ("[4.35, 2.5]", "[4.35]", r"expected 2 groups of 2 numbers in row .* got \[\[4.35\], \[\]\]; write \[\]"),
-        ('"temperature"]', '"T"]', "expected each of measures to be one of"),
+        ('"temperature"]', '"T"]', r"measures\[1\]: expected a measure to be one of"),
         ('objectives = ["CE", "F"]', 'objectives = ["G", "F"]', "expected an objective .* got 'G'"),
     ],
 )
@@ -178,10 +178,10 @@ def test_a_setting_may_have_coefficients_of_its_own(tmp_path: Path) -> None:
 
 
 def test_tables_and_kinds_of_figures_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expected each of columns to be one of 'main', 'calibrators', 'errors'"):
+    with pytest.raises(InputError, match=r"expected columns\[0\] to be 'main', 'calibrators' or 'errors', got 'all'"):
         load_study(write(tmp_path, SMALL.replace("seeds", 'columns = ["all"]\nseeds', 1)))
     figure = '[[figures]]\nname = "f"\ntitle = "t"\nkind = "pie"\n'
-    with pytest.raises(InputError, match="expected kind to be one of 'trajectory'"):
+    with pytest.raises(InputError, match=r"expected figures\[0\].kind to be 'trajectory'.*got 'pie'"):
         load_study(write(tmp_path, SMALL + figure))
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from calibrant import Predictions
-from calibrant.cli.study import study_in_short, verdict_sentences
 from calibrant.study import Claim
 from calibrant.study.measures import FoldFits
+from calibrant.study.page import in_short, verdict_sentences
 from calibrant.study.tables import Summary, verdict_on_claim
 
 CLAIM = Claim("b is lower than a", "a paper", "ece", ("a", "b"))
@@ -74,12 +74,12 @@ def test_a_study_opens_with_what_is_wrong_how_sure_and_what_to_do() -> None:
         mean = {"ece": ece, "temperature": temperature, "nll_at_t": loss, "ece_at_t": 0.02}
         return Summary("digits", name, 3, mean, {"ece": 0.01, "nll_at_t": 0.05}, 0.015, 0.03, 1797)
 
-    wrong, sure, do = study_in_short([line("Cross-entropy", 0.09, 2.4, 0.5), line("Focal 3", 0.02, 0.9, 0.6)])
+    wrong, sure, do = in_short([line("Cross-entropy", 0.09, 2.4, 0.5), line("Focal 3", 0.02, 0.9, 0.6)])
     assert (
         wrong
         == "What is wrong: Cross-entropy is over-confident, ECE 9.0 ± 1.0 %, best temperature 2.40 (1 needs no correction)."
     )
     assert sure.startswith("How sure: 3 seeds of 1,797 test rows; at its temperature the ECE is 2.0 %, below the 3.0 %")
     assert "then Cross-entropy has the lowest log-loss (0.500)" in do
-    do = study_in_short([line("Cross-entropy", 0.09, 2.4, 0.5), line("Focal 3", 0.02, 0.9, 0.54)])[2]
+    do = in_short([line("Cross-entropy", 0.09, 2.4, 0.5), line("Focal 3", 0.02, 0.9, 0.54)])[2]
     assert "(0.500; 1 more within its spread over seeds)" in do

@@ -1,17 +1,14 @@
-"""What the values of a study must be: sizes, names, keys among many; and the conversion of its tables to dataclasses."""
+"""What options of data sets and networks must be, and the place that a message of a study begins with."""
 
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass
-from functools import cache
-from typing import Annotated, Any, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from calibrant._core.check import check_sequence, check_text, refuse, shown
+from calibrant._core.check import check_sequence, refuse
 from calibrant._core.constraints import Each, Integer, Kind
 from calibrant.errors import InputError
 
-_NOT_IN_NAMES = set('/\\:*?"<>|\0\n\r\t')
 MOST = 1 << 24  # largest size of a layer: larger ones do not fit in memory
 
 
@@ -46,31 +43,6 @@ Three = Annotated[Sequence[int], EachOf(Integer(1, MOST), count=3)]
 Six = Annotated[Sequence[int], EachOf(Integer(1, MOST), count=6)]
 
 
-def check_file_name(value: Any, *, name: str) -> str:
-    """Return ``value`` if it is a valid file name on any system.
-
-    Args:
-        value: The argument.
-        name: Its name, for the message.
-
-    Raises:
-        InputError: If it is not a string, is empty, begins with a dot, or contains a separator or a control character.
-
-    Examples:
-        >>> check_file_name("reliability", name="the figure's name")
-        'reliability'
-    """
-    check_text(value, name=name)
-    if (
-        not value.strip()
-        or value.startswith(".")
-        or _NOT_IN_NAMES & set(value)
-        or len(value.encode("utf-8", "replace")) > 200
-    ):
-        raise refuse(f"{name} as the name of a file", shown(value), "use letters, digits, spaces and hyphens")
-    return str(value)
-
-
 def check_once(values: Sequence[Any], *, name: str) -> None:
     """Raise if one of ``values`` occurs twice.
 
@@ -94,26 +66,3 @@ def naming(place: str) -> Iterator[None]:
         if place in str(error):
             raise
         raise error.at(place) from error
-
-
-T = TypeVar("T")
-_hints = cache(typing.get_type_hints)  # of one class, for hundreds of tables
-
-
-def record_of_table(cls: type[T], table: Any, *, where: str) -> T:
-    """Return a record, whose class checks its fields, from a TOML table; tables inside become the records that its fields hold.
-
-    Raises:
-        InputError: Stating the table, what the record takes, and what was got.
-    """
-    if not isinstance(table, Mapping):
-        raise refuse(f"{where} as a table", shown(table), "write it in braces or under a heading")
-    hints = _hints(cls)  # type: ignore[arg-type]  # a class is hashable
-    with naming(where):
-        return cls(**{key: _field(value, hints.get(key), where=f"{key} of {where}") for key, value in table.items()})
-
-
-def _field(value: Any, hint: Any, *, where: str) -> Any:
-    if typing.get_origin(hint) is tuple and isinstance(value, list | tuple):
-        return tuple(_field(item, typing.get_args(hint)[0], where=where) for item in value)
-    return record_of_table(hint, value, where=where) if isinstance(hint, type) and is_dataclass(hint) else value

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import checked
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, ood_roc
 from calibrant.study.measures import (
@@ -20,9 +19,9 @@ from calibrant.study.measures import (
     temperatures_along,
 )
 from calibrant.study.panels import Bars, Drawing, Line, Panel, Plot, Reliability
-from calibrant.study.recipe import AnyStudy, FigureSpec
+from calibrant.study.recipe import FigureSpec, Study
 from calibrant.study.resolve import make_loss
-from calibrant.study.tables import AnyMeasured, Measured, grouped
+from calibrant.study.tables import Measured, grouped
 
 SPLITS = {"train": "training data", "validation": "validation data", "test": "test data"}
 NAMES = {
@@ -389,8 +388,7 @@ KINDS: Mapping[str, Callable[[FigureSpec, Sequence[Measured]], Sequence[Any]]] =
 }
 
 
-@checked
-def drawings(study: AnyStudy, measured: Sequence[AnyMeasured]) -> list[Drawing]:
+def drawings(study: Study, measured: Sequence[Measured]) -> list[Drawing]:
     """Return the figures of a study that have finished runs, one for each setting.
 
     Args:

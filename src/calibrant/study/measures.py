@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import product
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import OneOf
 from calibrant.binning import EqualMass
 from calibrant.calibrators import Calibrator, FocalTemperatureScaling, HistogramBinning, TemperatureScaling
 from calibrant.data.predictions import Predictions
@@ -288,7 +287,6 @@ def _measures() -> dict[str, Measure]:
 
 
 MEASURES: Mapping[str, Measure] = _measures()
-MeasureName = Annotated[str, OneOf(tuple(MEASURES))]
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "main": ("error", "nll", "ece", "nll_at_t", "ece_at_t", "temperature"),
     "calibrators": (
@@ -299,7 +297,6 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "ece_mass", "ece_mass_at_t", "ece_mass_by_ece", "ece_class", "ece_class_at_t", "ece_class_by_ece",
     ),
 }  # fmt: skip
-TableName = Annotated[str, OneOf(tuple(COLUMNS))]
 
 
 @dataclass(eq=False)

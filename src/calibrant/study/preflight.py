@@ -10,21 +10,20 @@ import torch
 from torch import nn
 
 from calibrant._core.check import refuse, shown
-from calibrant._core.constraints import checked
 from calibrant._files import error_boundary
 from calibrant.errors import FileFormatError, InputError, UsageWarning
 from calibrant.study import models
 from calibrant.study._checks import naming
 from calibrant.study.data import data_set
-from calibrant.study.recipe import AnyStudy, Cell, Recipe
+from calibrant.study.load import StudyFile
+from calibrant.study.recipe import Cell, Recipe, Study
 from calibrant.study.resolve import find_model, make_loss, make_model
 from calibrant.study.train import make_optimizers
 
 ROWS, CLASSES = 4, 10  # shape of the batch on which every loss is called
 
 
-@checked
-def check_study(study: AnyStudy) -> None:
+def check_study(study: Study) -> None:
     """Raise if a data set, a network, a loss or an optimiser of a study cannot be built.
 
     Options of data sets are checked, networks are built on the meta device, and every loss is called on four rows. No
@@ -57,6 +56,14 @@ def check_study(study: AnyStudy) -> None:
                 done.add(key)
                 with naming(place):
                     check(recipe)
+
+
+def check_file(file: StudyFile, chosen: Study) -> None:
+    """Check a study that was read from ``file`` and, where that is the user's own, its other scales; messages name the file."""
+    own = file.name.endswith(".toml")
+    with naming(file.name if own else ""):
+        for study in (chosen, *(file.study(scale) for scale in file.scales if own)):
+            check_study(study)
 
 
 def check_folders(cells: Iterable[Cell]) -> None:

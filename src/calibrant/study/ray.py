@@ -5,19 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from calibrant._core.constraints import Count, checked
 from calibrant._files import error_boundary
 from calibrant.errors import CalibrantError, FitError, InputError, optional
-from calibrant.study.recipe import AnyStudy, Recipe
+from calibrant.study.recipe import Recipe, Study
 from calibrant.study.run import Step, run_whole, unfinished
-from calibrant.study.store import AnyStore, Store
+from calibrant.study.store import Store
 
 RETRIES = 3  # of a training whose worker died
 
 
-@checked
 def run_study_on_ray(
-    study: AnyStudy, store: AnyStore, *, address: str | None = None, workers: Count = 1, accelerator: str = "auto"
+    study: Study, store: Store, *, address: str | None = None, workers: int = 1, accelerator: str = "auto"
 ) -> Iterator[Step]:
     """Run the unfinished trainings as tasks of a Ray cluster; yields a progress event after each.
 

@@ -1,43 +1,101 @@
-"""Recipes of single trainings, and studies that consist of many of them, as plain frozen data."""
+"""Recipes of single trainings, and studies that consist of many of them: frozen data, validated by pydantic."""
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from difflib import get_close_matches
+from functools import wraps
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
 
-from calibrant._core.check import refuse, shown
+from calibrant._core.check import check_choice, refuse, shown
 from calibrant._core.config import to_plain
-from calibrant._core.constraints import (
-    Count,
-    Each,
-    Fits,
-    Kind,
-    Natural,
-    NonNegative,
-    Number,
-    OneOf,
-    Positive,
-    PublicCalls,
-    Real,
-    Seed,
-    Text,
-)
-from calibrant.errors import InputError
-from calibrant.study._checks import Fields, check_file_name, check_once, record_of_table
-from calibrant.study.measures import COLUMNS, MeasureName
+from calibrant.errors import InputError, optional
+from calibrant.study._checks import check_once, naming
+from calibrant.study.measures import MEASURES
 
-Plain = Mapping[str, Any]
-Table = Annotated[Plain, Kind(Mapping, "write {'type': …} and its arguments", "a table")]
-FileName = Annotated[str, Fits(check_file_name, "a file name", ("", ".a", "a/b", 3))]
+with optional("pydantic", extra="study"):
+    from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+    from pydantic.dataclasses import dataclass as validated
+
+T = TypeVar("T")
+# Strict, since "60" is no number of epochs; lists of a file become tuples.
+Flag = Annotated[bool, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Natural = Annotated[int, Field(strict=True, ge=0)]
+Seed = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+NonNegative = Annotated[Real, Field(ge=0)]
+Positive = Annotated[Real, Field(gt=0)]
+Text = Annotated[str, Field(strict=True)]
+Table = dict[str, Any]
+MeasureName = Annotated[Text, AfterValidator(lambda name: check_choice(name, name="a measure", choices=MEASURES))]
 Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true"]  # of Lightning Fabric
-LOADED = "load a study with load_study"  # remedy where something else is passed for a part of one
-MOST_FOLDS = 10_000
+Paper = Literal[
+    "mukhoti", "komisarenko", "wang", "adafocal", "report"
+]  # the keys of papers/authors.toml in the repository
+MAX_FOLDS = 10_000
 FigureKind = Literal[
     "trajectory", "sweep", "best", "sizes", "reliability", "bins", "logits", "learned", "ood", "focal", "losses"
 ]  # fmt: skip
+
+
+def _file_name(name: str) -> str:
+    """Return ``name`` if it is a valid file name on any system."""
+    if not name.strip() or name.startswith(".") or set('/\\:*?"<>|\0\n\r\t') & set(name) or len(name.encode()) > 200:
+        raise refuse("a name that can be that of a file", shown(name), "use letters, digits, spaces and hyphens")
+    return name
+
+
+FileName = Annotated[Text, AfterValidator(_file_name)]
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def record(cls: type[T]) -> type[T]:
+    """Make a class a frozen dataclass whose fields are validated; a wrong one raises ``InputError`` in one sentence."""
+    made: type[T] = validated(frozen=True, config=ConfigDict(extra="forbid"))(cls)  # type: ignore[assignment]
+    build: Callable[..., None] = made.__init__
+
+    @wraps(build)
+    def construct(self: T, *arguments: Any, **named: Any) -> None:
+        try:
+            build(self, *arguments, **named)
+        except ValidationError as error:
+            raise refusal_of(error, cls) from None
+
+    made.__init__ = construct  # type: ignore[assignment]
+    return made
+
+
+def refusal_of(error: ValidationError, cls: type) -> InputError:
+    """Return what pydantic found wrong with a record as one sentence: an unknown key first, with the nearest known one."""
+    found = error.errors()
+    first = next((one for one in found if one["type"] == "unexpected_keyword_argument"), found[0])
+    place = [fields(cls)[key].name if at == 0 and isinstance(key, int) else key for at, key in enumerate(first["loc"])]  # type: ignore[arg-type]
+    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place).removeprefix(".")
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return cause.at(path) if path else cause  # type: ignore[no-any-return]
+    if first["type"] == "unexpected_keyword_argument":
+        known = [one.name for one in fields(_class_at(cls, place[:-1]))]
+        near = get_close_matches(str(place[-1]), known, n=1)
+        remedy = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+        return refuse(f"a key of {path.rpartition('.')[0] or cls.__name__}", shown(place[-1]), remedy)
+    if first["type"] == "missing":
+        return InputError(f"{path}", "none", "write it")
+    wanted = first["msg"].removeprefix("Input should be ")
+    return refuse(f"{path} to be {wanted}", shown(first["input"]), "correct it")
+
+
+def _class_at(cls: type, place: Sequence[int | str]) -> type:
+    """Return the class of the record at a place inside a record of ``cls``."""
+    for key in place:
+        if isinstance(key, str):
+            hint = get_type_hints(cls)[key]
+            cls = next(one for one in (hint, *get_args(hint)) if is_dataclass(one))  # type: ignore[assignment]
+    return cls
 
 
 def resource(*path: str) -> str:
@@ -45,13 +103,8 @@ def resource(*path: str) -> str:
     return resources.files("calibrant.study").joinpath(*path).read_text(encoding="utf-8")
 
 
-Paper = Literal[
-    "mukhoti", "komisarenko", "wang", "adafocal", "report"
-]  # the keys of papers/authors.toml in the repository
-
-
-@dataclass(frozen=True)
-class Training(metaclass=PublicCalls):
+@record
+class Training:
     """The configuration of a training. Every choice that affects results is a field here.
 
     Args:
@@ -90,30 +143,29 @@ class Training(metaclass=PublicCalls):
     batch: Count
     optimizer: Literal["sgd", "adam", "adamw", "adagrad"] = "sgd"
     lr: NonNegative = 0.1
-    momentum: Annotated[float, Number(0, 1, open_high=True)] = 0.0
-    nesterov: bool = False
+    momentum: Annotated[NonNegative, Field(lt=1)] = 0.0
+    nesterov: Flag = False
     weight_decay: NonNegative = 0.0
-    rates: Fields = field(default_factory=dict)
+    rates: dict[str, NonNegative] = field(default_factory=dict)
     plain: tuple[Text, ...] = ()
     schedule: Literal["steps", "cosine"] = "steps"
     milestones: tuple[Natural, ...] = ()
     decay: NonNegative = 0.1
-    step_first: bool = False
+    step_first: Flag = False
     reduction: Literal["mean", "sum"] = "mean"
     loss_factor: Positive = 1.0
     clip: Positive | None = None
-    drop_last: bool = False
+    drop_last: Flag = False
     select: Literal["last", "accuracy", "calibrated_nll"] = "last"
     precision: Precision = "32-true"
-    channels_last: bool = False
+    channels_last: Flag = False
     devices: Count = 1
     threads: Count = 1
     measure_every: Count = 1
     checkpoint_every: Natural = 10
 
-    def __post_init__(self) -> None:
-        for prefix, rate in self.rates.items():
-            Number(0).check(rate, f"the rate of {prefix!r}", self)
+    @model_validator(mode="after")
+    def _check(self) -> "Training":
         if self.optimizer != "sgd" and (self.momentum or self.nesterov):
             raise refuse("momentum and nesterov with the optimizer 'sgd' alone", repr(self.optimizer), "leave them out")
         if self.nesterov and not self.momentum:
@@ -123,10 +175,11 @@ class Training(metaclass=PublicCalls):
                 raise refuse("a rate for each of plain", f"none for {shown(prefix)}", "add it to rates")
         if self.plain and (self.clip is not None or self.devices > 1):
             raise InputError("plain without clip on one device", "either", "leave one of them out")
+        return self
 
 
-@dataclass(frozen=True)
-class Recipe(metaclass=PublicCalls):
+@record
+class Recipe:
     """One training, completely described.
 
     Args:
@@ -146,7 +199,7 @@ class Recipe(metaclass=PublicCalls):
     data: Table
     model: Table
     loss: Table
-    training: Annotated[Training, Kind(Training, "pass Training(epochs, batch)")]
+    training: Training
     seed: Seed = 0
     fold: Natural = 0
 
@@ -177,46 +230,46 @@ class Recipe(metaclass=PublicCalls):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class Objective(metaclass=PublicCalls):
+@record
+class Objective:
     """A loss with its label in tables and the training fields that differ for it.
 
     Args:
         label: Its label.
         loss: ``{"type": …, …}``.
-        training: Fields of ``Training`` that differ for this loss.
+        training: Table of ``Training`` that differ for this loss.
     """
 
     label: Text
     loss: Table
-    training: Fields = field(default_factory=dict)
+    training: Table = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Setting(metaclass=PublicCalls):
+@record
+class Setting:
     """A data set and a network with a label and the training fields that differ for them.
 
     Args:
         label: Its label.
         data: ``{"name": …, …}``.
         model: ``{"type": …, …}``.
-        training: Fields of ``Training`` that differ for this setting.
+        training: Table of ``Training`` that differ for this setting.
         losses: Label of an objective → fields of its loss that differ here, such as a coefficient tuned per data set.
         trainings: Label of an objective → fields of ``Training`` that differ here, such as the number of epochs.
         like: Label of the paper's setting to compare with, if it is not ``label``.
     """
 
     label: Text
-    data: Fields
-    model: Fields
-    training: Fields = field(default_factory=dict)
-    losses: Fields = field(default_factory=dict)
+    data: Table
+    model: Table
+    training: Table = field(default_factory=dict)
+    losses: Table = field(default_factory=dict)
     like: Text = ""
-    trainings: Fields = field(default_factory=dict)
+    trainings: Table = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Published(metaclass=PublicCalls):
+@record
+class Published:
     """A figure printed in a paper; percentages as fractions.
 
     Args:
@@ -232,8 +285,8 @@ class Published(metaclass=PublicCalls):
     setting: Text = ""
 
 
-@dataclass(frozen=True)
-class Claim(metaclass=PublicCalls):
+@record
+class Claim:
     """An ordering reported by a paper: ``measure`` decreases from each objective of ``falls`` to the next.
 
     Args:
@@ -251,8 +304,8 @@ class Claim(metaclass=PublicCalls):
     but: tuple[Text, ...] = ()
 
 
-@dataclass(frozen=True)
-class FigureSpec(metaclass=PublicCalls):
+@record
+class FigureSpec:
     """A figure of a study, drawn from its stored runs.
 
     Args:
@@ -294,8 +347,8 @@ class Cell:
     recipe: Recipe
 
 
-@dataclass(frozen=True)
-class Study(metaclass=PublicCalls):
+@record
+class Study:
     """A study: settings × objectives × seeds × folds, with the papers' printed figures and claims.
 
     Args:
@@ -303,7 +356,7 @@ class Study(metaclass=PublicCalls):
         title: Heading of its table.
         about: Description.
         seeds: Seeds, one training each.
-        training: Fields of ``Training``.
+        training: Table of ``Training``.
         settings: Data sets with networks.
         objectives: Losses.
         published: Figures printed in papers.
@@ -317,21 +370,23 @@ class Study(metaclass=PublicCalls):
     title: Text
     about: Text
     seeds: tuple[Seed, ...]
-    training: Fields
-    settings: tuple[Annotated[Setting, Kind(Setting, LOADED)], ...]
-    objectives: tuple[Annotated[Objective, Kind(Objective, LOADED)], ...]
-    published: tuple[Annotated[Published, Kind(Published, LOADED)], ...] = ()
-    claims: tuple[Annotated[Claim, Kind(Claim, LOADED)], ...] = ()
-    columns: Annotated[tuple[str, ...], Each(OneOf(tuple(COLUMNS)), least=1)] = ("main",)
-    figures: tuple[Annotated[FigureSpec, Kind(FigureSpec, LOADED)], ...] = ()
+    training: Table
+    settings: tuple[Setting, ...]
+    objectives: tuple[Objective, ...]
+    published: tuple[Published, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    columns: Annotated[tuple[Literal["main", "calibrators", "errors"], ...], Field(min_length=1)] = ("main",)
+    figures: tuple[FigureSpec, ...] = ()
     papers: tuple[Paper, ...] = ()
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check(self) -> "Study":
         labels = {name: [item.label for item in getattr(self, name)] for name in ("settings", "objectives")}
         labels["figures"] = [figure.name for figure in self.figures]
         labels |= {"columns": list(self.columns), "papers": list(self.papers)}
         for name, values in {"seeds": list(self.seeds), **labels}.items():
             check_once(values, name=name)
+        return self
 
     def cells(self) -> Iterator[Cell]:
         """Yield every training, with all objectives of one seed before the next seed."""
@@ -341,7 +396,8 @@ class Study(metaclass=PublicCalls):
                     # the narrower overrides the wider: study, setting, objective, objective in this setting
                     own = setting.trainings.get(objective.label, {})
                     table = {**self.training, **setting.training, **objective.training, **own}
-                    training = record_of_table(Training, table, where=f"training of {objective.label!r}")
+                    with naming(f"training of {objective.label!r}"):
+                        training = Training(**table)
                     for fold in range(_folds_of_data(setting)):
                         loss = {**objective.loss, **setting.losses.get(objective.label, {})}
                         recipe = Recipe(setting.data, setting.model, loss, training, seed, fold)
@@ -374,14 +430,10 @@ class Study(metaclass=PublicCalls):
         return replace(self, objectives=kept, settings=where, seeds=self.seeds if seeds is None else tuple(seeds))
 
 
-AnyStudy = Annotated[Study, Kind(Study, "load one with load_study")]
-AnyRecipe = Annotated[Recipe, Kind(Recipe, "make one, or take that of a study's cells")]
-
-
 def _folds_of_data(setting: Setting) -> int:
     """Return the number of folds of a setting's data, one training each."""
     folds = setting.data.get("folds", 1)
-    if isinstance(folds, bool) or not isinstance(folds, int) or not 0 <= folds <= MOST_FOLDS:
+    if isinstance(folds, bool) or not isinstance(folds, int) or not 0 <= folds <= MAX_FOLDS:
         got = f"{folds!r}"
-        raise InputError(f"folds in 1 … {MOST_FOLDS} in the data of setting {setting.label!r}", got, "choose another")
+        raise InputError(f"folds in 1 … {MAX_FOLDS} in the data of setting {setting.label!r}", got, "choose another")
     return folds

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from calibrant._core.constraints import Count, checked
 from calibrant._core.warn import warn_user
 from calibrant.errors import FitError, InputError, UsageWarning
 from calibrant.study.preflight import check_folders, check_study
-from calibrant.study.recipe import AnyRecipe, AnyStudy, Cell, Recipe, Study
-from calibrant.study.store import AnyStore, Store
+from calibrant.study.recipe import Cell, Recipe, Study
+from calibrant.study.store import Store
 from calibrant.study.train import training
 
 HALVING = 2  # divisor of the number of concurrent trainings each time their device runs out of memory
@@ -47,8 +46,7 @@ class Step:
     total: int
 
 
-@checked
-def run_study(study: AnyStudy, store: AnyStore, *, workers: Count = 1, accelerator: str = "auto") -> Iterator[Step]:
+def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str = "auto") -> Iterator[Step]:
     """Run the unfinished trainings and yield progress events; a repeated call resumes an interrupted study.
 
     Args:
@@ -115,8 +113,7 @@ def reports_progress() -> bool:
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
-@checked
-def execute(recipe: AnyRecipe, store: AnyStore, *, accelerator: str = "auto") -> Iterator[int]:
+def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Iterator[int]:
     """Train one recipe and store the result; yields the number of finished epochs after each.
 
     Args:

@@ -5,19 +5,16 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 
 from calibrant._core.config import own_version
-from calibrant._core.constraints import Kind, PublicCalls
 from calibrant._files import as_path, error_boundary, make_folder, read_arrays, read_text, write_arrays, write_whole
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError
-from calibrant.study.recipe import AnyRecipe, Recipe
+from calibrant.study.recipe import Recipe
 from calibrant.study.train import Outcome
-
-AnyOutcome = Annotated[Outcome, Kind(Outcome, "pass what study.training returned")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +34,7 @@ class Run:
     ood: dict[str, Predictions] = field(default_factory=dict)
 
 
-class Store(metaclass=PublicCalls):
+class Store:
     """A folder of finished and unfinished runs.
 
     Args:
@@ -68,7 +65,7 @@ class Store(metaclass=PublicCalls):
         """Return whether the recipe's run is complete."""
         return (self.folder(recipe) / "record.json").is_file()
 
-    def save(self, recipe: AnyRecipe, outcome: AnyOutcome) -> None:
+    def save(self, recipe: Recipe, outcome: Outcome) -> None:
         """Write a finished run. The record is written last, so an interrupted save does not count as finished."""
         # creates the folder
         self.checkpoint(recipe)
@@ -91,7 +88,7 @@ class Store(metaclass=PublicCalls):
         write_whole(folder / "record.json", json.dumps(record, indent=1) + "\n")
         (folder / "checkpoint.pt").unlink(missing_ok=True)
 
-    def load(self, recipe: AnyRecipe) -> Run:
+    def load(self, recipe: Recipe) -> Run:
         """Return a finished run.
 
         Raises:
@@ -133,9 +130,6 @@ class Store(metaclass=PublicCalls):
         """Return the record of a finished run."""
         record: dict[str, Any] = _read_finished(self.folder(recipe) / "record.json", json.loads)
         return record
-
-
-AnyStore = Annotated[Store, Kind(Store, "make one with Store(folder)")]
 
 
 def _arrays_of(splits: Mapping[str, Predictions]) -> dict[str, Any]:

@@ -7,21 +7,18 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from calibrant._core.constraints import Kind, checked
 from calibrant._files import write_whole
 from calibrant.binning import EqualMass
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FileFormatError
 from calibrant.metrics import ECE, NLL, Error, Metric
-from calibrant.report.model import Table
 from calibrant.statistics import null_band
-from calibrant.study.measures import COLUMNS, MEASURES, FoldFits, MeasureName, TableName
-from calibrant.study.recipe import AnyStudy, Claim, Recipe
-from calibrant.study.store import AnyStore, Store
+from calibrant.study.measures import COLUMNS, MEASURES, FoldFits
+from calibrant.study.recipe import Claim, Recipe, Study
+from calibrant.study.store import Store
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -80,9 +77,6 @@ class Measured:
         return {name: self.fits.value(name) for name in names}
 
 
-AnyMeasured = Annotated[Measured, Kind(Measured, "pass what study.collect returned")]
-
-
 @dataclass(frozen=True)
 class Summary:
     """One line of a study's table: mean and standard deviation over seeds of each measure.
@@ -108,7 +102,6 @@ class Summary:
     rows: int
 
 
-AnySummary = Annotated[Summary, Kind(Summary, "pass one of study.summarise")]
 ONE = "T = 1"  # compared with fitted temperatures: above 1 the model is over-confident, below under-confident
 
 
@@ -169,8 +162,7 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return groups
 
 
-@checked
-def collect(study: AnyStudy, store: AnyStore) -> list[Measured]:
+def collect(study: Study, store: Store) -> list[Measured]:
     """Return the finished runs: every setting, objective and seed with all folds finished.
 
     Args:
@@ -206,8 +198,7 @@ def _pooled(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store
     )
 
 
-@checked
-def summarise(measured: Sequence[AnyMeasured], *, names: Sequence[MeasureName] = COLUMNS["main"]) -> list[Summary]:
+def summarise(measured: Sequence[Measured], *, names: Sequence[str] = COLUMNS["main"]) -> list[Summary]:
     """Return the mean and the standard deviation (n − 1) over seeds for each setting and objective.
 
     Args:
@@ -218,8 +209,7 @@ def summarise(measured: Sequence[AnyMeasured], *, names: Sequence[MeasureName] =
     return [_summarise_setting(where, items, names) for where, items in groups.items()]
 
 
-@checked
-def measures_needed(study: AnyStudy, columns: Sequence[TableName]) -> tuple[str, ...]:
+def measures_needed(study: Study, columns: Sequence[str]) -> tuple[str, ...]:
     """Return the names of all measures that the tables ``columns``, the published figures and the claims of a study need.
 
     Args:
@@ -262,8 +252,7 @@ class Agreement:
     disagree: tuple[tuple[str, str], ...]
 
 
-@checked
-def printed_beside(study: AnyStudy, line: AnySummary) -> dict[str, float]:
+def printed_beside(study: Study, line: Summary) -> dict[str, float]:
     """Return the figures printed in the paper for one line of our table: measure → value.
 
     Args:
@@ -275,8 +264,7 @@ def printed_beside(study: AnyStudy, line: AnySummary) -> dict[str, float]:
     return {p.measure: p.value for p in study.published if p.objective == line.objective and p.setting in places}
 
 
-@checked
-def agreements(study: AnyStudy, lines: Sequence[AnySummary]) -> list[Agreement]:
+def agreements(study: Study, lines: Sequence[Summary]) -> list[Agreement]:
     """Return for each setting and measure which pairs of objectives have the paper's order; ties in print are left out.
 
     For temperatures, T = 1 is compared as one more objective, which tells over- from under-confidence.
@@ -301,8 +289,7 @@ def agreements(study: AnyStudy, lines: Sequence[AnySummary]) -> list[Agreement]:
     return found
 
 
-@checked
-def verdicts_on(study: AnyStudy, measured: Sequence[AnyMeasured]) -> list[Verdict]:
+def verdicts_on(study: Study, measured: Sequence[Measured]) -> list[Verdict]:
     """Return a verdict for each claim and setting: whether the ordering reproduces in ``measured``.
 
     Args:
@@ -366,8 +353,7 @@ def _unpaired(first: list[float], last: list[float]) -> float | None:
     return float(ttest_ind(first, last).pvalue)
 
 
-@checked
-def rows(measured: Sequence[AnyMeasured]) -> list[dict[str, Any]]:
+def rows(measured: Sequence[Measured]) -> list[dict[str, Any]]:
     """Return the figures as plain rows, one per seed, calibrator and metric, in the layout of ``evaluate --json``.
 
     Args:
@@ -387,10 +373,7 @@ def rows(measured: Sequence[AnyMeasured]) -> list[dict[str, Any]]:
     return found
 
 
-@checked
-def record_of(
-    study: AnyStudy, measured: Sequence[AnyMeasured], *, path: Path, columns: Sequence[TableName] = ()
-) -> None:
+def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns: Sequence[str] = ()) -> None:
     """Write the record of a study as JSON: figures of every seed, verdicts on claims, and provenance.
 
     Args:
@@ -437,68 +420,3 @@ def _commit() -> str | None:
     except OSError:
         return None
     return found.stdout.strip() or None
-
-
-VERDICTS = (
-    "shows",
-    "shows in part",
-    "shows the opposite",
-    "no effect above the margin",
-    "not told apart",
-    "not comparable",
-    "not run",
-)
-
-
-def read_claims() -> list[dict[str, Any]]:
-    """Return the index of the papers' claims, one record per claim with its verdict at each place where it was tested.
-
-    Raises:
-        FileFormatError: If this is an installed package, which does not have it.
-    """
-    path = Path(__file__).resolve().parents[3] / "papers" / "index.json"
-    if not path.is_file():
-        remedy = "they are in the folder papers/ of Calibrant's repository"
-        raise FileFormatError("the papers' claims beside the source code", "an installed package", remedy)
-    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["claims"]
-    return found
-
-
-def claim_table(claims: Sequence[Mapping[str, Any]]) -> Table:
-    """Return how many lines of each paper have each verdict: a line is a claim on one data set and network."""
-    rows = []
-    for paper, mine in grouped(claims, lambda claim: claim["paper"]).items():
-        verdicts = [line["verdict"] for claim in mine for line in claim["lines"]]
-        rows.append(
-            [paper, str(len(mine)), str(len(verdicts)), *(str(verdicts.count(verdict)) for verdict in VERDICTS)]
-        )
-    header = [
-        "paper",
-        "claims",
-        "lines",
-        "shows",
-        "in part",
-        "opposite",
-        "no effect",
-        "not told apart",
-        "not comparable",
-        "not run",
-    ]
-    note = (
-        "A line is a claim tested on one data set and network. Shows, or shows the opposite: p < .05, adjusted over all comparisons. "
-        "No effect: within the margin. Unclear: neither. Unfit: test errors that cannot be compared with the paper's."
-    )
-    return Table("The papers' claims on the records of what was run", header, rows, note)
-
-
-def claim_sentences(claims: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence per claim and place: the verdict, the effect and its adjusted p-value."""
-    found = []
-    for claim in claims:
-        for line in claim["lines"]:
-            parts = [f"{line['verdict']}: {claim['claim']} ({claim['paper']}, {claim['place']}) [{line['data']}]"]
-            parts += [f"effect {line['effect']:+.4f}"] if "effect" in line else []
-            parts += [f"p = {line['p']:.2g} over {line['units']} units"] if "p" in line else []
-            parts += [line["note"]] if "note" in line else []
-            found.append("; ".join(parts))
-    return found

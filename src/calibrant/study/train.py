@@ -16,14 +16,13 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.constraints import checked
 from calibrant._files import error_boundary, write_whole
 from calibrant._kernels.cpu import threads
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, FitError, InputError, optional
 from calibrant.losses.loss import Adaptive
 from calibrant.study.data import Fold, Split, load_fold
-from calibrant.study.recipe import AnyRecipe, Recipe, Training
+from calibrant.study.recipe import Recipe, Training
 from calibrant.study.resolve import make_loss, make_model
 from calibrant.study.trajectory import learned_since, temperature_of_epoch, trajectory_entry
 
@@ -120,9 +119,8 @@ class Parts:
         return cls(recipe, fabric, fold, network, loss, model, optimizers)
 
 
-@checked
 def training(
-    recipe: AnyRecipe, *, checkpoint: Path | None = None, accelerator: str = "auto"
+    recipe: Recipe, *, checkpoint: Path | None = None, accelerator: str = "auto"
 ) -> Generator[int, None, Outcome]:
     """Train ``recipe``; yields the number of finished epochs after each one and returns the outcome.
 

@@ -1,0 +1,303 @@
+"""Tables and sentences of a study, as the command line prints them and as its page shows them; and the index of the papers' claims."""
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from calibrant.errors import FileFormatError
+from calibrant.report import Claims, Model, write_report
+from calibrant.report.model import Block, Table
+from calibrant.study.measures import MEASURES
+from calibrant.study.recipe import Study
+from calibrant.study.tables import Measured, Summary, Verdict, agreements, grouped, printed_beside
+
+SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
+T_MEAN = "{mean[temperature]:.2f}"
+SIDES = {True: "over-confident", False: "under-confident"}  # by whether the temperature is above 1
+# Of each table: heading of the first column, title, note, and the other columns; a study's title heads its first table.
+TABLES: dict[str, tuple[str, str, str, dict[str, str]]] = {
+    "main": (
+        "objective",
+        "",
+        ("Mean ± standard deviation over seeds, on test data (n = {rows} test samples a seed). ECE: 15 equal-width bins of the top "
+        "label. T: the temperature that minimises the log-loss of the validation data. Calibrated mean, 97.5 %: the ECE that "
+        "a perfectly calibrated model with the probabilities at T would have on as many samples, on average and at most in "
+        "97.5 % of cases; an ECE at T below the second is no evidence of miscalibration."),
+        {
+            "error %": "{error}", "NLL": "{nll}", "ECE %": "{ece}", "NLL at T": "{nll_at_t}", "ECE % at T": "{ece_at_t}", "T": T_MEAN,
+            "calibrated mean %": "{calibrated_mean}", "calibrated 97.5 %": "{calibrated_high}",
+        },
+    ),
+    "narrow": (
+        "trained with",
+        "",
+        ("On {rows} test images a seed, of all folds. "
+        "ECE: how far confidence and accuracy are apart. T: one number that divides the logits, "
+        "fitted on validation images by log-loss. By chance: a calibrated network stays below this ECE in 97.5 % of samples."),
+        {
+            "error %": "{error}", "ECE %": "{ece}", "T": T_MEAN, "ECE % at T": "{ece_at_t}", "by chance": "{calibrated_high}"
+        },
+    ),
+    "calibrators": (
+        "objective",
+        "After each calibrator",
+        ("ECE in % after each calibrator, all fitted on validation data: T by its log-loss, T by its ECE on .01 … 10 "
+        "(in brackets), histogram binning with 15 equal bins, focal temperature scaling by log-loss (γ; T). Optimal: at the "
+        "one T that minimises the ECE of the test data themselves, an oracle that sees test labels: a bound on any one T."),
+        {
+            "ECE %": "{ece}", "at T": "{ece_at_t}", "at T by ECE": "{ece_by_ece} ({mean[temperature_by_ece]:.2f})",
+            "binned": "{ece_binned}", "focal T (γ; T)": "{ece_focal} ({mean[gamma_focal]:.2g}; {mean[temperature_focal]:.2f})",
+            "optimal": "{ece_optimal}",
+        },
+    ),
+    "errors": (
+        "objective",
+        "Other calibration errors",
+        "Calibration errors in %: AdaECE over 15 bins of equal mass, classwise ECE averaged over all classes.",
+        {
+            "AdaECE": "{ece_mass}", "AdaECE at T": "{ece_mass_at_t}", "AdaECE at T by ECE": "{ece_mass_by_ece}",
+            "classwise": "{ece_class}", "classwise at T": "{ece_class_at_t}", "classwise at T by ECE": "{ece_class_by_ece}",
+        },
+    ),
+}  # fmt: skip
+PAPER_NOTE = (
+    "The paper's figure / ours. Papers contradict each other on the same cell: orderings and signs can be expected to "
+    "agree, figures cannot."
+)
+
+
+def tables_of(lines: Sequence[Summary], *, title: str, columns: Sequence[str]) -> list[Table]:
+    """Return the tables of a study.
+
+    Args:
+        lines: What ``summarise`` returned, with the measures of ``columns``.
+        title: Heading of the first.
+        columns: Which: keys of ``study.measures.COLUMNS``, or ``"narrow"``, what a first look needs of ``"main"``.
+    """
+    rows = " or ".join(f"{count:,}" for count in sorted({line.rows for line in lines}))
+    made = []
+    for name in dict.fromkeys(columns if "narrow" in columns else ("main", *columns)):
+        first, heading, note, cells = TABLES[name]
+        body = [
+            [label, *(_filled_cell(line, cell) for cell in cells.values())]
+            for label, line in _names_of_summaries(lines)
+        ]
+        # the models of a report are those of one seed: a table of them beside these means would disagree
+        made.append(Table(heading or title, [first, *cells], body, note.format(rows=rows), lists_models=not heading))
+    return made
+
+
+def _filled_cell(line: Summary, text: str) -> str:
+    """Return a cell: each ``{measure}`` as its mean with its spread, ``{mean[measure]}`` as the mean alone."""
+    chance = {"calibrated_mean": line.calibrated_mean, "calibrated_high": line.calibrated_high}
+    shown = {name: spread(line, name) for name in line.mean} | {name: f"{100 * x:.1f}" for name, x in chance.items()}
+    return text.format(mean=line.mean, **shown)
+
+
+def _names_of_summaries(lines: Sequence[Summary]) -> list[tuple[str, Summary]]:
+    several = len({line.setting for line in lines}) > 1
+    return [(f"{line.setting} · {line.objective}" if several else line.objective, line) for line in lines]
+
+
+def paper_tables(study: Study, lines: Sequence[Summary]) -> list[Table]:
+    """Return the papers' figures beside ours, or nothing if the study knows none or they were not run."""
+    beside = [(name, line, printed_beside(study, line)) for name, line in _names_of_summaries(lines)]
+    measures = [measure for measure in MEASURES if any(measure in printed for _, _, printed in beside)]
+    tables = []
+    for start in range(0, len(measures), SIDE_BY_SIDE):
+        shown = measures[start : start + SIDE_BY_SIDE]
+        rows = [
+            [name, *(_printed_and_measured(line, printed, measure) for measure in shown)]
+            for name, line, printed in beside
+            if any(measure in printed for measure in shown)
+        ]
+        title = "Beside the paper" if not start else "Beside the paper, further measures"
+        last = start + SIDE_BY_SIDE >= len(measures)
+        header = ["objective", *(MEASURES[measure].heading for measure in shown)]
+        tables.append(Table(title, header, rows, PAPER_NOTE if last else ""))
+    return tables
+
+
+def _printed_and_measured(line: Summary, printed: dict[str, float], measure: str) -> str:
+    return f"{MEASURES[measure].shown(printed[measure])} / {spread(line, measure)}" if measure in printed else ""
+
+
+def in_short(lines: Sequence[Summary]) -> list[str]:
+    """Return what is wrong, how sure that is and what to do: three sentences for each setting."""
+    said = []
+    for setting in dict.fromkeys(line.setting for line in lines):
+        mine = [line for line in lines if line.setting == setting]
+        worst = max(mine, key=lambda line: line.mean["ece"])
+        best = min(mine, key=lambda line: line.mean["nll_at_t"])
+        side, after, limit = SIDES[worst.mean["temperature"] > 1], worst.mean["ece_at_t"], worst.calibrated_high
+        near = best.mean["nll_at_t"] + best.spread["nll_at_t"]  # NaN for one seed
+        others = sum(line.mean["nll_at_t"] <= near for line in mine) - 1
+        spread = f" ± {100 * worst.spread['ece']:.1f}" if worst.seeds > 1 else ""
+        where = f" on {setting}" if setting != lines[0].setting or len(mine) < len(lines) else ""
+        said += [
+            (
+                f"What is wrong{where}: {worst.objective} is {side}, ECE {100 * worst.mean['ece']:.1f}{spread} %, best "
+                f"temperature {worst.mean['temperature']:.2f} (1 needs no correction)."
+            ),
+            (
+                f"How sure: {worst.seeds} seed{'s' * (worst.seeds > 1)} of {worst.rows:,} test rows; at its temperature the ECE is "
+                f"{100 * after:.1f} %, {'below' if after <= limit else 'above'} the {100 * limit:.1f} % that calibrated models stay below."
+                + ("" if worst.seeds > 1 else " One seed tells no objectives apart.")
+            ),
+            (
+                f"What to do: calibrate after training, whatever the objective; then {best.objective} has the lowest log-loss "
+                f"({best.mean['nll_at_t']:.3f}{f'; {others} more within its spread over seeds' if others > 0 else ''}). The table has all."
+            ),
+        ]
+    return said
+
+
+def agreement_sentences(study: Study, lines: Sequence[Summary]) -> list[str]:
+    said = []
+    for found in agreements(study, lines):
+        total = len(found.agree) + len(found.disagree)
+        against = ", ".join(f"{a} above {b}" for a, b in found.disagree)
+        where = f"{MEASURES[found.measure].label} [{found.setting}]"
+        no = f"; not here: {against}" if against else ""
+        said.append(f"Orderings of the paper that agree in {where}: {len(found.agree)} of {total}{no}")
+    return said
+
+
+def verdict_sentences(verdicts: Sequence[Verdict], lines: Sequence[Summary] = ()) -> list[str]:
+    """Return one sentence a claim: whether the papers' ordering shows here, how sure that is, and if an error changed its side."""
+    said, settings = [], {verdict.setting for verdict in verdicts}
+    for verdict in verdicts:
+        if verdict.seen is None:
+            continue
+        seen = verdict.outcome.capitalize()
+        if verdict.p is None:
+            sure = (
+                "; one seed tells nothing apart" if verdict.seeds < 2 else "; equal differences in all seeds, no test"
+            )
+        else:
+            sure = f"; paired t-test over {verdict.seeds} seeds, first against last: p = {verdict.p:.2g}"
+        if verdict.p_unpaired is not None:
+            sure += f", unpaired (two samples, equal variance): p = {verdict.p_unpaired:.2g}"
+        measure = MEASURES[verdict.claim.measure]
+        scale, unit = (100, " %") if measure.percent else (1, "")
+        values = ", ".join(
+            f"{objective} {scale * value:.3g}{unit}"
+            for objective, value in zip(verdict.claim.falls, verdict.values, strict=True)
+        )
+        where = f" [{verdict.setting}]" if len(settings) > 1 else ""
+        said.append(f"{seen}{where}: {verdict.claim.text} ({verdict.claim.source}): {measure.label} {values}{sure}")
+        mine = {line.objective: line for line in lines if line.setting == verdict.setting}
+        first, last = (mine.get(verdict.claim.falls[end]) for end in (0, -1))
+        if verdict.claim.measure == "ece" and first and last and last.mean["ece"] > last.calibrated_high:
+            over, was_over = last.mean["temperature"] > 1, first.mean["temperature"] > 1
+            said[-1] += f"; {last.objective} errs the other way, {SIDES[over]}" if over is not was_over else ""
+    return said
+
+
+def spread(line: Summary, name: str) -> str:
+    """Return the mean of a measure as people read it, with its standard deviation where there are several seeds."""
+    scale, digits = 100 if MEASURES[name].percent else 1, 1 if name == "error" else 2
+    mean = f"{scale * line.mean[name]:.{digits}f}"
+    return mean if line.seeds == 1 else f"{mean}±{scale * line.spread[name]:.{digits}f}".replace("±0.", "±.")
+
+
+def validation_note(measured: Sequence[Measured]) -> str:
+    """Return how often validation data were used, the most for any training."""
+    uses: dict[str, int] = {}
+    for purpose, count in itertools.chain.from_iterable(m.validation_uses.items() for m in measured):
+        uses[purpose] = max(uses.get(purpose, 0), count)
+    return "Validation data were used to " + ", ".join(f"{p} ({c}×)" for p, c in uses.items()) + " in a training."
+
+
+def write_page(
+    study: Study,
+    measured: Sequence[Measured],
+    lines: Sequence[Summary],
+    path: Path,
+    *,
+    shown: Sequence[Block],
+    sentences: Sequence[str],
+) -> None:
+    """Write the page of a study.
+
+    Args:
+        study: The study.
+        measured: The result of ``collect``; the models of the first seed are shown.
+        lines: The result of ``summarise``.
+        path: A file of a kind that ``report`` writes.
+        shown: Tables and pictures.
+        sentences: What the papers claim, and what shows here.
+    """
+    first = [m for m in measured if m.seed == study.seeds[0]]
+    models = [Model(f"{m.setting} · {m.objective}", m.before, m.after, "TemperatureScaling") for m in first]
+    claims = [Claims("What the papers claim, and what shows here", sentences)] if sentences else []
+    made = Claims("How it was made", [validation_note(measured)])
+    blocks: list[Block] = [Claims("In short", in_short(lines)), *shown, *claims, made]
+    write_report(models, path, title=study.title, tables=blocks, notes=[" ".join(study.about.split())])
+
+
+VERDICTS = (
+    "shows",
+    "shows in part",
+    "shows the opposite",
+    "no effect above the margin",
+    "not told apart",
+    "not comparable",
+    "not run",
+)
+
+
+def read_claims() -> list[dict[str, Any]]:
+    """Return the index of the papers' claims, one record per claim with its verdict at each place where it was tested.
+
+    Raises:
+        FileFormatError: If this is an installed package, which does not have it.
+    """
+    path = Path(__file__).resolve().parents[3] / "papers" / "index.json"
+    if not path.is_file():
+        remedy = "they are in the folder papers/ of Calibrant's repository"
+        raise FileFormatError("the papers' claims beside the source code", "an installed package", remedy)
+    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["claims"]
+    return found
+
+
+def claim_table(claims: Sequence[Mapping[str, Any]]) -> Table:
+    """Return how many lines of each paper have each verdict: a line is a claim on one data set and network."""
+    rows = []
+    for paper, mine in grouped(claims, lambda claim: claim["paper"]).items():
+        verdicts = [line["verdict"] for claim in mine for line in claim["lines"]]
+        rows.append(
+            [paper, str(len(mine)), str(len(verdicts)), *(str(verdicts.count(verdict)) for verdict in VERDICTS)]
+        )
+    header = [
+        "paper",
+        "claims",
+        "lines",
+        "shows",
+        "in part",
+        "opposite",
+        "no effect",
+        "not told apart",
+        "not comparable",
+        "not run",
+    ]
+    note = (
+        "A line is a claim tested on one data set and network. Shows, or shows the opposite: p < .05, adjusted over all comparisons. "
+        "No effect: within the margin. Unclear: neither. Unfit: test errors that cannot be compared with the paper's."
+    )
+    return Table("The papers' claims on the records of what was run", header, rows, note)
+
+
+def claim_sentences(claims: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence per claim and place: the verdict, the effect and its adjusted p-value."""
+    found = []
+    for claim in claims:
+        for line in claim["lines"]:
+            parts = [f"{line['verdict']}: {claim['claim']} ({claim['paper']}, {claim['place']}) [{line['data']}]"]
+            parts += [f"effect {line['effect']:+.4f}"] if "effect" in line else []
+            parts += [f"p = {line['p']:.2g} over {line['units']} units"] if "p" in line else []
+            parts += [line["note"]] if "note" in line else []
+            found.append("; ".join(parts))
+    return found
