@@ -214,14 +214,14 @@ def test_the_classifier_gets_the_data_as_they_are() -> None:
     ).fit(frame, y)
     assert list(model.feature_names_in_) == list(frame.columns)
     assert model.predict_proba(frame).shape == (len(y), 2)
-    with pytest.raises(InputError, match="columns are missing"):
+    with pytest.raises(ValueError, match="columns are missing"):
         model.predict_proba(frame.drop(columns="kind"))
     gaps = np.where(np.arange(X.size).reshape(X.shape) % 7 == 0, np.nan, X)
     boosted = adapter.CalibratedClassifier(
         ensemble.HistGradientBoostingClassifier(max_iter=5), "temperature", cv=2
     ).fit(gaps, y)
     assert np.isfinite(boosted.predict_proba(gaps)).all()
-    with pytest.raises(InputError, match="NaN"):
+    with pytest.raises(ValueError, match="NaN"):
         of_bayes(cv=2).fit(gaps, y)
 
 

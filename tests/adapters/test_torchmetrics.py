@@ -96,15 +96,3 @@ def test_two_processes_give_the_value_of_the_whole(tmp_path: Path) -> None:
     multiprocessing.spawn(one_process, args=(str(tmp_path),), nprocs=2)
     whole = metrics.ECE()(Predictions.from_logits(*rows()))
     assert [torch.load(tmp_path / f"{rank}.pt").item() for rank in range(2)] == pytest.approx([whole, whole], rel=1e-12)
-
-
-def test_values_are_drawn_without_touching_matplotlibs_state() -> None:
-    streamed = adapter.StreamedMetric(metrics.ECE())
-    streamed.update(*rows())
-    ax = streamed.plot()[1]
-    assert ax.lines[0].get_ydata()[0] == pytest.approx(streamed.compute().item())
-    again = streamed.plot([torch.tensor(0.3), torch.tensor(0.1)], ax)[1]
-    assert again is ax
-    assert ax.lines[-1].get_ydata().tolist() == pytest.approx([0.3, 0.1])
-    with pytest.raises(InputError, match="at least one value"):
-        streamed.plot([])

@@ -2,8 +2,6 @@
 
 import copy
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -66,23 +64,6 @@ class UnfittedError(errors.NotFittedError, NotFittedError):  # type: ignore[misc
     """A ``CalibratedClassifier`` is used before ``fit``; also a subclass of scikit-learn's ``NotFittedError``."""
 
 
-class WrongTypeError(InputError, TypeError):
-    """Data are of a type that scikit-learn refuses; also a ``TypeError``, as scikit-learn's estimator checks expect."""
-
-
-@contextmanager
-def _in_one_sentence() -> Iterator[None]:
-    """Convert a ``ValueError``, ``TypeError`` or ``OverflowError`` of scikit-learn into an ``InputError`` with its message."""
-    try:
-        yield
-    except errors.CalibrantError:
-        raise
-    except (ValueError, TypeError, OverflowError) as error:
-        reason = " ".join(str(error).split())
-        kind = WrongTypeError if isinstance(error, TypeError) else InputError
-        raise kind(f"expected data that scikit-learn accepts, got its error: {reason[:400]}") from error
-
-
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier whose probabilities are calibrated on rows that it was not trained on.
 
@@ -142,10 +123,9 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             groups: (n,) names or numbers of clusters that must not be split over folds; ``cv`` must be a number or a
                 group splitter.
         """
-        with _in_one_sentence():
-            X, y = self._checked(X, y)
-            given = _array_of_tensor(sample_weight, "sample_weight")
-            weight = None if given is None else _check_sample_weight(given, X, dtype=np.float64)
+        X, y = self._checked(X, y)
+        given = _array_of_tensor(sample_weight, "sample_weight")
+        weight = None if given is None else _check_sample_weight(given, X, dtype=np.float64)
         if weight is not None and not np.isfinite(weight).all():
             raise InputError("finite sample_weight", "NaN or infinity", "drop those rows")
         self.classes_ = np.unique(y)
@@ -154,8 +134,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise InputError("at least 2 classes in y", got, "add data of the others")
         codes_of_groups = check_groups(groups, rows=len(y))
         clusters = None if codes_of_groups is None else codes_of_groups.numpy()
-        with _in_one_sentence():
-            logits, rows = self._logits_to_fit(X, y, weight, clusters)
+        logits, rows = self._logits_to_fit(X, y, weight, clusters)
         for fact in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, fact):
                 setattr(self, fact, getattr(self.estimator_, fact))
@@ -201,11 +180,9 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise UnfittedError("expected a fitted CalibratedClassifier, got one that is not; call fit(X, y) first")
         with torch.no_grad():
             if not self.estimators_:
-                with _in_one_sentence():
-                    logits = validate_data(self, X, dtype="numeric", reset=False)
+                logits = validate_data(self, X, dtype="numeric", reset=False)
                 return self.calibrator_(torch.from_numpy(logits).double())
-            with _in_one_sentence():
-                scores = [_logits_of(model, X) for model in self.estimators_]
+            scores = [_logits_of(model, X) for model in self.estimators_]
             # the mean of the members' calibrated probabilities, in log space
             parts = [torch.log_softmax(self.calibrator_(logits), dim=1) for logits in scores]
             return parts[0] if len(parts) == 1 else torch.logsumexp(torch.stack(parts), dim=0) - math.log(len(parts))
@@ -282,8 +259,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise InputError("at least 2 samples of every class", "1 of some class", "add data or drop the class")
         logits, predicted, models = [], [], []
         splitter = StratifiedGroupKFold(folds) if groups is not None and isinstance(folds, int) else folds
-        with _in_one_sentence():
-            parts = list(check_cv(splitter, y, classifier=True).split(X, y, groups))
+        parts = list(check_cv(splitter, y, classifier=True).split(X, y, groups))
         for train, test in parts:
             model = fitted(train)
             if len(model.classes_) != len(self.classes_):

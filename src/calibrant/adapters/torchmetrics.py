@@ -11,7 +11,6 @@ from calibrant._objective.batch import IgnoredLabel, check_pair
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
 from calibrant.metrics import Metric
-from calibrant.plot.pictures import draw_values
 
 with optional("torchmetrics", extra="torchmetrics"):
     from torchmetrics import Metric as TorchMetric
@@ -92,32 +91,6 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         logits, labels = dim_zero_cat(self.logits), dim_zero_cat(self.labels)
         value = self.metric(Predictions.from_logits(logits, labels))
         return torch.tensor(value, dtype=torch.float64, device=logits.device)
-
-    def plot(self, val: Any = None, ax: Any = None) -> tuple[Any, Any]:
-        """Draw one value, or several in the order of their epochs, in the style of ``calibrant.plot``.
-
-        Args:
-            val: A value of ``compute`` or ``forward``, or a list of them; None computes it.
-            ax: Where to draw; None makes a figure.
-
-        Returns:
-            The figure and the axes, as torchmetrics' own ``plot``.
-
-        Raises:
-            InputError: If ``val`` is empty.
-
-        Examples:
-            >>> from calibrant.metrics import ECE
-            >>> streamed = StreamedMetric(ECE())
-            >>> figure, ax = streamed.plot([torch.tensor(0.3), torch.tensor(0.1)])
-            >>> ax.get_ylabel()
-            'ECE(binning=EqualWidth(bins=15), norm=1)'
-        """
-        given = self.compute() if val is None else val
-        values = [float(one) for one in (given if isinstance(given, list | tuple) else [given])]
-        if not values:
-            raise refuse("at least one value to draw", "none", "pass what compute() returned")
-        return draw_values(values, ax, name=repr(self.metric), bounds=self.metric.bounds)
 
     def __repr__(self) -> str:
         return f"StreamedMetric({self.metric!r})"
