@@ -91,12 +91,11 @@ def test_a_safetensors_header_that_lies_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
+    metadata = {f"name {index}": "ünïcode" for index in range(20)}
     for suffix in (".npz", ".safetensors"):
         for name in "ab":
-            _files.write_arrays(tmp_path / f"{name}{suffix}", ARRAYS)
+            _files.write_arrays(tmp_path / f"{name}{suffix}", ARRAYS, metadata=metadata)
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
-    metadata = {f"name {index}": "ünïcode" for index in range(20)}
-    _files.write_arrays(tmp_path / "a.safetensors", ARRAYS, metadata=metadata)
     assert _files.read_metadata(tmp_path / "a.safetensors") == metadata
 
 

@@ -5,6 +5,7 @@ executed on load. Files are compared by identity, so that links and spellings ma
 """
 
 import importlib.util
+import json
 import os
 import secrets
 import stat
@@ -322,5 +323,14 @@ def write_arrays(path: PathLike, arrays: Mapping[str, Array], *, metadata: Mappi
             return
         from safetensors.numpy import save
 
-        ordered = dict(sorted((metadata or {}).items()))
-        file.write(save({name: np.asarray(one, order="C") for name, one in arrays.items()}, metadata=ordered or None))
+        content = save(
+            {name: np.asarray(one, order="C") for name, one in arrays.items()}, metadata=dict(metadata or {}) or None
+        )
+        # safetensors writes metadata in the order of a hash map, another one in every call; the header says how long it is
+        end = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:end])
+        if metadata:
+            header["__metadata__"] = dict(sorted(metadata.items()))
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        file.write(len(text).to_bytes(8, "little") + text + content[end:])

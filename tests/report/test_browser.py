@@ -30,7 +30,7 @@ QUIET = [
 PROBE = """
 const probe = {};
 const table = [...document.querySelectorAll("table.sortable")].find((t) => t.caption.textContent.includes("classes"));
-const column = (n) => [...table.tBodies[0].rows].map((row) => Number(row.cells[n].dataset.value));
+const column = (n) => [...table.tBodies[0].rows].map((row) => parseFloat(row.cells[n].textContent));
 probe.before = column(4);
 const button = table.tHead.rows[0].cells[4].querySelector("button");
 button.click();

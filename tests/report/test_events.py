@@ -13,8 +13,8 @@ from calibrant.evaluate import calibration_line
 from calibrant.metrics import ECE
 from calibrant.plot.diagrams import isotonic_diagram
 from calibrant.report import Model, write_report
-from calibrant.report.events import EventFigures, percents
-from calibrant.report.section import diagnose
+from calibrant.report.events import EventFigures, event_table, percents
+from calibrant.report.finding import diagnose
 
 
 def churn(rows: int = 3000, *, slope: float = 1.0, shift: float = 0.0, seed: int = 0) -> Predictions:
@@ -26,8 +26,7 @@ def churn(rows: int = 3000, *, slope: float = 1.0, shift: float = 0.0, seed: int
 
 
 def figures(data: Predictions | BinaryPairs) -> EventFigures:
-    found = diagnose(Model("m", data), draws=50).event
-    return found.last
+    return diagnose(Model("m", data), draws=50).events[-1]
 
 
 def test_figures_are_those_of_the_rows() -> None:
@@ -76,7 +75,7 @@ def test_the_first_screen_says_what_is_wrong_and_what_to_do(slope: float, shift:
     data = churn(2000, slope=slope, shift=shift, seed=3)
     found = diagnose(Model("m", data, class_names=["stays", "leaves"]), draws=50)
     assert said in found.verdicts[0].headline
-    assert any(todo in row[-1] for row in found.event.statistics.rows)
+    assert any(todo in row[-1] for row in event_table("leaves", found.events, margin=0.02).rows)
     assert re.fullmatch(
         r"The event, leaves, happened in [\d,]+ \([\d.]+ %\) of 2,000 rows. Its mean .*", found.words[0]
     )
@@ -84,9 +83,9 @@ def test_the_first_screen_says_what_is_wrong_and_what_to_do(slope: float, shift:
 
 def test_few_events_have_no_interval_and_say_so() -> None:
     data = churn(60, seed=1)
-    found = diagnose(Model("m", data), draws=20).event
-    assert [row[2] for row in found.statistics.rows[:3]] == ["", "", ""]
-    assert "Gap and slope have no interval here" in found.statistics.note
+    table = event_table("class 1", diagnose(Model("m", data), draws=20).events, margin=0.02)
+    assert [row[2] for row in table.rows[:3]] == ["", "", ""]
+    assert "Gap and slope have no interval here" in table.note
 
 
 @pytest.mark.parametrize("events", [0, 15])
@@ -99,7 +98,7 @@ def test_few_events_have_a_direction(events: int, low: bool) -> None:
     side = "low" if low else "high"
     assert f"too {side} by {100 * (0.15 - events / 800):.1f} points on average" in found.verdicts[0].headline
     assert found.advice.headline.startswith("Calibrate" if events else "Check the labels")
-    advised = {row[0].split()[0]: row[-1] for row in found.event.statistics.rows}
+    advised = {row[0].split()[0]: row[-1] for row in event_table("class 1", found.events, margin=0.02).rows}
     assert advised["calibration"].startswith(f"Probabilities are too {side}: do what the ECE says")
     assert advised["ECE"] == "Calibrate."
 

@@ -20,12 +20,13 @@ from calibrant.plot.style import LIGHT
 from calibrant.report import Model
 from calibrant.report.figures import (
     before_after_figure,
+    confidence_pictures,
     inline_svg,
     panel_figure,
-    pictures_of_section,
     reliability_figure,
+    risk_picture,
 )
-from calibrant.report.section import diagnose
+from calibrant.report.finding import diagnose
 
 PAIRS = BinaryPairs.from_probs([0.9] * 10 + [0.5] * 4, [1] * 6 + [0] * 4 + [1, 1, 0, 0])
 
@@ -67,10 +68,9 @@ def test_drawing_leaves_no_global_trace(diagram: Diagram) -> None:
 
 def test_an_svg_takes_the_colours_of_the_page_and_names_of_its_own() -> None:
     pairs = Decisions(PAIRS.p, PAIRS.y, decision=torch.zeros(14, dtype=torch.int64), labels=1 - PAIRS.y)
-    drawn = pictures_of_section(diagnose(Model("m", pairs, pairs, "the same"), draws=2), prefix="p")
-    assert set(drawn) == {"first", "more", "risk", "panels"}
-    before, after = (picture.svg for picture in drawn["first"])
-    for svg in (before, after, drawn["risk"]):
+    found = diagnose(Model("m", pairs, pairs, "the same"), draws=2)
+    before, after = (picture.svg for picture in confidence_pictures(found, prefix="p"))
+    for svg in (before, after, risk_picture([state.curve for state in found.states], prefix="p").svg):
         assert "var(--ink)" in svg
         assert "#0102" not in svg
         assert LIGHT.good not in svg

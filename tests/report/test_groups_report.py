@@ -19,9 +19,11 @@ from calibrant.metrics import ECE
 from calibrant.plot import risk_coverage
 from calibrant.report import Model, write_report
 from calibrant.report.advice import CHANCE, Advice
-from calibrant.report.figures import distinct, groups_picture, pictures_of_section
+from calibrant.report.figures import distinct, groups_picture
+from calibrant.report.finding import diagnose
 from calibrant.report.groups_report import PROMISE, audit_of
-from calibrant.report.section import diagnose
+from calibrant.report.model import Picture
+from calibrant.report.sections import page_of
 
 
 def people(rows: int = 1200, *, seed: int = 0, off: float = 1.2, **beside: Any) -> Predictions:
@@ -75,9 +77,11 @@ def test_the_first_screen_opens_with_the_clearest_group(off: float, fitted: bool
     section = diagnose(model, draws=20)
     assert re.search(opens, section.screen.headline), section.screen
     assert re.match(advises, section.advice.headline), section.advice
-    drawn = pictures_of_section(section, prefix="s")
-    assert ("Gap by group" in drawn["first"][0].caption) is (off > 0)
-    assert len(drawn["first"] + drawn["more"]) == 1 + fitted + (off > 0)
+    page = page_of(section)
+    assert ("Gap by group" in page.pictures[0].caption) is (off > 0)
+    folded = next(one for one in page.sections if one.title.startswith("Bins"))
+    more = [block for block in folded.blocks if isinstance(block, Picture)]
+    assert len([*page.pictures, *more]) == 1 + fitted + (off > 0)
     if off:
         assert "GroupScaling(['site']).fit(val)" in section.advice.commands[0][1]
         check = section.advice.commands[-1][1]

@@ -11,8 +11,9 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.metrics import ECE
 from calibrant.plot.diagrams import Bin, Diagram
 from calibrant.report.advice import MARGIN, commands_of, row_of, side_of_confidence, verdict_of
+from calibrant.report.finding import Finding, diagnose
 from calibrant.report.model import Model
-from calibrant.report.section import Section, diagnose
+from calibrant.report.sections import page_of
 from calibrant.report.tables import Row
 from calibrant.report.wording import bin_sentence
 
@@ -26,7 +27,7 @@ def scaled(factor: float, *, seed: int, rows: int = 3000) -> Predictions:
 
 
 @cache
-def section(factor: float, *, seed: int = 1, margin: float = 0.02, rows: int = 3000) -> Section:
+def section(factor: float, *, seed: int = 1, margin: float = 0.02, rows: int = 3000) -> Finding:
     fit, test = scaled(factor, seed=seed), scaled(factor, seed=seed + 1, rows=rows)
     calibrator = TemperatureScaling().fit(fit.logits, fit.labels)
     return diagnose(Model("m", test, test.calibrated_by(calibrator), calibrator), draws=100, margin=margin)
@@ -63,7 +64,9 @@ def test_a_model_with_hardly_an_error_is_advised_on_a_class_and_not_a_repr(whole
         else "Collect labelled rows on which the model errs"
     )
     assert found.advice.headline.startswith(opens)
-    said = " ".join([found.advice.headline, *found.advice.reasons, *found.words, found.statistics.title])
+    said = " ".join(
+        [found.advice.headline, *found.advice.reasons, *found.words, page_of(found).sections[0].blocks[0].title]
+    )
     assert "keep=" not in said
 
 

@@ -49,9 +49,10 @@ COMMANDS: dict[str, tuple[list[str], str | None]] = {
     "report": (["report", "data", "-c", "c.safetensors", "-o", "report.html"], "report.html"),
     "study": (["study", "run", "study.toml", "--store", "store"], "store"),
 }
-RUNS, MAX_KILLS = 10, 6  # of each command; kills of one run before it is left to end
+RUNS, MAX_KILLS = 5, 4  # of each command; kills of one run before it is left to end
 TIMES = ("seconds", "started", "finished", "created", "date")  # keys of a study's records that may differ
 SEED = os.environ.get("CALIBRANT_SEED", "0")
+pytestmark = pytest.mark.timeout(1800)  # a report alone takes ten seconds, dozens of times
 
 
 @pytest.fixture(scope="module")

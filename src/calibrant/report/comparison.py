@@ -8,8 +8,8 @@ from itertools import combinations
 from calibrant.data.pairs import Events
 from calibrant.errors import InputError
 from calibrant.evaluate.compare import Comparison, compared
+from calibrant.report.finding import Finding
 from calibrant.report.model import Claims, Model
-from calibrant.report.section import Section
 
 LEVEL = 0.95
 MOST_PAIRS = 6  # of models that are compared: more than four models would fill the first screen with sentences
@@ -53,12 +53,12 @@ def pairs_of(models: Sequence[Model]) -> list[Pair]:
     return found
 
 
-def better_of(pairs: Sequence[Pair], sections: Sequence[Section]) -> list[Claims]:
+def better_of(pairs: Sequence[Pair], findings: Sequence[Finding]) -> list[Claims]:
     """Return what to do and the verdicts on ``pairs`` as sentences under a heading; nothing without pairs.
 
     Args:
         pairs: From ``pairs_of``.
-        sections: Those of the same models.
+        findings: Those of the same models.
     """
     if not pairs:
         return []
@@ -71,7 +71,7 @@ def better_of(pairs: Sequence[Pair], sections: Sequence[Section]) -> list[Claims
     best = sorted({name for pair in pairs for name in (pair.a, pair.b)} - lost)
     todo = f"{' and '.join(best)} cannot be told apart by their {score} on these rows: take the simpler, or label more rows."
     if len(best) == 1:
-        then = [section.advice.headline for section in sections if section.model.name == best[0]]
+        then = [found.advice.headline for found in findings if found.model.name == best[0]]
         todo = " ".join([f"take {best[0]}, which has the better {score}.", *then])
     calibrated = ", each as calibrated" if any(pair.calibrated for pair in pairs) else ""
     return [Claims("Which model" + calibrated, [f"What to do: {todo}", *(pair.found.verdict for pair in pairs)])]

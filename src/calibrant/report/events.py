@@ -169,69 +169,48 @@ class EventFigures:
         one = not self.enough and abs(gap) >= ONE_SIDED * self.ece.value and gap != 0
         return ("high" if gap > 0 else "low") if one else ""
 
+    def fact(self, name: str, rows: str) -> str:
+        """Return how often the event called ``name`` happens in ``rows``, and is expected, as a sentence."""
+        happened = f"{self.rate * self.ece.n:,.0f} ({100 * self.rate:.1f} %) of {rows}".removesuffix(",")
+        return f"The event, {name}, happened in {happened}. Its mean probability is {100 * self.mean:.1f} %."
 
-@dataclass(frozen=True, eq=False)
-class EventSection:
-    """The event's probability before calibration, and after it if there is a calibrator.
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The figures as JSON data."""
+        slope, intercept = self.line or (None, None)
+        return {
+            "rows": self.ece.n, "events": self.rate * self.ece.n, "mean": self.mean, "rate": self.rate,
+            "gap": _value_and_ends(self.gap, self.enough),
+            "slope": _value_and_ends(slope, self.enough), "intercept": _value_and_ends(intercept, self.enough),
+            "ece": self.ece.plain(), "brier": self.brier, "auroc": self.auroc,
+        }  # fmt: skip
+
+
+def event_table(name: str, states: Sequence[EventFigures], *, margin: float) -> Table:
+    """Return every statistic, before and after calibration, with what it is if calibrated and what to do.
 
     Args:
         name: Name of the event.
         states: Its figures, one or two.
         margin: ECE above which an error is large.
     """
-
-    name: str
-    states: Sequence[EventFigures]
-    margin: float
-
-    @property
-    def last(self) -> EventFigures:
-        """The figures after calibration, or before it without a calibrator."""
-        return self.states[-1]
-
-    def fact(self, rows: str) -> str:
-        """Return how often the event happens in ``rows``, and is expected, as a sentence."""
-        first = self.states[0]
-        happened = f"{first.rate * first.ece.n:,.0f} ({100 * first.rate:.1f} %) of {rows}".removesuffix(",")
-        return f"The event, {self.name}, happened in {happened}. Its mean probability is {100 * first.mean:.1f} %."
-
-    def side_of(self, state: EventFigures) -> str:
-        """Return how the probabilities are off, in words."""
-        return f"Probabilities of {self.name} are {state.side}"
-
-    @property
-    def statistics(self) -> Table:
-        """Every statistic, before and after, with what it is if calibrated and what to do."""
-        rows = [
-            (label, [shown(state) for state in self.states], calibrated(self.last), todo(self.last, self.margin))
-            for label, calibrated, shown, todo in _STATISTICS
-        ]
-        note = "What to do refers to the last column of figures."
-        if not self.last.enough:
-            note += f" Gap and slope have no interval here: they need independent rows, {FEWEST} events and {FEWEST} rows without one."
-        title = f"The probability of {self.name}"
-        return table_of_states(title, "statistic", rows, states=len(self.states), note=note)
-
-    @property
-    def plain(self) -> list[dict[str, Any]]:
-        """The figures as JSON data."""
-        found = []
-        for state in self.states:
-            line = state.line
-            found.append(
-                {
-                    "rows": state.ece.n, "events": state.rate * state.ece.n, "mean": state.mean, "rate": state.rate,
-                    "gap": _value_and_ends(state.gap, state.enough),
-                    "slope": None if line is None else _value_and_ends(line[0], state.enough),
-                    "intercept": None if line is None else _value_and_ends(line[1], state.enough),
-                    "ece": state.ece.plain(), "brier": state.brier, "auroc": state.auroc,
-                }
-            )  # fmt: skip
-        return found
+    last = states[-1]
+    rows = [
+        (label, [shown(state) for state in states], calibrated(last), todo(last, margin))
+        for label, calibrated, shown, todo in _STATISTICS
+    ]
+    note = "What to do refers to the last column of figures."
+    if not last.enough:
+        note += f" Gap and slope have no interval here: they need independent rows, {FEWEST} events and {FEWEST} rows without one."
+    return table_of_states(f"The probability of {name}", "statistic", rows, states=len(states), note=note)
 
 
-def _value_and_ends(found: Interval, shown: bool) -> dict[str, float | None]:
-    return {"value": found.estimate, "low": found.low if shown else None, "high": found.high if shown else None}
+def _value_and_ends(found: Interval | None, shown: bool) -> dict[str, float | None] | None:
+    return (
+        None
+        if found is None
+        else {"value": found.estimate, "low": found.low if shown else None, "high": found.high if shown else None}
+    )
 
 
 def _figure_and_interval(found: Interval | None, enough: bool, *, percent: bool = False) -> tuple[str, str]:

@@ -11,13 +11,14 @@ from xml.etree import ElementTree
 from calibrant.plot.diagrams import Curve, Diagram
 from calibrant.plot.drawing import draw_diagram, draw_dots, draw_histogram, draw_isotonic, draw_risk, lower_limit
 from calibrant.plot.style import LIGHT, Palette, finish
-from calibrant.report.events import EventFigures, EventSection
+from calibrant.report.events import EventFigures
 from calibrant.report.groups_report import FIRST, Audit, off_in
 from calibrant.report.model import Picture
-from calibrant.report.section import Section
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from calibrant.report.finding import Finding
 
 
 def reliability_figure(
@@ -119,23 +120,20 @@ def event_figure(state: EventFigures, *, name: str, palette: Palette = LIGHT) ->
     return figure
 
 
-def event_pictures(event: EventSection, *, prefix: str) -> list[Picture]:
+def event_pictures(name: str, states: Sequence[EventFigures], *, prefix: str) -> list[Picture]:
     """Return the isotonic curves before and after calibration, for the first screen.
 
     Args:
-        event: The section.
+        name: Name of the event.
+        states: Its figures, one or two.
         prefix: Of the ids in the pictures.
     """
     found = []
-    for when, state in zip(
-        ("Before", "After") if len(event.states) > 1 else ("Uncalibrated",), event.states, strict=True
-    ):
-        figure = event_figure(state, name=event.name, palette=PLACEHOLDERS)
-        svg = inline_svg(
-            figure, prefix=f"{prefix}e{when[0]}", titles=dot_titles(state.diagram, "mean probability", "rate")
-        )
+    for when, state in zip(("Before", "After") if len(states) > 1 else ("Uncalibrated",), states, strict=True):
+        figure = event_figure(state, name=name, palette=PLACEHOLDERS)
+        titles = dot_titles(state.diagram, "mean probability", "rate")
         caption = f"{when}: mean probability {100 * state.mean:.1f} %, rate {100 * state.rate:.1f} %"
-        found.append(Picture(caption, svg))
+        found.append(Picture(caption, inline_svg(figure, prefix=f"{prefix}e{when[0]}", titles=titles)))
     return found
 
 
@@ -159,16 +157,18 @@ def panel_pictures(
     return found
 
 
-def risk_figure(curves: Sequence[tuple[str, Curve]], *, palette: Palette = LIGHT) -> "Figure":
-    """Return a new figure of risk against coverage.
+def risk_picture(curves: Sequence[Curve], *, prefix: str) -> Picture:
+    """Return risk against coverage, before and after calibration.
 
     Args:
-        curves: (name, curve) pairs, at most two.
-        palette: Colours.
+        curves: One or two.
+        prefix: Of the ids in the picture.
     """
     ax = _bare(4.3, 2.9).add_axes((0.165, 0.17, 0.795, 0.79))
-    colours = (palette.bad, palette.good) if len(curves) > 1 else (palette.good,)
-    return draw_risk(curves, ax, palette=palette, colours=colours)
+    colours = (PLACEHOLDERS.bad, PLACEHOLDERS.good) if len(curves) > 1 else (PLACEHOLDERS.good,)
+    figure = draw_risk(list(zip(("before", "after"), curves, strict=False)), ax, palette=PLACEHOLDERS, colours=colours)
+    caption = "Error rate if predictions are made for the most confident rows only, by the fraction of rows."
+    return Picture(caption, inline_svg(figure, prefix=f"{prefix}r"))
 
 
 def _bare(width: float, height: float) -> "Figure":
@@ -189,25 +189,6 @@ PLACEHOLDERS = Palette(**{role: f"#0102{index:02x}" for index, role in enumerate
 def data_address(svg: str) -> str:
     """Return the text of an SVG file as an address that an image in a page can show."""
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-
-
-def pictures_of_section(section: Section, *, prefix: str) -> dict[str, Any]:
-    """Return the pictures of a section: "first" of the first screen, "more", the SVG of "risk", and the classes' "panels"."""
-    drawn: dict[str, Any] = {"more": []}
-    if section.event is None:
-        first = _confidence_pictures(section, prefix=prefix)
-    else:
-        first = event_pictures(section.event, prefix=prefix)
-    if section.audit is not None and off_in(section.audit.before):  # beside the groups stands what all rows are now
-        drawn["more"] = first[:-1]
-        first = [groups_picture(section.audit, prefix=prefix), first[-1]]
-    drawn["first"] = first
-    named = zip(("before", "after"), section.states, strict=False)
-    drawn["risk"] = inline_svg(
-        risk_figure([(name, state.curve) for name, state in named], palette=PLACEHOLDERS), prefix=f"{prefix}r"
-    )
-    drawn["panels"] = panel_pictures(section.panels, prefix=f"{prefix}c", event=True)
-    return drawn
 
 
 def groups_picture(audit: Audit, *, prefix: str) -> Picture:
@@ -277,11 +258,12 @@ def _gaps_svg(
     return inline_svg(finish(ax, PLACEHOLDERS, x=x, y="", in_percent="x"), prefix=prefix)
 
 
-def _confidence_pictures(section: Section, *, prefix: str) -> list[Picture]:
-    start = lower_limit(*(state.diagram for state in section.states))
-    found = []
-    names = ("Before", f"After {section.model.calibrated_in_short}") if section.calibrated else ("Uncalibrated",)
-    for name, state in zip(names, section.states, strict=True):
+def confidence_pictures(found: "Finding", *, prefix: str) -> list[Picture]:
+    """Return the reliability diagrams above the histograms of confidence, before and after calibration, on one scale."""
+    start = lower_limit(*(state.diagram for state in found.states))
+    pictures = []
+    names = ("Before", f"After {found.model.calibrated_in_short}") if found.calibrated else ("Uncalibrated",)
+    for name, state in zip(names, found.states, strict=True):
         diagram = state.diagram
         figure = reliability_figure(diagram, state.histogram, palette=PLACEHOLDERS, start=start)
         # outside what 95 % of calibrated models of this size show
@@ -290,10 +272,10 @@ def _confidence_pictures(section: Section, *, prefix: str) -> list[Picture]:
             f"{name}: mean confidence {100 * diagram.confidence:.2f} %, accuracy {100 * diagram.accuracy:.2f} %; {off} of "
             f"{len(diagram.bins)} bins lie outside what is expected if calibrated"
         )
-        found.append(
+        pictures.append(
             Picture(caption, inline_svg(figure, prefix=f"{prefix}{name[0].lower()}", titles=dot_titles(diagram)))
         )
-    return found
+    return pictures
 
 
 def dot_titles(diagram: Diagram, p: str = "mean confidence", y: str = "accuracy") -> dict[str, str]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ FIRST = 8  # groups shown at once; the others are folded
 MOST = 100  # groups in the page; JSON has all
 MINIMUM = 100  # fewest rows of a group
 MOST_NAMES = 200  # categories of a column of text, beyond which nobody asked for it: names, addresses
-Cell: TypeAlias = tuple[str, float | str]  # what is shown, and what sorts it
 PROMISE = (
     "A finding holds at 95 % for all groups at once; no finding is no proof: read the intervals, and columns that nobody named "
     "are not looked at. Calibration in groups makes neither error rates equal nor decisions fair."
@@ -141,7 +140,7 @@ class Audit:
         return " ".join(filter(None, said))
 
     @property
-    def lines(self) -> list[list[Cell]]:
+    def lines(self) -> list[list[str]]:
         """The cells of each group under ``header``, the strongest evidence first."""
         last, first = self.last, self.before
         if last is None or first is None:
@@ -252,19 +251,15 @@ def unread(values: Any) -> bool:
     return not isinstance(values, Tensor) and len(np.unique(values)) > MOST_NAMES
 
 
-def _cells(row: Subgroup, old: Subgroup | None, *, compared: bool) -> list[Cell]:
-    # 9 sorts a group that was not tested before behind all gaps, which are at most 1
-    gaps = (
-        [_signed_percent(row.gap)]
-        if not compared
-        else [("", 9.0) if old is None else _signed_percent(old.gap), _signed_percent(row.gap)]
-    )
-    ends = (f"{_signed_percent(row.all_low)[0]} to {_signed_percent(row.all_high)[0]}", row.all_low)
-    ece = (f"{100 * row.ece:.2f} %", row.ece)
+def _cells(row: Subgroup, old: Subgroup | None, *, compared: bool) -> list[str]:
+    gaps = [_signed_percent(row.gap)]
+    if compared:
+        gaps = ["" if old is None else _signed_percent(old.gap), *gaps]
+    ends = f"{_signed_percent(row.all_low)} to {_signed_percent(row.all_high)}"
     p = "< 0.0001" if row.p_adjusted < 1e-4 else f"{row.p_adjusted:.2g}"
-    return [(row.group, row.group), (f"{row.n:,}", float(row.n)), *gaps, ends, ece, (p, row.p_adjusted)]
+    return [row.group, f"{row.n:,}", *gaps, ends, f"{100 * row.ece:.2f} %", p]
 
 
-def _signed_percent(value: float) -> Cell:
+def _signed_percent(value: float) -> str:
     shown = f"{signed(100 * value)} %"
-    return ("0.00 %" if shown[1:] == "0.00 %" else shown), value
+    return "0.00 %" if shown[1:] == "0.00 %" else shown

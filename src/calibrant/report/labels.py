@@ -1,6 +1,5 @@
 """The report on predictions of several labels a row: pooled and averaged figures, every label, the worst of them."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +8,6 @@ from shlex import quote
 from typing import Any
 
 from calibrant._core.config import json_data
-from calibrant._files import atomic_write
 from calibrant.calibrators import MultiLabelCalibrator
 from calibrant.data.multilabel import MultiLabelPredictions, check_label_names
 from calibrant.data.predictions import Events
@@ -19,8 +17,8 @@ from calibrant.plot.diagrams import diagram_of
 from calibrant.report.advice import LABELS, MARGIN, Advice, Verdict, points, signed, stem_of, too_high_or_low
 from calibrant.report.events import percents
 from calibrant.report.figures import panel_pictures
-from calibrant.report.model import Picture, Table, table_of_states
-from calibrant.report.render import WORDY, check_format, finished, versions
+from calibrant.report.model import Live, Page, Picture, Section, Table, table_of_states
+from calibrant.report.render import check_format, write_html, write_json
 from calibrant.report.wording import HOW_TO_READ_LABELS, TO_DO_LABELS, UNSEEN, limits_of
 
 PANELS = 6  # labels with a diagram of their own
@@ -71,11 +69,6 @@ class LabelReport:
     def labels(self) -> dict[str, LabelTable]:
         """The labels of each state."""
         return {name: label_table(data) for name, data in self.states.items()}
-
-    @property
-    def cells(self) -> dict[str, list[list[float]]]:
-        """Of each whole percent of probability: pairs of row and label, Σp and Σy, of each state, for the page's sliders."""
-        return {name: percents(data.pooled()) for name, data in self.states.items()}
 
     @property
     def _off(self) -> list[LabelRow]:
@@ -170,7 +163,7 @@ class LabelReport:
             f"perfectly calibrated models would have {last[-1].null_mean or 0:.4f} with these probabilities."
         )
         return [
-            table_of_states("Figures", "metric", rows, states=len(self.panels), more=WORDY, note=note),
+            table_of_states("Figures", "metric", rows, states=len(self.panels), more=("what to do",), note=note),
             *(_table_of_labels(name, found) for name, found in self.labels.items()),
         ]
 
@@ -183,6 +176,31 @@ class LabelReport:
             "labels": [{"when": name, **json_data(row)} for name, table in tables for row in table.rows],
             "worst_label": [{"when": name, "p_value": x.p_value, "verdict": x.verdict} for name, x in tables],
         }
+
+
+def page_of_labels(report: LabelReport) -> Page:
+    """Return the page on predictions of several labels a row."""
+    calibrated = report.after is not None
+    when_of = {"before": ", before calibration", "after": ", after calibration"} if calibrated else {"before": ""}
+    when, last = list(report.states.items())[-1]
+    first = report._worst
+    named: dict[str, Events] = {}
+    if first is not None:
+        named = {f"{first.label}{when_of[name]}": x.label(first.label) for name, x in report.states.items()}
+    named |= {f"All labels pooled{when_of[name]}": x.pooled() for name, x in report.states.items()}
+    large = dict(list(named.items())[:2])  # two stand beside each other
+    small = {
+        f"{row.label}: gap {100 * row.gap:+.2f} points, ECE {100 * row.ece:.2f} %": last.label(row.label)
+        for row in report.labels[when].tested[:PANELS]
+    } | {name: events for name, events in named.items() if name not in large}
+    cells = {name: percents(data.pooled()) for name, data in report.states.items()}
+    sliders = [Live(shows, cells, "pairs of row and label") for shows in ("act", "bins")]
+    sections = [
+        Section("", [*report.tables, *sliders], folded=False),
+        Section("The labels with the strongest evidence", _pictures(small.items(), "l", small=True), folded=False),
+    ]
+    pictures = _pictures(large.items(), "p", small=False)
+    return Page(report.name, report.screen, report.advice, report.words, pictures, HOW_TO_READ_LABELS, sections)
 
 
 def write_label_report(report: LabelReport, path: str, *, title: str, format: str | None) -> None:
@@ -198,37 +216,10 @@ def write_label_report(report: LabelReport, path: str, *, title: str, format: st
         InputError: If a label is missing in all rows.
         FileFormatError: If the file cannot be written.
     """
-    chosen, context = check_format(path, format), {"title": title, "blocks": report.tables}
-    context["limits"] = limits_of(top=False, labels=True)
-    if chosen == "json":
-        shown = {"title": title, "notes": report.words, **report.plain, "versions": versions()}
-        text = json.dumps(shown, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    if check_format(path, format) == "json":
+        write_json(path, {"title": title, "notes": report.words, **report.plain})
     else:
-        when, last = list(report.states.items())[-1]
-        when_of = (
-            {"before": ", before calibration", "after": ", after calibration"}
-            if report.after is not None
-            else {"before": ""}
-        )
-        first = report._worst
-        named = (
-            {}
-            if first is None
-            else {f"{first.label}{when_of[name]}": x.label(first.label) for name, x in report.states.items()}
-        )
-        named |= {f"All labels pooled{when_of[name]}": x.pooled() for name, x in report.states.items()}
-        large = dict(list(named.items())[:2])  # two stand beside each other
-        small = {
-            f"{row.label}: gap {100 * row.gap:+.2f} points, ECE {100 * row.ece:.2f} %": last.label(row.label)
-            for row in report.labels[when].tested[:PANELS]
-        } | {name: events for name, events in named.items() if name not in large}
-        drawn = {
-            "pictures": _pictures(large.items(), "p", small=False),
-            "panels": _pictures(small.items(), "l", small=True),
-        }
-        text = finished("labels.html", context | drawn | {"section": report, "notes": [], "how": HOW_TO_READ_LABELS})
-    with atomic_write(path) as file:
-        file.write(text.encode())
+        write_html(path, [page_of_labels(report)], title=title, limits=limits_of(top=False, labels=True))
 
 
 def _table_of_labels(name: str, found: LabelTable) -> Table:

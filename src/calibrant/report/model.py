@@ -127,6 +127,7 @@ class Table(metaclass=PublicCalls):
         rows: Cells as text; every row has as many as the header.
         note: How to read it.
         lists_models: Whether its rows are the report's models, so that no other table of them opens the page.
+        links: Where the first cells lead to, such as "#model-1"; empty leads nowhere.
     """
 
     kind: ClassVar[str] = "table"
@@ -135,6 +136,7 @@ class Table(metaclass=PublicCalls):
     rows: Sequence[Sequence[str]]
     note: Label = ""
     lists_models: bool = False
+    links: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         header = check_sequence(self.header, name="header")
@@ -198,7 +200,62 @@ def table_of_states(
     return Table(title, header, [[label, *chain.from_iterable(pairs), *last] for label, pairs, *last in rows], note)
 
 
-Block: TypeAlias = Table | Claims | Picture | tuple[str, str]
+@dataclass(frozen=True)
+class Live:
+    """A slider that JavaScript adds to the page.
+
+    Args:
+        shows: "act" on an event from a probability on, "answer" from a confidence on, or an ECE in "bins".
+        cells: Of each state, as ``events.percents`` gives them.
+        of: What is counted.
+    """
+
+    kind: ClassVar[str] = "live"
+    shows: str
+    cells: Mapping[str, Sequence[Sequence[float]]]
+    of: str = "rows"
+
+
+# a paragraph is text, and a figure that was drawn elsewhere its caption and address
+Block: TypeAlias = Table | Claims | Picture | Live | str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page below its first screen.
+
+    Args:
+        title: Its heading, or what unfolds it; empty for none.
+        blocks: What it shows, in order.
+        folded: Whether it is folded away on screen.
+    """
+
+    title: str
+    blocks: Sequence[Block]
+    folded: bool = True
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is shown of one model: the first screen, and the sections below.
+
+    Args:
+        name: Of the model.
+        verdict: What is wrong.
+        advice: What to do.
+        words: The facts behind it.
+        pictures: Beside each other.
+        how: How to read them.
+        sections: In order.
+    """
+
+    name: str
+    verdict: Any
+    advice: Any
+    words: Sequence[str]
+    pictures: Sequence[Picture]
+    how: Sequence[str]
+    sections: Sequence[Section]
 
 
 def as_text(calibrator: Calibrator | MultiLabelCalibrator | str | None) -> str | None:

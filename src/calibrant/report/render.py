@@ -18,19 +18,19 @@ import torch
 from calibrant._core.check import check_choice, check_sequence, refuse, shown
 from calibrant._core.config import json_data, own_version
 from calibrant._core.constraints import Each, Kind, Level, Natural, checked
-from calibrant._files import as_path, atomic_write, check_suffix
+from calibrant._files import as_path, check_suffix, write_whole
 from calibrant.plot.arguments import Label
 from calibrant.report.advice import MARGIN
 from calibrant.report.comparison import better_of, pairs_of
-from calibrant.report.groups_report import FIRST, PROMISE
-from calibrant.report.model import Block, Claims, Model, Picture, Table
-from calibrant.report.section import MOST_ROWS, diagnose
-from calibrant.report.wording import GLOSSARY, limits_of
+from calibrant.report.finding import diagnose
+from calibrant.report.model import Block, Claims, Model, Page, Picture, Table
+from calibrant.report.sections import overview_of, page_of
+from calibrant.report.wording import limits_of
 
 SUFFIXES = {"html": (".html", ".htm"), "json": (".json",)}
 FORMATS = tuple(SUFFIXES)
 _MODELS = "pass a list such as [Model('mine', predictions)]"
-WORDY = ("what to do",)  # columns of sentences
+WORDY = ("what to do", "verdict, what to do")  # columns of sentences
 
 
 @checked
@@ -77,22 +77,60 @@ def write_report(
             remedy = "pass a list of calibrant.report.Table, or two strings a figure"
             raise refuse("tables as Table, or figures as (caption, address)", shown(one), remedy)
     chosen = check_format(path, format)
-    sections = [diagnose(one, draws=draws, margin=margin) for one in models]
-    overview = not any(isinstance(one, Table) and one.lists_models for one in tables)
+    findings = [diagnose(one, draws=draws, margin=margin) for one in models]
     pairs = pairs_of(models) if draws else []
-    text = {"html": _html, "json": _json}[chosen](
-        {
+    overview = not any(isinstance(one, Table) and one.lists_models for one in tables)
+    blocks = [*(better_of(pairs, findings) if overview else ()), *tables]
+    if chosen == "json":
+        compared = [{"a": one.a, "b": one.b, "calibrated": one.calibrated, **json_data(one.found)} for one in pairs]
+        content = {
             "title": title,
             "notes": list(notes),
-            "blocks": [*(better_of(pairs, sections) if overview else ()), *tables],
-            "overview": overview,
-            "pairs": pairs,
-            "sections": sections,
-            "limits": limits_of(top=any(section.event is None for section in sections)),
+            "tables": [json_data(block) for block in blocks if isinstance(block, Table)],
+            "rows": [row.plain() for found in findings for state in found.states for row in state.rows],
+            "models": [found.plain for found in findings],
+            "comparisons": compared,
         }
-    )
-    with atomic_write(path) as file:
-        file.write(text.encode())
+        return write_json(path, content)
+    blocks += [overview_of(findings)] if overview and len(findings) > 1 else []
+    pages = [page_of(found, prefix=f"s{place}") for place, found in enumerate(findings)]
+    limits = limits_of(top=any(not found.events for found in findings))
+    return write_html(path, pages, title=title, notes=notes, blocks=blocks, limits=limits)
+
+
+def write_json(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Path:
+    """Write ``content`` and the versions that it depends on as JSON."""
+    text = json.dumps({**content, "versions": versions()}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_whole(path, text)
+    return Path(path)
+
+
+def write_html(
+    path: str | os.PathLike[str],
+    pages: Sequence[Page],
+    *,
+    title: str,
+    limits: Sequence[str],
+    notes: Sequence[str] = (),
+    blocks: Sequence[Block] = (),
+) -> Path:
+    """Write one HTML file whose policy lets its own script run, by its hash, and no other.
+
+    Args:
+        path: Where to write it.
+        pages: One for each model.
+        title: Its heading.
+        limits: What it cannot say.
+        notes: Paragraphs below the heading.
+        blocks: Shown before the models.
+    """
+    known = {"title": title, "notes": notes, "blocks": blocks, "pages": pages, "limits": limits}
+    # rendered whole before the hash is taken: the policy names the script as it stands in the page
+    page = environment().get_template("page.html").render(**known)
+    page = re.sub(r"(?<=\d) %", "\u00a0%", page)  # no line break between a number and its percent sign
+    script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    write_whole(path, page.replace("script-src 'none'", f"script-src 'sha256-{digest}'", 1))
     return Path(path)
 
 
@@ -145,9 +183,7 @@ def environment() -> Any:
     )
     made.filters["soft"] = _soft
     made.filters["code"] = _code
-    made.filters["percent"] = lambda value: "" if value is None else f"{100 * value:.2f} %"
-    made.globals.update(versions=versions(), most=MOST_ROWS)
-    made.globals.update(glossary=GLOSSARY, promise=PROMISE, first_groups=FIRST, wordy=WORDY)
+    made.globals.update(versions=versions(), wordy=WORDY)
     made.filters["groups"] = _in_groups
     made.filters["numbers"] = _numbers
     return made
@@ -164,7 +200,8 @@ def _numbers(cells: Mapping[str, Sequence[Sequence[float]]]) -> str:
 
 def _in_groups(blocks: Sequence[Block]) -> list[tuple[str, list[Block]]]:
     """Return consecutive blocks of one kind together: pictures stand side by side."""
-    return [(kind, list(group)) for kind, group in groupby(blocks, key=lambda block: getattr(block, "kind", "image"))]
+    kind_of = lambda block: "text" if isinstance(block, str) else getattr(block, "kind", "image")  # noqa: E731
+    return [(kind, list(group)) for kind, group in groupby(blocks, key=kind_of)]
 
 
 def _soft(name: Any) -> Any:
@@ -179,55 +216,3 @@ def _code(sentence: str) -> Any:
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
-
-
-def _html(context: dict[str, Any]) -> str:
-    from calibrant.report.figures import pictures_of_section
-
-    figures = [pictures_of_section(section, prefix=f"s{i}") for i, section in enumerate(context["sections"])]
-    return finished("report.html", context | {"figures": figures})
-
-
-def finished(template: str, context: dict[str, Any]) -> str:
-    """Return a page whose policy lets its own script run, by its hash, and no other."""
-    # rendered whole before the hash is taken: the policy names the script as it stands in the page
-    page = environment().get_template(template).render(**context)
-    page = re.sub(r"(?<=\d) %", "\u00a0%", page)  # no line break between a number and its percent sign
-    script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return page.replace("script-src 'none'", f"script-src 'sha256-{digest}'", 1)
-
-
-def _json(context: dict[str, Any]) -> str:
-    models = []
-    for section in context["sections"]:
-        verdicts, diagrams = [*section.verdicts, None], [*(state.diagram for state in section.states), None]
-        one = {
-            "name": section.model.name,
-            "source": section.source,
-            "calibrator": section.model.calibrated_with,
-            "fingerprint": section.fingerprint,
-            "evidence": json_data(section.evidence),
-            "verdict_before": json_data(verdicts[0]),
-            "verdict_after": json_data(verdicts[1]),
-            "margin": section.margin,
-            "advice": json_data(section.advice),
-            "gains": json_data(section.gains),
-            "words": section.words,
-            "worst_bins": section.worst,
-            "remarks": list(section.remarks),
-            "diagram_before": json_data(diagrams[0]),
-            "diagram_after": json_data(diagrams[1]),
-            "classes": json_data(section.classes),
-            "groups": json_data(section.groups),
-            "event": None if section.event is None else section.event.plain,
-            "for_whom": json_data(section.audit),
-        }
-        models.append(one)
-    rows = [row.plain() for section in context["sections"] for state in section.states for row in state.rows]
-    tables = [json_data(block) for block in context["blocks"] if isinstance(block, Table)]
-    shown = {"title": context["title"], "notes": context["notes"], "tables": tables, "rows": rows, "models": models}
-    shown["comparisons"] = [
-        {"a": pair.a, "b": pair.b, "calibrated": pair.calibrated, **json_data(pair.found)} for pair in context["pairs"]
-    ]
-    return json.dumps(shown | {"versions": versions()}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -8,8 +8,9 @@ from calibrant import BinaryPairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.metrics import ECE, Accuracy
 from calibrant.plot.diagrams import diagram_of
-from calibrant.report.model import Model
-from calibrant.report.section import diagnose, worst_bins
+from calibrant.report.finding import diagnose, worst_bins
+from calibrant.report.model import Model, Picture
+from calibrant.report.sections import page_of
 
 
 def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> Predictions:
@@ -98,7 +99,9 @@ def test_panels_show_the_worst_after_calibration() -> None:
     before = Predictions.from_logits(data.logits, data.labels, groups=np.arange(500) // 50)
     after = Predictions.from_logits(data.logits * 2, data.labels, groups=before.groups)
     found = diagnose(Model("m", before, after), draws=0)
-    assert [name for name, _ in found.panels] == [part.name for part in found.classes]
-    assert [diagram.ece for _, diagram in found.panels] == pytest.approx([part.error_after for part in found.classes])
+    shown = next(section for section in page_of(found).sections if section.title == "Class by class")
+    captions = [block.caption for block in shown.blocks if isinstance(block, Picture)]
+    assert captions == [f"{part.name}: ECE {100 * part.error_after:.2f} %" for part in found.classes]
     assert any("in 10 groups" in sentence for sentence in found.words)
-    assert diagnose(Model("m", data.top_label()), draws=0).panels == []
+    titles = [section.title for section in page_of(diagnose(Model("m", data.top_label()), draws=0)).sections]
+    assert titles == ["", "Bins with the largest errors", "Error by coverage", "Record"]

@@ -2,24 +2,25 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import PurePath
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from calibrant._core.config import json_data
 from calibrant._core.constraints import Level, checked
 from calibrant.binning import BinTable, EqualWidth
-from calibrant.calibrators import AutoCalibrator, Calibrator
+from calibrant.calibrators import AutoCalibrator
 from calibrant.calibrators.auto.auto import Evidence
 from calibrant.data.checks import Data
-from calibrant.data.leakage import rows_in_sketch
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, ClasswiseECE
 from calibrant.plot.diagrams import (
     Bin,
     Curve,
     Diagram,
-    diagram_from,
     diagram_of,
     event_pairs,
     is_event,
@@ -36,15 +37,11 @@ from calibrant.report.advice import (
     side_of_confidence,
     verdict_of,
 )
-from calibrant.report.events import EventFigures, EventSection, percents
+from calibrant.report.events import EventFigures, percents
 from calibrant.report.groups_report import Audit, audit_of
-from calibrant.report.model import Model, Table, fingerprint, table_of_states
+from calibrant.report.model import Model, fingerprint
 from calibrant.report.tables import Row, measure
 from calibrant.report.wording import (
-    HOW_TO_READ,
-    HOW_TO_READ_AN_EVENT,
-    TO_DO,
-    WITHIN_CHANCE,
     beside_temperature,
     bin_sentence,
     evaluated,
@@ -53,8 +50,6 @@ from calibrant.report.wording import (
 )
 
 BINS = 15
-MOST_ROWS = 20  # most rows of a table of classes or groups; its caption states the total
-PANELS = 6
 _BINNING = EqualWidth(BINS)
 CLASSES = ClasswiseECE(_BINNING)
 
@@ -82,9 +77,9 @@ class Part:
     key: int = 0
 
 
-@dataclass(frozen=True)
-class Section:
-    """The content of a report on one model.
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """What a report finds of one model, as numbers and words.
 
     Args:
         model: The model.
@@ -94,27 +89,23 @@ class Section:
         margin: ECE above which an error is large.
         classes: Every class, the largest error first.
         groups: Every group of rows, the largest error first.
-        panels: Small diagrams of classes, each with its name.
-        words: The findings as sentences.
+        words: The facts as sentences.
         fingerprint: Hash of the data, 16 hexadecimal digits.
         remarks: What is left out and why.
         audit: The calibration of groups of rows by their features, or None.
-        event: The probability of the event, for two classes and for pairs of a probability and an outcome; else None.
     """
 
     model: Model
-    states: Sequence["Figures"]
+    states: Sequence["State"]
     verdicts: list[Verdict]
     gains: list[Gain]
     margin: float
     classes: list[Part]
     groups: list[Part]
-    panels: list[tuple[str, Diagram]]
     words: list[str]
     fingerprint: str
     remarks: Sequence[str] = ()
     audit: Audit | None = None
-    event: EventSection | None = None
 
     @property
     def calibrated(self) -> bool:
@@ -122,11 +113,16 @@ class Section:
         return len(self.states) > 1
 
     @property
+    def events(self) -> list[EventFigures]:
+        """The event's probability in each state; empty where there is no event."""
+        return [state.event for state in self.states if state.event is not None]
+
+    @cached_property
     def advice(self) -> Advice:
         """The recommendation."""
-        event = self.event is not None
-        if self.event is not None and self.event.last.lacking:
-            return Advice(f"Check the labels: there are no {self.event.last.lacking}.", [], [])
+        if self.events and self.events[-1].lacking:
+            return Advice(f"Check the labels: there are no {self.events[-1].lacking}.", [], [])
+        event = bool(self.events)
         average = advice_of(self.model, self.verdicts, self.gains, margin=self.margin, event=event)
         return average if self.audit is None else self.audit.advice(average, self.model, event=event)
 
@@ -138,43 +134,7 @@ class Section:
     @property
     def ece(self) -> list[Row]:
         """The row of the ECE of each state; of the event's probability where there is an event."""
-        if self.event is not None:
-            return [state.ece for state in self.event.states]
-        return [row_of(state.rows, ECE()) for state in self.states]
-
-    @property
-    def statistics(self) -> Table:
-        """Every informative figure, before and after, with what it is if calibrated and what to do."""
-        rows = []
-        for states in zip(*(state.rows for state in self.states), strict=True):
-            if states[0].says_nothing:
-                continue
-            last = states[-1]
-            # what a calibrated model shows by chance asks for nothing
-            within = last.null_high is not None and last.value <= last.null_high
-            todo = WITHIN_CHANCE if within else TO_DO.get(last.label.split("(")[0], "")
-            rows.append((last.label, [row.value_and_interval for row in states], last.limits, todo))
-        title = f"All figures, before and after {self.model.calibrated_in_short}" if self.calibrated else "All figures"
-        return table_of_states(title, "metric", rows, states=len(self.states))
-
-    @property
-    def cells(self) -> dict[str, list[list[float]]]:
-        """Of each whole percent of probability: rows, Σp and Σy, before and after calibration, for the page's sliders."""
-        return {name: state.cells for name, state in zip(("before", "after"), self.states, strict=False)}
-
-    @property
-    def how_to_read(self) -> Sequence[str]:
-        """How to read the pictures of the first screen."""
-        return HOW_TO_READ if self.event is None else HOW_TO_READ_AN_EVENT
-
-    @property
-    def left_out(self) -> list[str]:
-        """A sentence for each uninformative row, with the reason why it is left out."""
-        return [
-            f"{row.label} is left out: its 97.5 % limit if calibrated is {row.shown(row.null_high)} with so few rows."
-            for row in self.states[0].rows
-            if row.says_nothing
-        ]
+        return [event.ece for event in self.events] or [row_of(state.rows, ECE()) for state in self.states]
 
     @property
     def source(self) -> str:
@@ -182,33 +142,35 @@ class Section:
         return PurePath(self.model.source).name or self.model.source
 
     @property
-    def worst(self) -> list[str]:
-        """The worst bins of the last diagram, one sentence each."""
-        return [bin_sentence(found) for found in worst_bins(self.states[-1].diagram)]
-
-    @property
-    def calibrator_class(self) -> str | None:
-        """The first paragraph of the calibrator's docstring, or None."""
-        calibrator = self.model.calibrator
-        if not isinstance(calibrator, Calibrator):
-            return None
-        return " ".join((type(calibrator).__doc__ or "").split("\n\n")[0].split()).replace("``", "")
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why the calibrator was chosen, and on how many rows it was fitted."""
-        calibrator = self.model.calibrator
-        if not isinstance(calibrator, Calibrator):
-            return []
-        chosen = [] if self.evidence is None else [self.evidence.verdict[:1].upper() + self.evidence.verdict[1:] + "."]
-        fitted = rows_in_sketch(calibrator.fit_rows)
-        rows = f"{fitted:,} rows" if fitted else "rows that its file does not record"
-        return [*chosen, f"It was fitted on {rows}; none of them may be among the rows evaluated here."]
-
-    @property
     def evidence(self) -> Evidence | None:
         """The candidates of an automatic choice and their cross-validated log-loss, or None."""
         return self.model.calibrator.evidence if isinstance(self.model.calibrator, AutoCalibrator) else None
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The finding as JSON data."""
+        verdicts, diagrams = [*self.verdicts, None], [*(state.diagram for state in self.states), None]
+        return {
+            "name": self.model.name,
+            "source": self.source,
+            "calibrator": self.model.calibrated_with,
+            "fingerprint": self.fingerprint,
+            "evidence": json_data(self.evidence),
+            "verdict_before": json_data(verdicts[0]),
+            "verdict_after": json_data(verdicts[1]),
+            "margin": self.margin,
+            "advice": json_data(self.advice),
+            "gains": json_data(self.gains),
+            "words": self.words,
+            "worst_bins": [bin_sentence(found) for found in worst_bins(self.states[-1].diagram)],
+            "remarks": list(self.remarks),
+            "diagram_before": json_data(diagrams[0]),
+            "diagram_after": json_data(diagrams[1]),
+            "classes": json_data(self.classes),
+            "groups": json_data(self.groups),
+            "event": [event.plain for event in self.events] or None,
+            "for_whom": json_data(self.audit),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,8 +187,8 @@ class Binned:
 
 
 @dataclass(frozen=True, eq=False)
-class Figures:
-    """The numbers of a section before calibration, or after it.
+class State:
+    """The numbers of a finding before calibration, or after it.
 
     Args:
         rows: Every metric.
@@ -266,8 +228,8 @@ def equal_edges() -> list[float]:
 
 
 @checked
-def diagnose(model: Model, *, draws: int = 1000, margin: Level = MARGIN) -> Section:
-    """Return the content of a report on one model.
+def diagnose(model: Model, *, draws: int = 1000, margin: Level = MARGIN) -> Finding:
+    """Return what a report finds of one model.
 
     Args:
         model: The model.
@@ -279,50 +241,44 @@ def diagnose(model: Model, *, draws: int = 1000, margin: Level = MARGIN) -> Sect
     for data, calibrator in ((model.before, None), (model.after, model.calibrated_with)):
         if data is not None:
             rows = measure(data, file=file, split=model.split, draws=draws, calibrator=calibrator)
-            states.append(_figures_of(data, rows, of=model.before, draws=draws))
-    last, audit = states[-1], audit_of(model)
-    classes = _worst_parts_first([state.classes for state in states], model.class_name)
-    groups = _worst_parts_first([state.groups for state in states], str)
-    events = [state.event for state in states if state.event is not None]
-    if len(events) == len(states):
-        event = EventSection(model.class_name(1), events, margin)
-        verdicts = [verdict_of(one.ece, event.side_of(one), margin=margin, hint=bool(one.off)) for one in events]
-        facts = [event.fact(evaluated(model, f"{event.states[0].ece.n:,} rows"))]
-    else:
-        event = None
-        named = [(row_of(state.rows, ECE()), state.diagram) for state in states]
-        verdicts = [verdict_of(ece, side_of_confidence(diagram, ece.value), margin=margin) for ece, diagram in named]
-        facts = summary(model, [state.rows for state in states], states[0].diagram)
+            states.append(_state_of(data, rows, of=model.before, draws=draws))
+    verdicts = []
+    for state in states:
+        if state.event is None:
+            ece, hint = row_of(state.rows, ECE()), False
+            side = side_of_confidence(state.diagram, ece.value)
+        else:
+            ece, hint = state.event.ece, bool(state.event.off)
+            side = f"Probabilities of {model.class_name(1)} are {state.event.side}"
+        verdicts.append(verdict_of(ece, side, margin=margin, hint=hint))
     if verdicts[0].state != "not tested":
         detail = f"{verdicts[0].detail} The margin is the largest error that you accept (option margin)."
         verdicts[0] = replace(verdicts[0], detail=detail)
+    event, groups, audit = states[0].event, _worst_parts_first([state.groups for state in states], str), audit_of(model)
+    if event is None:
+        facts = summary(model, [state.rows for state in states], states[0].diagram)
+    else:
+        facts = [event.fact(model.class_name(1), evaluated(model, f"{event.ece.n:,} rows"))]
     if groups:
         facts.append(f"The rows lie in {len(groups):,} groups (sequences, images, users …): intervals count those.")
     if audit is not None and audit.finding:
         facts.append(f"For whom: {audit.finding}")
-    return Section(
+    return Finding(
         model=model,
         states=states,
         verdicts=verdicts,
         gains=gains_of(model, draws=draws),
         margin=margin,
-        classes=classes,
+        classes=_worst_parts_first([state.classes for state in states], model.class_name),
         groups=groups,
-        # of the state that would be used: after calibration, if there is one
-        panels=[
-            (part.name, diagram_from(last.classes[part.key].table, edges=equal_edges()))
-            for part in classes[:PANELS]
-            if part.key in last.classes
-        ],
         words=facts,
         fingerprint=fingerprint(model.before),
         remarks=weight_remarks(model.before) + beside_temperature(model),
         audit=audit,
-        event=event,
     )
 
 
-def _figures_of(data: Data, rows: list[Row], *, of: Data, draws: int) -> Figures:
+def _state_of(data: Data, rows: list[Row], *, of: Data, draws: int) -> State:
     """Return the figures of rows, with the groups that the rows had before calibration."""
     counted, event = data.counted, None
     if is_event(counted):
@@ -330,7 +286,7 @@ def _figures_of(data: Data, rows: list[Row], *, of: Data, draws: int) -> Figures
         of_row = {"file": rows[0].file, "split": rows[0].split}
         (ece,) = measure(pairs, **of_row, calibrator=rows[0].calibrator, metrics=[ECE(_BINNING)], draws=draws)
         event = EventFigures(pairs, ece, counted.groups is None and counted.weights is None)
-    return Figures(
+    return State(
         rows,
         diagram_of(data),
         diagram_of(data, binning=_BINNING),
