@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import calibrant._core.files as files
+import calibrant._files as files
 from calibrant._core.constraints import checked
 from calibrant.adapters._monitoring import figures_while_training, metrics_or_default
 from calibrant.data.predictions import Predictions

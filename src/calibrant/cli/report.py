@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -29,14 +28,14 @@ from calibrant.cli._options import (
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
+    from calibrant.data.io import Contents
     from calibrant.data.predictions import Predictions
     from calibrant.report import Model
     from calibrant.report.labels import LabelReport
 
-    Splits = Mapping[str, Any]
-
 
 NONE = "none"
+FEWEST_TO_CUT = 200  # rows of a file without splits, below which a half of them is too few to fit on or to show
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,8 @@ def report(
 ) -> None:
     """Write a report on one or many models: before and after calibration, in figures and words.
 
+    The calibrator is chosen and fitted on other rows than the page shows: on the split val, or on half of a file without splits.
+
     Examples:
 
         calibrant report --example cifar10
@@ -120,9 +121,10 @@ def report(
     with writable(page.output, suffix=f".{page.format or 'html'}") as target:
         check_format(target, page.format)
         models: list[Any] = []
+        notes: list[str] = []
         for source in sources:
             with working(f"calibrating {source.shown}"):
-                data = Data(source, inputs, fitting, columns, multilabel)
+                data = Data(source, inputs, fitting, columns, multilabel, notes)
                 models.append(_model_of(data, saved=saved))
         named = [one.name for one in models]
         models = [  # files of one name in several folders
@@ -130,7 +132,7 @@ def report(
             for one, name, source in zip(models, named, sources, strict=True)
         ]
         with working("reporting"):
-            look: dict[str, Any] = {"title": page.title, "format": page.format}
+            look: dict[str, Any] = {"title": page.title, "format": page.format, "notes": notes}
             if multilabel:
                 write_label_report(models[0], target, **look)
             else:
@@ -148,14 +150,15 @@ class Data:
     fitting: Fitting
     columns: list[str] | None = None
     several: bool = False  # labels a row
+    notes: list[str] = field(default_factory=list)  # what the page says of how its rows were chosen
 
 
 def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     """Return the model of a file.
 
-    It is calibrated by the ``saved`` calibrator; or by the method fitted on the file's second split if there is one;
-    or not at all, since a calibrator is never evaluated on the rows it was fitted on. Without a method the choice is
-    automatic. Any other than a temperature is compared with one fitted on the same rows, where there are such.
+    It is calibrated by the ``saved`` calibrator, or by one chosen and fitted on other rows than the page shows: on the split
+    that ``--fit-split`` names, or on half of a file without splits. Without a method the choice is automatic. Any other than a
+    temperature is compared with one fitted on the same rows, where there are such.
     """
     from calibrant.calibrators import TemperatureScaling
     from calibrant.plot.diagrams import is_event
@@ -165,12 +168,15 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     file = Path(data.source.shown).name
     features = [] if data.several else [*(data.columns or ()), *feature_names(saved)]
     contents = data.inputs.contents(data.source, features=features, several=data.several)
-    splits: Splits = contents.splits
-    rows = SplitRows(splits[contents.find(data.fitting.split)], data.fitting.split, data.source)
-    before = rows.data
-    made: dict[str, Any] = {"source": data.source.shown, "split": data.fitting.split, "whole": len(splits) == 1}
+    before, others = _rows_of(data, contents, saved=saved)
+    rows = SplitRows(before, data.fitting.split, data.source)
+    made: dict[str, Any] = {
+        "source": data.source.shown,
+        "split": data.fitting.split,
+        "whole": len(contents.splits) == 1,
+    }
     made |= {"argument": data.source.argument}
-    calibrator = saved if saved is not None else _fit_for_report(data, splits)
+    calibrator = _fitted_for_report(data, others) if saved is None and others is not None else saved
     after = None if calibrator is None else before.calibrated_by(calibrator)
     if data.several:
         return LabelReport(Path(file).stem, before, after, calibrator, **made)
@@ -181,31 +187,69 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     made |= {"class_names": names, "by": by}
     if calibrator is None:
         return Model(Path(file).stem, before, **made)
-    reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(data, splits, before)
+    reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(others, before)
     if saved is not None and reference is None:
         where = f"a saved {type(saved).__name__} that no temperature fitted on that split of {data.source.shown} is compared with"
         refuse_typed(["fit_split"], where=where)
     return Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
 
 
-def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predictions | None:
-    """Return the rows through a temperature fitted on the source's second split, or None where that cannot be compared."""
+def _rows_of(data: Data, contents: Contents, *, saved: Any) -> tuple[Any, Any]:
+    """Return the rows that the page shows, and those to fit on, never the same; None where there are none, or nothing is fitted."""
+    splits, fitting = contents.splits, data.fitting
+    name = contents.find(fitting.split)
+    if fitting.method == NONE:
+        return splits[name], None
+    if fitting.fit_split in splits and fitting.fit_split != name:
+        return splits[name], splits[fitting.fit_split]
+    if saved is not None:
+        return splits[name], None
+    where = f"{data.source.shown}, which has no such split beside {fitting.split!r}"
+    refuse_typed(["fit_split"], where=where)
+    rows = splits[name]
+    if len(splits) > 1 or len(rows) < FEWEST_TO_CUT:
+        refuse_typed(
+            ["method"], where=where, remedy="fit with `calibrant fit` on other rows and pass it as --calibrator"
+        )
+        return rows, None
+    fit, shown_half = _halves(rows)
+    data.notes.append(
+        f"{Path(data.source.shown).name} has no splits: the calibrator was chosen and fitted on a random half of it, "
+        f"{len(fit):,} rows, and the figures are those of the other {len(shown_half):,}."
+    )
+    return shown_half, fit
+
+
+def _halves(rows: Any) -> tuple[Any, Any]:
+    """Return two random halves of the rows, with every group in one of them; the same file gives the same halves."""
+    import numpy as np
+    import torch
+
+    units = (
+        np.arange(len(rows)) if rows.groups is None else np.unique(rows.groups.cpu().numpy(), return_inverse=True)[1]
+    )
+    chosen = np.random.default_rng(0).permutation(units.max() + 1) % 2 == 0
+    first = torch.from_numpy(chosen[units])
+    return rows[first], rows[~first]
+
+
+def _through_temperature(others: Any, before: Predictions) -> Predictions | None:
+    """Return the rows through a temperature fitted on ``others``, or None where that cannot be compared."""
     from calibrant.calibrators import TemperatureScaling
     from calibrant.data.predictions import Predictions
 
-    fitted_on = splits.get(_to_fit_on(data.fitting, splits) or "")
-    if not isinstance(fitted_on, Predictions) or fitted_on.labels is None:
+    if not isinstance(others, Predictions) or others.labels is None:
         return None
     try:
-        return raw.calibrated_by(TemperatureScaling().fit(fitted_on))
+        return before.calibrated_by(TemperatureScaling().fit(others))
     # the splits share rows, and a saved calibrator was fitted elsewhere (LeakError); or a label has probability 0, as rounded
     # numbers have it: no temperature is the best there, and other calibrators have a floor
     except InputError:
         return None
 
 
-def _fit_for_report(data: Data, splits: Splits) -> Any:
-    """Return the calibrator fitted on the split that ``--fit-split`` names; None where there is no such split.
+def _fitted_for_report(data: Data, rows: Any) -> Any:
+    """Return the calibrator chosen and fitted on ``rows``.
 
     Left to itself it goes by the columns of whose groups those rows say that one correction for all leaves some off.
     """
@@ -213,10 +257,7 @@ def _fit_for_report(data: Data, splits: Splits) -> Any:
     from calibrant.cli._calibrators import AUTO, OF_LABELS, make_calibrator
     from calibrant.report.groups_report import audit, correction_by
 
-    found = _other_split(data.fitting, splits, data.source.shown)
-    if found is None:
-        return None
-    rows, method = splits[found], data.fitting.method
+    method = data.fitting.method
     made = make_calibrator(method if method is not None else OF_LABELS if data.several else AUTO)
     if data.several:
         return MultiLabelCalibrator(made).fit(rows)
@@ -230,21 +271,3 @@ def _fit_for_report(data: Data, splits: Splits) -> Any:
         return fitted
     name, chosen = correction_by(off_by, columns)
     return make_calibrator(name, features=chosen).fit(rows)
-
-
-def _to_fit_on(fitting: Fitting, splits: Splits) -> str | None:
-    """Return the split that ``--fit-split`` names; None where a file has none of that name, or none at all."""
-    return fitting.fit_split if fitting.fit_split in splits else None
-
-
-def _other_split(fitting: Fitting, splits: Splits, file: str) -> str | None:
-    """Return the split to fit on, never the one that is evaluated; None where there is none, or nothing is fitted."""
-    if fitting.method == NONE:
-        return None
-    found = _to_fit_on(fitting, splits)
-    if found is None or found == fitting.split:
-        remedy = "leave it out, or fit with `calibrant fit` on other rows and pass it as --calibrator"
-        where = f"{file}, which has no such split beside {fitting.split!r}"
-        refuse_typed(["fit_split", "method"], where=where, remedy=remedy)
-        return None
-    return found

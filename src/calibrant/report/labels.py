@@ -1,6 +1,6 @@
 """The report on predictions of several labels a row: pooled and averaged figures, every label, the worst of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -203,7 +203,9 @@ def page_of_labels(report: LabelReport) -> Page:
     return Page(report.name, report.screen, report.advice, report.words, pictures, HOW_TO_READ_LABELS, sections)
 
 
-def write_label_report(report: LabelReport, path: str, *, title: str, format: str | None) -> None:
+def write_label_report(
+    report: LabelReport, path: str, *, title: str, format: str | None, notes: Sequence[str] = ()
+) -> None:
     """Write one self-contained report on predictions of several labels a row, atomically.
 
     Args:
@@ -211,15 +213,17 @@ def write_label_report(report: LabelReport, path: str, *, title: str, format: st
         path: Where to write it.
         title: Its heading.
         format: "html" or "json"; None takes it from the suffix of ``path``, else "html".
+        notes: Paragraphs shown below the heading.
 
     Raises:
         InputError: If a label is missing in all rows.
         FileFormatError: If the file cannot be written.
     """
     if check_format(path, format) == "json":
-        write_json(path, {"title": title, "notes": report.words, **report.plain})
+        write_json(path, {"title": title, "notes": [*notes, *report.words], **report.plain})
     else:
-        write_html(path, [page_of_labels(report)], title=title, limits=limits_of(top=False, labels=True))
+        limits = limits_of(top=False, labels=True)
+        write_html(path, [page_of_labels(report)], title=title, notes=notes, limits=limits)
 
 
 def _table_of_labels(name: str, found: LabelTable) -> Table:
