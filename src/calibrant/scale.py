@@ -517,6 +517,7 @@ def evaluate(
 
     Examples:
         >>> import pathlib, tempfile, calibrant
+        >>> from calibrant.metrics import ECE, Accuracy
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.parquet"
         >>> data = calibrant.Predictions.from_logits([[1.4, 0.0]] * 100, [0] * 80 + [1] * 20)
         >>> calibrant.save_predictions(path, {"all": data})

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant import binning
+from calibrant._core.check import check_count
 from calibrant._core.check import shown as described
 from calibrant._core.config import build, config_of, renewed, shown
 from calibrant._core.notebook import to_html
@@ -149,14 +150,12 @@ class AutoCalibrator(Calibrator):
 
     def __init__(self, *, folds: int = 5, candidates: Sequence[Calibrator | Mapping[str, Any]] | None = None) -> None:
         super().__init__()
-        if not isinstance(folds, int) or folds < 2:
-            raise InputError("folds ≥ 2", f"{folds!r}", "leave it out for 5")
         named = candidates if candidates is None or isinstance(candidates, Sequence) else [candidates]
         pool = usual_candidates() if named is None else [as_calibrator(one) for one in named]
         if not pool or any(one.top_label or one.needs_features for one in pool):
             names = f"{[type(one).__name__ for one in pool]}"
             raise InputError("candidates that calibrate all classes by the logits alone", names, "name at least one")
-        self.folds = folds
+        self.folds = check_count(folds, name="folds", low=2)
         self.members = nn.ModuleList([Identity(), *pool])
         self._usual = named is None
         self._update_facts()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant._core.check import shown
+from calibrant._core.check import check_count, shown
 from calibrant._core.config import renewed
 from calibrant._core.numerics import in_row_chunks, rank_in, sort_down
 from calibrant._objective.log_pairs import log_pair_of_top
@@ -43,8 +43,9 @@ class KeepDecision(Calibrator):
         calibrator: What is fitted, freely.
 
     Examples:
-        >>> z, y = torch.tensor([[1.0, 0.5]] * 10), torch.tensor([0] * 2 + [1] * 8)
         >>> from calibrant.calibrators import VectorScaling
+        >>> z = torch.tensor([[1.0, 0.5], [0.5, 1.0], [2.0, 0.0], [0.0, 2.0]]).repeat(5, 1)
+        >>> y = torch.tensor([1, 1, 0, 1] * 4 + [0, 1, 0, 0])
         >>> KeepDecision(VectorScaling()).fit(z, y)(z[:1]).argmax(dim=1)
         tensor([0])
 
@@ -100,6 +101,7 @@ class ConfidenceBinning(Calibrator):
         values: (B,) the log-odds that each bin gets.
 
     Examples:
+        >>> from calibrant.calibrators import Identity
         >>> generator = torch.Generator().manual_seed(0)
         >>> z = 3 * torch.randn(2000, 3, generator=generator)
         >>> y = torch.softmax(z / 2, dim=1).multinomial(1, generator=generator)[:, 0]
@@ -120,9 +122,7 @@ class ConfidenceBinning(Calibrator):
     def __init__(self, calibrator: Calibrator, *, folds: int = 5) -> None:
         super().__init__()
         self.calibrator = _check_inner(calibrator)
-        if not isinstance(folds, int) or folds < 2:
-            raise InputError("folds ≥ 2", f"{folds!r}", "leave it out for 5")
-        self.folds = folds
+        self.folds = check_count(folds, name="folds", low=2)
 
     def _update_facts(self) -> None:
         self.preserves_argmax = self.calibrator.preserves_argmax
