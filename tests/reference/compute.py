@@ -16,7 +16,7 @@ import math
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -598,7 +598,7 @@ def slow_entries() -> Iterator[Entry]:
     from calibrant.study.store import Store
 
     def trained() -> Any:
-        study = load_study("digits").restricted(objectives=["Cross-entropy", "Focal 3"], seeds=[0])
+        study = replace(load_study("digits").restricted(objectives=["Cross-entropy", "Focal 3"]), seeds=(0,))
         with tempfile.TemporaryDirectory() as folder:
             store = Store(folder)
             for _ in run_study(study, store, accelerator="cpu"):

@@ -285,11 +285,14 @@ def test_what_had_ended_when_a_worker_died_is_not_run_again(
     assert list(module._in_processes(cells, twice.store, workers=2, accelerator="cpu")) == cells
 
 
-def test_the_most_claimed_about_is_run_first_and_a_seed_of_everything_before_the_next(study: Study) -> None:
-    claims = (Claim("a", "b", "ece", ("Focal", "CE")), Claim("c", "d", "ece", ("Focal", "Other")))
-    cells = module.most_informative_first(replace(study, claims=claims), study.cells())
-    found = [(cell.recipe.seed, cell.objective) for cell in cells if cell.recipe.fold == 0]
-    assert found == [(0, "Focal"), (0, "CE"), (1, "Focal"), (1, "CE")]
+def test_a_seed_of_every_setting_is_run_before_the_next(study: Study, tmp_path: Path) -> None:
+    other = replace(study.settings[0], label="other", training={"lr": 0.01})
+    cells, total = module.unfinished(
+        replace(study, settings=(*study.settings, other)), Store(tmp_path / "runs"), inside_workers=True
+    )
+    assert (len(cells), total) == (16, 16)
+    assert [cell.recipe.seed for cell in cells] == [0] * 8 + [1] * 8
+    assert {cell.setting for cell in cells[:8]} == {"small", "other"}
 
 
 def test_a_device_out_of_memory_gets_half_as_many_trainings(

@@ -421,13 +421,12 @@ class Study:
         self,
         *,
         objectives: Sequence[str] | None = None,
-        seeds: Sequence[int] | None = None,
         settings: Sequence[str] | None = None,
     ) -> "Study":
-        """Return the study with the given objectives, seeds and settings only."""
+        """Return the study with the given objectives and settings only."""
         kept = tuple(o for o in self.objectives if objectives is None or o.label in objectives)
         where = tuple(s for s in self.settings if settings is None or s.label in settings)
-        return replace(self, objectives=kept, settings=where, seeds=self.seeds if seeds is None else tuple(seeds))
+        return replace(self, objectives=kept, settings=where)
 
 
 def _folds_of_data(setting: Setting) -> int:

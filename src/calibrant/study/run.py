@@ -4,8 +4,7 @@ import multiprocessing
 import os
 import signal
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -85,7 +84,9 @@ def unfinished(study: Study, store: Store, *, inside_workers: bool) -> tuple[lis
     """
     check_study(study)
     cells = list(study.cells())
-    left = {c.recipe.fingerprint: c for c in most_informative_first(study, cells) if not store.finished(c.recipe)}
+    # whole seeds first, so that a study that is stopped early has something to compare
+    by_seed = sorted(cells, key=lambda cell: study.seeds.index(cell.recipe.seed))
+    left = {cell.recipe.fingerprint: cell for cell in by_seed if not store.finished(cell.recipe)}
     check_folders(left.values())
     devices = max((cell.recipe.training.devices for cell in left.values()), default=1)
     if inside_workers and devices > 1:
@@ -93,19 +94,6 @@ def unfinished(study: Study, store: Store, *, inside_workers: bool) -> tuple[lis
             "devices = 1 with several workers or Ray", f"{devices}", "run it with one worker on this machine"
         )
     return list(left.values()), len(cells)
-
-
-def most_informative_first(study: Study, cells: Iterable[Cell]) -> list[Cell]:
-    """Return the cells in the order to run them: by seed, then objectives that occur in most claims first.
-
-    Args:
-        study: The study, with the claims of its papers.
-        cells: Cells of the study.
-    """
-    claimed = Counter(label for claim in study.claims for label in claim.falls)
-    # a study that is stopped early has whole seeds first, and of the next the objectives that claims compare
-    place = {seed: rank for rank, seed in enumerate(study.seeds)}
-    return sorted(cells, key=lambda cell: (place[cell.recipe.seed], -claimed[cell.objective]))
 
 
 def reports_progress() -> bool:
