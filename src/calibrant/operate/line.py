@@ -17,8 +17,8 @@ class Line:
         verdict: What the bounds say of the limit; empty without one.
         metric: The name of the metric alone, where it is limited.
         kind: Of the limit: "maximum", "minimum" or "no_worse".
-        more_rows: About how many more rows would decide, if the estimate does not change; None if it is decided, or if no number of rows
-            would decide.
+        more_rows: About how many more rows would decide in four of five samples, if the truth is near the estimate; None if it is
+            decided, or if no number of rows would decide.
         note: A remark for the reader.
     """
 
