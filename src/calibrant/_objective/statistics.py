@@ -105,19 +105,18 @@ class _Blocks(torch.autograd.Function):
 
 
 def gradient_in_blocks(logits: Tensor, through: Tensor | None, write: Callable[[slice, Tensor], None]) -> Tensor:
-    """Return the gradient (N, K) that ``write(rows, out)`` writes block by block, added in place to ``through`` if not None."""
-    gradient = torch.empty_like(logits, memory_format=torch.contiguous_format) if through is None else through
-    direct = through is None and logits.dtype == torch.float32
+    """Return the gradient (N, K) that ``write(rows, out)`` writes block by block, plus ``through`` if not None."""
+    # a gradient that autograd passes may be shared or expanded, so that nothing may be added to it in place
+    gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
+    direct = logits.dtype == torch.float32
     blocks = list(row_chunks(*logits.shape, itemsize=4, device=logits.device))
     work = gradient if direct else gradient.new_empty((blocks[0].stop, logits.shape[1]), dtype=torch.float32)
     for rows in blocks:
         out = gradient[rows] if direct else work[: rows.stop - rows.start]
         write(rows, out)
-        if through is not None:
-            gradient[rows] += out
-        elif not direct:
+        if not direct:
             gradient[rows] = out
-    return gradient
+    return gradient if through is None else gradient.add_(through)
 
 
 _LEAST_P = 1e-30  # below it a float32 probability is subnormal or 0, so −log p is computed from the logits

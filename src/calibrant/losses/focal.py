@@ -9,11 +9,12 @@ from torch import Tensor
 from calibrant._core.constraints import Count, Epoch, Level, NonNegative
 from calibrant._core.numerics import log1mexp
 from calibrant._core.warn import warn_user
+from calibrant._objective.batch import true_class_log_probs
 from calibrant._objective.statistics import Distance
 from calibrant._objective.true_class import soft_pair
 from calibrant.errors import UsageWarning
 from calibrant.losses.loss import LossOptions, RowLoss, ScoreLoss, WeightedNLL, stages
-from calibrant.scores import INVERSE_FOCAL_LIMIT, FocalScore, InverseFocalScore, power_of_rest
+from calibrant.scores import INVERSE_FOCAL_LIMIT, FocalScore, InverseFocalScore, power_of_rest, weighted_nll
 
 
 class FocalLoss(ScoreLoss):
@@ -209,12 +210,12 @@ class FocalCalibrationLoss(RowLoss):
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(**options)
-        self.focal = FocalLoss(gamma, detach_weight)
-        self.gamma, self.detach_weight = self.focal.gamma, self.focal.detach_weight
+        self.gamma, self.detach_weight = FocalScore(gamma).gamma, detach_weight
         self.strength = strength
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return (1 − p_y)^γ · (−log p_y) + λ Σ_k (p_k − [k = y])² (N,)."""
-        # the gradient of the Brier score is added in place to that of the focal loss: one N × K matrix for both
         logits, brier = Distance().with_logits(logits, labels)
-        return self.focal.rows(logits, labels) + self.strength * brier
+        pair = true_class_log_probs(logits, labels)
+        focal = weighted_nll(FocalScore(self.gamma).weight, *pair, detach_weight=self.detach_weight)
+        return focal + self.strength * brier

@@ -208,8 +208,12 @@ class ScoreLoss(WeightedNLL):
 
     def __init__(self, gamma: NonNegative, detach_weight: bool = False, **options: Unpack[LossOptions]) -> None:
         super().__init__(detach_weight, **options)
-        self.gamma = gamma
-        self.score = self.score_type(gamma)
+        self.gamma = self.score_type(gamma).gamma
+
+    @property
+    def score(self) -> FocalScore | InverseFocalScore:
+        """The score of today's γ: assigning ``loss.gamma`` takes effect."""
+        return self.score_type(self.gamma)
 
     def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return w(p), elementwise."""
