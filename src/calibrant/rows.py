@@ -77,15 +77,12 @@ class RowSource(ABC):
         count: Rows.
         weighted: Whether they carry weights.
         device: Where the chunks lie.
-        rough: Whether an answer will do that is near the best: fits on such rows are compared and not kept. What is
-            selected from or prepared of rough rows is rough.
     """
 
     classes: int
     count: int
     weighted: bool
     device: torch.device
-    rough: bool = False
 
     @abstractmethod
     def part(self, work: Work, join: Join, *parameters: Any) -> Any:
@@ -154,7 +151,6 @@ class RowSource(ABC):
             InputError: If there are none.
         """
         chosen = self.prepared(_selected, select, parameters)
-        chosen.rough = self.rough
         chosen.count = int(self.total(_selected_count, select, parameters))
         if not chosen.count:
             raise InputError("at least one row", "none that is selected", "use more rows")

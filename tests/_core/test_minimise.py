@@ -66,20 +66,6 @@ def test_a_bound_holds_and_is_no_part_of_the_certificate() -> None:
     assert (float(found.theta), found.gradient) == (2.0, 0.0)
 
 
-def test_a_rough_search_ends_earlier() -> None:
-    steps = [0, 0]
-    ends = []
-    for rough in (False, True):
-
-        def counted(theta: Tensor, at: int = int(rough)) -> tuple[Tensor, Tensor, Tensor]:
-            steps[at] += 1
-            return second(theta)
-
-        ends.append(float(minimise(Objective(4.0, counted), torch.full((1,), -1.0, dtype=F64), rough=rough).theta))
-    assert steps[1] < steps[0]
-    assert abs(ends[1] - ends[0]) < 1e-4  # a gradient of 1e-5 over a curvature of 0.19
-
-
 def test_no_minimum_is_an_error_by_either_method_unless_none_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("calibrant._core.minimise._RESTARTS", 1)  # each takes a second
 

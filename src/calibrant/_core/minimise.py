@@ -110,7 +110,6 @@ def minimise(
     *,
     newton_up_to: int | None = None,
     blocks: Callable[[], Tensor] | None = None,
-    rough: bool = False,
     tolerance: float | None = None,
     enough: float = NEWTON_ENOUGH,
     longest: float = math.inf,
@@ -122,7 +121,6 @@ def minimise(
         start: (P,), or (C, P) for C problems at once, float64.
         newton_up_to: Most parameters for which Newton's method is used, L-BFGS beyond; None: always Newton's.
         blocks: Makes blocks (B, F, F), B · F = P, of about the Hessian's diagonal; they scale L-BFGS. None: the identity.
-        rough: Whether the fit is only compared with others (``ROUGH``) instead of used.
         tolerance: Of the gradient's largest entry; None for the method's own.
         enough: Largest entry that Newton's method accepts where rounding ends its search before; inf where the end is only a start
             for another search, and may be anywhere.
@@ -132,11 +130,11 @@ def minimise(
         FitError: If the gradient ends above what is accepted: without a ridge the minimum may be at infinity.
     """
     if newton_up_to is not None and start.shape[-1] > newton_up_to:
-        tolerance = ROUGH if rough else tolerance or LBFGS_TOLERANCE
+        tolerance = tolerance or LBFGS_TOLERANCE
         scales = torch.ones(len(start), 1, 1, dtype=start.dtype, device=start.device) if blocks is None else blocks()
         return lbfgs(loss.value_and_gradient, start, scales, tolerance=tolerance)
-    tolerance = ROUGH if rough else tolerance or NEWTON_TOLERANCE
-    polish = math.isfinite(enough) and not rough
+    tolerance = tolerance or NEWTON_TOLERANCE
+    polish = math.isfinite(enough)
     return newton(loss, start, tolerance=tolerance, enough=max(enough, tolerance), longest=longest, polish=polish)
 
 
@@ -218,7 +216,6 @@ def _solve_triangular(v: np.ndarray, factor: Tensor) -> Tensor:
 
 
 ARMIJO = 1e-4
-ROUGH = 1e-5  # gradient tolerance of fits that are only compared: the mean log-loss is within about 1e-9 nats of its minimum
 # Far more steps than a quadratically convergent search takes; half a step sixty times is 1e-18 of it, which changes no digit.
 _STEPS, _HALVINGS = 200, 60
 # Of the value: some hundred times what rounding a sum leaves in float64. Smaller changes say nothing about descent.

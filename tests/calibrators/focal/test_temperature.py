@@ -143,7 +143,7 @@ def test_temperature_is_equivariant_and_starts_warm() -> None:
     assert fitted.fit(logits, labels).temperature == pytest.approx(once, rel=1e-7)
 
 
-def test_large_data_take_the_narrow_path_to_the_same_answer() -> None:
+def test_large_data_start_from_a_sample_and_end_at_the_same_answer() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = 4 * torch.randn(40_000, 5, generator=generator)
     labels = torch.multinomial((logits / 2).softmax(dim=1), 1, generator=generator)[:, 0]

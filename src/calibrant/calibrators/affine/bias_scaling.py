@@ -94,7 +94,7 @@ class BiasScaling(Certified):
             ridge=settles,
             centre=centre,
         )
-        found = minimise(loss, first, newton_up_to=1 + _NEWTON_CLASSES, blocks=blocks, rough=rows.rough)
+        found = minimise(loss, first, newton_up_to=1 + _NEWTON_CLASSES, blocks=blocks)
         self.slope = found.theta[0] / size
         # where the ridge is least: nothing else knows their common part
         self.bias = found.theta[1:] - found.theta[1:].mean()

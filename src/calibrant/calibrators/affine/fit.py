@@ -161,7 +161,6 @@ def fit_affine(
         _start(identity, start),
         newton_up_to=_NEWTON_PARAMETERS,
         blocks=lambda: _hessian_blocks(rows, mass, strength, diagonal=diagonal),
-        rough=rows.rough,
     )
     matrix = found.theta.view(classes, classes + 1) if not diagonal else None  # as in ``_start``
     deviation, bias = found.theta.chunk(2) if matrix is None else (matrix[:, :-1], matrix[:, -1])

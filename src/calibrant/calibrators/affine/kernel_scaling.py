@@ -93,7 +93,7 @@ class KernelScaling(Certified):
             return made
 
         loss = Objective(mass, first=lambda theta: inputs.total(_KernelChunk.loss_sums, theta), ridge=ridge)
-        found = minimise(loss, first.reshape(-1), newton_up_to=0, blocks=blocks, rough=rows.rough, tolerance=_TOLERANCE)
+        found = minimise(loss, first.reshape(-1), newton_up_to=0, blocks=blocks, tolerance=_TOLERANCE)
         self.frequencies, self.phases = frequencies, phases
         self.coefficients = found.theta.view(rows.classes, -1)
         self._certify(found.gradient, device)

@@ -141,7 +141,7 @@ class ConvexCalibrator(Certified):
             return value + extra, gradient + slope
 
         loss = Objective(rows.mass, second, first)
-        found = minimise(loss, start, newton_up_to=_NEWTON_PARAMETERS, rough=rows.rough)
+        found = minimise(loss, start, newton_up_to=_NEWTON_PARAMETERS)
         self.theta = found.theta
         self._certify(found.gradient, rows.device)
 

@@ -194,7 +194,7 @@ def focal_minimum(
 
     start_at = torch.tensor([math.log(start[1]), math.log1p(start[0])], dtype=torch.float64).clamp(low, high)
     loss = Objective(rows.mass, second, ridge=pull / 2, bounds=(low, high))
-    found = minimise(loss, start_at, rough=rows.rough, enough=_ENOUGH, longest=1.0)
+    found = minimise(loss, start_at, enough=_ENOUGH, longest=1.0)
     t, v = found.theta.tolist()
     return math.expm1(v), math.exp(t), found.value - pull / 2 * (t * t + v * v)
 

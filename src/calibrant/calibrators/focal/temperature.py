@@ -1,20 +1,19 @@
 """Temperature scaling: one number that softens or sharpens all logits, the one of least log-loss unless a grid is asked for.
 
-The search is safeguarded Newton in log T, narrow arithmetic first, certified in float64.
+The search is Newton's method in log T inside a bracket, in float64; on many rows it starts where a sample of them ends.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, Protocol, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Positive
-from calibrant._core.numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES, Root, increasing_root, scale_logits
+from calibrant._core.numerics import Root, increasing_root, row_chunks, scale_logits
 from calibrant._core.warn import warn_user
 from calibrant._kernels import cpu, cuda
 from calibrant.binning import AnyBinning
@@ -26,24 +25,9 @@ from calibrant.rows import Chunk, MemoryRows, RowSource
 
 T_LOW, T_HIGH = 1e-3, 1e3
 _TOLERANCE = 1e-7  # of log T at the last float64 step; convergence is quadratic, and 1e-4 is documented
-_ROUGH = 1e-3  # of log T; at this distance float32 sums still have the derivative's sign right
+_NEAR = 1e-3  # of log T, where a search on a sample ends
 _FLAT = 1e-20  # β at which all classes weigh the same, but for excluded ones, which weigh nothing
 _SAMPLE = 8192  # rows of a sample that gives the starting point
-
-
-class TemperaturePasses(Protocol):
-    """Rows that a fit of one temperature passes over: in memory, on disk, or on many machines."""
-
-    @property
-    def mass(self) -> float:
-        """Sum of the weights."""
-
-    @property
-    def margin(self) -> float:
-        """Mean of z_y − max z."""
-
-    def moments(self, beta: float, dtype: torch.dtype) -> tuple[float, float]:
-        """Return the sums of mean and of variance of z − max z under softmax(βz), with exponentials in ``dtype``."""
 
 
 class TemperatureScaling(Tempered, Certified):
@@ -106,28 +90,6 @@ class TemperatureScaling(Tempered, Certified):
                 "leave one out",
             )
 
-    @classmethod
-    def from_passes(cls, passes: TemperaturePasses, *, classes: int) -> Self:
-        """Return temperature scaling fitted by log-loss on rows that no one place holds, and that only give sums.
-
-        Float32 passes lead near the optimum; it is then certified in float64. The result carries no sketch of its rows,
-        so that the leakage guard does not hold.
-
-        Args:
-            passes: ``mass`` (the sum of the weights), ``margin`` (the mean of z_y − max z), and ``moments(beta, dtype)``
-                (the sums of the mean and of the variance of z − max z under softmax(beta z)).
-            classes: K.
-
-        Raises:
-            FitError: If the search did not end.
-        """
-        root = certified_root(passes, start=near_minimum(passes, 0.0, 0.0))
-        fitted = cls()
-        like = fitted.state_dict()
-        learned = {"log_temperature": root.x, "certificate": root.value, "classes": classes}
-        fitted.load_state_dict({name: torch.tensor(value, dtype=like[name].dtype) for name, value in learned.items()})
-        return fitted
-
     def _fit(self, rows: RowSource) -> None:
         if self.criterion != "ece" and self.grid is None:
             start = float(self.log_temperature) if self.fitted else 0.0
@@ -152,10 +114,10 @@ class TemperatureScaling(Tempered, Certified):
 
 
 def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | None = None) -> Root:
-    """Return the log T on [log 1e-3, log 1e3] at which the log-loss is least, with its derivative there.
+    """Return the log T on [log 1e-3, log 1e3] at which the log-loss is least, with its derivative there; a bound comes with a warning.
 
-    The log-loss is convex in 1/T, so its derivative by log T has one change of sign. In memory a sample of the rows, then
-    all rows in float32, only choose where the float64 search starts; its bracket is its own.
+    The log-loss is convex in 1/T, so its derivative by log T has one change of sign. In memory a sample of many rows only chooses
+    where the search starts, since every step costs a pass.
 
     Args:
         rows: Checked rows.
@@ -168,56 +130,12 @@ def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | N
         FitError: If the search did not end.
     """
     ready = rows.uncut.prepared(TemperatureRows.of_chunk)  # a pass cuts its chunks itself
-    data = TemperatureSums(ready, rows.mass)
-    pull = 0.0 if prior is None else 1 / (prior**2 * data.mass)
-    if isinstance(ready, MemoryRows):  # elsewhere a float32 pass costs as much as a float64 one
-        if rows.count >= 4 * _SAMPLE:
-            thin = ready.prepared(TemperatureRows.sample, rows.count // _SAMPLE)
-            mass = float(thin.total(TemperatureRows.mass_of))
-            start = near_minimum(TemperatureSums(thin, mass), start, pull) if mass > 0 else start
-        if rows.count * rows.classes >= 1 << 16:
-            start = near_minimum(data, start, pull)
-    return certified_root(data, start=start, pull=pull)
-
-
-@dataclass
-class TemperatureSums:
-    """The sums that a temperature fit asks for.
-
-    Args:
-        ready: A source of ``TemperatureRows``.
-        mass: Σ weights.
-    """
-
-    ready: RowSource
-    mass: float
-
-    @cached_property
-    def margin(self) -> float:
-        """Mean of z_y − max z."""
-        return float(self.ready.total(TemperatureRows.margin_sum)) / self.mass
-
-    def moments(self, beta: float, dtype: torch.dtype) -> tuple[float, float]:
-        """Return the sums of mean and of variance of z − max z under softmax(βz), with exponentials in ``dtype``."""
-        first, second = self.ready.total(TemperatureRows.moments_sum, beta, str(dtype).removeprefix("torch.")).tolist()
-        return first, second
-
-
-def certified_root(data: TemperaturePasses, *, start: float, pull: float = 0.0) -> Root:
-    """Return the log T of least log-loss over ``data`` by float64 passes; a bound comes with a warning.
-
-    Args:
-        data: Rows to pass over.
-        start: log T to begin at.
-        pull: Second derivative of a quadratic prior on log T, a row's worth.
-
-    Raises:
-        FitError: If the search did not end.
-    """
     try:
-        # if every label has the largest logit (margin 0), the log-loss decreases down to T = 0, soon by less than rounding,
-        # so there is no root to search for
-        root = _search(data, start, pull, torch.float64) if pull or data.margin < 0 else _separable(data)
+        if isinstance(ready, MemoryRows) and rows.count >= 4 * _SAMPLE:
+            thin = ready.prepared(TemperatureRows.sample, rows.count // _SAMPLE)
+            if (mass := float(thin.total(TemperatureRows.mass_of))) > 0:
+                start = _search(thin, mass, prior, start=start, tolerance=_NEAR).x
+        root = _search(ready, rows.mass, prior, start=start, tolerance=_TOLERANCE)
     except ArithmeticError as error:
         raise FitError("the temperature search to end", f"{error}", "check the logits' range") from error
     if root.bound is not None:
@@ -234,9 +152,37 @@ def certified_root(data: TemperaturePasses, *, start: float, pull: float = 0.0) 
     return replace(root, x=root.x + step) if root.bound is None and abs(step) <= _TOLERANCE else root
 
 
-def _separable(data: TemperaturePasses) -> Root:
+def _search(rows: RowSource, mass: float, prior: float | None, *, start: float, tolerance: float) -> Root:
+    """Return the root of the derivative of the mean log-loss by log T.
+
+    Args:
+        rows: A source of ``TemperatureRows``.
+        mass: Σ weights.
+        prior: As for ``fit_log_temperature``.
+        start: log T to begin at.
+        tolerance: Of log T.
+    """
+    margin, pull = float(rows.total(TemperatureRows.margin_sum)) / mass, 0.0 if prior is None else 1 / (prior**2 * mass)
+    # if every label has the largest logit (margin 0), the log-loss decreases down to T = 0, soon by less than rounding,
+    # so there is no root to search for
+    if not pull and margin >= 0:
+        return _separable(rows, start=start, last=tolerance == _TOLERANCE)
+
+    def slope(t: float) -> tuple[float, float]:
+        """Return first and second derivative of the mean log-loss by log T, at log T = t."""
+        beta = math.exp(-t)
+        first, second = (rows.total(TemperatureRows.moments, beta) / mass).tolist()
+        by_beta = first - margin
+        return -beta * by_beta + pull * t, beta * by_beta + beta**2 * second + pull
+
+    return increasing_root(slope, low=math.log(T_LOW), high=math.log(T_HIGH), start=start, tolerance=tolerance)
+
+
+def _separable(rows: RowSource, *, start: float, last: bool) -> Root:
     """Return the lower bound where every label has the largest logit of its row; T = 1 where all logits are equal."""
-    if data.moments(_FLAT, torch.float64)[0] != 0:  # the mean gap to the largest logit
+    if not last:
+        return Root(start, 0.0, 0.0, 0, None)
+    if float(rows.total(TemperatureRows.moments, _FLAT)[0]) != 0:  # the mean gap to the largest logit
         return Root(math.log(T_LOW), 0.0, 0.0, 1, "low")
     warn_user(
         "expected logits that differ within a row, got rows of equal ones, to which every temperature is the same, so "
@@ -299,76 +245,25 @@ class TemperatureRows:
         weight = None if self.weight is None else self.weight[take]
         return TemperatureRows(self.logits[take], self.labels[take], weight, self.masked)
 
-    def moments_sum(self, beta: float, dtype: str) -> Tensor:
+    def moments(self, beta: float) -> Tensor:
         """Return the sums of mean and variance of z − max z under softmax(βz), (2,)."""
-        return torch.tensor(self.moments(beta, getattr(torch, dtype)), dtype=torch.float64)
-
-    def chunks(self, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Yield z − max z (rows, K) in ``dtype``, finite, with the weights, in blocks that stay in the cache."""
-        block = CHUNK_BYTES if self.logits.device.type == "cpu" else DEVICE_CHUNK_BYTES
-        step = max(1, block // (self.logits.shape[1] * dtype.itemsize))
-        for i in range(0, self.count, step):
-            rows = slice(i, i + step)
-            if self.logits.dtype.itemsize < dtype.itemsize:
-                d = self.logits[rows].to(dtype).sub_(self.top[rows].to(dtype))
-            else:  # subtract first: float64 logits may lie beyond float32's range
-                d = (self.logits[rows] - self.top[rows]).to(dtype)
-            if self.masked:
-                d = d.clamp_min(-1e30)  # exp of it is 0, and 0 times it is not NaN
-            yield d, None if self.weight is None else self.weight[rows]
-
-    def moments(self, beta: float, dtype: torch.dtype) -> tuple[float, float]:
-        """Return the sums of mean and variance of z − max z under softmax(βz)."""
         if self.logits.is_cuda and cuda.available():
-            both = cuda.row_moments(self.logits, self.top, beta, dtype)
-            first, second = (both.sum(dim=1) if self.weight is None else both @ self.weight).tolist()
-            return first, second
+            both = cuda.row_moments(self.logits, self.top, beta, torch.float64)
+            return (both.sum(dim=1) if self.weight is None else both @ self.weight).cpu()
         if cpu.serves(self.logits):
             top = self.top[:, 0] if cpu.walks_columns(self.logits) else None
-            return cpu.temperature_moments(self.logits, top, self.weight, beta, dtype)
+            both = cpu.temperature_moments(self.logits, top, self.weight, beta, torch.float64)
+            return torch.tensor(both, dtype=torch.float64)
         sums = torch.zeros(2, dtype=torch.float64, device=self.logits.device)
-        for d, w in self.chunks(dtype):
+        for rows in row_chunks(*self.logits.shape, device=self.logits.device):
+            d = self.logits[rows].double() - self.top[rows].double()
+            d = d.clamp_min(-1e30) if self.masked else d  # exp of it is 0, and 0 times it is not NaN
             e = (d * beta).exp_()
-            norm = e.sum(dim=1).double()
-            mean = e.mul_(d).sum(dim=1).double() / norm
-            spread = e.mul_(d).sum(dim=1).double() / norm - mean**2
-            if w is not None:
-                mean, spread = mean * w, spread * w
-            sums[0] += mean.sum()
-            sums[1] += spread.sum()
-        first, second = sums.tolist()
-        return first, second
-
-
-def near_minimum(data: TemperaturePasses, start: float, pull: float) -> float:
-    """Return about where the optimum is, by float32 arithmetic; ``start`` if that fails."""
-    if data.margin == 0:
-        return start
-    try:
-        root = _search(data, start, pull, torch.float32)
-    except ArithmeticError:
-        return start
-    step = -root.value / root.slope if root.slope > 0 else 0.0
-    return root.x + min(max(step, -_ROUGH), _ROUGH)
-
-
-def _search(data: TemperaturePasses, start: float, pull: float, dtype: torch.dtype) -> Root:
-    margin, mass = data.margin, data.mass
-
-    def slope(t: float) -> tuple[float, float]:
-        """Return first and second derivative of the mean log-loss by log T, at log T = t."""
-        beta = math.exp(-t)
-        first, second = (moment / mass for moment in data.moments(beta, dtype))
-        by_beta = first - margin
-        return -beta * by_beta + pull * t, beta * by_beta + beta**2 * second + pull
-
-    return increasing_root(
-        slope,
-        low=math.log(T_LOW),
-        high=math.log(T_HIGH),
-        start=start,
-        tolerance=_TOLERANCE if dtype == torch.float64 else _ROUGH,
-    )
+            norm = e.sum(dim=1)
+            mean = e.mul_(d).sum(dim=1) / norm
+            both = torch.stack([mean, e.mul_(d).sum(dim=1) / norm - mean**2])
+            sums += both.sum(dim=1) if self.weight is None else both @ self.weight[rows]
+        return sums.cpu()
 
 
 # Temperature as a first step of other methods: the plain optimum, or one held near 1 by a weak prior.
