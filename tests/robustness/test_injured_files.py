@@ -25,7 +25,7 @@ from calibrant.errors import CalibrantError
 from calibrant.operate import Monitor
 from calibrant.study import load_study
 
-CASES = 2000  # of each kind
+CASES = 1000  # of each kind
 BATCH = 250  # cases that share a process, so that a crash of a reader is seen as one
 SLOW = 5.0  # seconds after which a case counts as a hang
 SEED = int(os.environ.get("CALIBRANT_SEED", "0"))
@@ -42,9 +42,9 @@ label = "CE"
 loss = { type = "CrossEntropyLoss" }
 """
 READERS: dict[str, Callable[[Path], Any]] = {
-    ".npz": calibrant.load_splits,
+    ".npz": lambda path: calibrant.read(path, split="val"),
     ".csv": calibrant.read,
-    ".parquet": calibrant.load_splits,
+    ".parquet": calibrant.read,
     ".calibrator": calibrant.load,
     ".monitor": Monitor.load,
     ".toml": load_study,
