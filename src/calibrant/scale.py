@@ -326,41 +326,49 @@ def _open(path: str | os.PathLike[str], *, on_ray: bool, **options: Any) -> Batc
     return Batches(files, readers[0][0], grouped=any(grouped for _, grouped in readers), on_ray=on_ray)
 
 
-def _reader_of(schema: Any, file: Path, **options: Any) -> Reader:
+def _reader_of(
+    schema: Any,
+    file: Path,
+    *,
+    columns: str | Sequence[str] | None = None,
+    label: str | None = None,
+    kind: str | None = None,
+    weights: str | None = None,
+    split: str | None = None,
+) -> Reader:
     import pyarrow as pa
 
     names, types = list(schema.names), {name: schema.field(name).type for name in schema.names}
-    columns, kind, suffixes = _scores_in(names, types, file, options["columns"], options["kind"])
-    listed = len(columns) == 1 and pa.types.is_fixed_size_list(types[columns[0]])
-    classes = types[columns[0]].list_size if listed else len(columns)
+    scores, said, suffixes = _scores_in(names, types, file, columns, kind)
+    listed = len(scores) == 1 and pa.types.is_fixed_size_list(types[scores[0]])
+    classes = types[scores[0]].list_size if listed else len(scores)
     if classes < 2:
         raise FileFormatError(
             "scores of at least two classes", f"one in {shown(file)}", "name one column for each class"
         )
-    found = {"label": options["label"], "weights": options["weights"]}
-    for name in filter(None, found.values()):
+    for name in filter(None, (label, weights)):
         if name not in names:
             raise FileFormatError(f"a column {name!r} in {shown(file)}", ", ".join(names[:12]), "name one of these")
-    label = found["label"] or _only([name for name in LABELS if name in names], file, "label")
+    label = label or _only([name for name in LABELS if name in names], file, "label")
     numbered = all(suffix.isdigit() for suffix in suffixes)
     text = bool(label) and not pa.types.is_integer(types[label])
     if text and (listed or numbered):
         raise FileFormatError(
             f"labels that are whole numbers in {shown(file)}", str(types[label]), "number the classes"
         )
-    if options["split"] and "split" not in names:
+    if split and "split" not in names:
         raise FileFormatError(f"a column 'split' in {shown(file)}", "none", "leave the split out")
-    if not options["split"] and "split" in names:
+    if not split and "split" in names:
         raise FileFormatError(f"one split of {shown(file)}", "a column 'split'", "name the split to read")
     return Reader(
-        kind,
-        columns,
+        said,
+        scores,
         classes,
         tuple(suffixes) if text else (),
         label,
-        found["weights"] or WEIGHTS * (WEIGHTS in names),
+        weights or WEIGHTS * (WEIGHTS in names),
         "decision" * ("decision" in names),
-        options["split"] or "",
+        split or "",
     )
 
 
@@ -730,9 +738,9 @@ class RankRows(RowSource):
         except CalibrantError as error:
             mine, failed = None, error
         answers = self._gather((mine, failed))
-        for rank, (_, error) in enumerate(answers):
-            if error is not None:
-                raise failed or InputError(f"rank {rank}: {error}")
+        for rank, (_, found) in enumerate(answers):
+            if found is not None:
+                raise failed or InputError(f"rank {rank}: {found}")
         return [value for value, _ in answers]
 
     def _gather(self, mine: Any) -> list[Any]:
