@@ -127,7 +127,7 @@ class FeatureScaling(Certified, ByFeatures):
 
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
         known = self._known if features is not None else ()
-        table = _table(known, features or {}, logits.shape[0]).to(self.slopes.device)
+        table = _table(known, {} if features is None else features, logits.shape[0]).to(self.slopes.device)
         design = self._design(table) if known else table.new_ones(logits.shape[0], 1)
         slope, bias = (design @ part[: design.shape[1]] for part in (self.slopes, self.biases))
         x = lift_excluded(logits) * slope[:, None].to(logits.dtype)
