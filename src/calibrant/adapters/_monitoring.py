@@ -2,19 +2,21 @@
 
 from collections.abc import Sequence
 
-from calibrant._core.constraints import checked
 from calibrant.calibrators import TemperatureScaling
 from calibrant.data.predictions import Predictions
-from calibrant.evaluate.panel import Metrics
+from calibrant.errors import InputError
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Metric
 
 __all__ = ["figures_while_training", "metrics_or_default"]
 
 
-@checked
-def metrics_or_default(metrics: Metrics | None) -> list[Metric]:
+def metrics_or_default(metrics: Sequence[Metric] | None) -> list[Metric]:
     """Return the checked ``metrics``; None is accuracy, NLL, Brier and ECE."""
-    return [Accuracy(), NLL(), Brier(), ECE()] if metrics is None else list(metrics)
+    if metrics is None:
+        return [Accuracy(), NLL(), Brier(), ECE()]
+    if not isinstance(metrics, Sequence) or not all(isinstance(metric, Metric) for metric in metrics):
+        raise InputError("metrics must be a list of objects of calibrant.metrics, such as [ECE(), NLL()]")
+    return list(metrics)
 
 
 def figures_while_training(metrics: Sequence[Metric], data: Predictions) -> dict[str, float]:

@@ -6,7 +6,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.constraints import checked
 from calibrant.adapters._monitoring import figures_while_training, metrics_or_default
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
@@ -84,7 +83,6 @@ class AdaFocalCallback(_Collector):
         'criterion'
     """
 
-    @checked
     def __init__(self, loss: str = "criterion") -> None:
         super().__init__()
         self.attribute = loss
@@ -161,7 +159,6 @@ class CalibrationMonitor(_Collector):
         'val'
     """
 
-    @checked
     def __init__(self, metrics: Sequence[Metric] | None = None, *, prefix: str = "calibration") -> None:
         super().__init__()
         self.metrics = metrics_or_default(metrics)

@@ -6,13 +6,12 @@ import os
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from calibrant._core.check import refuse, shown
-from calibrant._core.constraints import Kind, Text, checked
 from calibrant._files import as_path, atomic_write
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.errors import FitError, InputError, optional
@@ -22,9 +21,8 @@ __all__ = ["export", "export_served"]
 INPUTS = {"logits": "logits", "probs": "given_probs"}  # "probs" is the output, and a name of ONNX stands for one value
 
 
-@checked
 def export(
-    module: Annotated[nn.Module, Kind(nn.Module, "pass a fitted calibrator, or nn.Sequential(model, calibrator)")],
+    module: nn.Module,
     path: str | os.PathLike[str],
     *,
     example: Tensor | None = None,
@@ -62,13 +60,12 @@ def export(
     _write_program(path, _translate(module, example, inputs=["input"], outputs=["logits"]))
 
 
-@checked
 def export_served(
     calibrator: Any,
     path: str | os.PathLike[str],
     *,
     kind: Literal["logits", "probs"] = "logits",
-    class_names: Sequence[Text] | None = None,
+    class_names: Sequence[str] | None = None,
 ) -> None:
     """Write a calibrator as an ONNX model that gives calibrated probabilities.
 
@@ -92,6 +89,8 @@ def export_served(
     if not isinstance(calibrator, Calibrator | MultiLabelCalibrator):
         raise refuse("a calibrator", shown(calibrator), "load one by calibrant.load")
     calibrator._need_fit()
+    if kind not in INPUTS:
+        raise InputError(f"kind must be 'logits' or 'probs', not {kind!r}")
     classes = int(calibrator.classes)
     own = ("wrong", "right") if calibrator.of_decisions else calibrator.class_names
     names = list(own or map(str, range(classes))) if class_names is None else list(class_names)

@@ -1,13 +1,12 @@
 """torchmetrics: a wrapper of any Calibrant metric as a ``torchmetrics.Metric``."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import refuse
-from calibrant._core.constraints import Kind, checked
-from calibrant._objective.batch import IgnoredLabel, check_pair
+from calibrant._core.check import refuse, shown
+from calibrant._objective.batch import check_pair
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
 from calibrant.metrics import Metric
@@ -17,8 +16,6 @@ with optional("torchmetrics", extra="torchmetrics"):
     from torchmetrics.utilities import dim_zero_cat
 
 __all__ = ["StreamedMetric"]
-
-AnyMetric = Annotated[Metric, Kind(Metric, "pass an instance such as ECE()", "a metric of calibrant.metrics")]
 
 
 class StreamedMetric(TorchMetric):  # type: ignore[misc]
@@ -48,8 +45,9 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
     logits: list[Tensor]
     labels: list[Tensor]
 
-    @checked
-    def __init__(self, metric: AnyMetric, *, ignore_index: IgnoredLabel | None = None, **arguments: Any) -> None:
+    def __init__(self, metric: Metric, *, ignore_index: int | None = None, **arguments: Any) -> None:
+        if not isinstance(metric, Metric):
+            raise InputError(f"metric must be an object of calibrant.metrics such as ECE(), not {shown(metric)}")
         super().__init__(**arguments)
         self.metric = metric
         low, high = metric.bounds

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 import calibrant._files as files
-from calibrant._core.constraints import checked
 from calibrant.adapters._monitoring import figures_while_training, metrics_or_default
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
@@ -122,7 +121,6 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
         FocalLoss(gamma=3.0)
     """
 
-    @checked
     def __init__(self, loss: Loss, *, predict: Callable[[], Predictions] | None = None) -> None:
         if predict is not None and not hasattr(loss, "update"):
             raise InputError("an adaptive loss with predict", f"{loss!r}", "drop predict")
