@@ -49,7 +49,7 @@ def check_focal_gamma(gamma: Any, *, name: str = "gamma") -> float:
     return number
 
 
-FOCAL_GAMMA = Fits(check_focal_gamma, "> −1", ("abc", None, -1.0, -5, math.nan, math.inf, True))
+FOCAL_GAMMA = Fits(check_focal_gamma, "> −1")
 FocalGamma = Annotated[float, FOCAL_GAMMA]
 
 

@@ -1,4 +1,4 @@
-"""The options that losses take from their base, and the sentences for calls that do not fit a signature."""
+"""The options that losses take from their base."""
 
 import copy
 import inspect
@@ -43,21 +43,16 @@ def test_options_reach_the_base_and_survive_copies() -> None:
         assert again.reduction == "sum"
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: LOSSES.FocalLoss(), "got no gamma; pass gamma"),
-        (lambda: LOSSES.FocalLoss(1.0, False, "sum"), "got 3 arguments without a name; pass the others by name"),
-        (lambda: LOSSES.FocalLoss(1.0, gamma=2.0), "got an argument twice; pass it once"),
-        (lambda: LOSSES.FocalLoss(1.0)(Z), r"got no labels; call it as loss\(logits, labels\)"),
-        (lambda: CALIBRATORS.TemperatureScaling(zzz=1), "got the argument zzz; name one of these"),
-        (lambda: CALIBRATORS.TemperatureScaling().fit(Z, Y, weights=Y), "the argument is called sample_weight"),
-        (lambda: CALIBRATORS.Identity().fit(Z, Y)(Z, Y, Y), "3 arguments without a name; call it as calibrator"),
-    ],
-)
-def test_a_call_that_does_not_fit_is_one_sentence_with_the_right_call(call: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        call()  # type: ignore[operator]
+def test_a_call_that_does_not_fit_is_a_type_error() -> None:
+    for call in (
+        lambda: LOSSES.FocalLoss(),
+        lambda: LOSSES.FocalLoss(1.0, gamma=2.0),
+        lambda: LOSSES.FocalLoss(1.0)(Z),
+        lambda: CALIBRATORS.TemperatureScaling(zzz=1),
+        lambda: CALIBRATORS.TemperatureScaling().fit(Z, Y, weight=Y),
+    ):
+        with pytest.raises(TypeError):
+            call()
 
 
 def test_a_type_error_inside_a_call_that_fits_is_left_as_it_is() -> None:

@@ -11,7 +11,7 @@ import inspect
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -160,7 +160,28 @@ def build(
     name = arguments.pop("type", None)
     cls = find_class(name, families=families, classes=classes, importable=importable)
     with error_boundary(f"arguments of {name}", f"{arguments}", "see its documentation", kind=InputError):
+        check_names(cls, arguments)
         return _call(cls, {key: made(value) for key, value in arguments.items()})
+
+
+def check_names(call: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Raise unless a file's ``arguments`` are those that ``call`` takes, and none is missing that it needs.
+
+    Raises:
+        InputError: Naming the argument that is unknown, with the nearest one, or missing.
+    """
+    own = inspect.signature(call).parameters
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in own.values()):
+        return
+    shown = (name if one.default is one.empty else f"{name}={one.default!r}" for name, one in own.items())
+    expected = f"{call.__name__}({', '.join(shown)})"
+    if unknown := next((name for name in arguments if name not in own), None):
+        near = difflib.get_close_matches(unknown, own, n=1)
+        remedy = f"the argument is called {near[0]}" if near else "name one of these"
+        raise InputError(expected, f"the argument {unknown}", remedy)
+    needed = (name for name, one in own.items() if one.default is one.empty and one.kind is not _VARIADIC)
+    if missing := next((name for name in needed if name not in arguments), None):
+        raise InputError(expected, f"no {missing}", f"name {missing}")
 
 
 def own_version() -> str:

@@ -5,14 +5,13 @@ scalars into Python's, and raises one sentence for a value that does not fit; th
 the contract tests check it once. A type without a constraint, such as ``Tensor`` or ``str``, declares nothing.
 """
 
-import difflib
 import functools
 import inspect
 import types
 from abc import ABC, ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, nan
+from math import inf
 from typing import Annotated, Any, ForwardRef, Literal, ParamSpec, TypeVar, Union, Unpack, get_args, get_origin
 
 from calibrant._core.check import (
@@ -24,30 +23,11 @@ from calibrant._core.check import (
     check_sequence,
     check_text,
     refuse,
-    refuse_layout,
 )
-from calibrant.errors import InputError
 
 MOST_DRAWS = 1_000_000  # of label sets or resamples: more would need more memory than the last digit is worth
 MOST_BINS = 1 << 20
 LARGEST = (1 << 63) - 1  # of a tensor of integers
-# What other libraries call an argument, where its letters do not lead to ours.
-_OTHER_NAMES = {
-    "alpha": ("pos_weight", "weight"),
-    "class_weight": ("weight",),
-    "eps": ("smoothing",),
-    "method": ("calibrator",),
-    "epsilon": ("smoothing",),
-    "p": ("norm",),
-    "bins": ("binning",),
-    "n": ("bins", "binning"),
-    "n_bins": ("bins", "binning"),
-    "num_bins": ("bins", "binning"),
-}
-# What another class does here that is an argument elsewhere.
-_ANOTHER_CLASS = {"label_smoothing": "use LabelSmoothingLoss(smoothing)"}
-NO_INTEGERS = ("abc", None, 1.5, True, nan)
-NO_NUMBERS = ("abc", nan, inf, True, 1j, [1.0])
 
 
 class Constraint(ABC):
@@ -55,11 +35,6 @@ class Constraint(ABC):
 
     def __repr__(self) -> str:
         return ""  # the type says it
-
-    @property
-    @abstractmethod
-    def refused(self) -> tuple[Any, ...]:
-        """Values that do not fit, one of each kind: the contract tests pass them to all that declare the constraint."""
 
     @abstractmethod
     def check(self, value: Any, name: str, caller: object) -> Any:
@@ -90,12 +65,6 @@ class Number(Constraint):
         right = ")" if self.open_high or self.high == inf else "]"
         return f"in {left}{self.low:g}, {self.high:g}{right}".replace("inf", "∞")
 
-    @property
-    def refused(self) -> tuple[Any, ...]:
-        below = () if self.low == -inf else (self.low if self.open_low else self.low - 1,)
-        above = () if self.high == inf else (self.high if self.open_high else self.high + 1,)
-        return (*NO_NUMBERS, *below, *above)
-
     def check(self, value: Any, name: str, caller: object) -> Any:
         number = check_number(
             value, name=name, low=self.low, high=self.high, open_low=self.open_low, open_high=self.open_high
@@ -115,10 +84,6 @@ class Integer(Constraint):
             return f"{self.low} … {self.high}"
         return f"≥ {self.low}" if self.low > -LARGEST else ""
 
-    @property
-    def refused(self) -> tuple[Any, ...]:
-        return (*NO_INTEGERS, self.low - 1, self.high + 1)
-
     def check(self, value: Any, name: str, caller: object) -> int:
         return check_count(value, name=name, low=self.low, high=self.high)
 
@@ -132,10 +97,6 @@ class OneOf(Constraint):
     def __repr__(self) -> str:
         return " or ".join(map(repr, self.choices))
 
-    @property
-    def refused(self) -> tuple[Any, ...]:
-        return ("abc", 1.5, [], object())
-
     def check(self, value: Any, name: str, caller: object) -> Any:
         return check_choice(value, name=name, choices=self.choices)
 
@@ -148,8 +109,6 @@ class Kind(Constraint):
     remedy: str
     words: str = ""
 
-    refused = (object(), 3, "abc", [])
-
     def check(self, value: Any, name: str, caller: object) -> Any:
         return check_kind(value, self.kinds, name=name, remedy=self.remedy, words=self.words)
 
@@ -160,7 +119,6 @@ class Fits(Constraint):
 
     function: Callable[..., Any]
     words: str
-    refused: tuple[Any, ...] = (object(), "abc")
 
     def __repr__(self) -> str:
         return self.words
@@ -169,8 +127,8 @@ class Fits(Constraint):
         return self.function(value, name=name)
 
 
-FLAG = Fits(check_flag, "True or False", (None, "abc", 0, 1, 1.5))  # what the type ``bool`` declares
-IS_TEXT = Fits(check_text, "", (3, b"abc", object(), ("abc",)))
+FLAG = Fits(check_flag, "True or False")  # what the type ``bool`` declares
+IS_TEXT = Fits(check_text, "")
 
 
 @dataclass(frozen=True, repr=False)
@@ -179,11 +137,6 @@ class Each(Constraint):
 
     member: Constraint
     least: int = 0
-
-    @property
-    def refused(self) -> tuple[Any, ...]:
-        empty: tuple[Any, ...] = ((),) if self.least else ()
-        return (3, object(), {"a": 1}, *empty, *([bad] for bad in self.member.refused))
 
     def __repr__(self) -> str:
         return f"each {self.member!r}"
@@ -206,11 +159,6 @@ class Either(Constraint):
     def __repr__(self) -> str:
         parts = [kind.__name__ for kind in self.types if kind is not type(None)]
         return " or ".join([*parts, *(repr(part) for part in (self.names, self.other) if part is not None)])
-
-    @property
-    def refused(self) -> tuple[Any, ...]:
-        parts = [part for part in (self.names, self.other) if part is not None]
-        return tuple(bad for bad in parts[-1].refused if not isinstance(bad, (*self.types, str)))
 
     def check(self, value: Any, name: str, caller: object) -> Any:
         if isinstance(value, self.types):
@@ -336,8 +284,7 @@ T = TypeVar("T")
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a public function or method whose arguments are checked, at each call, against what its annotations declare,
-    and which states its signature to a call that does not fit it.
+    """Return a public function or method whose arguments are checked, at each call, against what its annotations declare.
 
     Of ``**options: Unpack[Options]`` the signature names each entry of the typed dict, with the default False for a flag, else None.
 
@@ -360,8 +307,8 @@ def takes(**defaults: Any) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return lambda function: planned(function, **defaults)
 
 
-def planned(function: Callable[P, T], *, stated: bool = True, **defaults: Any) -> Callable[P, T]:
-    """Return ``function`` as ``checked`` and ``takes`` do; a call that does not fit its signature is told so, if ``stated``."""
+def planned(function: Callable[P, T], **defaults: Any) -> Callable[P, T]:
+    """Return ``function`` as ``checked`` and ``takes`` do."""
 
     def option(name: str, kind: Any) -> inspect.Parameter:
         default = defaults.get(name, False if kind is bool else None)
@@ -369,101 +316,20 @@ def planned(function: Callable[P, T], *, stated: bool = True, **defaults: Any) -
 
     signature = inspect.signature(function)
     parameters = list(_expanded(signature.parameters.values(), option))
-    signature = signature.replace(parameters=parameters)
     method = bool(parameters) and parameters[0].name in ("self", "cls")
     plan, names = CallPlan.of(parameters), {one.name for one in parameters}
     open_ended = any(one.kind is one.VAR_KEYWORD for one in parameters)
 
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> T:
+        if not open_ended and (unknown := named.keys() - names):
+            raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {min(unknown)!r}")
         caller = arguments[0] if method and arguments else function.__name__
-        try:
-            positional, by_name = plan.fitted(arguments, named, caller)
-            if not open_ended and not by_name.keys() <= names:
-                raise TypeError(f"{function.__name__}() got an unexpected keyword argument")
-            return function(*positional, **by_name)
-        except _OF_CALLS as error:
-            usage = (caller if isinstance(caller, type) else type(caller)) if method else None
-            own = "" if function.__name__ == "__init__" else f".{function.__name__}"
-            name = function.__name__ if usage is None else usage.__name__ + own
-            if stated or isinstance(error, RuntimeError):
-                refuse_call(error, name, signature, arguments, named, usage=usage)
-            raise
+        positional, by_name = plan.fitted(arguments, named, caller)
+        return function(*positional, **by_name)
 
-    call.plan = plan  # type: ignore[attr-defined]  # the contract tests read it
-    call.__signature__ = readable(signature)  # type: ignore[attr-defined]
+    call.__signature__ = readable(signature.replace(parameters=parameters))  # type: ignore[attr-defined]
     return call
-
-
-# What a call that does not fit its signature raises, and one with a nested tensor, which has no shape: PyTorch calls that internal.
-_OF_CALLS = (TypeError, InputError, RuntimeError)
-
-
-def refuse_call(
-    error: Exception,
-    name: str,
-    signature: inspect.Signature,
-    arguments: tuple[Any, ...],
-    named: Mapping[str, Any],
-    *,
-    usage: Any = None,
-) -> None:
-    """Raise what a call that ended in ``error`` is told: the signature that it does not fit, or that a tensor is nested.
-
-    Only after the call, since to bind its arguments takes longer than many functions do.
-
-    Args:
-        error: Which the call raised; a value that is refused comes before an argument that is missing, and after one too many.
-        name: Of what was called.
-        signature: Of what was called, with ``self`` for a method.
-        arguments: Passed by position, with ``self`` for a method.
-        named: Passed by name.
-        usage: The class of the object whose method it is, or None for a constructor.
-    """
-    if isinstance(error, RuntimeError):
-        for argument, value in {**dict(zip(signature.parameters, arguments, strict=False)), **named}.items():
-            if getattr(value, "is_nested", False):
-                raise refuse_layout(value, name=argument) from error
-        return
-    try:
-        (signature.bind if isinstance(error, TypeError) else signature.bind_partial)(*arguments, **named)
-    except TypeError:
-        own = 0 if usage is None else 1  # where those of a method begin
-        misfit = _misfit(name, list(signature.parameters.values())[own:], arguments[own:], named, usage)
-        raise misfit from error
-
-
-def _misfit(
-    name: str, own: list[inspect.Parameter], passed: tuple[Any, ...], named: Mapping[str, Any], usage: Any
-) -> InputError:
-    """Return the error of a call that does not fit its parameters."""
-    expected = f"{name}({', '.join(_arguments_in_words(own))})"
-    names, hint = [one.name for one in own], getattr(usage, "call_hint", "")
-    needed = {one.name for one in own[len(passed) :] if one.default is inspect.Parameter.empty}
-    if unknown := next((key for key in named if key not in names), None):
-        ours = _ours(unknown, names)
-        remedy = f"the argument is called {ours}" if ours else _ANOTHER_CLASS.get(unknown, "")
-        got, remedy = f"the argument {unknown}", remedy or hint or "name one of these"
-    elif len(passed) > sum(one.kind is not inspect.Parameter.KEYWORD_ONLY for one in own):
-        got, remedy = f"{len(passed)} arguments without a name", hint or "pass the others by name"
-    elif missing := next((name for name in names if name in needed and name not in named), None):
-        got, remedy = f"no {missing}", hint or f"pass {missing}"
-    else:
-        got, remedy = "an argument twice", "pass it once"
-    return refuse(expected, got, remedy)
-
-
-def _arguments_in_words(parameters: list[inspect.Parameter]) -> Iterator[str]:
-    """Yield the arguments as they stand in a call: what is needed by its name, what has a default with it."""
-    for one in parameters:
-        prefix = "*" * ((one.kind is one.VAR_POSITIONAL) + 2 * (one.kind is one.VAR_KEYWORD))
-        yield f"{prefix}{one.name}" + ("" if one.default is inspect.Parameter.empty else f"={one.default!r}")
-
-
-def _ours(word: str, names: list[str]) -> str | None:
-    """Return which of ``names`` is meant by ``word``, or None if none is near."""
-    known = [name for name in _OTHER_NAMES.get(word, ()) if name in names]
-    return next(iter(known or difflib.get_close_matches(word, names, n=1, cutoff=0.6)), None)
 
 
 def declares(function: Callable[..., Any]) -> bool:
@@ -471,30 +337,20 @@ def declares(function: Callable[..., Any]) -> bool:
     return any(constraint_of(one) is not None for name, one in function.__annotations__.items() if name != "return")
 
 
-# Calls of public classes: the signature a class shows, the check of its arguments, and the sentence for a call that does not fit.
-
-_METHODS = ("__call__", "fit")  # what a user calls on an object with data, and may call with other arguments
-
-
 class PublicCalls(ABCMeta):
-    """Metaclass of public families: a call that does not fit the signature is an ``InputError`` that states the right one.
+    """Metaclass of public families, which checks arguments of constructors and public methods where annotations declare a constraint.
 
-    Arguments of the constructor and of public methods are checked where their annotations declare a constraint. A class may
-    take options of its base by ``**options: Unpack[Options]``; ``inspect.signature`` names each of them, with the default of
-    the base that names it.
+    A class may take options of its base by ``**options: Unpack[Options]``; ``inspect.signature`` names each of them, with the
+    default of the base that names it.
     """
 
     _plan: CallPlan
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **keywords: Any) -> None:
         super().__init__(name, bases, namespace, **keywords)
-        root = not any(isinstance(base, PublicCalls) for base in bases)
-        for method in _METHODS:
-            function = namespace.get(method, getattr(cls, method, None) if root else None)
-            if inspect.isfunction(function):
-                setattr(cls, method, _misfits_stated(function))
         for name, function in namespace.items():
-            if name not in _METHODS and name[0] != "_" and inspect.isfunction(function) and declares(function):
+            public = name[0] != "_" or name == "__call__"
+            if public and inspect.isfunction(function) and declares(function):
                 setattr(cls, name, checked(function))
 
     @property
@@ -519,12 +375,8 @@ class PublicCalls(ABCMeta):
         return cls._plan
 
     def __call__(cls, *arguments: Any, **named: Any) -> Any:
-        try:
-            fitted, by_name = cls.plan.fitted(arguments, named, cls)
-            return super().__call__(*fitted, **by_name)
-        except _OF_CALLS as error:
-            refuse_call(error, cls.__name__, cls.__signature__, arguments, named)
-            raise
+        fitted, by_name = cls.plan.fitted(arguments, named, cls)
+        return super().__call__(*fitted, **by_name)
 
 
 def _expanded(
@@ -545,22 +397,3 @@ def _named_by_a_base(cls: type, option: str) -> inspect.Parameter:
         if option in own:
             return own[option]
     raise TypeError(f"no base of {cls.__name__} names its option {option}")
-
-
-def _misfits_stated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that states its signature to a call that does not fit it, and checks what its annotations declare."""
-    function = planned(function, stated=False) if declares(function) else function
-
-    @functools.wraps(function)
-    def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        try:
-            return function(self, *arguments, **named)
-        except (TypeError, RuntimeError) as error:
-            cls = type(self)
-            # a module's own __call__ takes anything, and passes it to ``forward``
-            target = getattr(cls, "forward", function) if function.__name__ != "fit" else function
-            shown = cls.__name__ + ("().fit" if function.__name__ == "fit" else "()")
-            refuse_call(error, shown, inspect.signature(target), (self, *arguments), named, usage=cls)
-            raise
-
-    return call

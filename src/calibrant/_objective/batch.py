@@ -340,7 +340,6 @@ ClassWeight = Annotated[
     Fits(
         partial(check_class_weights, per="class"),
         "of shape (K,), finite and ≥ 0",
-        (3, "abc", torch.tensor([-1.0]), torch.ones(2, 2)),
     ),
 ]
 IgnoredLabel = Annotated[int, Integer(1 - (1 << 63))]

@@ -27,9 +27,7 @@ def check_log_probs(values: Any, *, name: str = "log_probs") -> Tensor:
     return log_probs
 
 
-LogProbs = Annotated[
-    Tensor, Fits(check_log_probs, "(N, K), each row the logarithms of a distribution", (None, "abc", torch.zeros(2, 3)))
-]
+LogProbs = Annotated[Tensor, Fits(check_log_probs, "(N, K), each row the logarithms of a distribution")]
 
 
 def check_values(values: Any, *, name: str) -> Tensor:
@@ -46,8 +44,8 @@ def check_class_axis(values: Any, *, name: str = "logits") -> Tensor:
     return logits
 
 
-ClassLogits = Annotated[Tensor, Fits(check_class_axis, "(…, K) with K ≥ 2", (None, "abc", torch.zeros(3, 1)))]
-Floating = Annotated[Tensor, Fits(check_floating, "of a floating dtype", (None, "abc", torch.arange(3)))]
+ClassLogits = Annotated[Tensor, Fits(check_class_axis, "(…, K) with K ≥ 2")]
+Floating = Annotated[Tensor, Fits(check_floating, "of a floating dtype")]
 
 
 def broadcastable(one: torch.Size, other: torch.Size) -> bool:

@@ -360,4 +360,4 @@ def as_binning(binning: Any, *, name: str) -> Binning:
     raise refuse(f"{name} as a binning", shown(binning), remedy)
 
 
-AnyBinning = Annotated[Binning, Fits(as_binning, "or a number of equal-width bins", (None, 1.5, "abc"))]
+AnyBinning = Annotated[Binning, Fits(as_binning, "or a number of equal-width bins")]

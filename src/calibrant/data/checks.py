@@ -81,8 +81,6 @@ class MeasuredRows(Constraint):
     independent: bool = False
     compared: bool = False
 
-    refused = (None, 3, "abc", torch.ones(2, 2))
-
     def __repr__(self) -> str:
         return "of at least one row" if self.weighted else "of at least one row, without weights"
 

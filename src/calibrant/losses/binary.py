@@ -1,7 +1,7 @@
 """Multi-label losses: (N, L) logits of sigmoids, with one term per label; the base class and three losses."""
 
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar, Literal, TypedDict, Unpack
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ def check_pos_weight(weight: Any, *, name: str = "pos_weight") -> Tensor:
     return check_class_weights(weight, name=name, scalar=True, per="label")
 
 
-PosWeight = Annotated[Tensor, Fits(check_pos_weight, "of shape (L,) or (), finite and ≥ 0", ("abc", True, -1.0))]
+PosWeight = Annotated[Tensor, Fits(check_pos_weight, "of shape (L,) or (), finite and ≥ 0")]
 
 
 class BinaryOptions(TypedDict, total=False):
@@ -55,7 +55,6 @@ class BinaryLoss(nn.Module, metaclass=PublicCalls):
         tensor(0.2500)
     """
 
-    call_hint: ClassVar = "call it as loss(logits, labels)"
     pos_weight: Tensor | None
 
     def __init__(self, *, pos_weight: PosWeight | None = None, reduction: Reduction = "mean") -> None:

@@ -63,7 +63,6 @@ class Loss(nn.Module, metaclass=PublicCalls):
         True
     """
 
-    call_hint: ClassVar = "call it as loss(logits, labels)"
     weight: Tensor | None
 
     def __init__(

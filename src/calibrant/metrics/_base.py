@@ -71,7 +71,6 @@ class Metric(metaclass=PublicCalls):
     cite: ClassVar[str]
     needs_classes: ClassVar[bool] = False
     of_decisions: ClassVar[bool] = False
-    call_hint: ClassVar[str] = "pass one value, such as Predictions.from_logits(logits, labels)"
 
     @property
     def measures_calibration(self) -> bool:

@@ -38,8 +38,8 @@ def check_label(text: Any, *, name: str) -> Any:
     return text
 
 
-AnyAxes = Annotated["Axes", Fits(check_axes, "", (3, "abc"))]
-Label = Annotated[str, Fits(check_label, "", (3, "\ud800"))]
+AnyAxes = Annotated["Axes", Fits(check_axes, "")]
+Label = Annotated[str, Fits(check_label, "")]
 Rows = Annotated[Data, MeasuredRows("a picture", labelled=True)]
 ReportedRows = MeasuredRows("a picture or a report", labelled=True)
 PlainRows = Annotated[Data, MeasuredRows("a picture or a report", labelled=True, weighted=False)]

@@ -95,7 +95,7 @@ def _drawn_before(value: Any, *, name: str) -> Tensor:
     return drawn
 
 
-AnyMetric = Annotated[Callable[[Data], float], Fits(_a_metric, "", (object(), "abc", int))]
+AnyMetric = Annotated[Callable[[Data], float], Fits(_a_metric, "")]
 NullDraws = Annotated[Tensor, Fits(_drawn_before, "(draws,)")]
 
 

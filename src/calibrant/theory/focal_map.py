@@ -39,7 +39,7 @@ def check_gammas(gamma: Any, *, name: str = "gamma") -> float | Tensor:
     return gamma
 
 
-Gammas = Annotated[float | Tensor, Fits(check_gammas, "> −1", ("abc", None, -1.0, torch.tensor([0.0, -2.0])))]
+Gammas = Annotated[float | Tensor, Fits(check_gammas, "> −1")]
 
 
 @checked

@@ -33,7 +33,6 @@ from calibrant.rows import Chunk, MemoryRows, RowSource
 class Learned(nn.Module, metaclass=PublicCalls):
     """A module whose arguments are attributes of their names, whose learned state lies in buffers, and which saves as one file."""
 
-    call_hint: ClassVar[str] = "call it as calibrator(logits), after calibrator.fit(logits, labels)"
     multi_label: ClassVar[bool] = False  # labels a row, each with its own probability
     of_decisions: bool = False  # fitted on confidences of decisions, wrong or right: no two-class model's rows are such
     class_names: tuple[str, ...] = ()  # of the rows of the fit, in order, if they are known
@@ -110,6 +109,8 @@ class Learned(nn.Module, metaclass=PublicCalls):
         rows = torch.atleast_2d(given.detach()).to(self.classes.device, torch.float64)
         if bool((torch.isnan(rows) | (rows == torch.inf)).any()):
             raise refuse("logits that are finite or −inf", "NaN or +inf", "drop those rows")
+        if features is not None and self.multi_label:
+            raise refuse("logits alone for several labels a row", "features", "leave them out")
         with torch.no_grad():
             calibrated = self(rows) if features is None else self(rows, features)
             probabilities = torch.sigmoid(calibrated) if self.multi_label else torch.softmax(calibrated, dim=1)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, replace
 
 from calibrant._core.check import check_choice, refuse
+from calibrant._core.config import check_names
 from calibrant._core.constraints import Natural, Seed, checked
 from calibrant.errors import InputError
 from calibrant.study._checks import Fields
@@ -48,6 +49,7 @@ def data_set(data: Fields, *, fold: Natural = 0) -> tuple[DataSet, dict[str, Out
     options = {key: value for key, value in data.items() if key not in left_out}
     if "folder" in known and known["folder"].default is MISSING and "folder" not in options:
         raise InputError(f"the option 'folder' of data set {name!r}", "none", "name it, or give --data")
+    check_names(make, options)
     made = make(**options)
     if fold >= made.folds:
         raise refuse(f"fold in 0 … {made.folds - 1} of data set {name!r}", f"{fold}", "raise folds or lower it")

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calibrant._core.config import check_names
 from calibrant._core.constraints import NonNegative, PublicCalls, Real
 from calibrant.errors import FileFormatError, InputError
 from calibrant.study._checks import Size, naming
@@ -141,6 +142,7 @@ def outside_of(entries: Any, *, known: Sequence[str]) -> dict[str, Outside]:
             raise InputError("each ood set once", f"{name!r} twice", "leave one out")
         make: type[Outside] = NOISES.get(name, OtherImages)
         with naming(f"ood set {name!r}"):
+            check_names(make, options)
             made[name] = make(**options)
     return made
 
