@@ -8,7 +8,7 @@ import pytest
 from calibrant import errors
 from calibrant._core.check import refuse
 
-NAMES = [name for name in errors.__all__ if name != "Remedy"]
+NAMES = errors.__all__
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -37,14 +37,13 @@ def test_errors_travel_home_from_worker_processes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name[-5:] == "Error" and name != "MissingExtraError"])
-def test_an_error_carries_its_parts_and_keeps_them_on_the_way_home(name: str) -> None:
-    remedy = errors.Remedy("pass bins=15", command="add --bins 15", option="--bins", reading=(("label", "y"),))
-    error = getattr(errors, name)(expected="bins as an integer", got="a\nb", remedy=remedy, argument="bins")
+def test_an_error_is_one_sentence_and_stays_it_on_the_way_home(name: str) -> None:
+    error = getattr(errors, name)(expected="bins as an integer", got="a\nb", remedy="pass bins=15")
     assert str(error) == "expected bins as an integer, got a b; pass bins=15"
     home = pickle.loads(pickle.dumps(error.at("a.csv")))
     assert str(home) == "a.csv: expected bins as an integer, got a b; pass bins=15"
-    assert (home.expected, home.got, home.remedy, home.argument, home.place) == (
-        "bins as an integer", "a\nb", remedy, "bins", "a.csv",
+    assert (home.expected, home.got, home.remedy, home.place) == (
+        "bins as an integer", "a\nb", "pass bins=15", "a.csv",
     )  # fmt: skip
 
 
@@ -56,9 +55,3 @@ def test_a_place_is_put_before_the_place_that_is_known() -> None:
 
 def test_what_was_got_is_cut_where_a_sentence_would_end_to_be_one() -> None:
     assert len(str(refuse("a", "x" * 1000, "c"))) < 150
-
-
-def test_a_remedy_for_reading_names_the_arguments() -> None:
-    remedy = errors.Remedy.read(columns="p_*", normalize=True)
-    assert str(remedy) == "pass columns='p_*', normalize=True to calibrant.read"
-    assert dict(remedy.reading) == {"columns": "p_*", "normalize": True}

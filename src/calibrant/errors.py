@@ -16,13 +16,12 @@
     ├── ZeroProbabilityWarning             a true class has probability 0, so its log-loss is infinite
     └── UsageWarning                       legal, but hardly ever what is meant
 
-An error is data: what was ``expected``, what was ``got``, the ``remedy``, and the ``argument`` it is about. Its message is these
-in one sentence; other interfaces make their own sentence of the same parts, and never of the message.
+A message is one sentence: what was expected, what was got, and what to do. It serves Python and the shell, where options have the
+names of arguments.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any, Self
@@ -39,118 +38,10 @@ __all__ = [
     "NoIntervalError",
     "NotFittedError",
     "RangeError",
-    "Remedy",
     "UsageWarning",
     "WorkerError",
     "ZeroProbabilityWarning",
 ]
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """What to do about an error, where Python and the command line do not do the same.
-
-    Args:
-        python: What a caller in Python does: an argument to pass, a constructor to use.
-        command: What a person at the command line does: an option to add, a column to name.
-        option: The option that ``command`` rests on, with its dashes; a command without it names those that have it.
-        before: Words before the arguments of ``reading``, such as another case's remedy.
-        instead: The file that was typed, and the one to type after ``command`` made it.
-        otherwise: The remedy of another case, which the command line says before it.
-        reading: Arguments of ``calibrant.read``, (name, value), that make it right; on the command line they are options of the same names.
-
-    Example:
-        >>> print(Remedy("pass normalize=True to calibrant.read", command="add --normalize"))
-        pass normalize=True to calibrant.read
-    """
-
-    python: str
-    command: str = ""
-    option: str = ""
-    reading: tuple[tuple[str, str | bool], ...] = ()
-    before: str = ""
-    instead: tuple[str, str] | None = None
-    otherwise: "Remedy | None" = None
-
-    @classmethod
-    def read(cls, **arguments: str | bool) -> "Remedy":
-        """Return the remedy to read a file with these arguments.
-
-        Args:
-            **arguments: Arguments of ``calibrant.read`` by name.
-        """
-        return cls(
-            f"pass {', '.join(f'{name}={value!r}' for name, value in arguments.items())} to calibrant.read",
-            reading=tuple(arguments.items()),
-        )
-
-    @classmethod
-    def making(cls, command: str, old: str, new: str) -> "Remedy":
-        """Return the remedy to run a command of the shell that makes the file ``new`` of ``old``, and to name that instead.
-
-        Args:
-            command: As it is typed.
-            old: The file, as it is shown.
-            new: The one that it makes.
-        """
-        return cls(f"run: {command}, and name {new}", command=f"run: {command}", instead=(old, new))
-
-    @property
-    def options(self) -> list[str]:
-        """The arguments of ``reading`` as options of the command line; one that is True has no value."""
-        typed = [("--" + name.replace("_", "-"), value) for name, value in self.reading]
-        return [name for name, value in typed if value is True] + [
-            part for name, value in typed if value is not True for part in (name, str(value))
-        ]
-
-    def after(self, words: str) -> "Remedy":
-        """Return the remedy with ``words`` before it, for another case.
-
-        Args:
-            words: Words that end in a blank; none leave it as it is.
-        """
-        return replace(self, before=words)
-
-    def then(self, more: "Remedy") -> "Remedy":
-        """Return this remedy and another that is needed after it, in one: the arguments of both, and the files that they make.
-
-        Args:
-            more: What a person who followed this one alone would be told.
-        """
-        reading = tuple({**dict(self.reading), **dict(more.reading)}.items())
-        commands = [one.command for one in (self, more) if one.command]
-        made = [commands[0], *(one.removeprefix("run: ") for one in commands[1:])] if commands else []
-        python = type(self).read(**dict(reading)).python if reading else ""
-        python = ", and ".join(filter(None, [*(one.python for one in (self, more) if one.instead), python]))
-        otherwise = more.otherwise and replace(more.otherwise, reading=reading)
-        before = self.before + more.before
-        if self.before.startswith("if ") and more.before.startswith("if "):
-            before = f"{self.before.rstrip(', ')} and {more.before.removeprefix('if ')}"
-        return replace(
-            more,
-            python=python,
-            command=" && ".join(made),
-            before=before,
-            reading=reading,
-            instead=more.instead or self.instead,
-            otherwise=otherwise,
-        )
-
-    def __str__(self) -> str:
-        """Return what a caller in Python does."""
-        return self.before + self.python
-
-
-def sentence(expected: str, got: str, remedy: str, *, place: str = "") -> str:
-    """Return the one form that all messages have.
-
-    Args:
-        expected: What was expected.
-        got: What was got.
-        remedy: What to do, in the words of the interface at hand.
-        place: The file, or the file and line, that the sentence begins with.
-    """
-    return f"{place}{': ' if place else ''}expected {expected}, got {got}; {remedy}"
 
 
 class CalibrantError(Exception):
@@ -161,23 +52,15 @@ class CalibrantError(Exception):
     Args:
         expected: What was expected; the whole message where nothing else is given.
         got: What was got.
-        remedy: What to do: words that serve every interface, or a ``Remedy``.
-        argument: The argument that it is about, by its name in Python; ``expected`` then begins with it or leaves it out.
+        remedy: What to do.
         place: The file, or the file and line, that it is about.
     """
 
-    def __init__(
-        self,
-        expected: str,
-        got: str | None = None,
-        remedy: str | Remedy = "",
-        *,
-        argument: str = "",
-        place: str = "",
-    ) -> None:
-        message = expected if got is None else sentence(expected, got, str(remedy), place=place)
+    def __init__(self, expected: str, got: str | None = None, remedy: str = "", *, place: str = "") -> None:
+        where = f"{place}: " if place else ""
+        message = expected if got is None else f"{where}expected {expected}, got {got}; {remedy}"
         super().__init__(" ".join(message.split()) if "\n" in message else message)
-        self.expected, self.got, self.remedy, self.argument, self.place = expected, got, remedy, argument, place
+        self.expected, self.got, self.remedy, self.place = expected, got, remedy, place
 
     def at(self, place: str) -> Self:
         """Return the same error about ``place``, a file or a part of one; the sentence begins with it.
@@ -185,10 +68,9 @@ class CalibrantError(Exception):
         Args:
             place: As it is shown.
         """
-        where = f"{place}, {self.place}" if self.place else place
         if self.got is None:
             return type(self)(f"{place}: {self}")
-        return type(self)(self.expected, self.got, self.remedy, argument=self.argument, place=where)
+        return type(self)(self.expected, self.got, self.remedy, place=", ".join(filter(None, (place, self.place))))
 
 
 class InputError(CalibrantError, ValueError):

@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from calibrant.errors import CalibrantError, CalibrantWarning, Remedy, sentence
+from calibrant.errors import CalibrantError, CalibrantWarning
 
 USER_ERROR = 2
 CRASH = 70  # EX_SOFTWARE of sysexits.h: 1 is the answer of `check` and `watch`, which a crash must not look like
@@ -48,7 +48,7 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
                 with imports_shown():
                     return command(**given)
             except CalibrantError as error:
-                fail(for_command_line(error))
+                fail(str(error))
             except BrokenPipeError:  # the reader of our output has left, as `head` does
                 # Python flushes stdout once more at exit, which would be an error on the closed pipe
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -138,13 +138,6 @@ def _refuse_without_effect(declared: Mapping[str, Mapping[str, Any]], given: Map
             unmet.setdefault((flag if flag.startswith("-") else flag.upper(), ""), []).append(name)
     for (where, remedy), names in unmet.items():
         refuse_typed(names, where=where, remedy=remedy)
-
-
-def for_command_line(error: CalibrantError) -> str:
-    """Return the sentence of ``error`` with what a person here does about it."""
-    if error.got is None or not isinstance(error.remedy, Remedy) or not error.remedy.command:
-        return str(error)
-    return sentence(error.expected, error.got, error.remedy.command, place=error.place)
 
 
 def fail(sentence: str, *, code: int = USER_ERROR) -> NoReturn:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as Grid
 
 from calibrant._files import check_folder
-from calibrant.cli._application import for_command_line, option, with_groups
+from calibrant.cli._application import option, with_groups
 from calibrant.cli._io import check_output, console, print_json, print_table, working
 from calibrant.cli._options import AsJson, among, refuse_typed
 from calibrant.errors import CalibrantError, InputError
@@ -322,7 +322,7 @@ def _run_all(studies: Sequence[Study], store: Store, how: Manner, scale: str, *,
         try:
             run_with_bars(one, store, how)
         except CalibrantError as error:
-            failed[one.name] = for_command_line(error)
+            failed[one.name] = str(error)
         else:
             if reports_progress():
                 typer.echo(f"{one.name} is finished: calibrant study show {one.name}")

@@ -29,7 +29,6 @@ from calibrant.data.labels import Texts, match_labels
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.pairs import BinaryPairs, Decisions, Events
 from calibrant.data.record import Axis, Beside, Ignored, Record, checked_beside, in_rows, need_features
-from calibrant.errors import Remedy
 
 __all__ = ["BinaryPairs", "Decisions", "Events", "Predictions"]
 
@@ -347,13 +346,12 @@ class Predictions(Record):
                 remedy = "it is for MultiLabelPredictions; fit its base on one class a row"
             raise refuse("a fitted calibrator", type(calibrator).__name__, remedy)
         if getattr(calibrator, "of_decisions", False):
-            words = "calibrate predictions.top_label() by it, or fit it on logits"
-            how = Remedy(words, command="fit another on scores of all classes")
+            how = "calibrate predictions.top_label() by it, or fit one on scores of all classes"
             raise refuse("a calibrator of all classes", "one fitted on confidences of decisions", how)
         names, own = getattr(calibrator, "class_names", ()), self.class_names or ()
         if names and own and not _classes_agree(names, own):
             expected, got = (", ".join(one[:6]) + ", …" * (len(one) > 6) for one in (names, own))
-            how = Remedy("order the columns so", command="order the scores so, by --columns or in the file")
+            how = "order the columns so"
             raise refuse(f"the classes that the calibrator was fitted on, in order: {expected}", got, how)
         return self.through(calibrator, allow_fit_rows=allow_fit_rows)
 

@@ -30,7 +30,6 @@ from calibrant._core.check import (
 )
 from calibrant._core.constraints import LARGEST, Integer, PublicCalls
 from calibrant._core.notebook import to_html
-from calibrant.errors import Remedy
 
 Column: TypeAlias = Tensor | NDArray[np.str_]
 Features: TypeAlias = Mapping[str, Column]
@@ -404,10 +403,7 @@ def need_features(data: Any) -> Features:
         InputError: If there are none.
     """
     if data.features is None:
-        remedy = Remedy(
-            "pass features={name: column} when making the predictions (in a file: name the columns feature:NAME)",
-            command="name the columns feature:NAME",
-        )
+        remedy = "pass features={name: column} when making the predictions; in a file name the columns feature:NAME"
         raise refuse("predictions with features for this calibrator", "none", remedy)
     found: Features = data.features
     return found
