@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from calibrant import calibrators, losses
-from calibrant.errors import InputError
 from calibrant.losses.loss import LossOptions
 
 # wrong calls are what is tested here, so mypy must not see the signatures

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import as_tensor, check_floating, refuse
+from calibrant._core.check import as_tensor, check_floating, refuse, shown
 from calibrant._core.config import config_of
 from calibrant._core.config import shown as settings_in_words
 from calibrant._core.constraints import Kind, PublicCalls
@@ -293,6 +293,10 @@ class Calibrator(Learned):
             answer: Tensor = self(places.flatten(0, -2)).unflatten(0, places.shape[:-1])
             return answer.movedim(-1, 1)  # (N, K, d1, …)
         self.check_input(logits)
+        if not isinstance(features, Mapping | None):
+            raise refuse(
+                "features as a dict of name → column", shown(features), 'pass a dict such as {"region": regions}'
+            )
         if features is None and self.needs_features:
             remedy = "pass calibrator(logits, features), or predictions.calibrated_by(calibrator)"
             raise refuse(f"the features that {type(self).__name__} was fitted on", "none", remedy)
