@@ -126,14 +126,6 @@ class RowSource(ABC):
         found: Tensor = self.fold(work, torch.maximum, *parameters)
         return found
 
-    def once(self, work: Work, join: Join, *parameters: float | str) -> Any:
-        """Return ``fold`` of these, and keep it: for what several fits ask of one source, and that is small beside its logits."""
-        kept: dict[Any, Any] = self.__dict__.setdefault("_kept", {})
-        key = (work, join, *parameters)
-        if key not in kept:
-            kept[key] = self.fold(work, join, *parameters)
-        return kept[key]
-
     def collected(self, work: Work, *parameters: Any) -> list[Any]:
         """Return the list of ``work(chunk, *parameters)`` of all chunks, in order."""
         found: list[Any] = self.fold(_list_of_one, added, work, parameters)
@@ -174,7 +166,7 @@ class RowSource(ABC):
     def _changed(self, **attributes: Any) -> Self:
         """Return these rows with other attributes, and without what was kept of them."""
         rows = copy.copy(self)
-        for known in ("mass", "uncut", "_kept"):
+        for known in ("mass", "uncut"):
             vars(rows).pop(known, None)
         vars(rows).update(attributes)
         return rows

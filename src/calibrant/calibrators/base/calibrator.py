@@ -257,7 +257,7 @@ class Calibrator(Learned):
             )
         with torch.no_grad(), one_thread_if_small(rows.count * rows.classes):
             self._learn(rows)
-            self.fit_rows = sketch_of(rows.uncut.once(_hashed, join_parts), rows.count)
+            self.fit_rows = sketch_of(rows.uncut.fold(_hashed, join_parts), rows.count)
         return self
 
     def _learn(self, rows: RowSource) -> None:

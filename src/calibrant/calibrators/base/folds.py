@@ -59,16 +59,6 @@ def tied(rows: RowSource) -> bool:
     return bool(len(keys) - len(torch.unique(keys)) > _COMMON * len(keys))
 
 
-def outside(chunk: Chunk, fold: int, folds: int, by_scores: bool = False) -> Tensor:
-    """Return which rows (n,) do not belong to ``fold``."""
-    return ~inside(chunk, fold, folds, by_scores)
-
-
-def inside(chunk: Chunk, fold: int, folds: int, by_scores: bool = False) -> Tensor:
-    """Return which rows (n,) belong to ``fold``."""
-    return (fold_by_scores(chunk, folds) if by_scores else fold_of(chunk, folds)) == fold
-
-
 def in_random_sample(chunk: Chunk, rate: float) -> Tensor:
     """Return which rows (n,) belong to a random sample of about ``rate`` of them."""
     bits = (_bits(chunk) * _MIX[0]) >> 24 & ((1 << 32) - 1)

@@ -38,7 +38,7 @@ _HELD = 1 << 20  # rows up to which bins of equal mass are made of every confide
 _ANSWERS = 1 << 25  # confidences, or counts of cells, that one pass may return
 _CELLS = 1 << 16
 _RATIO = 1.15  # largest ratio of consecutive temperatures in the coarse subset
-_NARROW_ERROR = 5e-6  # error bound of float32 figures, relative to max(1, figure); the largest observed is 2e-6
+_ROUNDING = 1e-11  # of means over the rows, relative to max(1, figure)
 _DIGITS = 12  # values equal to this many decimals are ties
 _INSIDE = 9  # temperatures evaluated at once inside an interval
 _FIRST = 64  # candidates of the first round by ECE; rounds double, so that eight rounds evaluate 16,000
@@ -53,7 +53,6 @@ class FocalBlock:
     Args:
         first: (n,) gap from the largest logit to the runner-up's.
         rest: (n, K − 1) further gap of every other class, ascending, float64.
-        narrow: The same in float32.
         nearest: (K − 1,) smallest of each column, which says how many columns matter at a temperature.
         label: (n,) gap of the true class.
         correct: (n,) bool.
@@ -62,18 +61,17 @@ class FocalBlock:
 
     first: Tensor
     rest: Tensor
-    narrow: Tensor
     nearest: Tensor
     label: Tensor
     correct: Tensor
     weight: Tensor
 
-    def evaluate(self, beta: float, gammas: Sequence[float], dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
+    def evaluate(self, beta: float, gammas: Sequence[float]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (weighted sum of log-losses, confidence (n,)) for each γ, T = 1/β."""
         count = int(torch.searchsorted(self.nearest, _REACH / beta)) or 1
-        rest = (self.rest if dtype == torch.float64 else self.narrow)[:, :count]
+        rest = self.rest[:, :count]
         e = (rest * -beta).exp_()  # (n, c): probability relative to the runner-up
-        mass = e.sum(dim=1, dtype=torch.float64)
+        mass = e.sum(dim=1)
         lead = self.first * -beta
         odds = lead + mass.log()
         norm = F.softplus(odds)
@@ -83,7 +81,7 @@ class FocalBlock:
         mapped = {gamma for gamma in gammas if gamma != 0}
         shared = _Shared.of(self, -norm, odds - norm, lead - norm, log_label) if mapped else None
         if shared is not None:
-            powers = _powers(e, rest, beta, shared.scale.to(dtype)[:, None])
+            powers = _powers(e, rest, beta, shared.scale[:, None])
         for gamma in gammas:
             loss, excess = plain if shared is None or gamma == 0 else shared.at(gamma, e, *powers)
             yield (loss * self.weight).sum(), torch.sigmoid(-excess)
@@ -106,9 +104,8 @@ def focal_blocks(chunk: Chunk) -> list[FocalBlock]:
     blocks = []
     for part in torch.split(order, max(64, _PART_VALUES // z.shape[1], -(-len(order) // _PARTS))):
         near = rest[part]
-        narrow = near.clamp_max(1e30).float()  # where float32 overflows the probability is 0 all the same
         columns = (at_label[part], correct[part], chunk.weights[part])
-        blocks.append(FocalBlock(others[part, 0], near, narrow, near.amin(dim=0), *columns))
+        blocks.append(FocalBlock(others[part, 0], near, near.amin(dim=0), *columns))
     return blocks
 
 
@@ -144,32 +141,32 @@ class FocalGrid:
             return 1 << 20
         return max(8, _ANSWERS // (self.count if self.count <= _HELD else 3 * _CELLS))
 
-    def rough(self, pairs: Sequence[Pair]) -> list[GridFigures]:
-        """Return log-loss and mean confidence at each pair from float32 exponentials: relative error below 5e-6."""
-        return self._answers(pairs, narrow=True)
+    def means(self, pairs: Sequence[Pair]) -> list[GridFigures]:
+        """Return log-loss and mean confidence at each pair, without the ECE."""
+        return self._answers(pairs, binned=False)
 
     def at(self, pairs: Sequence[Pair]) -> list[GridFigures]:
         """Return the figures at each pair."""
-        return self._answers(pairs, narrow=False)
+        return self._answers(pairs, binned=self.binning is not None)
 
-    def _answers(self, pairs: Sequence[Pair], *, narrow: bool) -> list[GridFigures]:
-        asked = sorted({pair for pair in pairs if (pair, narrow) not in self._known}, key=lambda pair: pair[::-1])
+    def _answers(self, pairs: Sequence[Pair], *, binned: bool) -> list[GridFigures]:
+        asked = sorted({pair for pair in pairs if (pair, binned) not in self._known}, key=lambda pair: pair[::-1])
         for start in range(0, len(asked), self.batch):
-            self._ask(asked[start : start + self.batch], narrow=narrow)
-        return [self._known[pair, narrow] for pair in pairs]
+            self._ask(asked[start : start + self.batch], binned=binned)
+        return [self._known[pair, binned] for pair in pairs]
 
-    def _ask(self, pairs: list[Pair], *, narrow: bool) -> None:
+    def _ask(self, pairs: list[Pair], *, binned: bool) -> None:
         self.passes, self.evaluations = self.passes + 1, self.evaluations + len(pairs)
         errors = [0.0] * len(pairs)
-        if narrow or self.binning is None:
-            sums = self.blocks.total(pair_sums, tuple(pairs), narrow)
+        if not binned or self.binning is None:
+            sums = self.blocks.total(pair_sums, tuple(pairs))
         elif isinstance(self.binning, EqualMass):
             sums, errors = self._by_mass(self.binning, pairs)
         else:
             sums, gaps = self.blocks.total(binned_sums, tuple(pairs), self.binning)
             errors = (gaps.abs().sum(dim=1) / self.mass).tolist()
         for pair, (loss, mean), error in zip(pairs, (sums / self.mass).tolist(), errors, strict=True):
-            self._known[pair, narrow] = GridFigures(loss, mean, error)
+            self._known[pair, binned] = GridFigures(loss, mean, error)
 
     def _by_mass(self, binning: EqualMass, pairs: list[Pair]) -> tuple[Tensor, list[float]]:
         if self.count > _HELD:
@@ -187,9 +184,9 @@ def right_mass(blocks: list[FocalBlock]) -> Tensor:
     return torch.stack([block.weight[block.correct].sum() for block in blocks]).sum()
 
 
-def pair_sums(blocks: list[FocalBlock], pairs: tuple[Pair, ...], narrow: bool) -> Tensor:
+def pair_sums(blocks: list[FocalBlock], pairs: tuple[Pair, ...]) -> Tensor:
     """Return Σ w log-loss and Σ w confidence (Q, 2) of each pair."""
-    return confidences(blocks, pairs, narrow=narrow)[0]
+    return confidences(blocks, pairs)[0]
 
 
 def binned_sums(blocks: list[FocalBlock], pairs: tuple[Pair, ...], binning: EqualWidth) -> tuple[Tensor, Tensor]:
@@ -238,9 +235,8 @@ def _correct_of(blocks: list[FocalBlock]) -> Tensor:
     return torch.cat([block.correct for block in blocks]).double()
 
 
-def confidences(blocks: list[FocalBlock], pairs: tuple[Pair, ...], *, narrow: bool = False) -> tuple[Tensor, Tensor]:
+def confidences(blocks: list[FocalBlock], pairs: tuple[Pair, ...]) -> tuple[Tensor, Tensor]:
     """Return the sums of ``pair_sums`` (Q, 2), and every confidence (Q, n); pairs of one temperature share its work."""
-    dtype = torch.float32 if narrow else torch.float64
     sums = torch.zeros(len(pairs), 2, dtype=torch.float64, device=blocks[0].weight.device)
     p = torch.empty(len(pairs), sum(len(block.weight) for block in blocks), dtype=torch.float64, device=sums.device)
     column = 0
@@ -251,7 +247,7 @@ def confidences(blocks: list[FocalBlock], pairs: tuple[Pair, ...], *, narrow: bo
             while ended < len(pairs) and pairs[ended][1] == temperature:
                 ended += 1
             gammas = [gamma for gamma, _ in pairs[begun:ended]]
-            for i, (loss, confidence) in enumerate(block.evaluate(1 / temperature, gammas, dtype), start=begun):
+            for i, (loss, confidence) in enumerate(block.evaluate(1 / temperature, gammas), start=begun):
                 sums[i, 0] += loss
                 sums[i, 1] += confidence @ block.weight
                 p[i, column : column + len(confidence)] = confidence
@@ -285,7 +281,7 @@ class _Shared:
     def at(self, gamma: float, e: Tensor, log_not_q: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-losses (n,) under the map of γ, and the log-odds (n,) of any class but the top one."""
         h = torch.exp(log_not_q * -gamma).div_(u * gamma + 1).mul_(e)
-        log_sum = self.scale + h.sum(dim=1, dtype=torch.float64).log()
+        log_sum = self.scale + h.sum(dim=1).log()
         top = self.log_top - gamma * self.log_rest - torch.log1p(gamma * self.u_top)
         label = self.log_label - gamma * self.log_not_label - torch.log1p(gamma * self.u_label)
         excess = log_sum - top
@@ -349,12 +345,12 @@ class Search:
         drops_rows = isinstance(binning, EqualMass) and binning.ties == "interpolated"
         if drops_rows or len(coarse) * 2 > len(temps):
             return self.every(gammas, temps)
-        scans = iter(self.grid.rough([(gamma, temps[i]) for gamma in gammas for i in coarse]))
+        scans = iter(self.grid.means([(gamma, temps[i]) for gamma in gammas for i in coarse]))
         by_gamma = {gamma: [next(scans) for _ in coarse] for gamma in gammas}
         if binning is None:
             return self._valleys({gamma: [f.log_loss for f in scan] for gamma, scan in by_gamma.items()}, temps, coarse)
         means = {gamma: [f.mean for f in scan] for gamma, scan in by_gamma.items()}
-        falling = {g: m for g, m in means.items() if all(b <= a + _NARROW_ERROR for a, b in pairwise(m))}
+        falling = {g: m for g, m in means.items() if all(b <= a + _ROUNDING for a, b in pairwise(m))}
         others = [gamma for gamma in gammas if gamma not in falling]
         known = [self.every(others, temps)] if others else []
         return self._band(falling, temps, coarse, known) if falling else known[0]
@@ -429,9 +425,9 @@ class Search:
         def push(gamma: float, i: int, j: int, above: float, below: float) -> None:
             # Candidates strictly between i and j, or i itself if i == j. Their mean confidence lies in [below, above], so
             # |mean confidence − accuracy|, hence the ECE, is at least the distance of the accuracy from that interval. The
-            # float32 error is subtracted so that the bound stays a lower bound.
+            # rounding error is subtracted so that the bound stays a lower bound.
             if i == j or j - i > 1:
-                bound = max(accuracy - above, below - accuracy, 0.0) - _NARROW_ERROR
+                bound = max(accuracy - above, below - accuracy, 0.0) - _ROUNDING
                 heapq.heappush(queue, (bound, gamma, i, j, above, below))
 
         for gamma, mean in means.items():
@@ -458,9 +454,9 @@ class Search:
 def _bracket(losses: Sequence[float], coarse: Sequence[int]) -> tuple[int, int] | None:
     """Return the places between which the least log-loss lies; None if it does not fall and then rise."""
     lowest = min(range(len(coarse)), key=losses.__getitem__)
-    # losses are float32: a violation of unimodality within the error bound is not one, and every place whose loss could
-    # be the least within twice the bound (one for each of the two losses compared) stays inside the bracket
-    slack = [_NARROW_ERROR * max(1.0, loss) for loss in losses]
+    # a violation of unimodality within rounding is not one, and every place whose loss could be the least within twice
+    # that (once for each of the two losses compared) stays inside the bracket
+    slack = [_ROUNDING * max(1.0, loss) for loss in losses]
     falls = all(losses[k + 1] <= losses[k] + slack[k] for k in range(lowest))
     rises = all(losses[k] <= losses[k + 1] + slack[k + 1] for k in range(lowest, len(coarse) - 1))
     if not (falls and rises):
