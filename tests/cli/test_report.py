@@ -62,7 +62,7 @@ def test_a_file_without_splits_is_cut_into_halves(
     calibrant.save_predictions(one, {"all": test})
     run("report", one, "--method", "TemperatureScaling", "-o", page, code=0)
     shown = json.loads(page.read_text())
-    said = "one.npz has no splits: the calibrator was chosen and fitted on a random half of it, 200 rows, and the figures are"
+    said = "one.npz has no splits: the calibrator was fitted on a random half of it, 200 rows, and the figures are"
     assert shown["notes"][0].startswith(said)
     fit = torch.from_numpy(np.random.default_rng(0).permutation(400) % 2 == 0)
     calibrator = calibrant.calibrators.TemperatureScaling().fit(test.logits[fit], test.labels[fit])

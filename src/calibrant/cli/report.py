@@ -213,8 +213,9 @@ def _rows_of(data: Data, contents: Contents, *, saved: Any) -> tuple[Any, Any]:
         )
         return rows, None
     fit, shown_half = _halves(rows)
+    how = "chosen and fitted" if fitting.method is None else "fitted"
     data.notes.append(
-        f"{Path(data.source.shown).name} has no splits: the calibrator was chosen and fitted on a random half of it, "
+        f"{Path(data.source.shown).name} has no splits: the calibrator was {how} on a random half of it, "
         f"{len(fit):,} rows, and the figures are those of the other {len(shown_half):,}."
     )
     return shown_half, fit

@@ -42,7 +42,6 @@ AnyAxes = Annotated["Axes", Fits(check_axes, "")]
 Label = Annotated[str, Fits(check_label, "")]
 Rows = Annotated[Data, MeasuredRows("a picture", labelled=True)]
 ReportedRows = MeasuredRows("a picture or a report", labelled=True)
-PlainRows = Annotated[Data, MeasuredRows("a picture or a report", labelled=True, weighted=False)]
 PlainClassRows = Annotated[Predictions, MeasuredRows("a picture or a report", labelled=True, weighted=False)]
 ClassRows = Annotated[Predictions, Kind(Predictions, "draw reliability(...) instead", "Predictions over all classes")]
 
