@@ -2,8 +2,8 @@
 
 The Python blocks and the ``calibrant …`` lines of the bash blocks of one page run in order, Python in one namespace, in an
 empty folder that has nothing of a clone but ``tests/fixtures``. A block that cannot run says why in a comment on
-the line before it: ``<!-- notest: needs a GPU -->``. A page that holds ``<!-- slow -->`` runs with the slow tests; one whose
-foreign package warns of things that are not ours says so: ``<!-- warns: Lightning advises on workers -->``; one that shows what
+the line before it: ``<!-- notest: needs a GPU -->``. All pages but the README run with the slow tests. One whose foreign
+package warns of things that are not ours says so: ``<!-- warns: Lightning advises on workers -->``; one that shows what
 an older version lacks names the first that has it: ``<!-- needs: scikit-learn 1.8 -->``.
 """
 
@@ -76,8 +76,8 @@ def pages() -> list[Any]:
 
 
 def marks_of(text: str) -> list[pytest.MarkDecorator]:
-    """Return what a page's comments ask for: the slow tests, and foreign warnings let pass."""
-    marks = [pytest.mark.slow] if "<!-- slow -->" in text else []
+    """Return what a page needs: the slow tests, unless it is the README, and foreign warnings let pass where it says so."""
+    marks = [] if text.startswith("# Calibrant\n") else [pytest.mark.slow]
     if "<!-- warns: " in text:
         kinds = ("UserWarning", "DeprecationWarning", "FutureWarning")
         marks += [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in kinds]
