@@ -44,4 +44,4 @@ def test_no_such_example() -> None:
     ):
         calibrant.load_example("cifar")
     with pytest.raises(InputError, match="expected an example to be one of"):
-        calibrant.load_example(Path("sst"))  # type: ignore[arg-type]
+        calibrant.load_example(Path("sst"))

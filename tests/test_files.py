@@ -219,9 +219,9 @@ def test_more_than_half_of_the_memory_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_path_is_refused(path: object) -> None:
     for call in (_files.read_arrays, _files.check_target, _files.read_metadata):
         with pytest.raises(InputError, match="expected path as"):
-            call(path)  # type: ignore[operator]
+            call(path)
     with pytest.raises(InputError, match="expected path as"):
-        _files.write_arrays(path, {})  # type: ignore[arg-type]
+        _files.write_arrays(path, {})
 
 
 def test_a_name_that_is_no_text_can_be_said(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import calibrant
-from calibrant.calibrators import Calibrator  # type: ignore[attr-defined]
+from calibrant.calibrators import Calibrator
 from calibrant.metrics import Metric
 
 ROOT = Path(calibrant.__file__).parent
@@ -58,7 +58,7 @@ def takes_arguments(value: object) -> bool:
     """Say whether calling ``value`` takes arguments that its own docstring has to explain."""
     if inspect.isclass(value) and (issubclass(value, (Warning, BaseException, enum.Enum)) or inspect.isabstract(value)):
         return False
-    parameters = inspect.signature(value).parameters.values()  # type: ignore[arg-type]
+    parameters = inspect.signature(value).parameters.values()
     return any(p.name not in {"self", "cls", "args", "kwargs"} for p in parameters)
 
 

@@ -80,4 +80,4 @@ def test_a_checked_function_keeps_its_name_and_takes_its_arguments_in_any_form()
     assert (area(3), area(3, 4, 5.0), area(3, height=1, scale=2)) == (6.0, 17.0, 6.0)
     assert area.__name__ == "area"
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'width'"):
-        area()  # type: ignore[call-arg]
+        area()

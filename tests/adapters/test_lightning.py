@@ -79,7 +79,7 @@ def test_the_monitor_logs_the_figures_of_the_whole_validation_set(tmp_path: Path
 
 
 def test_each_validation_loader_has_its_own_figures(tmp_path: Path) -> None:
-    class Several(network()):  # type: ignore[misc]
+    class Several(network()):
         def validation_step(self, batch: Any, index: int, dataloader_idx: int = 0) -> Any:
             return super().validation_step(batch, index)
 
@@ -112,7 +112,7 @@ def test_the_loss_is_updated_once_an_epoch_and_survives_a_checkpoint(tmp_path: P
 
 def test_a_training_without_an_update_ends_in_an_error(tmp_path: Path) -> None:
     net = network()()
-    net.criterion = losses.AdaFocalLoss()  # type: ignore[assignment]
+    net.criterion = losses.AdaFocalLoss()
     with pytest.raises(
         InputError, match=r"AdaFocalLoss.update once an epoch, got none in the whole training; give the"
     ):

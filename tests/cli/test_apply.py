@@ -83,7 +83,7 @@ def test_json_lines_and_columns_come_back(scaling: Any, run: Run, home: Path) ->
     assert found == rows
     frame = polars.DataFrame({"id": ["a", "b", "c"], **{f"p_{n}": PROBS[:, k] for k, n in enumerate(NAMES)}})
     for name in ("s.parquet", "s.feather"):
-        (frame.write_parquet if name.endswith("parquet") else frame.write_ipc)(name)  # type: ignore[operator]
+        (frame.write_parquet if name.endswith("parquet") else frame.write_ipc)(name)
         run("apply", "c.safetensors", name, "-o", "o" + name[1:], code=0)
         back = (polars.read_parquet if name.endswith("parquet") else polars.read_ipc)("o" + name[1:])
         assert back[:, :4].equals(frame)

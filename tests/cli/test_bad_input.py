@@ -188,7 +188,7 @@ def test_the_installed_command_says_the_same(fault: str, tmp_path: Path, arrays:
     write_spoiled(tmp_path / "bad.npz", fault, arrays)
     command = [sys.executable, "-m", "calibrant", "fit", "bad.npz", "-o", "c.safetensors"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ)
-    done.exit_code = done.returncode  # type: ignore[attr-defined]
+    done.exit_code = done.returncode
     assert_refused(done, BAD[fault])
     assert not (tmp_path / "c.safetensors").exists()
 
@@ -276,7 +276,7 @@ def faults() -> list[list[str]]:
 
 def test_every_command_refuses_before_pytorch_loads(tmp_path: Path) -> None:
     calls = faults()
-    commands = typer.main.get_command(main).commands  # type: ignore[attr-defined]
+    commands = typer.main.get_command(main).commands
     assert {words[0] for words in calls} == set(commands)
     for name in THERE:
         (tmp_path / name).write_text("id,label\n1,a\n")

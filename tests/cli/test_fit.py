@@ -68,6 +68,6 @@ def test_groups_and_features_of_a_streamed_folder_are_refused(folder: Path, run:
 def test_features_of_other_names_are_refused_where_the_calibrator_is_used(run: Run) -> None:
     data = sample(600)
     GroupScaling(["site"], folds=2).fit(data).save("c.safetensors")
-    save_predictions("p.npz", {"all": replace(data, features={"place": data.features["site"]})})  # type: ignore[index]
+    save_predictions("p.npz", {"all": replace(data, features={"place": data.features["site"]})})
     for line in ("apply c.safetensors p.npz -o out.npz", "evaluate p.npz -c c.safetensors"):
         run(line, code=2, says="p.npz has no column 'site'. Columns: logits, labels, feature:place")

@@ -90,7 +90,7 @@ def test_what_the_help_says_without_loading_it_is_so() -> None:
     from calibrant.cli.methods import FAMILIES
     from calibrant.cli.report import Page
 
-    assert Page.margin == calibrant.report.MARGIN  # type: ignore[attr-defined]
+    assert Page.margin == calibrant.report.MARGIN
     assert all(inspect.ismodule(getattr(calibrant, name)) for name in FAMILIES)
 
 
@@ -100,7 +100,7 @@ def test_a_table_has_every_word_whole_at_every_width(width: int) -> None:
     rows = [["Cross-entropy", "2.6", "0.09", "5.01", "0.07", "3.51", "0.80", "4.0", "5.92"]]
     screen = Console(width=width, file=io.StringIO())
     print_table(screen, header, rows, title="Some figures")
-    shown = screen.file.getvalue()  # type: ignore[attr-defined]
+    shown = screen.file.getvalue()
     assert max(map(len, shown.splitlines())) <= width
     words = {word for cell in ("Some figures", *header, *rows[0]) for word in cell.split()}
     assert words <= set(re.split(r"[\s:]+", shown))

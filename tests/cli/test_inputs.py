@@ -28,7 +28,7 @@ def table(home: Path) -> Path:
 
 
 def figures(done: object) -> dict[str, float]:
-    return {row["metric"]: row["value"] for row in json.loads(done.stdout)["rows"]}  # type: ignore[attr-defined]
+    return {row["metric"]: row["value"] for row in json.loads(done.stdout)["rows"]}
 
 
 def test_the_sentence_is_the_help(table: Path, run: Run) -> None:

@@ -43,7 +43,7 @@ def test_fit_evaluate_apply_and_report(saved: Path, run: Run) -> None:
     run("apply several.safetensors test.csv --multilabel --replace -o after.csv", code=0)
     after, found = made(250, 2).calibrated_by(load(saved)), read("after.csv", multilabel=True)
     assert torch.allclose(found.logits, after.logits.double(), rtol=1e-4, atol=1e-5)
-    assert torch.equal(found.labels, after.labels)  # type: ignore[arg-type]
+    assert torch.equal(found.labels, after.labels)
 
     for suffix in ("json", "html"):
         run(f"report labels.npz --multilabel -o report.{suffix} --title Owls", code=0)
@@ -59,7 +59,7 @@ def test_fit_evaluate_apply_and_report(saved: Path, run: Run) -> None:
 
 def test_both_averages_are_one_line_where_every_label_is_known(run: Run) -> None:
     data = made(250, 2)
-    options = write_with_splits(Path("whole.csv"), test=replace(data, labels=data.labels.clamp(0)))  # type: ignore[union-attr]
+    options = write_with_splits(Path("whole.csv"), test=replace(data, labels=data.labels.clamp(0)))
     run("report whole.csv", *options, "-o", "r.html", code=0)
     text = re.sub("<wbr>|</?span>", "", Path("r.html").read_text())
     assert "NLL, all labels<" in text
@@ -74,7 +74,7 @@ def write_with_splits(file: Path, **parts: MultiLabelPredictions) -> tuple[str, 
     lines = [
         ",".join(map(str, [*p, *y, name]))
         for name, data in parts.items()
-        for p, y in zip(data.probs.tolist(), data.labels.tolist(), strict=True)  # type: ignore[union-attr]
+        for p, y in zip(data.probs.tolist(), data.labels.tolist(), strict=True)
     ]
     file.write_text("\n".join(["p_cat,p_dog,p_owl,y_cat,y_dog,y_owl,split", *lines]) + "\n")
     return ("--multilabel", "--columns", "p_*", "--label", "y_*", "--kind", "probs")

@@ -60,7 +60,7 @@ def options() -> Iterator[tuple[str, str]]:
     """Yield (command, parameter) of every option that names a file to read."""
     for command, base in BASES.items():
         assert base
-        for parameter in GROUP.commands[command].params:  # type: ignore[attr-defined]
+        for parameter in GROUP.commands[command].params:
             if parameter.param_type_name == "option" and parameter.name in READ:
                 yield command, parameter.name
 
@@ -116,7 +116,7 @@ def test_what_lies_at_a_file_beside_the_data_is_refused_in_one_sentence(
 ) -> None:
     monkeypatch.chdir(home)
     there = {entry.name: entry.stat().st_size for entry in home.iterdir()}
-    [parameter] = [p for p in GROUP.commands[command].params if p.name == name]  # type: ignore[attr-defined]
+    [parameter] = [p for p in GROUP.commands[command].params if p.name == name]
     flag = max(parameter.opts, key=len)
     for number, kind in enumerate(kinds):
         place = tmp_path / f"{number}{READ[name]}"

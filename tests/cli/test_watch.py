@@ -96,7 +96,7 @@ def test_rows_of_the_fit_start_a_state_out_of_fold(tmp_path: Path, run: Run, fit
         done = run(*start)
         assert (done.exit_code, done.stderr) == (0, ""), done.output
     rows = read(fit, split="test")
-    assert Monitor.load(state).watches(Monitor.from_fit(load(fitted_three), rows))  # type: ignore[arg-type]
+    assert Monitor.load(state).watches(Monitor.from_fit(load(fitted_three), rows))
     assert not Monitor.load(state).watches(Monitor(rows))
     for seed, sharp, code in ((5, 1.0, 0), (6, 3.0, 1)):
         new = save(tmp_path / f"{seed}.npz", rows=600, seed=seed, sharp=sharp)

@@ -58,6 +58,6 @@ def test_groups_go_from_fit_to_apply(splits: tuple[Path, dict[str, Predictions]]
     assert isinstance(after, Predictions)
     assert isinstance(grouped, GroupScaling)
     assert np.allclose(after.logits.numpy(), made["test"].calibrated_by(grouped).logits.numpy())
-    assert torch.equal(after.weights, made["test"].weights)  # type: ignore[arg-type]
+    assert torch.equal(after.weights, made["test"].weights)
     assert after.features is not None
     assert "NLL()" in run("compare", path, tmp_path / "out.npz", "--split", "test", "--json", code=0).stdout

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from calibrant import BinaryPairs, Predictions, calibrators, load
 from calibrant._kernels import cpu
-from calibrant.calibrators import Calibrator, TemperatureScaling  # type: ignore[attr-defined]
+from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError, LeakError
 from calibrant.rows import Chunk, MemoryRows
@@ -155,7 +155,7 @@ class OneColumn(Shrinking):
 
 class NoTensor(Shrinking):
     def _transform(self, logits: Tensor) -> Tensor:
-        return logits.numpy()  # type: ignore[return-value]
+        return logits.numpy()
 
 
 def unweighted_confidences(chunk: Chunk) -> Tensor:
@@ -344,7 +344,7 @@ def test_a_fault_is_named(cls: type[Calibrator], clause: str) -> None:
 def test_what_is_no_calibrator_is_refused() -> None:
     for wrong in (TemperatureScaling, None, torch.nn.Identity()):
         with pytest.raises(InputError, match=r"a class that extends calibrators\.Calibrator"):
-            check_calibrator(wrong)  # type: ignore[arg-type]
+            check_calibrator(wrong)
 
 
 @pytest.mark.parametrize("name", FAMILY)

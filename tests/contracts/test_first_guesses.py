@@ -38,7 +38,7 @@ def of_classes(shown: Callable[[Any], Any]) -> Any:
     It takes the classes as 0 … K − 1 alone, as XGBoost's does, and refuses others in its words.
     """
 
-    class Numbered(linear_model.LogisticRegression):  # type: ignore[misc]
+    class Numbered(linear_model.LogisticRegression):
         def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
             if not np.array_equal(np.unique(y), np.arange(len(np.unique(y)))):
                 raise ValueError(
@@ -89,11 +89,11 @@ WORK: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {  # a guess, and
 MAKE = "make them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
 BINARY = "use from_binary_logits or from_binary_probs"
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {  # a guess, and what its sentence says to do
-    "ECE()(z, y)": (lambda: ECE()(Z, Y), MAKE),  # type: ignore[call-arg, arg-type]
-    "NLL()(p)": (lambda: NLL()(P.numpy()), "from_probs(probs, labels)"),  # type: ignore[arg-type]
+    "ECE()(z, y)": (lambda: ECE()(Z, Y), MAKE),
+    "NLL()(p)": (lambda: NLL()(P.numpy()), "from_probs(probs, labels)"),
     "ece(p, y)": (lambda: functional.ece(P, Y), "use from_probs"),
-    "reliability(z, y)": (lambda: plot.reliability(Z, Y), MAKE),  # type: ignore[arg-type]
-    "FocalLoss(weight=)": (lambda: FocalLoss(2.0, weight=0.25), "one weight a class"),  # type: ignore[arg-type]
+    "reliability(z, y)": (lambda: plot.reliability(Z, Y), MAKE),
+    "FocalLoss(weight=)": (lambda: FocalLoss(2.0, weight=0.25), "one weight a class"),
     "one output, FocalLoss": (lambda: FocalLoss(2.0)(ONE, YES), "a Binary… loss"),
     "one output, BrierLoss": (lambda: BrierLoss()(ONE[:, 0], YES), "a Binary… loss"),
     "scores of an event": (lambda: PlattScaling().fit(ONE[:, 0], YES.long()), BINARY),

@@ -366,7 +366,7 @@ def test_a_penalty_takes_any_base(name: str) -> None:
 def test_adaptive_losses_learn_from_labelled_predictions(name: str) -> None:
     loss = make(name)
     before = copy.deepcopy(loss.state_dict())
-    loss.update(Predictions.from_logits(*sample(50, CLASSES)))  # type: ignore[operator]
+    loss.update(Predictions.from_logits(*sample(50, CLASSES)))
     assert any(not torch.equal(before[key], value) for key, value in loss.state_dict().items())
     with pytest.raises(InputError, match="labelled predictions"):
-        loss.update(Predictions.from_logits(sample(5, CLASSES)[0]))  # type: ignore[operator]
+        loss.update(Predictions.from_logits(sample(5, CLASSES)[0]))

@@ -107,7 +107,7 @@ def test_equal_weights_give_nearly_the_interval_of_none(metric: Metric) -> None:
 
 def test_models_with_other_weights_are_not_compared() -> None:
     data = rows_of()
-    for other in (replace(data, weights=None), replace(data, weights=data.weights + 1)):  # type: ignore[operator]
+    for other in (replace(data, weights=None), replace(data, weights=data.weights + 1)):
         with pytest.raises(InputError, match="expected A and B with the same weights"):
             compare(data, other)
 

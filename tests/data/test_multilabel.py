@@ -22,7 +22,7 @@ LABELS = torch.tensor([[1, 0, -1], [0, 1, 0], [-1, -1, 1], [1, 0, 0]])
 
 
 def made(**more: object) -> MultiLabelPredictions:
-    return MultiLabelPredictions.from_logits(LOGITS, LABELS, names=["cat", "dog", "owl"], **more)  # type: ignore[arg-type]
+    return MultiLabelPredictions.from_logits(LOGITS, LABELS, names=["cat", "dog", "owl"], **more)
 
 
 def test_the_event_of_a_label_is_that_it_is_one_and_missing_rows_are_left_out() -> None:
@@ -48,9 +48,9 @@ def test_joined_rows_pool_with_their_weights_and_have_the_same_names() -> None:
     data = made(**beside)
     both = MultiLabelPredictions.cat([data[:2], data[2:]])
     assert torch.equal(both.pooled().p, data.pooled().p)
-    assert both.pooled().weights.tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 0.5, 1.0, 1.0, 1.0]  # type: ignore[union-attr]
+    assert both.pooled().weights.tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 0.5, 1.0, 1.0, 1.0]
     with pytest.raises(InputError, match="the same names"):
-        MultiLabelPredictions.cat([data, MultiLabelPredictions.from_logits(LOGITS, LABELS, **beside)])  # type: ignore[arg-type]
+        MultiLabelPredictions.cat([data, MultiLabelPredictions.from_logits(LOGITS, LABELS, **beside)])
 
 
 def test_probabilities_are_kept_unchanged_and_zero_and_one_are_allowed() -> None:
@@ -83,7 +83,7 @@ REFUSED = {
     "a constant label": (lambda: MultiLabelPredictions.from_outputs([[[0.9, 0.1]], [[1.0]]]), "constant in training"),
     "unlabelled": (lambda: MultiLabelPredictions.from_logits(LOGITS).pooled(), "pass labels"),
     "another calibrator": (
-        lambda: made().calibrated_by(TemperatureScaling().fit(LOGITS, [0, 1, 0, 0])),  # type: ignore[arg-type]
+        lambda: made().calibrated_by(TemperatureScaling().fit(LOGITS, [0, 1, 0, 0])),
         "MultiLabelCalibrator",
     ),
     "labels of several as one class": (lambda: Predictions.from_logits(LOGITS, LABELS), "MultiLabelPredictions"),
@@ -106,12 +106,12 @@ def test_what_is_for_one_class_a_row_names_what_is_for_several_and_the_reverse()
         with pytest.raises(
             InputError, match=r"got a MultiLabelPredictions; take .pooled\(\) or .label\(name\), or use"
         ):
-            measure(several)  # type: ignore[operator]
+            measure(several)
     for table in (multilabel_panel, label_table):
         with pytest.raises(InputError, match="use panel and subgroups for one class a row"):
             table(one)
     with pytest.raises(InputError, match="it is for MultiLabelPredictions; fit its base on one class a row"):
-        one.calibrated_by(MultiLabelCalibrator(PlattScaling()).fit(several))  # type: ignore[arg-type]
+        one.calibrated_by(MultiLabelCalibrator(PlattScaling()).fit(several))
 
 
 def test_what_scikit_learns_classifiers_return_is_read() -> None:

@@ -97,10 +97,10 @@ def test_what_is_made_of_predictions_keeps_it() -> None:
 @pytest.mark.parametrize("at", IN_FILES)
 def test_files_keep_rows_and_what_lies_beside_them(at: int, suffix: str, tmp_path: Path) -> None:
     rows, path = HOLDERS[at], tmp_path / f"data{suffix}"
-    save_predictions(path, {"all": rows})  # type: ignore[dict-item]
+    save_predictions(path, {"all": rows})
     same(read(path, split="test"), rows)
     if suffix != ".parquet":
-        save_predictions(path, {"val": rows, "test": rows[:1], "late": rows[2:]})  # type: ignore[dict-item]
+        save_predictions(path, {"val": rows, "test": rows[:1], "late": rows[2:]})
         assert len(read(path, split="test")) == 1
         same(read(path, split="late"), rows[2:])
         same(read(path, split="val"), rows)

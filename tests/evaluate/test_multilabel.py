@@ -30,7 +30,7 @@ def sample(
     z = shared + torch.randn(rows, 3, generator=generator, dtype=torch.float64) + torch.tensor([0.0, -1.5, -3.0])
     y = (torch.rand(rows, 3, generator=generator, dtype=torch.float64) < torch.sigmoid(z)).long()
     y[torch.rand(rows, 3, generator=generator) < missing] = -1
-    return MultiLabelPredictions.from_logits(slope * z, y, names=["often", "some", "rare"], **more)  # type: ignore[arg-type]
+    return MultiLabelPredictions.from_logits(slope * z, y, names=["often", "some", "rare"], **more)
 
 
 def values(data: MultiLabelPredictions) -> dict[tuple[str, str], MultiLabelRow]:
@@ -82,7 +82,7 @@ def test_intervals_are_those_of_rows_and_of_pairs_in_groups(kind: str, missing: 
     """Oracles: means over rows of numbers made label by label, and ``interval`` of all pairs, of which the rows are groups."""
     data = sample(missing=missing, **beside(kind, 400)).counted
     found, w, known = values(data), data.row_weights.numpy(), data.known.numpy()
-    p, y = data.probs.numpy(), data.labels.clamp_min(0).numpy()  # type: ignore[union-attr]
+    p, y = data.probs.numpy(), data.labels.clamp_min(0).numpy()
     losses = {"NLL": -np.log(np.where(y == 1, p, 1 - p)), "Brier": (p - y) ** 2, "Bias": p - y}
     for metric in METRICS:
         loss, mass = losses[metric], w @ known
@@ -114,7 +114,7 @@ def test_intervals_are_those_of_rows_and_of_pairs_in_groups(kind: str, missing: 
 def test_pieces_of_any_size_have_the_intervals_of_all_rows(kind: str, size: int) -> None:
     rows = 400 if size > 1 else 150
     data = sample(rows, missing=0.5, **beside(kind, rows))
-    data = MultiLabelPredictions.from_logits(data.logits.half(), data.labels, names=data.names, **beside(kind, rows))  # type: ignore[arg-type]
+    data = MultiLabelPredictions.from_logits(data.logits.half(), data.labels, names=data.names, **beside(kind, rows))
     whole = multilabel_panel(data, draws=50)
     parts = panel_of(lambda: (data[at : at + size] for at in range(0, rows, size)), draws=50)
     assert sum(row.low is not None for row in whole) == 7
@@ -138,7 +138,7 @@ def test_pieces_without_an_interval_say_why() -> None:
 
 def test_an_interval_is_refused_with_few_events_and_for_the_macro_ece() -> None:
     few = sample(60, missing=0.0, slope=1.0)
-    rare = MultiLabelPredictions.from_logits(few.logits[:, 2:], few.labels[:, 2:])  # type: ignore[index]
+    rare = MultiLabelPredictions.from_logits(few.logits[:, 2:], few.labels[:, 2:])
     for row in multilabel_panel(rare):
         assert row.low is None
         assert row.refused is not None
@@ -187,7 +187,7 @@ def test_a_label_with_few_events_is_shown_and_not_tested() -> None:
 
 def test_a_label_that_is_missing_in_all_rows_is_named() -> None:
     data = sample()
-    labels = data.labels.clone()  # type: ignore[union-attr]
+    labels = data.labels.clone()
     labels[:, 1] = -1
     broken = MultiLabelPredictions.from_logits(data.logits, labels, names=data.names)
     for call in (multilabel_panel, label_table):
@@ -195,4 +195,4 @@ def test_a_label_that_is_missing_in_all_rows_is_named() -> None:
             call(broken)
     assert len(multilabel_panel(broken.select(["often", "rare"]))) == 8
     with pytest.raises(InputError, match="MultiLabelPredictions"):
-        multilabel_panel(data.label(0))  # type: ignore[arg-type]
+        multilabel_panel(data.label(0))

@@ -88,7 +88,7 @@ def test_the_scale_of_weights_is_nothing_and_rows_of_weight_0_are_left_out() -> 
     assert [row.low for row in first.rows] == pytest.approx([row.low for row in second.rows], rel=1e-8)
     assert first.rows[0].n == int(
         ((times > 0) & (np.asarray(data.features["site"]) == first.rows[0].columns[0][1])).sum()
-    )  # type: ignore[index]
+    )
 
 
 def test_rows_of_one_cluster_are_not_independent() -> None:
@@ -101,7 +101,7 @@ def test_rows_of_one_cluster_are_not_independent() -> None:
     assert honest.high - honest.low > 2 * (loose.high - loose.low)
     assert honest.ece_low is None
     alike = [SimpleNamespace(noise=0.1), SimpleNamespace(noise=0.2)]  # whose clusters all have no gap
-    assert _at_least_of_rows(np.zeros((2, 2)), alike).tolist() == [[0.1, 0], [0, 0.2]]  # type: ignore[arg-type]
+    assert _at_least_of_rows(np.zeros((2, 2)), alike).tolist() == [[0.1, 0], [0, 0.2]]
     with pytest.raises(NoIntervalError, match="at least 10 groups"):
         subgroups(Events(data.p, data.y, groups=torch.arange(600) % 5, features=data.features))
 

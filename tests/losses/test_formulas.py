@@ -204,11 +204,11 @@ def test_nested_penalties_share_one_gradient_and_may_be_followed_twice() -> None
 def test_weighted_refuses_terms_that_do_not_fit() -> None:
     ce = losses.CrossEntropyLoss()
     with pytest.raises(InputError, match="pairs"):
-        losses.Weighted(ce)  # type: ignore[arg-type]
+        losses.Weighted(ce)
     with pytest.raises(InputError, match="one reduction"):
         losses.Weighted((1.0, ce), (1.0, losses.BrierLoss(reduction="sum")))
     with pytest.raises(InputError, match=r"losses of calibrant\.losses"):
-        losses.Weighted((1.0, torch.nn.CrossEntropyLoss()))  # type: ignore[arg-type]
+        losses.Weighted((1.0, torch.nn.CrossEntropyLoss()))
 
 
 @pytest.mark.parametrize(

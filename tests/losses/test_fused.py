@@ -155,9 +155,9 @@ def test_losses_of_the_whole_batch_are_refused(name: str) -> None:
 
 def test_other_modules_are_refused() -> None:
     with pytest.raises(InputError, match=r"calibrant\.losses, got torch\.nn\.modules\.loss\.CrossEnt"):
-        FusedLinearLoss(torch.nn.CrossEntropyLoss())  # type: ignore[arg-type]
+        FusedLinearLoss(torch.nn.CrossEntropyLoss())
     with pytest.raises(InputError, match="got the class FocalLoss; pass one such as"):
-        FusedLinearLoss(losses.FocalLoss)  # type: ignore[arg-type]
+        FusedLinearLoss(losses.FocalLoss)
     with pytest.raises(InputError, match="a penalty on one loss"):
         FusedLinearLoss(
             losses.LpNormLoss(0.1, base=losses.Weighted((1.0, losses.FocalLoss(2.0)), (1.0, losses.BrierLoss())))
@@ -183,7 +183,7 @@ def test_other_modules_are_refused() -> None:
         (lambda p: p | {"sample_weight": torch.ones(11).long()}, "sample_weight as a floating tensor"),
     ],
 )
-def test_parts_that_do_not_fit_are_refused(change: Callable[[dict], dict], message: str) -> None:  # type: ignore[type-arg]
+def test_parts_that_do_not_fit_are_refused(change: Callable[[dict], dict], message: str) -> None:
     hidden, weight, bias, labels = layer()
     parts = change({"hidden": hidden, "weight": weight, "bias": bias, "labels": labels})
     with pytest.raises(InputError, match=message):
@@ -193,9 +193,9 @@ def test_parts_that_do_not_fit_are_refused(change: Callable[[dict], dict], messa
 def test_the_state_of_an_adaptive_loss_is_in_the_state_dict() -> None:
     fused = FusedLinearLoss(losses.AdaFocalLoss())
     other = copy.deepcopy(fused)
-    fused.loss.gammas.fill_(2.5)  # type: ignore[operator,union-attr]
+    fused.loss.gammas.fill_(2.5)
     other.load_state_dict(fused.state_dict())
-    assert other.loss.gammas.unique().tolist() == [2.5]  # type: ignore[operator,union-attr]
+    assert other.loss.gammas.unique().tolist() == [2.5]
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def trained(loss: Loss, eta: list[float], steps: int = 400) -> torch.Tensor:
     for _ in range(steps):
         optimiser.zero_grad()
         (truth @ loss(z.expand(len(eta), len(eta)), torch.arange(len(eta)))).backward()
-        if float(z.grad.abs().max()) < 1e-12:  # type: ignore[union-attr]
+        if float(z.grad.abs().max()) < 1e-12:
             break
         optimiser.step()
     return torch.softmax(z.detach(), 0)

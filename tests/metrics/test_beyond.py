@@ -213,7 +213,7 @@ def sample(
 @pytest.mark.parametrize("norm", [1, 2])
 @pytest.mark.parametrize(("sharpness", "bias"), [(1.0, 0.0), (2.5, 0.0), (0.5, 0.0), (1.0, 1.5)])
 def test_it_is_near_the_truth_and_its_lower_end_below(norm: int, sharpness: float, bias: float) -> None:
-    metric = CanonicalError(norm=norm)  # type: ignore[arg-type]
+    metric = CanonicalError(norm=norm)
     large, true = sample(20_000, sharpness=sharpness, seed=99, bias=bias)
     truth = float((large.probs - true).norm(p=norm, dim=1).mean())
     found = [interval(metric, sample(1500, sharpness=sharpness, seed=seed, bias=bias)[0]) for seed in range(4)]
@@ -227,7 +227,7 @@ def test_by_hand_with_two_kinds_of_rows() -> None:
     # 80 % said and 50 % true: ‖(.5, .5) − (.8, .2)‖₁ = .6, over-confident; 60 % said and 90 % true: under-confident by as much
     probs = [[0.8, 0.2]] * 1000 + [[0.4, 0.6]] * 1000
     data = Predictions.from_probs(probs, [0, 1] * 500 + ([1] * 9 + [0]) * 100)
-    parts = {part: CanonicalError(part=part)(data) for part in ("all", "over", "under")}  # type: ignore[arg-type]
+    parts = {part: CanonicalError(part=part)(data) for part in ("all", "over", "under")}
     assert parts == {
         key: pytest.approx(value, abs=0.04) for key, value in (("all", 0.6), ("over", 0.3), ("under", 0.3))
     }

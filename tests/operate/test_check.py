@@ -41,9 +41,9 @@ def test_so_many_more_rows_do_decide_in_four_of_five_samples() -> None:
         return Predictions.from_binary_probs(np.full(rows, 0.9), right.astype(int))
 
     limit = {"minimum": {"accuracy": 0.88}}
-    few = check(binary(rows=1000), **limit).lines[0]  # type: ignore[arg-type]
+    few = check(binary(rows=1000), **limit).lines[0]
     assert f"; {few.more}" in str(few)
-    found = [check(sample(1000 + few.more_rows, seed), **limit).verdict for seed in range(200)]  # type: ignore[arg-type]
+    found = [check(sample(1000 + few.more_rows, seed), **limit).verdict for seed in range(200)]
     assert 0.72 < found.count("pass") / 200 < 0.88
 
 
@@ -121,7 +121,7 @@ def test_a_baseline_holds_the_same_rows() -> None:
 )
 def test_what_cannot_be_checked_is_one_sentence(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
-        check(binary(rows=100), **arguments)  # type: ignore[arg-type]
+        check(binary(rows=100), **arguments)
 
 
 @pytest.mark.parametrize(("rows", "share"), [(1, 0.0), (20, 0.05), (300, 0.005)])

@@ -71,7 +71,7 @@ def test_a_rule_costs_no_more_than_any_other_action() -> None:
         (
             lambda: thresholds([[0, 1], [1, 0]]).decide(BinaryPairs.from_probs([0.5], [1])),
             "over all classes, not Events",
-        ),  # type: ignore[arg-type]
+        ),
     ],
 )
 def test_what_cannot_be_decided_is_refused(call: Callable[[], object], message: str) -> None:

@@ -62,4 +62,4 @@ def test_given_predictions_stand_for_the_model() -> None:
 )
 def test_what_cannot_be_planned_is_one_sentence(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
-        rows_needed(**arguments)  # type: ignore[arg-type]
+        rows_needed(**arguments)

@@ -114,13 +114,13 @@ def test_the_simulation_finds_red_and_green_alike() -> None:
 
 def test_what_is_drawn_wrongly_is_refused() -> None:
     calls: list[tuple[Callable[[], Any], str]] = [
-        (lambda: plot.reliability(torch.eye(3)), "expected Predictions or BinaryPairs for a picture, got a Tensor"),  # type: ignore[arg-type]
-        (lambda: plot.reliability(data(), kind="lines"), "expected kind to be one of"),  # type: ignore[arg-type]
+        (lambda: plot.reliability(torch.eye(3)), "expected Predictions or BinaryPairs for a picture, got a Tensor"),
+        (lambda: plot.reliability(data(), kind="lines"), "expected kind to be one of"),
         (lambda: plot.reliability(data(), bins=0), "bins"),
-        (lambda: plot.compare(data()), "expected models as names and predictions"),  # type: ignore[arg-type]
+        (lambda: plot.compare(data()), "expected models as names and predictions"),
         (lambda: plot.compare({}), "expected at least one model"),
         (lambda: plot.classwise(data(), class_names=["a"]), "expected 3 class names, got 1"),
-        (lambda: plot.classwise(data().top_label()), "Predictions over all classes"),  # type: ignore[arg-type]
+        (lambda: plot.classwise(data().top_label()), "Predictions over all classes"),
         (lambda: plot.reliability(Predictions.from_logits(torch.randn(3, 2))), "labelled"),
     ]
     for call, text in calls:

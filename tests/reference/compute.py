@@ -78,7 +78,7 @@ def label_panel(data: Any) -> Any:
 def fitted_on_columns(calibrator: Any, data: Predictions) -> Tensor:
     """Return the answers of a calibrator that reads columns, fitted on ``data``, for its first rows."""
     first = data[:8]
-    return calibrator.fit(data)(first.logits, first.features)  # type: ignore[no-any-return]
+    return calibrator.fit(data)(first.logits, first.features)
 
 
 def fused_linear_loss(loss: losses.Loss) -> Any:

@@ -186,7 +186,7 @@ def test_columns_that_are_not_there_are_refused(tmp_path: Path) -> None:
             page(tmp_path, Model("net", data, by=by))
     for junk in ("site", 3, [1]):
         with pytest.raises(InputError, match="by"):
-            Model("net", people(50), by=junk)  # type: ignore[arg-type]
+            Model("net", people(50), by=junk)
     assert not list(tmp_path.iterdir())
 
 

@@ -70,7 +70,7 @@ class Page(HTMLParser):
 
 
 def written(path: Path, models: list[Model], **options: object) -> str:
-    return write_report(models, path, draws=20, **options).read_text()  # type: ignore[arg-type]
+    return write_report(models, path, draws=20, **options).read_text()
 
 
 def test_the_page_is_well_formed_and_asks_nothing_of_the_network(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_plain_temperature_is_named_where_it_does_as_well() -> None:
 def test_a_gain_is_the_paired_difference_of_the_log_losses() -> None:
     found = section(3.0)
     (gain,) = found.gains
-    expected = found.model.before.nll.mean() - found.model.after.nll.mean()  # type: ignore[union-attr]
+    expected = found.model.before.nll.mean() - found.model.after.nll.mean()
     assert gain.difference == pytest.approx(float(expected))
     assert gain.low < gain.difference < gain.high
 

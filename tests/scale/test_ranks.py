@@ -38,10 +38,7 @@ def rows_of(rank: int, folder: str) -> RowSource:
 def fitted_on_rank(rank: int, folder: str) -> dict[str, dict[str, Tensor]]:
     group(rank, folder)
     rows = rows_of(rank, folder)
-    found = {
-        name: dict(quietly(lambda make=make: make().fit(rows)).state_dict())  # type: ignore[misc]
-        for name, make in METHODS.items()
-    }
+    found = {name: dict(quietly(lambda make=make: make().fit(rows)).state_dict()) for name, make in METHODS.items()}
     distributed.destroy_process_group()
     return found
 
@@ -57,7 +54,7 @@ def message_on_rank(rank: int, folder: str) -> str:
 
 
 def _finite(chunk: object) -> Tensor:
-    return torch.isfinite(chunk.logits).all(dim=1)  # type: ignore[attr-defined, no-any-return]
+    return torch.isfinite(chunk.logits).all(dim=1)
 
 
 def on_two_ranks(task: Callable[[int, str], object], folder: Path, data: Predictions, first: int) -> list[object]:
@@ -77,8 +74,8 @@ def test_every_calibrator_is_that_of_memory_on_both_ranks(first: int, tmp_path: 
     data = random_set(tmp_path / "val", 7)
     ranks = on_two_ranks(fitted_on_rank, tmp_path, data, first)
     for name, make in METHODS.items():
-        memory, fitted = quietly(lambda make=make: make().fit(data)), make()  # type: ignore[misc]
-        one, other = (rank[name] for rank in ranks)  # type: ignore[index]
+        memory, fitted = quietly(lambda make=make: make().fit(data)), make()
+        one, other = (rank[name] for rank in ranks)
         assert all(torch.equal(value, other[key]) for key, value in one.items()), name
         fitted.load_state_dict(one)
         agree(fitted, memory, data.logits)

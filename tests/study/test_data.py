@@ -28,10 +28,10 @@ from calibrant.study.train import predict
 def test_every_digit_is_tested_once_and_the_splits_are_apart() -> None:
     pytest.importorskip("sklearn", reason="optional package 'sklearn' is not installed")
     folds = [load_fold({"name": "digits"}, seed=3, fold=fold) for fold in range(5)]
-    tested = torch.cat([fold.test.inputs for fold in folds])  # type: ignore[attr-defined]
+    tested = torch.cat([fold.test.inputs for fold in folds])
     assert torch.unique(tested, dim=0).shape == (1797, 64)
     for fold in folds:
-        parts = [part.inputs for part in (fold.train, fold.validation, fold.test)]  # type: ignore[attr-defined]
+        parts = [part.inputs for part in (fold.train, fold.validation, fold.test)]
         assert [len(part) for part in parts][:2] == [400, 400]
         assert len(torch.unique(torch.cat(parts), dim=0)) == sum(len(part) for part in parts)
 
@@ -39,8 +39,8 @@ def test_every_digit_is_tested_once_and_the_splits_are_apart() -> None:
 def test_a_seed_draws_other_training_images_and_the_same_test_images() -> None:
     pytest.importorskip("sklearn", reason="optional package 'sklearn' is not installed")
     first, second = (load_fold({"name": "digits"}, seed=seed) for seed in (0, 1))
-    assert torch.equal(first.test.inputs, second.test.inputs)  # type: ignore[attr-defined]
-    assert not torch.equal(first.train.inputs, second.train.inputs)  # type: ignore[attr-defined]
+    assert torch.equal(first.test.inputs, second.test.inputs)
+    assert not torch.equal(first.train.inputs, second.train.inputs)
 
 
 def test_the_validation_images_of_mukhoti_et_al_are_those_of_the_vector(vectors: dict[str, dict[str, Any]]) -> None:
@@ -82,7 +82,7 @@ def test_images_come_in_parts_and_are_normalised_as_asked(tmp_path: Path) -> Non
     assert np.allclose(inputs[0].numpy(), expected.transpose(2, 0, 1), atol=1e-6)
     _, held = split_rows(50, validation=5, rule="mukhoti", seed=1)
     whole = np.concatenate([made["train-0"], made["train-1"]])
-    assert np.array_equal(fold.validation.inputs.numpy(), whole[held])  # type: ignore[attr-defined]
+    assert np.array_equal(fold.validation.inputs.numpy(), whole[held])
 
 
 def test_more_images_than_there_are_cannot_be_requested(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_neutral_nodes_are_learned_and_never_decided_for(tmp_path: Path) -> None
     assert ECE()(found) == pytest.approx(0.2)
     assert NLL()(found) == pytest.approx(-(torch.tensor([0.2, 0.3]).log().mean().item()))
     assert found[torch.tensor([1])].predicted.tolist() == [2]
-    assert predict(Fixed([logits, logits]), TreeSplit(fold.test.trees)).predicted.tolist() == [1, 1]  # type: ignore[attr-defined]
+    assert predict(Fixed([logits, logits]), TreeSplit(fold.test.trees)).predicted.tolist() == [1, 1]
     with pytest.raises(InputError, match="expected classes"):
         load_fold({"name": "sst", "folder": str(tmp_path), "classes": 5})
 
@@ -309,7 +309,7 @@ def test_another_data_set_is_taken_from_beside_and_normalised_as_the_data_are(tm
     mean, deviation = np.array([0.4914, 0.4822, 0.4465]), np.array([0.2023, 0.1994, 0.2010])
     assert np.allclose(inputs[0].numpy(), ((small[3] / 255 - mean) / deviation).transpose(2, 0, 1), atol=1e-5)
     row = np.random.default_rng(0).permutation(12)[0]
-    found = fold.ood["tiny-imagenet"].inputs[0]  # type: ignore[attr-defined]
+    found = fold.ood["tiny-imagenet"].inputs[0]
     kernel = torch.tensor([1.0, 3.0, 3.0, 1.0]) / 8  # triangle of width 2 at half-pixel centres
     patch = torch.from_numpy(large[row][9:13, 19:23].astype(np.float32))
     expected = torch.einsum("i,j,ijc->c", kernel, kernel, patch)

@@ -28,7 +28,7 @@ PREDICTED = Predictions.from_logits([[2.0, 0.0], [0.0, 3.0]] * 50, [0, 1] * 30 +
 
 
 def drawing(*panels: object, columns: int = 2) -> Drawing:
-    return Drawing("name", "A title", "What it is.", panels, columns)  # type: ignore[arg-type]
+    return Drawing("name", "A title", "What it is.", panels, columns)
 
 
 def test_panels_are_labelled_and_share_a_legend() -> None:
@@ -67,7 +67,7 @@ def test_a_reliability_diagram_is_drawn_from_predictions() -> None:
 def test_more_objectives_than_colours_are_told_apart_by_their_lines() -> None:
     lines = tuple(Line(f"loss {place}", (1.0, 2.0), (1.0, 2.0 + place)) for place in range(13))
     drawn = figure_of(drawing(Plot("", "epoch", "log-loss", lines), columns=1)).axes[0].lines
-    looks = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in drawn}  # type: ignore[attr-defined]
+    looks = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in drawn}
     assert len(looks) == 13
 
 
@@ -75,9 +75,9 @@ def test_files_are_the_same_each_time_and_go_into_a_report(tmp_path: Path) -> No
     drawn = [drawing(CURVES, BARS, Reliability("before", PREDICTED), columns=3)]
     for width, inches, rows in (("column", 3.5, 3), ("page", 7.16, 1), (None, 10.5, 1)):
         if width != "column":  # PDF, then PNG
-            first = write_figures(drawn, tmp_path / "a", width=width)  # type: ignore[arg-type]
+            first = write_figures(drawn, tmp_path / "a", width=width)
             assert [path.name for path in first] == ["name.svg", "name.pdf" if width else "name.png"]
-        figure = figure_of(drawn[0], width=width)  # type: ignore[arg-type]
+        figure = figure_of(drawn[0], width=width)
         assert (figure.get_figwidth(), figure.axes[0].get_gridspec().nrows) == (inches, rows)
         assert bool(figure.get_suptitle()) is (width is None), "a paper has a caption instead"
     second = write_figures(drawn, tmp_path / "b")

@@ -52,7 +52,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 def draw(ran: Ran, kind: str, **fields: object) -> Drawing:
     study, _, measured = ran
-    spec = FigureSpec("name", "title", kind, "a source", **fields)  # type: ignore[arg-type]
+    spec = FigureSpec("name", "title", kind, "a source", **fields)
     (drawing,) = drawings(replace(study, figures=(spec,)), measured)
     return drawing
 

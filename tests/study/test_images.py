@@ -64,7 +64,7 @@ def test_cifar100_is_read_by_its_fine_labels(tmp_path: Path) -> None:
     assert greys(fold.train) == order[:24].tolist() == fold.train.labels.tolist()
     assert greys(fold.validation) == order[24:].tolist()
     assert fold.test.labels.tolist() == [99, 0]
-    assert fold.test.inputs[:, 0, 0, 0].tolist() == [255, 255]  # type: ignore[attr-defined]
+    assert fold.test.inputs[:, 0, 0, 0].tolist() == [255, 255]
     assert fold.sizes == {"classes": 100, "inputs": 3072}
 
 
@@ -99,7 +99,7 @@ def test_tiny_imagenets_validation_images_are_the_test_set_and_ours_are_as_many_
     with pytest.raises(InputError, match=r"expected a multiple of 4 .* below 20 for validation, got 7"):
         load_fold({**data, "validation": 7})
     other = load_fold({**data, "split_seed": 2})
-    assert not torch.equal(other.validation.inputs, fold.validation.inputs)  # type: ignore[attr-defined]
+    assert not torch.equal(other.validation.inputs, fold.validation.inputs)
 
 
 def imagenet(folder: Path) -> Path:
@@ -223,7 +223,7 @@ def test_broken_parts_are_named(tmp_path: Path) -> None:
         ({"images": pixels, "labels": np.full(4, "3")}, r"labels \(N,\) of whole numbers in .*, labels \(4,\) <U1"),
         ({"images": pixels[:0], "labels": labels[:0]}, r"N ≥ 1, got .*labels \(0,\) int64"),
     ):
-        np.savez(tmp_path / "train.npz", **arrays)  # type: ignore[arg-type]
+        np.savez(tmp_path / "train.npz", **arrays)
         assert re.search(said, refusal(tmp_path, kind=FileFormatError))
 
 

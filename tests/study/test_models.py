@@ -195,8 +195,8 @@ def test_the_forward_pass_is_the_published_chain_of_layers_and_each_learns(
     network = getattr(models, name)(classes=7, **options)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d):
-            module.running_mean.normal_(0, 0.1)  # type: ignore[union-attr]
-            module.running_var.uniform_(0.5, 2)  # type: ignore[union-attr]
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 2)
             nn.init.uniform_(module.weight, 0.5, 2)
             nn.init.normal_(module.bias, 0, 0.1)
     network.double().eval()

@@ -152,7 +152,7 @@ def test_test_data_reach_neither_training_nor_adaptation_nor_selection(monkeypat
 
     def spoiled(*args: Any, **kwargs: Any) -> Fold:
         fold = load_fold(*args, **kwargs)
-        bad = replace(fold.test, inputs=-fold.test.inputs, labels=9 - fold.test.labels)  # type: ignore[type-var]
+        bad = replace(fold.test, inputs=-fold.test.inputs, labels=9 - fold.test.labels)
         return replace(fold, test=bad)
 
     monkeypatch.setattr(module, "load_fold", spoiled)

@@ -211,7 +211,7 @@ def test_where_there_are_several_it_is_refused() -> None:
 
 @pytest.mark.parametrize("score", [FocalScore(0.5), FocalScore(3.0), FocalScore(-0.5), LogScore()], ids=repr)
 @pytest.mark.parametrize("mapping", [calibration_map, inverse_calibration_map])
-def test_excluded_classes_change_nothing(mapping, score) -> None:  # type: ignore[no-untyped-def]
+def test_excluded_classes_change_nothing(mapping, score) -> None:
     generator = torch.Generator().manual_seed(0)
     rows = torch.log_softmax(torch.randn(20, 4, generator=generator, dtype=torch.float64), dim=1)
     wider = torch.cat([torch.full((20, 2), -math.inf, dtype=torch.float64), rows], dim=1)

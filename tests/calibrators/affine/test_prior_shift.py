@@ -77,7 +77,7 @@ def test_intervals_cover(method: str, least: float, rows: int, truth: Tensor) ->
     for seed in range(60):
         calibrator = Identity() if seed % 2 else VectorScaling()
         z, y = draw(rows, SOURCE, seed=2 * seed)
-        chain = Chain(calibrator, PriorShift(method=method)).fit(z, y)  # type: ignore[arg-type]
+        chain = Chain(calibrator, PriorShift(method=method)).fit(z, y)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BoundWarning)
             chain.adapt(draw(400, truth, seed=2 * seed + 1)[0])

@@ -193,10 +193,10 @@ def test_binary_problems_are_tried_with_binary_methods() -> None:
 def test_bad_settings_are_refused() -> None:
     for wrong in (["TemperatureScaling"], [TemperatureScaling], TemperatureScaling, "auto"):
         with pytest.raises(InputError, match="pass a list of instances"):
-            AutoCalibrator(candidates=wrong)  # type: ignore[arg-type]
+            AutoCalibrator(candidates=wrong)
     with pytest.raises(InputError, match="name at least one"):
         AutoCalibrator(candidates=[])
-    assert len(AutoCalibrator(candidates=TemperatureScaling()).members) == 2  # type: ignore[arg-type]
+    assert len(AutoCalibrator(candidates=TemperatureScaling()).members) == 2
     with pytest.raises(InputError, match="expected type to be one of"):
         AutoCalibrator(candidates=[{"type": "os.system"}])
 

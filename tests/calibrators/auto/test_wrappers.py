@@ -193,7 +193,7 @@ def test_what_cannot_be_wrapped_is_refused() -> None:
     for wrap in (KeepDecision, ConfidenceBinning):
         for wrong in (HistogramBinning(), TemperatureScaling, None):
             with pytest.raises(InputError, match=r"pass one such as AutoCalibrator\(\)"):
-                wrap(wrong)  # type: ignore[arg-type]
+                wrap(wrong)
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def test_it_is_the_minimum_that_another_solver_finds(classes: int) -> None:
         theta = torch.from_numpy(x).requires_grad_()
         z = logits * theta[0] + theta[1:]
         value = torch.nn.functional.cross_entropy(z, labels, reduction="sum") + 2.0 * theta[1:].square().sum()
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         return float(value.detach()) / 600, theta.grad.numpy() / 600
 
     start = np.concatenate([[1.0], np.zeros(classes)])
@@ -113,7 +113,7 @@ def test_a_false_start_is_refused() -> None:
     logits, _ = drawn()
     for wrong in (torch.zeros(2, 2), torch.tensor([torch.nan]), [0.0], torch.zeros(0)):
         calibrator = Tempered()
-        calibrator.start = lambda classes, wrong=wrong: wrong  # type: ignore[method-assign, misc, assignment]
+        calibrator.start = lambda classes, wrong=wrong: wrong
         with pytest.raises(
             InputError, match=r"expected Tempered.start to return a finite tensor \(P,\), got .*; return"
         ):

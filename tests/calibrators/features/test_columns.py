@@ -36,7 +36,7 @@ def fitting() -> Predictions:
 
 @cache
 def fitted(name: str) -> Calibrator:
-    return MAKE[name]().fit(fitting())  # type: ignore[no-any-return]
+    return MAKE[name]().fit(fitting())
 
 
 @pytest.mark.parametrize("name", MAKE)

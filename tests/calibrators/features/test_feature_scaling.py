@@ -26,7 +26,7 @@ def answers(rows: int, seed: int) -> Predictions:
 def test_with_two_classes_it_is_the_logistic_regression_of_scores_features_and_products() -> None:
     linear_model = pytest.importorskip("sklearn.linear_model")
     data = answers(2000, 0)
-    s, length = (data.logits[:, 1] - data.logits[:, 0]).numpy(), data.features["length"].double().numpy()  # type: ignore[index, union-attr]
+    s, length = (data.logits[:, 1] - data.logits[:, 0]).numpy(), data.features["length"].double().numpy()
     z = (length - length.mean()) / length.std()
     columns = np.stack([s, s * z, z], axis=1)
     other = linear_model.LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(
@@ -45,7 +45,7 @@ def test_it_gains_on_rows_it_has_not_seen_and_finds_the_columns_of_numbers() -> 
     test = answers(4000, 2)
     plain = TemperatureScaling().fit(answers(1000, 1))
     assert "features length)" in repr(fitted)
-    moved = replace(test, features={"length": test.features["length"] + 1000})  # type: ignore[index, operator]
+    moved = replace(test, features={"length": test.features["length"] + 1000})
     again, shifted = FeatureScaling(["length"]).fit(test), FeatureScaling(["length"]).fit(moved)
     torch.testing.assert_close(shifted.slopes, again.slopes)
     assert NLL()(test.calibrated_by(fitted)) < NLL()(test.calibrated_by(plain)) - 0.05

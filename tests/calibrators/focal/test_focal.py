@@ -136,10 +136,10 @@ def test_full_search_is_never_worse_than_temperature_scaling_on_its_data() -> No
     logits, labels = drawn(400, 6, seed=3)
     data = Predictions.from_logits(logits, labels)
     for criterion, metric in (("nll", NLL()), ("ece", ECE(EqualMass(15)))):
-        plain = TemperatureScaling(criterion, grid="komisarenko", binning=EqualMass(15)).fit(logits, labels)  # type: ignore[arg-type]
+        plain = TemperatureScaling(criterion, grid="komisarenko", binning=EqualMass(15)).fit(logits, labels)
         reference = metric(data.calibrated_by(plain, allow_fit_rows=True))
         for search in ("full", "line", "continuous"):
-            focal = FocalTemperatureScaling(criterion, search=search).fit(logits, labels)  # type: ignore[arg-type]
+            focal = FocalTemperatureScaling(criterion, search=search).fit(logits, labels)
             value = metric(data.calibrated_by(focal, allow_fit_rows=True))
             assert value <= reference + 1e-9
             assert value == pytest.approx(focal.objective, abs=1e-6)
@@ -181,7 +181,7 @@ def test_a_prior_ends_where_an_independent_search_does_and_holds_back_few_rows()
 def test_a_prior_needs_the_continuous_search_by_log_loss() -> None:
     for settings in ({}, {"search": "line"}, {"search": "continuous", "grid": "komisarenko"}):
         with pytest.raises(InputError, match="'nll' and search 'continuous' with a prior"):
-            FocalTemperatureScaling(**settings, prior=0.5)  # type: ignore[arg-type]
+            FocalTemperatureScaling(**settings, prior=0.5)
 
 
 def test_weights_count_as_repeated_rows_in_the_ece_of_fixed_bins() -> None:

@@ -48,7 +48,7 @@ def test_the_ece_on_the_fitting_data_is_zero_and_the_decision_stays(binning: Equ
 
 @pytest.mark.parametrize(("empty", "expected"), [("identity", 0.7), ("midpoint", 0.65), ("nearest", 0.25)])
 def test_an_empty_bin_does_what_was_asked(empty: str, expected: float) -> None:
-    calibrator = HistogramBinning(EqualWidth(10), empty=empty).fit(*data())  # type: ignore[arg-type]
+    calibrator = HistogramBinning(EqualWidth(10), empty=empty).fit(*data())
     fresh = torch.tensor([logits_of(0.7)], dtype=torch.float64)
     assert float(calibrator(fresh).softmax(dim=1)[0, 0]) == pytest.approx(expected)
 

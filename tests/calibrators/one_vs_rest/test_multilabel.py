@@ -46,7 +46,7 @@ def sample(rows: int = 600, seed: int = 0, *, slope: float = 2.0) -> tuple[Tenso
 
 
 def data(**more: object) -> MultiLabelPredictions:
-    return MultiLabelPredictions.from_logits(*sample(), names=NAMES, **more)  # type: ignore[arg-type]
+    return MultiLabelPredictions.from_logits(*sample(), names=NAMES, **more)
 
 
 def pairs(z: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ def pairs(z: Tensor) -> Tensor:
 
 def pool_of(found: MultiLabelPredictions, base: Calibrator) -> Calibrator:
     rows = found.known
-    return base.fit(pairs(found.logits[rows]), found.labels[rows])  # type: ignore[index]
+    return base.fit(pairs(found.logits[rows]), found.labels[rows])
 
 
 @pytest.mark.parametrize("base", BASES)
@@ -83,7 +83,7 @@ def test_imagined_rows_are_those_of_the_formula() -> None:
     fitted = MultiLabelCalibrator(PlattScaling(), strength=7.0).fit(found)
     pool = pool_of(found, PlattScaling())
     rows = found.known[:, 2]
-    z, y = found.logits[rows, 2], found.labels[rows, 2]  # type: ignore[index]
+    z, y = found.logits[rows, 2], found.labels[rows, 2]
     q = torch.softmax(pool(pairs(z)), dim=1)[:, 1]
     factor = 7.0 / float((q * (1 - q)).sum())
     both, outcome = pairs(z.repeat(2)), torch.cat([torch.ones_like(y), torch.zeros_like(y)])
@@ -98,7 +98,7 @@ def test_strength_0_is_each_label_alone() -> None:
     found = data()
     fitted = MultiLabelCalibrator(PlattScaling(), strength=0.0).fit(found)
     rows = found.known[:, 1]
-    alone = PlattScaling().fit(pairs(found.logits[rows, 1]), found.labels[rows, 1])(pairs(found.logits[rows, 1]))  # type: ignore[index]
+    alone = PlattScaling().fit(pairs(found.logits[rows, 1]), found.labels[rows, 1])(pairs(found.logits[rows, 1]))
     assert torch.allclose(fitted(found.logits[rows])[:, 1], alone[:, 1] - alone[:, 0], atol=1e-9)
 
 
@@ -214,9 +214,9 @@ def test_it_answers_the_same_in_onnxruntime(base: type[Calibrator], tmp_path: Pa
 
 def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
     found, fitted = data(), MultiLabelCalibrator().fit(data())
-    none = MultiLabelPredictions.from_logits(found.logits, torch.zeros_like(found.labels))  # type: ignore[arg-type]
+    none = MultiLabelPredictions.from_logits(found.logits, torch.zeros_like(found.labels))
     sure = MultiLabelPredictions.from_probs([[0.0, 0.5], [0.5, 0.5]], [[1, 0], [0, 1]], unchecked_kind=True)
-    features = Predictions.from_logits(found.logits[:, :2], found.labels[:, 0].clamp_min(0), features={"a": [0] * 600})  # type: ignore[index]
+    features = Predictions.from_logits(found.logits[:, :2], found.labels[:, 0].clamp_min(0), features={"a": [0] * 600})
     cases = [
         (lambda: MultiLabelCalibrator(HistogramBinning()), "of the top label"),
         (lambda: MultiLabelCalibrator(GroupScaling()), "needs features"),
@@ -232,7 +232,7 @@ def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
     ]  # fmt: skip
     for call, text in cases:
         with pytest.raises(InputError, match=text) as caught:
-            call()  # type: ignore[no-untyped-call]
+            call()
         assert "\n" not in str(caught.value)
     with pytest.raises(NotFittedError):
         MultiLabelCalibrator()(found.logits)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calibrant.calibrators import (
     BetaCalibration,
-    Calibrator,  # type: ignore[attr-defined]
+    Calibrator,
     CentredIsotonic,
     IsotonicCalibration,
     PlattScaling,
