@@ -139,7 +139,7 @@ def _remedy(values: Any) -> str:
     if "pandas" in type(values).__module__:
         return "stack a column of lists with numpy.stack(column)"
     if isinstance(values, str | bytes):
-        return "load a file with calibrant.load_predictions"
+        return "load a file with calibrant.read"
     return "pass numbers of one shape a row"
 
 

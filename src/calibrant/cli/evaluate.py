@@ -246,6 +246,7 @@ def parse_metric(text: str) -> Metric:
         InputError: If there is no such metric, or no such option.
     """
     from calibrant import metrics
+    from calibrant._core.config import build
     from calibrant.binning import EqualMass, EqualWidth
 
     name, _, rest = text.partition(":")
@@ -254,21 +255,11 @@ def parse_metric(text: str) -> Metric:
     if "binning" in known and options.keys() & {"bins", "binning"}:
         count = {"bins": options.pop("bins")} if "bins" in options else {}
         table = {"type": options.pop("binning", "EqualWidth"), **count}
-        options["binning"] = _made_of_options(table, families=[], classes=(EqualWidth, EqualMass))
+        options["binning"] = build(table, families=[], classes=(EqualWidth, EqualMass))
     if strange := sorted(set(options) - known):
         may = ", ".join(sorted(known | ({"bins"} if "binning" in known else set()))) or "none"
         raise InputError(f"options of {name} among {may}", f"{strange[0]!r}", "leave it out")
-    return _made_of_options({"type": name, **options}, families=[metrics])  # type: ignore[no-any-return]
-
-
-def _made_of_options(table: dict[str, Any], **known: Any) -> Any:
-    """Return the object that ``table`` configures; an argument of it that is refused is no option of the command line."""
-    from calibrant._core.config import build
-
-    try:
-        return build(table, **known)
-    except InputError as error:
-        raise InputError(error.expected, error.got, error.remedy) from error
+    return build({"type": name, **options}, families=[metrics])  # type: ignore[no-any-return]
 
 
 def by_column(rows: SplitRows, columns: Sequence[str]) -> Iterator[tuple[Predictions, str]]:

@@ -19,7 +19,7 @@ class Texts:
     """A column of text: its distinct values, and which of them each row has."""
 
     values: Sequence[str]
-    codes: NDArray[np.integer[Any]]
+    codes: NDArray[Any]
 
     @classmethod
     def of(cls, column: Any) -> "Texts":
@@ -29,7 +29,8 @@ class Texts:
 
     def array(self) -> NDArray[np.str_]:
         """Return the text of each row."""
-        return np.array([*self.values, ""], dtype=str)[self.codes]
+        found: NDArray[np.str_] = np.array([*self.values, ""], dtype=str)[self.codes]
+        return found
 
     def __getitem__(self, rows: Any) -> "Texts":
         return Texts(self.values, self.codes[rows])
@@ -43,7 +44,8 @@ class Texts:
 
     def integers(self) -> NDArray[np.int64]:
         """Return the integer of each row."""
-        return np.array([int(float(value)) for value in self.values], dtype=np.int64)[self.codes]
+        found: NDArray[np.int64] = np.array([int(float(value)) for value in self.values], dtype=np.int64)[self.codes]
+        return found
 
 
 @dataclass(frozen=True)
@@ -82,21 +84,29 @@ def match_labels(
             if len(index) == len(names) and all(written[code] in index for code in used):
                 lookup = np.array([index.get(one, -1) for one in written], dtype=np.int64)
                 return Matched(lookup[texts.codes], tuple(names), _note(names, names))
-    names = spellings[0] if spellings else None
-    numbered = names is not None and all(name.isdecimal() for name in names)  # labels are then the columns' own numbers
+    known_names = spellings[0] if spellings else None
+    numbered = known_names is not None and all(
+        name.isdecimal() for name in known_names
+    )  # labels are then the columns' own numbers
     whole = [_whole(one) for one in plain]
     strange = [code for code in used if not _is_index(whole[code], classes)]
     if numbered or strange:
         known = {name for spelled in spellings for name in spelled}
-        wrong = next((code for code in used if names is not None and whole[code] not in known), (*strange, *used)[0])
+        wrong = next(
+            (code for code in used if known_names is not None and whole[code] not in known), (*strange, *used)[0]
+        )
         integers = "" if numbered else f"an integer from 0 to {classes - 1}"
-        expected = " or ".join(filter(None, [integers, f"one of the classes {listed(names)}" if names else ""]))
-        more = "" if names or whole[wrong].isdecimal() else "; name the classes by class_names"
+        expected = " or ".join(
+            filter(None, [integers, f"one of the classes {listed(known_names)}" if known_names else ""])
+        )
+        more = "" if known_names or whole[wrong].isdecimal() else "; name the classes by class_names"
         where = place(_first(texts, wrong))
         raise InputError(f"{column} is {texts.values[wrong]!r} in {where}; it must be {expected}{more}")
     lookup = np.array([int(one) if _is_index(one, classes) else -1 for one in whole], dtype=np.int64)
     numbers = [str(place) for place in range(classes)]
-    return Matched(lookup[texts.codes], None if names is None else tuple(names), _note(numbers, names or numbers))
+    return Matched(
+        lookup[texts.codes], None if known_names is None else tuple(known_names), _note(numbers, known_names or numbers)
+    )
 
 
 def match_event(texts: Texts, event: str | None, *, column: str, place: Callable[[int], str]) -> Matched:
@@ -127,8 +137,8 @@ def match_event(texts: Texts, event: str | None, *, column: str, place: Callable
     lookup = np.array([_TRUTH.get(one.casefold(), 0) for one in plain], dtype=np.int64)
     written = {int(lookup[code]): plain[code] for code in used}
     labels = tuple(written.get(k, str(k)) for k in (0, 1))
-    names = (f"not {event}", event) if event else None if labels == ("0", "1") else labels
-    return Matched(lookup[texts.codes], names, _note(labels, ("0", "1") if event is None else names or ()))
+    named = (f"not {event}", event) if event else None if labels == ("0", "1") else labels
+    return Matched(lookup[texts.codes], named, _note(labels, ("0", "1") if event is None else named or ()))
 
 
 def name_spellings(columns: Sequence[str]) -> list[list[str]]:

@@ -252,24 +252,6 @@ def stored_tensor(values: Tensor) -> Any:
     return (values.float() if values.dtype == torch.bfloat16 else values).detach().cpu().contiguous().numpy()
 
 
-def beside_stored(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the arguments ``weights`` and ``features`` out of the arrays of a file whose names start with ``prefix``."""
-    found: dict[str, Any] = {"weights": arrays.get(prefix + WEIGHTS), "features": {}}
-    for name, values in arrays.items():
-        if name.startswith(prefix + FEATURE):
-            found["features"][name.removeprefix(prefix + FEATURE)] = values
-        elif name.startswith(prefix + FEATURE_TEXT):
-            codes = np.ascontiguousarray(values, dtype=np.int32)
-            found["features"][name.removeprefix(prefix + FEATURE_TEXT)] = codes.view(f"<U{codes.shape[1]}")[:, 0]
-    found["features"] = found["features"] or None
-    return found
-
-
-def is_beside(name: str) -> bool:
-    """Return whether an array of a file is a feature, whatever its own name says."""
-    return FEATURE in name or FEATURE_TEXT in name
-
-
 def checked_beside(scores: Tensor, beside: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that ``beside`` gives to rows with these scores (N, …), as the record holds them.
 

@@ -352,7 +352,7 @@ class Arrays(Table):
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
         """Write the arrays with ``columns`` in the place of those of the same names."""
-        arrays = self._stored | columns
+        arrays = {**self._stored, **columns}
         suffix = target.suffix.lower()
         if suffix in (".npz", ".safetensors"):
             known = (
