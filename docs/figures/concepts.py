@@ -18,7 +18,7 @@ from calibrant import BinaryPairs, Predictions
 from calibrant.calibrators import AutoCalibrator, IsotonicCalibration, MatrixScaling, TemperatureScaling, VectorScaling
 from calibrant.losses import FocalLoss
 from calibrant.metrics import ECE, NLL
-from calibrant.statistics import null_draws
+from calibrant.statistics import null_band
 
 INK, FAINT, GRID = "#1b1f24", "#767f89", "#d9dee3"
 COLOURS = ("#1f6fb5", "#c2410c", "#8a5a00", "#3f7d3a", "#7b4fa0")
@@ -71,9 +71,9 @@ def null_level() -> Figure:
         for n in sizes:
             share = (torch.arange(n, dtype=torch.float64) + 0.5) / n
             pairs = BinaryPairs.from_probs(beta_quantile(share, a, b), torch.zeros(n, dtype=torch.int64))
-            drawn = null_draws(ECE(), pairs, draws=1000, seed=0)
-            middle.append(float(drawn.mean()))
-            high.append(float(torch.quantile(drawn, 0.975)))
+            band = null_band(ECE(), pairs)
+            middle.append(band.estimate)
+            high.append(band.high)
         ax.plot(sizes, middle, color=colour, linewidth=1.6, label=name)
         ax.fill_between(sizes, middle, high, color=colour, alpha=0.18, linewidth=0)
     ax.set(xscale="log", yscale="log", xlabel="test rows", yticks=[0.002, 0.005, 0.01, 0.02, 0.05, 0.1])

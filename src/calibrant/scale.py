@@ -8,6 +8,7 @@ import io
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -19,15 +20,14 @@ import torch
 
 from calibrant._core.warn import report_progress
 from calibrant._files import as_path, atomic_write, check_folder, check_source, error_boundary, same_file, shown
-from calibrant.binning import EqualMass, EqualWidth
+from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import Calibrator
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, FileFormatError, InputError, NoIntervalError, optional_package
 from calibrant.evaluate.panel import Panel, PanelRow
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, SumMetric
 from calibrant.rows import Chunk, RowSource, added, chunks_of, reduced
-from calibrant.statistics.interval import MeanSums
-from calibrant.statistics.null import HasMoments
+from calibrant.statistics.means import Powers
 
 __all__ = ["Batches", "apply", "batches", "evaluate", "on_ranks", "on_ray"]
 
@@ -517,7 +517,7 @@ def evaluate(
         source: From ``batches`` or ``on_ray``.
         metrics: Metrics that are sums; None takes accuracy, NLL, Brier score, ECE, MCE and ClasswiseECE.
         calibrator: Applied to every batch first, or None. It must not have been fitted on these rows.
-        draws: Outcomes drawn for the limits if calibrated; 0 leaves them and the intervals out.
+        draws: Outcomes drawn for the limits if calibrated that need them; 0 leaves all limits and the intervals out.
 
     Raises:
         InputError: If data are not valid; the message names file and row group.
@@ -534,96 +534,53 @@ def evaluate(
         ECE(binning=EqualWidth(bins=15), norm=1): 0.002184 [0, 0.09109], limit if calibrated 0.08793
     """
     chosen = tuple(sum_metrics() if metrics is None else metrics)
-    known = () if source.grouped or not draws else tuple(m for m in chosen if isinstance(m, MeanMetric | HasMoments))
-    fixed = tuple(metric for metric in known if not _of_equal_mass(metric))
+    known = tuple(m for m in chosen if draws and not source.grouped and hasattr(m, "moments"))
     rows = source.in_units(partial(_calibrated, calibrator))
-    values, found = rows.fold(_first_look, added, chosen, fixed)
-    states, moments = dict(zip(chosen, values, strict=True)), dict(zip(fixed, found, strict=True))
-    # bins of equal mass are known only now, and labels of many classes are drawn beside the sums of all rows
-    again: dict[Any, tuple[Any, Any]] = {}
-    for metric in known:
-        labels = isinstance(metric, ClasswiseECE) and source.classes > 2
-        if _of_equal_mass(metric):
-            again[metric] = (
-                metric.in_fixed_bins(states[metric]),
-                metric.sums_of_tables(states[metric]) if labels else None,
-            )
-        elif labels:
-            again[metric] = metric, moments[metric]
-        if labels and not metric.looks_twice(source.classes, draws):  # too many bins to draw labels in
-            del again[metric]
-    if again:
-        seconds = rows.in_units(partial(_whole_part, calibrator)).fold(
-            _second_look, _added_in_place, tuple(again.values()), draws
-        )
-        for (metric, (one, first)), (sums, drawn) in zip(again.items(), seconds, strict=True):
-            moments[metric] = sums if first is None else replace(first, signed=sums, null=one.errors_of(first, drawn))
+    values, found = rows.fold(_first_look, added, chosen, known)
+    states, moments = dict(zip(chosen, values, strict=True)), dict(zip(known, found, strict=True))
+    # how the classes of a row vary together is in no table: their interval needs the rows again
+    again = tuple((m, moments[m]) for m in known if isinstance(m, ClasswiseECE) and source.classes > 2)
+    signed: dict[Any, Powers] = (
+        dict(zip([m for m, _ in again], rows.fold(_second_look, added, again), strict=True)) if again else {}
+    )
     return Panel(
         PanelRow(
-            repr(metric), metric.value(states[metric]), n=source.count, **_ends(metric, moments.get(metric), draws)
+            repr(metric),
+            metric.value(states[metric]),
+            n=source.count,
+            **(_ends(metric, moments[metric], signed.get(metric), draws) if metric in moments else _NONE),
         )
         for metric in chosen
     )
 
 
-def _of_equal_mass(metric: Any) -> bool:
-    return isinstance(getattr(metric, "binning", None), EqualMass)
+_NONE: dict[str, Any] = dict.fromkeys(("low", "high", "null_high"))
 
 
-def _calibrated(
-    calibrator: Calibrator | None, read: Iterator[tuple[Part, int, Predictions]]
-) -> Iterator[tuple[int, Predictions]]:
-    for _, start, data in read:
-        yield start, data if calibrator is None else data.calibrated_by(calibrator)
+def _calibrated(calibrator: Calibrator | None, read: Iterator[tuple[Part, int, Predictions]]) -> Iterator[Predictions]:
+    for _, _, data in read:
+        yield data if calibrator is None else data.calibrated_by(calibrator)
 
 
-def _whole_part(calibrator: Calibrator | None, read: Iterator[tuple[Part, int, Predictions]]) -> Iterator[Any]:
-    yield _calibrated(calibrator, read)
+def _first_look(data: Predictions, chosen: Sequence[Any], known: Sequence[Any]) -> Any:
+    return tuple(one.state(data) for one in chosen), tuple(one.moments(data) for one in known)
 
 
-def _first_look(placed: tuple[int, Predictions], chosen: Sequence[Any], fixed: Sequence[Any]) -> Any:
-    _, data = placed
-    return tuple(one.state(data) for one in chosen), tuple(one.moments(data) for one in fixed)
+def _second_look(data: Predictions, asked: Sequence[tuple[ClasswiseECE, BinTable]]) -> Any:
+    return tuple(metric.signed(data, table) for metric, table in asked)
 
 
-def _second_look(placed: Iterator[tuple[int, Predictions]], asked: Sequence[tuple[Any, Any]], draws: int) -> Any:
-    """Return what a second look at a part finds: labels are counted in place, since a copy may take 100 MB."""
-    sums: list[Any] = [None] * len(asked)
-    drawn: list[Any] = [None] * len(asked)
-    for start, data in placed:
-        for k, (metric, first) in enumerate(asked):
-            if first is None:
-                more = metric.moments(data)
-            else:
-                drawn[k] = metric.no_labels(data, draws) if drawn[k] is None else drawn[k]
-                more = metric.once_more(data, first, start=start, seed=0, drawn=drawn[k])
-            sums[k] = more if sums[k] is None else sums[k] + more
-    return tuple(zip(sums, drawn, strict=True))
-
-
-def _added_in_place(left: Any, right: Any) -> Any:
-    """Return the sums of both; the counts of ``left``, which nothing else holds, are added to."""
-    return tuple(
-        (one + two, None if drawn is None else drawn.add_(more))
-        for (one, drawn), (two, more) in zip(left, right, strict=True)
-    )
-
-
-def _ends(metric: Any, moments: Any, draws: int) -> dict[str, Any]:
+def _ends(metric: Any, moments: Any, signed: Powers | None, draws: int) -> dict[str, Any]:
     """Return the ends of a metric's interval and its limit if calibrated, from its sums; None where there are none."""
-    found: dict[str, Any] = dict.fromkeys(("low", "high", "null_high"))
-    if moments is None or (hasattr(moments, "null") and moments.null is None and moments.units is None):
-        return found
-    try:
-        null = None
-        if not isinstance(moments, MeanSums):
-            null = metric.null_of(moments, draws=draws, seed=0)
-            found |= {"null_high": float(torch.quantile(null, (1 + LEVEL) / 2)), "null_mean": float(null.mean())}
-        if hasattr(metric, "interval_of"):
-            ends = metric.interval_of(moments, null=null, level=LEVEL)
+    found = dict(_NONE)
+    if not isinstance(metric, MeanMetric):
+        null = metric.null_of(moments, level=LEVEL, draws=draws)
+        found |= {"null_high": null.high, "null_mean": null.estimate}
+    if hasattr(metric, "interval_of"):
+        with suppress(NoIntervalError):
+            beside = {} if signed is None else {"signed": signed}
+            ends = metric.interval_of(moments, level=LEVEL, **beside)
             found |= {"low": ends.low, "high": ends.high}
-    except NoIntervalError:
-        pass
     return found
 
 

@@ -55,27 +55,9 @@ print("kernels agree")
 SUMS = """
 import math, torch
 from calibrant._kernels import cuda
-from calibrant.binning import EqualWidth
 from calibrant.calibrators.focal.temperature import TemperatureRows
 
-cuda._LANES = 32
 generator = torch.Generator().manual_seed(0)
-for bins, count, dtype, kind in (
-    (15, 1000, torch.float64, torch.float64), (15, 999, torch.float32, torch.bool), (10, 31, torch.float16, torch.int64),
-    (1, 5, torch.float64, torch.float32), (64, 200, torch.float32, torch.float64), (15, 1, torch.float32, torch.bool),
-):
-    p = torch.rand(count, generator=generator, dtype=torch.float64).to(dtype)
-    exact = torch.arange(bins + 1, dtype=torch.float64)[:count] / bins  # the edges themselves, 0 and 1
-    p[: len(exact)] = exact.to(dtype)
-    y = (torch.rand(count, generator=generator) < 0.5).to(kind)
-    binning = EqualWidth(bins)
-    table = binning.table(p, y)
-    number, sum_p, sum_y = cuda.bin_sums(p, y, binning.edges(p))
-    assert torch.equal(number, table.count), (bins, dtype, number, table.count)
-    assert torch.allclose(sum_p, table.sum_p, rtol=1e-12), (sum_p - table.sum_p)
-    assert torch.equal(sum_y, table.sum_y)
-    cuda._MANY = 1 if cuda._MANY > 1 else 1 << 22  # both numbers of steps
-
 cuda._MOMENTS_BLOCK = 64
 for classes, dtype in ((2, torch.float32), (63, torch.float64), (64, torch.bfloat16), (200, torch.float16)):
     z = (4 * torch.randn(9, classes, generator=generator)).to(dtype)

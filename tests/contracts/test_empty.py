@@ -26,7 +26,6 @@ METRICS = [
 MEASURES: dict[str, Callable[[Any], Any]] = {
     "interval": lambda data: statistics.interval(metrics.ECE(), data),
     "null_band": lambda data: statistics.null_band(metrics.ECE(), data),
-    "null_draws": lambda data: statistics.null_draws(metrics.ECE(), data),
     "bootstrap": lambda data: statistics.bootstrap(metrics.Accuracy(), data),
     "risk_coverage": metrics.risk_coverage,
     "panel": evaluate.panel,

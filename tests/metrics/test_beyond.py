@@ -68,12 +68,6 @@ def test_classwise_error_by_a_loop_over_classes() -> None:
         assert ClasswiseECE(binning)(data) == pytest.approx(expected, abs=1e-12)
 
 
-def test_top_label_states_of_parts_with_fewer_classes_add() -> None:
-    whole = BinaryPairs.from_top_label([0.9, 0.8, 0.7], [0, 1, 5], [0, 0, 5])
-    state = TopLabelECE().state(whole[:2]) + TopLabelECE().state(whole[2:])
-    assert TopLabelECE().value(state) == pytest.approx(TopLabelECE()(whole), abs=1e-15)
-
-
 def test_debiased_by_hand_and_bins_of_one_row_left_out() -> None:
     data = BinaryPairs.from_probs([0.9] * 4 + [0.1], [1, 1, 0, 0, 1])
     assert DebiasedECE()(data) == pytest.approx(math.sqrt(0.8 * (0.4**2 - 0.25 / 3)))

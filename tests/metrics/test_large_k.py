@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from calibrant import Predictions
-from calibrant.binning import EqualMass, EqualWidth
-from calibrant.metrics import NLL, Brier, ClasswiseECE, classwise
+from calibrant.metrics import NLL, Brier, ClasswiseECE
 
 SCRIPT = """
 import sys, torch
@@ -64,18 +63,6 @@ def test_nothing_of_the_size_of_the_logits_is_made(dtype: str) -> None:
     tables = 3 * 8 * 15 * 128_256 >> 20  # the sums of ClasswiseECE are one number a class and bin
     assert extra.pop("ClasswiseECE") < 2 * tables + 64
     assert max(extra.values()) < 40, extra  # MiB; the logits are 125 or 250
-
-
-@pytest.mark.parametrize("binning", [EqualWidth(15), EqualMass(5), EqualMass(5, ties="interpolated")], ids=repr)
-def test_sparse_null_draws_equal_dense_ones(binning: EqualWidth | EqualMass, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = torch.Generator().manual_seed(0)
-    data = Predictions.from_logits(
-        2 * torch.randn(40, 7, generator=generator), torch.randint(7, (40,), generator=generator)
-    )
-    metric = ClasswiseECE(binning)
-    dense = metric.null_draws(data, draws=30, seed=1)
-    monkeypatch.setattr(classwise, "_DENSE_BYTES", 0)
-    assert torch.allclose(metric.null_draws(data, draws=30, seed=1), dense, rtol=1e-12)
 
 
 def test_more_cells_than_probabilities_and_fewer_give_one_table() -> None:

@@ -74,7 +74,7 @@ def test_two_classes_show_the_event() -> None:
 
 
 def test_class_errors_name_the_worst_first() -> None:
-    found = class_errors(random_predictions(), class_names=list("abcd"), draws=20)
+    found = class_errors(random_predictions(), class_names=list("abcd"))
     assert [one.ece for one in found] == sorted((one.ece for one in found), reverse=True)
     assert sum(one.n for one in found) == 500
 

@@ -30,7 +30,7 @@ CALLS: dict[str, Callable[..., Picture]] = {
     "isotonic": lambda ax=None: plot.reliability(data(classes=2), ax),
     "compare": lambda ax=None: plot.compare({"before": data(), "after": data()}, ax),
     "risk_coverage": lambda ax=None: plot.risk_coverage(data(), ax),
-    "classwise": lambda ax=None: plot.classwise(data(), ax, draws=10),
+    "classwise": lambda ax=None: plot.classwise(data(), ax),
     "confidence_histogram": lambda ax=None: plot.confidence_histogram(data(), ax),
 }
 

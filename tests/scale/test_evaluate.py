@@ -33,12 +33,11 @@ from calibrant.metrics import (
     Error,
     SumMetric,
     TopLabelECE,
-    classwise,
 )
 
 METRICS: list[SumMetric[Any]] = [
     Accuracy(), NLL(), Brier(), Error(), ECE(), ECE(norm=2), MCE(), ACE(), DebiasedECE(), TopLabelECE(),
-    ClasswiseECE(EqualWidth(7)), ECE(EqualMass()), MCE(EqualMass(10)), ClasswiseECE(EqualMass(5)), AURC(),
+    ClasswiseECE(EqualWidth(7)), ECE(EqualMass()), MCE(EqualMass(10)), AURC(),
 ]  # fmt: skip
 DRAWS = 60  # the same ones are compared, however many
 
@@ -95,24 +94,6 @@ def test_few_wrong_decisions_have_the_bounds_of_memory(tmp_path: Path) -> None:
     need_equal(
         scale.evaluate(scale.batches(in_parts(data, tmp_path))), panel(data, metrics=scale.sum_metrics(), draws=1000)
     )
-
-
-def test_labels_of_late_rows_are_drawn_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classwise, "_WHOLE", 512)
-    monkeypatch.setattr(classwise, "_BLOCK", 128)  # so that batches and blocks end at different rows
-    monkeypatch.setattr(scale, "BATCH_ROWS", 100)
-    data, metric = sample(4, rows=2500), ClasswiseECE()
-    found = scale.evaluate(scale.batches(in_parts(data, tmp_path)), metrics=[metric], draws=DRAWS)
-    need_equal(found, panel(data, metrics=[metric], draws=DRAWS))
-
-
-def test_bins_of_very_many_classes_have_a_value_and_no_interval(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(classwise, "_DENSE_BYTES", 8 * 1000 * 44)
-    data = sample(3)
-    [row] = scale.evaluate(scale.batches(in_parts(data, tmp_path)), metrics=[ClasswiseECE()])
-    assert figures_of(row) == [pytest.approx(ClasswiseECE()(data)), None, None, None, None]
 
 
 def test_a_calibrator_is_applied_on_the_way_and_never_to_rows_of_its_fit(tmp_path: Path) -> None:

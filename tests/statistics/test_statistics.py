@@ -13,7 +13,7 @@ from tests.draws import drawn
 from calibrant import BinaryPairs, Events, Predictions
 from calibrant.binning import BinTable, EqualMass, EqualWidth
 from calibrant.data.checks import Data
-from calibrant.errors import InputError, NoIntervalError
+from calibrant.errors import NoIntervalError
 from calibrant.metrics import (
     ACE,
     AURC,
@@ -31,10 +31,8 @@ from calibrant.metrics import (
 from calibrant.statistics import (
     bootstrap,
     consistency_bars,
-    error_interval,
     interval,
     null_band,
-    null_draws,
 )
 from calibrant.statistics.binned import corrected_error, gap_variance
 from calibrant.statistics.clusters import clustered_gaps
@@ -50,7 +48,7 @@ from calibrant.statistics.means import (
     skewed_ends,
     transformed,
 )
-from calibrant.statistics.null import null_outcomes, redraw
+from calibrant.statistics.null import drawn_table, redraw
 from calibrant.statistics.paired import holm, paired_bootstrap
 
 stats = late("scipy.stats")
@@ -188,47 +186,60 @@ def test_a_bin_in_which_a_rare_event_was_not_seen_is_no_error() -> None:
         assert float(estimate.corrected) == pytest.approx(error, abs=1e-4)
 
 
-def test_an_interval_from_a_table_needs_no_rows() -> None:
-    data = model(0.5)
-    cells = ECE().cells(data)
-    null = null_draws(ECE(), data, seed=0)
-    assert error_interval(cells.table(moments=True), null) == interval(ECE(), data, seed=0)
-
-
 @pytest.mark.parametrize(
     "metric", [ECE(), ECE(EqualMass(10)), MCE(), ACE(), DebiasedECE(), ClasswiseECE(), SmoothECE()], ids=repr
 )
 def test_the_fast_null_is_that_of_redrawn_labels(metric: ECE) -> None:
     data = model(0.7, rows=400)
     generator = torch.Generator().manual_seed(0)
-    slow = np.array([metric(redraw(data, generator=generator)) for _ in range(300)])
-    fast = null_draws(metric, data, draws=1000, seed=1).numpy()
-    assert fast.mean() == pytest.approx(slow.mean(), abs=4 * slow.std() / math.sqrt(250))
-    assert stats.ks_2samp(fast, slow).pvalue > 1e-3
+    slow = np.array([metric(redraw(data, generator=generator)) for _ in range(400)])
+    fast = null_band(metric, data, draws=2000, seed=1)
+    assert fast.estimate == pytest.approx(slow.mean(), abs=0.01 * slow.mean() + 4 * slow.std() / 20)
+    # of 400 draws between 2 and 22 lie beyond a limit that is right (2.5 %)
+    assert (slow > fast.high).sum() <= 22
+    assert (slow >= fast.high).sum() >= 2
+    assert (slow < fast.low).sum() <= 22
+
+
+@pytest.mark.parametrize(("rows", "classes", "sharpness"), [(300, 3, 3.0), (1000, 10, 2.0), (1000, 40, 4.0)])
+def test_limits_without_draws_are_those_of_many_draws(rows: int, classes: int, sharpness: float) -> None:
+    generator = torch.Generator().manual_seed(1)
+    data = Predictions.from_logits(
+        torch.randn(rows, classes, generator=generator, dtype=torch.float64) * sharpness,
+        torch.zeros(rows, dtype=torch.int64),
+    )
+    for metric in (ECE(), ClasswiseECE(), TopLabelECE()):
+        drawn = np.array([metric(redraw(data, generator=generator)) for _ in range(1500)])
+        band = null_band(metric, data)
+        assert band.estimate == pytest.approx(drawn.mean(), rel=0.02)
+        assert band.high == pytest.approx(np.quantile(drawn, 0.975), rel=0.04)  # 1,500 draws scatter by 1.5 %
+
+
+def test_the_limit_of_one_bin_is_that_of_a_binomial() -> None:
+    for n, p in ((1000, 0.8), (200, 0.02), (50, 0.5)):
+        table = BinTable.from_pairs(torch.zeros(n, dtype=torch.int64), torch.full((n,), p), torch.zeros(n), bins=1)
+        counts = np.arange(n + 1)
+        exact = float((stats.binom.pmf(counts, n, p) * np.abs(counts - n * p)).sum()) / n
+        assert ECE(1).null_of(table).estimate == pytest.approx(exact, rel=1e-6)
 
 
 def test_the_null_does_not_look_at_the_labels() -> None:
     data = model(rows=100)
     other = Predictions(data.logits, labels=data.labels.roll(1))
     assert null_band(ECE(), data, draws=50) == null_band(ECE(), other, draws=50)
-    assert len(null_draws(AURC(), data, draws=5)) == 5  # a metric without draws of its own
+    assert null_band(AURC(), data, draws=5).method.endswith("5 draws")  # a metric without a method of its own
 
 
-def test_null_outcomes_have_the_mean_and_variance_of_bernoulli_rows() -> None:
+def test_drawn_tables_have_the_mean_and_variance_of_bernoulli_rows() -> None:
     generator = torch.Generator().manual_seed(0)
     p = torch.rand(500, generator=generator, dtype=torch.float64)
-    index = EqualWidth(5).assign(p)
-    sums = null_outcomes(index, p, bins=5, draws=20_000, seed=0)
-    mean = torch.bincount(index, weights=p)
-    variance = torch.bincount(index, weights=p * (1 - p))
-    assert torch.allclose(sums.mean(dim=0), mean, atol=0.2)
-    assert torch.allclose(sums.var(dim=0), variance, rtol=0.05)
-    assert null_outcomes(index, p.round(), bins=5, draws=3, seed=0).std(dim=0).tolist() == [0.0] * 5
-
-
-def test_rows_of_no_bin_are_not_drawn() -> None:
-    sums = null_outcomes(torch.tensor([-1, 0]), torch.tensor([1.0, 1.0]), bins=2, draws=2, seed=0)
-    assert sums.tolist() == [[1.0, 0.0]] * 2
+    for weight in (None, torch.rand(500, generator=generator, dtype=torch.float64) + 0.5):
+        table = BinTable.from_pairs(EqualWidth(5).assign(p), p, p, bins=5, weight=weight)
+        sums = drawn_table(table, draws=20_000, seed=0).sum_y
+        assert torch.allclose(sums.mean(dim=0), table.sum_p, rtol=0.01)
+        assert torch.allclose(sums.var(dim=0), table.noise, rtol=0.1)
+    certain = BinTable.from_pairs(EqualWidth(5).assign(p), p.round(), p, bins=5)
+    assert drawn_table(certain, draws=3, seed=0).sum_y.std(dim=0).tolist() == [0.0] * 5
 
 
 def test_labels_are_redrawn_from_pairs_and_classes() -> None:
@@ -403,7 +414,7 @@ def test_the_variance_of_a_gap_holds_that_of_its_confidences() -> None:
     p = torch.linspace(0.935, 0.999, 2000, dtype=torch.float64)
     y = torch.ones(2000)
     for weight in (None, torch.linspace(0.1, 2, 2000, dtype=torch.float64)):
-        table = BinTable.from_pairs(torch.zeros(2000, dtype=torch.int64), p, y, bins=1, weight=weight, moments=True)
+        table = BinTable.from_pairs(torch.zeros(2000, dtype=torch.int64), p, y, bins=1, weight=weight)
         part = (torch.ones(2000) if weight is None else weight).double()
         gap = (part * (p - y)).sum() / part.sum()
         exact = (part.square() * (p - y - gap).square()).sum() / part.sum() ** 2
@@ -415,7 +426,6 @@ def test_the_variance_of_a_gap_holds_that_of_its_confidences() -> None:
                 y[rows],
                 bins=1,
                 weight=None if weight is None else weight[rows],
-                moments=True,
             )
             for rows in (slice(0, 1000), slice(1000, 2000))
         )
@@ -567,7 +577,7 @@ def test_the_upper_end_of_a_mean_loss_takes_the_variance_that_the_probabilities_
     labels = np.where(rarely, p.argmax(axis=1), labels)
     w = rng.integers(1, 4, 400).astype(float) if weighted else np.ones(400)
     data = Predictions.from_probs(torch.from_numpy(p), torch.from_numpy(labels), weights=w if weighted else None)
-    sums = MeanSums.of(metric, data)
+    sums = MeanSums.of(metric.rows(data), data, metric.excess(data))
 
     # oracle: the loss of every label of every row
     each = np.stack([metric.rows(Predictions.from_probs(torch.from_numpy(p), [k] * 400)) for k in range(3)], axis=1)
@@ -604,8 +614,3 @@ def test_gaps_of_many_groups_have_the_covariance_of_their_sums() -> None:
     # in another order of the groups, and so with other rounding
     one, other = (clustered_gaps(each, draws=50, seed=2, degrees=1e9) for each in (sums, sums.flip(0)))
     assert torch.allclose(one, other, rtol=1e-9, atol=1e-9)
-
-
-def test_one_draw_is_no_null_distribution() -> None:
-    with pytest.raises(InputError, match=r"at least two draws, got a Tensor of shape \(1,\)"):
-        interval(ECE(), drawn(50), null=torch.tensor([0.01]))

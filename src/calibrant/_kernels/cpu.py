@@ -1,7 +1,7 @@
 """The CPU's compiled loops: when they are used, and the functions that call them.
 
-Results agree with PyTorch's: equal predictions, maxima and counts; sums of float64 exponentials within 1e-14, of float32
-ones within 2e-7. A loop is compiled at its first use and cached on disk where a cache folder is writable.
+Results agree with PyTorch's: equal predictions and maxima, sums of exponentials within 1e-14, in ``top_bins`` of float32 logits
+within 2e-7. A loop is compiled at its first use and cached on disk where a cache folder is writable.
 """
 
 import os
@@ -25,7 +25,8 @@ _WIDE_FROM = 160  # number of classes from which one row fills the lanes, as in 
 _SEGMENT = 4096  # rows per partial sum of moments
 _PAIR_SEGMENT = 1 << 16  # rows per partial table of bins
 _BLOCK = 1 << 20  # elements copied at a time where logits are in half precision or not contiguous
-_TABLE_BYTES = 3 << 20  # most memory of all partial tables of class bins
+_TABLE_BYTES = 5 << 20  # most memory of all partial tables of class bins
+_COLUMNS = 5  # sums of a bin, as in loops.py
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -63,42 +64,38 @@ class RowStatistics:
     """Per-row results of one pass over logits (N, K).
 
     Args:
-        top: (N,) largest logit, in the logits' dtype; not finite where the row holds NaN or +inf, or only −inf.
+        top: (N,) largest logit, in the logits' dtype.
         best: (N,) int64 first index of the largest.
         others: (N,) float64 Σ exp(z_k − top) over all k but ``best``.
-        square: (N,) float64 Σ exp(2 (z_k − top)) over the same, or None.
+        square: (N,) float64 Σ exp(2 (z_k − top)) over the same.
         at_label: (N,) logit of the label, in the logits' dtype, or None.
     """
 
     top: Tensor
     best: Tensor
     others: Tensor
-    square: Tensor | None
+    square: Tensor
     at_label: Tensor | None
 
 
-def row_statistics(logits: Tensor, labels: Tensor | None = None, *, dtype: torch.dtype) -> RowStatistics:
-    """Return the statistics of each row of ``logits`` (N, K), which ``serves`` has accepted.
+def row_statistics(logits: Tensor, labels: Tensor | None = None) -> RowStatistics:
+    """Return the statistics of each row of ``logits`` (N, K), which ``serves`` has accepted; exponentials are float64.
 
     Args:
         logits: (N, K) floating.
         labels: (N,) int64 in [0, K), or None.
-        dtype: Of the exponentials: float32, or float64, with which their squares are summed too; float64 logits take float64.
     """
     rows = logits.shape[0]
-    double = logits.dtype == torch.float64
-    top = torch.empty(rows, dtype=torch.float64 if double else torch.float32)
+    top = torch.empty(rows, dtype=torch.float64 if logits.dtype == torch.float64 else torch.float32)
     best = torch.empty(rows, dtype=torch.int64)
     others, square = torch.empty(rows, dtype=torch.float64), torch.empty(rows, dtype=torch.float64)
     at_label = torch.empty(rows if labels is not None else 0, dtype=top.dtype)
     y = torch.empty(0, dtype=torch.int64) if labels is None else labels
-    zero = torch.zeros(1, dtype=torch.float64 if double else dtype).numpy()
     for some, block in _blocks(logits):
         outputs = [one[some] for one in (top, best, others, square, at_label)]
-        _run_loop(_loop("write_statistics"), [block, y[some]], [(_laid_out(logits), zero)], outputs, unit=64)
+        _run_loop(_loop("write_statistics"), [block, y[some]], [_laid_out(logits)], outputs, unit=64)
     top, at_label = top.to(logits.dtype), at_label.to(logits.dtype)  # exact: they are logits
-    squares = square if zero.dtype == np.float64 else None  # the loop for float32 exponentials sums no squares
-    return RowStatistics(top, best, others, squares, at_label if labels is not None else None)
+    return RowStatistics(top, best, others, square, at_label if labels is not None else None)
 
 
 def walks_columns(logits: Tensor) -> bool:
@@ -179,13 +176,13 @@ def logistic_sums(
     return sums[:, 0].contiguous(), sums[:, 1 : 1 + size].contiguous(), hessian
 
 
-def pair_bins(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return counts (B,) int64, Σp and Σy (B,) float64 of pairs ``p``, ``y`` (N,) in bins (lo, hi] of evenly spaced ``edges`` (B + 1,).
+def pair_bins(p: Tensor, y: Tensor, edges: Tensor) -> Tensor:
+    """Return rows, Σp, Σy, Σp² and Σpy (5, B) float64 of pairs ``p``, ``y`` (N,) in bins (lo, hi] of evenly spaced ``edges`` (B + 1,).
 
     ``p`` (N,) in [0, 1] which ``serves`` has accepted; values outside the edges go into the first or the last bin.
     """
-    bins, rows = edges.shape[0] - 1, p.shape[0]
-    parts = torch.empty(-(-rows // _PAIR_SEGMENT), 3 * bins, dtype=torch.float64)
+    rows, width = p.shape[0], _COLUMNS * (edges.shape[0] - 1)
+    parts = torch.empty(-(-rows // _PAIR_SEGMENT), width, dtype=torch.float64)
     hits = y.contiguous().view(torch.uint8) if y.dtype == torch.bool else y.double()
     constants = [edges.double().numpy(), _PAIR_SEGMENT]
     _run_loop(
@@ -194,11 +191,11 @@ def pair_bins(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tens
     return _bins_of(parts.sum(dim=0))
 
 
-def top_bins(logits: Tensor, labels: Tensor, bins: int, *, margin: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def top_bins(logits: Tensor, labels: Tensor, bins: int, *, margin: float) -> tuple[Tensor, Tensor]:
     """Return what ``pair_bins`` does, of each row's confidence and whether the decision is the label, in one pass over the logits.
 
-    Rows whose confidence lies within ``margin`` · p of an edge inside (0, 1), or that have none, are left out and returned
-    last, as indices (M,): the reference implementation bins them. Exponentials are float32, for float64 logits float64.
+    Rows whose confidence lies within ``margin`` · p of an edge inside (0, 1) are left out and returned last, as indices (M,).
+    Exponentials are float32, for float64 logits float64.
 
     Args:
         logits: (N, K) which ``serves`` has accepted.
@@ -209,8 +206,9 @@ def top_bins(logits: Tensor, labels: Tensor, bins: int, *, margin: float) -> tup
     rows, classes = logits.shape
     segment = max(1, min(_PAIR_SEGMENT, _BLOCK // classes))  # of many classes fewer, which may have to be copied
     near, constants = torch.zeros(rows, dtype=torch.uint8), [_laid_out(logits), bins, margin, segment]
-    sums = _summed(_loop("write_top_bins"), logits, [labels], constants, 3 * bins, segment, near)
-    return *_bins_of(sums), _marked_rows(near)
+    sums = _summed(_loop("write_top_bins"), logits, [labels], constants, _COLUMNS * bins, segment, near)
+    # NumPy finds few ones faster than PyTorch
+    return _bins_of(sums), torch.from_numpy(np.flatnonzero(near.numpy().view(np.bool_)))
 
 
 def score_sums(logits: Tensor, labels: Tensor) -> tuple[float, float, int]:
@@ -226,18 +224,8 @@ def score_sums(logits: Tensor, labels: Tensor) -> tuple[float, float, int]:
     return nll, brier, round(hits)
 
 
-def near_edges(p: Tensor, bins: int, *, margin: float) -> Tensor:
-    """Return the indices (M,) of ``p`` (N,) float64 that lie within ``margin`` · p of an edge i / ``bins`` inside (0, 1)."""
-    found = torch.empty(p.shape[0], dtype=torch.uint8)
-    _run_loop(_loop("write_near_edges"), [p], [bins, margin], [found], unit=_PAIR_SEGMENT)
-    return _marked_rows(found)
-
-
-def class_bins(logits: Tensor, labels: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return counts int64, Σp and Σy float64 (K · B,) of every class's probability, class by class; exponentials are float64.
-
-    Rows with a probability within rounding of an edge are left out and returned last, as indices (M,): the reference
-    implementation bins them.
+def class_bins(logits: Tensor, labels: Tensor, edges: Tensor) -> Tensor:
+    """Return what ``pair_bins`` does (5, K · B) of every class's probability and event, class by class; exponentials are float64.
 
     Args:
         logits: (N, K) which ``serves`` has accepted.
@@ -245,24 +233,15 @@ def class_bins(logits: Tensor, labels: Tensor, edges: Tensor) -> tuple[Tensor, T
         edges: (B + 1,) float64, evenly spaced on [0, 1].
     """
     rows, classes = logits.shape
-    bins = edges.shape[0] - 1
-    size = 3 * classes * bins
+    size = _COLUMNS * classes * (edges.shape[0] - 1)
     tables = max(1, min(64, _TABLE_BYTES // (8 * size)))  # most partial tables at a time
     segment = max(_SEGMENT, -(-rows // tables))
-    near, constants = torch.zeros(rows, dtype=torch.uint8), [edges.double().numpy(), segment]
-    sums = _summed(_loop("write_class_bins"), logits, [labels], constants, size, segment, near)
-    return *_bins_of(sums), _marked_rows(near)
+    return _bins_of(_summed(_loop("write_class_bins"), logits, [labels], [edges.numpy(), segment], size, segment))
 
 
-def _bins_of(sums: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return counts, Σp and Σy (B,) of ``sums`` (3 B,), in which the three of a bin are neighbours: one line of the cache."""
-    count, sum_p, sum_y = sums.view(-1, 3).unbind(dim=1)
-    return count.round().long(), sum_p.contiguous(), sum_y.contiguous()
-
-
-def _marked_rows(marks: Tensor) -> Tensor:
-    """Return the indices (M,) of the entries of ``marks`` (N,) uint8 that are 1; NumPy finds few ones faster than PyTorch."""
-    return torch.from_numpy(np.flatnonzero(marks.numpy().view(np.bool_)))
+def _bins_of(sums: Tensor) -> Tensor:
+    """Return sums (5, B) of those (5 B,) in which the five of a bin are neighbours: one line of the cache."""
+    return sums.view(-1, _COLUMNS).T.contiguous()
 
 
 def _summed(

@@ -1,7 +1,7 @@
-"""Triton kernels for CUDA: the cross-entropy of the losses, bins of pairs, and the moments that a temperature's Newton step needs.
+"""Triton kernels for CUDA: the cross-entropy of the losses, and the moments that a temperature's Newton step needs.
 
 The losses' kernels read the logits twice and write the gradient once: eager PyTorch moves about six matrices of the size of the
-logits and saves one for the backward pass, these move three and save two numbers per row. The sums' kernels read their data once.
+logits and saves one for the backward pass, these move three and save two numbers per row. The moments' kernel reads them once.
 Loop lengths are compile-time constants, which the compiler can use, and which the interpreter of older Triton releases needs with
 newer NumPy. The kernels are defined inside a function because Triton is imported only where it is used.
 """
@@ -19,13 +19,9 @@ triton: Any
 tl: Any
 
 LARGE = 1 << 22  # logits below which launch time, not memory traffic, dominates, and PyTorch's kernels launch faster
-MOST_BINS = 64
 _BLOCK = 4096  # classes in one step of a loss
 _LONG_ROW = 1 << 16  # classes from which twice the block size and warps keep more loads in flight
 _LOWEST = -3e38  # stands for −∞ where a difference to it must not be NaN
-_LANES = 256  # pairs per step of a program, one per thread
-_STEPS = 64  # steps of a program; 4 for fewer than _MANY pairs, so that every multiprocessor gets programs
-_MANY = 1 << 22
 _MOMENTS_BLOCK = 1024  # logits of a row in one step of the moments
 
 
@@ -106,30 +102,6 @@ def _classes_and_warps(classes: int) -> tuple[int, int]:
     return block, min(16, max(4, block // 512))
 
 
-def bin_sums(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return counts (B,) int64, Σp and Σy (B,) float64 of pairs ``p``, ``y`` (N,) in the bins (lo, hi] of ``edges`` (B + 1,).
-
-    Comparisons and sums are in float64; values outside the edges go into the first or the last bin, as in ``binning.index_of``.
-    """
-    bins = edges.shape[0] - 1
-    width = 1 << (bins - 1).bit_length()
-    # open at both ends; bins between the last one and the width of the kernel begin at infinity, and so hold nothing
-    lows = torch.full((width + 1,), torch.inf, dtype=torch.float64, device=edges.device)
-    lows[:bins] = edges[:-1]
-    lows[0] = -torch.inf
-    steps = _STEPS if p.shape[0] >= _MANY else 4
-    programs = max(1, -(-p.shape[0] // (steps * _LANES)))
-    parts = torch.empty(programs, 3, width, dtype=torch.float64, device=p.device)
-    y = y.view(torch.uint8) if y.dtype == torch.bool else y
-    with torch.cuda.device_of(p):
-        _kernels().bins_of[(programs,)](
-            p.contiguous(), y.contiguous(), lows, parts, p.shape[0],
-            WIDTH=width, LANES=_LANES, STEPS=steps, num_warps=_LANES // 32,
-        )  # fmt: skip
-    count, sum_p, sum_y = parts.sum(dim=0)[:, :bins].unbind()
-    return count.round().long(), sum_p, sum_y
-
-
 def row_moments(logits: Tensor, top: Tensor, beta: float, dtype: torch.dtype) -> Tensor:
     """Return mean and variance (2, N) float64 of z − max z under softmax(βz) of each row.
 
@@ -189,31 +161,6 @@ def _kernels() -> SimpleNamespace:
         tl.store(out + row * classes + at, slope, mask=inside)
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-    def bins_of(p, y, edges, out, count, WIDTH: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr):  # type: ignore[no-untyped-def]
-        program = tl.program_id(0)
-        lane = tl.arange(0, LANES)
-        name = tl.arange(0, WIDTH)
-        low = tl.load(edges + name)
-        high = tl.load(edges + name + 1)
-        number = tl.zeros((WIDTH, LANES), dtype=tl.int32)
-        sum_p = tl.zeros((WIDTH, LANES), dtype=tl.float64)
-        sum_y = tl.zeros((WIDTH, LANES), dtype=tl.float64)
-        # each lane keeps its own sums of all bins; they are reduced once, at the end
-        for step in range(STEPS):
-            at = (program * STEPS + step).to(tl.int64) * LANES + lane
-            there = at < count
-            value = tl.load(p + at, mask=there, other=0.0).to(tl.float64)
-            hit = tl.load(y + at, mask=there, other=0).to(tl.float64)
-            inside = (value[None, :] > low[:, None]) & (value[None, :] <= high[:, None]) & there[None, :]
-            number += inside.to(tl.int32)
-            sum_p += tl.where(inside, value[None, :], 0.0)
-            sum_y += tl.where(inside, hit[None, :], 0.0)
-        start = out + program * 3 * WIDTH
-        tl.store(start + name, tl.sum(number, axis=1).to(tl.float64))
-        tl.store(start + WIDTH + name, tl.sum(sum_p, axis=1))
-        tl.store(start + 2 * WIDTH + name, tl.sum(sum_y, axis=1))
-
-    @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def moments(logits, top, scale, out, stride, CLASSES: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
         row = tl.program_id(0).to(tl.int64)
         rows = tl.num_programs(0)
@@ -237,4 +184,4 @@ def _kernels() -> SimpleNamespace:
         tl.store(out + row, average)
         tl.store(out + rows + row, tl.sum(square.to(tl.float64), axis=0) / total - average * average)
 
-    return SimpleNamespace(forward=forward, backward=backward, bins_of=bins_of, moments=moments)
+    return SimpleNamespace(forward=forward, backward=backward, moments=moments)

@@ -25,9 +25,8 @@ from numba.extending import overload
 LANES = 64  # rows, or columns of one row, that an inner loop handles
 WIDE_FROM = 160  # number of classes from which one row fills the lanes
 TOP, SPARE, AT, RUN = range(4)  # lanes of the logits' dtype: the rows' maxima, two for searches, the label's logit
-SHIFT, PART, LEFT = range(3)  # lanes of the exponentials' dtype: what they subtract, sums so far, terms left out
-OTHERS, SQUARE, GAP, HIT, TIED = range(5)  # lanes of float64: what ``sum_rows`` writes
 FLUSH = 4  # float32 terms a lane adds before they go to float64, so that a sum keeps 2e-7
+OTHERS, SQUARE, GAP, HIT, TIED = range(5)  # lanes of float64: what ``sum_rows`` writes
 _FAST = {"contract"}  # permits a fused multiply-add; no sum is reordered
 
 f32, f64, i32, i64 = np.float32, np.float64, np.int32, np.int64
@@ -180,38 +179,14 @@ def _take_larger(lines, first, home, lanes):  # type: ignore[no-untyped-def]
             lanes[home, j] = y if y > x else x
 
 
-def _add_exponentials(lines, part, out):  # type: ignore[no-untyped-def]
-    """Add Σ exp(z − shift) over ``lines`` (n, LANES) without the terms of z = shift to ``out[OTHERS]``, and these terms' number
-    to ``out[TIED]``; where the exponentials are float64, also Σ exp² to ``out[SQUARE]``. NaN stays NaN.
+@compiled
+def _add_exponentials(lines, shift, out):  # type: ignore[no-untyped-def]
+    """Add Σ exp(z − shift) over ``lines`` (n, LANES) without the terms of z = shift to ``out[OTHERS]``, Σ exp² to
+    ``out[SQUARE]``, and the number of these terms to ``out[TIED]``.
     """
-    raise NotImplementedError("compiled code has its own")
-
-
-@overload(_add_exponentials, jit_options={"fastmath": _FAST, "error_model": "numpy"})
-def _choose_exponentials(lines, part, out):  # type: ignore[no-untyped-def]
-    return _add_exponentials32 if part.dtype == types.float32 else _add_exponentials64
-
-
-def _add_exponentials32(lines, part, out):  # type: ignore[no-untyped-def]
-    zero, one = f32(0.0), f32(1.0)
-    for start in range(0, lines.shape[0], FLUSH):
-        for j in range(LANES):
-            part[PART, j], part[LEFT, j] = zero, zero
-        for k in range(start, min(lines.shape[0], start + FLUSH)):
-            for j in range(LANES):
-                d = f32(lines[k, j]) - part[SHIFT, j]
-                e = exponential(d)
-                part[PART, j] += zero if d == zero else e
-                part[LEFT, j] += one if d == zero else zero
-        for j in range(LANES):
-            out[OTHERS, j] += part[PART, j]
-            out[TIED, j] += part[LEFT, j]
-
-
-def _add_exponentials64(lines, part, out):  # type: ignore[no-untyped-def]
     for k in range(lines.shape[0]):
         for j in range(LANES):
-            d = f64(lines[k, j]) - part[SHIFT, j]
+            d = f64(lines[k, j]) - shift[j]
             e = exponential(d)
             e = 0.0 if d == 0.0 else e
             out[OTHERS, j] += e
@@ -220,20 +195,19 @@ def _add_exponentials64(lines, part, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def sum_rows(logits, labels, first, here, work, lanes, part, out):  # type: ignore[no-untyped-def]
+def sum_rows(logits, labels, first, here, work, lanes, shift, out):  # type: ignore[no-untyped-def]
     """Write what the scores need of ``here`` rows of ``logits`` (N, K), from row ``first`` on, into ``out`` (5, LANES) float64.
 
-    ``out[OTHERS]`` is Σ exp(z − max z) over all classes but one at the maximum, ``out[SQUARE]`` the sum of its squares if the
-    exponentials are float64, ``out[GAP]`` is max z − z of the label, and ``out[HIT]`` 1 where the label is the first class at the
-    maximum, else 0. A row with NaN or +inf, or of −inf alone, gets NaN in ``out[OTHERS]``. Lanes without a row get 0, and 1 in
-    ``out[HIT]``.
+    ``out[OTHERS]`` is Σ exp(z − max z) over all classes but one at the maximum, ``out[SQUARE]`` the sum of its squares,
+    ``out[GAP]`` is max z − z of the label, and ``out[HIT]`` 1 where the label is the first class at the maximum, else 0. Lanes
+    without a row get 0, and 1 in ``out[HIT]``.
 
-    Overwritten: ``lanes`` (4, LANES) of the logits' dtype, ``part`` (3, LANES) of the exponentials', and ``work`` of the logits',
+    Overwritten: ``lanes`` (4, LANES) of the logits' dtype, ``shift`` (LANES,) float64, and ``work`` of the logits' dtype,
     (K, LANES) to lay rows of few classes out, (0,) for many classes.
     """
     classes = logits.shape[1]
     flat = logits.reshape(-1)
-    _sum_block(flat, first, here, classes, work, lanes, part, out)
+    _sum_block(flat, first, here, classes, work, lanes, shift, out)
     place = np.uintp(first * classes)  # unsigned: compiled code then does not look for negative indices
     for j in range(here):
         lanes[AT, j] = flat[place + np.uintp(labels[first + j])]
@@ -257,27 +231,27 @@ def sum_rows(logits, labels, first, here, work, lanes, part, out):  # type: igno
         out[OTHERS, j], out[SQUARE, j], out[GAP, j], out[HIT, j] = 0.0, 0.0, 0.0, 1.0
 
 
-def _sum_block(flat, first, here, classes, work, lanes, part, out):  # type: ignore[no-untyped-def]
+def _sum_block(flat, first, here, classes, work, lanes, shift, out):  # type: ignore[no-untyped-def]
     """Write the maxima of rows into ``lanes[TOP]``, and what ``_add_exponentials`` adds into ``out``."""
     raise NotImplementedError("compiled code has its own")
 
 
 @overload(_sum_block, jit_options={"fastmath": _FAST, "error_model": "numpy"})
-def _choose_block(flat, first, here, classes, work, lanes, part, out):  # type: ignore[no-untyped-def]
+def _choose_block(flat, first, here, classes, work, lanes, shift, out):  # type: ignore[no-untyped-def]
     return _sum_narrow if work.ndim == 2 else _sum_wide
 
 
-def _sum_narrow(flat, first, here, classes, work, lanes, part, out):  # type: ignore[no-untyped-def]
+def _sum_narrow(flat, first, here, classes, work, lanes, shift, out):  # type: ignore[no-untyped-def]
     lay_out(flat, first, here, classes, work)
     tops(work, lanes)
     for j in range(LANES):
-        part[SHIFT, j] = lanes[TOP, j]
+        shift[j] = lanes[TOP, j]
     for j in range(LANES):
         out[OTHERS, j], out[SQUARE, j], out[TIED, j] = 0.0, 0.0, 0.0
-    _add_exponentials(work, part, out)
+    _add_exponentials(work, shift, out)
 
 
-def _sum_wide(flat, first, here, classes, work, lanes, part, out):  # type: ignore[no-untyped-def]
+def _sum_wide(flat, first, here, classes, work, lanes, shift, out):  # type: ignore[no-untyped-def]
     full = classes - classes % LANES
     sums = np.zeros((5, LANES))
     for i in range(here, LANES):
@@ -287,11 +261,11 @@ def _sum_wide(flat, first, here, classes, work, lanes, part, out):  # type: igno
         pad(row, full, -np.inf, lanes[AT])
         lanes[TOP, i] = row_top(row, lanes)
         for j in range(LANES):
-            part[SHIFT, j] = lanes[TOP, i]
+            shift[j] = lanes[TOP, i]
         for j in range(LANES):
             sums[OTHERS, j], sums[SQUARE, j], sums[TIED, j] = 0.0, 0.0, 0.0
-        _add_exponentials(row[:full].reshape(-1, LANES), part, sums)
-        _add_exponentials(lanes[AT : AT + 1], part, sums)
+        _add_exponentials(row[:full].reshape(-1, LANES), shift, sums)
+        _add_exponentials(lanes[AT : AT + 1], shift, sums)
         out[OTHERS, i], out[SQUARE, i], out[TIED, i] = (
             total_of(sums[OTHERS]),
             total_of(sums[SQUARE]),
@@ -315,26 +289,22 @@ def write_statistics(logits, labels, like, top, best, others, square, at_label):
     """Write the statistics of rows (N, K): the largest logit, its first class, and sums over all classes but that one.
 
     ``others`` is Σ exp(z − top) over all classes but the largest, so that 1 minus the confidence keeps its digits.
-    ``like`` is ``sum_rows``'s ``work``, and an array of the dtype of the exponentials, whose squares are summed if that is
-    float64. ``labels`` may be empty, and ``at_label`` is left out then. A row that holds NaN or +inf, or −inf alone, gets no
-    finite ``top``.
+    ``like`` is ``sum_rows``'s ``work``. ``labels`` may be empty, and ``at_label`` is left out then.
     """
     rows, classes = logits.shape
-    work, lanes = np.empty_like(like[0]), np.empty((4, LANES), dtype=logits.dtype)
-    part, out = np.empty((3, LANES), dtype=like[1].dtype), np.empty((5, LANES))
+    work, lanes = np.empty_like(like), np.empty((4, LANES), dtype=logits.dtype)
+    shift, out = np.empty(LANES), np.empty((5, LANES))
     index, spare = np.empty(LANES, dtype=np.int32), np.empty(LANES, dtype=np.int32)
     flat = logits.reshape(-1)
     for first in range(0, rows, LANES):
         here = min(LANES, rows - first)
-        _sum_block(flat, first, here, classes, work, lanes, part, out)
+        _sum_block(flat, first, here, classes, work, lanes, shift, out)
         _find_tops(work, logits[first : first + here], lanes[TOP], spare, index)
         for j in range(here):
-            i, tied = (
-                first + j,
-                out[TIED, j] - 1.0,
-            )  # of several largest classes all but one are others, each exp(0) = 1
-            top[i] = lanes[TOP, j] if out[OTHERS, j] == out[OTHERS, j] else np.nan
-            best[i], others[i], square[i] = index[j], out[OTHERS, j] + tied, out[SQUARE, j] + tied
+            # of several largest classes all but one are others, each exp(0) = 1
+            i, tied = first + j, out[TIED, j] - 1.0
+            top[i], best[i] = lanes[TOP, j], index[j]
+            others[i], square[i] = out[OTHERS, j] + tied, out[SQUARE, j] + tied
         for i in range(first, first + here if labels.shape[0] else first):
             at_label[i] = logits[i, labels[i]]
 
@@ -487,16 +457,14 @@ def _add_columns(columns, largest, scale, norm, mean, square):  # type: ignore[n
         square[j] += moved * d
 
 
+COLUMNS = 5  # of a bin: rows, Σp, Σy, Σp² and Σpy
 _COPIES = 4  # neighbouring pairs mostly fall into one bin: sums that take turns do not wait for each other
 _CLOSE = 1e-9  # of a product to an integer, where the edges decide
 
 
 @compiled
 def find_bins(p, edges, bins, index):  # type: ignore[no-untyped-def]
-    """Write the bin (lo, hi] of ``edges`` (B + 1,), evenly spaced on [0, 1], of each of ``p``; the ends take what lies outside.
-
-    Returns how many lie so close to an edge that the edges had to decide.
-    """
+    """Write the bin (lo, hi] of ``edges`` (B + 1,), evenly spaced on [0, 1], of each of ``p``; the ends take what lies outside."""
     last = np.float64(bins - 1)
     close = 0
     for j in range(p.shape[0]):
@@ -513,85 +481,155 @@ def find_bins(p, edges, bins, index):  # type: ignore[no-untyped-def]
             while b < bins - 1 and p[j] > edges[b + 1]:
                 b += 1
             index[j] = b
-    return close
 
 
 @compiled
-def write_near_edges(p, bins, margin, found):  # type: ignore[no-untyped-def]
-    """Write which of ``p`` (N,) lie within ``margin`` · p of an edge i / ``bins`` inside (0, 1) into ``found`` (N,) uint8."""
-    for j in range(p.shape[0]):
-        scaled = p[j] * bins
-        edge = np.floor(scaled + 0.5)
-        near = (abs(scaled - edge) <= margin * scaled) & (edge > 0.0) & (edge < bins)
-        found[j] = np.uint8(1) if near else np.uint8(0)
+def _add_pair(sums, cell, p, y):  # type: ignore[no-untyped-def]
+    """Add a pair to the bin whose sums begin at ``cell``, an unsigned number: compiled code then looks for no negative indices."""
+    sums[cell] += 1.0
+    sums[cell + np.uintp(1)] += p
+    sums[cell + np.uintp(2)] += y
+    sums[cell + np.uintp(3)] += p * p
+    sums[cell + np.uintp(4)] += p * y
 
 
 @compiled
 def write_pair_bins(p, y, edges, segment, out):  # type: ignore[no-untyped-def]
-    """Write counts, Σp and Σy of pairs ``p`` (N,) float64, ``y`` (N,) in bins into ``out`` (segments, 3 · B)."""
+    """Write the sums of pairs ``p`` (N,) float64, ``y`` (N,) in bins into ``out`` (segments, COLUMNS · B)."""
     bins = edges.shape[0] - 1
-    sums, index = np.empty(_COPIES * 3 * bins), np.empty(LANES, dtype=np.int32)
+    sums, index = np.empty(_COPIES * COLUMNS * bins), np.empty(LANES, dtype=np.int32)
     for part in range(out.shape[0]):
         sums[:] = 0.0
         for first in range(part * segment, min(p.shape[0], (part + 1) * segment), LANES):
             stop = min(p.shape[0], (part + 1) * segment, first + LANES)
             find_bins(p[first:stop], edges, bins, index)
             for i in range(first, stop):
-                # unsigned: compiled code then does not look for negative indices
-                cell = np.uintp(3) * (np.uintp(i % _COPIES) * np.uintp(bins) + np.uintp(index[i - first]))
-                sums[cell] += 1.0
-                sums[cell + np.uintp(1)] += p[i]
-                sums[cell + np.uintp(2)] += y[i]
+                place = np.uintp(i % _COPIES) * np.uintp(bins) + np.uintp(index[i - first])
+                _add_pair(sums, np.uintp(COLUMNS) * place, p[i], f64(y[i]))
         _add_copies(sums, out[part])
 
 
 @compiled
 def write_top_bins(logits, labels, like, bins, margin, segment, out, near):  # type: ignore[no-untyped-def]
-    """Write what ``write_pair_bins`` does, of each row's confidence and whether the decision is the label, into ``out`` (segments, 3 · B):
-    B = ``bins`` of equal width.
+    """Write what ``write_pair_bins`` does, of each row's confidence and whether the decision is the label, in ``bins`` of equal width.
 
-    ``like`` is ``sum_rows``'s ``work``; exponentials have the logits' dtype. Rows with a confidence p within ``margin`` · p of an
-    edge inside (0, 1), or with none, are left out, and get 1 in ``near`` (N,) uint8, which holds 0 before.
+    ``like`` is ``sum_rows``'s ``work``; exponentials have the logits' dtype, as those of float64 would take half as long again.
+    Rows with a confidence p within ``margin`` · p of an edge inside (0, 1) are left out, and get 1 in ``near`` (N,) uint8, which
+    holds 0 before.
     """
     rows = logits.shape[0]
     work, lanes = np.empty_like(like), np.zeros((4, LANES), dtype=logits.dtype)
-    part, found = np.zeros((3, LANES), dtype=logits.dtype), np.zeros((5, LANES))
-    sums, index = np.empty(_COPIES * 3 * bins), np.empty(LANES, dtype=np.int32)
-    p, kept = np.empty(LANES), np.empty(LANES)
+    sums, index = np.empty(_COPIES * COLUMNS * bins), np.empty(LANES, dtype=np.int32)
+    shift, part = np.empty(LANES, dtype=logits.dtype), np.empty(LANES, dtype=logits.dtype)
+    p, hit, kept = np.ones(LANES), np.empty(LANES), np.empty(LANES)
     for s in range(out.shape[0]):
         sums[:] = 0.0
         for first in range(s * segment, min(rows, (s + 1) * segment), LANES):
             here = min(LANES, rows - first, (s + 1) * segment - first)
-            sum_rows(logits, labels, first, here, work, lanes, part, found)
-            if _place_in_bins(found, bins, margin, p, kept, index):
+            _norms(logits, first, here, work, lanes, shift, part, p)
+            _hits(logits, labels, first, here, lanes, p, hit)
+            if _place_in_bins(p, bins, margin, kept, index):
                 for j in range(here):
                     near[first + j] = np.uint8(1) if kept[j] == 0.0 else np.uint8(0)
             for j in range(here):
                 # unsigned: compiled code then does not look for negative indices
-                cell = np.uintp(3) * (np.uintp(j % _COPIES) * np.uintp(bins) + np.uintp(index[j]))
+                cell = np.uintp(COLUMNS) * (np.uintp(j % _COPIES) * np.uintp(bins) + np.uintp(index[j]))
+                c = kept[j] * p[j]
                 sums[cell] += kept[j]
-                sums[cell + np.uintp(1)] += kept[j] * p[j]
-                sums[cell + np.uintp(2)] += kept[j] * found[HIT, j]
+                sums[cell + np.uintp(1)] += c
+                sums[cell + np.uintp(2)] += kept[j] * hit[j]
+                sums[cell + np.uintp(3)] += c * p[j]
+                sums[cell + np.uintp(4)] += c * hit[j]
         _add_copies(sums, out[s])
 
 
 @compiled
-def _place_in_bins(found, bins, margin, p, kept, index):  # type: ignore[no-untyped-def]
-    """Write 1 / (1 + others), or 1 for NaN, into ``p``, and its bin into ``index``; 0 into ``kept`` where it lies near an edge or is
-    NaN, else 1. Returns how many are left out: away from edges the product decides the bin.
+def _place_in_bins(p, bins, margin, kept, index):  # type: ignore[no-untyped-def]
+    """Turn the norms ``p`` into probabilities 1 / norm and write their bins into ``index``, and 0 into ``kept`` where one lies near
+    an edge, else 1. Returns how many do: away from edges the product decides the bin.
     """
     left_out = 0
     last = f64(bins - 1)
     for j in range(LANES):
-        c = 1.0 / (1.0 + found[OTHERS, j])
-        scaled = c * bins
+        p[j] = 1.0 / p[j]
+        scaled = p[j] * bins
         edge = np.floor(scaled + 0.5)
         away = (abs(scaled - edge) > margin * scaled) | (edge == 0.0) | (edge >= bins)
         kept[j] = 1.0 if away else 0.0
-        p[j] = c if c == c else 1.0
-        index[j] = i32(min(np.floor(p[j] * bins), last))
+        index[j] = i32(min(np.floor(scaled), last))
         left_out += 0 if away else 1
     return left_out
+
+
+def _norms(logits, first, here, work, lanes, shift, part, norm):  # type: ignore[no-untyped-def]
+    """Write the maxima of rows into ``lanes[TOP]`` and Σ exp(z − max z) into ``norm`` (LANES,)."""
+    raise NotImplementedError("compiled code has its own")
+
+
+@overload(_norms, jit_options={"fastmath": _FAST, "error_model": "numpy"})
+def _choose_norms(logits, first, here, work, lanes, shift, part, norm):  # type: ignore[no-untyped-def]
+    return _narrow_norms if work.ndim == 2 else _wide_norms
+
+
+def _narrow_norms(logits, first, here, work, lanes, shift, part, norm):  # type: ignore[no-untyped-def]
+    classes = logits.shape[1]
+    lay_out(logits.reshape(-1), first, here, classes, work)
+    tops(work, lanes)
+    for j in range(LANES):
+        norm[j], shift[j] = 0.0, lanes[TOP, j]
+    for start in range(0, classes, FLUSH):
+        _add_terms(work, start, min(classes, start + FLUSH), shift, part, norm)
+
+
+def _wide_norms(logits, first, here, work, lanes, shift, part, norm):  # type: ignore[no-untyped-def]
+    full, sums = logits.shape[1] - logits.shape[1] % LANES, np.empty(LANES)
+    for i in range(here):
+        row = logits[first + i]
+        pad(row, full, -np.inf, lanes[AT])
+        most = row_top(row, lanes)
+        lanes[TOP, i] = most
+        for j in range(LANES):
+            sums[j], shift[j] = 0.0, most
+        lines = row[:full].reshape(-1, LANES)
+        for start in range(0, lines.shape[0], FLUSH):
+            _add_terms(lines, start, min(lines.shape[0], start + FLUSH), shift, part, sums)
+        _add_terms(lanes, AT, AT + 1, shift, part, sums)
+        norm[i] = total_of(sums)
+
+
+@compiled
+def _add_terms(lines, start, stop, shift, part, norm):  # type: ignore[no-untyped-def]
+    """Add Σ exp(z − shift) over ``lines`` start … stop (n, LANES), summed in their dtype in ``part``, to ``norm`` (LANES,)."""
+    kind = part.dtype.type
+    for j in range(LANES):
+        part[j] = kind(0)
+    for k in range(start, stop):
+        for j in range(LANES):
+            part[j] += exponential(lines[k, j] - shift[j])
+    for j in range(LANES):
+        norm[j] += part[j]
+
+
+@compiled
+def _hits(logits, labels, first, here, lanes, norm, hit):  # type: ignore[no-untyped-def]
+    """Write 1 into ``hit`` (LANES,) where the label is the first class at the maximum ``lanes[TOP]``, else 0."""
+    flat, classes = logits.reshape(-1), logits.shape[1]
+    place = np.uintp(first * classes)
+    for j in range(here):
+        lanes[AT, j] = flat[place + np.uintp(labels[first + j])]
+        place += np.uintp(classes)
+    several = 0
+    for j in range(LANES):
+        hit[j] = 1.0 if lanes[TOP, j] == lanes[AT, j] else 0.0
+    for j in range(LANES):
+        several += 1 if hit[j] * norm[j] >= 2.0 else 0  # classes that share the maximum add 1 each
+    if several:
+        for j in range(here):
+            if hit[j] * norm[j] >= 2.0:
+                place, most, before = np.uintp((first + j) * classes), lanes[TOP, j], 0
+                for k in range(labels[first + j]):
+                    before += 1 if flat[place + np.uintp(k)] == most else 0
+                hit[j] = 0.0 if before else 1.0
 
 
 @compiled
@@ -604,12 +642,8 @@ def _add_copies(sums, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def write_class_bins(logits, labels, edges, segment, out, near):  # type: ignore[no-untyped-def]
-    """Write counts, Σp and Σy of every class's probability into ``out`` (segments, 3 · K · B); exponentials are float64.
-
-    Rows of a probability so close to an edge that rounding decides, or that is none, are left out, and marked in ``near``
-    (N,) uint8.
-    """
+def write_class_bins(logits, labels, edges, segment, out):  # type: ignore[no-untyped-def]
+    """Write the sums of every class's probability and event into ``out`` (segments, COLUMNS · K · B), class by class."""
     rows, classes = logits.shape
     bins, wide = edges.shape[0] - 1, classes >= WIDE_FROM
     step = 1 if wide else LANES  # rows that are taken together
@@ -623,31 +657,32 @@ def write_class_bins(logits, labels, edges, segment, out, near):  # type: ignore
         table[:] = 0.0
         for first in range(s * segment, min(rows, (s + 1) * segment), step):
             here = min(step, rows - first, (s + 1) * segment - first)
-            marks = near[first : first + here]
             if wide:
                 _row_probabilities(flat[first * classes : (first + 1) * classes], lanes, p, norm)
-                _find_row_bins(places[:classes], edges, bins, cells, marks)
             else:
                 lay_out(flat, first, here, classes, work)
                 _probabilities(work, lanes, p, norm)
-                _find_class_bins(p, edges, bins, index, marks)
-            _add_cells(places, cells, 1 if wide else LANES, classes, bins, table, marks, labels[first : first + here])
+            for k in range(lines):
+                find_bins(p[k], edges, bins, index[k])
+            _add_cells(places, cells, 1 if wide else LANES, classes, bins, table, labels[first : first + here])
 
 
 @compiled
-def _add_cells(p, index, stride, classes, bins, table, near, labels):  # type: ignore[no-untyped-def]
-    """Add the probabilities of row j, at ``p[j]``, ``p[j + stride]`` …, to the cells of their bins, unless ``near[j]``."""
+def _add_cells(p, index, stride, classes, bins, table, labels):  # type: ignore[no-untyped-def]
+    """Add the probabilities of row j, at ``p[j]``, ``p[j + stride]`` …, to the cells of their bins, and its event to its label's."""
     for j in range(labels.shape[0]):
-        if near[j]:
-            continue
         place, cell = np.uintp(j), np.uintp(0)
         for _ in range(classes):
-            at = cell + np.uintp(3) * np.uintp(index[place])
-            count, total = table[at] + 1.0, table[at + np.uintp(1)] + p[place]
-            table[at], table[at + np.uintp(1)] = count, total
+            at, q = cell + np.uintp(COLUMNS) * np.uintp(index[place]), p[place]
+            table[at] += 1.0
+            table[at + np.uintp(1)] += q
+            table[at + np.uintp(3)] += q * q
             place += np.uintp(stride)
-            cell += np.uintp(3 * bins)
-        table[3 * (labels[j] * bins + index[j + labels[j] * stride]) + 2] += 1.0
+            cell += np.uintp(COLUMNS * bins)
+        own = j + labels[j] * stride
+        at = COLUMNS * (labels[j] * bins + index[own])
+        table[at + 2] += 1.0
+        table[at + 4] += p[own]
 
 
 @compiled
@@ -691,34 +726,6 @@ def _row_probabilities(row, lanes, p, norm):  # type: ignore[no-untyped-def]
         flat[k] *= by
 
 
-@compiled
-def _find_class_bins(p, edges, bins, index, near):  # type: ignore[no-untyped-def]
-    """Write the bins of ``p`` (K, LANES) into ``index``, and which rows have none or one at an edge into ``near`` (n,)."""
-    for j in range(near.shape[0]):
-        near[j] = np.uint8(0)
-    for k in range(p.shape[0]):
-        line = p[k]
-        if find_bins(line, edges, bins, index[k]):
-            for j in range(near.shape[0]):
-                near[j] |= _undecided(line[j], bins)
-
-
-@compiled
-def _find_row_bins(p, edges, bins, index, near):  # type: ignore[no-untyped-def]
-    near[0] = np.uint8(0)
-    if find_bins(p, edges, bins, index):
-        for k in range(p.shape[0]):
-            near[0] |= _undecided(p[k], bins)
-
-
-@compiled
-def _undecided(p, bins):  # type: ignore[no-untyped-def]
-    scaled = p * bins
-    edge = np.floor(scaled + 0.5)
-    close = (abs(scaled - edge) < _CLOSE) & (edge > 0.0) & (edge < bins)
-    return np.uint8(1) if close or p != p else np.uint8(0)
-
-
 _GAPS, _HITS, _PRODUCT, _BRIER = range(4)  # lanes of sums
 _BLOCKS = 16  # of rows whose factors are multiplied before their logarithm is taken: K to this power is a float64
 
@@ -732,13 +739,13 @@ def write_score_sums(logits, labels, like, segment, out):  # type: ignore[no-unt
     """
     rows = logits.shape[0]
     work, lanes = np.empty_like(like), np.zeros((4, LANES), dtype=logits.dtype)
-    part, found, sums = np.zeros((3, LANES)), np.zeros((5, LANES)), np.zeros((4, LANES))
+    shift, found, sums = np.zeros(LANES), np.zeros((5, LANES)), np.zeros((4, LANES))
     for p in range(out.shape[0]):
         sums[:] = 0.0
         nll, empty = 0.0, 0
         for first in range(p * segment, min(rows, (p + 1) * segment), LANES):
             here = min(LANES, rows - first, (p + 1) * segment - first)
-            sum_rows(logits, labels, first, here, work, lanes, part, found)
+            sum_rows(logits, labels, first, here, work, lanes, shift, found)
             for j in range(LANES):
                 sums[_GAPS, j] += found[GAP, j]
                 sums[_HITS, j] += found[HIT, j]

@@ -9,13 +9,11 @@ _FEW = 4  # up to this many classes, adding columns is faster than PyTorch's red
 
 
 def exp_sums(logits: Tensor, row_max: Tensor) -> Tensor:
-    """Return Σ_k exp(logit_k − row_max) (N,) float64, in row chunks; exponentials are float32 unless the logits are float64."""
+    """Return Σ_k exp(logit_k − row_max) (N,) float64, in row chunks."""
     rows, classes = logits.shape
-    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
     sums = torch.empty(rows, dtype=torch.float64, device=logits.device)
-    for chunk in row_chunks(rows, classes, itemsize=3 * dtype.itemsize, device=logits.device):
-        exponentials = logits[chunk].to(dtype).sub(row_max[chunk, None].to(dtype)).exp_()
-        torch.sum(exponentials, dim=1, dtype=torch.float64, out=sums[chunk])
+    for chunk in row_chunks(rows, classes, itemsize=16, device=logits.device):
+        sums[chunk] = _row_sums(logits[chunk].double().sub(row_max[chunk, None]).exp_())
     return sums
 
 

@@ -3,24 +3,22 @@
 Bins are (lo, hi], as in the papers; the first also holds 0, the last holds 1.
 """
 
-import operator
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_same_kind, check_same_weights, refuse, shown
+from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Bins, Fits, PublicCalls
-from calibrant._kernels import cpu, cuda
+from calibrant._kernels import cpu
 from calibrant.binning.table import BinTable
 from calibrant.errors import InputError
 
-__all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth", "MassSketch"]
+__all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth"]
 
 TIE = 1e-12  # probabilities this close count as equal: the log and exp in a calibrator change them by less
 _BLOCK = 1 << 15
@@ -40,9 +38,9 @@ class Binning(metaclass=PublicCalls):
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
         """Return the bin index (N,) int64 of each of ``p`` (N,), or −1 where no bin holds it."""
 
-    @abstractmethod
     def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
         """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
+        return BinTable.from_pairs(self.assign(p, weight=weight), p, y, bins=self.bins, weight=weight)
 
 
 def index_of(p: Tensor, edges: Tensor) -> Tensor:
@@ -70,8 +68,8 @@ class EqualWidth(Binning):
         return torch.arange(self.bins + 1, dtype=torch.float64, device=p.device) / self.bins
 
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the bin index (N,) of each of ``p`` (N,); weights have no effect."""
-        edges = self.edges(p)
+        """Return the bin index (N,) of each of ``p`` (N,), where one within 1e-12 above an edge lies on it; weights have no effect."""
+        edges = self.edges(p) + TIE
         if self.bins > _MANY_BINS:
             return index_of(p, edges)
         # blocks whose temporaries stay in the cache
@@ -79,16 +77,9 @@ class EqualWidth(Binning):
 
     def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
         """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
-        if weight is not None:
-            return BinTable.from_pairs(self.assign(p), p, y, bins=self.bins, weight=weight)
-        if p.is_cuda and self.bins <= cuda.MOST_BINS and p.shape[0] and cuda.available():
-            return BinTable(*cuda.bin_sums(p, y, self.edges(p)), total=p.shape[0])
-        if cpu.serves(p) and self.bins <= _MANY_BINS:
-            return BinTable(*cpu.pair_bins(p, y, self.edges(p)), total=p.shape[0])
-        block = p.shape[0] if p.is_cuda else _BLOCK
-        parts = zip(p.split(block), y.split(block), strict=True)
-        tables = [BinTable.from_pairs(self.assign(part), part, hit, bins=self.bins) for part, hit in parts]
-        return reduce(operator.add, tables)
+        if weight is None and cpu.serves(p) and self.bins <= _MANY_BINS:
+            return BinTable.of_sums(cpu.pair_bins(p, y, self.edges(p) + TIE), p.shape[0])
+        return super().table(p, y, weight=weight)
 
     def _assign(self, p: Tensor, edges: Tensor) -> Tensor:
         # Four times faster than searching the edges, with the same result: values within rounding of an edge are searched.
@@ -122,11 +113,11 @@ class EqualMass(Binning):
 
     def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
         """Return the edges: the papers' interpolated quantiles, or 0 followed by the largest value of each filled bin."""
-        fixed = self._fixed(p, weight)
         if self.ties == "interpolated":
-            return fixed.cuts
+            return self._cuts(p, weight)
         upper = torch.full((self.bins,), -1.0, dtype=torch.float64, device=p.device)
-        return edges_of_largest(upper.scatter_reduce_(0, fixed.assign(p), p.to(torch.float64), reduce="amax"))
+        upper.scatter_reduce_(0, self.assign(p, weight=weight), p.to(torch.float64), reduce="amax")
+        return edges_of_largest(upper)
 
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
         """Return the bin index (N,) of each of ``p`` (N,); −1 for samples the interpolated edges drop.
@@ -134,44 +125,32 @@ class EqualMass(Binning):
         With ``weight`` (N,) a value goes to the part of ``numpy.array_split(range(M), B)`` that holds the first unit of its mass.
         M is the number of positive weights, which are scaled to sum to it.
         """
-        return self._fixed(p, weight).assign(p)
+        index = torch.searchsorted(self._cuts(p, weight), p.to(torch.float64).contiguous())
+        if self.ties == "together":
+            return index
+        return torch.where((index > 0) & (index <= self.bins), index - 1, -1)
 
-    def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
-        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
-        return BinTable.from_pairs(self.assign(p, weight=weight), p, y, bins=self.bins, weight=weight)
-
-    def sketch(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> "MassSketch":
-        """Return a state of pairs ``p`` (N,), ``y`` (N,) that can be merged; the bins are made after all parts are added."""
-        return MassSketch.from_pairs(self, p, y, weight=weight)
-
-    def _fixed(self, p: Tensor, weight: Tensor | None) -> "FixedBins":
-        """Return the bins of rows that are all there."""
-        p = p.to(torch.float64).contiguous()
-        _need_any(p)
-        if weight is None:
-            return self.fixed_by(_sorted(p), None, p.shape[0])
-        ranked, order = torch.sort(p)
-        return self.fixed_by(ranked, weight[order].cumsum(0), int((weight > 0).sum()))
-
-    def fixed_by(self, value: Tensor, up_to: Tensor | None, rows: int) -> "FixedBins":
-        """Return the bins of ascending values (M,); ``up_to`` (M,) cumulates the weights of ``rows`` rows, None of one row a value.
+    def _cuts(self, p: Tensor, weight: Tensor | None) -> Tensor:
+        """Return the largest value (B − 1,) of every bin but the last, or the interpolated edges (B + 1,).
 
         Raises:
-            InputError: For weights with interpolated edges: they define no ranks to interpolate between.
+            InputError: For no rows, and for weights with interpolated edges: they define no ranks to interpolate between.
         """
-        if self.ties == "together":
-            # Part b starts at rank s_b. A value's first row has a rank ≥ s_b where the row before that rank is smaller.
-            ends = split_starts(rows, self.bins)[1:] - 1 if up_to is None else part_ends(up_to, self.bins, rows)
-            return FixedBins(self.bins, value[ends.to(value.device)] + TIE)
-        if up_to is None:
-            return FixedBins(self.bins, self.edges_between(rows, value.__getitem__, value.device), ends=True)
-        if up_to.is_floating_point():
-            raise InputError("rows without weights for interpolated bins", "weights", "use EqualMass(ties='together')")
-
-        def at_ranks(ranks: Tensor) -> Tensor:
-            return value[torch.searchsorted(up_to, ranks, right=True)]
-
-        return FixedBins(self.bins, self.edges_between(int(up_to[-1]), at_ranks, value.device), ends=True)
+        p = p.to(torch.float64).contiguous()
+        if not (rows := p.shape[0]):
+            got = "a selection of none"
+            raise refuse("at least one row for bins of equal mass", got, "check how the rows were selected")
+        if self.ties == "interpolated":
+            if weight is not None:
+                raise InputError(
+                    "rows without weights for interpolated bins", "weights", "use EqualMass(ties='together')"
+                )
+            return self.edges_between(rows, _sorted(p).__getitem__, p.device)
+        # Part b starts at rank s_b. A value's first row has a rank ≥ s_b where the row before that rank is smaller.
+        if weight is None:
+            return _sorted(p)[(split_starts(rows, self.bins)[1:] - 1).to(p.device)] + TIE
+        ranked, order = torch.sort(p)
+        return ranked[_part_ends(weight[order].cumsum(0), self.bins, int((weight > 0).sum()))] + TIE
 
     def edges_between(self, rows: int, value_at: Callable[[Tensor], Tensor], device: torch.device) -> Tensor:
         """Return the papers' interpolated edges (B + 1,) of rows of which ``value_at`` gives the values at ranks (R,) from 0."""
@@ -195,16 +174,14 @@ def split_starts(rows: int, bins: int) -> Tensor:
     return part * size + part.clamp_max(larger)
 
 
-def part_ends(up_to: Tensor, bins: int, rows: int) -> Tensor:
+def _part_ends(up_to: Tensor, bins: int, rows: int) -> Tensor:
     """Return the index (bins − 1,) of the last entry of every part except the final one, for entries in ascending order.
 
     Args:
-        up_to: (M,) cumulative int64 counts of rows, or cumulative weights, which are scaled to sum to ``rows``.
+        up_to: (M,) cumulative weights, which are scaled to sum to ``rows``.
         bins: Number of parts; their sizes are those of ``numpy.array_split``.
         rows: Number of entries with positive weight.
     """
-    if not up_to.is_floating_point():
-        return torch.searchsorted(up_to, split_starts(int(up_to[-1]), bins)[1:].to(up_to.device))
     starts = split_starts(rows, bins)[1:].to(up_to.device, torch.float64)
     if not rows:
         raise refuse("at least one row of positive weight", "none", "check how the rows were selected")
@@ -213,137 +190,9 @@ def part_ends(up_to: Tensor, bins: int, rows: int) -> Tensor:
     return torch.searchsorted(scaled, starts - rounding).clamp_max(up_to.shape[0] - 1)
 
 
-def _need_any(p: Tensor) -> None:
-    if not p.shape[0]:
-        raise refuse(
-            "at least one row for bins of equal mass", "a selection of none", "check how the rows were selected"
-        )
-
-
 def _sorted(p: Tensor) -> Tensor:
     # numpy sorts float64 more than ten times faster than torch on a CPU
     return torch.from_numpy(np.sort(p.detach().numpy())) if p.device.type == "cpu" else torch.sort(p).values
-
-
-@dataclass(frozen=True, eq=False)
-class MassSketch(metaclass=PublicCalls):
-    """Counts and sums by value: a state that is added over shards, from which equal-mass bins are then made.
-
-    Exact up to 65,536 distinct values. With more, values in one cell [c/65536, (c + 1)/65536) count as equal: a bin edge moves
-    by less than a cell, and the calibration error changes by at most twice the fraction of rows in the cells that hold the
-    edges.
-
-    Args:
-        binning: The equal-mass bins to be made.
-        value: (M,) increasing largest values of the cells.
-        count: (M,) int64 rows, or float64 sums of weights.
-        sum_p: (M,) float64 sum of probabilities.
-        sum_y: (M,) float64 sum of outcomes.
-        squares: (M,) float64 sums of squared weights; None without weights.
-        rows: Number of rows with a positive weight; 0 without weights.
-    """
-
-    CELLS = 1 << 16
-
-    binning: EqualMass
-    value: Tensor
-    count: Tensor
-    sum_p: Tensor
-    sum_y: Tensor
-    squares: Tensor | None = None
-    rows: int = 0
-
-    @classmethod
-    def from_pairs(cls, binning: EqualMass, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> "MassSketch":
-        """Return the sketch of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
-        _need_any(p)
-        p, y = p.to(torch.float64), y.to(torch.float64)
-        if weight is None:
-            return cls._gather(binning, p, [torch.ones_like(p, dtype=torch.int64), p, y])
-        sums = [weight, p * weight, y * weight]
-        return cls._gather(binning, p, [*sums, weight.square()], rows=int((weight > 0).sum()))
-
-    @classmethod
-    def _gather(cls, binning: EqualMass, value: Tensor, columns: list[Tensor], *, rows: int = 0) -> "MassSketch":
-        key, code = torch.unique(value, return_inverse=True)
-        if key.shape[0] > cls.CELLS:
-            if binning.ties == "interpolated":
-                raise InputError(
-                    f"at most {cls.CELLS} distinct values to merge interpolated bins",
-                    f"{key.shape[0]}",
-                    "use ties='together', or call the metric on all rows at once",
-                )
-            cell = (value * cls.CELLS).long().clamp_max(cls.CELLS - 1)
-            _, code = torch.unique(cell, return_inverse=True)
-        size = int(code.max()) + 1
-        largest = torch.zeros(size, dtype=torch.float64, device=value.device)
-        largest.scatter_reduce_(0, code, value, reduce="amax")
-        count, *sums = columns
-        counts = torch.zeros(size, dtype=count.dtype, device=value.device).index_add_(0, code, count)
-        sum_p, sum_y, *squares = (torch.bincount(code, w, size) for w in sums)
-        return cls(binning, largest, counts, sum_p, sum_y, squares[0] if squares else None, rows)
-
-    def __add__(self, other: "MassSketch") -> "MassSketch":
-        check_same_kind(self, other)
-        check_same_weights(self.squares is None, other.squares is None)
-        if self.binning != other.binning:
-            raise InputError(f"sketches for {self.binning}", f"{other.binning}", "merge those of one metric only")
-        names = ["value", "count", "sum_p", "sum_y"] + ["squares"] * (self.squares is not None)
-        value, *sums = (torch.cat([getattr(self, name), getattr(other, name)]) for name in names)
-        return MassSketch._gather(self.binning, value, sums, rows=self.rows + other.rows)
-
-    def fixed(self) -> "FixedBins":
-        """Return the bins of all rows together."""
-        return self.binning.fixed_by(self.value, self.count.cumsum(0), self.rows)
-
-    def table(self) -> BinTable:
-        """Return the bin table of all rows together."""
-        bins, index = self.binning.bins, self.fixed().assign(self.value)
-        inside = index >= 0
-
-        def gathered(values: Tensor) -> Tensor:
-            return values.new_zeros(bins).index_add_(0, index[inside], values[inside])
-
-        count, sum_p, sum_y = (gathered(values) for values in (self.count, self.sum_p, self.sum_y))
-        squares = None if self.squares is None else gathered(self.squares)
-        return BinTable(count, sum_p, sum_y, self.count.sum().item(), squares)
-
-
-@dataclass(frozen=True, eq=False)
-class FixedBins(Binning):
-    """Bins of equal mass that were made from other rows: those of all data, for a part of them.
-
-    Args:
-        bins: B.
-        cuts: (B − 1,) the largest value of every bin but the last, or of K columns (K, B − 1); with ``ends`` also where the first
-            begins and the last ends.
-        ends: Whether values beyond these two are in no bin.
-    """
-
-    bins: int
-    cuts: Tensor
-    ends: bool = False
-
-    @classmethod
-    def of_columns(cls, columns: Sequence["FixedBins"]) -> "FixedBins":
-        """Return the bins of K columns."""
-        return replace(columns[0], cuts=torch.stack([one.cuts for one in columns]))
-
-    def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the edges (B + 1,), whatever ``p`` and ``weight`` are."""
-        inner = self.cuts.to(p.device)
-        return inner if self.ends else torch.cat([inner.new_zeros(1), inner, inner.new_ones(1)])
-
-    def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the bin index (N,) int64 of each of ``p`` (N,), or (N, K) of columns (N, K); −1 where no bin holds it."""
-        index = torch.searchsorted(self.cuts.to(p.device), p.double().movedim(0, -1).contiguous()).movedim(-1, 0)
-        if not self.ends:
-            return index
-        return torch.where((index > 0) & (index <= self.bins), index - 1, -1)
-
-    def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
-        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
-        return BinTable.from_pairs(self.assign(p), p, y, bins=self.bins, weight=weight)
 
 
 def as_binning(binning: Any, *, name: str) -> Binning:

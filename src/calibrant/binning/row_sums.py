@@ -1,9 +1,7 @@
-"""Sums over rows by the compiled loops; confidences next to an edge PyTorch recomputes, so that bins do not depend on them."""
+"""Sums over rows by the compiled loops, and what they share between metrics."""
 
 from dataclasses import dataclass
 from typing import TypeGuard
-
-from torch import Tensor
 
 from calibrant._kernels import cpu, reference
 from calibrant.binning import Binning, BinTable, EqualWidth
@@ -11,31 +9,33 @@ from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 
 _MOST_BINS = 1000
-_MARGIN = 1e-6  # relative; compiled loops and PyTorch are each within 2e-7 of the exact confidence
+_MARGIN = 1e-6  # relative; the loop's float32 exponentials are within 2e-7 of the exact confidence
 
 
 def table_for(binning: Binning, data: Data) -> BinTable:
-    """Return the bin table of confidences and correct decisions; of predictions in bins of equal width it is not made twice."""
+    """Return the bin table of confidences and correct decisions; of predictions in bins of equal width it is made once."""
     if not isinstance(binning, EqualWidth) or not isinstance(data, Predictions):
-        return binning.table(confidence_for(binning, data), data.correct, weight=data.weights)
+        return binning.table(data.confidence, data.correct, weight=data.weights)
     if binning not in data.sums:
         if binning.bins <= _MOST_BINS and summed_by_loops(data):
             data.sums[binning] = _plain_table(binning, data)
         else:
-            data.sums[binning] = binning.table(confidence_for(binning, data), data.correct, weight=data.weights)
+            data.sums[binning] = binning.table(data.confidence, data.correct, weight=data.weights)
     table: BinTable = data.sums[binning]
     return table
 
 
 def _plain_table(binning: EqualWidth, data: Predictions) -> BinTable:
     labels = data.need_labels()
-    count, sum_p, sum_y, near = cpu.top_bins(data.logits, labels, binning.bins, margin=_MARGIN)
+    sums, near = cpu.top_bins(data.logits, labels, binning.bins, margin=_MARGIN)
+    table = BinTable.of_sums(sums, len(data) - near.shape[0])
     if near.shape[0] == 0:
-        return BinTable(count, sum_p, sum_y, total=len(data))
+        return table
+    # next to an edge PyTorch decides, so that bins do not depend on the loops
     logits = data.logits[near]
     p = reference.exp_sums(logits, logits.amax(dim=1)).reciprocal_()
     rest = binning.table(p, logits.argmax(dim=1) == labels[near])
-    return BinTable(count + rest.count, sum_p + rest.sum_p, sum_y + rest.sum_y, total=len(data))
+    return table + rest
 
 
 def summed_by_loops(data: Data) -> TypeGuard[Predictions]:
@@ -66,24 +66,3 @@ def plain_scores(data: Data) -> Scores | None:
         data.sums[Scores] = Scores(*cpu.score_sums(data.logits, data.need_labels()))
     scores: Scores = data.sums[Scores]
     return scores
-
-
-def confidence_for(binning: Binning, data: Data) -> Tensor:
-    """Return the confidences (N,) of ``data``, recomputed by PyTorch where rounding could put them in another bin."""
-    p = data.confidence
-    if not isinstance(binning, EqualWidth) or not isinstance(data, Predictions):
-        return p
-    if data.given_probs is not None or data.float32_sums is None:
-        return p
-    near = cpu.near_edges(p, binning.bins, margin=_MARGIN)
-    if near.shape[0] == 0:
-        return p
-    logits, top = data.logits[near], data.row_max[near]
-    sums = reference.exp_sums(logits, top)
-    p = p.clone()  # data caches the original
-    if data.decision is None:
-        p[near] = sums.reciprocal_()
-    else:
-        decided = logits.gather(1, data.decision[near, None])[:, 0]
-        p[near] = (decided.double() - top.double()).exp() / sums
-    return p

@@ -201,15 +201,15 @@ class Predictions(Record):
         """(N,) int64: the class decided: ``decision`` if there is one, else the first index of the maximum."""
         if self.decision is not None:
             return self.decision
-        if self.given_probs is None and (known := self._known_sums) is not None:
-            return known.best
+        if self.given_probs is None and self.row_sums is not None:
+            return self.row_sums.best
         return (self.logits if self.given_probs is None else self.given_probs).argmax(dim=1)
 
     @cached_property
     def correct(self) -> Tensor:
         """(N,) bool: whether the decision is the label."""
         labels = self.need_labels()
-        counted = self.given_probs is None and self._known_sums is not None
+        counted = self.given_probs is None and self.row_sums is not None
         if self.decision is not None or counted or "predicted" in vars(self):
             return self.predicted == labels
         # The label's score is the maximum: no argmax needed, save where equal scores share the maximum, which only
@@ -226,14 +226,7 @@ class Predictions(Record):
     @cached_property
     def row_max(self) -> Tensor:
         """(N,) largest logit of each row, in the logits' dtype."""
-        known = self._known_sums
-        return self.logits.amax(dim=1) if known is None else known.top
-
-    @property
-    def _known_sums(self) -> cpu.RowStatistics | None:
-        """Sums of rows of either kind: the largest logit and where it lies are the same in both."""
-        wide: cpu.RowStatistics | None = vars(self).get("float64_sums")
-        return self.float32_sums if wide is None else wide
+        return self.logits.amax(dim=1) if self.row_sums is None else self.row_sums.top
 
     @cached_property
     def sums(self) -> dict[Any, Any]:
@@ -241,16 +234,9 @@ class Predictions(Record):
         return {}
 
     @cached_property
-    def float32_sums(self) -> cpu.RowStatistics | None:
-        """Sums of rows with exponentials in float32 (in float64 for float64 logits), where the compiled loops serve."""
-        return cpu.row_statistics(self.logits, dtype=torch.float32) if cpu.serves(self.logits) else None
-
-    @cached_property
-    def float64_sums(self) -> cpu.RowStatistics | None:
-        """Sums of rows with exponentials in float64, with squares and the label's logit, where the compiled loops serve."""
-        if not cpu.serves(self.logits):
-            return None
-        return cpu.row_statistics(self.logits, self.labels, dtype=torch.float64)
+    def row_sums(self) -> cpu.RowStatistics | None:
+        """Sums over the classes of each row, where the compiled loops serve."""
+        return cpu.row_statistics(self.logits, self.labels) if cpu.serves(self.logits) else None
 
     @cached_property
     def log_sum(self) -> Tensor:
@@ -258,13 +244,11 @@ class Predictions(Record):
 
         Without the maximum: added to one beyond 1e15, the logarithm would be lost, and the answers with it.
         """
-        if self.float64_sums is not None:
-            return self.float64_sums.others.log1p()
-        return reference.log_sums(self.logits, self.row_max)
+        return reference.log_sums(self.logits, self.row_max) if self.row_sums is None else self.row_sums.others.log1p()
 
     @cached_property
     def confidence(self) -> Tensor:
-        """(N,) float64: the probability of the decided class; relative error ≤ 2e-7 for logits of float32 and below."""
+        """(N,) float64: the probability of the decided class."""
         if self.given_probs is not None:
             chosen = self.given_probs.amax(dim=1) if self.decision is None else _at(self.given_probs, self.decision)
             return chosen.double()
@@ -274,9 +258,7 @@ class Predictions(Record):
 
     def _exp_sum(self) -> Tensor:
         """Return Σ_k exp(logit_k − row_max) (N,) float64."""
-        if self.float32_sums is not None:
-            return self.float32_sums.others + 1
-        return reference.exp_sums(self.logits, self.row_max)
+        return reference.exp_sums(self.logits, self.row_max) if self.row_sums is None else self.row_sums.others + 1
 
     @property
     def probs(self) -> Tensor:
@@ -304,7 +286,7 @@ class Predictions(Record):
         labels = self.need_labels()[:, None]
         if self.given_probs is not None:
             return -self.given_probs.gather(1, labels)[:, 0].double().log()
-        sums = self.float64_sums
+        sums = self.row_sums
         if sums is not None and sums.at_label is not None:
             return (sums.top.double() - sums.at_label).add_(
                 sums.others.log1p()

@@ -206,7 +206,7 @@ class GroupSums:
         chosen, b = torch.from_numpy(inside), rows.binned
         weight = None if b.weight is None else b.weight[chosen]
         mine = BinnedRows(b.index[chosen], b.p[chosen], b.y[chosen], BINS, weight)
-        table, whole = mine.table(moments=True), float(len(b.p) if b.weight is None else b.weight.sum())
+        table, whole = mine.table(), float(len(b.p) if b.weight is None else b.weight.sum())
         p, share = mine.p.numpy(), rows.share[inside]
         # the third central moment of a Bernoulli outcome is p (1 − p) (1 − 2p)
         third = float((share**3 * p * (1 - p) * (1 - 2 * p)).sum())

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from operator import add
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,16 +18,16 @@ from torch.nn import functional as F
 
 from calibrant._core.check import refuse
 from calibrant._core.numerics import add_records
-from calibrant.binning import EqualWidth
+from calibrant.binning import BinTable, EqualWidth
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.errors import NoIntervalError
 from calibrant.metrics import ECE
 from calibrant.rows import reduced
 from calibrant.statistics.binned import BinnedRows
-from calibrant.statistics.clusters import RowUnits, UnitSizes
+from calibrant.statistics.clusters import RowUnits, UnitSizes, clustered_interval, clustered_table, unit_sums
 from calibrant.statistics.enough import FEWEST
 from calibrant.statistics.means import Interval, Powers, UnitSums, interval_from
-from calibrant.statistics.null import BinSums
+from calibrant.statistics.null import band_of
 
 Average = Literal["pooled", "macro"]
 MetricName = Literal["NLL", "Brier", "Bias", "ECE"]
@@ -188,13 +188,15 @@ class RowSums:
         n: Rows.
         powers: Of the rows' parts in each of ``MEANS``, None for an infinite one and for rows in groups.
         units: (G, 6) of the same by group, or None.
-        bins: The moments of the pooled ECE; None of rows without a known label.
+        table: Of the pooled ECE; None of rows without a known label.
+        residuals: Σ w (p − y) by unit and bin, or their products where a unit is a row; likewise.
     """
 
     n: int
     powers: tuple[Powers | None, ...]
     units: UnitSums | None
-    bins: BinSums | None
+    table: BinTable | None
+    residuals: UnitSums | RowUnits | None
 
     @classmethod
     def of(cls, pieces: Iterable[MultiLabelPredictions], sums: LabelSums) -> "RowSums":
@@ -211,20 +213,24 @@ class RowSums:
 
     @classmethod
     def _of(cls, data: MultiLabelPredictions, sums: LabelSums) -> "RowSums":
-        scores, bins = _row_scores(data, sums), _bin_sums(data, sums)
+        scores, (table, residuals) = _row_scores(data, sums), _bin_sums(data, sums)
         if data.groups is None:
-            return cls(data.count, tuple(None if x is None else Powers.of(x, data.weights) for x in scores), None, bins)
+            powers = tuple(None if x is None else Powers.of(x, data.weights) for x in scores)
+            return cls(data.count, powers, None, table, residuals)
         w = data.row_weights
         filled = torch.stack([torch.zeros_like(w) if x is None else x for x in scores], dim=1)
         column = torch.arange(len(MEANS), device=w.device).expand_as(filled)
         units = UnitSums.of(data.groups, w, len(MEANS), [(slice(None), column, filled * w[:, None])])
-        return cls(data.count, (), units, bins)
+        return cls(data.count, (), units, table, residuals)
 
     def __add__(self, other: "RowSums") -> "RowSums":
         both = zip(self.powers, other.powers, strict=True)
         powers = tuple(None if one is None or two is None else one + two for one, two in both)
-        bins = other.bins if self.bins is None else self.bins if other.bins is None else self.bins + other.bins
-        return add_records(self, other, powers=powers, bins=bins)
+        kept: dict[str, Any] = {}
+        for name in ("table", "residuals"):  # a part without a known label adds nothing
+            one, two = getattr(self, name), getattr(other, name)
+            kept[name] = two if one is None else one if two is None else one + two
+        return add_records(self, other, powers=powers, **kept)
 
     def interval(
         self, metric: MetricName, average: Average, value: float, *, draws: int, seed: int, level: float
@@ -235,9 +241,12 @@ class RowSums:
             NoIntervalError: For too few groups, or too many.
         """
         if metric == "ECE":
-            assert self.bins is not None
-            ece = ECE(EqualWidth(BINS))
-            return ece.interval_of(self.bins, null=ece.null_of(self.bins, draws=draws, seed=seed), level=level)
+            assert self.table is not None
+            assert self.residuals is not None
+            self.residuals.need(what=ECE(EqualWidth(BINS)), least=FEWEST)
+            drawn = clustered_table(self.table, self.residuals, draws=draws, seed=seed)
+            gate = band_of(drawn.errors(), level=level).high
+            return clustered_interval(self.table, self.residuals, gate, level=level)
         at = MEANS.index((metric, average))
         if self.units is not None:
             self.units.need(what=metric, least=FEWEST)
@@ -258,19 +267,19 @@ def _of_rows(data: MultiLabelPredictions) -> tuple[Tensor, Tensor, Tensor]:
     return sums, sizes, w * sizes
 
 
-def _bin_sums(data: MultiLabelPredictions, sums: LabelSums) -> BinSums | None:
-    """Return the moments of the pooled ECE of rows as units, or of their groups; None without a known label."""
+def _bin_sums(data: MultiLabelPredictions, sums: LabelSums) -> tuple[BinTable | None, UnitSums | RowUnits | None]:
+    """Return the table of the pooled ECE, and its residuals by row or by group; None without a known label."""
     known, weight = data.known, data.weights
     if data.labels is None or not bool(known.any()):
-        return None
+        return None, None
     row, p = torch.nonzero(known)[:, 0], data.probs[known].double()
     y, weight = (data.labels[known] == 1).double(), None if weight is None else weight[row]
     pairs = BinnedRows(EqualWidth(BINS).assign(p), p, y, BINS, weight)
     if data.groups is not None:
-        return BinSums.of(pairs, data.groups[row.to(data.groups.device)])
+        return pairs.table(), unit_sums(pairs, data.groups[row.to(data.groups.device)])
     assert sums.rows is not None
     residuals, _, mass = _of_rows(data)
-    return BinSums(pairs.table(moments=True), None, RowUnits.of(sums.rows, residuals, mass))
+    return pairs.table(), RowUnits.of(sums.rows, residuals, mass)
 
 
 def _row_scores(data: MultiLabelPredictions, sums: LabelSums) -> list[Tensor | None]:

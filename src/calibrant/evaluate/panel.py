@@ -14,7 +14,7 @@ from calibrant.data.checks import Data, MeasuredRows
 from calibrant.data.predictions import BinaryPairs, Events
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SmoothECE
-from calibrant.statistics import interval, null_draws
+from calibrant.statistics import interval, null_band
 
 PanelRows = Annotated[Data, MeasuredRows("the panel")]
 Metrics = Sequence[Annotated[Metric, Kind(Metric, "pass a list such as [ECE(), NLL()]")]]
@@ -165,13 +165,12 @@ def _panel_row(metric: Metric, data: Data, uncertainty: bool, *, draws: int, see
     effective = None if data.weights is None else data.effective_count
     if not uncertainty:
         return PanelRow(repr(metric), metric(data), None, None, None, data.count, None, effective)
-    null = null_high = null_mean = low = high = None
+    null_high = null_mean = low = high = None
     if metric.measures_calibration:
         with suppress(NoIntervalError):  # grouped rows, for most metrics: the row says so by having no limit
-            # drawn once: the limit is its quantile, and the interval of a binned error rests on it too
-            null = null_draws(metric, data, draws=draws, seed=seed)
-            null_high, null_mean = float(torch.quantile(null, (1 + level) / 2)), float(null.mean())
+            null = null_band(metric, data, draws=draws, seed=seed, level=level)
+            null_high, null_mean = null.high, null.estimate
     with suppress(NoIntervalError):  # the row says so by having none
-        found = interval(metric, data, draws=draws, seed=seed, level=level, null=null)
+        found = interval(metric, data, draws=draws, seed=seed, level=level)
         low, high = found.low, found.high
     return PanelRow(repr(metric), metric(data), low, high, null_high, data.count, null_mean, effective)

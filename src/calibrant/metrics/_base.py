@@ -1,22 +1,24 @@
 """Base classes of metrics: frozen dataclasses that hold a configuration and are called on predictions; binned errors among them."""
 
 from abc import abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import refuse, shown
-from calibrant._core.constraints import Kind, PublicCalls
+from calibrant._core.check import check_same_kind, check_same_weights, refuse, shown
+from calibrant._core.constraints import Draws, Kind, Level, PublicCalls, Seed
 from calibrant._core.numerics import add_records
-from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch
-from calibrant.binning.row_sums import confidence_for, table_for
+from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth
+from calibrant.binning.row_sums import table_for
 from calibrant.data.checks import Data, Rows
-from calibrant.statistics.binned import BinnedRows
-from calibrant.statistics.interval import MeanSums
+from calibrant.errors import NoIntervalError
+from calibrant.statistics.binned import BinnedRows, error_interval
+from calibrant.statistics.clusters import clustered_interval, clustered_table, need_units
+from calibrant.statistics.interval import Excess, MeanSums
 from calibrant.statistics.means import Interval
-from calibrant.statistics.null import BinSums
+from calibrant.statistics.null import band_of, drawn_table, gap_band, redrawn_band
 
 # Notions of calibration: of the confidence alone; of the confidence within each predicted class (Gupta & Ramdas 2022); of
 # every class's probability; of the whole probability vector. Canonical implies all others, and top-label implies confidence;
@@ -80,6 +82,38 @@ class Metric(metaclass=PublicCalls):
     @abstractmethod
     def __call__(self, data: Data) -> float:
         """Return the metric of ``data``."""
+
+    def interval(self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
+        """Return the metric's confidence interval (``statistics.interval``).
+
+        Args:
+            data: Predictions or pairs; if they have groups, the groups are the independent units.
+            level: Nominal coverage.
+            draws: Sets of gaps drawn for the limit if calibrated of a binned error of rows in groups.
+            seed: Same seed, same interval.
+
+        Raises:
+            NoIntervalError: If no method is known to have the nominal coverage, or there are too few data.
+        """
+        raise NoIntervalError(
+            "a metric that is a mean over rows or knows its interval",
+            f"{shown(self, most=200)}, for which none is known to cover",
+            "compare it with null_band",
+        )
+
+    def null_band(self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
+        """Return the mean and the central range of the metric if the probabilities were calibrated (``statistics.null_band``).
+
+        Args:
+            data: Predictions or pairs.
+            level: The band holds the central fraction ``level`` of the values.
+            draws: Label sets drawn.
+            seed: Same seed, same band.
+
+        Raises:
+            NoIntervalError: For rows in groups.
+        """
+        return redrawn_band(self, data, level=level, draws=draws, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -175,85 +209,172 @@ class MeanMetric(SumMetric[MeanState]):
             raise refuse(f"a state of at least one row for {self}", shown(state), "make it with state(data)")
         return state.total / state.count
 
-    def moments(self, data: Rows) -> MeanSums:
-        """Return sums that the interval is computed from."""
-        return MeanSums.of(self, data)
+    def excess(self, data: Data) -> Excess | None:
+        """Return what the rows could be for every label; None where that is not known."""
+        return None
 
-    def interval_of(self, moments: MeanSums, *, level: float, null: Tensor | None = None) -> Interval:
-        """Return the interval of the metric from ``moments``."""
+    def moments(self, data: Data) -> MeanSums:
+        """Return sums that the interval is computed from; they add."""
+        return MeanSums.of(self.rows(data), data, self.excess(data))
+
+    def interval_of(self, moments: MeanSums, *, level: float) -> Interval:
+        """Return the interval from sums."""
         return moments.interval(self, level=level)
+
+    def interval(self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
+        """Return Wilson's interval of a proportion, and of any other mean Student's t corrected for skewness.
+
+        Raises:
+            NoIntervalError: For few wrong decisions or groups, and for an infinite value.
+        """
+        return self.interval_of(self.moments(data), level=level)
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRows:
+    """Confidence and correctness of every row: the state of metrics that need all rows in order; nine bytes a row.
+
+    Args:
+        p: (N,) float64 confidences.
+        y: (N,) bool, whether the decision is right.
+        weight: (N,) float64, or None.
+    """
+
+    p: Tensor
+    y: Tensor
+    weight: Tensor | None = None
+
+    @classmethod
+    def of(cls, data: Data) -> "KeptRows":
+        """Return those of ``data``."""
+        return cls(data.confidence, data.correct, data.weights)
+
+    def __add__(self, other: "KeptRows") -> "KeptRows":
+        check_same_kind(self, other)
+        check_same_weights(self.weight is None, other.weight is None)
+        weight = None if self.weight is None or other.weight is None else torch.cat([self.weight, other.weight])
+        return KeptRows(torch.cat([self.p, other.p]), torch.cat([self.y, other.y]), weight)
+
+    def by_confidence(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the distinct confidences (M,), ascending, with Σ w and Σ w y of the rows of each."""
+        values, code = torch.unique(self.p, return_inverse=True)
+        w = torch.ones_like(self.p) if self.weight is None else self.weight
+        mass, right = (torch.bincount(code, weights=one, minlength=len(values)) for one in (w, w * self.y))
+        return values, mass, right
 
 
 @dataclass(frozen=True)
-class SketchMetric(SumMetric[MassSketch]):
-    """A metric that is a function of the counts, confidences and correct decisions in order of confidence."""
+class RankedMetric(SumMetric[KeptRows]):
+    """A metric that is a function of the confidences and correct decisions of all rows."""
 
     notion = "confidence"
 
-    def state(self, data: Rows) -> MassSketch:
-        """Return counts and sums by confidence: exact up to 65,536 distinct values, else in that many cells."""
-        return EqualMass(1).sketch(data.confidence, data.correct, weight=data.weights)
+    def state(self, data: Rows) -> KeptRows:
+        """Return confidence and correctness of the rows."""
+        return KeptRows.of(data)
 
 
 Norm = Literal[1, 2]  # of the gaps: their mean absolute value, or their root mean square
 
 
-BinnedState = Annotated[BinTable | MassSketch, Kind((BinTable, MassSketch), "make it with state(data)")]
+BinnedState = Annotated[BinTable | KeptRows, Kind((BinTable, KeptRows), "make it with state(data)")]
 
 
 @dataclass(frozen=True)
-class CellMetric(Metric):
-    """A metric that is a function of bins' sums: its values if calibrated follow from the sums ``moments``."""
+class BinnedMetric(SumMetric[BinTable | KeptRows]):
+    """A metric that is a function of a bin table: of confidences and correct decisions, in the bins of ``binning``.
 
-    @abstractmethod
-    def cells(self, data: Rows) -> BinnedRows:
-        """Return each row's bin, confidence and correctness."""
-
-    @abstractmethod
-    def errors(self, table: BinTable) -> Tensor:
-        """Return the metric (…) of tables (…, B)."""
-
-    def moments(self, data: Rows) -> BinSums:
-        """Return sums that the interval and the values if calibrated are computed from."""
-        return BinSums.of(self.cells(data), data.groups)
-
-    def null_of(self, moments: BinSums, *, draws: int, seed: int) -> Tensor:
-        """Return the metric (draws,) of outcomes drawn from the confidences that ``moments`` are of."""
-        return self.errors(moments.null(self, draws=draws, seed=seed))
-
-    def null_draws(self, data: Rows, *, draws: int, seed: int) -> Tensor:
-        """Return the metric (draws,) of outcomes drawn from the confidences."""
-        return self.null_of(self.moments(data), draws=draws, seed=seed)
-
-
-@dataclass(frozen=True)
-class BinnedMetric(SumMetric[BinTable | MassSketch], CellMetric):
-    """A metric that is a function of the bin table of confidences and correct decisions, in the bins of ``binning``."""
+    The value, the interval and the limit if calibrated are all computed from that table.
+    """
 
     binning: AnyBinning = field(default=EqualWidth(15))
 
     notion = "confidence"
 
-    def cells(self, data: Rows) -> BinnedRows:
+    @abstractmethod
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the metric (…) of tables (…, B)."""
+
+    def cells(self, data: Data) -> BinnedRows:
         """Return each row's bin, confidence and correctness."""
-        p = confidence_for(self.binning, data)
-        index = self.binning.assign(p, weight=data.weights)
-        return BinnedRows(index, p, data.correct, self.binning.bins, data.weights)
+        p = data.confidence
+        return BinnedRows(self.binning.assign(p, weight=data.weights), p, data.correct, self.binning.bins, data.weights)
+
+    def table(self, data: Data) -> BinTable:
+        """Return the bin table of rows that are all there."""
+        return table_for(self.binning, data)
 
     def __call__(self, data: Rows) -> float:
         """Return the value on ``data``, a Python float."""
-        return float(self.errors(table_for(self.binning, data)))
+        return float(self.errors(self.table(data)))
 
-    def state(self, data: Rows) -> BinTable | MassSketch:
-        """Return the bin table; for equal-mass bins, whose edges depend on all data, a sketch that can be merged."""
-        if isinstance(self.binning, EqualMass):
-            return self.binning.sketch(data.confidence, data.correct, weight=data.weights)
-        return table_for(self.binning, data)
+    def state(self, data: Rows) -> BinTable | KeptRows:
+        """Return the bin table; for equal-mass bins, whose edges depend on all data, the rows."""
+        return KeptRows.of(data) if isinstance(self.binning, EqualMass) else self.table(data)
+
+    def moments(self, data: Data) -> BinTable | KeptRows:
+        """Return sums that the interval and the limit if calibrated are computed from: the state."""
+        return self.state(data)
+
+    def table_of(self, state: BinTable | KeptRows) -> BinTable:
+        """Return the bin table of a state."""
+        return state if isinstance(state, BinTable) else self.binning.table(state.p, state.y, weight=state.weight)
 
     def value(self, state: BinnedState) -> float:
         """Return the metric of a state."""
-        return float(self.errors(state.table() if isinstance(state, MassSketch) else state))
+        return float(self.errors(self.table_of(state)))
 
-    def in_fixed_bins(self, state: MassSketch) -> Self:
-        """Return the metric in the bins of equal mass of all data, whose ``state`` is given: then its moments add."""
-        return replace(self, binning=state.fixed())
+    def gap_weights(self, table: BinTable) -> Tensor | None:
+        """Return the a (B,) of a metric Σ_b a_b |Σ_{i in b} w_i (p_i − y_i)|; None for any other function of the table."""
+        return None
+
+    def null_of(self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+        """Return the band of the metric if calibrated, of independent rows, from a state."""
+        table = self.table_of(state)
+        weights = self.gap_weights(table)
+        if weights is not None:
+            return gap_band(table, weights, level=level)
+        return band_of(self.errors(drawn_table(table, draws=draws, seed=seed)), level=level)
+
+    def null_band(self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
+        """Return the mean and the central range of the metric if calibrated, from its table; of groups from drawn gaps.
+
+        Raises:
+            NoIntervalError: For fewer than ten groups, or too many.
+        """
+        table = self.table(data)
+        if data.groups is None:
+            return self.null_of(table, level=level, draws=draws, seed=seed)
+        drawn = clustered_table(table, need_units(self.cells(data), data.groups, what=self), draws=draws, seed=seed)
+        return band_of(self.errors(drawn), level=level)
+
+
+@dataclass(frozen=True)
+class GapMetric(BinnedMetric):
+    """A binned metric Σ_b weight_b |gap_b|, which has an interval (``statistics.binned``)."""
+
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the error (…) of tables (…, B)."""
+        return table.errors()
+
+    def gap_weights(self, table: BinTable) -> Tensor | None:
+        """Return 1 / Σw for every bin."""
+        return torch.full_like(table.sum_p, 1 / table.mass)
+
+    def interval_of(self, state: BinTable | KeptRows, *, level: float) -> Interval:
+        """Return the interval from a state of independent rows."""
+        table = self.table_of(state)
+        return error_interval(table, self.null_of(table, level=level).high, level=level)
+
+    def interval(self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
+        """Return the interval of the error in these bins.
+
+        Raises:
+            NoIntervalError: For fewer than ten groups.
+        """
+        table = self.table(data)
+        if data.groups is None:
+            return self.interval_of(table, level=level)
+        units = need_units(self.cells(data), data.groups, what=self)
+        null = band_of(self.errors(clustered_table(table, units, draws=draws, seed=seed)), level=level)
+        return clustered_interval(table, units, null.high, level=level)

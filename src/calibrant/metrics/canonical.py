@@ -7,12 +7,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import Level
+from calibrant._core.constraints import Draws, Level, Seed
 from calibrant._core.minimise import Objective, minimise
 from calibrant.data.checks import ComparedRows
 from calibrant.data.predictions import Predictions
 from calibrant.metrics._base import Metric, Norm
-from calibrant.statistics.interval import normal_quantile
+from calibrant.statistics.interval import MeanSums, normal_quantile
+from calibrant.statistics.means import Interval
 
 _ENDS = (0.1, 0.2, 0.35, 0.55, 0.75)  # of the blocks, as shares of the rows
 _SLOPE = 1.0  # rows of ridge on the common slope, the one parameter that nearly all models need
@@ -67,6 +68,14 @@ class CanonicalError(Metric):
         at_label = direction.gather(1, data.need_labels()[:, None])[:, 0]
         found: Tensor = at_label - (direction * p).sum(dim=1)
         return found
+
+    def interval(self, data: ComparedRows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
+        """Return the interval of the mean over rows; its lower end lies below the error whatever ĉ is.
+
+        Raises:
+            NoIntervalError: For few wrong decisions, or groups.
+        """
+        return MeanSums.of(self.rows(data), data).interval(self, level=level)
 
     def limit(self, data: ComparedRows, *, level: Level = 0.95) -> float:
         """Return the upper end of the central ``level`` of values of a calibrated model: of a mean with the variance that p states.

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from calibrant.binning import MassSketch
-from calibrant.metrics._base import SketchMetric
+from calibrant.metrics._base import KeptRows, RankedMetric
 
 
 @dataclass(frozen=True)
-class KSError(SketchMetric):
+class KSError(RankedMetric):
     """max_v |Σ_{confidence ≤ v} (confidence − correct)| / N: the Kolmogorov–Smirnov calibration error.
 
     Examples:
@@ -21,7 +20,7 @@ class KSError(SketchMetric):
 
     cite = "Gupta et al. 2021"
 
-    def value(self, state: MassSketch) -> float:
+    def value(self, state: KeptRows) -> float:
         """Return the largest absolute cumulative residual."""
-        residual = (state.sum_p - state.sum_y) / state.count.sum()
-        return float(residual.cumsum(0).abs().max())
+        p, mass, right = state.by_confidence()
+        return float((p * mass - right).cumsum(0).abs().max() / mass.sum())

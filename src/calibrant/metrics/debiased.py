@@ -9,12 +9,11 @@ from calibrant._core.constraints import Draws, Level, Seed
 from calibrant.binning import BinTable
 from calibrant.data.checks import Rows
 from calibrant.errors import NoIntervalError
-from calibrant.metrics._base import BinnedMetric
+from calibrant.metrics._base import BinnedMetric, KeptRows
 from calibrant.statistics.binned import left_over, squared_error
 from calibrant.statistics.enough import check_enough_errors, need_independent
 from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import Interval
-from calibrant.statistics.null import BinSums
 
 FEWEST_BINS = 5.0  # effective number of bins in the noise; with fewer, a small square is far from normal
 CLEAR = 4.0  # with fewer bins the square must exceed 0 by this many half-widths of its interval
@@ -46,21 +45,19 @@ class DebiasedECE(BinnedMetric):
         """Return the rooted error (…) of tables (…, B)."""
         return squared_error(table).clamp_min(0).sqrt()
 
-    def interval(
-        self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0, null: Tensor | None = None
-    ) -> Interval:
+    def interval(self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
         """Return the root of a normal interval of the squared error.
 
         Raises:
             NoIntervalError: For grouped rows, for few wrong decisions, and where few bins decide a square near 0.
         """
-        return self.interval_of(self.moments(data), level=level)
+        need_independent(data.groups, what=self)
+        return self.interval_of(self.table(data), level=level)
 
-    def interval_of(self, moments: BinSums, *, level: float, null: Tensor | None = None) -> Interval:
-        """Return the interval from sums."""
-        need_independent(moments.units, what=self)
-        table = moments.table
-        check_enough_errors(moments.decided, what=self, weighted=table.squares is not None)
+    def interval_of(self, state: BinTable | KeptRows, *, level: float) -> Interval:
+        """Return the interval from a state of independent rows."""
+        table = self.table_of(state)
+        check_enough_errors(table.decided, what=self, weighted=table.squares is not None)
         square, error = squared_error(table), square_error(table)
         if bool(few_bins_decide(table, square, error, level=level)):
             raise NoIntervalError(

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -28,12 +28,12 @@ class _DecisionMean(MeanMetric):
     cite = ""
     of_decisions = True
 
-    def state(self, data: Rows) -> MeanState:
-        """Return sum and count of the rows, from the table of 15 bins where it can, which most ask for next."""
+    def __call__(self, data: Rows) -> float:
+        """Return the mean, from the table of 15 bins where it can, which most ask for next."""
         if not summed_by_loops(data):
-            return super().state(data)
+            return super().__call__(data)
         hits = float(table_for(EqualWidth(15), data).sum_y.sum())
-        return MeanState(hits if self.better == "higher" else len(data) - hits, len(data))
+        return (hits if self.better == "higher" else len(data) - hits) / len(data)
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,12 @@ class NLL(MeanMetric):
     cite = "Good 1952"
     needs_classes = True
 
-    def state(self, data: ClassRows) -> MeanState:
-        """Return sum and count of the rows."""
+    def __call__(self, data: ClassRows) -> float:
+        """Return the value on ``data``, a Python float."""
         scores = plain_scores(data)
         if scores is None or not isfinite(scores.nll):
-            return super().state(data)
-        return MeanState(scores.nll, len(data))
+            return super().__call__(data)
+        return scores.nll / len(data)
 
     def rows(self, data: ClassRows) -> Tensor:
         """Return −log p of the label (N,)."""
@@ -110,7 +110,7 @@ class NLL(MeanMetric):
         """Return the loss (n, K) of each label."""
         return -log_probs
 
-    def excess(self, data: ClassRows) -> Excess:
+    def excess(self, data: Any) -> Excess:
         """Return what the rows can be: −log p_j for the label j."""
         return _excess(data, self.of_labels, lambda logs: -logs.amax(dim=1))
 
@@ -130,10 +130,10 @@ class Brier(MeanMetric):
     cite = "Brier 1950"
     needs_classes = True
 
-    def state(self, data: ClassRows) -> MeanState:
-        """Return sum and count of the rows."""
+    def __call__(self, data: ClassRows) -> float:
+        """Return the value on ``data``, a Python float."""
         scores = plain_scores(data)
-        return super().state(data) if scores is None else MeanState(scores.brier, len(data))
+        return super().__call__(data) if scores is None else scores.brier / len(data)
 
     def rows(self, data: ClassRows) -> Tensor:
         """Return Σ_k (p_k − y_k)² (N,)."""
@@ -146,7 +146,7 @@ class Brier(MeanMetric):
         """Return the part (n, K) of the loss that depends on the label."""
         return -2 * log_probs.exp()
 
-    def excess(self, data: ClassRows) -> Excess:
+    def excess(self, data: Any) -> Excess:
         """Return what the rows can be: Σ_k p_k² + 1 − 2 p_j for the label j."""
 
         def least(logs: Tensor) -> Tensor:
@@ -358,10 +358,10 @@ def brier_rows(predictions: Predictions) -> Tensor:
     """Return Σ_k (p_k − y_k)² of each row (N,) float64, in row chunks."""
     labels, sums = predictions.need_labels(), None
     if predictions.given_probs is None:
-        sums = predictions.float64_sums
+        sums = predictions.row_sums
     terms = torch.empty(len(predictions), dtype=torch.float64, device=predictions.logits.device)
     for rows in row_chunks(len(terms), predictions.classes if sums is None else _COLUMNS, device=terms.device):
-        if sums is None or sums.square is None or sums.at_label is None:
+        if sums is None or sums.at_label is None:
             index = labels[rows, None]
             gaps = predictions.float64_probs(rows).scatter_add(1, index, terms.new_full(index.shape, -1.0))
             torch.sum(gaps.square_(), dim=1, out=terms[rows])

@@ -7,13 +7,10 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import checked
-from calibrant.binning import EqualMass, MassSketch
 from calibrant.data.checks import Data, MeasuredRows
 from calibrant.data.predictions import Predictions
-from calibrant.metrics._base import SketchMetric
+from calibrant.metrics._base import KeptRows, RankedMetric
 from calibrant.metrics.proper import entropy_rows
-
-_MOST_RISKS = 1 << 24  # up to this many rows the risk is computed at every k; beyond, by harmonic numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +31,7 @@ class RiskCoverage:
 
 
 @dataclass(frozen=True)
-class AURC(SketchMetric):
+class AURC(RankedMetric):
     """Area under the risk–coverage curve: mean over k of the error among the k most confident rows.
 
     It measures how well the confidences rank correct above wrong decisions, and the accuracy, but not calibration. For ties
@@ -53,16 +50,15 @@ class AURC(SketchMetric):
     cite = "Geifman et al. 2019"
     of_decisions = True
 
-    def value(self, state: MassSketch) -> float:
-        """Return the mean over k of the risk among the k most confident rows, in O(distinct confidences)."""
-        if state.squares is None and int(state.count.sum()) <= _MOST_RISKS:
-            return float(_risks(state).mean())
+    def value(self, state: KeptRows) -> float:
+        """Return the mean over k of the risk among the k most confident rows."""
         # Let n rows share a confidence, e of them errors, with a rows and w errors before them. The risk at the k-th row is
         # (w + (k − a) e/n) / k, and its sum over these n rows is e + (w − a e/n) (H(a + n) − H(a)), with H the harmonic numbers,
         # by the digamma function also for non-integers: weights are scaled to sum to the number of rows.
-        scale = 1.0 if state.squares is None else state.rows / float(state.count.sum())
-        count = state.count.flip(0).double() * scale
-        wrong = count - state.sum_y.flip(0) * scale
+        _, mass, right = state.by_confidence()
+        scale = len(state.p) / float(mass.sum())
+        count = mass.flip(0) * scale
+        wrong = count - right.flip(0) * scale
         last, errors = count.cumsum(0), wrong.cumsum(0)
         before, rate = last - count, wrong / count
         harmonic = torch.special.digamma(last + 1) - torch.special.digamma(before + 1)
@@ -84,16 +80,12 @@ def risk_coverage(data: Annotated[Data, MeasuredRows("a risk–coverage curve", 
     References:
         El-Yaniv & Wiener 2010.
     """
-    risk = _risks(EqualMass(1).sketch(data.confidence, data.correct))
+    _, mass, right = KeptRows.of(data).by_confidence()
+    count, wrong = mass.flip(0), (mass - right).flip(0)
+    errors = torch.repeat_interleave(wrong / count, count.long()).cumsum(0)
+    risk = errors / torch.arange(1, errors.shape[0] + 1, device=errors.device)
     kept = torch.arange(1, risk.shape[0] + 1, dtype=torch.float64, device=risk.device)
     return RiskCoverage(kept / risk.shape[0], risk)
-
-
-def _risks(sketch: MassSketch) -> Tensor:
-    """Return the error (N,) among the k most confident rows, k = 1 … N."""
-    count, wrong = sketch.count.flip(0), (sketch.count - sketch.sum_y).flip(0)
-    errors = torch.repeat_interleave(wrong / count, count).cumsum(0)
-    return errors / torch.arange(1, errors.shape[0] + 1, device=errors.device)
 
 
 Score = Literal["entropy", "confidence"]

@@ -9,12 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.constraints import Integer
+from calibrant._core.constraints import Draws, Integer, Level, Seed
 from calibrant._core.numerics import add_records
+from calibrant.binning import BinTable
 from calibrant.data.checks import Rows
 from calibrant.metrics._base import SumMetric
 from calibrant.statistics.enough import need_independent
-from calibrant.statistics.null import null_outcomes
+from calibrant.statistics.means import Interval
+from calibrant.statistics.null import band_of, drawn_table
 
 Floats = NDArray[np.float64]
 BLOCK = 1 << 15  # rows whose temporaries stay in the cache
@@ -83,16 +85,19 @@ class SmoothECE(SumMetric[LatticeState]):
         """Return the error of a state."""
         return float(smooth_errors(state.residual.cpu().numpy()[None] / state.count)[0])
 
-    def null_draws(self, data: Rows, *, draws: int, seed: int) -> Tensor:
-        """Return the metric (draws,) of outcomes drawn from the confidences, with each confidence at its cell's centre."""
+    def null_band(self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
+        """Return the mean and the central range of the metric if calibrated, with each confidence at its cell's centre.
+
+        Raises:
+            NoIntervalError: For rows in groups.
+        """
         need_independent(data.groups, what=self)
         p, weight = data.confidence, data.weights
         index = (p * self.cells).long().clamp_max(self.cells - 1)
-        sum_p = torch.bincount(index, weights=p if weight is None else p * weight, minlength=self.cells)
-        sum_y = null_outcomes(index, p, bins=self.cells, draws=draws, seed=seed, weight=weight)
-        residuals = (sum_p.cpu() - sum_y).numpy() / (len(data) if weight is None else float(weight.sum()))
+        table = drawn_table(BinTable.from_pairs(index, p, p, bins=self.cells, weight=weight), draws=draws, seed=seed)
+        residuals = ((table.sum_p - table.sum_y) / table.mass).cpu().numpy()
         parts = [smooth_errors(residuals[start : start + 100]) for start in range(0, draws, 100)]  # bounded memory
-        return torch.from_numpy(np.concatenate(parts))
+        return band_of(torch.from_numpy(np.concatenate(parts)), level=level)
 
 
 def smooth_errors(residuals: Floats) -> Floats:

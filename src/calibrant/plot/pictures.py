@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
-
-from calibrant._core.constraints import Count, Seed, checked
+from calibrant._core.constraints import Count, checked
 from calibrant._core.constraints import Kind as OfKind
-from calibrant.binning import AnyBinning, Binning, BinTable, EqualMass, EqualWidth
+from calibrant.binning import AnyBinning, Binning, EqualMass, EqualWidth
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.metrics import ECE
 from calibrant.plot.arguments import AnyAxes, ClassRows, Label, PlainClassRows, Rows, check_class_names
 from calibrant.plot.diagrams import (
     BINS,
@@ -26,7 +25,6 @@ from calibrant.plot.diagrams import (
 )
 from calibrant.plot.drawing import draw_diagram, draw_diagrams, draw_histogram, draw_isotonic, draw_risk
 from calibrant.plot.style import LIGHT, axes_of, finish
-from calibrant.statistics.null import null_outcomes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -210,8 +208,6 @@ def classwise(
     *,
     class_names: Sequence[str] | None = None,
     most: Count = 20,
-    draws: Count = 200,
-    seed: Seed = 0,
 ) -> Picture:
     """Draw the calibration error of every class against the rest, the worst first, with the limit if calibrated.
 
@@ -220,8 +216,6 @@ def classwise(
         ax: Where to draw; None makes a figure.
         class_names: K names; None is the class indices.
         most: Classes shown, ≥ 1.
-        draws: Label sets for the limits, ≥ 1.
-        seed: Same seed, same limits.
 
     Returns:
         The figure, with the list of ``ClassError`` of all classes.
@@ -235,7 +229,7 @@ def classwise(
         >>> classwise(data).numbers[0].name
         '2'
     """
-    numbers: list[ClassError] = class_errors(predictions, class_names=class_names, draws=draws, seed=seed)
+    numbers: list[ClassError] = class_errors(predictions, class_names=class_names)
     shown = numbers[:most]
     chosen = axes_of(ax, height=1.2 + 0.24 * len(shown))
     return Picture(draw_classes(shown, chosen, of=len(numbers)), chosen, numbers)
@@ -263,36 +257,29 @@ class ClassError:
 
 
 @checked
-def class_errors(
-    predictions: PlainClassRows, *, class_names: Sequence[str] | None = None, draws: Count = 200, seed: Seed = 0
-) -> list[ClassError]:
+def class_errors(predictions: PlainClassRows, *, class_names: Sequence[str] | None = None) -> list[ClassError]:
     """Return every class's calibration error in 15 bins of equal width, the largest first.
 
     Args:
         predictions: Labelled.
         class_names: K names; None is the class indices.
-        draws: Label sets for the limits, ≥ 1.
-        seed: Same seed, same limits.
 
     Raises:
         InputError: If class names are not K, or there are no rows.
     """
     classes = predictions.classes
     names = check_class_names(class_names, classes=classes)
-    binning = EqualWidth(BINS)
+    metric = ECE(EqualWidth(BINS))
     found = []
     for k in range(classes):
         pairs = predictions.one_vs_rest(k)
-        index = binning.assign(pairs.p)
-        table = BinTable.from_pairs(index, pairs.p, pairs.y, bins=BINS)
-        drawn = null_outcomes(index, pairs.p, bins=BINS, draws=draws, seed=seed)
-        null = BinTable(table.count.cpu(), table.sum_p.cpu(), drawn.cpu(), table.total).errors()
+        table = metric.table(pairs)
         found.append(
             ClassError(
                 name=str(k) if names is None else names[k],
                 n=int(pairs.y.sum()),
                 ece=table.error(),
-                limit=float(torch.quantile(null, (1 + LEVEL) / 2)),
+                limit=metric.null_of(table, level=LEVEL).high,
                 probability=float(pairs.p.mean()),
                 frequency=float(pairs.y.mean()),
             )

@@ -308,7 +308,7 @@ def _bins_of_groups(data: Data, groups: Tensor | None) -> dict[int, Binned]:
     index = BINS * code + _BINNING.assign(p)
     flat = BinTable.from_pairs(index, p, y, bins=BINS * len(keys), weight=weight)
     rows = torch.bincount(code)
-    tables = [replace(table, total=float(table.count.sum())) for table in _parts_of(flat, len(keys))]
+    tables = [replace(table, total=float(table.count.sum())) for table in flat.parts(len(keys))]
     return {key: Binned(table, int(n)) for key, table, n in zip(keys.tolist(), tables, rows.tolist(), strict=True)}
 
 
@@ -316,19 +316,9 @@ def _bins_of_classes(data: Data) -> dict[int, Binned]:
     """Return the bins of each class's probability; none of pairs."""
     if not isinstance(data, Predictions):
         return {}
-    flat = CLASSES.state(data).table
-    assert flat is not None  # bins of equal mass alone have no such table
     rows = torch.bincount(data.need_labels(), minlength=data.classes).tolist()
-    tables = zip(_parts_of(flat, data.classes), rows, strict=True)
+    tables = zip(CLASSES.state(data).parts(data.classes), rows, strict=True)
     return {k: Binned(table, n) for k, (table, n) in enumerate(tables)}
-
-
-def _parts_of(flat: BinTable, parts: int) -> list[BinTable]:
-    """Return the tables that were laid one after the other, each with the rows of the whole as its total."""
-    columns = (part.view(parts, BINS) for part in (flat.count, flat.sum_p, flat.sum_y))
-    # Σ w², by which noise is told from error
-    squares = [None] * parts if flat.squares is None else flat.squares.view(parts, BINS)
-    return [BinTable(count, p, y, flat.total, of) for count, p, y, of in zip(*columns, squares, strict=True)]
 
 
 def worst_bins(diagram: Diagram) -> list[Bin]:

@@ -40,11 +40,10 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_count, check_index, check_row_tensor, check_row_weight, refuse, shown
-from calibrant._core.constraints import Fits, Level, NonNegative, Positive, checked
+from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import Fits, Level, checked
 from calibrant.binning import BinTable
-from calibrant.statistics._resampling import quantiles
-from calibrant.statistics.interval import NullDraws, normal_quantile
+from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import Interval, student_quantile
 
 LIFT = 0.15
@@ -79,15 +78,9 @@ class BinnedRows:
     bins: int
     weight: Tensor | None = None
 
-    def __post_init__(self) -> None:
-        rows = check_row_tensor(self.p, name="p").shape[0]
-        check_row_tensor(self.y, name="y", rows=rows)
-        check_index(self.index, rows=rows, bins=check_count(self.bins, name="bins"))
-        check_row_weight(self.weight, rows=rows)
-
-    def table(self, *, moments: bool = False) -> BinTable:
-        """Return the bin table, with ``moments`` its second moments too."""
-        return BinTable.from_pairs(self.index, self.p, self.y, bins=self.bins, weight=self.weight, moments=moments)
+    def table(self) -> BinTable:
+        """Return the bin table."""
+        return BinTable.from_pairs(self.index, self.p, self.y, bins=self.bins, weight=self.weight)
 
     @property
     def shares(self) -> Tensor:
@@ -263,21 +256,21 @@ def _filled_table(table: Any, *, name: str) -> BinTable:
 FilledTable = Annotated[BinTable, Fits(_filled_table, "of at least one row")]
 
 
-@checked
 def error_interval(
-    table: FilledTable,
-    null: NullDraws,
+    table: BinTable,
+    gate: float,
     *,
-    level: Level = 0.95,
+    level: float = 0.95,
     spread: Tensor | None = None,
-    error: NonNegative | None = None,
-    scale: Positive = 1.0,
+    error: float | None = None,
+    scale: float = 1.0,
 ) -> Interval:
     """Return the interval of a binned error: see the docstring of this module.
 
     Args:
         table: Counts and sums (B,).
-        null: (draws,) plug-in errors, ``scale`` included, of a calibrated model with the same probabilities and bins.
+        gate: The (1 + level) / 2 quantile of the plug-in error, ``scale`` included, of a calibrated model with the same probabilities
+            and bins: up to it calibration is not rejected, and the lower end is 0.
         level: Nominal coverage.
         spread: Standard errors (B,) of weight_b · gap_b; None takes those of independent rows.
         error: Standard error of the sum over bins; None takes ``table_error``.
@@ -285,21 +278,15 @@ def error_interval(
 
     Returns:
         Interval: ``estimate`` is the plug-in; the true value is that of the population in these same bins.
-
-    Raises:
-        InputError: If ``null`` is no tensor of numbers, or the table holds no row.
     """
-    if spread is not None:
-        spread = check_row_tensor(spread, name="spread", rows=table.count.shape[-1]).double()
     found = corrected_error(table, spread=spread)
     found = replace(found, error=table_error(table, level=level) if error is None else torch.as_tensor(error))
-    # see *Ends*: up to this limit calibration is not rejected, and the lower end is 0
-    gate = torch.as_tensor(quantiles(null.cpu().double().numpy(), level=level)[1] / scale)
+    limit = torch.as_tensor(gate / scale)
     if bool(chance_decides(table, found, level=level)):
-        low, high = _uncorrected_ends(table, found, gate, level=level)
+        low, high = _uncorrected_ends(table, found, limit, level=level)
         method = "plug-in less the noise of its bins"
     else:
-        (low, high), method = interval_ends(found, gate, level=level), "folded-normal inversion, null-test gate"
+        (low, high), method = interval_ends(found, limit, level=level), "folded-normal inversion, null-test gate"
     return Interval(float(found.plug_in) * scale, float(low) * scale, min(float(high) * scale, 1.0), level, method)
 
 

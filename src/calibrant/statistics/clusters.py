@@ -15,9 +15,10 @@ from torch import Tensor
 
 from calibrant._core.numerics import add_records
 from calibrant.binning import BinTable
-from calibrant.statistics.binned import BinnedRows, table_error
+from calibrant.statistics.binned import BinnedRows, error_interval, table_error
+from calibrant.statistics.enough import FEWEST
 from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import Clusters, UnitSums, need_effective, student_quantile
+from calibrant.statistics.means import Clusters, Interval, UnitSums, need_effective, student_quantile
 
 # The signs are estimated from the same rows, so that a group's effects partly cancel in the signed sum: in simulation its
 # standard error is too small by about this factor where effects are large (7.8 to 8.2 % of intervals missed).
@@ -111,6 +112,30 @@ class RowUnits:
     def centred(self) -> Tensor:
         """(C, C) as many rows as columns with the products of the groups' centred sums."""
         return _symmetric_root(self.products)
+
+
+def need_units(rows: BinnedRows, groups: Tensor, *, what: object) -> UnitSums:
+    """Return ``unit_sums`` if there are enough groups for the uncertainty of ``what``.
+
+    Raises:
+        NoIntervalError: If there are fewer than ten of equal size, or too many to keep the sums of.
+    """
+    units = unit_sums(rows, groups)
+    units.need(what=what, least=FEWEST)
+    return units
+
+
+def clustered_table(table: BinTable, units: "UnitSums | RowUnits", *, draws: int, seed: int) -> BinTable:
+    """Return the table with outcome sums (draws, B) of calibrated models with the covariance of these groups."""
+    gaps = clustered_gaps(units.centred, draws=draws, seed=seed, degrees=units.degrees)
+    return replace(table, sum_y=table.sum_p - gaps * table.total, second=None)
+
+
+def clustered_interval(table: BinTable, units: "UnitSums | RowUnits", gate: float, *, level: float) -> Interval:
+    """Return the interval of Σ_b weight_b |gap_b| of rows in groups, whose limit if calibrated is ``gate``."""
+    error = cluster_error(table, units.centred, level=level, degrees=units.degrees)
+    spread = units.centred.square().sum(dim=0).sqrt()
+    return error_interval(table, gate, level=level, spread=spread, error=error)
 
 
 def cluster_error(table: BinTable, sums: Tensor, *, level: float, degrees: float) -> float:

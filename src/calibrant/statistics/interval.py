@@ -17,14 +17,13 @@ upper one an event of the largest possible size is added to both sums, which is 
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from calibrant._core.check import check_row_tensor, refuse, shown
+from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import MOST_DRAWS, Draws, Fits, Integer, Level, Seed, checked
 from calibrant._core.numerics import add_records
 from calibrant.data.checks import Data, need_rows
@@ -39,14 +38,6 @@ ENOUGH = 20
 # populations with the longest tails misses in 2.7 to 2.9 % instead of 4.3 to 5.4, with one in 3.2 to 3.9.
 UNSEEN = 2.0
 _ROUNDING = 1e-12  # of a mean loss, below which its excess is none
-
-
-@runtime_checkable
-class HasRows(Protocol):
-    """A metric that is the mean of one number per row."""
-
-    def rows(self, data: Data) -> Tensor:
-        """Return the numbers (N,) whose mean is the metric."""
 
 
 @dataclass(frozen=True)
@@ -66,37 +57,13 @@ class Excess:
     most: Tensor
 
 
-@runtime_checkable
-class HasExcess(Protocol):
-    """A mean over rows that knows what each row's value would be for every label."""
-
-    def excess(self, data: Data) -> Excess:
-        """Return what the values (N,) can be."""
-
-
-@runtime_checkable
-class HasInterval(Protocol):
-    """A metric with its own interval method."""
-
-    def interval(self, data: Data, *, level: float, draws: int, seed: int, null: Tensor | None = None) -> Interval:
-        """Return the metric's value with its interval; ``null`` holds its values under calibration, if drawn before."""
-
-
 def _a_metric(value: Any, *, name: str) -> Any:
-    if isinstance(value, type | nn.Module) or not callable(value):
+    if isinstance(value, type) or not hasattr(value, "null_band"):
         raise refuse("a metric such as ECE()", shown(value), "pass a metric object")
     return value
 
 
-def _drawn_before(value: Any, *, name: str) -> Tensor:
-    drawn = check_row_tensor(value, name=name)
-    if drawn.shape[0] < 2:
-        raise refuse(f"{name} as a tensor (draws,) of at least two draws", shown(value), "make it with null_draws")
-    return drawn
-
-
-AnyMetric = Annotated[Callable[[Data], float], Fits(_a_metric, "")]
-NullDraws = Annotated[Tensor, Fits(_drawn_before, "(draws,)")]
+AnyMetric = Annotated[Any, Fits(_a_metric, "")]
 
 
 @checked
@@ -107,7 +74,6 @@ def interval(
     draws: Annotated[int, Integer(2, MOST_DRAWS)] = 1000,
     seed: Seed = 0,
     level: Level = 0.95,
-    null: NullDraws | None = None,
 ) -> Interval:
     """Return the metric's confidence interval, or raise if no method is known to have the nominal coverage.
 
@@ -115,10 +81,9 @@ def interval(
         metric: Any metric. The method is the metric's own if it has one (binned errors), Wilson's score interval for a
             proportion of rows (accuracy), and Student's t corrected for skewness for any other mean over rows.
         predictions: The data; if they have ``groups``, the groups are the independent units.
-        draws: Label sets drawn from the probabilities, for metrics whose interval needs a null distribution.
+        draws: Sets of gaps drawn for the limit if calibrated of a binned error of rows in groups.
         seed: Same seed, same interval.
         level: Nominal coverage in (0, 1).
-        null: (draws,) values of the metric under calibration, if ``null_draws`` was called before.
 
     Raises:
         NoIntervalError: If no method is known for this metric, or there are too few data: fewer than ten wrong decisions,
@@ -131,20 +96,7 @@ def interval(
         >>> interval(ECE(), data).low
         0.0
     """
-    predictions = need_rows(predictions, what=metric)
-    if isinstance(metric, HasInterval):
-        return metric.interval(predictions, level=level, draws=draws, seed=seed, null=null)
-    return MeanSums.of(_as_row_metric(metric), predictions).interval(metric, level=level)
-
-
-def _as_row_metric(metric: object) -> HasRows:
-    if isinstance(metric, HasRows):
-        return metric
-    raise NoIntervalError(
-        "a metric that is a mean over rows or knows its interval",
-        f"{shown(metric, most=200)}, for which none is known to cover",
-        "compare it with null_band",
-    )
+    return metric.interval(predictions, level=level, draws=draws, seed=seed)
 
 
 def _need_finite(value: float, what: object) -> None:
@@ -179,7 +131,10 @@ def bootstrap(
         True
     """
     predictions = need_rows(predictions, what=metric)
-    rows, weight = _as_row_metric(metric).rows(predictions), predictions.weights
+    if not hasattr(metric, "rows"):
+        got = f"{shown(metric, most=200)}, for which none is known to cover"
+        raise NoIntervalError("a metric that is a mean over rows", got, "use interval")
+    rows, weight = metric.rows(predictions), predictions.weights
     _need_finite(float(rows.sum()), metric)
     check_enough_errors(decided_of(predictions), what=metric, weighted=weight is not None)
     drawn = resampled_means(rows[:, None], groups=predictions.groups, draws=draws, seed=seed, weight=weight)
@@ -317,17 +272,16 @@ class MeanSums:
     units: UnitSums | None = None
 
     @classmethod
-    def of(cls, metric: HasRows, data: Data) -> "MeanSums":
-        """Return the moments of ``metric`` on checked ``data``."""
-        rows, weight = metric.rows(data).double(), data.weights
+    def of(cls, rows: Tensor, data: Data, excess: Excess | None = None) -> "MeanSums":
+        """Return the moments of ``rows`` (N,), one number for each row of ``data``, of which ``excess`` says what they can be."""
+        rows, weight = rows.double(), data.weights
         w = torch.ones_like(rows) if weight is None else weight.to(rows)
         v, decided = w.square(), decided_of(data)
         whole, binary = Powers.of(rows, weight), bool(((rows == 0) | (rows == 1)).all())
         units = None if data.groups is None else UnitSums.of_column(data.groups, w, rows)
-        if units is not None or not isinstance(metric, HasExcess):
+        if units is not None or excess is None:
             unknown = torch.zeros(3, dtype=torch.float64)
             return cls(whole, None, 0.0, 0.0, unknown, math.inf, decided, binary, units)
-        excess = metric.excess(data)
         squared = excess.least.square() + 2 * excess.least * excess.mean + excess.square
         foreseen = torch.stack([v.sum(), (v * (excess.least + excess.mean)).sum(), (v * squared).sum()]).cpu()
         seen = (rows - excess.least).clamp_min(0)

@@ -1,48 +1,35 @@
-"""The null distribution of a metric: its values for a perfectly calibrated model with the same probabilities.
+"""What a metric would be for a perfectly calibrated model with the same probabilities: its mean and its limits.
 
-Bins depend on the probabilities alone, so only outcomes are drawn: for binned errors one binomial per cell of nearly equal
-probabilities, at a cost that does not grow with the number of rows.
+*Sums of absolute gaps*, Σ_b a_b |D_b| with D_b = Σ_{i in b} w_i (p_i − y_i), are close to normal with a skewness, over cells that
+are close to independent. The outcomes of a cell are a binomial count X of n trials of probability q in units of u, with its mean and
+variance: u = Σ w² p / Σ w p, n q = Σ w p / u, n q (1 − q) = Σ w² p (1 − p) / u². De Moivre's mean absolute deviation is
+
+    E |X − n q| = 2 ν (1 − q) C(n, ν) q^ν (1 − q)^(n − ν),    ν = ⌊n q⌋ + 1,
+
+and E |X − n q|³ ≈ v √(8 v / π + 1) with v = n q (1 − q), which is exact for rare events and for normal ones. Mean, variance and third
+moment of the sum give its quantiles (Cornish & Fisher). Nothing is drawn, and the cost does not depend on the number of rows: the 97.5 %
+limits lie within 2 % of those of many draws from 500 rows and 3 classes to a million rows, within 1 % for the ECE.
+
+*Any other function of a bin table* is evaluated for drawn counts X, *any other metric* for drawn labels.
 """
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import check_same_weights
 from calibrant._core.constraints import Draws, Level, Seed, checked
-from calibrant._core.numerics import add_records, row_chunks, slices
+from calibrant._core.numerics import row_chunks
 from calibrant.binning import BinTable
-from calibrant.data.checks import Data, need_rows
+from calibrant.data.checks import Data
 from calibrant.data.predictions import BinaryPairs
 from calibrant.statistics._resampling import quantiles
-from calibrant.statistics.binned import BinnedRows, error_interval
-from calibrant.statistics.clusters import RowUnits, cluster_error, clustered_gaps, unit_sums
-from calibrant.statistics.enough import FEWEST, need_independent
-from calibrant.statistics.interval import AnyMetric
-from calibrant.statistics.means import Interval, UnitSums
-
-Floats = NDArray[np.float64]
-
-# Rows of one bin whose probabilities agree to 1/1024 share a cell, and are drawn as if all had the cell's mean: that adds
-# at most the fraction 1/6144 to the variance (reached by probabilities spread evenly over the cell next to 0 or 1).
-CELLS = 1024
-_COARSE = 256  # cells for rows with weights, which are also divided by weight
-_MOST_STEPS = 1 << 12  # factors of 1.25 between 1 and the largest or smallest float64
-_SPAN = 2 * _MOST_STEPS * _COARSE  # numbers of cells of a bin
-_DRAWN = 1 << 22  # outcomes drawn at once
-
-
-@runtime_checkable
-class HasNull(Protocol):
-    """A metric with its own method to draw values under calibration, faster than by drawing labels."""
-
-    def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
-        """Return values (draws,) of the metric for outcomes drawn from the probabilities."""
+from calibrant.statistics.enough import need_independent
+from calibrant.statistics.interval import AnyMetric, normal_quantile
+from calibrant.statistics.means import Interval
 
 
 @checked
@@ -56,19 +43,19 @@ def null_band(
 ) -> Interval:
     """Return the mean and the central range of ``metric`` if the predicted probabilities were perfectly calibrated.
 
-    Labels are drawn from the predicted probabilities; everything else is kept. For a value inside the band calibration is not
-    rejected. With ``groups`` the bins' sums are drawn with the covariance of whole groups (``clustered_gaps``).
+    For a value inside the band calibration is not rejected. ``ECE``, ``TopLabelECE`` and ``ClasswiseECE`` need no draws. With
+    ``groups`` the bins' sums are drawn with the covariance of whole groups.
 
     Args:
         metric: Any metric.
-        predictions: The data; for ``BinaryPairs`` outcomes are drawn from ``p``.
-        draws: Label sets drawn, ≥ 1.
+        predictions: The data; for ``BinaryPairs`` outcomes follow ``p``.
+        draws: Sets of outcomes drawn, ≥ 1, by metrics that need them.
         seed: Same seed, same band.
-        level: The band holds the central fraction ``level`` of the draws.
+        level: The band holds the central fraction ``level`` of the values.
 
     Returns:
-        Interval: ``estimate`` is the value expected if calibrated (the mean over draws), ``high`` the (1 + level) / 2 limit if
-            calibrated, by default the 97.5 % limit.
+        Interval: ``estimate`` is the value expected if calibrated, ``high`` the (1 + level) / 2 limit if calibrated, by default the
+            97.5 % limit.
 
     Raises:
         NoIntervalError: For grouped rows, if there are fewer than ten groups or the metric is not binned.
@@ -81,183 +68,83 @@ def null_band(
         True
 
     References:
-        Bröcker & Smith 2007; Vaicenavicius et al. 2019.
+        Bröcker & Smith 2007; Vaicenavicius et al. 2019; de Moivre 1730 (see Diaconis & Zabell 1991).
     """
-    values = null_draws(metric, predictions, draws=draws, seed=seed).numpy()
-    low, high = quantiles(values, level=level)
-    return Interval(float(values.mean()), low, high, level, f"labels drawn from the probabilities, {draws} draws")
+    return metric.null_band(predictions, level=level, draws=draws, seed=seed)
 
 
-@checked
-def null_draws(metric: AnyMetric, predictions: Data, *, draws: Draws = 1000, seed: Seed = 0) -> Tensor:
-    """Return values (draws,) of ``metric`` for labels drawn from the predicted probabilities.
-
-    Args:
-        metric: Any metric.
-        predictions: The data.
-        draws: Label sets drawn, ≥ 1.
-        seed: Same seed, same values.
-    """
-    predictions = need_rows(predictions, what=metric)
-    if isinstance(metric, HasNull):
-        return metric.null_draws(predictions, draws=draws, seed=seed).cpu().double()
-    need_independent(predictions.groups, what=metric)
-    generator = torch.Generator().manual_seed(seed)
-    return torch.tensor([metric(redraw(predictions, generator=generator)) for _ in range(draws)], dtype=torch.float64)
-
-
-def null_outcomes(
-    index: Tensor, p: Tensor, *, bins: int, draws: int, seed: int, weight: Tensor | None = None
-) -> Tensor:
-    """Return sums of outcomes (draws, bins) for y ~ Bernoulli(p), with fixed bins.
-
-    Args:
-        index: (N,) bin of each row; −1 if in no bin.
-        p: (N,) probabilities.
-        bins: B.
-        draws: Number of draws.
-        seed: Same seed, same sums.
-        weight: (N,) positive, by which outcomes are multiplied; None for 1.
+def gap_band(table: BinTable, weights: Tensor, *, level: float) -> Interval:
+    """Return the band of Σ_b a_b |Σ_{i in b} w_i (p_i − y_i)|, a = ``weights`` (B,), of independent rows; see this module.
 
     Examples:
-        >>> sums = null_outcomes(torch.tensor([0, 0, 1]), torch.tensor([1.0, 1.0, 0.0]), bins=2, draws=4, seed=0)
-        >>> sums.tolist() == [[2.0, 0.0]] * 4
-        True
+        >>> one = BinTable(torch.tensor([100]), torch.tensor([80.0]).double(), torch.tensor([60.0]).double(), 100)
+        >>> band = gap_band(one, torch.tensor([0.01]).double(), level=0.95)
+        >>> round(band.estimate, 4), round(band.high, 3)
+        (0.0319, 0.081)
     """
-    return NullCells.of(BinnedRows(index, p, p, bins, weight)).outcomes(bins=bins, draws=draws, seed=seed)
+    from scipy.special import gammaln
+
+    mean, noise, a = (one.cpu().double().numpy() for one in (table.sum_p, table.noise, weights))
+    some = (noise > 0) & (mean > 0)  # elsewhere outcomes are certain
+    mean, noise, a = mean[some], noise[some], a[some]
+    if not len(a):
+        return Interval(0.0, 0.0, 0.0, level, "no uncertain outcome")
+    unit = _unit(table)[some]
+    trials_mean, v = mean / unit, noise / unit**2
+    miss = np.clip(v / trials_mean, 1e-300, 1.0)  # 1 − q
+    hit = np.clip(1 - miss, 1e-300, 1.0)
+    n, nu = trials_mean / hit, np.floor(trials_mean) + 1
+    log_choose = gammaln(n + 1) - gammaln(nu + 1) - gammaln(np.maximum(n - nu + 1, 1e-3))
+    deviation = 2 * nu * miss * np.exp(log_choose + nu * np.log(hit) + (n - nu) * np.log(miss))
+    deviation = np.minimum(deviation, np.sqrt(v))  # of trials that are not whole the formula is approximate
+    third = v * np.sqrt(8 / math.pi * v + 1) - 3 * deviation * v + 2 * deviation**3
+    a = a * unit
+    centre, variance = float(a @ deviation), float(a**2 @ (v - deviation**2))
+    error = math.sqrt(max(variance, 0.0))
+    skew = float(a**3 @ third) / error**3 if error else 0.0
+    z = normal_quantile((1 + level) / 2)
+    low, high = (centre + error * (x + skew * (z * z - 1) / 6) for x in (-z, z))
+    return Interval(centre, max(low, 0.0), high, level, "mean absolute deviations of binomials, Cornish–Fisher")
 
 
-@dataclass(frozen=True, eq=False)
-class NullCells:
-    """Rows of one bin whose probabilities nearly agree, put together in cells: what outcomes are drawn from; cells add.
+def _unit(table: BinTable) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return Σ w² p / Σ w p (B,): the mean weight of the events of each bin; 1 without weights."""
+    if table.squares is None:
+        return np.ones(table.count.shape[0])
+    squares = table.squares * table.sum_p / table.filled if table.second is None else table.second[0]
+    return torch.where(table.sum_p > 0, squares / table.sum_p, 1.0).cpu().numpy()
 
-    Args:
-        keys: (C,) int64 bin · 2²¹ + cell within it, ascending.
-        sums: (3, C) Σ 1, Σ w and Σ w p.
-        weighted: Whether rows have weights, else w is 1.
+
+def drawn_table(table: BinTable, *, draws: int, seed: int) -> BinTable:
+    """Return the table with outcome sums (draws, B) drawn as if the probabilities were calibrated, of independent rows."""
+    unit, mean, noise = _unit(table), table.sum_p.cpu().numpy(), table.noise.cpu().numpy()
+    expected = mean / unit
+    # the binomial of this mean and variance: n = m² / (m − v)
+    left = expected - noise / unit**2
+    trials = np.where(left > 0, np.rint(expected**2 / np.where(left > 0, left, 1)), 0)
+    trials = np.maximum(trials, np.ceil(expected - 1e-9)).astype(np.int64)
+    rate = np.clip(expected / np.maximum(trials, 1), 0.0, 1.0)
+    found = np.random.default_rng(seed).binomial(trials, rate, size=(draws, len(rate))) * unit
+    return replace(table, sum_y=torch.from_numpy(found).to(table.sum_p), second=None)
+
+
+def band_of(values: Tensor, *, level: float) -> Interval:
+    """Return the mean and the central range of values (draws,) of calibrated models."""
+    found = values.cpu().double().numpy()
+    low, high = quantiles(found, level=level)
+    return Interval(float(found.mean()), low, high, level, f"outcomes drawn from the probabilities, {len(found)} draws")
+
+
+def redrawn_band(metric: Callable[[Data], float], data: Data, *, level: float, draws: int, seed: int) -> Interval:
+    """Return the band of any metric, by labels drawn from the probabilities.
+
+    Raises:
+        NoIntervalError: For rows in groups.
     """
-
-    keys: Tensor
-    sums: Tensor
-    weighted: bool
-
-    @classmethod
-    def of(cls, rows: BinnedRows) -> "NullCells":
-        """Return the cells of rows in their bins."""
-        index, p, weight = rows.index, rows.p, rows.weight
-        inside = index >= 0
-        home, wide = index[inside].cpu(), p[inside].cpu().double()
-        w = torch.ones_like(wide) if weight is None else weight[inside].cpu().double()
-        if weight is not None:
-            # 1/256 in probability and a factor of 1.25 in weight: in a draw each row has the mean weight, which lowers the variance
-            # by at most 1 %
-            steps = (w.log() / math.log(1.25)).floor().long() + _MOST_STEPS
-            cell = steps * _COARSE + (wide * _COARSE).long().clamp_max(_COARSE - 1)
-        else:
-            cell = (wide * CELLS).long().clamp_max(CELLS - 1)
-        return cls._merged(home * _SPAN + cell, torch.stack([torch.ones_like(w), w, w * wide]), weight is not None)
-
-    @classmethod
-    def _merged(cls, keys: Tensor, sums: Tensor, weighted: bool) -> "NullCells":
-        known, place = torch.unique(keys, return_inverse=True)
-        added = [torch.bincount(place, weights=values, minlength=len(known)) for values in sums]
-        return cls(known, torch.stack(added), weighted)
-
-    def __add__(self, other: "NullCells") -> "NullCells":
-        check_same_weights(self.weighted, other.weighted)
-        keys, sums = torch.cat([self.keys, other.keys]), torch.cat([self.sums, other.sums], dim=1)
-        return NullCells._merged(keys, sums, self.weighted)
-
-    def outcomes(self, *, bins: int, draws: int, seed: int) -> Tensor:
-        """Return sums of outcomes (draws, bins) as ``null_outcomes`` does."""
-        (count, mass, sum_p), home = self.sums.numpy(), (self.keys // _SPAN).numpy()
-        times = count.astype(np.int64)
-        mean, rng = np.clip(sum_p / mass, 0.0, 1.0), np.random.default_rng(seed)
-        sums = np.zeros((bins, draws))
-        for some in slices(len(times), max(1, _DRAWN // draws)):  # the same numbers as of all cells at once
-            drawn: NDArray[Any] = rng.binomial(times[some, None], mean[some, None], size=(len(times[some]), draws))
-            drawn = drawn * (mass / count)[some, None] if self.weighted else drawn
-            starts = np.concatenate([[0], np.flatnonzero(np.diff(home[some])) + 1])  # cells are sorted by bin
-            sums[home[some][starts]] += np.add.reduceat(drawn, starts, axis=0)
-        return torch.from_numpy(np.ascontiguousarray(sums.T))
-
-
-@dataclass(frozen=True, eq=False)
-class BinSums:
-    """The moments of a binned error over rows in fixed bins, from which its interval and null follow; they add.
-
-    Args:
-        table: Of the bins, with second moments.
-        cells: Of nearly equal probabilities; None for rows in groups.
-        units: Σ w (p − y) by group and bin, or their products where a group is read as one row; None for independent rows.
-    """
-
-    table: BinTable
-    cells: NullCells | None
-    units: UnitSums | RowUnits | None = None
-
-    @classmethod
-    def of(cls, rows: BinnedRows, groups: Tensor | None = None) -> "BinSums":
-        """Return the moments of rows in their bins; ``groups`` (N,) are the independent units, if any."""
-        table = rows.table(moments=True)
-        if groups is not None:
-            return cls(table, None, unit_sums(rows, groups))
-        return cls(table, NullCells.of(rows))
-
-    def __add__(self, other: "BinSums") -> "BinSums":
-        return add_records(self, other)
-
-    @property
-    def decided(self) -> Tensor:
-        """(2, 2) as ``decided_of`` returns it, where outcomes are right decisions."""
-        table, second = self.table, self.table.second
-        assert second is not None
-        mass, square = table.count.double().sum(), (table.count if table.squares is None else table.squares).sum()
-        right = torch.stack([table.sum_y.sum(), second[1].sum()])
-        return torch.stack([torch.stack([mass, square]) - right, right]).cpu()
-
-    def null(self, what: object, *, draws: int, seed: int) -> BinTable:
-        """Return the table with outcome sums (draws, B) drawn as if the probabilities were calibrated.
-
-        Raises:
-            NoIntervalError: For fewer than ten groups, or too many, of ``what``.
-        """
-        if self.cells is None:
-            units = self.need_units(what)
-            gaps = clustered_gaps(units.centred, draws=draws, seed=seed, degrees=units.degrees)
-            return replace(self.table, sum_y=self.table.sum_p - gaps * self.table.total, second=None)
-        sums = self.cells.outcomes(bins=self.table.count.shape[0], draws=draws, seed=seed)
-        return replace(self.table, sum_y=sums.to(self.table.sum_p.device), second=None)
-
-    def interval(self, what: object, null: Tensor, *, level: float) -> Interval:
-        """Return the interval of Σ_b weight_b |gap_b|, whose values (draws,) if calibrated are ``null``."""
-        if self.cells is not None:
-            return error_interval(self.table, null, level=level)
-        units = self.need_units(what)
-        error = cluster_error(self.table, units.centred, level=level, degrees=units.degrees)
-        spread = units.centred.square().sum(dim=0).sqrt()
-        return error_interval(self.table, null, level=level, spread=spread, error=error)
-
-    def need_units(self, what: object) -> UnitSums | RowUnits:
-        """Return the sums of groups if there are enough of them.
-
-        Raises:
-            NoIntervalError: If not.
-        """
-        assert self.units is not None
-        self.units.need(what=what, least=FEWEST)
-        return self.units
-
-
-@runtime_checkable
-class HasMoments(Protocol):
-    """A calibration error whose uncertainty follows from sums that add."""
-
-    def moments(self, data: Any) -> Any:
-        """Return the sums of ``data``."""
-
-    def null_of(self, moments: Any, *, draws: int, seed: int) -> Tensor:
-        """Return values (draws,) of the metric if calibrated."""
+    need_independent(data.groups, what=metric)
+    generator = torch.Generator().manual_seed(seed)
+    values = [metric(redraw(data, generator=generator)) for _ in range(draws)]
+    return band_of(torch.tensor(values, dtype=torch.float64), level=level)
 
 
 def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
@@ -280,6 +167,6 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
         below = (cumulative < uniform * cumulative[:, -1:]).sum(dim=1)
         drawn.append(below.clamp_max(predictions.classes - 1))
     computed = vars(predictions)
-    names = ("row_max", "log_sum", "predicted", "confidence", "float32_sums")  # these do not depend on the labels
+    names = ("row_max", "log_sum", "predicted", "confidence")  # these do not depend on the labels
     known = {name: computed[name] for name in names if name in computed}
     return replace(predictions, labels=torch.cat(drawn), known=known)
