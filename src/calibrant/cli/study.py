@@ -351,7 +351,7 @@ def _read(name: str) -> StudyFile:
     """Return a study's file; ``"mylib:MyLoss"`` in one of the user's own is also looked for in its folder, as ``python`` does."""
     from calibrant.study.load import StudyFile
 
-    folder = str(Path(name).resolve().parent)
+    folder = os.path.dirname(os.path.realpath(name))
     if name.endswith(".toml") and folder not in sys.path:
         sys.path.insert(0, folder)
     return StudyFile.read(name)
