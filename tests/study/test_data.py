@@ -350,7 +350,7 @@ def test_the_network_kept_predicts_them_and_a_store_keeps_them(tmp_path: Path) -
         (["noise"], "expected ood sets of gaussian-noise, pure-noise, got 'noise'"),
         (
             [{"name": "pure-noise", "sd": 1}],
-            "ood set 'pure-noise': expected PureNoise.mean=0.5, deviation=1.0., got the argument sd",
+            "ood set 'pure-noise': expected a key of PureNoise, got 'sd'; it has mean, deviation",
         ),
         (["pure-noise", "pure-noise"], "expected each ood set once, got 'pure-noise' twice"),
         ("gaussian-noise", "expected a list of ood sets, got 'gaussian-noise'"),

@@ -17,8 +17,12 @@ DEEP = "x = " + "[" * 5000 + "]" * 5000
 
 TYPOS = [
     ('name = "digits"', 'name = "digitz"', "setting 'small': expected data set to be one of .* got 'digitz'"),
-    ("folds = 2", "folds = 2, noize = 1", "got the argument noize; the argument is called noise"),
-    ("folds = 2", "folds = 2, train = 0", "expected train as an integer .*, got 0"),
+    (
+        "folds = 2",
+        "folds = 2, noize = 1",
+        "setting 'small': expected a key of Digits, got 'noize'; did you mean noise?",
+    ),
+    ("folds = 2", "folds = 2, train = 0", "expected train to be greater than or equal to 1, got 0"),
     ("folds = 2", "train = 1400, validation = 400", r"expected train \+ validation ≤ 1437, got 1800"),
     ("folds = 2", 'folds = 2, ood = ["svnh"]', "expected ood sets of .* got 'svnh'"),
     ('type = "MLP"', 'type = "MPL"', "expected type to be one of .* got 'MPL'"),

@@ -11,9 +11,9 @@ from typing import Any
 from calibrant._core.check import check_choice, refuse, shown
 from calibrant._files import error_boundary, read_text
 from calibrant.errors import InputError
-from calibrant.study._checks import check_once, naming
 from calibrant.study.measures import MEASURES
-from calibrant.study.recipe import MeasureName, Published, Real, Study, Text, record, resource
+from calibrant.study.recipe import MeasureName, Published, Study, resource
+from calibrant.study.record import Real, Text, check_once, naming, record
 
 SCALES = ("cpu", "gpu", "paper")
 Tables = Mapping[str, Any]

@@ -13,10 +13,10 @@ from calibrant._core.check import refuse, shown
 from calibrant._files import error_boundary
 from calibrant.errors import FileFormatError, InputError, UsageWarning
 from calibrant.study import models
-from calibrant.study._checks import naming
 from calibrant.study.data import data_set
 from calibrant.study.load import StudyFile
 from calibrant.study.recipe import Cell, Recipe, Study
+from calibrant.study.record import naming
 from calibrant.study.resolve import find_model, make_loss, make_model
 from calibrant.study.train import make_optimizers
 

@@ -2,35 +2,34 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from difflib import get_close_matches
-from functools import wraps
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import Annotated, Literal
 
 from calibrant._core.check import check_choice, refuse, shown
 from calibrant._core.config import to_plain
 from calibrant.errors import InputError, optional
-from calibrant.study._checks import check_once, naming
 from calibrant.study.measures import MEASURES
+from calibrant.study.record import (
+    Count,
+    Flag,
+    Natural,
+    NonNegative,
+    Positive,
+    Real,
+    Seed,
+    Table,
+    Text,
+    check_once,
+    naming,
+    record,
+)
 
 with optional("pydantic", extra="study"):
-    from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
-    from pydantic.dataclasses import dataclass as validated
+    from pydantic import AfterValidator, Field, model_validator
 
-T = TypeVar("T")
-# Strict, since "60" is no number of epochs; lists of a file become tuples.
-Flag = Annotated[bool, Field(strict=True)]
-Count = Annotated[int, Field(strict=True, ge=1)]
-Natural = Annotated[int, Field(strict=True, ge=0)]
-Seed = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
-Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-NonNegative = Annotated[Real, Field(ge=0)]
-Positive = Annotated[Real, Field(gt=0)]
-Text = Annotated[str, Field(strict=True)]
-Table = dict[str, Any]
 MeasureName = Annotated[Text, AfterValidator(lambda name: check_choice(name, name="a measure", choices=MEASURES))]
 Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true"]  # of Lightning Fabric
 Paper = Literal[
@@ -50,52 +49,6 @@ def _file_name(name: str) -> str:
 
 
 FileName = Annotated[Text, AfterValidator(_file_name)]
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def record(cls: type[T]) -> type[T]:
-    """Make a class a frozen dataclass whose fields are validated; a wrong one raises ``InputError`` in one sentence."""
-    made: type[T] = validated(frozen=True, config=ConfigDict(extra="forbid"))(cls)  # type: ignore[assignment]
-    build: Callable[..., None] = made.__init__
-
-    @wraps(build)
-    def construct(self: T, *arguments: Any, **named: Any) -> None:
-        try:
-            build(self, *arguments, **named)
-        except ValidationError as error:
-            raise refusal_of(error, cls) from None
-
-    made.__init__ = construct  # type: ignore[assignment]
-    return made
-
-
-def refusal_of(error: ValidationError, cls: type) -> InputError:
-    """Return what pydantic found wrong with a record as one sentence: an unknown key first, with the nearest known one."""
-    found = error.errors()
-    first = next((one for one in found if one["type"] == "unexpected_keyword_argument"), found[0])
-    place = [fields(cls)[key].name if at == 0 and isinstance(key, int) else key for at, key in enumerate(first["loc"])]  # type: ignore[arg-type]
-    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place).removeprefix(".")
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, InputError):
-        return cause.at(path) if path else cause  # type: ignore[no-any-return]
-    if first["type"] == "unexpected_keyword_argument":
-        known = [one.name for one in fields(_class_at(cls, place[:-1]))]
-        near = get_close_matches(str(place[-1]), known, n=1)
-        remedy = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
-        return refuse(f"a key of {path.rpartition('.')[0] or cls.__name__}", shown(place[-1]), remedy)
-    if first["type"] == "missing":
-        return InputError(f"{path}", "none", "write it")
-    wanted = first["msg"].removeprefix("Input should be ")
-    return refuse(f"{path} to be {wanted}", shown(first["input"]), "correct it")
-
-
-def _class_at(cls: type, place: Sequence[int | str]) -> type:
-    """Return the class of the record at a place inside a record of ``cls``."""
-    for key in place:
-        if isinstance(key, str):
-            hint = get_type_hints(cls)[key]
-            cls = next(one for one in (hint, *get_args(hint)) if is_dataclass(one))  # type: ignore[assignment]
-    return cls
 
 
 def resource(*path: str) -> str:

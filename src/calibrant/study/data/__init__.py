@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, replace
+from typing import Any
 
 from calibrant._core.check import check_choice, refuse
-from calibrant._core.config import check_names
-from calibrant._core.constraints import Natural, Seed, checked
 from calibrant.errors import InputError
-from calibrant.study._checks import Fields
 from calibrant.study.data._split import DataSet, Fold, Split, TensorSplit
 from calibrant.study.data.digits import Digits
 from calibrant.study.data.images import SOURCES, Images
@@ -26,8 +24,7 @@ DATA_SETS: Mapping[str, type[DataSet]] = {
 }
 
 
-@checked
-def data_set(data: Fields, *, fold: Natural = 0) -> tuple[DataSet, dict[str, Outside]]:
+def data_set(data: Mapping[str, Any], *, fold: int = 0) -> tuple[DataSet, dict[str, Outside]]:
     """Return the data that ``{"name": …, option: value …}`` describes, and the out-of-distribution sets beside them, unread.
 
     Args:
@@ -49,15 +46,13 @@ def data_set(data: Fields, *, fold: Natural = 0) -> tuple[DataSet, dict[str, Out
     options = {key: value for key, value in data.items() if key not in left_out}
     if "folder" in known and known["folder"].default is MISSING and "folder" not in options:
         raise InputError(f"the option 'folder' of data set {name!r}", "none", "name it, or give --data")
-    check_names(make, options)
     made = make(**options)
     if fold >= made.folds:
         raise refuse(f"fold in 0 … {made.folds - 1} of data set {name!r}", f"{fold}", "raise folds or lower it")
     return made, outside_of(data.get("ood", ()), known=made.outside)
 
 
-@checked
-def load_fold(data: Fields, *, seed: Seed = 0, fold: Natural = 0) -> Fold:
+def load_fold(data: Mapping[str, Any], *, seed: int = 0, fold: int = 0) -> Fold:
     """Return the splits described by ``{"name": …, option: value …}``.
 
     Args:

@@ -1,10 +1,10 @@
 """What a data set of a recipe is: its options, the sizes known before a file is read, splits with their batches, the papers' rules."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,9 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import refuse
-from calibrant._core.constraints import Fits, Integer, PublicCalls
-from calibrant._files import as_path, shown
+from calibrant._files import shown
 from calibrant.errors import FileFormatError, InputError
 
-Place = Annotated[Any, Fits(as_path, "a path")]
-SplitSeed = Annotated[int, Integer(0, 2**32 - 1)]  # of NumPy's legacy generator, which draws the papers' splits
 CPU = torch.device("cpu")
 Prepare = Callable[[Tensor], Tensor]
 Augment = Callable[[Tensor, torch.Generator], Tensor]
@@ -107,8 +104,8 @@ class Fold:
         return replace(self, **moved)
 
 
-class DataSet(metaclass=PublicCalls):
-    """Data of a recipe; their options are the fields of a frozen dataclass, checked when it is made."""
+class DataSet(ABC):
+    """Data of a recipe; their options are the fields of a record."""
 
     folds: int = 1
     outside: tuple[str, ...] = ("gaussian-noise", "pure-noise")  # out-of-distribution sets that may stand beside them

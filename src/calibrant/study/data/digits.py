@@ -1,21 +1,20 @@
 """The 1,797 handwritten digits of scikit-learn, made harder by noise and few training images."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 
-from calibrant._core.constraints import Integer, NonNegative
 from calibrant.errors import InputError, optional
-from calibrant.study._checks import Size
 from calibrant.study.data._split import DataSet, Fold, TensorSplit
+from calibrant.study.record import Count, NonNegative, Size, record
 
 IMAGES = 1797
 SPLIT_SEED, NOISE_SEED = 20260101, 20260102  # fixed: folds and noise are the same for every seed of a study
 
 
-@dataclass(frozen=True)
+@record
 class Digits(DataSet):
     """The digits; every image is in the test set of exactly one fold.
 
@@ -26,7 +25,7 @@ class Digits(DataSet):
         validation: Number of validation images.
     """
 
-    folds: Annotated[int, Integer(2, IMAGES)] = 5
+    folds: Annotated[Count, Field(ge=2, le=IMAGES)] = 5
     noise: NonNegative = 0.22
     train: Size = 400
     validation: Size = 400

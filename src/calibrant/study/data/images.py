@@ -11,29 +11,28 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._files import error_boundary, read_arrays
 from calibrant.errors import FileFormatError, InputError, optional
-from calibrant.study._checks import Size
 from calibrant.study.data._split import (
     CPU,
     DataSet,
     Fold,
     Indices,
-    Place,
-    SplitSeed,
     TensorSplit,
     data_folder,
     need_named_rows,
     split_rows,
 )
+from calibrant.study.record import Flag, Natural, Place, Size, Text, record
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -325,7 +324,7 @@ class CropAndFlip:
         return padded.permute(0, 2, 3, 1)[index, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
-@dataclass(frozen=True)
+@record
 class Images(DataSet):
     """Images of one of ``SOURCES``; those of ImageNet are decoded batch by batch.
 
@@ -347,13 +346,13 @@ class Images(DataSet):
 
     outside = (*DataSet.outside, *SMALL)
 
-    name: str
+    name: Text
     folder: Place | None = None
     split: Literal["mukhoti", "wang", "plain", "per-class"] | None = None
-    split_seed: SplitSeed = 1
+    split_seed: Annotated[Natural, Field(lt=2**32)] = 1  # of NumPy's legacy generator
     validation: Size | None = None
     statistics: Literal["cifar10", "cifar100", "imagenet"] | None = None
-    augment: bool = True
+    augment: Flag = True
     train: Size | None = None
     test: Size | None = None
     size: Size | None = None

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from calibrant._core.config import imported
-from calibrant._core.constraints import Text
 from calibrant.errors import InputError
 from calibrant.study.data._split import DataSet, Fold, TensorSplit
 
@@ -30,7 +29,7 @@ class Module(DataSet):
     module: str
     options: dict[str, Any]
 
-    def __init__(self, module: Text, **options: Any) -> None:
+    def __init__(self, module: str, **options: Any) -> None:
         object.__setattr__(self, "module", module)
         object.__setattr__(self, "options", options)
 

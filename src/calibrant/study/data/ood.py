@@ -3,9 +3,9 @@
 ``data = {name = "cifar10", ood = ["gaussian-noise", "svhn", {name = "pure-noise", deviation = 0.5}]}``
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +14,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.config import check_names
-from calibrant._core.constraints import NonNegative, PublicCalls, Real
 from calibrant.errors import FileFormatError, InputError
-from calibrant.study._checks import Size, naming
 from calibrant.study.data._split import Split, TensorSplit
 from calibrant.study.data.images import read_images
+from calibrant.study.record import NonNegative, Real, Size, naming, record
 
 NOISE_STREAM = 20260103  # makes this noise independent of other draws with the same seed
 ROWS = 4096  # images per block
 
 
-class Outside(metaclass=PublicCalls):
-    """An out-of-distribution set; its options are the fields of a frozen dataclass."""
+class Outside(ABC):
+    """An out-of-distribution set; its options are the fields of a record."""
 
     @abstractmethod
     def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
         """Return the set, shaped and preprocessed like the test samples ``inside``."""
 
 
-@dataclass(frozen=True)
 class Noise(Outside):
     """Noise, clipped to [0, 1] and rounded down to bytes where the samples are images."""
 
@@ -53,7 +50,7 @@ class Noise(Outside):
         """Return samples from those of the data and from standard normal numbers of their shape."""
 
 
-@dataclass(frozen=True)
+@record
 class GaussianNoise(Noise):
     """The test samples with noise added, as in CIFAR-10-C.
 
@@ -71,7 +68,7 @@ class GaussianNoise(Noise):
         return pixels + self.deviation * noise
 
 
-@dataclass(frozen=True)
+@record
 class PureNoise(Noise):
     """Noise alone.
 
@@ -91,7 +88,7 @@ class PureNoise(Noise):
         return self.mean + self.deviation * noise
 
 
-@dataclass(frozen=True)
+@record
 class OtherImages(Outside):
     """The test images of another data set, resized to the size of the data's if they have another.
 
@@ -142,7 +139,6 @@ def outside_of(entries: Any, *, known: Sequence[str]) -> dict[str, Outside]:
             raise InputError("each ood set once", f"{name!r} twice", "leave one out")
         make: type[Outside] = NOISES.get(name, OtherImages)
         with naming(f"ood set {name!r}"):
-            check_names(make, options)
             made[name] = make(**options)
     return made
 

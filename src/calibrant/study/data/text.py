@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from calibrant._core.constraints import Integer, Text
 from calibrant._files import error_boundary
 from calibrant.errors import FileFormatError, InputError, optional
-from calibrant.study._checks import MOST, Size
-from calibrant.study.data._split import CPU, DataSet, Fold, Indices, Place, TensorSplit, data_folder, split_rows
+from calibrant.study.data._split import CPU, DataSet, Fold, Indices, TensorSplit, data_folder, split_rows
+from calibrant.study.record import Flag, Place, Size, Text, record
 
 Node = list[Any]  # [label, word] or [label, left, right]
 
@@ -179,7 +179,7 @@ SPLIT_STREAM = 20260106  # makes the draw of test texts independent of others wi
 WORD = re.compile(r"[a-z0-9']+")
 OTHER_WORDS = (-0.05, 0.05)  # mean and deviation of the vectors of words without one, as in Mukhoti et al.'s code
 UNREAD_VOCABULARY = 8  # stands for the vocabulary of texts that have not been read
-Length = Annotated[int, Integer(2, MOST)]  # a tokenizer adds a first and a last token
+Length = Annotated[Size, Field(ge=2)]  # a tokenizer adds a first and a last token
 
 
 class Texts(DataSet):
@@ -194,7 +194,7 @@ class Texts(DataSet):
         return None if self.length is None else torch.empty(2, self.length, dtype=torch.int64, device="meta")
 
 
-@dataclass(frozen=True)
+@record
 class Treebank(Texts):
     """The binary Stanford Sentiment Treebank: 6,920 / 872 / 1,821 trees whose root is not neutral.
 
@@ -250,7 +250,7 @@ class Treebank(Texts):
                  np.array([BINARY[root[0]] for root in part], dtype=np.int64))
                 for part in kept.values()
             ]  # fmt: skip
-            return tokenised(parts, self.tokenizer, length=self.length or MOST, classes=2)
+            return tokenised(parts, self.tokenizer, length=int(self.length or 0), classes=2)
         words = {name: {word for root in found for word in leaves_of(root)} for name, found in roots.items()}
         known, sizes = words["train"], self.sizes()
         if self.glove is not None:
@@ -264,7 +264,7 @@ class Treebank(Texts):
         return Fold(train, dev, test, sizes={**sizes, "vocabulary": len(index) + 1})
 
 
-@dataclass(frozen=True)
+@record
 class Newsgroups(Texts):
     """20 Newsgroups as indices of its most frequent words, or as tokens.
 
@@ -287,7 +287,7 @@ class Newsgroups(Texts):
     length: Length | None = None
     keep: Literal["first", "last"] = "first"
     split: Literal["date", "random"] = "date"
-    headers: bool = True
+    headers: Flag = True
     validation: Size = 900
     train: Size | None = None
     glove: Place | None = None
@@ -320,7 +320,7 @@ class Newsgroups(Texts):
         if self.tokenizer is not None:
             parts = [([texts[row] for row in part], labels[part]) for part in rows]
             last = self.keep == "last"
-            return tokenised(parts, self.tokenizer, length=self.length or MOST, classes=20, last=last)
+            return tokenised(parts, self.tokenizer, length=int(self.length or 0), classes=20, last=last)
         words = [WORD.findall(text.lower()) for text in texts]
         counts = Counter(word for row in rows[0] for word in words[row])
         index = {word: number for number, (word, _) in enumerate(counts.most_common(self.vocabulary - 1), start=1)}
@@ -333,7 +333,7 @@ class Newsgroups(Texts):
         return Fold(train, validation, test, sizes=sizes)
 
     def _encoded(self, texts: list[list[str]], labels: Indices, index: dict[str, int]) -> TensorSplit:
-        length = self.length or MOST
+        length = int(self.length or 0)
         rows = torch.zeros(len(texts), length, dtype=torch.int32)
         kept = slice(length) if self.keep == "first" else slice(-length, None)
         for row, words in enumerate(texts):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from calibrant._core.check import check_choice
 from calibrant._core.constraints import checked
 from calibrant.errors import InputError
-from calibrant.study._checks import Size, Three
+from calibrant.study.models._checks import Size, Three
 
 
 class Classifier(nn.Module):

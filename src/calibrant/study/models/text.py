@@ -11,8 +11,8 @@ from calibrant._core.check import check_row_tensor, shown
 from calibrant._core.constraints import Natural, NonNegative, Number, Share, Text, checked
 from calibrant._files import error_boundary
 from calibrant.errors import InputError, optional
-from calibrant.study._checks import Fields, Odd, Six, Size
 from calibrant.study.data.text import TreeBatch
+from calibrant.study.models._checks import Fields, Odd, Six, Size
 from calibrant.study.models.convnets import Classifier
 
 
