@@ -100,7 +100,8 @@ class LeakCheck:
     """The check of ``check_not_fitted_on`` on rows that come in parts: ``see`` each, then ``end``."""
 
     def __init__(self, sketch: Tensor) -> None:
-        self._sketch, self._hashes, self._labelled = sketch, [], True
+        self._sketch, self._labelled = sketch, True
+        self._hashes: list[Tensor] = []
 
     def see(self, logits: Tensor, labels: Tensor | None = None) -> None:
         """Take in the next rows (N, K), with labels in every part or in none."""

@@ -200,7 +200,7 @@ class AutoCalibrator(Calibrator):
         few = _sample_of(rows)
         epsilon = _mixing(few, self.folds)
         if epsilon:
-            few, rows = (part.prepared(with_logits, _mix_zeros, epsilon) for part in (few, rows))
+            few, rows = few.prepared(with_logits, _mix_zeros, epsilon), rows.prepared(with_logits, _mix_zeros, epsilon)
         wrong = float(few.total(wrong_mass))
         fresh = [renewed(member) for member in self._members()]
         tried = [one for one in fresh[1:] if wrong >= MIN_ERRORS and (not self._usual or _suits(one, rows))]

@@ -154,7 +154,7 @@ class ConfidenceBinning(Calibrator):
         self.edges, self.values = edges.to(rows.device), torch.logit(means).clamp(LOWEST, -LOWEST).to(rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
-        answer = self.calibrator(logits)
+        answer: Tensor = self.calibrator(logits)
         if not self.values.shape[0]:
             return answer
         binned = in_row_chunks(partial(with_confidence, edges=self.edges, values=self.values), answer.double())

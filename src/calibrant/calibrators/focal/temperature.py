@@ -252,8 +252,8 @@ class TemperatureRows:
             return (both.sum(dim=1) if self.weight is None else both @ self.weight).cpu()
         if cpu.serves(self.logits):
             top = self.top[:, 0] if cpu.walks_columns(self.logits) else None
-            both = cpu.temperature_moments(self.logits, top, self.weight, beta, torch.float64)
-            return torch.tensor(both, dtype=torch.float64)
+            found = cpu.temperature_moments(self.logits, top, self.weight, beta, torch.float64)
+            return torch.tensor(found, dtype=torch.float64)
         sums = torch.zeros(2, dtype=torch.float64, device=self.logits.device)
         for rows in row_chunks(*self.logits.shape, device=self.logits.device):
             d = self.logits[rows].double() - self.top[rows].double()
