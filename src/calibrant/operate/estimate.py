@@ -200,8 +200,10 @@ def estimate(
     if told is None or not (np.isinf(told.seen).any() or bool(torch.isinf(_log_probs(window)).any())):  # type: ignore[arg-type]
         value, low, high = (max(0.0, x) for x in projected(loss(window), told, strata))
         lines.append(Line("log-loss", value, low, high, n))
-    cells = confusion_of(window, known) if window.classes <= _MOST_CLASSES else (None, None, None)
-    return Estimate(tuple(lines), n, 0 if known is None else len(known), *cells, moved)
+    confusion, low_ends, high_ends = (
+        confusion_of(window, known) if window.classes <= _MOST_CLASSES else (None, None, None)
+    )
+    return Estimate(tuple(lines), n, 0 if known is None else len(known), confusion, low_ends, high_ends, moved)
 
 
 def _calibrated(data: Predictions, calibrator: Calibrator | None) -> Predictions:

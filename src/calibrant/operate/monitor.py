@@ -361,7 +361,7 @@ class Monitor:
         # rounding must not make more than 1 of the prior
         weights = table[:, _WEIGHT] / max(1.0, table[:, _WEIGHT].sum())
         # what the reference says nothing of (``from_fit``)
-        sums = np.where(reference.sums.any(axis=1)[:, None], self._blocks.sums, 0.0)
+        sums = np.where(np.any(reference.sums != 0, axis=1, keepdims=True), self._blocks.sums, 0.0)
         losses = table[:, [_COLUMNS.index(name) for name in ("rows", "loss", "squares")]]
         return since_change(reference.sums, sums, losses, weights, classes=reference.classes, limit=reference.limit)
 
