@@ -515,6 +515,14 @@ def test_bad_files_are_one_sentence(name: str, content: str | bytes, said: str, 
     assert "\n" not in str(caught.value)
 
 
+def test_a_name_that_is_no_text_is_a_broken_file(tmp_path: Path) -> None:
+    save_predictions(tmp_path / "a.feather", some("probs", None))
+    content = (tmp_path / "a.feather").read_bytes()
+    (tmp_path / "a.feather").write_bytes(content.replace(b"groups", b"grou\x9bs"))
+    with pytest.raises(FileFormatError, match="is broken"):
+        read(tmp_path / "a.feather")
+
+
 def test_an_iso_date_stays_text(write: Callable[..., Path]) -> None:
     assert read(write('{"p_2020-01-01": 0.5, "p_b": 0.5, "y": "2020-01-01"}\n', "d.jsonl")).labels.tolist() == [0]
 

@@ -419,11 +419,12 @@ def open_table(source: Any, *, lines: bool = False) -> Table:
             raise FileFormatError(
                 f"{name} has none of the endings {known}; read others as a data frame: calibrant.read(frame)"
             )
+        names = schema.names  # which may be no text in UTF-8
     except CalibrantError:
         raise
     except Exception as error:  # of many kinds; each means that the file is broken, or holds objects
         raise broken(path, error) from error
-    return Arrow(name, schema.names, lambda names: _loaded(path, names), schema.metadata)
+    return Arrow(name, names, lambda chosen: _loaded(path, chosen), schema.metadata)
 
 
 def _tensors(path: Path) -> dict[str, Array]:
