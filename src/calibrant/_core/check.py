@@ -481,15 +481,6 @@ def check_list_of(values: Any, kind: type[T], *, name: str, remedy: str) -> list
     return found
 
 
-def check_index(index: Any, *, rows: int, bins: int) -> Tensor:
-    """Return bin indices (N,) int64 if each lies in [−1, ``bins``)."""
-    found: Tensor = check_row_tensor(index, name="index", rows=rows)
-    if found.dtype != torch.int64 or not found.numel() or not all(-1 <= int(end) < bins for end in found.aminmax()):
-        expected = f"index of dtype int64, in [−1, {bins}), with at least one row"
-        raise refuse(expected, shown(found), "make it with binning.assign(p)")
-    return found
-
-
 def check_row_weight(weight: Any, *, rows: int) -> Tensor | None:
     """Return ``weight`` if it is None or (N,) finite weights > 0."""
     if weight is None:
