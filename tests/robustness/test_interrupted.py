@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[list[str], str | None]] = {
     "evaluate": (["evaluate", "data", "-c", "c.safetensors", "--json"], None),
     "fit": (["fit", "data", "-m", "EnsembleTemperatureScaling", "-o", "fitted.safetensors"], "fitted.safetensors"),
     "apply": (["apply", "c.safetensors", "data", "-o", "out"], "out"),
-    "report": (["report", "data", "-c", "c.safetensors", "-o", "report.html"], "report.html"),
+    "report": (["report", "data/0.parquet", "-c", "c.safetensors", "-o", "report.html"], "report.html"),
     "study": (["study", "run", "study.toml", "--store", "store"], "store"),
 }
 RUNS, MAX_KILLS = 5, 4  # of each command; kills of one run before it is left to end
