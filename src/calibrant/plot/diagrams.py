@@ -223,7 +223,7 @@ def isotonic_diagram(data: Rows, *, draws: Count = 200, seed: Seed = 0) -> Isoto
     weight = pairs.row_weights.cpu().numpy()
     weight = weight * (pairs.effective_count / weight.sum())
     places, code = np.unique(p, return_inverse=True)
-    count, hits = np.bincount(code, weight), np.bincount(code, weight * y)
+    count, hits = (np.bincount(code, w).astype(np.float64) for w in (weight, weight * y))
     fitted, rows = isotonic(hits / count, count), float(count.sum())
     knots, base = _ends_of_blocks(fitted), float(hits.sum()) / rows
     # Σ (m − y)² / N for y in {0, 1} is Σ (n m² − 2 m Σy + Σy) / N
@@ -232,7 +232,8 @@ def isotonic_diagram(data: Rows, *, draws: Count = 200, seed: Seed = 0) -> Isoto
     # cells of equal mass: each value lies in that of the middle of its rows
     cell = ((count.cumsum() - count / 2) * (_CELLS / rows)).astype(np.int64)
     cell = np.unique(cell, return_inverse=True)[1]
-    band_p, low, high = _band(np.bincount(cell, count), np.bincount(cell, count * places), draws=draws, seed=seed)
+    sizes, sums = (np.bincount(cell, w).astype(np.float64) for w in (count, count * places))
+    band_p, low, high = _band(sizes, sums, draws=draws, seed=seed)
     return IsotonicDiagram(
         p=places[knots].tolist(),
         recalibrated=fitted[knots].tolist(),

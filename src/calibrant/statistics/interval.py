@@ -96,7 +96,8 @@ def interval(
         >>> interval(ECE(), data).low
         0.0
     """
-    return metric.interval(predictions, level=level, draws=draws, seed=seed)
+    found: Interval = metric.interval(predictions, level=level, draws=draws, seed=seed)
+    return found
 
 
 def _need_finite(value: float, what: object) -> None:

@@ -70,7 +70,8 @@ def null_band(
     References:
         Bröcker & Smith 2007; Vaicenavicius et al. 2019; de Moivre 1730 (see Diaconis & Zabell 1991).
     """
-    return metric.null_band(predictions, level=level, draws=draws, seed=seed)
+    band: Interval = metric.null_band(predictions, level=level, draws=draws, seed=seed)
+    return band
 
 
 def gap_band(table: BinTable, weights: Tensor, *, level: float) -> Interval:
