@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.contracts.test_losses import ATTACHED, BY_ROW, MAKE, NAMES, SOFT, WHOLE_BATCH, make
+from tests.contracts.test_losses import BY_ROW, MAKE, NAMES, SOFT, WHOLE_BATCH, make
 from torch import Tensor
 
 from calibrant import losses
@@ -86,24 +86,6 @@ def test_padding_and_masked_classes_leave_the_gradient_right(name: str, shape: t
                 assert (found.double() - right).abs().max() <= tolerance * right.abs().max(), case
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in SMOOTHED])
-def test_second_derivatives_are_finite_beside_padding_and_where_saturated(name: str) -> None:
-    loss = ATTACHED.get(name, lambda: make(name))()
-    logits, labels, _ = padded((8, 6), torch.float64, mask=True)
-    saturated = torch.zeros(8, 6, dtype=torch.float64)
-    for row, margin in enumerate((0.0, 1.0, 10.0, 40.0, 100.0, 700.0, 745.0, 1e3)):
-        saturated[row, row % 6] = margin
-    cases = [(logits, labels), (saturated, torch.arange(8) % 6), (saturated, (torch.arange(8) + 1) % 6)]
-    for z, y in cases:
-        for dtype in (torch.float32, torch.float64):
-            leaf = z.to(dtype).requires_grad_()
-            (first,) = torch.autograd.grad(loss(leaf, y), leaf, create_graph=True)
-            assert first.isfinite().all()
-            if first.requires_grad:
-                (second,) = torch.autograd.grad(first.square().sum() + first.sum(), leaf, allow_unused=True)
-                assert second is None or second.isfinite().all(), (name, dtype, z)
-
-
 def upstreams(dtype: torch.dtype) -> list[tuple[str, float]]:
     """Return reductions with upstream gradients as large as the dtype's sums can carry."""
     return [("mean", 1.0), ("sum", 65536.0 if dtype != torch.float16 else 512.0), ("none", 3.0)]
@@ -140,15 +122,6 @@ def test_fused_linear_losses_leave_padding_and_masked_classes_out(name: str) -> 
                 (upstream * (rows * w[kept]).sum() / (w.sum() if reduction == "mean" else 1)).backward()
                 for leaf, other in zip(leaves, wide, strict=True):
                     assert close(leaf.grad, other.grad, dtype), (name, dtype, mask, reduction, sample_weight)
-
-
-@pytest.mark.parametrize("name", [n for n in NAMES if issubclass(getattr(losses, n), losses.Penalty)])
-def test_penalties_leave_padding_out_whatever_their_base_is(name: str) -> None:
-    logits, labels, kept = padded((8, 6), torch.float32, mask=True)
-    for base in (losses.FocalLoss(0.5, reduction="sum"), losses.InverseFocalLoss(2.0), losses.DualFocalLoss()):
-        found = gradient(make(name, base=base), logits, labels, 65536.0)
-        assert found.isfinite().all()
-        assert found[~kept].abs().sum() == 0
 
 
 @pytest.mark.parametrize("name", sorted(SOFT))
@@ -319,6 +292,9 @@ def test_a_loss_from_cross_entropies_has_a_finite_gradient(name: str, dtype: tor
 @pytest.mark.parametrize("name", [name for name in ALL if name not in WHOLE_BATCH])
 def test_second_derivatives_are_finite_where_the_loss_is(name: str, dtype: torch.dtype) -> None:
     z, y = pairs(dtype)
+    beside = torch.tensor([[-math.inf, 0.0, 1.0], [-math.inf] * 3, *([m, 0.0, 0.0] for m in (40, 700, 745, 1e3))])
+    z = torch.cat([z, beside.to(dtype), beside[2:].to(dtype)])
+    y = torch.cat([y, torch.tensor([-100, -100, *[0] * 4, *[1] * 4])])
     leaf = z.clone().requires_grad_()
     terms = ALL[name](reduction="none")(leaf, y)
     kept = terms.detach().isfinite()
