@@ -146,31 +146,16 @@ def test_rows_in_files_give_the_same(method: Literal["em", "bbse"], tmp_path: Pa
     torch.testing.assert_close(streamed.adapt(new).new_priors, whole.adapt(new).new_priors, rtol=0, atol=1e-12)
 
 
-def test_it_folds_into_the_last_layer() -> None:
-    z, y = draw(500, SOURCE, seed=11)
-    chain = Chain(VectorScaling(), PriorShift(priors=NEW)).fit(z, y)
-    layer = torch.nn.Linear(3, 4).double()
-    x = torch.randn(5, 3, dtype=torch.float64)
-    torch.testing.assert_close(chain.fold_into(layer)(x), chain(layer(x)))
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda z, y: PriorShift([0.5, 0.6, 0, 0]), "sum to 1, got 4 that sum to 1.1"),
-        (lambda z, y: PriorShift([0.5, 0.5]).fit(z, y), "expected 4 priors or rates, one a class, got 2"),
         (lambda z, y: PriorShift([0.25] * 4, rates=[1] * 4), "priors or rates, got both"),
         (lambda z, y: PriorShift(floor=0.3).fit(z, y).adapt(z), "a floor below 1/4"),
         (lambda z, y: PriorShift([0.25] * 4).fit(z, y).adapt(z), "priors to estimate, got given ones"),
-        (lambda z, y: PriorShift().adapt(z), "fitted"),
-        (lambda z, y: PriorShift().fit(z, y).adapt(z[:, :3]), r"\(N, 4\) as in fit"),
-        (lambda z, y: PriorShift().fit(z, y).adapt(z * math.nan), "NaN"),
         (lambda z, y: PriorShift().fit(z, y.clamp_max(2)).adapt(z), "every class in fit, got none of 3"),
-        (lambda z, y: PriorShift([0.25] * 4).fit(z, y.clamp_max(2)), "every class in fit, got none of 3"),
         (lambda z, y: PriorShift(method="bbse").fit(0 * z, y).adapt(z), "tells the classes apart"),
         (lambda z, y: Chain(VectorScaling()).fit(z, y).adapt(z), "one PriorShift among the stages, got 0"),
-        (lambda z, y: Chain(PriorShift(), PriorShift()).fit(z, y).adapt(z), "got 2"),
-        (lambda z, y: Chain(PriorShift()).adapt(z), "fitted"),
     ],
 )
 def test_what_cannot_be_done_is_refused(make: Callable[[Tensor, Tensor], object], message: str) -> None:

@@ -28,8 +28,7 @@ from calibrant.calibrators.auto.wrappers import lead, pairs_of, with_confidence
 from calibrant.calibrators.one_vs_rest.maps import mean_bins
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
-from calibrant.rows import Chunk, MemoryRows, RowSource
-from calibrant.testing import check_calibrator
+from calibrant.rows import MemoryRows, RowSource
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -125,16 +124,6 @@ def test_the_decision_stays_where_its_bins_value_is_below_the_runner_up() -> Non
     assert answer[1].exp().tolist() == pytest.approx([0.5, 0.5, 0.0], abs=1e-6)
 
 
-def test_pairs_keep_weights_and_groups() -> None:
-    weight, groups = torch.tensor([1.0, 2.0]).double(), torch.tensor([5, 6])
-    chunk = Chunk(torch.zeros(2, 3), labels=torch.tensor([0, 1]), weight=weight, groups=groups)
-    pairs = pairs_of([(chunk, torch.tensor([[0.5, 0.25, 0.25], [0.8, 0.1, 0.1]]).log())])
-    [made] = pairs.chunks
-    assert made.logits[:, 1].tolist() == pytest.approx([0.0, math.log(4)], abs=1e-6)
-    assert made.labels.tolist() == [1, 0]
-    assert (made.weight.tolist(), made.groups.tolist(), pairs.mass) == ([1.0, 2.0], [5, 6], 3.0)
-
-
 def test_what_a_calibrator_leaves_too_sure_is_corrected_and_the_decision_stays(tmp_path: Path) -> None:
     plain, top = Identity().fit(*drawn(240, 6)), ConfidenceBinning(Identity()).fit(*drawn(240, 6))
     new = Predictions.from_logits(*drawn(4000, 6, seed=1))
@@ -163,21 +152,6 @@ def test_with_few_wrong_rows_nothing_is_corrected() -> None:
     assert fitted.learned() == "confidence as it is"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("calibrator", [small(), ConfidenceBinning(KeepDecision(TemperatureScaling(prior=0.02)))])
-def test_it_keeps_the_contract_of_a_calibrator(calibrator: Calibrator) -> None:
-    check_calibrator(calibrator, exact=0.2)  # repeated rows lie in several folds, and a bin holds few rows
-
-
-def test_weights_count_as_rows_left_out_or_once() -> None:
-    z, y = drawn(240, 6)
-    w = (torch.arange(len(y)) % 2).double()
-    weighted, kept = small().fit(z, y, sample_weight=w), small().fit(z[1::2], y[1::2])
-    assert torch.equal(weighted.values, kept.values)
-    heavier = small().fit(z, y, sample_weight=1 + w)
-    assert not torch.equal(heavier.values, small().fit(z, y).values)
-
-
 def test_in_a_chain_the_decision_is_its_own(tmp_path: Path) -> None:
     chain = Chain(TemperatureScaling(), small()).fit(*drawn(240, 6))
     new = Predictions.from_logits(*drawn(300, 6, seed=1)).calibrated_by(chain)
@@ -194,17 +168,3 @@ def test_what_cannot_be_wrapped_is_refused() -> None:
         for wrong in (HistogramBinning(), TemperatureScaling, None):
             with pytest.raises(InputError, match=r"pass one such as AutoCalibrator\(\)"):
                 wrap(wrong)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("calibrator", [small(), KeepDecision(TemperatureScaling())])
-def test_onnx_answers_the_same(calibrator: Calibrator, tmp_path: Path) -> None:
-    runtime = pytest.importorskip("onnxruntime")
-    from calibrant.adapters.onnx import export
-
-    calibrator.fit(*drawn(240, 6))
-    export(calibrator, tmp_path / "c.onnx")
-    z = drawn(50, 6, seed=2)[0].float()
-    session = runtime.InferenceSession(tmp_path / "c.onnx", providers=["CPUExecutionProvider"])
-    [got] = session.run(None, {"input": z.numpy()})
-    np.testing.assert_allclose(torch.softmax(torch.from_numpy(got), 1), torch.softmax(calibrator(z), 1), atol=1e-6)

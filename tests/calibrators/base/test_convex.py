@@ -96,13 +96,6 @@ def test_the_contract_holds() -> None:
     check_calibrator(Tempered())
 
 
-def test_an_excluded_class_stays_excluded() -> None:
-    logits, labels = drawn()
-    answer = BiasCorrected(1.0).fit(logits, labels)(torch.tensor([[1.0, -torch.inf, 0.0, 0.0]]))
-    assert answer[0, 1] == -torch.inf
-    assert bool(torch.isfinite(answer[0, [0, 2, 3]]).all())
-
-
 def test_an_optimum_at_infinity_ends_in_numbers() -> None:
     fitted = BiasCorrected().fit(torch.zeros(5, 2), [0, 0, 0, 0, 0])
     assert float(fitted(torch.zeros(1, 2)).softmax(dim=1)[0, 0]) > 0.999999

@@ -119,12 +119,3 @@ def test_what_cannot_be_fitted_is_refused(features: dict[str, Any], words: str) 
     z = torch.randn(60, 20, generator=torch.Generator().manual_seed(0))
     with pytest.raises(InputError, match=words):
         GroupScaling().fit(z, torch.arange(60) % 20, features=features)
-
-
-def test_tied_scores_do_not_hide_what_groups_gain() -> None:
-    # folds by score and label would show the other folds the opposite label of every score
-    rng = np.random.default_rng(0)
-    p, site = rng.choice([0.2, 0.4, 0.6, 0.8], 2000), rng.choice(["a", "b"], 2000)
-    y = (rng.random(2000) < np.where(site == "a", p, 0.7 * p)).astype(int)
-    data = Predictions.from_binary_probs(p, y, features={"site": site})
-    assert np.isfinite(GroupScaling().fit(data).strength_used)

@@ -1,22 +1,18 @@
 """Focal calibration and focal temperature scaling: the published values, the exactness of the pruned search."""
 
 import math
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from tests.draws import drawn
 from torch import Tensor
 
-from calibrant import Predictions
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.calibrators import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from calibrant.calibrators.focal.focal_search import Best, FocalGrid, Search, _bracket, binned_error, confidences
 from calibrant.calibrators.focal.focal_temperature import focal_sums
 from calibrant.errors import InputError
-from calibrant.metrics import ECE, NLL
 from calibrant.rows import Chunk, MemoryRows
 from calibrant.theory import focal_map
 
@@ -131,20 +127,6 @@ def test_the_derivatives_of_the_log_loss_are_differences(gamma: float, scale: fl
         assert found[index] == pytest.approx(float(difference), rel=1e-3, abs=1e-4 * size)
 
 
-@pytest.mark.slow
-def test_full_search_is_never_worse_than_temperature_scaling_on_its_data() -> None:
-    logits, labels = drawn(400, 6, seed=3)
-    data = Predictions.from_logits(logits, labels)
-    for criterion, metric in (("nll", NLL()), ("ece", ECE(EqualMass(15)))):
-        plain = TemperatureScaling(criterion, grid="komisarenko", binning=EqualMass(15)).fit(logits, labels)
-        reference = metric(data.calibrated_by(plain, allow_fit_rows=True))
-        for search in ("full", "line", "continuous"):
-            focal = FocalTemperatureScaling(criterion, search=search).fit(logits, labels)
-            value = metric(data.calibrated_by(focal, allow_fit_rows=True))
-            assert value <= reference + 1e-9
-            assert value == pytest.approx(focal.objective, abs=1e-6)
-
-
 def test_the_continuous_search_recovers_what_made_the_data() -> None:
     generator = torch.Generator().manual_seed(1)
     logits = 2 * torch.randn(6000, 5, generator=generator, dtype=torch.float64)
@@ -213,19 +195,6 @@ def test_saturated_rows_do_not_score_a_false_zero() -> None:
     dropped = FocalGrid(rows, EqualMass(15, ties="interpolated")).at([(1.0, 0.01)])[0].error
     assert together == pytest.approx(1 - FocalGrid(rows, None).accuracy)
     assert dropped < 0.05
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["cifar10-resnet110", "emotion-qwen1.8b", "news20-crossval", "oodcv-monkey"])
-def test_the_pruned_search_is_exact_on_real_logits(name: str, data: Path) -> None:
-    file = np.load(data / "logits" / f"{name}.npz")
-    rows = MemoryRows.of(file["val_logits"], file["val_labels"])
-    gammas, temps = [*FocalTemperatureScaling.published, 0.0], [i / 100 for i in range(1, 501)]
-    for binning in (None, EqualMass(15), EqualWidth(15)):
-        grid = FocalGrid(rows, binning)
-        found = Search(grid, Best.least_change).best(gammas, temps)
-        assert grid.passes <= 12
-        assert found == Search(FocalGrid(rows, binning), Best.least_change).every(gammas, temps)
 
 
 def test_it_is_never_worse_than_temperature_scaling_also_where_the_grid_ends() -> None:

@@ -11,7 +11,6 @@ import torch
 from tests.draws import drawn
 from torch import Tensor
 
-from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators.focal.temperature import fit_log_temperature
 from calibrant.errors import BoundWarning, CalibrantWarning, InputError
@@ -45,13 +44,12 @@ def test_the_exact_values(vectors: Vectors) -> None:
     torch.testing.assert_close(fitted(logits)[0].softmax(dim=0), probs, rtol=0, atol=1e-6)
 
 
-def random_problem(seed: int, *, most: int, least: int = 0) -> tuple[Tensor, Tensor, float]:
-    """Return logits of a random dtype, size and true temperature (.05 … 20), ``least`` to ``most`` entries, and labels."""
+def random_problem(seed: int, *, most: int) -> tuple[Tensor, Tensor, float]:
+    """Return logits of a random dtype, size and true temperature (.05 … 20), and labels."""
     draw = np.random.default_rng(seed)
     truth = float(np.exp(draw.uniform(np.log(0.05), np.log(20))))
     classes = int(np.exp(draw.uniform(np.log(2), np.log(min(10_000, most // 50)))))
-    fewest, rows_at_most = max(50, least // classes), most // classes if least else min(20_000, most // classes)
-    rows = int(np.exp(draw.uniform(np.log(fewest), np.log(max(fewest + 1, rows_at_most)))))
+    rows = int(np.exp(draw.uniform(np.log(50), np.log(max(51, min(20_000, most // classes))))))
     generator = torch.Generator().manual_seed(seed)
     spread = float(draw.uniform(0.5, 4))
     clean = spread * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
@@ -78,9 +76,9 @@ def brute_force(logits: Tensor, labels: Tensor) -> float:
     return (low + high) / 2
 
 
-def check(seed: int, *, most: int, least: int = 0) -> bool:
+def check(seed: int, *, most: int) -> bool:
     """Check one random problem; say whether it was separable or without information."""
-    logits, labels, _ = random_problem(seed, most=most, least=least)
+    logits, labels, _ = random_problem(seed, most=most)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrantWarning)
         root = fit_log_temperature(MemoryRows.of(logits, labels))
@@ -102,22 +100,6 @@ def check(seed: int, *, most: int, least: int = 0) -> bool:
 def test_random_problems_agree_with_brute_force() -> None:
     bounds = [check(seed, most=4_000) for seed in range(160)]
     assert sum(bounds) < 30
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("block", range(10))
-def test_10000_random_problems_agree_with_brute_force(block: int) -> None:
-    for seed in range(1000 + 1000 * block, 2000 + 1000 * block):
-        check(seed, most=20_000_000 if seed % 5000 == 0 else 8_000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20_000, 20_002))
-def test_large_random_problems_agree_with_brute_force(seed: int) -> None:
-    """Two to twenty million entries, of 2 to 10,000 classes: seldom drawn above. About 15 CPU seconds each."""
-    logits, _, _ = random_problem(seed, most=20_000_000, least=2_000_000)
-    assert 1_900_000 < logits.numel() <= 20_000_000
-    check(seed, most=20_000_000, least=2_000_000)
 
 
 @pytest.mark.parametrize(("labels", "bound"), [("argmax", 1e-3), ("argmin", 1e3)])
@@ -214,26 +196,9 @@ def test_a_prior_keeps_rows_without_an_error_from_the_bound() -> None:
         TemperatureScaling("ece", prior=0.5)
 
 
-def test_binning_and_grid_survive_the_configuration() -> None:
-    calibrator = TemperatureScaling("ece", binning=EqualMass(10), grid=[1.0, 2.0])
-    assert calibrator.config() == {
-        "criterion": "ece",
-        "binning": {"type": "EqualMass", "bins": 10, "ties": "together"},
-        "grid": [1.0, 2.0],
-        "prior": None,
-    }
-    assert TemperatureScaling("ece", binning=EqualWidth(10)).binning == EqualWidth(10)
-
-
 @pytest.mark.parametrize("name", ["cifar10-resnet110", "oodcv-monkey", "cifar100-lenet5"])
 def test_real_logits_have_the_known_temperature(name: str, data: Path) -> None:
     known = {"cifar10-resnet110": 2.395, "oodcv-monkey": 7.198, "cifar100-lenet5": 1.130}
     file = np.load(data / "logits" / f"{name}.npz")
     fitted = TemperatureScaling().fit(file["val_logits"], file["val_labels"])
     assert round(fitted.temperature, 3) == known[name]
-
-
-def test_arrays_are_refused_with_the_remedy() -> None:
-    z = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(InputError, match="logits as a tensor, got ndarray; convert with"):
-        TemperatureScaling().fit(z, torch.arange(20) % 3)(z.numpy())
