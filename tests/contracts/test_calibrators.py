@@ -83,27 +83,31 @@ class Shrinking(Calibrator):
         return (logits.double() * self.strength).to(logits.dtype)
 
 
-class Moving(Shrinking):
-    def _transform(self, logits: Tensor) -> Tensor:
-        return logits.flip(1)
+def confidences(chunk: Chunk) -> Tensor:
+    return (chunk.weights * unweighted(chunk)).sum()
 
 
-class AcrossRows(Shrinking):
-    def _transform(self, logits: Tensor) -> Tensor:
-        return logits / logits.abs().amax().clamp_min(1)
+def unweighted(chunk: Chunk) -> Tensor:
+    return chunk.logits.double().softmax(dim=1).amax(dim=1)
 
 
-class Widening(Shrinking):
-    def _transform(self, logits: Tensor) -> Tensor:
-        return logits.double()
+class Scaled(Shrinking):
+    """Fits the strength by a sum over the rows."""
+
+    def _fit(self, rows: Any) -> None:
+        self.strength = rows.mass / rows.total(confidences)
+
+
+class IgnoringWeights(Scaled):
+    def _fit(self, rows: Any) -> None:
+        self.strength = rows.count / rows.total(lambda chunk: unweighted(chunk).sum())
 
 
 class NaNs(Shrinking):
     preserves_argmax = False
 
     def _transform(self, logits: Tensor) -> Tensor:
-        p = torch.softmax(logits.double(), dim=1)
-        return (torch.log(p) * torch.where(p == 0, 0.0, 1.0)).to(logits.dtype)
+        return (logits.double().softmax(dim=1).log() * 0 + logits).to(logits.dtype)
 
 
 class OutsideItsState(Shrinking):
@@ -122,48 +126,10 @@ class WithoutGuard(Shrinking):
         return self
 
 
-class Scaled(Shrinking):
-    """Fits the strength by a sum over the rows, which the faulty ones below get wrong."""
-
-    def _fit(self, rows: Any) -> None:
-        self.strength = rows.mass / rows.total(confidences)
-
-
-class IgnoringWeights(Scaled):
-    def _fit(self, rows: Any) -> None:
-        self.strength = rows.count / rows.total(unweighted_confidences)
-
-
 class Undeclared(Shrinking):
     def _fit(self, rows: Any) -> None:
         super()._fit(rows)
         self.factor = torch.tensor(1.0, dtype=torch.float64)
-
-    def _transform(self, logits: Tensor) -> Tensor:
-        return super()._transform(logits * self.factor)
-
-
-class FalselyAffine(Shrinking):
-    def affine(self) -> tuple[Tensor, Tensor]:
-        return self.strength.expand(4), torch.arange(4).double()
-
-
-class OneColumn(Shrinking):
-    def _transform(self, logits: Tensor) -> Tensor:
-        return logits[:, :1]
-
-
-class NoTensor(Shrinking):
-    def _transform(self, logits: Tensor) -> Tensor:
-        return logits.numpy()
-
-
-def unweighted_confidences(chunk: Chunk) -> Tensor:
-    return chunk.logits.double().softmax(dim=1).amax(dim=1).sum()
-
-
-def confidences(chunk: Chunk) -> Tensor:
-    return (chunk.weights * chunk.logits.double().softmax(dim=1).amax(dim=1)).sum()
 
 
 class Unchecked(Shrinking):
@@ -178,20 +144,22 @@ class Remembering(Shrinking):
     """It adds to what it learned before, instead of learning again."""
 
     def _fit(self, rows: Any) -> None:
-        before = self.strength if self.fitted else torch.tensor(0.5, dtype=torch.float64)
-        self.strength = before * (0.9 if self.fitted else 1.0)
-
-
-class ThreeOrMore(Shrinking):
-    """It needs a third class, which two classes do not have."""
-
-    def _transform(self, logits: Tensor) -> Tensor:
-        return super()._transform(logits) + 0 * logits[:, 2:3].nan_to_num(0, 0, 0)
+        self.strength = self.strength * 0.9 if self.fitted else torch.tensor(0.5, dtype=torch.float64)
 
 
 class OrderMatters(Shrinking):
     def _fit(self, rows: Any) -> None:
         self.strength = rows.gathered().logits[0].softmax(dim=0).amax().double()
+
+
+class FalselyAffine(Shrinking):
+    def affine(self) -> tuple[Tensor, Tensor]:
+        return self.strength.expand(4), torch.arange(4).double()
+
+
+def mapping(name: str, transform: Callable[[Tensor], Any]) -> type[Shrinking]:
+    """Return a class that answers by ``transform`` alone."""
+    return type(name, (Shrinking,), {"_transform": lambda self, logits: transform(logits)})
 
 
 LONG = {"AutoCalibrator"}  # over five seconds
@@ -318,20 +286,22 @@ def test_one_of_a_stranger_keeps_it_fitted_or_not() -> None:
 @pytest.mark.parametrize(
     ("cls", "clause"),
     [
-        (Moving, "the decision stays"),
-        (AcrossRows, "every row is answered by itself"),
-        (Widening, "has its dtype and shape"),
+        (mapping("Moving", lambda z: z.flip(1)), "the decision stays"),
+        (mapping("AcrossRows", lambda z: z / z.abs().amax().clamp_min(1)), "every row is answered by itself"),
+        (mapping("Widening", lambda z: z.double()), "has its dtype and shape"),
         (NaNs, "saturated rows of .* give numbers"),
         (OutsideItsState, "one with its state answers the same"),
+        (mapping("OneColumn", lambda z: z[:, :1]), r"a tensor \(N, K\)"),
+        (
+            mapping("ThreeOrMore", lambda z: z + 0 * z[:, 2:3].nan_to_num(0, 0, 0)),
+            "two classes must work, and give RuntimeError",
+        ),
         (WithoutGuard, "on the rows of its fit by LeakError"),
         (IgnoringWeights, "a row of weight w counts as w rows .*: multiply each row's term by its weight"),
         (Undeclared, "learned tensor factor is declared: write factor: Tensor into the class"),
         (FalselyAffine, "as affine says"),
-        (OneColumn, r"a tensor \(N, K\)"),
-        (NoTensor, r"a tensor \(N, K\)"),
         (Unchecked, "refuse a fit on NaN by InputError"),
         (Remembering, "a second fit forgets the first"),
-        (ThreeOrMore, "two classes must work, and give RuntimeError"),
         (OrderMatters, "the order of the rows does not matter"),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
@@ -397,17 +367,12 @@ def hostile_files(path: Path) -> dict[str, Callable[[], object]]:
     return {
         "truncated": lambda: path.write_bytes(whole[:-8]),
         "random": lambda: path.write_bytes(bytes(range(256)) * 8),
-        "empty": lambda: path.write_bytes(b""),
         "another class": write(arrays, type="os.system"),
-        "no class": write(arrays, type=""),
         "strange argument": write(arrays, config='{"no_such_argument": 1}'),
-        "no object": write(arrays, config="[1, 2]"),
         "deep nesting": write(arrays, config="[" * 100_000),
         "another format": write(arrays, format="something-else"),
         "a missing buffer": write(without),
-        "no rows": write({key: value for key, value in arrays.items() if key != "fit_rows"}),
         "an extra buffer": write({**arrays, "extra": torch.zeros(3)}),
-        "negative classes": write({**arrays, "classes": torch.tensor(-3)}),
         "endless classes": write({**arrays, "classes": torch.tensor(1 << 50)}),
         "floating rows": write({**arrays, "fit_rows": torch.zeros(3)}),
     }

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import calibrant
-from calibrant import BinaryPairs, Predictions, binning, evaluate, metrics, plot, statistics
+from calibrant import Predictions, binning, evaluate, metrics, plot, statistics
 from calibrant.errors import InputError
 from calibrant.metrics import Metric
 
@@ -83,7 +83,3 @@ def test_functions_of_logits_and_labels_refuse_no_rows(name: str) -> None:
         return
     with pytest.raises(InputError, match="at least one row"):
         function(torch.empty(0, 3), torch.empty(0, dtype=torch.int64))
-
-
-def test_binary_pairs_are_selected_as_predictions_are() -> None:
-    assert len(BinaryPairs.from_probs([0.5, 0.5], [0, 1])[torch.tensor([False, False])]) == 0

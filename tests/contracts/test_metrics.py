@@ -1,10 +1,7 @@
 """What every metric keeps, whoever wrote it: run over all of ``metrics.__all__``."""
 
-import functools
 import inspect
-import itertools
 import math
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +29,7 @@ from calibrant.metrics import (
     need_predictions,
     need_rows,
 )
-from calibrant.metrics._base import NOTIONS, GapMetric, MeanMetric, MeanState, Metric, SumMetric
+from calibrant.metrics._base import NOTIONS, GapMetric, MeanMetric, MeanState, Metric
 from calibrant.testing import check_metric
 
 CLASSES = [
@@ -53,13 +50,6 @@ EXTRA: list[Metric] = [
     TopLabelECE(EqualMass(5)),
     SplitNLL("correct"),
     Entropy("wrong"),
-]
-SUMS = [
-    m
-    for m in [*METRICS, *EXTRA]
-    if isinstance(m, SumMetric)
-    # whose edges within each class depend on all data
-    and not (isinstance(m, TopLabelECE | ClasswiseECE) and isinstance(m.binning, EqualMass))
 ]
 WITH_INTERVAL = [
     m
@@ -89,17 +79,6 @@ FORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "log-softmax": lambda z, c: z.double().log_softmax(dim=1),
     "in another layout": lambda z, c: z.T.contiguous().T,
 }
-
-
-def numbers(state: Any) -> list[torch.Tensor]:
-    """Return every number of a state, in order."""
-    if isinstance(state, torch.Tensor):
-        return [state.double().reshape(-1)]
-    if isinstance(state, int | float):
-        return [torch.tensor([float(state)], dtype=torch.float64)]
-    if isinstance(state, tuple):
-        return [part for item in state for part in numbers(item)]
-    return [part for item in vars(state).values() for part in numbers(item)] if hasattr(state, "__dict__") else []
 
 
 @pytest.mark.parametrize("metric", [*METRICS, *EXTRA], ids=repr)
@@ -176,20 +155,6 @@ def test_the_repr_rebuilds_the_metric(metric: Metric) -> None:
     assert hash(metric) == hash(type(metric)(**vars(metric)))
 
 
-@pytest.mark.parametrize("metric", SUMS, ids=repr)
-def test_every_number_of_a_sum_merges_however_the_data_were_cut(metric: SumMetric[Any]) -> None:
-    data = sample(300)  # the value of the sum: check_metric
-    parts = [metric.state(data[slice(a, b)]) for a, b in itertools.pairwise((0, 7, 8, 9, 250, 300))]
-    whole = metric.state(data)
-    for ours, theirs in zip(numbers(functools.reduce(operator.add, parts)), numbers(whole), strict=True):
-        assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-13)
-    for wrong in (None, 3, data, Predictions):
-        with pytest.raises(InputError, match="expected another"):
-            _ = whole + wrong
-    again = metric.state(data)
-    assert all(torch.equal(a, b) for a, b in zip(numbers(again), numbers(whole), strict=True))  # bitwise
-
-
 @pytest.mark.parametrize("metric", METRICS, ids=repr)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_every_dtype_gives_the_figure_of_its_values(metric: Metric, dtype: torch.dtype) -> None:
@@ -239,14 +204,13 @@ def test_what_is_refused_is_named() -> None:
         NLL()(sample(20).top_label())
     with pytest.raises(InputError, match="expected labelled predictions"):
         ECE()(Predictions.from_logits([[3.0, 0.0], [2.0, 0.0]]))
-
-
-def test_bare_pairs_lack_what_top_label_error_needs() -> None:
     with pytest.raises(InputError, match="from_top_label"):
         TopLabelECE()(BinaryPairs.from_probs([0.5], [1]))
 
 
 def test_states_of_other_metrics_do_not_add() -> None:
+    with pytest.raises(InputError, match="expected another"):
+        _ = ECE().state(sample()) + sample()
     with pytest.raises(InputError, match="equally many bins"):
         _ = ECE().state(sample()) + MCE(EqualMass(3)).cells(sample()).table()
     assert MeanState(1.0, 2) + MeanState(2.0, 1) == MeanState(3.0, 3)
