@@ -11,12 +11,10 @@ import torch
 
 from calibrant import Predictions
 from calibrant._core.notebook import TABLES
-from calibrant.calibrators import AutoCalibrator, MultiLabelCalibrator, TemperatureScaling
+from calibrant.calibrators import AutoCalibrator, TemperatureScaling
 from calibrant.evaluate import compare, panel, subgroups
 from calibrant.metrics import ECE, Accuracy
 from calibrant.operate import check
-from calibrant.report import Model
-from calibrant.statistics import interval
 
 HOSTILE = "<script>x</script>"
 GENERATOR = torch.Generator().manual_seed(0)
@@ -34,16 +32,12 @@ def auto() -> AutoCalibrator:
     ("make", "expected", "lines"),
     [
         (lambda: DATA, "400 rows", 0),
-        (lambda: interval(ECE(), DATA), "[", 0),
         (lambda: TemperatureScaling().fit(LOGITS, LABELS), "temperature=", 0),
-        (AutoCalibrator, "folds=5", 0),
-        (MultiLabelCalibrator, "MultiLabelCalibrator(", 0),
         (auto, "uses", None),  # a row a candidate
         (lambda: panel(DATA, metrics=[Accuracy(), ECE()]), "ECE(binning", 2),
         (lambda: compare(DATA, DATA.calibrated_by(auto(), allow_fit_rows=True)), "NLL", 4),
         (lambda: subgroups(DATA), "group", 2),
         (lambda: check(DATA, maximum={"ece": 0.5}), "pass", 1),
-        (lambda: Model(HOSTILE, DATA), "400 rows", 0),
     ],
 )
 def test_an_object_shows_its_text_and_its_table_escaped(

@@ -302,26 +302,6 @@ def test_segments_of_any_length_count_every_row_once(classes: int, monkeypatch: 
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("rows", "classes"), [(9000, 250), (30_000, 70)])
-def test_metrics_of_many_rows_of_many_classes_are_those_of_float64(rows: int, classes: int) -> None:
-    z = torch.randn(rows, classes, generator=torch.Generator().manual_seed(0))
-    y = labels_of(z)
-    p = torch.softmax(z.double(), dim=1)
-    confidence, hit = p.amax(dim=1), (p.argmax(dim=1) == y).double()
-    data = Predictions.from_logits(z, y)
-    table = BinTable.from_pairs(EqualWidth(15).assign(confidence), confidence, hit, bins=15)
-    assert Accuracy()(data) == float(hit.mean())
-    assert ECE()(data) == pytest.approx(float(table.errors()), abs=1e-8)
-    assert NLL()(data) == pytest.approx(float(-p.gather(1, y[:, None]).log().mean()), rel=1e-12)
-    p[torch.arange(rows), y] -= 1
-    assert Brier()(data) == pytest.approx(float(p.square().sum(dim=1).mean()), rel=1e-12)
-
-
-def test_small_work_runs_on_one_thread() -> None:
-    assert cpu.worker_count(1422 * 6) == 1
-    assert cpu.worker_count(1 << 30) == torch.get_num_threads()
-
-
 def test_a_small_task_runs_on_one_thread_and_restores_the_setting() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)

@@ -159,12 +159,6 @@ def test_binary_vector(vectors) -> None:
     torch.testing.assert_close(proper_part(FocalScore(3.0), p.log()), expected, atol=1e-8, rtol=0)
 
 
-def test_after_the_map_it_is_the_score_again() -> None:
-    log_q = torch.log_softmax(torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1)
-    value = FocalScore(2.0).value(log_q, torch.log1p(-log_q.exp()))
-    torch.testing.assert_close(proper_part(FocalScore(2.0), focal_map(log_q, 2.0)), value, atol=1e-12, rtol=0)
-
-
 @pytest.mark.parametrize("score", IN_RANGE, ids=repr)
 @pytest.mark.parametrize("classes", [2, 7, 50])
 def test_the_expected_loss_is_stationary_and_least_at_the_truth(score: TrueClassScore, classes: int) -> None:

@@ -1,11 +1,10 @@
 """The minimiser against direct minimisation, inside the range and outside."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
-from tests.theory.scores_for_tests import IN_RANGE, LinearScore, OwnFocalScore, QuadraticScore
+from tests.theory.scores_for_tests import LinearScore, OwnFocalScore, QuadraticScore
 
 from calibrant.errors import RangeError
 from calibrant.scores import FocalScore, InverseFocalScore, TrueClassScore
@@ -45,28 +44,16 @@ def minimise(score: TrueClassScore, eta: torch.Tensor, start: torch.Tensor) -> t
     return torch.log_softmax(z, dim=1)
 
 
-def random_truths(*, rows: int, classes: list[int]) -> Iterator[torch.Tensor]:
-    torch.manual_seed(rows)
-    for count in classes:
-        yield torch.distributions.Dirichlet(torch.ones(count, dtype=torch.float64)).sample((rows // len(classes),))
-
-
-SOME, ALL = [FocalScore(3.0), FocalScore(-0.75), OwnFocalScore()], [2, 3, 7, 30]
-
-
-@pytest.mark.parametrize(
-    ("score", "rows", "classes"),
-    [(score, 2, [2, 5]) for score in SOME]
-    + [pytest.param(score, 8, ALL, marks=pytest.mark.slow) for score in IN_RANGE],
-    ids=str,
-)
-def test_direct_minimisation_lands_on_the_inverse_map(score: TrueClassScore, rows: int, classes: list[int]) -> None:
-    for eta in random_truths(rows=rows, classes=classes):
-        direct = minimise(score, eta, 0.3 * torch.log(eta)).exp()
-        found = inverse_calibration_map(score, eta.log()).exp()
-        # gradients below 1e-11 leave about that over the curvature, which is of the order of η, in q
-        torch.testing.assert_close(found, direct, atol=1e-7, rtol=0)
-        assert bool(minimiser(score, eta.log()).unique.all())
+@pytest.mark.parametrize("score", [FocalScore(3.0), FocalScore(-0.75), OwnFocalScore()], ids=str)
+@pytest.mark.parametrize("classes", [2, 5])
+def test_direct_minimisation_lands_on_the_inverse_map(score: TrueClassScore, classes: int) -> None:
+    torch.manual_seed(classes)
+    eta = torch.distributions.Dirichlet(torch.ones(classes, dtype=torch.float64)).sample((2,))
+    direct, found = minimise(score, eta, 0.3 * torch.log(eta)).exp(), minimiser(score, eta.log())
+    # gradients below 1e-11 leave about that over the curvature, which is of the order of η, in q
+    torch.testing.assert_close(found.log_probs.exp(), direct, atol=1e-7, rtol=0)
+    assert torch.equal(found.log_probs, inverse_calibration_map(score, eta.log()))
+    assert bool(found.unique.all())
 
 
 @pytest.mark.parametrize("gamma", [2, 3])
@@ -93,13 +80,7 @@ def test_inverse_focal_of_2_has_two_minima_at_one_half() -> None:
     assert float(values[2, 1]) > float(values[2, 0])
 
 
-MANY = [(gamma, classes, 6) for gamma in (1.2, 3.0, 6.0) for classes in (2, 6)]
-
-
-@pytest.mark.parametrize(
-    ("gamma", "classes", "rows"),
-    [(1.5, 2, 2), (3.7, 4, 2), *(pytest.param(*one, marks=pytest.mark.slow) for one in MANY)],
-)
+@pytest.mark.parametrize(("gamma", "classes", "rows"), [(1.5, 2, 2), (3.7, 4, 2)])
 def test_nothing_lower_is_found_from_other_starts(gamma: float, classes: int, rows: int) -> None:
     score = InverseFocalScore(gamma)
     torch.manual_seed(classes)
@@ -150,11 +131,3 @@ class ConvexAgain(TrueClassScore):
 def test_a_score_that_is_convex_again_is_refused() -> None:
     with pytest.raises(RangeError, match="convex up to some p and not beyond"):
         minimiser(ConvexAgain(), PAIRS.log())
-
-
-def test_inside_the_range_it_is_the_inverse_map() -> None:
-    found = minimiser(FocalScore(2.0), PAIRS.log())
-    assert torch.equal(found.log_probs, inverse_calibration_map(FocalScore(2.0), PAIRS.log()))
-    log_probs, unique = found
-    assert unique.tolist() == [True] * 3
-    assert log_probs.shape == (3, 2)

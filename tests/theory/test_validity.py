@@ -12,11 +12,6 @@ def test_what_is_in_range_is_found_so(score) -> None:
     assert validity(score).bijective
 
 
-@pytest.mark.parametrize("gamma", [0.0, 0.01, 0.5, 1.0, 5.0, 50.0])
-def test_focal_is_convex_for_every_gamma_from_0(gamma: float) -> None:
-    assert validity(FocalScore(gamma)).convex_range
-
-
 @pytest.mark.parametrize("gamma", [-0.99, -0.5, -0.01])
 def test_focal_below_0_stands_by_its_own_argument(gamma: float) -> None:
     found = validity(FocalScore(gamma))
