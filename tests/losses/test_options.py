@@ -7,7 +7,13 @@ from calibrant import losses
 
 def test_assigning_gamma_takes_effect() -> None:
     z, y = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 4
-    for make in (losses.FocalLoss, losses.InverseFocalLoss, losses.FocalCalibrationLoss, losses.DualFocalLoss):
+    for make in (
+        losses.FocalLoss,
+        losses.InverseFocalLoss,
+        losses.FocalCalibrationLoss,
+        losses.DualFocalLoss,
+        losses.BSCELoss,
+    ):
         loss = make(2.0)
         loss.gamma = 3.0
         assert float(loss(z, y)) == float(make(3.0)(z, y)) != float(make(2.0)(z, y)), make
