@@ -3,10 +3,9 @@
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from tests.calibrators.auto.test_auto import loss, quick, sample
+from tests.calibrators.auto.test_auto import quick, sample
 from tests.draws import drawn
 from torch import Tensor
 
@@ -16,7 +15,6 @@ from calibrant.calibrators import (
     Calibrator,
     Chain,
     ConfidenceBinning,
-    EnsembleTemperatureScaling,
     HistogramBinning,
     Identity,
     KeepDecision,
@@ -71,14 +69,6 @@ def test_the_decision_is_kept_in_every_precision_and_saved(tmp_path: Path) -> No
             assert torch.equal(kept.argmax(1), logits.argmax(1))
     fitted.save(tmp_path / "c.safetensors")
     assert torch.equal(load(tmp_path / "c.safetensors")(new), fitted(new))
-
-
-def test_a_kept_decision_costs_less_than_candidates_that_keep_it(data: Path) -> None:
-    with np.load(data / "logits" / "oodcv-monkey.npz") as file:
-        z, y, new, labels = (torch.from_numpy(file[f"{s}_{k}"]) for s in ("val", "test") for k in ("logits", "labels"))
-    kept = loss(KeepDecision(AutoCalibrator()).fit(z, y)(new), labels)
-    assert loss(AutoCalibrator().fit(z, y)(new), labels) < kept
-    assert kept < loss(EnsembleTemperatureScaling(prior=0.5).fit(z, y)(new), labels) - 0.3  # of one that keeps it
 
 
 class Memory(Calibrator):
