@@ -19,7 +19,7 @@ from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators.one_vs_rest.maps import FeatureChunk, slope_and_one, sums_for_newton
 from calibrant.errors import BoundWarning
-from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, TopLabelECE
+from calibrant.metrics import ECE, Brier, ClasswiseECE, TopLabelECE
 
 pytest.importorskip("numba", reason="optional package 'numba' is not installed")
 
@@ -183,35 +183,6 @@ def test_sums_of_scores_keep_the_digits_of_nearly_certain_rows() -> None:
     assert cpu.score_sums(z, torch.tensor([0] * 7 + [1] + [0] * 4992))[0] == math.inf
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("classes", [2, 3, 10, 100, 300])
-def test_metrics_are_the_same_with_and_without_compiled_loops(
-    classes: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    z = hostile(400, classes, dtype)
-    y = labels_of(z)
-    metrics = [
-        Accuracy(),
-        ECE(),
-        ECE(EqualWidth(7)),
-        NLL(),
-        Brier(),
-        ClasswiseECE(),
-    ]
-    ours = [metric(Predictions.from_logits(z, y)) for metric in metrics]
-    rows = [metric.rows(Predictions.from_logits(z, y)) for metric in (NLL(), Brier())]
-    strided = torch.stack([z, z], dim=2)[:, :, 0]
-    assert [metric(Predictions.from_logits(strided, y)) for metric in metrics] == ours
-    monkeypatch.setattr(cpu, "LEAST", 1 << 62)
-    plain = Predictions.from_logits(z, y)
-    assert plain.row_sums is None
-    assert ours == pytest.approx([metric(plain) for metric in metrics], rel=1e-6, abs=1e-7)
-    for mine, metric in zip(rows, (NLL(), Brier()), strict=True):
-        assert torch.allclose(
-            mine, metric.rows(plain), rtol=1e-12, atol=1e-11 * (1 + float(z.abs()[z.isfinite()].max()))
-        )
-
-
 def on_edges(classes: int, dtype: torch.dtype) -> Tensor:
     """Return logits (N, K) whose probabilities are multiples of 1/60, by classes that tie or by logarithms."""
     ties = torch.full((classes, classes), -math.inf, dtype=torch.float64)
@@ -241,15 +212,6 @@ def test_a_probability_on_an_edge_falls_into_the_same_bin_with_and_without_compi
         assert mine.total == theirs.total == len(z)
 
 
-def test_a_temperature_is_the_same_with_and_without_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    z = hostile(3000, 10)[8:-1]
-    z = z[z.isfinite().all(dim=1)]
-    y = torch.distributions.Categorical(logits=z / 1.7).sample()
-    ours = TemperatureScaling().fit(z, y).temperature
-    monkeypatch.setattr(cpu, "LEAST", 1 << 62)
-    assert float(TemperatureScaling().fit(z, y).temperature) == pytest.approx(float(ours), rel=1e-12)
-
-
 @pytest.mark.parametrize("classes", [3, 160, 192, 300])
 def test_rows_of_equal_logits_leave_the_temperature_at_1(classes: int) -> None:
     z = torch.zeros(200, classes)
@@ -258,20 +220,6 @@ def test_rows_of_equal_logits_leave_the_temperature_at_1(classes: int) -> None:
             z[:, 1:] = -math.inf
         with pytest.warns(BoundWarning, match="every temperature is the same"):
             assert TemperatureScaling().fit(z, torch.zeros(200, dtype=torch.int64)).temperature == 1
-
-
-@pytest.mark.parametrize("classes", [3, 10, 100])
-def test_a_large_fit_of_a_temperature_goes_through_the_loops_whole(
-    monkeypatch: pytest.MonkeyPatch, classes: int
-) -> None:
-    monkeypatch.setattr(cpu, "LEAST", 1 << 17)  # as it is: the chunks of rows in memory are smaller
-    rows = 400_000 // classes
-    asked = []
-    real = cpu.temperature_moments
-    monkeypatch.setattr(cpu, "temperature_moments", lambda z, *more: asked.append(len(z)) or real(z, *more))
-    z = torch.randn(rows, classes, generator=torch.Generator().manual_seed(0))
-    TemperatureScaling().fit(z, torch.distributions.Categorical(logits=z / 2).sample())
-    assert set(asked) == {rows}
 
 
 def everything(z: Tensor) -> list[Tensor]:
