@@ -148,14 +148,6 @@ def test_an_interval_is_refused_with_few_events_and_for_the_macro_ece() -> None:
     assert 0 < macro.null_mean < macro.value
 
 
-def test_a_certain_miss_is_infinite_with_a_warning() -> None:
-    data = MultiLabelPredictions.from_probs([[0.0, 0.5]] * 20 + [[0.5, 1.0]] * 20, [[1, 1]] + [[0, 1]] * 39)
-    with pytest.warns(ZeroProbabilityWarning, match="floor"):
-        found = values(data)
-    assert math.isinf(found["NLL", "pooled"].value)
-    assert found["NLL", "macro"].low is None
-
-
 def test_the_table_of_labels_flags_the_one_that_is_off() -> None:
     data = sample(2000, slope=1.0)
     calm = label_table(data, draws=500)
@@ -174,17 +166,6 @@ def test_the_table_of_labels_flags_the_one_that_is_off() -> None:
     assert (row.low, row.high) == pytest.approx((alone.low, alone.high), rel=1e-9)
 
 
-def test_a_label_with_few_events_is_shown_and_not_tested() -> None:
-    data = sample(150, missing=0.0)
-    z = data.logits.clone()
-    z[:, 2] -= 4
-    found = label_table(MultiLabelPredictions.from_logits(z, data.labels, names=data.names), draws=500)
-    assert len(found.rows) == 3
-    assert found.rows[-1].label == "rare"
-    assert found.rows[-1].p is None
-    assert len(found.tested) == 2
-
-
 def test_a_label_that_is_missing_in_all_rows_is_named() -> None:
     data = sample()
     labels = data.labels.clone()
@@ -196,3 +177,22 @@ def test_a_label_that_is_missing_in_all_rows_is_named() -> None:
     assert len(multilabel_panel(broken.select(["often", "rare"]))) == 8
     with pytest.raises(InputError, match="MultiLabelPredictions"):
         multilabel_panel(data.label(0))
+
+
+def test_a_certain_miss_is_infinite_with_a_warning() -> None:
+    data = MultiLabelPredictions.from_probs([[0.0, 0.5]] * 20 + [[0.5, 1.0]] * 20, [[1, 1]] + [[0, 1]] * 39)
+    with pytest.warns(ZeroProbabilityWarning, match="floor"):
+        found = values(data)
+    assert math.isinf(found["NLL", "pooled"].value)
+    assert found["NLL", "macro"].low is None
+
+
+def test_a_label_with_few_events_is_shown_and_not_tested() -> None:
+    data = sample(150, missing=0.0)
+    z = data.logits.clone()
+    z[:, 2] -= 4
+    found = label_table(MultiLabelPredictions.from_logits(z, data.labels, names=data.names), draws=500)
+    assert len(found.rows) == 3
+    assert found.rows[-1].label == "rare"
+    assert found.rows[-1].p is None
+    assert len(found.tested) == 2

@@ -34,6 +34,16 @@ def test_only_calibration_errors_have_a_null_level_and_wrong_labels_exceed_it() 
     assert ece.value > ece.null_high
 
 
+def test_figures_of_real_sets(data: Path) -> None:
+    rows = {
+        row.metric: row.value
+        for row in panel(read(data / "logits/cifar10-resnet110.npz", split="test"), uncertainty=False)
+    }
+    assert rows["Accuracy()"] == pytest.approx(0.9356)
+    assert rows[repr(ECE())] == pytest.approx(0.0475, abs=5e-5)
+    assert rows["NLL()"] == pytest.approx(0.3583, abs=5e-5)
+
+
 def test_top_label_pairs_get_the_metrics_that_apply() -> None:
     pairs = BinaryPairs.from_top_label([0.9, 0.6, 0.8], [1, 0, 2], [1, 1, 2])
     names = [row.metric for row in panel(pairs, draws=20)]
@@ -49,13 +59,3 @@ def test_without_uncertainty_there_are_values_only() -> None:
     assert all(
         row.low is None and row.high is None and row.null_high is None for row in panel(sample(), uncertainty=False)
     )
-
-
-def test_figures_of_real_sets(data: Path) -> None:
-    rows = {
-        row.metric: row.value
-        for row in panel(read(data / "logits/cifar10-resnet110.npz", split="test"), uncertainty=False)
-    }
-    assert rows["Accuracy()"] == pytest.approx(0.9356)
-    assert rows[repr(ECE())] == pytest.approx(0.0475, abs=5e-5)
-    assert rows["NLL()"] == pytest.approx(0.3583, abs=5e-5)

@@ -7,7 +7,7 @@ import torch
 from tests.draws import drawn
 
 from calibrant import BinaryPairs, Predictions
-from calibrant.calibrators import Identity, TemperatureScaling
+from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import FitError, InputError
 from calibrant.evaluate import calibration_line, optimal_ece, panel_by, refinement
 from calibrant.losses import BrierLoss, FocalLoss, ProperFocalLoss
@@ -56,12 +56,6 @@ def test_any_proper_loss_is_split_by_the_recalibration_of_the_canonical_error() 
     assert gains[1] > 2 * max(gains[0], 0.01)
     with pytest.raises(InputError, match=r"expected a proper loss, got FocalLoss\(gamma=1.0\), whose minimum"):
         refinement(model(), score=FocalLoss(1.0))
-
-
-def test_doing_nothing_mends_nothing() -> None:
-    found = refinement(model(0.4), calibrator=Identity)
-    assert found.calibration.estimate == pytest.approx(0, abs=1e-12)
-    assert not found.reliable
 
 
 def test_groups_stay_in_one_fold_and_too_few_are_refused() -> None:

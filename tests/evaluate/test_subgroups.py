@@ -12,7 +12,7 @@ from tests.conftest import late
 from calibrant import BinaryPairs, Events, Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
-from calibrant.evaluate._group_sums import _at_least_of_rows, _factorized
+from calibrant.evaluate._group_sums import _at_least_of_rows
 from calibrant.metrics import ECE
 from calibrant.statistics.means import mean_interval
 
@@ -169,24 +169,6 @@ def test_numbers_are_cut_and_missing_ones_are_a_group() -> None:
 def test_bad_input_is_refused(features: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         subgroups(sample(300), features)
-
-
-def test_too_many_groups_are_refused() -> None:
-    data = sample(3000)
-    with pytest.raises(InputError, match=r"expected at most 2,000 categories in 'id', got 3,000"):
-        subgroups(data, {"id": [f"r{i}" for i in range(3000)]})
-    with pytest.raises(InputError, match="expected features, got none"):
-        subgroups(Events(data.p, data.y))
-
-
-@pytest.mark.parametrize("kind", [object, str])
-@pytest.mark.parametrize("names", [["é", "e", "", "Z", "a b"], ["b", "\ud800", "a"], ["one"]])
-def test_names_are_coded_in_their_order_whatever_holds_them(kind: type, names: list[str]) -> None:
-    values = np.array([names[i % len(names)] for i in range(17)], dtype=kind)
-    known, code = _factorized(values)
-    expected, numbers = np.unique(values, return_inverse=True)
-    assert known.tolist() == expected.tolist()
-    assert code.tolist() == numbers.tolist()
 
 
 @pytest.mark.parametrize("positives", [0, 3])

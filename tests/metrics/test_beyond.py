@@ -27,7 +27,6 @@ from calibrant.metrics import (
     ood_auroc,
     risk_coverage,
 )
-from calibrant.metrics.smooth import WIDTH_TOLERANCE, smooth_errors
 from calibrant.statistics import interval
 from calibrant.statistics.binned import squared_error
 
@@ -109,21 +108,6 @@ def test_smooth_error_of_one_sided_residuals_is_their_mean_and_a_perfect_one_is_
     assert SmoothECE()(BinaryPairs.from_probs([1.0, 0.0], [1, 0])) == pytest.approx(0.0, abs=1e-5)
 
 
-@pytest.mark.parametrize("power", [0.5, 1.0, 3.0])
-def test_smooth_error_hardly_depends_on_its_lattice(power: float) -> None:
-    data = pairs(1000, power=power)
-    assert SmoothECE()(data) == pytest.approx(SmoothECE(cells=1 << 15)(data), abs=1e-4)  # what its docstring promises
-
-
-def test_smooth_errors_solved_together_equal_those_solved_alone() -> None:
-    rng = np.random.default_rng(0)
-    residuals = rng.standard_normal((20, 256)) * 10.0 ** rng.uniform(-6, -2, size=(20, 1))
-    residuals[0] = 0  # a perfect model among them
-    together = smooth_errors(residuals)
-    alone = np.concatenate([smooth_errors(row[None]) for row in residuals])
-    np.testing.assert_allclose(together, alone, rtol=0, atol=2 * WIDTH_TOLERANCE)
-
-
 def test_cumulated_errors_by_a_loop() -> None:
     data = pairs(100, power=2)
     order = torch.argsort(data.p)
@@ -169,10 +153,6 @@ def test_split_losses_average_to_the_whole() -> None:
 def test_no_wrong_rows_is_said_and_not_nan() -> None:
     with pytest.raises(InputError, match="at least one wrong row"):
         SplitNLL("wrong")(Predictions.from_logits([[3.0, 0.0]], [0]))
-
-
-def test_entropy_of_certain_and_even_rows() -> None:
-    assert Entropy()(Predictions.from_logits([[0.0, 0.0], [-math.inf, 7.0]], [0, 1])) == pytest.approx(math.log(2) / 2)
 
 
 def test_out_of_distribution_rows_are_told_by_both_scores() -> None:
@@ -227,6 +207,10 @@ def test_by_hand_with_two_kinds_of_rows() -> None:
     }
     assert parts["over"] + parts["under"] == pytest.approx(parts["all"], abs=1e-12)
     assert CanonicalError(norm=2)(data) == pytest.approx(parts["all"] / 2**0.5, abs=1e-9)
+
+
+def test_entropy_of_certain_and_even_rows() -> None:
+    assert Entropy()(Predictions.from_logits([[0.0, 0.0], [-math.inf, 7.0]], [0, 1])) == pytest.approx(math.log(2) / 2)
 
 
 def test_a_calibrated_model_stays_within_its_limit() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calibrant import Predictions
-from calibrant.metrics import NLL, Brier, ClasswiseECE
+from calibrant.metrics import NLL, Brier
 
 SCRIPT = """
 import sys, torch
@@ -63,15 +63,6 @@ def test_nothing_of_the_size_of_the_logits_is_made(dtype: str) -> None:
     tables = 3 * 8 * 15 * 128_256 >> 20  # the sums of ClasswiseECE are one number a class and bin
     assert extra.pop("ClasswiseECE") < 2 * tables + 64
     assert max(extra.values()) < 40, extra  # MiB; the logits are 125 or 250
-
-
-def test_more_cells_than_probabilities_and_fewer_give_one_table() -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits, labels = torch.randn(200, 5, generator=generator), torch.randint(5, (200,), generator=generator)
-    metric, data = ClasswiseECE(), Predictions.from_logits(logits, labels)
-    whole = metric.state(data)  # 1,000 probabilities into 75 cells
-    rows = [metric.state(data[row : row + 1]) for row in range(200)]  # 5 into 75
-    assert math.isclose(metric.value(whole), metric.value(sum(rows[1:], rows[0])), rel_tol=1e-12)
 
 
 def test_a_row_longer_than_a_chunk_by_hand() -> None:

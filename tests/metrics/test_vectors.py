@@ -1,6 +1,5 @@
 """The metrics against the committed test vectors."""
 
-import itertools
 from typing import Any
 
 import pytest
@@ -79,17 +78,6 @@ def test_perfect_and_degenerate_confidences(vectors: Vectors) -> None:
     assert MCE()(pairs(entry["inputs"])) == pytest.approx(0, abs=1e-12)
     zero = vectors["ece_conf_zero_counts"]
     assert ECE(EqualWidth(10))(pairs(zero["inputs"])) == zero["expected"]["ece"]
-
-
-def test_one_bin_is_a_lower_bound_of_any_refinement() -> None:
-    generator = torch.Generator().manual_seed(0)
-    p = torch.rand(200, generator=generator, dtype=torch.float64)
-    data = BinaryPairs.from_probs(p, (torch.rand(200, generator=generator) < 0.5).long())
-    coarse = ECE(EqualWidth(1))(data)
-    assert coarse == pytest.approx(abs(float(p.mean() - data.y.mean())), abs=1e-12)
-    assert all(ECE(EqualWidth(bins))(data) >= coarse - 1e-12 for bins in range(2, 60))
-    thirds = [ECE(EqualWidth(bins))(data) for bins in (1, 3, 9, 27)]  # each refines the one before
-    assert all(before <= after + 1e-12 for before, after in itertools.pairwise(thirds))
 
 
 def test_classwise_counts_absent_classes_and_zero_probabilities(vectors: Vectors) -> None:

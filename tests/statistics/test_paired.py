@@ -50,10 +50,6 @@ def test_swapped_models_swap_the_test() -> None:
     assert wide.low < narrow.low <= there.difference <= narrow.high < wide.high
 
 
-def test_the_same_rows_are_never_told_apart() -> None:
-    assert paired_square_test(rows_of(1, gap=0.3), rows_of(1, gap=0.3)).p_value == 1.0
-
-
 def test_rows_that_are_all_the_same_leave_no_doubt() -> None:
     a, b = (BinnedRows(torch.zeros(50, dtype=torch.int64), torch.full((50,), p), torch.ones(50), 1) for p in (0.9, 0.6))
     found = paired_square_test(a, b)
@@ -77,17 +73,6 @@ def test_groups_of_one_row_are_rows_and_repeated_rows_count_once() -> None:
     assert tied.p_value == pytest.approx(alone.p_value, rel=1e-6)
 
 
-def test_the_same_seed_gives_the_same_p_value_and_another_hardly_another() -> None:
-    a, b = rows_of(1), rows_of(2, gap=0.1)
-    assert paired_square_test(a, b, seed=3) == paired_square_test(a, b, seed=3)
-    assert paired_square_test(a, b, seed=4).p_value == pytest.approx(paired_square_test(a, b).p_value, abs=0.02)
-
-
-def test_far_differences_have_small_p_values_that_fall_with_the_rows() -> None:
-    p_values = [paired_square_test(rows_of(1, rows=n), rows_of(2, rows=n, gap=0.3)).p_value for n in (500, 1000, 2000)]
-    assert 1e-3 > p_values[0] > p_values[1] > p_values[2] > 0
-
-
 def test_few_groups_and_rows_are_refused() -> None:
     with pytest.raises(NoIntervalError, match="at least 100 groups of rows"):
         paired_square_test(rows_of(1), rows_of(2), groups=torch.arange(300) % 99)
@@ -105,3 +90,9 @@ def test_few_rows_that_decide_a_mean_count_as_few() -> None:
         .winner
         is None
     )
+
+
+def test_the_same_seed_gives_the_same_p_value_and_another_hardly_another() -> None:
+    a, b = rows_of(1), rows_of(2, gap=0.1)
+    assert paired_square_test(a, b, seed=3) == paired_square_test(a, b, seed=3)
+    assert paired_square_test(a, b, seed=4).p_value == pytest.approx(paired_square_test(a, b).p_value, abs=0.02)
