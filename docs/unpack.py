@@ -9,7 +9,7 @@ from typing import Any
 
 from griffe import Attribute, Class, ExprSubscript, Extension, Function, Parameter, ParameterKind, Parameters
 
-RECORD = "calibrant.study.recipe.record"  # the decorator that makes a dataclass validated by pydantic
+RECORD = "calibrant.study.record.record"  # the decorator that makes a dataclass validated by pydantic
 
 
 class Unpacked(Extension):
