@@ -5,7 +5,7 @@ import torch
 from tests.theory.scores_for_tests import InverseScore
 
 from calibrant.scores import FocalScore, InverseFocalScore, LogScore, TrueClassScore
-from calibrant.theory import calibration_map, focal_map, inverse_calibration_map, minimiser, proper_part
+from calibrant.theory import calibration_map, inverse_calibration_map, minimiser, proper_part
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -22,12 +22,6 @@ def test_maps(function, score: TrueClassScore) -> None:
     on_device = function(score, log_probs().cuda())
     assert on_device.is_cuda
     torch.testing.assert_close(on_device.cpu(), function(score, log_probs()), rtol=1e-10, atol=1e-10)
-
-
-def test_many_gammas_in_float32() -> None:
-    gammas = torch.tensor([0.0, 0.5, 3.0], device="cuda")
-    on_device = focal_map(log_probs().float().cuda(), gammas)
-    torch.testing.assert_close(on_device.cpu(), focal_map(log_probs().float(), gammas.cpu()), rtol=1e-5, atol=1e-5)
 
 
 def test_the_minimiser_returns_to_the_device() -> None:

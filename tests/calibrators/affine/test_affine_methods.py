@@ -10,7 +10,6 @@ from tests.conftest import late
 from torch import Tensor
 
 from calibrant._core import minimise
-from calibrant._core.minimise import Objective
 from calibrant.calibrators import (
     DirichletCalibration,
     MatrixScaling,
@@ -108,28 +107,6 @@ def test_gradient_and_hessian_are_those_of_autograd(diagonal: bool) -> None:
     assert float(loss) == pytest.approx(float(value(theta)), abs=1e-11)
     torch.testing.assert_close(gradient, torch.func.grad(value)(theta), rtol=0, atol=1e-11)
     torch.testing.assert_close(hessian, torch.func.hessian(value)(theta), rtol=0, atol=1e-11)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_newton_finds_bounded_minima_of_quadratics_that_scipy_finds(seed: int) -> None:
-    g = torch.Generator().manual_seed(seed)
-    root = torch.randn(3, 4, 4, generator=g, dtype=F64)
-    hessian, linear = root @ root.mT + 0.1 * torch.eye(4, dtype=F64), 3 * torch.randn(3, 4, generator=g, dtype=F64)
-
-    def quadratic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        slope = (hessian @ x[:, :, None])[:, :, 0]
-        return (x * (slope / 2 + linear)).sum(dim=1), slope + linear, hessian
-
-    bounds = (torch.zeros(4, dtype=F64), torch.full((4,), 2.0, dtype=F64))
-    loss, start, least = Objective(1.0, quadratic, bounds=bounds), torch.ones(3, 4, dtype=F64), 0.0
-    found = minimise.minimise(loss, start, tolerance=1e-10, enough=1e-8)
-    for c in range(3):
-
-        def value(x: np.ndarray, c: int = c) -> float:
-            return float(x @ hessian[c].numpy() @ x / 2 + linear[c].numpy() @ x)
-
-        least += minimize(value, np.ones(4), method="L-BFGS-B", bounds=[(0, 2)] * 4).fun
-    assert found.value <= least + 1e-9
 
 
 @pytest.mark.parametrize("make", [MatrixScaling, DirichletCalibration, StructuredMatrixScaling])

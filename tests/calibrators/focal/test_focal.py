@@ -99,11 +99,6 @@ def test_the_pruned_search_finds_what_the_whole_grid_holds(seed: int, binning: B
     assert pruned == Search(FocalGrid(rows, binning), Best.least_change).every(gammas, temps)
 
 
-def test_a_log_loss_of_two_valleys_falls_back_to_the_whole_grid() -> None:
-    assert _bracket([3.0, 1.0, 2.0, 0.5, 4.0], [0, 5, 10, 15, 19]) is None
-    assert _bracket([3.0, 1.0, 2.0, 2.5, 4.0], [0, 5, 10, 15, 19]) == (0, 10)
-
-
 @pytest.mark.parametrize("gamma", [-0.7, 0.0, 0.8, 4.0])
 @pytest.mark.parametrize("scale", [0.5, 3.0, 30.0])
 def test_the_derivatives_of_the_log_loss_are_differences(gamma: float, scale: float) -> None:
@@ -216,3 +211,8 @@ def test_tied_largest_logits_stay_tied() -> None:
         calibrated = FocalCalibration(gamma).fit(z[:2], first[:2])(z)
         assert torch.equal(calibrated.argmax(dim=1), z.argmax(dim=1))
         assert torch.equal(calibrated[rows, first], calibrated[rows, second])
+
+
+def test_a_log_loss_of_two_valleys_falls_back_to_the_whole_grid() -> None:
+    assert _bracket([3.0, 1.0, 2.0, 0.5, 4.0], [0, 5, 10, 15, 19]) is None
+    assert _bracket([3.0, 1.0, 2.0, 2.5, 4.0], [0, 5, 10, 15, 19]) == (0, 10)

@@ -22,7 +22,7 @@ from calibrant.calibrators import (
     SplineCalibration,
     VennAbers,
 )
-from calibrant.calibrators.one_vs_rest.maps import ascending, log_odds
+from calibrant.calibrators.one_vs_rest.maps import log_odds
 
 isotonic = late("sklearn.isotonic")
 linear_model = late("sklearn.linear_model")
@@ -223,15 +223,3 @@ def test_binary_labels_may_be_named_the_other_way_round(method: Callable[[], Cal
         assert np.abs(one - (1 - other)).max() < 0.05  # bins and knots are counted from one end
     else:
         np.testing.assert_allclose(one, 1 - other, atol=1e-6)
-
-
-def test_scores_are_sorted_stably() -> None:
-    draw = np.random.default_rng(0)
-    for values in (
-        draw.normal(size=3000) * 10.0 ** draw.integers(-12, 2),
-        np.round(draw.normal(size=3000), 1),
-        np.concatenate([draw.normal(size=50) * 1e-13, [100.0, -100.0]]),
-        np.full(7, 3.5),
-        np.array([2.0]),
-    ):
-        assert np.array_equal(ascending(values), np.argsort(values, kind="stable"))
