@@ -91,13 +91,9 @@ def test_it_keeps_what_every_metric_keeps(metric: Metric) -> None:
     assert metric.cite or metric.notion == "accuracy"
 
 
-class Slipping(ECE):
-    """A metric with the fault that a test names."""
-
-
 @dataclass(frozen=True)
 class Plain(Metric):
-    """The same for one that is no sum."""
+    """A metric that is no sum, from which those below differ in one thing."""
 
     better = "lower"
     bounds = (0.0, 1.0)
@@ -108,34 +104,35 @@ class Plain(Metric):
         return 0.0
 
 
-def test_a_metric_that_breaks_a_rule_is_named() -> None:
-    class Nan(Slipping):
-        def __call__(self, data: Any) -> float:
-            return math.nan
+def of_rows(data: Any) -> float:
+    return float(need_rows(data, what="this").confidence.mean())
 
-    with pytest.raises(AssertionError, match="stays within its bounds"):
-        check_metric(Nan())
 
-    class Unweighted(Plain):
-        def __call__(self, data: Any) -> float:
-            return float(need_rows(data, what=self).confidence.mean())
+def unnormalised(data: Any) -> float:
+    mean = Entropy()(need_rows(data, what="this")) / 10
+    return mean if data.weights is None else mean * float(data.weights.sum())
 
-    class Unnormalised(Plain):
-        def __call__(self, data: Any) -> float:
-            data = need_rows(data, what=self)
-            mean = Entropy()(data) / 10
-            return mean if data.weights is None else mean * float(data.weights.sum())
 
-    class Refusing(Plain):
-        def __call__(self, data: Any) -> float:
-            return Entropy()(need_predictions(data, metric=self)) / 10
+def refusing(data: Any) -> float:
+    return Entropy()(need_predictions(data, metric=Entropy())) / 10
 
-    with pytest.raises(AssertionError, match=r"a row of weight w counts about as w rows .* data.weights"):
-        check_metric(Unweighted())
-    with pytest.raises(AssertionError, match="the scale of weights has no effect"):
-        check_metric(Unnormalised())
-    with pytest.raises(AssertionError, match="set needs_classes = True on the class"):
-        check_metric(Refusing())
+
+@pytest.mark.parametrize(
+    ("call", "rule"),
+    [
+        (lambda data: math.nan, "stays within its bounds"),
+        (of_rows, r"a row of weight w counts about as w rows .* data.weights"),
+        (unnormalised, "the scale of weights has no effect"),
+        (refusing, "set needs_classes = True on the class"),
+    ],
+)
+def test_a_metric_that_breaks_a_rule_is_named(call: Callable[[Any], float], rule: str) -> None:
+    faulty = type("Faulty", (Plain,), {"__call__": lambda self, data: call(data)})
+    with pytest.raises(AssertionError, match=rule):
+        check_metric(faulty())
+
+
+def test_a_class_is_no_metric() -> None:
     with pytest.raises(InputError, match=r"a class that extends metrics\.Metric"):
         check_metric(ECE)
 
