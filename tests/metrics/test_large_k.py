@@ -71,36 +71,3 @@ def test_a_row_longer_than_a_chunk_by_hand() -> None:
     assert NLL()(data) == pytest.approx(math.log(300_000), rel=1e-12)
     assert Brier()(data) == pytest.approx(1 - 1 / 300_000, rel=1e-9)
     assert data.correct.tolist() == [True, False, False]  # the first of equal ones is the decision
-
-
-ABOVE = """
-import ctypes, sys, torch
-from calibrant import Predictions, metrics
-
-def resident(key):
-    with open("/proc/self/status") as lines:
-        return next(int(line.split()[1]) for line in lines if line.startswith(key))
-
-metric = getattr(metrics, sys.argv[1])()
-first = torch.randn(2000, 1000)
-metric(Predictions.from_logits(first, torch.randint(1000, (2000,))))  # loads the compiled loops
-logits = torch.empty(100_000, 1000)
-for start in range(0, 100_000, 2000):
-    logits[start : start + 2000] = first
-data = Predictions.from_logits(logits, torch.randint(1000, (100_000,)))
-ctypes.CDLL("libc.so.6").malloc_trim(0)  # memory that was freed must not hide what is taken
-with open("/proc/self/clear_refs", "w") as file:
-    file.write("5")  # the peak begins anew
-before = resident("VmRSS")
-metric(data)
-print((resident("VmHWM") - before) / 1024)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("metric", ["Accuracy", "ECE", "NLL", "Brier", "ClasswiseECE", "SmoothECE"])
-def test_a_metric_of_100_000_rows_takes_8_mib_above_its_input(metric: str) -> None:
-    pytest.importorskip("numba", reason="optional package 'numba' is not installed")
-    done = subprocess.run([sys.executable, "-c", ABOVE, metric], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert 0 <= float(done.stdout) <= 8  # 12.5 of classwise bins when all partial tables could lie side by side

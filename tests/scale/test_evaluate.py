@@ -138,11 +138,8 @@ def test_columns_by_their_names_and_as_they_are_said(tmp_path: Path) -> None:
     ("table", "options", "text"),
     [
         ({"x": [1.0]}, {}, "the columns x; say columns"),
-        ({"a": [1.0], "b": [2.0]}, {"columns": "a,b"}, "say columns .*, label, and kind"),
         ({"p_0": [0.5], "p_2": [0.5]}, {}, "a column for each class from 0 in .*, got p_0, p_2"),
-        ({"p_0": [0.5], "p_1": [0.5], "label": [0], "y": [1]}, {}, "got label and y; say label"),
         (TEXT, {"label": "truth"}, "expected one split"),
-        (TEXT, {"label": "breed", "split": "val"}, "expected a column 'breed'"),
         (TEXT, {"label": "truth", "split": "train"}, "at least one row of positive weight"),
         (TEXT | {"truth": ["cow", "dog", "cat"]}, {"label": "truth", "split": "val"}, "'cow'"),
         ({"logits": [[1.0, 2.0]], "label": [0]}, {}, "scores of at least two classes"),
@@ -172,7 +169,6 @@ def folder_of_two_models(path: Path) -> None:
     [
         (Path.mkdir, "a folder of them, got none"),
         (lambda path: path.write_bytes(b"PAR1 and no more"), "broken or truncated"),
-        (lambda path: write(path, np.zeros((0, 3), np.float32), np.zeros(0, np.int64), group=5), "at least one row"),
         (folder_of_splits, r"there are some in its folders \(val\): name one of these"),
         (folder_of_two_models, r"the columns of 6.parquet in every file of .*, got others in 7.parquet"),
         (os.mkfifo, "got a pipe or device"),  # which is not waited for

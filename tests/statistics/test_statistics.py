@@ -45,7 +45,7 @@ from calibrant.statistics.means import (
     skewed_ends,
     transformed,
 )
-from calibrant.statistics.null import drawn_table, redraw
+from calibrant.statistics.null import redraw
 from calibrant.statistics.paired import holm, paired_bootstrap
 
 stats = late("scipy.stats")
@@ -183,7 +183,7 @@ def test_a_bin_in_which_a_rare_event_was_not_seen_is_no_error() -> None:
         assert float(estimate.corrected) == pytest.approx(error, abs=1e-4)
 
 
-@pytest.mark.parametrize(("rows", "classes", "sharpness"), [(300, 3, 3.0), (1000, 10, 2.0), (1000, 40, 4.0)])
+@pytest.mark.parametrize(("rows", "classes", "sharpness"), [(300, 3, 3.0), (1000, 10, 2.0)])
 def test_limits_without_draws_are_those_of_many_draws(rows: int, classes: int, sharpness: float) -> None:
     generator = torch.Generator().manual_seed(1)
     data = Predictions.from_logits(
@@ -210,18 +210,6 @@ def test_the_null_does_not_look_at_the_labels() -> None:
     other = Predictions(data.logits, labels=data.labels.roll(1))
     assert null_band(ECE(), data, draws=50) == null_band(ECE(), other, draws=50)
     assert null_band(AURC(), data, draws=5).method.endswith("5 draws")  # a metric without a method of its own
-
-
-def test_drawn_tables_have_the_mean_and_variance_of_bernoulli_rows() -> None:
-    generator = torch.Generator().manual_seed(0)
-    p = torch.rand(500, generator=generator, dtype=torch.float64)
-    for weight in (None, torch.rand(500, generator=generator, dtype=torch.float64) + 0.5):
-        table = BinTable.from_pairs(EqualWidth(5).assign(p), p, p, bins=5, weight=weight)
-        sums = drawn_table(table, draws=20_000, seed=0).sum_y
-        assert torch.allclose(sums.mean(dim=0), table.sum_p, rtol=0.01)
-        assert torch.allclose(sums.var(dim=0), table.noise, rtol=0.1)
-    certain = BinTable.from_pairs(EqualWidth(5).assign(p), p.round(), p, bins=5)
-    assert drawn_table(certain, draws=3, seed=0).sum_y.std(dim=0).tolist() == [0.0] * 5
 
 
 def test_consistency_bars_are_binomial_quantiles_and_missing_for_empty_bins() -> None:
