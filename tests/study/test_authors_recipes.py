@@ -71,9 +71,11 @@ def test_the_authors_tree_lstm_composes_without_an_output_gate() -> None:
 
 @pytest.mark.parametrize(
     ("name", "setting", "falls"),
-    [("mukhoti-table1", "CIFAR-10 ResNet-50", (149, 249)), ("mukhoti-table1", "Tiny-ImageNet ResNet-50", (39, 59)),
-     ("komisarenko-table1", "CIFAR-100", (149, 249)), ("adafocal-table", "CIFAR-10 ResNet-50", (150, 250)),
-     ("wang-table1", "CIFAR-10", (100, 150))],
+    [("mukhoti-table1", "CIFAR-10 ResNet-50", (149, 249)),
+     ("mukhoti-table1", "Tiny-ImageNet ResNet-50", (39, 59)),
+     ("adafocal-table", "CIFAR-10 ResNet-50", (150, 250)),
+     ("wang-table1", "CIFAR-10", (100, 150)),
+],
 )  # fmt: skip
 def test_the_rate_at_every_epoch_is_the_one_of_the_authors_code(
     name: str, setting: str, falls: tuple[int, int]
@@ -82,12 +84,6 @@ def test_the_rate_at_every_epoch_is_the_one_of_the_authors_code(
     for epoch in range(plan.epochs):
         expected = 0.1 * 0.1 ** sum(epoch >= fall for fall in falls)
         assert plan.lr * rate_factor(plan, epoch) == pytest.approx(expected, rel=1e-12)
-
-
-def test_adafocal_of_the_common_study_has_the_schedule_of_its_own_code() -> None:
-    plans = {o: cell("cifar10", "cifar10", o).recipe.training for o in ("AdaFocal", "Focal 3")}
-    assert [rate_factor(plans["AdaFocal"], e) for e in (149, 150)] == pytest.approx([1, 0.1])
-    assert [rate_factor(plans["Focal 3"], e) for e in (148, 149)] == pytest.approx([1, 0.1])
 
 
 SST = (
@@ -104,19 +100,13 @@ PER_CLASS = {"validation": 10_000, "split": "per-class"}
 # Of data, network, loss and training: what differs from what is usual.
 @pytest.mark.parametrize(("name", "setting", "objective", "parts"), [
     ("mukhoti-table1", "CIFAR-10 Wide-ResNet-26-10", "Brier", ({}, {}, {}, BRIER | {"epochs": 550})),
-    ("mukhoti-table1", "CIFAR-100 ResNet-110", "Brier", ({}, {}, {}, BRIER | {"epochs": 430})),
-    ("mukhoti-table1", "CIFAR-10 ResNet-50", "Brier", ({}, {}, {}, BRIER | {"epochs": 350})),
     ("mukhoti-table1", "Tiny-ImageNet ResNet-50", "Brier", ({}, {}, {}, BRIER | {"epochs": 100, "lr": 0.035})),
     ("mukhoti-table1", "SST Tree-LSTM", "Cross-entropy", SST),
     ("sst", "sst", "Cross-entropy", SST),
     ("mukhoti-table1", "Tiny-ImageNet ResNet-50", "Cross-entropy", (PER_CLASS, {"init": "normal"}, {}, {"reduction": "sum"})),
-    ("komisarenko-table1", "Tiny-ImageNet", "Cross-entropy", (PER_CLASS, {"init": "normal"}, {}, {})),
-    ("mukhoti-table1", "SST Tree-LSTM", "MMCE 2", ({}, {}, {"strength": 1.0}, {})),
     ("mukhoti-table1", "CIFAR-10 ResNet-50", "MMCE 2", ({}, {}, {"strength": 2.0}, {"reduction": "sum", "clip": 2.0})),
-    ("sst", "sst", "MMCE 1", ({}, {}, {"strength": 1.0}, {})),
     ("sst", "sst", "FLSD-53", ({}, {}, {"thresholds": [0.19]}, {})),
     ("adafocal-table", "20 Newsgroups CNN", "AdaFocal", ({}, {}, {}, {"optimizer": "adam", "epochs": 50, "select": "accuracy"})),
-    ("adafocal-table", "CIFAR-10 ResNet-110", "Brier", ({}, {}, {}, {"reduction": "mean", "epochs": 350})),
 ])  # fmt: skip
 def test_recipes_have_what_the_authors_code_has(
     name: str, setting: str, objective: str, parts: tuple[Any, ...]
@@ -162,10 +152,6 @@ def test_images_are_normalised_by_the_statistics_that_the_authors_print(
 def test_plain_descent_is_refused_where_it_cannot_be_right() -> None:
     with pytest.raises(InputError, match="expected a rate for each of plain"):
         Training(1, 1, plain=("embedding",))
-    with pytest.raises(InputError, match="expected plain without clip"):
-        Training(1, 1, plain=("embedding",), rates={"embedding": 0.1}, clip=2.0)
-    with pytest.raises(InputError, match="loss_factor"):
-        Training(1, 1, loss_factor=0.0)
 
 
 # Test logits (four of the first row, and the norm of all) that the authors' own loops and losses give in four epochs on digits, with the

@@ -240,19 +240,6 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
-# What tests/theory/test_temperature_bounds.py holds: theorems, bounds and nearest temperatures that are as printed, or are not.
-ELSEWHERE = {
-    "shows": {
-        "Equation 2", "Theorem 1", "Theorem 2", "§3 and Appendix A", "Proposition 1", "§4.2", "§3.3 and Figure 6",
-        "§3.2 and Figure 3, theoretical bounds",
-    },
-    "shows the opposite": {
-        "Proposition 3, as printed", "Proposition 5", "§3.2 and Figure 2", "§3.2 and Figure 3", "§3.3, last paragraph",
-        "Figure 2, right", "Figure 5, caption",
-    },
-}  # fmt: skip
-
-
 def test_no_mathematical_claim_is_without_its_computation() -> None:
     known = {claim.place: claim.verdict for claim in index.claims() if claim.verdict}
     elsewhere = {place: verdict for verdict, places in ELSEWHERE.items() for place in places}

@@ -42,12 +42,6 @@ def test_panels_are_labelled_and_share_a_legend() -> None:
     assert figure.axes[0].collections, "the range over seeds is drawn"
 
 
-def test_panels_with_other_entries_have_legends_of_their_own() -> None:
-    figure = figure_of(drawing(CURVES, BARS))
-    assert not figure.legends
-    assert [ax.get_legend() is not None for ax in figure.axes] == [True, True]
-
-
 def test_places_along_a_sweep_are_named_and_a_temperature_has_its_level() -> None:
     ax = figure_of(drawing(SWEEP, columns=1)).axes[0]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["0", ".1"]
@@ -57,11 +51,6 @@ def test_places_along_a_sweep_are_named_and_a_temperature_has_its_level() -> Non
 def test_bars_are_stacked_from_the_bottom() -> None:
     ax = figure_of(drawing(BARS, columns=1)).axes[0]
     assert [(patch.get_y(), patch.get_height()) for patch in ax.patches] == [(0, 3), (0, 1), (3, 0), (1, 2)]
-
-
-def test_a_reliability_diagram_is_drawn_from_predictions() -> None:
-    ax = figure_of(drawing(Reliability("before", PREDICTED), columns=1)).axes[0]
-    assert (ax.get_title(), ax.get_xlabel(), ax.get_ylabel()) == ("before", "confidence", "accuracy")
 
 
 def test_more_objectives_than_colours_are_told_apart_by_their_lines() -> None:
@@ -85,16 +74,3 @@ def test_files_are_the_same_each_time_and_go_into_a_report(tmp_path: Path) -> No
     ((caption, address),) = pictures_of(drawn)
     assert caption == "What it is."
     assert base64.b64decode(address.removeprefix("data:image/svg+xml;base64,")) == first[0].read_bytes()
-
-
-def test_a_long_heading_stays_inside_the_figure() -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    long = Drawing("name", "Best temperature on training, validation and test data by γ of the loss", "", (CURVES,), 1)
-    canvas = FigureCanvasAgg(figure := figure_of(long))
-    canvas.draw()
-    heading = figure.get_suptitle()
-    assert "\n" in heading
-    box = figure.texts[0].get_window_extent(canvas.get_renderer())
-    assert box.x0 >= 0
-    assert box.x1 <= canvas.get_width_height()[0]

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 import torch
@@ -18,9 +17,9 @@ from calibrant.study import (
     collect,
     load_study,
 )
-from calibrant.study.figures import KINDS, Drawing, Reliability, drawings, value_at
+from calibrant.study.figures import Drawing, Reliability, drawings, value_at
 from calibrant.study.measures import ignore_bound_warnings
-from calibrant.study.recipe import FigureKind, FigureSpec
+from calibrant.study.recipe import FigureSpec
 from calibrant.study.run import run_study
 from calibrant.study.tables import Measured
 
@@ -59,10 +58,6 @@ def draw(ran: Ran, kind: str, **fields: object) -> Drawing:
 
 def runs_of(ran: Ran, objective: str) -> list[Measured]:
     return [item for item in ran[2] if item.objective == objective]
-
-
-def test_the_kinds_that_a_file_may_name_are_those_that_can_be_made() -> None:
-    assert tuple(KINDS) == get_args(FigureKind)
 
 
 def test_a_trajectory_is_the_mean_over_folds_and_seeds_with_its_range(ran: Ran) -> None:
@@ -167,15 +162,6 @@ def test_histograms_hold_the_training_samples_of_all_folds(ran: Ran) -> None:
         never = dict(panel.groups)["wrong at the end"]
         assert sum(sum(heights) for _, heights in panel.groups) == int(inside.sum())
         assert sum(never) == int((inside & (since == 0)).sum())
-
-
-def test_learned_shares_end_at_the_training_accuracy(ran: Ran) -> None:
-    (panel,) = draw(ran, "learned").panels
-    for line, name in zip(panel.lines, ("CE", "Smooth", "Focal", "Inverse", "Ada"), strict=True):
-        ends = [ran[1].trajectory(recipe)[-1] for run in runs_of(ran, name) for recipe in run.recipes]
-        accuracy = [1 - end["train"]["error"] for end in ends]
-        assert line.y[-1] == pytest.approx(sum(accuracy) / 4)
-        assert list(line.y) == sorted(line.y)
 
 
 def test_roc_curves_carry_the_area_before_and_after_temperature(ran: Ran) -> None:

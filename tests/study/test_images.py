@@ -243,19 +243,6 @@ PLAN = Training(epochs=1, batch=64, lr=0.05, momentum=0.9)
 
 
 @pytest.mark.slow
-def test_a_cell_of_cifar_100_is_trained_from_the_hubs_layout(data: Path) -> None:
-    folder = data / "cifar100"
-    if not folder.is_dir():
-        pytest.skip("no CIFAR-100 in the real data")
-    table = {"name": "cifar100", "folder": str(folder), "train": 300, "validation": 200, "test": 300, "augment": False}
-    fold = load_fold(table)
-    assert fold.sizes["classes"] == 100
-    assert len(set(fold.test.labels.tolist())) > 80
-    outcome = finish(Recipe(table, MODEL, {"type": "FocalLoss", "gamma": 3.0}, PLAN))
-    assert outcome.test.logits.shape == (300, 100)
-
-
-@pytest.mark.slow
 def test_cifar_100_is_outside_of_cifar_10(data: Path) -> None:
     if not (data / "cifar100").is_dir() or not (data / "cifar10").is_dir():
         pytest.skip("no CIFAR-10 and CIFAR-100 in the real data")

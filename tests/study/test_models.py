@@ -222,14 +222,10 @@ def count(model: nn.Module) -> int:
 @pytest.mark.parametrize(
     ("name", "options", "parameters", "norms"),
     [
-        ("ResNet", {"classes": 10, "depth": 18}, 11_173_962, 20),
         ("ResNet", {"classes": 10, "depth": 50}, 23_520_842, 53),
         ("ResNet", {"classes": 1000, "depth": 50, "stem": "imagenet"}, 25_557_032, 53),
-        ("ThinResNet", {"classes": 10, "depth": 20}, 269_722, 19),
-        ("ThinResNet", {"classes": 10, "depth": 32}, 464_154, 31),
         ("ThinResNet", {"classes": 10, "depth": 110}, 1_727_962, 109),
         ("WideResNet", {"classes": 10, "depth": 28, "norm": "before"}, 36_479_194, 25),
-        ("WideResNet", {"classes": 10}, 36_481_434, 28),
         ("DenseNet", {"classes": 10}, 6_956_298, 121 - 1),
         ("VGG", {"classes": 10}, 14_728_266, 13),
         ("PooledTextCNN", {"classes": 20, "vocabulary": 20_000}, 247_316, 0),

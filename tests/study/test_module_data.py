@@ -32,20 +32,11 @@ def load(*, seed, rows=40):
     pairs = torch.utils.data.TensorDataset(torch.tensor(x[1]), torch.tensor(y))
     return {"train": (x[0], y), "val": pairs, "test": (x[2], y)}
 
-def number():
-    return 1
-
 def two():
     return {"train": load(seed=0)["train"], "test": load(seed=0)["test"]}
 
 def names():
     return {**load(seed=0), "val": (np.ones((3, 6)), np.array([0.5, 1.0, 2.0]))}
-
-def missing():
-    return {**load(seed=0), "val": (np.full((2, 6), np.nan), np.array([0, 1]))}
-
-def wide():
-    return {**load(seed=0), "val": (np.ones((2, 7)), np.array([0, 1]))}
 """
 
 
@@ -71,11 +62,8 @@ def test_a_function_gives_arrays_or_data_sets(home: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("number", "a Fold, or .*, got int"),
         ("two", "got .'test', 'train'."),
         ("names", "labels .N,. of 0, 1, … in 'val'"),
-        ("missing", "finite inputs in 'val'"),
-        ("wide", "inputs of one shape"),
         ("none", "to be importable"),
     ],
 )

@@ -16,25 +16,15 @@ from calibrant.study.run import run_study
 DEEP = "x = " + "[" * 5000 + "]" * 5000
 
 TYPOS = [
-    ('name = "digits"', 'name = "digitz"', "setting 'small': expected data set to be one of .* got 'digitz'"),
     (
         "folds = 2",
         "folds = 2, noize = 1",
         "setting 'small': expected a key of Digits, got 'noize'; did you mean noise?",
     ),
-    ("folds = 2", "folds = 2, train = 0", "expected train to be greater than or equal to 1, got 0"),
     ("folds = 2", "train = 1400, validation = 400", r"expected train \+ validation ≤ 1437, got 1800"),
-    ("folds = 2", 'folds = 2, ood = ["svnh"]', "expected ood sets of .* got 'svnh'"),
-    ('type = "MLP"', 'type = "MPL"', "expected type to be one of .* got 'MPL'"),
     ('type = "MLP"', 'type = "MLP", hiden = []', "setting 'small': expected .*got the argument hiden"),
     ("gamma = 1", "gama = 1", "objective 'F': expected .*got the argument gama; the argument is called gamma"),
     ("gamma = 1", "gamma = -1", "objective 'F': expected gamma.* got -1"),
-    ('"FocalLoss"', '"FocaLoss"', "expected type to be one of .* got 'FocaLoss'"),
-    (
-        '"FocalLoss", gamma = 1',
-        '"torch.nn:Linear", in_features = 1, out_features = 1',
-        "objective 'F': expected .* got ",
-    ),
     ("training = { lr = 0.5 }", "training = { rates = { no = 1.0 } }", "expected rates for parts among"),
 ]
 
@@ -42,24 +32,12 @@ BROKEN = [
     ("epochs = 3", "epoch = 3", "training of 'CE': expected a key of Training, got 'epoch'; did you mean epochs?"),
     ("batch = 10", 'batch = "10"', "training of 'CE': expected batch to be a valid integer, got '10'"),
     ("seeds = [0, 1]", "seeds = []", "expected at least one entry in seeds"),
-    ("seeds = [0, 1]", "seeds = [0.5]", r"expected seeds\[0\] to be a valid integer, got 0.5"),
-    ('loss = { type = "CrossEntropyLoss" }', "", "expected an objective without a loss to be one of"),
-    ("epochs = 3", 'epochs = 3, optimizer = "sdg"', "expected optimizer to be 'sgd', 'adam', .*, got 'sdg'"),
-    ('title = "t"', "title = 3", "expected title to be a valid string, got 3"),
-    ("folds = 2", "folds = 0", "expected at least one training"),
     ("seeds = [0, 1]", "seeds = [0, 0]", "expected each of seeds once, got 0 twice"),
     ("seeds = [0, 1]", "seeds = [-1]", r"expected seeds\[0\] to be greater than or equal to 0, got -1"),
-    ("seeds = [0, 1]", "seeds = [9223372036854775808]", r"expected seeds\[0\] to be less than 9223372036854775808"),
-    ("seeds = [0, 1]", "seeds = [1" + "0" * 400 + "]", r"expected seeds\[0\] to be less than"),
-    ("epochs = 3,", "lr = 1" + "0" * 400 + ", epochs = 3,", "expected lr to be a valid number"),
-    ("seeds = [0, 1]", "seeds = [true]", r"expected seeds\[0\] to be a valid integer, got True"),
     ('label = "F"', 'label = "CE"', "expected each of objectives once, got 'CE' twice"),
     ('label = "F"\n', "", r"expected objectives\[1\].label, got none"),
-    ("epochs = 3, batch = 10", "", "training of 'CE': expected epochs, got none"),
     ("folds = 2", "folds = -1", "expected folds in 1 …"),
-    ("folds = 2", "folds = 100000000", "expected folds in 1 …"),
     ("data = {", "scales = { tiny = {} }\ndata = {", "expected scales to be one of .* got 'tiny'"),
-    ("data = {", 'scales = { cpu = { keep_objectives = ["G"] } }\ndata = {', "keep_objectives to be one of .*, got 'G'"),
 ]  # fmt: skip
 
 
@@ -130,9 +108,10 @@ def test_everything_of_every_preset_can_be_built(
     assert len(set(fingerprints)) == len(fingerprints) > 0
 
 
-@pytest.mark.parametrize("data", [{"name": "cifar10", "splt": "wang"}, {"name": "cifar10", "split": "mukoti"},
-                                  {"name": "sst", "folder": ".", "classes": 4}, {"name": "20news"},
-                                  {"name": "digits", "ood": "svhn"}, {"name": None}])  # fmt: skip
+@pytest.mark.parametrize("data", [{"name": "cifar10", "splt": "wang"},
+                                  {"name": "sst", "folder": ".", "classes": 4},
+                                  {"name": "20news"},
+])  # fmt: skip
 def test_options_of_every_kind_of_data_are_checked_unread(tmp_path: Path, data: dict[str, Any]) -> None:
     study = load_study(write(tmp_path, SMALL))
     with pytest.raises(InputError, match="expected"):

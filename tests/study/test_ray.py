@@ -68,14 +68,6 @@ def test_24_runs_of_digits_give_the_records_of_24_in_turn(ray: Any, tmp_path: Pa
     assert list(run_study_on_ray(study, cluster, accelerator="cpu")) == []
 
 
-def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: Path) -> None:
-    study = study_of(tmp_path, TEXT.replace("epochs = 3", "epochs = 3, devices = 2"))
-    with pytest.raises(
-        InputError, match="expected devices = 1 with several workers or Ray, got 2; run it with one worker"
-    ):
-        next(run_study_on_ray(study, Store(tmp_path / "runs"), accelerator="cpu"))
-
-
 @pytest.mark.slow
 def test_a_killed_worker_is_a_training_tried_again_and_its_error_is_the_users(ray: Any, tmp_path: Path) -> None:
     marker, calm = tmp_path / "killed", tmp_path / "calm"

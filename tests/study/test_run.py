@@ -145,11 +145,6 @@ def test_orderings_of_a_printed_table_are_compared_pair_by_pair(study: Study) ->
     assert agreements(study, [line("CE", 0.03, 1.5)]) == []
 
 
-def test_a_claim_is_not_judged_where_the_paper_does_not_make_it(study: Study) -> None:
-    claim = Claim("falls", "s", "ece", ("CE", "Focal"), but=("small",))
-    assert verdicts_on(replace(study, claims=(claim,)), []) == []
-
-
 def test_an_interrupted_save_does_not_count_as_finished(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,12 +165,6 @@ def test_an_interrupted_save_does_not_count_as_finished(
     assert store.finished(cell.recipe)
     assert store.learned_epochs(cell.recipe).shape == (40,)
     assert [entry["epoch"] for entry in store.trajectory(cell.recipe)] == [1, 2]
-
-
-def test_a_store_that_cannot_be_written_is_named(study: Study, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FileFormatError, match="expected a writable store"):
-        run(study, Store(tmp_path / "file"))
 
 
 class Mortal(MLP):
@@ -262,27 +251,6 @@ def test_processes_that_die_again_and_again_end_the_study(
     ):
         list(run_study(study, store, workers=2, accelerator="cpu"))
     assert pool.sizes == [2] * 3
-
-
-def test_deaths_between_which_a_training_finishes_do_not_add_up(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cells, pool = list(study.cells()), Pool(die)
-    names = [cell.recipe.fingerprint for cell in cells]
-    # each time that the processes die, one more training has finished
-    monkeypatch.setattr(Store, "finished", lambda store, recipe: names.index(recipe.fingerprint) < len(pool.sizes))
-    monkeypatch.setattr(module, "ProcessPoolExecutor", pool)
-    assert list(module._in_processes(cells, Store(tmp_path / "runs"), workers=2, accelerator="cpu")) == cells
-    assert len(pool.sizes) == len(cells) > module.MAX_DEATHS
-
-
-def test_what_had_ended_when_a_worker_died_is_not_run_again(
-    study: Study, twice: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cells = list(study.cells())
-
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool(die))
-    assert list(module._in_processes(cells, twice.store, workers=2, accelerator="cpu")) == cells
 
 
 def test_a_seed_of_every_setting_is_run_before_the_next(study: Study, tmp_path: Path) -> None:

@@ -2,18 +2,15 @@
 
 import functools
 import math
-import re
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from calibrant.study.draw import figure_of
 from calibrant.study.panels import Arrows, Heat, Isolines, Plot
-from calibrant.study.theory import FIGURES, _line_panel
-from calibrant.theory import fit_temperatures, focal_logit, small_logit_slope
+from calibrant.study.theory import FIGURES
+from calibrant.theory import focal_logit, small_logit_slope
 
 FITS = {"binary-fit", "three-classes", "four-classes"}  # some seconds each
 
@@ -57,39 +54,6 @@ def test_every_panel_is_drawn_and_labelled(name: str) -> None:
             assert ax.get_legend_handles_labels()[1] == [line.label for line in panel.lines if line.label]
 
 
-@pytest.mark.parametrize("name", [named(name) for name in FIGURES])
-def test_no_text_overlaps_another_or_leaves_the_figure(name: str) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.text import Text
-
-    figure: Any = drawn(name)
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    renderer = canvas.get_renderer()
-    hidden = {
-        text for ax in figure.axes if not ax.axison for text in (*ax.xaxis.findobj(Text), *ax.yaxis.findobj(Text))
-    }
-    for axis in (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)):  # ticks beyond the axes are not drawn
-        low, high = sorted(axis.get_view_interval())
-        hidden |= {
-            tick.label1
-            for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())
-            if not low <= tick.get_loc() <= high
-        }
-    texts = [
-        text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible() and text not in hidden
-    ]
-    boxes = [text.get_window_extent(renderer) for text in texts]
-    width, height = canvas.get_width_height()
-    shown = [(text, box) for text, box in zip(texts, boxes, strict=True) if box.width > 1]  # unused labels are 1 × 1
-    for i, (one, a) in enumerate(shown):
-        assert min(a.x0, a.y0) >= 0, one.get_text()
-        assert a.x1 <= width, one.get_text()
-        assert a.y1 <= height, one.get_text()
-        for other, b in shown[i + 1 :]:
-            assert not a.overlaps(b), f"{one.get_text()!r} and {other.get_text()!r}"
-
-
 def test_the_documentation_shows_every_figure() -> None:
     docs = Path(__file__).parents[2] / "docs"
     text = (docs / "theory.md").read_text()
@@ -118,17 +82,6 @@ def test_the_logit_panel_is_the_map() -> None:
     assert curve.label == "focal map, γ = 3"
     expected = focal_logit(torch.tensor(curve.x, dtype=torch.float64), 3.0).tolist()
     assert list(curve.y) == pytest.approx(expected)
-
-
-def test_the_lines_of_nearest_temperatures_are_those_of_their_labels() -> None:
-    fit = fit_temperatures(2, [0.0, 1.0, 2.0])
-    slope, intercept = np.polyfit(fit.gammas, fit.inverse_temperatures, 1)
-    points, fitted, printed = _line_panel(fit).lines
-    assert (points.x, points.y) == (fit.gammas, fit.inverse_temperatures)
-    assert fitted.label == f"fitted here: {slope:.2f} γ + {intercept:.2f}"
-    assert list(fitted.y) == pytest.approx([intercept, 10 * slope + intercept])
-    slope, intercept = map(float, re.findall(r"[\d.]+", printed.label))
-    assert list(printed.y) == pytest.approx([intercept, 10 * slope + intercept], abs=0.06)
 
 
 def test_minima_on_the_grid_lie_at_the_true_distribution_as_far_as_is_said() -> None:
