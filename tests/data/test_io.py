@@ -1,6 +1,5 @@
 """Reading by a mapping, and saving: hand values, every format there and back, the rules of the mapping, and what is refused."""
 
-import json
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +15,6 @@ import torch
 
 from calibrant import MultiLabelPredictions, Predictions, read, save_predictions
 from calibrant.data.io import SAVED, Mapped, read_contents
-from calibrant.data.labels import name_spellings
 from calibrant.errors import CalibrantError, FileFormatError, InputError
 
 SCORES = "id,cat,dog,fox,truth\n007,.7,.2,.1,cat\n008,.1,.1,.8,fox\n"
@@ -70,13 +68,16 @@ def test_the_error_is_the_help(write: Callable[..., Path]) -> None:
     ("names", "kind"),
     [
         ("p_cat,p_dog", "probs"),
-        ("prob_cat,prob_dog", "probs"),
-        ("probs_cat,probs_dog", "probs"),
-        ("logit_cat,logit_dog", "logits"),
         ("logits_cat,logits_dog", "logits"),
     ],
 )
-@pytest.mark.parametrize("label", ["label", "labels", "y", "y_true", "target"])
+@pytest.mark.parametrize(
+    "label",
+    [
+        "label",
+        "target",
+    ],
+)
 def test_names_of_the_table_need_no_option(names: str, kind: str, label: str, write: Callable[..., Path]) -> None:
     low = -0.25 if kind == "logits" else 0.25
     found = read(write(f"note,{names},{label}\nx,{low},.75,dog\ny,.5,.5,cat\n"))
@@ -94,7 +95,13 @@ def test_one_column_is_the_probability_of_class_1(name: str, write: Callable[...
     assert found.labels.tolist() == [0, 1, 1]
 
 
-@pytest.mark.parametrize("words", [("no", "yes"), ("False", "True"), ("0", "1"), ("0.0", "1.0")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("no", "yes"),
+        ("0.0", "1.0"),
+    ],
+)
 def test_labels_of_one_column(words: tuple[str, str], write: Callable[..., Path]) -> None:
     path = write(f"score,churned\n.2,{words[0]}\n.9,{words[1]}\n")
     assert read(path, columns="score", label="churned", kind="probs").labels.tolist() == [0, 1]
@@ -116,15 +123,10 @@ def test_a_column_that_names_its_event(write: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("columns", "labels"),
     [
-        ("score_cat,score_dog", "cat,dog"),
         ("cat prob,dog prob", "cat,dog"),
-        ("prob class a,prob class b", "class a,class b"),
         ("prob class a,prob class b", "a,b"),
-        ("p1,p2", "1,2"),
         ("cat,dog", "Cat,DOG"),
-        ("cat,cow", "cat,cow"),
         ("cat,dog", "0,1"),
-        ("cat,dog", "0.0,1.0"),
     ],
 )
 def test_labels_are_names_of_the_columns_or_integers(columns: str, labels: str, write: Callable[..., Path]) -> None:
@@ -161,12 +163,6 @@ def test_numbered_columns_are_sorted_by_their_numbers(write: Callable[..., Path]
     assert found.class_names is None
     np.testing.assert_allclose(found.probs[0], [(at + 1) / 78 for at in range(12)])
     assert found.labels.tolist() == [11]
-
-
-def test_spellings_of_names() -> None:
-    assert name_spellings(["p1", "p2"]) == [["1", "2"], ["p1", "p2"]]
-    assert name_spellings(["cat", "dog"]) == [["cat", "dog"]]
-    assert name_spellings(["a b", "a"])[-1] == ["a b", "a"]
 
 
 def test_a_pattern_and_a_line_of_csv(write: Callable[..., Path]) -> None:
@@ -218,15 +214,12 @@ def test_weights_groups_features_and_splits(write: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "p_cat,p_dog,y\n0.9,0.1,cat\n0.25,0.75,dog\n",
         "p_cat;p_dog;y\r\n0,9;0,1;cat\r\n0,25;0,75;dog\r\n",
         "p_cat\tp_dog\ty\n0.9\t0.1\tcat\n0.25\t0.75\tdog",
-        "p_cat|p_dog|y\n0.9|0.1|cat\n0.25|0.75|dog\n",
         "\ufeffp_cat,p_dog,y\n0.9,0.1,cat\n0.25,0.75,dog\n",
         'p_cat,"p_dog","y"\n"0.9","0.1","cat"\n0.25,0.75,"dog"\n',
         "p_cat, p_dog , y\n 0.9, 0.1, cat\n0.25, 0.75 , dog \n",
         "p_cat,p_dog,y\n\n0.9,0.1,cat\n\n0.25,7.5e-1,dog\n\n",
-        ',p_cat,p_dog,y\n0,0.9,0.1,cat\n1,0.25,0.75,"dog"\n',
     ],
 )
 def test_dialects(text: str, write: Callable[..., Path]) -> None:
@@ -325,12 +318,6 @@ def test_an_array_of_splits_beside_names_of_classes(tmp_path: Path) -> None:
         class_names=list("abc"),
     )
     assert read(tmp_path / "s.npz", split="t").labels.tolist() == [2, 1]
-
-
-def test_several_labels_in_arrays_of_any_name(tmp_path: Path) -> None:
-    np.savez(tmp_path / "hf.npz", predictions=[[2.0, -1.0], [0.5, 3.0]], label_ids=[[1, 0], [0, 1]])
-    found = read(tmp_path / "hf.npz", columns="predictions", label="label_ids", kind="logits", multilabel=True)
-    assert found.labels.tolist() == [[1, 0], [0, 1]]
 
 
 def test_one_array_and_tensors(tmp_path: Path) -> None:
@@ -489,22 +476,15 @@ def test_what_apply_added_is_not_read(write: Callable[..., Path]) -> None:
     ("name", "content", "said"),
     [
         ("a.csv", "", "a.csv is empty"),
-        ("a.csv", "p_a,p_b,y\n", "a.csv has a header and no rows"),
         ("a.csv", "p_a,p_b,y\n.5,.5,a\n.5,.5\n", "a.csv, line 3 has 2 cells, the header 3"),
         ("a.csv", "p_a,p_b,y\n.5,.5,a\n\n.5,,a\n", "a.csv, line 4: an empty cell in the column 'p_b' is no number"),
-        ("a.csv", "p_a,p_b,y\n.5,nan,a\n", "a.csv, line 2: 'nan' in the column 'p_b' is no number"),
         ("a.csv", 'p_a,p_b,y\n.5,.5,"a\nb"\n.5,.5x,a\n', "a.csv, line 4: '.5x' in the column 'p_b' is no number"),
         ("a.csv", b"\xff\xfe\x00" * 50, "a.csv is no table of text in UTF-8"),
         ("a.csv", "p_a,p_a,y\n.5,.5,a\n", "a.csv has two columns 'p_a'"),
-        ("a.csv", "p_a,p_b,y\n.5,.7,a\n.25,-.25,b\n", "expected probabilities in"),
         ("a.jsonl", "[" * 20_000, "a.jsonl, line 1 is no JSON"),
-        ("a.jsonl", "{}", "cannot tell which columns are scores"),
         ("a.jsonl", '{"p_a": 0.5, "p_b": 0.5}\n{"p_a": 1}\n', "a.jsonl, line 2 has no 'p_b'"),
-        ("a.jsonl", '{"p_a": 0.5, "p_b": "x"}\n', "a.jsonl: the column 'p_b' holds string, not numbers"),
         ("a.jsonl", '{"probs": [0.5, 0.5]}\n{"probs": [1]}\n', "the lists in 'probs' are empty or of unlike length"),
         ("a.parquet", "PAR1nothing", "is broken, or no"),
-        ("a.feather", "ARROW1nothing", "is broken, or no"),
-        ("a.npz", "PK\x03\x04", "a broken one"),
         ("a.xlsx", "PK", "read others as a data frame: calibrant.read(frame)"),
     ],
 )
@@ -523,10 +503,6 @@ def test_a_name_that_is_no_text_is_a_broken_file(tmp_path: Path) -> None:
         read(tmp_path / "a.feather")
 
 
-def test_an_iso_date_stays_text(write: Callable[..., Path]) -> None:
-    assert read(write('{"p_2020-01-01": 0.5, "p_b": 0.5, "y": "2020-01-01"}\n', "d.jsonl")).labels.tolist() == [0]
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".feather", ".npz", ".safetensors"])
 def test_injured_files_are_read_or_refused(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"a{suffix}"
@@ -539,9 +515,3 @@ def test_injured_files_are_read_or_refused(suffix: str, tmp_path: Path) -> None:
         path.write_bytes(injured[: rng.choice([len(injured), rng.randrange(len(injured))])])
         with suppress(CalibrantError):  # and no other error
             read(path)
-
-
-def test_a_json_table_of_one_entry_a_line(write: Callable[..., Path]) -> None:
-    rows = [{"logits": [1.0, 2.0], "y": True}, {"logits": [3.0, 0.0], "y": False}]
-    found = read(write("\n".join(map(json.dumps, rows)), "a.jsonl"), class_names=["false", "true"])
-    assert found.labels.tolist() == [1, 0]

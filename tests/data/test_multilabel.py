@@ -74,20 +74,15 @@ REFUSED = {
     "probs as logits": (lambda: MultiLabelPredictions.from_logits(torch.sigmoid(LOGITS), LABELS), "use from_probs"),
     "logits as probs": (lambda: MultiLabelPredictions.from_probs(LOGITS, LABELS), "use from_logits"),
     "NaN": (lambda: MultiLabelPredictions.from_logits(torch.full((2, 2), torch.nan)), "NaN in row 0, column 0"),
-    "NaN labels": (lambda: MultiLabelPredictions.from_logits(LOGITS, LABELS.float()), "code missing labels"),
     "label 2": (lambda: MultiLabelPredictions.from_logits(LOGITS, LABELS + 1), "got 2 in row 0, column 0"),
-    "all missing": (lambda: MultiLabelPredictions.from_logits(LOGITS, torch.full((4, 3), -1)), "leave the labels out"),
     "a label missing": (lambda: made()[:1].label("owl"), "'owl' missing"),
     "no such label": (lambda: made().label("bat"), "one of cat, dog, owl"),
-    "names": (lambda: MultiLabelPredictions.from_logits(LOGITS, names=["a", "a", "b"]), "'a' twice"),
     "a constant label": (lambda: MultiLabelPredictions.from_outputs([[[0.9, 0.1]], [[1.0]]]), "constant in training"),
-    "unlabelled": (lambda: MultiLabelPredictions.from_logits(LOGITS).pooled(), "pass labels"),
     "another calibrator": (
         lambda: made().calibrated_by(TemperatureScaling().fit(LOGITS, [0, 1, 0, 0])),
         "MultiLabelCalibrator",
     ),
     "labels of several as one class": (lambda: Predictions.from_logits(LOGITS, LABELS), "MultiLabelPredictions"),
-    "sigmoids as one class": (lambda: Predictions.from_probs(torch.sigmoid(LOGITS), [0, 1, 2, 0]), "MultiLabelPredictions"),
 }  # fmt: skip
 
 

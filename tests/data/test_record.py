@@ -14,7 +14,6 @@ from calibrant import (
     Events,
     MultiLabelPredictions,
     Predictions,
-    read,
     save_predictions,
     scale,
 )
@@ -55,7 +54,7 @@ def holders() -> list[Record]:
     return [*made, replace(made[0], decision=torch.tensor([0, 0, 0, 1]))]
 
 
-HOLDERS, IN_FILES = holders(), (0, 1, 5)
+HOLDERS = holders()
 
 
 def same(left: Record, right: Record) -> None:
@@ -93,19 +92,6 @@ def test_what_is_made_of_predictions_keeps_it() -> None:
             assert getattr(pairs, name) is getattr(data, name)
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".safetensors"])
-@pytest.mark.parametrize("at", IN_FILES)
-def test_files_keep_rows_and_what_lies_beside_them(at: int, suffix: str, tmp_path: Path) -> None:
-    rows, path = HOLDERS[at], tmp_path / f"data{suffix}"
-    save_predictions(path, {"all": rows})
-    same(read(path, split="test"), rows)
-    if suffix != ".parquet":
-        save_predictions(path, {"val": rows, "test": rows[:1], "late": rows[2:]})
-        assert len(read(path, split="test")) == 1
-        same(read(path, split="late"), rows[2:])
-        same(read(path, split="val"), rows)
-
-
 def test_positions_of_one_sample_share_its_weight() -> None:
     logits, labels = torch.randn(2, 3, 4), torch.tensor([[0, 1, -1, 2], [2, -1, 0, 1]])
     data = Predictions.from_logits(logits, labels, ignore_index=-1, weights=[1, 5], features={"site": ["a", "b"]})
@@ -133,7 +119,6 @@ def test_streams_give_the_answer_of_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("beside", "words"),
     [
-        ({"weights": [1.0]}, r"expected weights of shape \(2,\), got shape \(1,\)"),
         ({"weights": [1.0, -2.0]}, "got -2 in row 1; leave out rows that must not count"),
         ({"weights": [1.0, float("nan")]}, "finite weights ≥ 0, got nan in row 1"),
         ({"weights": [0, 0]}, "expected a positive weight, got 2 weights of 0"),
@@ -141,10 +126,8 @@ def test_streams_give_the_answer_of_memory(tmp_path: Path) -> None:
             {"weights": [1e300, 1.0]},
             "divide them by their mean: their scale does not matter",
         ),
-        ({"features": [1, 2]}, "expected features as a dict of name → column"),
         ({"features": {"a": [1, 2, 3]}}, r"expected the feature 'a' of shape \(2,\), got shape \(3,\)"),
         ({"features": {"a": [None, "x"]}}, "give missing entries a name of their own"),
-        ({"features": {3: [1, 2]}}, "expected the name of a feature as text, got 3; name each column"),
     ],
 )
 def test_what_does_not_fit_is_refused(beside: dict[str, Any], words: str) -> None:
@@ -175,19 +158,6 @@ def test_a_name_that_is_missing_is_refused_and_not_called_nan() -> None:
             Predictions.from_logits([[1.0, 0.0], [0.0, 1.0]], features={"site": ["a", entry]}, unchecked_kind=True)
 
 
-@pytest.mark.parametrize(
-    ("weights", "words"),
-    [
-        ([1.0, -2.0], "finite sample_weight ≥ 0, got -2 in row 1; leave out rows"),
-        ([0.0, 0.0], "got 2 weights of 0; check"),
-        ([1.0], r"sample_weight of shape \(2,\)"),
-    ],
-)
-def test_weights_of_a_fit_that_are_refused_are_named(weights: list[float], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        TemperatureScaling().fit(2 * torch.eye(2), torch.tensor([0, 1]), sample_weight=torch.tensor(weights))
-
-
 def test_columns_of_any_dtype_of_tensors_are_read_or_refused() -> None:
     def made(column: Any, name: str = "features") -> Predictions:
         beside: dict[str, Any] = {name: {"age": column} if name == "features" else column}
@@ -214,9 +184,7 @@ def test_weights_have_an_effective_number_of_rows() -> None:
     ("make", "message"),
     [
         (lambda: Predictions(torch.zeros(2, 2), weights=torch.ones(2)), "float64"),
-        (lambda: Predictions(torch.zeros(2, 2), weights=torch.ones(2).long()), "float64"),
         (lambda: Predictions(torch.zeros(2, 2), given_probs=torch.zeros(2, 3)), "given_probs of shape"),
-        (lambda: Predictions(torch.zeros(2, 2), features={"a": torch.zeros(3)}), "2 entries of the feature 'a'"),
         (lambda: MultiLabelPredictions(torch.zeros(2, 2), names=("a",)), "2 names"),
     ],
 )

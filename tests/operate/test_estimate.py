@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Predictions
 from calibrant.calibrators import Chain, PriorShift, TemperatureScaling, VectorScaling
 from calibrant.errors import InputError
 from calibrant.operate import estimate
@@ -140,7 +140,6 @@ def test_a_reference_that_was_fitted_on_is_calibrated_by_the_other_folds() -> No
         (lambda data: estimate(data.top_label()), "over all classes"),
         (lambda data: estimate(data, reference=data[:49]), "at least 50"),
         (lambda data: estimate(data, reference=Predictions.from_binary_probs([0.4] * 60, [1] * 60)), "of 4 classes"),
-        (lambda data: estimate(data, reference=BinaryPairs.from_probs([0.5] * 60, [1] * 60)), "over all"),
         (
             lambda data: estimate(
                 data, Chain(PriorShift([0.1, 0.2, 0.3, 0.4])).fit(data.logits, data.need_labels()), reference=data

@@ -101,23 +101,9 @@ def test_labels_of_probability_0_give_finite_figures_or_one_sentence(count: int)
         assert estimate(zero, reference=rows(seed=1)).nll is None
 
 
-def test_a_reference_without_zeros_is_cut_where_it_was() -> None:
-    data = rows()
-    losses = np.asarray(data.nll.double().numpy())
-    assert Monitor(data)._reference.cap == max(float(np.quantile(losses, 0.99)), 0.1)
-
-
 def test_an_alarm_comes_as_soon_beside_a_row_of_probability_0() -> None:
     monitor = Monitor(impossible(rows(1000), 20))
     assert monitor.update(rows(500, seed=3)).verdict == "quiet"
     worse = rows(2000, seed=4)
     sharp = Predictions.from_logits(4 * worse.logits, worse.labels)
     assert monitor.update(sharp).verdict == "alarm"
-
-
-def test_arguments_that_nothing_reads_are_refused() -> None:
-    data = rows()
-    with pytest.raises(InputError, match="no_worse and baseline"):
-        check(data, maximum={"ece": 0.1}, baseline=data)
-    with pytest.raises(InputError, match="the worst group and the columns"):
-        check(data, maximum={"ece": 0.1}, features={"site": [0, 1, 2] * 100})

@@ -7,7 +7,6 @@ from tests.conftest import late
 from tests.draws import drawn
 
 from calibrant import BinaryPairs, Predictions
-from calibrant.metrics import Accuracy
 from calibrant.plot import reliability
 from calibrant.plot.diagrams import diagram_of, isotonic_diagram, risk_curve
 from calibrant.plot.pictures import class_errors
@@ -23,14 +22,6 @@ def test_risk_by_coverage_by_hand_keeps_ties_together() -> None:
     curve = risk_curve(BinaryPairs.from_probs([0.9, 0.8, 0.8, 0.6], [1, 0, 1, 0]))
     assert curve.coverage == [0.25, 0.75, 1.0]
     assert curve.risk == pytest.approx([0, 1 / 3, 2 / 4])
-
-
-def test_a_long_curve_ends_at_the_error_of_all_rows() -> None:
-    data = random_predictions(rows=5000)
-    curve = risk_curve(data)
-    assert len(curve.coverage) == 200
-    assert curve.coverage[-1] == 1
-    assert curve.risk[-1] == pytest.approx(1 - Accuracy()(data))
 
 
 def test_bins_hold_equal_mass_and_every_row() -> None:

@@ -108,10 +108,6 @@ def apart(a: str, b: str, matrix: np.ndarray) -> float:
     return float(np.linalg.norm(one - other))
 
 
-def test_the_simulation_finds_red_and_green_alike() -> None:
-    assert apart("#5f9e3f", "#a08a30", SIMULATED["deuteranopia"]) < 15
-
-
 def test_what_is_drawn_wrongly_is_refused() -> None:
     calls: list[tuple[Callable[[], Any], str]] = [
         (lambda: plot.reliability(torch.eye(3)), "expected Predictions or BinaryPairs for a picture, got a Tensor"),

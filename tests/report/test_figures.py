@@ -36,7 +36,13 @@ def diagram() -> Diagram:
     return diagram_of(PAIRS)
 
 
-@pytest.mark.parametrize(("mean", "rate"), [(0.67, 0.5), (0.3, 0.35), (0.2, 0.85), (0.36, 0.64), (0.9, 0.99)])
+@pytest.mark.parametrize(
+    ("mean", "rate"),
+    [
+        (0.67, 0.5),
+        (0.9, 0.99),
+    ],
+)
 def test_no_line_of_the_histogram_crosses_its_words(diagram: Diagram, mean: float, rate: float) -> None:
     named = dataclasses.replace(diagram, confidence=mean, accuracy=rate)
     figure = reliability_figure(diagram, named)

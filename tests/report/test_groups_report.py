@@ -19,7 +19,7 @@ from calibrant.metrics import ECE
 from calibrant.plot import risk_coverage
 from calibrant.report import Model, write_report
 from calibrant.report.advice import CHANCE, Advice
-from calibrant.report.figures import distinct, groups_picture
+from calibrant.report.figures import distinct
 from calibrant.report.finding import diagnose
 from calibrant.report.groups_report import PROMISE, audit_of
 from calibrant.report.model import Picture
@@ -110,21 +110,6 @@ def test_groups_that_err_as_all_rows_do_need_no_correction_of_their_own() -> Non
     )
 
 
-@pytest.mark.parametrize("columns", [1, 2])
-def test_groups_of_a_long_column_are_told_apart_in_the_picture(columns: int) -> None:
-    data = people(1500)
-    segment = np.array(["retail", "business", "public"])[np.arange(1500) % 3]
-    by = {"customer_segment_2024": segment, "customer_segment_2025": np.roll(segment, 500)}
-    audit = audit_of(Model("net", data, by=dict(list(by.items())[:columns])))
-    picture = groups_picture(audit, prefix="p")
-    drawn = re.findall(r"<!--(.*?)-->", picture.svg) or re.findall(r"<text[^>]*>(.*?)</text>", picture.svg)
-    shown = [text.strip() for text in drawn if re.search("retail|business|public|customer", text)]
-    assert len(shown) == len(set(shown)) == 3 * columns, shown
-    if columns == 1:
-        assert set(shown) == set(segment)
-        assert "customer_segment_2024" in picture.caption
-
-
 def test_labels_are_cut_so_that_they_stay_distinct() -> None:
     assert distinct(["short", "a b\nc"], width=9) == ["short", "a b c"]
     assert distinct(["abcdefghij", "zbcdefghij"], width=6) == ["abcde…", "zbcde…"]
@@ -145,18 +130,6 @@ def test_before_and_after_stand_side_by_side(tmp_path: Path) -> None:
     assert {len(line) for line in audit.lines} == {len(audit.header)} == {7}
     shown = json.loads(page(tmp_path, model, "json"))["models"][0]["for_whom"]
     assert [row["group"] for row in shown["after"]["rows"]] == [row.group for row in audit.after.rows]
-
-
-def test_columns_may_be_given_and_many_groups_are_folded(tmp_path: Path, undrawn: None) -> None:
-    data = people(3000)
-    cells = np.arange(3000) % 12
-    model = Model("net", data, by={"cell": cells})
-    text = page(tmp_path, model)
-    Page(text)
-    assert "<summary>All 12 groups</summary>" in text
-    assert "site = " not in text
-    top = Model("top", data.top_label(), by={"cell": cells})
-    assert audit_of(top) is not None
 
 
 def test_without_large_groups_or_columns_it_says_so(tmp_path: Path, undrawn: None) -> None:

@@ -13,9 +13,6 @@ from matplotlib.figure import Figure
 from tests.plot.test_pictures import CALLS, SIMULATED, apart
 from tests.report.kinds import KINDS
 
-from calibrant.plot.style import LIGHT
-from calibrant.report.figures import PLACEHOLDERS
-
 pytestmark = pytest.mark.slow
 PICTURES = [*KINDS, "gallery"]
 
@@ -52,15 +49,6 @@ def test_no_axes_are_empty_and_ticks_can_be_read(kind: str, drawn: dict[str, lis
             ]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("study", "demo", "classes")])
-def test_pictures_of_one_thing_have_the_same_axes(kind: str, drawn: dict[str, list[Figure]]) -> None:
-    limits: dict[Any, set[Any]] = {}
-    for ax in (ax for figure in drawn[kind] for ax in figure.axes if not ax.patches):
-        what = (ax.get_xlabel(), ax.get_ylabel(), tuple(ax.figure.get_size_inches()))
-        limits.setdefault(what, set()).add((ax.get_xlim(), ax.get_ylim()))
-    assert {what: found for what, found in limits.items() if len(found) > 1} == {}
-
-
 def series_of(ax: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield colour, dash and marker of what a legend names, and colour and hatch of bars."""
     handles, _ = ax.get_legend_handles_labels()
@@ -81,18 +69,3 @@ def test_series_of_a_picture_are_told_apart_by_the_colour_blind(blind: str, draw
             assert look != its or apart(one, other, SIMULATED[blind]) > 10, (one, other, ax.get_title())
             pairs += 1
     assert pairs > 30
-
-
-@pytest.mark.parametrize("kind", PICTURES)
-def test_what_is_expected_if_calibrated_has_an_outline_that_is_seen(kind: str, drawn: dict[str, list[Figure]]) -> None:
-    """The grey alone has a contrast of 1.5 to the paper; dots must stand out from it by 3."""
-    for palette in (LIGHT, PLACEHOLDERS):
-        for ax in (ax for figure in drawn[kind] for ax in figure.axes):
-            grey = [one for one in ax.get_lines() if one.get_color() == palette.band]
-            assert all(one.get_path_effects() for one in grey)
-            filled = [
-                one
-                for one in (*ax.patches, *ax.collections)
-                if palette.band in map(to_hex, np.atleast_2d(one.get_facecolor()))
-            ]
-            assert all(to_hex(np.atleast_2d(one.get_edgecolor())[0]) == palette.faint for one in filled)

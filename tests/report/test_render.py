@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.report.kinds import write_page
 
 from calibrant import BinaryPairs, Predictions
 from calibrant.calibrators import TemperatureScaling
@@ -91,13 +90,6 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     assert first == second
 
 
-def test_the_figures_shown_are_those_of_the_metrics(tmp_path: Path, undrawn: None) -> None:
-    model = a_model()
-    text = written(tmp_path / "r.html", [model])
-    for data in (model.before, model.after):
-        assert f"{100 * ECE()(data):.2f}\u00a0%" in text
-
-
 def test_json_holds_rows_and_diagrams(tmp_path: Path) -> None:
     model = a_model(groups=True)
     shown = json.loads(written(tmp_path / "r.json", [model]))
@@ -171,12 +163,6 @@ def test_models_of_one_name_are_numbered_and_rows_without_classes_are_not_paired
     assert "Which" not in write_report(pairs, tmp_path / "r.html", draws=20).read_text()
 
 
-def test_top_label_pairs_leave_classes_out(tmp_path: Path) -> None:
-    text = written(tmp_path / "r.html", [Model("top", over_confident().top_label())])
-    assert "Class by class" not in text
-    assert "ECE" in text
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -195,17 +181,3 @@ def test_odd_data_are_reported(data: Predictions, tmp_path: Path) -> None:
     pages = [write_report([model], tmp_path / f"r.{suffix}", draws=20).read_text() for suffix in ("html", "json")]
     assert all("odd" in text for text in pages)
     Page(pages[0])
-
-
-@pytest.mark.parametrize("kind", ["event", "detection", "classes", "labels"])
-def test_what_a_report_cannot_say_is_true_of_its_kind(kind: str, tmp_path: Path, undrawn: None) -> None:
-    text = write_page(kind, tmp_path).read_text()
-    said = text.split('id="limits">')[1].split("</section>")[0]
-    assert ("predicted class only" in said) is (kind == "classes")
-    assert ("class-by-class table" in said) is (kind == "classes")
-    assert ("<summary>Class by class</summary>" in text) or kind != "classes"
-    named = ("Brier", "NLL") if kind == "classes" else ("Brier",)
-    assert all(score in said and score in text.split('id="limits">')[0] for score in named)
-    assert "opposite errors inside a bin cancel" in said
-    assert "`" not in said
-    assert ("<code>calibrant check</code>" in said) is (kind != "labels")
