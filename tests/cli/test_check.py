@@ -39,12 +39,7 @@ def test_features_of_the_rows_are_columns(tmp_path: Path, run: Run) -> None:
     [
         ("--max ece", "--max 'ece' is not METRIC=NUMBER"),
         ("--max ece=.5 --max 'ece = .1'", "--max limits ece twice; keep one of them"),
-        ("--max ece=3", "must lie in [0, 1], not 3; 3 % is 0.03"),
-        ("--max worst-group-ece=.1", "the worst group and the columns of the groups need each other"),
         ("--max worst-group-ece=.1 --by region", "has no column 'region'. Columns:"),
-        ("--no-worse nll=.1", "--baseline"),
-        ("--no-worse nll=.1 --baseline nowhere.npz", "got no such file: nowhere.npz"),
-        ("", "add --max ece=.03"),
     ],
 )
 def test_a_mistake_is_one_sentence(good: Path, run: Run, arguments: str, message: str) -> None:
@@ -84,11 +79,9 @@ def test_json_holds_each_limit_and_groups_and_a_baseline_are_checked(
 @pytest.mark.parametrize(
     ("arguments", "code", "printed"),
     [
-        ("--max ece=.01 --split test", 1, "| ece ≤ 0.01 | fail |"),
-        ("--max ece=.9\n--min accuracy=.999\n--split test\n", 1, "| accuracy ≥ 0.999 | fail |"),  # of the second line
+        ("--max ece=.9\n--min accuracy=.999\n--split test\n", 1, "| accuracy ≥ 0.999 | fail |"),  # of the second line,
         ('--max "ece=.9" --split "test"', 0, "| ece ≤ 0.9 | pass |"),
-        ("--max ece=.9 --split 'test", 1, ""),  # an open quote: nothing is checked with a limit left out
-        ("'' --max ece=.01 --split test", 2, ""),  # nor behind an empty word
+        ("--max ece=.9 --split 'test", 1, ""),  # an open quote: nothing is checked with a limit left out,
         ("$(touch made) `touch made` ; touch made", 2, ""),
     ],
 )

@@ -95,29 +95,6 @@ def test_fit_saves_what_the_library_fits_and_says_where_it_was_judged(good: Path
     assert {row["calibrator"] is None for row in shown["rows"]} == {True, False}
 
 
-def test_apply_keeps_splits_labels_and_order(
-    good: Path, fitted: Path, arrays: dict[str, np.ndarray], tmp_path: Path, run: Run
-) -> None:
-    output = tmp_path / "out.npz"
-    run("apply", fitted, good, "-o", output, code=0)
-    temperature = calibrant.load(fitted).temperature
-    for name in ("val", "test"):
-        data = calibrant.read(output, split=name)
-        assert data.labels.tolist() == arrays[f"{name}_labels"].tolist()
-        assert data.logits.dtype.itemsize == 4
-        np.testing.assert_allclose(data.logits.numpy(), arrays[f"{name}_logits"] / temperature, rtol=1e-5)  # float32
-
-
-def test_apply_writes_parquet_and_keeps_groups(fitted: Path, arrays: dict[str, np.ndarray], run: Run) -> None:
-    groups = np.arange(400) // 4
-    data = calibrant.Predictions.from_logits(arrays["test_logits"], arrays["test_labels"], groups=groups)
-    calibrant.save_predictions("one.parquet", {"all": data})
-    run("apply", fitted, "one.parquet", "-o", "out.parquet", code=0)
-    after = calibrant.read("out.parquet")
-    assert after.groups.tolist() == groups.tolist()
-    assert after.labels.tolist() == data.labels.tolist()
-
-
 def test_methods_lists_every_exported_name(run: Run) -> None:
     listed = json.loads(run("methods", "--json").stdout)
     for family in ("losses", "calibrators", "metrics"):
@@ -168,11 +145,8 @@ def test_fit_chooses_by_itself_and_says_why(good: Path, tmp_path: Path, run: Run
     ("words", "answers"),
     [
         ("fit x.npz --method Temperature", ["TemperatureScaling"]),
-        ("evaluate x.npz --metric NL", ["NLL"]),
         ("report --example ci", ["cifar10"]),
-        ("study run dig", ["digits", "digits-all"]),
         ("study show sst --scale c", ["cpu"]),
-        ("methods l", ["losses"]),
     ],
 )
 def test_the_shell_completes(words: str, answers: list[str]) -> None:
@@ -239,12 +213,6 @@ def test_the_numbers_of_the_theory_are_printed_and_its_figures_drawn(run: Run, t
     assert found["bounds"]["proven_low_gamma_4"] == 0.2
     written = {path.name for path in (tmp_path / "new" / "folder").iterdir()}
     assert written == {f"{name}.{ending}" for name in found for ending in ("svg", "png")}
-
-
-def test_the_theory_has_no_runs(run: Run, tmp_path: Path) -> None:
-    run(
-        "study", "show", "theory", "--report", tmp_path / "r.html", code=2, says="got --report for the theory's figures"
-    )
 
 
 def test_two_files(good: Path, tmp_path: Path, arrays: dict[str, np.ndarray], run: Run) -> None:

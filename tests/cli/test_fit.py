@@ -19,21 +19,10 @@ def sample(rows: int = 1500, *, effect: float = 1.0, seed: int = 0) -> Predictio
     return Predictions.from_binary_logits(z, y, features={"site": site, "noise": rng.integers(0, 2, rows)})
 
 
-@pytest.fixture
-def folder(home: Path) -> Path:
-    """An empty folder in the working directory."""
-    (home / "folder").mkdir()
-    return home / "folder"
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ("-m GroupScaling --features absent", "p.npz has no column 'absent'"),
-        (
-            "--features site,,noise",
-            "--features names columns once each, as in --features age,region; got 'site,,noise'",
-        ),
         ("--features site,site", "got 'site,site'"),
         ("--features site --method TemperatureScaling", "--method FeatureScaling or GroupScaling with --features"),
     ],
@@ -52,17 +41,6 @@ def test_features_that_are_not_there_are_refused(options: str, home: Path, run: 
     done = run(f"fit p.npz {options} -o c.safetensors", code=2, says="expected predictions with features for this")
     assert done.stderr.endswith("name the columns feature:NAME\n")
     assert not Path("c.safetensors").exists()
-
-
-def test_groups_and_features_of_a_streamed_folder_are_refused(folder: Path, run: Run) -> None:
-    save_predictions(folder / "a.parquet", {"all": sample(200)})
-    for line, text in (
-        ("evaluate folder --by site", "got --by for folder, which is streamed; leave it out"),
-        ("fit folder -m GroupScaling -o c.safetensors", "expected a calibrator of logits alone for streamed rows"),
-        ("fit folder --features all -o c.safetensors", "got --features for folder, which is streamed"),
-    ):
-        run(line, code=2, says=text)
-        assert not Path("c.safetensors").exists()
 
 
 def test_features_of_other_names_are_refused_where_the_calibrator_is_used(run: Run) -> None:

@@ -94,7 +94,14 @@ def test_what_the_help_says_without_loading_it_is_so() -> None:
     assert all(inspect.ismodule(getattr(calibrant, name)) for name in FAMILIES)
 
 
-@pytest.mark.parametrize("width", [30, 60, 70, 75, 77, 80, 100, 120, 200])
+@pytest.mark.parametrize(
+    "width",
+    [
+        30,
+        77,
+        200,
+    ],
+)
 def test_a_table_has_every_word_whole_at_every_width(width: int) -> None:
     header = ["objective", *TABLES["main"][3]]
     rows = [["Cross-entropy", "2.6", "0.09", "5.01", "0.07", "3.51", "0.80", "4.0", "5.92"]]

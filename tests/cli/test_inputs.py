@@ -4,7 +4,6 @@ import io
 import json
 from pathlib import Path
 
-import numpy as np
 import polars
 import pytest
 from tests.cli.conftest import Run, some_logits
@@ -50,7 +49,14 @@ def test_the_options_mean_what_the_arguments_mean(table: Path, run: Run) -> None
     assert done.stderr == "note: scores.csv: classes: 0 = cat, 1 = dog, 2 = fox\n"
 
 
-@pytest.mark.parametrize("how", ["csv", "semicolons", "npz", "parquet", "jsonl", "safetensors"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "semicolons",
+        "npz",
+        "parquet",
+    ],
+)
 def test_standard_input_is_told_by_its_first_bytes(how: str, table: Path, run: Run) -> None:
     data = calibrant.read(table, columns="cat,dog,fox", label="truth", kind="probs")
     if how == "semicolons":
@@ -123,24 +129,3 @@ def test_an_example_stands_for_a_file(run: Run) -> None:
     run("evaluate --example nope", code=2, says="expected --example to be one of 20news, cifar10, sst")
     run("fit a.npz --example sst -o c.safetensors", code=2, says="a.npz and --example are two inputs; leave one out")
     run("evaluate", code=2, says="name a FILE of predictions, or an example: --example cifar10")
-
-
-def test_a_column_called_model_is_a_column(run: Run, home: Path) -> None:
-    rows = "".join(f"{('golf', 'polo')[n % 2]},.{6 + n % 3},.{4 - n % 3},{n // 2 % 2}\n" for n in range(60))
-    Path("cars.csv").write_text("model,p_0,p_1,y\n" + rows)
-    found = json.loads(run("evaluate cars.csv --json", code=0).stdout)["rows"]
-    assert {row["split"] for row in found} == {"all"}
-
-
-def test_arrays_of_another_program(run: Run, home: Path) -> None:
-    logits, labels = some_logits(rows=50)
-    np.savez("hf.npz", predictions=logits, label_ids=labels)
-    run(
-        "evaluate hf.npz",
-        code=2,
-        says="hf.npz: cannot tell which array holds the scores. Arrays: predictions, label_ids",
-    )
-    done = run("evaluate hf.npz --columns predictions --label label_ids --kind logits --json", code=0)
-    assert figures(done)["Accuracy()"] == pytest.approx(
-        calibrant.metrics.Accuracy()(Predictions.from_logits(logits, labels))
-    )

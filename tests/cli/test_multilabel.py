@@ -109,16 +109,10 @@ def test_a_table_has_the_splits_of_its_column(run: Run, tmp_path: Path) -> None:
     ("line", "said"),
     [
         ("evaluate labels.npz", "in the shell --multilabel"),
-        ("fit labels.npz -o out.safetensors", "in the shell --multilabel"),
         ("evaluate good.npz --multilabel", "leave --multilabel out"),
-        ("evaluate labels.npz --multilabel --metric ECE", "--metric"),
-        ("evaluate labels.npz --multilabel -c c.safetensors", "leave --multilabel out"),
         ("evaluate good.npz -c several.safetensors", "add --multilabel"),
-        ("apply several.safetensors good.npz -o out.npz", "add --multilabel"),
         ("fit labels.npz --multilabel --method HistogramBinning -o out.safetensors", "top label"),
         ("evaluate a.csv --multilabel", "cannot tell which columns hold the labels. Columns: p_a, z_a. Say --columns"),
-        ("evaluate labels.npz --multilabel --split train", "train"),
-        ("report labels.npz --multilabel --margin 0.1 -o out.html", "--margin"),
     ],
 )
 def test_wrong_use_is_one_sentence_and_writes_nothing(

@@ -137,19 +137,6 @@ def test_columns_of_the_file_name_the_groups(arrays: dict[str, np.ndarray], tmp_
         assert not place.exists()
 
 
-def test_weighted_rows_are_reported_with_their_weights(arrays: dict[str, np.ndarray], tmp_path: Path, run: Run) -> None:
-    path, place = tmp_path / "w.npz", tmp_path / "r.json"
-    weights = np.random.default_rng(0).random(400) + 0.1
-    np.savez(path, **arrays, val_weights=weights, test_weights=weights)
-    run("report", path, "--method", "TemperatureScaling", "-o", place, code=0)
-    shown = json.loads(place.read_text())
-    test = calibrant.read(path, split="test")
-    after = test.calibrated_by(calibrant.calibrators.TemperatureScaling().fit(calibrant.read(path, split="val")))
-    values = [row["value"] for row in shown["rows"] if row["metric"] == repr(ECE())]
-    assert values == pytest.approx([ECE()(test), ECE()(after)])
-    assert "by their weights" in shown["models"][0]["remarks"][0]
-
-
 def table(place: str, head: str, scores: np.ndarray, labels: list[str]) -> None:
     """Write a table whose last column, the labels, new rows lack."""
     lines = [",".join([*(f"{v:.9f}" for v in row), label]) for row, label in zip(scores, labels, strict=True)]
@@ -215,39 +202,6 @@ def files_of(kind: str) -> list[str]:
     elif kind == "example":
         np.savez("new.npz", logits=rng.normal(size=(9, 10)))
     return READING[kind].split()
-
-
-def test_the_event_is_said_on_the_first_screen(tmp_path: Path, run: Run) -> None:
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 2, 2000)
-    score = np.clip(
-        np.round(1 / (1 + np.exp(-3 * rng.normal(2 * y - 1, 1.5))), 2), 0, 1
-    )  # many are 0 or 1, some of them wrong
-    lines = [
-        f"{p},{'yes' if one else 'no'},{'val' if k % 2 else 'test'}"
-        for k, (p, one) in enumerate(zip(score, y, strict=True))
-    ]
-    (tmp_path / "s.csv").write_text("\n".join(["score,churned,split", *lines]))
-    options = ["--columns", "score", "--label", "churned", "--kind", "probs"]
-    text = (
-        run("report", tmp_path / "s.csv", *options, "-o", tmp_path / "r.html", code=0)
-        and (tmp_path / "r.html").read_text()
-    )
-    assert "Probabilities of yes are" in text
-    assert "Calibrate with AutoCalibrator: the error is large before it and not after." in text
-    (tmp_path / "named.csv").write_text("\n".join(["prob_yes,churned,split", *lines]))
-    run(
-        "report",
-        tmp_path / "named.csv",
-        "--label",
-        "churned",
-        "--method",
-        "none",
-        "-o",
-        tmp_path / "named.html",
-        code=0,
-    )
-    assert "Probabilities of yes are" in (tmp_path / "named.html").read_text()
 
 
 def commands_of(page: str) -> list[str]:

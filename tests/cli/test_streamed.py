@@ -68,22 +68,14 @@ def test_a_folder_is_fitted_by_a_choice_or_by_a_method_of_a_few_numbers(
     assert type(calibrant.load("c.safetensors")).__name__ == fitted
 
 
-@pytest.mark.slow
-def test_a_folder_cannot_be_calibrated_to_stdout(folder: Path, run: Run, tmp_path: Path) -> None:
-    run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors", code=0)
-    run("apply", "c.safetensors", folder, "-o", "-", code=2, says="is streamed into files; name a folder by --output")
-    assert not (tmp_path / "-").exists()
-
-
 @pytest.mark.parametrize(
     ("line", "text"),
     [
         ("fit data -m FocalCalibration -o c.safetensors", "construct and save it in Python"),
         ("evaluate . --split train", ". has no split 'train', only data; name one by split"),
-        ("evaluate data/0.parquet --ray", "got --ray for data/0.parquet, which is read whole"),
+        ("evaluate data --by site", "got --by for data, which is streamed; leave it out"),
+        ("fit data --features all -o c.safetensors", "got --features for data, which is streamed"),
         ("evaluate data --groups x", "got --groups for data, which is streamed; leave it out"),
-        ("evaluate data --labels data/0.parquet --on x", "got --labels and --on for data"),
-        ("fit data --split nonsense -o c.safetensors", "got --split for data, a folder without folders of splits"),
         ("fit data -m GroupScaling -o c.safetensors", "expected a calibrator of logits alone for streamed rows"),
     ],
 )
