@@ -112,17 +112,17 @@ class LogitVariance(losses.RowPenalty):
         return logits, logits.to(torch.promote_types(logits.dtype, torch.float32)).var(dim=1)
 
 
-@pytest.mark.parametrize("common", [{}, {"reduction": "sum", "ignore_index": 7}], ids=["defaults", "others"])
-def test_its_configuration_makes_it_again(name: str, common: dict[str, Any]) -> None:
-    loss = make(name, **common)
-    again = build({"type": name, **json.loads(json.dumps(config_of(loss)))}, families=[losses])
-    assert type(again) is type(loss)
-    assert config_of(loss) == config_of(again) == config_of(renewed(loss))
-    logits, labels = sample(12, CLASSES)
-    assert name == "AdaFocalLoss" or torch.equal(again(logits, labels), loss(logits, labels))  # its γ are state
-    labels[::3] = loss.ignore_index
-    kept = labels != loss.ignore_index
-    assert torch.allclose(loss(logits, labels), loss(logits[kept], labels[kept]), rtol=1e-5)
+def test_its_configuration_makes_it_again(name: str) -> None:
+    for common in [{}, {"reduction": "sum", "ignore_index": 7}]:
+        loss = make(name, **common)
+        again = build({"type": name, **json.loads(json.dumps(config_of(loss)))}, families=[losses])
+        assert type(again) is type(loss)
+        assert config_of(loss) == config_of(again) == config_of(renewed(loss))
+        logits, labels = sample(12, CLASSES)
+        assert name == "AdaFocalLoss" or torch.equal(again(logits, labels), loss(logits, labels))  # its γ are state
+        labels[::3] = loss.ignore_index
+        kept = labels != loss.ignore_index
+        assert torch.allclose(loss(logits, labels), loss(logits[kept], labels[kept]), rtol=1e-5)
 
 
 @pytest.mark.parametrize("fault", ["shape", "nan", "ignored"])
@@ -228,19 +228,19 @@ def test_excluded_classes_take_no_part(name: str) -> None:
         assert grad[:, -1].abs().sum() == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_many_logits_give_what_few_do(name: str, dtype: torch.dtype) -> None:
-    # 70 × 1000 are computed block by block, the same in float64 by autograd
-    logits, labels = sample(70, 1000, scale=4.0)
-    logits[::2] *= 8
-    labels[:20] = logits[:20].argmax(dim=1)
-    labels[30] = -100
-    logits = logits.to(dtype)
-    value, exact = make(name)(logits, labels), make(name)(logits.double(), labels)
-    assert torch.allclose(value.double(), exact, rtol=2e-6)
-    grad, right = gradient(make(name), logits, labels), gradient(make(name), logits.double(), labels)
-    tolerance = 1e-6 if dtype == torch.float32 else 8e-3  # one rounding to bfloat16
-    assert (grad.double() - right).abs().max() <= tolerance * right.abs().max()
+def test_many_logits_give_what_few_do(name: str) -> None:
+    for dtype in [torch.float32, torch.bfloat16]:
+        # 70 × 1000 are computed block by block, the same in float64 by autograd
+        logits, labels = sample(70, 1000, scale=4.0)
+        logits[::2] *= 8
+        labels[:20] = logits[:20].argmax(dim=1)
+        labels[30] = -100
+        logits = logits.to(dtype)
+        value, exact = make(name)(logits, labels), make(name)(logits.double(), labels)
+        assert torch.allclose(value.double(), exact, rtol=2e-6)
+        grad, right = gradient(make(name), logits, labels), gradient(make(name), logits.double(), labels)
+        tolerance = 1e-6 if dtype == torch.float32 else 8e-3  # one rounding to bfloat16
+        assert (grad.double() - right).abs().max() <= tolerance * right.abs().max()
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (66, 1000)], ids=["few", "many"])

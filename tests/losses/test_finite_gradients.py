@@ -192,15 +192,15 @@ def check(loss: Callable[[Tensor, Tensor], Tensor], z: Tensor, y: Tensor, case: 
     assert not wrong.any(), (case, z[wrong], y[wrong], found[wrong])
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", [name for name in ALL if name not in WHOLE_BATCH])
-def test_gradients_are_finite_where_the_loss_is(name: str, dtype: torch.dtype) -> None:
-    z, y = pairs(dtype)
-    plain, weight = ALL[name](reduction="none"), torch.tensor([0.0, 3.0, 0.5])
-    check(plain, z, y, name)
-    check(ALL[name](reduction="none", weight=weight), z, y, f"{name}, weighted")
-    some = torch.where(torch.arange(len(y)) % 4 == 0, -100, y)
-    check(plain, z, some, f"{name}, ignored rows")
+def test_gradients_are_finite_where_the_loss_is(name: str) -> None:
+    for dtype in DTYPES:
+        z, y = pairs(dtype)
+        plain, weight = ALL[name](reduction="none"), torch.tensor([0.0, 3.0, 0.5])
+        check(plain, z, y, name)
+        check(ALL[name](reduction="none", weight=weight), z, y, f"{name}, weighted")
+        some = torch.where(torch.arange(len(y)) % 4 == 0, -100, y)
+        check(plain, z, some, f"{name}, ignored rows")
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name not in WHOLE_BATCH | {"ProperFocalLoss"}])
@@ -211,25 +211,25 @@ def test_gradients_in_blocks_are_finite_where_the_loss_is(name: str) -> None:
     check(ALL[name](reduction="none"), z, y, name)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", sorted(WHOLE_BATCH))
-def test_losses_of_a_whole_batch_are_finite_in_their_gradients(name: str, dtype: torch.dtype) -> None:
-    loss = ALL[name](reduction="sum")
-    z, y = pairs(dtype)
-    calm = torch.tensor([[0.5, 1.0, -1.0]], dtype=dtype)
-    for row, label in zip(z.split(1), y.split(1), strict=True):
-        value, found = terms_and_gradient(
-            loss, torch.cat([row, calm]), torch.cat([label, torch.tensor([0])]), UPSTREAM[dtype]
-        )
-        assert not value.isfinite() or found.isfinite().all(), (row, label, found)
+def test_losses_of_a_whole_batch_are_finite_in_their_gradients(name: str) -> None:
+    for dtype in DTYPES:
+        loss = ALL[name](reduction="sum")
+        z, y = pairs(dtype)
+        calm = torch.tensor([[0.5, 1.0, -1.0]], dtype=dtype)
+        for row, label in zip(z.split(1), y.split(1), strict=True):
+            value, found = terms_and_gradient(
+                loss, torch.cat([row, calm]), torch.cat([label, torch.tensor([0])]), UPSTREAM[dtype]
+            )
+            assert not value.isfinite() or found.isfinite().all(), (row, label, found)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", sorted(SOFT))
-def test_gradients_of_soft_targets_are_finite_where_the_loss_is(name: str, dtype: torch.dtype) -> None:
-    z = rows(dtype)
-    for target in ([0.0, 1.0, 0.0], [0.25, 0.75, 0.0], [0.0, 0.5, 0.5], [0.25, 0.25, 0.5]):
-        check(make(name, reduction="none"), z, torch.tensor(target, dtype=dtype).expand_as(z), f"{name}, {target}")
+def test_gradients_of_soft_targets_are_finite_where_the_loss_is(name: str) -> None:
+    for dtype in DTYPES:
+        z = rows(dtype)
+        for target in ([0.0, 1.0, 0.0], [0.25, 0.75, 0.0], [0.0, 0.5, 0.5], [0.25, 0.25, 0.5]):
+            check(make(name, reduction="none"), z, torch.tensor(target, dtype=dtype).expand_as(z), f"{name}, {target}")
 
 
 def test_a_target_on_an_excluded_class_costs_without_end() -> None:
@@ -238,30 +238,30 @@ def test_a_target_on_an_excluded_class_costs_without_end() -> None:
         assert loss(z, q).item() == math.inf
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", [name for name in ALL if isinstance(ALL[name](), losses.WeightedNLL)])
-def test_a_loss_from_cross_entropies_has_a_finite_gradient(name: str, dtype: torch.dtype) -> None:
-    loss = ALL[name](reduction="none")
-    assert isinstance(loss, losses.WeightedNLL)
-    nll = torch.tensor([0.0, 1e-7, 0.5, 40.0, 800.0, LARGE[dtype]], dtype=torch.float64).to(dtype).requires_grad_()
-    value = loss.from_nll(nll)
-    value.backward(torch.full_like(value, UPSTREAM[dtype]))
-    assert nll.grad.isfinite().all()
-    assert nll.grad[-2:].tolist() == [UPSTREAM[dtype]] * 2  # w(0) = 1
+def test_a_loss_from_cross_entropies_has_a_finite_gradient(name: str) -> None:
+    for dtype in DTYPES:
+        loss = ALL[name](reduction="none")
+        assert isinstance(loss, losses.WeightedNLL)
+        nll = torch.tensor([0.0, 1e-7, 0.5, 40.0, 800.0, LARGE[dtype]], dtype=torch.float64).to(dtype).requires_grad_()
+        value = loss.from_nll(nll)
+        value.backward(torch.full_like(value, UPSTREAM[dtype]))
+        assert nll.grad.isfinite().all()
+        assert nll.grad[-2:].tolist() == [UPSTREAM[dtype]] * 2  # w(0) = 1
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", [name for name in ALL if name not in WHOLE_BATCH])
-def test_second_derivatives_are_finite_where_the_loss_is(name: str, dtype: torch.dtype) -> None:
-    z, y = pairs(dtype)
-    beside = torch.tensor([[-math.inf, 0.0, 1.0], [-math.inf] * 3, *([m, 0.0, 0.0] for m in (40, 700, 745, 1e3))])
-    z = torch.cat([z, beside.to(dtype), beside[2:].to(dtype)])
-    y = torch.cat([y, torch.tensor([-100, -100, *[0] * 4, *[1] * 4])])
-    leaf = z.clone().requires_grad_()
-    terms = ALL[name](reduction="none")(leaf, y)
-    kept = terms.detach().isfinite()
-    (first,) = torch.autograd.grad(terms[kept].sum(), leaf, create_graph=True)
-    assert first[kept].isfinite().all()
-    if first.requires_grad:
-        (second,) = torch.autograd.grad(first[kept].sum(), leaf, allow_unused=True)
-        assert second is None or second[kept].isfinite().all(), (z[kept], second[kept])
+def test_second_derivatives_are_finite_where_the_loss_is(name: str) -> None:
+    for dtype in [torch.float32, torch.float64]:
+        z, y = pairs(dtype)
+        beside = torch.tensor([[-math.inf, 0.0, 1.0], [-math.inf] * 3, *([m, 0.0, 0.0] for m in (40, 700, 745, 1e3))])
+        z = torch.cat([z, beside.to(dtype), beside[2:].to(dtype)])
+        y = torch.cat([y, torch.tensor([-100, -100, *[0] * 4, *[1] * 4])])
+        leaf = z.clone().requires_grad_()
+        terms = ALL[name](reduction="none")(leaf, y)
+        kept = terms.detach().isfinite()
+        (first,) = torch.autograd.grad(terms[kept].sum(), leaf, create_graph=True)
+        assert first[kept].isfinite().all()
+        if first.requires_grad:
+            (second,) = torch.autograd.grad(first[kept].sum(), leaf, allow_unused=True)
+            assert second is None or second[kept].isfinite().all(), (z[kept], second[kept])
