@@ -23,7 +23,6 @@ from calibrant.metrics import ECE, Brier, ClasswiseECE, TopLabelECE
 
 pytest.importorskip("numba", reason="optional package 'numba' is not installed")
 
-FOLDER = Path(cpu.__file__).parent
 SIZES = [(3, 2), (64, 2), (65, 3), (130, 10), (257, 100), (33, 159), (33, 160), (9, 192), (5, 1000), (2, 100_003)]
 
 
