@@ -8,7 +8,6 @@
     ├── FitError (RuntimeError)            a fit did not reach its optimum
     ├── NotFittedError (RuntimeError)      a calibrator is used before ``fit``
     ├── NoIntervalError (RuntimeError)     an interval is refused because it would not cover
-    ├── WorkerError (RuntimeError)         a process or machine that did a part of the work was lost
     └── MissingExtraError (ImportError)    an optional package is not installed
 
     CalibrantWarning (UserWarning)
@@ -39,7 +38,6 @@ __all__ = [
     "NotFittedError",
     "RangeError",
     "UsageWarning",
-    "WorkerError",
     "ZeroProbabilityWarning",
 ]
 
@@ -87,10 +85,6 @@ class LeakError(InputError):
 
 class FileFormatError(CalibrantError, ValueError):
     """A file is missing, truncated, hostile or of another kind."""
-
-
-class WorkerError(CalibrantError, RuntimeError):
-    """A process or machine that did a part of the work was lost."""
 
 
 class FitError(CalibrantError, RuntimeError):

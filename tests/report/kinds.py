@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from calibrant import BinaryPairs, MultiLabelPredictions, Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.cli import main
-from calibrant.report import Claims, Model, Table, write_report
+from calibrant.report import Model, write_report
 from calibrant.report.labels import LabelReport, write_label_report
+from calibrant.report.model import Claims, Table
 from calibrant.study import Study, load_study
 from calibrant.study.draw import pictures_of
 from calibrant.study.panels import Bars, Drawing, Line, Plot, Reliability

@@ -14,8 +14,9 @@ import pytest
 from tests.report.test_browser import CHROMIUM, QUIET, digest
 
 from calibrant import MultiLabelPredictions, Predictions
-from calibrant.report import Claims, Model, Table, write_report
+from calibrant.report import Model, write_report
 from calibrant.report.labels import LabelReport, write_label_report
+from calibrant.report.model import Claims, Table
 
 RUN = "document.body.dataset.evil=1"
 NAMES = (

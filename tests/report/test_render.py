@@ -14,7 +14,8 @@ from calibrant import BinaryPairs, Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE
-from calibrant.report import Model, Table, write_report
+from calibrant.report import Model, write_report
+from calibrant.report.model import Table
 
 VOID = {"meta", "link", "br", "wbr", "path", "use", "rect"}
 

@@ -30,11 +30,11 @@ from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.pairs import Events
 from calibrant.data.record import Beside, Record, checked_beside, taken
 
-__all__ = ["MISSING", "MultiLabelPredictions"]
+__all__ = ["MultiLabelPredictions"]
 
 MISSING = -1  # the one code of a label that is not known
 
-_ONE_CLASS = "for one class a row use Predictions.from_logits or from_probs (in the shell leave --multilabel out)"
+_ONE_CLASS = "for one class per row use Predictions.from_logits or from_probs, without --multilabel"
 
 _MOST_PAIRS = 1 << 26  # half a gigabyte of float64
 

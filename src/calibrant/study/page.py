@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.errors import FileFormatError
-from calibrant.report import Claims, Model, write_report
-from calibrant.report.model import Block, Table
+from calibrant.report import Model, write_report
+from calibrant.report.model import Block, Claims, Table
 from calibrant.study.measures import MEASURES
 from calibrant.study.recipe import Study
 from calibrant.study.tables import Measured, Summary, Verdict, agreements, grouped, printed_beside

@@ -70,7 +70,7 @@ def check_folders(cells: Iterable[Cell]) -> None:
     """Raise ``FileFormatError`` for the first folder of data that does not exist, before a training begins."""
     for place, setting in missing_folders(cells):
         wanted, got = f"the data of setting {setting!r}", f"no such folder: {place}"
-        raise FileFormatError(wanted, got, "put them there or give --data (in Python: study.with_data_from)")
+        raise FileFormatError(wanted, got, "put them there, or name another folder by --data or study.with_data_from")
 
 
 def missing_folders(cells: Iterable[Cell]) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from calibrant._core.check import check_choice
 from calibrant.data.io import read_contents
 from calibrant.data.predictions import Predictions
 
-__all__ = ["example_path", "load_example"]
+__all__ = ["load_example"]
 
 _HOME = Path(__file__).parent
 
