@@ -25,9 +25,9 @@ from calibrant.calibrators.base.calibrator import Identity
 from calibrant.calibrators.base.convex import ConvexCalibrator as ConvexCalibrator
 from calibrant.calibrators.features.feature_scaling import FeatureScaling
 from calibrant.calibrators.features.group_scaling import GroupScaling
+from calibrant.calibrators.focal.ensemble_temperature import EnsembleTemperatureScaling
 from calibrant.calibrators.focal.focal_temperature import FocalCalibration, FocalTemperatureScaling
 from calibrant.calibrators.focal.temperature import TemperatureScaling
-from calibrant.calibrators.focal.temperature_mixture import EnsembleTemperatureScaling
 from calibrant.calibrators.one_vs_rest.histogram import HistogramBinning
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic, IsotonicCalibration, ScalingBinning
 from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, PlattScaling, SplineCalibration

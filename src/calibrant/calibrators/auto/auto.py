@@ -29,9 +29,9 @@ from calibrant.calibrators.base.calibrator import Calibrator, Identity
 from calibrant.calibrators.base.chunks import narrowed, through, with_logits, wrong_mass
 from calibrant.calibrators.base.folds import fold_by_scores, fold_of, in_random_sample, tied
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
+from calibrant.calibrators.focal.ensemble_temperature import EnsembleTemperatureScaling
 from calibrant.calibrators.focal.focal_temperature import FocalTemperatureScaling
 from calibrant.calibrators.focal.temperature import TemperatureScaling, mix_with_uniform
-from calibrant.calibrators.focal.temperature_mixture import EnsembleTemperatureScaling
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic
 from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, SplineCalibration
 from calibrant.errors import CalibrantError, CalibrantWarning, FitError, InputError
