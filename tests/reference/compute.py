@@ -88,13 +88,6 @@ def fused_linear_loss(loss: losses.Loss) -> Any:
     return FusedLinearLoss(loss)
 
 
-def preset_names() -> list[str]:
-    """Return the studies of the package that stay."""
-    from calibrant.study import presets
-
-    return [name for name in presets() if not name.startswith("features-")]
-
-
 def report_arguments(source: Path, target: Path) -> list[str]:
     """Return the words of the command that writes a report's numbers."""
     return ["report", str(source), "--format", "json", "-o", str(target)]
@@ -580,13 +573,13 @@ def command_entries() -> Iterator[Entry]:
 
 def study_entries() -> Iterator[Entry]:
     """Yield the fingerprints of all trainings of each preset at each scale, as their number, the first, and a digest."""
-    from calibrant.study.load import StudyFile, load_study
+    from calibrant.study.load import StudyFile, load_study, presets
 
     def of(name: str, scale: str | None) -> list[Any]:
         found = [cell.recipe.fingerprint for cell in load_study(name, scale=scale).cells()]
         return [len(found), found[0], hashlib.sha256(" ".join(found).encode()).hexdigest()[:16]]
 
-    for name in preset_names():
+    for name in presets():
         for scale in StudyFile.read(name).scales or (None,):
             yield f"studies/{name}/{scale or 'default'}", lambda n=name, s=scale: of(n, s)
 

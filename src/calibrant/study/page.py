@@ -285,7 +285,7 @@ def claim_table(claims: Sequence[Mapping[str, Any]]) -> Table:
     ]
     note = (
         "A line is a claim tested on one data set and network. Shows, or shows the opposite: p < .05, adjusted over all comparisons. "
-        "No effect: within the margin. Unclear: neither. Unfit: test errors that cannot be compared with the paper's."
+        "No effect: within the margin. Not told apart: neither. Not comparable: test errors that cannot be compared with the paper's."
     )
     return Table("The papers' claims on the records of what was run", header, rows, note)
 
