@@ -134,19 +134,6 @@ def check_folder(path: Any) -> Path:
     return place
 
 
-def make_folder(folder: Path, *, what: str, remedy: str) -> Path:
-    """Return ``folder``, made with its parents if it is not there; ``what`` is to be written into it.
-
-    Raises:
-        FileFormatError: If it cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileFormatError(f"a writable {what}", f"{error.strerror!r} for {shown(folder)}", remedy) from error
-    return folder
-
-
 def check_suffix(path: PathLike, suffixes: Sequence[str], *, what: str) -> None:
     """Refuse a file name whose suffix says that it holds something else; one without a suffix may pass.
 

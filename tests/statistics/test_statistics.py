@@ -39,7 +39,6 @@ from calibrant.statistics.clusters import clustered_gaps
 from calibrant.statistics.interval import MeanSums, share_interval, weighted_share_interval, wilson
 from calibrant.statistics.means import (
     interval_from,
-    mean_error,
     mean_interval,
     paired_test,
     skewed_ends,
@@ -82,13 +81,6 @@ def test_clusters_widen_every_interval() -> None:
         assert wide.high - wide.low > 1.8 * (narrow.high - narrow.low), metric
     with pytest.raises(NoIntervalError, match="got groups"):
         interval(DebiasedECE(), tied)
-
-
-def test_the_standard_error_of_clusters_is_that_of_their_sums() -> None:
-    rows = torch.tensor([1.0, 2.0, 4.0, 0.0])
-    assert mean_error(rows) == pytest.approx(float(np.std(rows.numpy())) / 2)
-    sums = np.array([3.0 - 3.5, 4.0 - 3.5])
-    assert mean_error(rows, groups=torch.tensor([0, 0, 1, 1])) == pytest.approx(math.sqrt(2 * (sums**2).sum()) / 4)
 
 
 def test_what_has_no_interval_is_refused_with_the_reason() -> None:

@@ -31,19 +31,16 @@ LOGITS_NAMED_PROBS = "use from_logits (of a file: kind logits) if these are logi
 LABEL_EXCLUDED = "drop the row, or give the class of its label a finite logit (a probability above 0)"
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MARKS = (-100, 255)  # what PyTorch and transformers, and masks of images, hold where there is no label
+_LONGEST_GOT = 120  # characters of what was got in a message
 _CHUNK_ROWS = 4096
 _CHUNK_VALUES = 1 << 22  # with 128k classes 4096 rows would be half a gigabyte, and their masks as many again
 
 
 def refuse(expected: str, got: str, remedy: str) -> InputError:
     """Return the error of these parts; of a value that is shown at length the beginning is kept, so that it stays a sentence."""
-    return InputError(expected, brief(got), remedy)
-
-
-def brief(text: str, *, most: int = 120) -> str:
-    """Return ``text`` on one line, cut after ``most`` characters."""
-    plain = " ".join(text.split())  # the repr of a tensor has lines
-    return f"{plain[:most]}{'…' if len(plain) > most else ''}"
+    plain = " ".join(got.split())  # the repr of a tensor has lines
+    cut = f"{plain[:_LONGEST_GOT]}…" if len(plain) > _LONGEST_GOT else plain
+    return InputError(expected, cut, remedy)
 
 
 def shown(value: Any, *, most: int = 60) -> str:
@@ -311,14 +308,8 @@ def check_probs(probs: Tensor) -> Tensor:
     return probs
 
 
-def check_labels(
-    labels: Tensor,
-    *,
-    rows: int,
-    classes: int,
-    remedy: str = COUNTED_FROM_0,
-) -> Tensor:
-    """Return ``labels`` as int64 (N,) if they are integers in [0, K); ``remedy`` says what to do about others."""
+def check_labels(labels: Tensor, *, rows: int, classes: int) -> Tensor:
+    """Return ``labels`` as int64 (N,) if they are integers in [0, K)."""
     if labels.is_floating_point() or labels.dtype == torch.bool or labels.is_complex():
         raise refuse("integer labels", f"dtype {labels.dtype}", "convert with labels.long()")
     if labels.dim() != 1 or labels.shape[0] != rows:
@@ -332,7 +323,8 @@ def check_labels(
         row = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
         strange = int(labels[row])
         # −1 beside 1 alone is the other of two classes
-        if (strange in MARKS or (strange == -1 and bool((labels == 0).any()))) and remedy is COUNTED_FROM_0:
+        remedy = COUNTED_FROM_0
+        if strange in MARKS or (strange == -1 and bool((labels == 0).any())):
             remedy = (
                 f"count classes from 0, or, if {strange} marks rows to skip, leave them out by ignore_index={strange}"
             )
@@ -392,15 +384,6 @@ def check_count(value: Any, *, name: str, low: int = 1, high: int = (1 << 63) - 
         most = "2⁶³ − 1" if high == (1 << 63) - 1 else f"{high}"
         raise refuse(f"{name} as an integer of at most {most}", shown(value), "choose a smaller number")
     return int(value)
-
-
-def reads_as_number(value: Any) -> bool:
-    """Return whether ``float`` reads a number of ``value``, such as the text of a table's cell."""
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def check_sequence(value: Any, *, name: str) -> tuple[Any, ...]:
@@ -469,16 +452,6 @@ def check_mapping(values: Any, *, name: str, example: str) -> Mapping[Any, Any]:
     if values is not None and not isinstance(values, Mapping):
         raise refuse(f"{name} as a dictionary", shown(values), f"write {example}")
     return values if values is not None else {}
-
-
-def check_list_of(values: Any, kind: type[T], *, name: str, remedy: str) -> list[T]:
-    """Return ``values`` as a list if it is a list, tuple or iterator of ``kind`` only."""
-    if isinstance(values, str | bytes | Mapping | Tensor | np.ndarray) or not isinstance(values, Iterable):
-        raise refuse(f"{name} as a list of {kind.__name__}", shown(values), remedy)
-    found = list(values)
-    for one in found:
-        check_kind(one, kind, name=f"each of {name}", remedy=remedy)
-    return found
 
 
 def check_row_weight(weight: Any, *, rows: int) -> Tensor | None:

@@ -146,6 +146,9 @@ class Root:
     bound: str | None  # "low" or "high" if the root lies outside the interval
 
 
+_LONGEST_STEP = 2.0  # so that a flat start cannot throw the search across the interval
+
+
 def increasing_root(
     function: Callable[[float], tuple[float, float]],
     *,
@@ -153,7 +156,6 @@ def increasing_root(
     high: float,
     start: float,
     tolerance: float,
-    max_step: float = 2.0,
 ) -> Root:
     """Find the root of an increasing function on [low, high] by Newton steps inside a shrinking bracket.
 
@@ -163,7 +165,6 @@ def increasing_root(
         high: Right end, likewise.
         start: First point.
         tolerance: Stop when the next step or the bracket is shorter than this (absolute, in x).
-        max_step: Longest step, so that a flat start cannot throw the search across the interval.
 
     Returns:
         The last evaluated point; never one outside [low, high].
@@ -178,7 +179,7 @@ def increasing_root(
             return Root(x, value, slope, evaluations, "low" if x == low else "high")
         bracket[value > 0] = x
         newton = x - value / slope if slope > 0 else -math.copysign(math.inf, value)
-        target = min(max(newton, x - max_step, low), x + max_step, high)
+        target = min(max(newton, x - _LONGEST_STEP, low), x + _LONGEST_STEP, high)
         if value == 0 or abs(target - x) <= tolerance or bracket[1] - bracket[0] <= tolerance:
             return Root(x, value, slope, evaluations, None)
         outside = not bracket[0] < target < bracket[1]

@@ -80,9 +80,9 @@ def option(default: Any, help: str, *names: str, needs: str = "", without: str =
     return field(default=default, metadata={"declared": declared, "needs": needs, "without": without})
 
 
-def declare_argument(default: Any, help: str, **settings: Any) -> Any:
-    """Declare an argument that is named by its place, as ``option`` declares options."""
-    return field(default=default, metadata={"declared": typer.Argument(help=help, **settings)})
+def declare_argument(help: str, **settings: Any) -> Any:
+    """Declare an argument that is named by its place, and may be left out, as ``option`` declares options."""
+    return field(default=None, metadata={"declared": typer.Argument(help=help, **settings)})
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:

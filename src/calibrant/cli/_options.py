@@ -204,7 +204,7 @@ class SplitRows:
 class Files:
     """The files that a command reads, or an example."""
 
-    files: list[str] | None = declare_argument(None, FILES, metavar="FILE...")
+    files: list[str] | None = declare_argument(FILES, metavar="FILE...")
     example: Example = None
 
     def sources(self, inputs: Inputs) -> list[Source]:
@@ -216,7 +216,7 @@ class Files:
 class OneFile:
     """The one file that a command reads, or an example."""
 
-    file: str | None = declare_argument(None, FILES)
+    file: str | None = declare_argument(FILES)
     example: Example = None
 
     def source(self, inputs: Inputs) -> Source:

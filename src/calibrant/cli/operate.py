@@ -153,7 +153,7 @@ class Before:
 class NewRows(Through):
     """New labelled predictions."""
 
-    files: list[str] | None = declare_argument(None, "New labelled predictions, in order of time.", metavar="[FILE]...")
+    files: list[str] | None = declare_argument("New labelled predictions, in order of time.", metavar="[FILE]...")
 
 
 @with_groups

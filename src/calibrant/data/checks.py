@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import torch
 
@@ -15,13 +15,6 @@ from calibrant.errors import InputError
 
 Data = Predictions | BinaryPairs
 R = TypeVar("R", Predictions, MultiLabelPredictions)
-
-
-class Summed(Protocol):
-    """What is a function of a sum over rows."""
-
-    def state(self, data: Data) -> Any:
-        """Return the state, which adds."""
 
 
 LARGEST_COST = 1e100  # its square, and sums of squares, stay finite
@@ -184,16 +177,6 @@ def calibrated(pieces: Iterable[R], calibrator: Any | None, *, allow_fit_rows: b
         yield piece if calibrator is None else piece.calibrated_by(calibrator, allow_fit_rows=True)
     if check is not None:
         check.end()
-
-
-def states_of(data: Data, metrics: tuple[Summed, ...]) -> tuple[Any, ...]:
-    """Return the state of each metric: what a row source sums for all of them in one pass.
-
-    Args:
-        data: Rows in memory, of which the source has more.
-        metrics: Metrics that are sums.
-    """
-    return tuple(metric.state(data) for metric in metrics)
 
 
 def check_costs(costs: Any, *, name: str = "costs") -> tuple[tuple[float, ...], ...]:

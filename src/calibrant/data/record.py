@@ -224,14 +224,13 @@ class Record(Columns):
         """The rows whose weight is not 0; the selection is made once."""
         return self if self._positive is None else self._positive
 
-    def stored(self, *, text: bool, label: str = "labels") -> dict[str, Any]:
+    def stored(self, *, text: bool) -> dict[str, Any]:
         """Return the record as arrays under the names that files have for them.
 
         Args:
             text: Whether the format holds text; where not, names are stored as the code points of their letters, (N, letters).
-            label: What the labels are called.
         """
-        tensors = {label: self.labels, "groups": self.groups, "decision": self.decision}
+        tensors = {"labels": self.labels, "groups": self.groups, "decision": self.decision}
         tensors[WEIGHTS] = self.weights
         found = {name: stored_tensor(values) for name, values in tensors.items() if values is not None}
         for name, column in (self.features or {}).items():

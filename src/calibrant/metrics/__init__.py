@@ -1,9 +1,5 @@
 """Metrics: frozen dataclasses that hold a configuration and are called on predictions."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any
-
-from calibrant._core.constraints import Kind
 from calibrant.data.checks import need_predictions, need_rows
 from calibrant.metrics._base import MeanMetric, Metric, SumMetric
 from calibrant.metrics.calibration_error import ACE, ECE, MCE, TopLabelECE
@@ -56,6 +52,3 @@ __all__ = [
     "ood_roc",
     "risk_coverage",
 ]
-
-_REMEDY = "leave it out, or evaluate it in memory"
-SumMetrics = Sequence[Annotated[SumMetric[Any], Kind(SumMetric, _REMEDY, "a metric that is a sum, such as ECE()")]]

@@ -109,7 +109,7 @@ def mean_ends(moments: Moments, *, low: float, high: float, alpha: float) -> tup
 
     needed, mean = math.log(1 / alpha), unit / n
     return (
-        low + width * _last(lambda c: above(c) >= needed, 0.0, mean),
+        low + width * _last(lambda c: above(c) >= needed, mean),
         low + width * _first(lambda c: below(c) >= needed, mean, 1.0),
     )
 
@@ -126,8 +126,8 @@ def calibration_ends(moments: Moments, *, confidences: Floats, alpha: float) -> 
     plug_in = float(np.abs(moments.total).sum() / moments.count.sum())
     mean, signs, below = confidences.sum() / moments.count.sum(), _BY_SIGNS * alpha, math.log(1 / alpha)
     low = max(
-        _last(lambda c: log_above(moments, c, alpha=signs) >= -math.log(signs), 0.0, plug_in),
-        _last(lambda c: whole_gap_p(moments, mean, c) <= _WHOLE * alpha / 2, 0.0, plug_in),
+        _last(lambda c: log_above(moments, c, alpha=signs) >= -math.log(signs), plug_in),
+        _last(lambda c: whole_gap_p(moments, mean, c) <= _WHOLE * alpha / 2, plug_in),
         float(alternating_low(moments, confidences, alpha=_ALTERNATING * alpha)),
     )
     return low, _first(lambda c: log_below(moments, c, alpha=alpha) >= below, plug_in, 1.0)
@@ -282,8 +282,9 @@ def _log_stake(total: Floats, squares: Floats, *, largest: Floats, rows: float, 
     return np.where(largest > 0, _mixed(bet * total - scale * squares), np.where(total > 0, math.inf, 0.0))
 
 
-def _last(holds: Callable[[Floats], NDArray[np.bool_]], low: float, high: float) -> float:
-    """Return the largest c in [low, high] up to which ``holds`` is true; ``low`` if it is false at ``low``."""
+def _last(holds: Callable[[Floats], NDArray[np.bool_]], high: float) -> float:
+    """Return the largest c in [0, ``high``] up to which ``holds`` is true; 0 if it is false at 0."""
+    low = 0.0
     for _ in range(_ROUNDS):
         places = np.linspace(low, high, _PLACES)
         first = int(np.argmin(holds(places)))  # the first that does not hold; 0 also if all do

@@ -55,9 +55,9 @@ def new_figure(*, width: float = 4.2, height: float = 4.2) -> "Figure":
     return figure
 
 
-def axes_of(ax: "Axes | None", *, width: float = 4.2, height: float = 4.2) -> "Axes":
+def axes_of(ax: "Axes | None", *, height: float = 4.2) -> "Axes":
     """Return ``ax``, or the axes of a new figure if it is None."""
-    return new_figure(width=width, height=height).add_subplot() if ax is None else ax
+    return new_figure(width=4.2, height=height).add_subplot() if ax is None else ax
 
 
 def percent(value: float, _: float = 0) -> str:

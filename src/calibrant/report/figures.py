@@ -209,9 +209,7 @@ def groups_picture(audit: Audit, *, prefix: str) -> Picture:
     )
     if any(row.all_low < 0 < row.all_high for row in off_in(audit.before)):
         caption += "; where one crosses 0 a group may still be off in ranges that cancel: see For whom"
-    return Picture(
-        caption, _gaps_svg(list(names.values()), gaps, x="mean probability − frequency", prefix=f"{prefix}g")
-    )
+    return Picture(caption, _gaps_svg(list(names.values()), gaps, prefix=f"{prefix}g"))
 
 
 def distinct(names: Sequence[str], *, width: int) -> list[str]:
@@ -232,9 +230,7 @@ def distinct(names: Sequence[str], *, width: int) -> list[str]:
     return [f"{place} {x if len(x) <= room else x[:room] + '…'}" for place, x in enumerate(lines, 1)]
 
 
-def _gaps_svg(
-    shown: list[str], states: Sequence[Mapping[str, tuple[float, float, float]]], *, x: str, prefix: str
-) -> str:
+def _gaps_svg(shown: list[str], states: Sequence[Mapping[str, tuple[float, float, float]]], *, prefix: str) -> str:
     """Return gaps with their intervals, one line a name: of one state, or before and after calibration."""
     height = 1.1 + 0.42 * len(shown)
     ax = _bare(4.3, height).add_axes((0.36, 0.72 / height, 0.6, 0.42 * len(shown) / height))
@@ -255,7 +251,7 @@ def _gaps_svg(
         ax.legend(
             frameon=False, fontsize=7.5, labelcolor=PLACEHOLDERS.ink, loc="lower left", bbox_to_anchor=(0, 1), ncols=2
         )
-    return inline_svg(finish(ax, PLACEHOLDERS, x=x, y="", in_percent="x"), prefix=prefix)
+    return inline_svg(finish(ax, PLACEHOLDERS, x="mean probability − frequency", y="", in_percent="x"), prefix=prefix)
 
 
 def confidence_pictures(found: "Finding", *, prefix: str) -> list[Picture]:

@@ -570,22 +570,6 @@ def mean_test(mean: float, spread: Spread, powers: Sequence[float], *, level: fl
     return PairedTest(mean, min(low), max(high), float(2 * stdtr(units - 1, -least)))
 
 
-def mean_error(rows: Tensor, *, groups: Tensor | None = None, weight: Tensor | None = None) -> float:
-    """Return the standard error of the mean of ``rows`` (N,), for ``groups`` (N,) that of sampling whole clusters.
-
-    Args:
-        rows: One number per row.
-        groups: Cluster of each row.
-        weight: (N,) float64, positive, or None.
-
-    Examples:
-        >>> mean_error(torch.tensor([0.0, 1.0, 0.0, 1.0]))
-        0.25
-    """
-    (rows,) = check_finite_rows(rows, groups, weight, name="rows").unbind(dim=1)
-    return math.sqrt(contributions(rows, groups, weight).total(2))
-
-
 def check_finite_rows(rows: Tensor, groups: Tensor | None, weight: Tensor | None = None, *, name: str) -> Tensor:
     """Return ``rows`` as columns (N, C) if they are finite numbers (N,) or (N, C), of which each has a group and weight, if any."""
     check_dense(rows, name=name)

@@ -257,8 +257,6 @@ def paired_bootstrap(
     *,
     groups: Tensor | None = None,
     draws: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
 ) -> list[PairedTest]:
     """Test each column of row-wise differences between two models by the bootstrap, with the same resamples for all columns.
 
@@ -266,11 +264,9 @@ def paired_bootstrap(
         differences: (N, C) or (N,): a − b in every row, one column per metric.
         groups: (N,) cluster of each row; whole clusters are resampled.
         draws: Resamples, ≥ 2.
-        seed: Same seed, same interval.
-        level: Coverage of the intervals.
 
     Returns:
-        One test per column: the percentile interval of the mean, and the p-value of Student's t with the standard error of
+        One test per column: the 95 % percentile interval of the mean, and the p-value of Student's t with the standard error of
         the resampled means.
 
     Raises:
@@ -288,14 +284,14 @@ def paired_bootstrap(
     from scipy.special import stdtr
 
     columns = check_finite_rows(differences, groups, name="differences")
-    units, drawn = count_units(columns, groups), resampled_means(columns, groups=groups, draws=draws, seed=seed)
+    units, drawn = count_units(columns, groups), resampled_means(columns, groups=groups, draws=draws, seed=0)
     means = columns.double().mean(dim=0).tolist()
     # the bootstrap's standard error is too small by the factor √((units − 1) / units)
     errors = drawn.std(axis=0, ddof=1) * math.sqrt(units / (units - 1))
     tests = []
     for at, (mean, error) in enumerate(zip(means, errors.tolist(), strict=True)):
         p_value = float(2 * stdtr(units - 1, -abs(mean) / error)) if error else float(mean == 0)
-        tests.append(PairedTest(mean, *quantiles(drawn[:, at], level=level), p_value))
+        tests.append(PairedTest(mean, *quantiles(drawn[:, at], level=0.95), p_value))
     return tests
 
 

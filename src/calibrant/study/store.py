@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from calibrant._core.config import own_version
-from calibrant._files import as_path, error_boundary, make_folder, read_arrays, read_text, write_arrays, write_whole
+from calibrant._files import as_path, error_boundary, read_arrays, read_text, shown, write_arrays, write_whole
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError
 from calibrant.study.recipe import Recipe
@@ -59,7 +59,13 @@ class Store:
         Raises:
             FileFormatError: If the folder cannot be created.
         """
-        return make_folder(self.folder(recipe), what="store", remedy="choose another --store") / "checkpoint.pt"
+        folder = self.folder(recipe)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            got = f"{error.strerror!r} for {shown(folder)}"
+            raise FileFormatError("a writable store", got, "choose another --store") from error
+        return folder / "checkpoint.pt"
 
     def finished(self, recipe: Recipe) -> bool:
         """Return whether the recipe's run is complete."""
