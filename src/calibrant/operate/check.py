@@ -122,7 +122,10 @@ def check(
     if bool(limits["no_worse"]) != (baseline is not None):
         raise InputError("no_worse and baseline, the predictions of the model before, need each other")
     if any(name.startswith(WORST) for name in {**limits["maximum"], **limits["minimum"]}) != bool(columns):
-        raise InputError("a limit on the worst group and the columns of the groups need each other")
+        raise InputError(
+            "a limit on the worst group and the columns of the groups need each other; give both, such as worst-group-ece=0.1 "
+            "and region"
+        )
     before = None if baseline is None else _check_same_rows(LABELLED.check(baseline, "baseline", "check"), rows)
     # Bonferroni over the lines, once there are more than two of them
     alpha = min(DIRECTION, TOGETHER / count)
