@@ -22,7 +22,6 @@ names of arguments.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from typing import Any, Self
 
 __all__ = [
@@ -138,13 +137,3 @@ def optional(package: str, *, extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise MissingExtraError(package, extra=extra) from error
-
-
-def optional_package(package: str, *, extra: str) -> Any:
-    """Return an optional package that is imported under its own name.
-
-    Raises:
-        MissingExtraError: If it is not installed.
-    """
-    with optional(package, extra=extra):
-        return import_module(package)

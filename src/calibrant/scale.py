@@ -23,7 +23,7 @@ from calibrant._files import as_path, atomic_write, check_folder, check_source, 
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import Calibrator
 from calibrant.data.predictions import Predictions
-from calibrant.errors import CalibrantError, FileFormatError, InputError, NoIntervalError, optional_package
+from calibrant.errors import CalibrantError, FileFormatError, InputError, NoIntervalError, optional
 from calibrant.evaluate.panel import Panel, PanelRow
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, SumMetric
 from calibrant.rows import Chunk, RowSource, added, chunks_of, reduced
@@ -234,7 +234,7 @@ class Batches(RowSource):
         if not self.on_ray:
             yield from map(function, items)
             return
-        ray = optional_package("ray", extra="ray")
+        ray = _import_ray()
         if not ray.is_initialized():  # at RAY_ADDRESS, or a cluster of this machine
             ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
         task, shared = ray.remote(_call), ray.put(function)
@@ -300,8 +300,14 @@ def on_ray(path: str | os.PathLike[str], **options: Any) -> Batches:
     Raises:
         MissingExtraError: If Ray is not installed.
     """
-    optional_package("ray", extra="ray")
+    _import_ray()
     return _open(path, on_ray=True, **options)
+
+
+def _import_ray() -> Any:
+    with optional("ray", extra="ray"):
+        import ray
+    return ray
 
 
 def _open(path: str | os.PathLike[str], *, on_ray: bool, **options: Any) -> Batches:
