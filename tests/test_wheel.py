@@ -15,17 +15,7 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.xdist_group("wheel")]
 
 ROOT = Path(__file__).parent.parent
-EXTRAS = {
-    "datasets",
-    "lightning",
-    "onnx",
-    "pandas",
-    "polars",
-    "pytest",
-    "ray",
-    "sklearn",
-    "torchmetrics",
-}
+EXTRAS = {"datasets", "lightning", "onnx", "pandas", "polars", "pytest", "ray", "sklearn", "torchmetrics"}
 
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -135,16 +135,6 @@ def test_a_causal_models_logits_belong_to_the_next_label() -> None:
     assert adapter.compute_metrics_with()(evaluation)["Accuracy"] < 0.5
 
 
-def test_a_real_training_with_accumulated_batches_is_that_of_whole_batches(tmp_path: Path) -> None:
-    def weights(size: int, steps: int) -> torch.Tensor:
-        loss = losses.FocalLoss(2.0, weight=torch.tensor([1.0, 3.0, 1.0]))
-        run = trainer(tmp_path / str(size), loss, 1, batch=size, steps=steps)
-        run.train()
-        return run.model.layer.weight.detach()
-
-    assert torch.allclose(weights(8, 1), weights(2, 4), atol=1e-6)
-
-
 def test_metrics_of_one_class_have_names_of_their_own() -> None:
     evaluation = hf.EvalPrediction(predictions=LOGITS.numpy(), label_ids=LABELS.numpy())
     found = adapter.compute_metrics_with([metrics.ECE(), metrics.ECE(5), metrics.NLL()])(evaluation)

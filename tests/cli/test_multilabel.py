@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,18 +54,6 @@ def test_fit_evaluate_apply_and_report(saved: Path, run: Run) -> None:
     assert [caption.partition(", ")[2] for caption in captions[:2]] == ["before calibration", "after calibration"]
     assert captions[0].partition(",")[0] == captions[1].partition(",")[0] in ("cat", "dog", "owl &lt;b&gt;")
     assert sum(caption.startswith("All labels pooled") for caption in captions) == 2
-
-
-def test_both_averages_are_one_line_where_every_label_is_known(run: Run) -> None:
-    data = made(250, 2)
-    options = write_with_splits(Path("whole.csv"), test=replace(data, labels=data.labels.clamp(0)))
-    run("report whole.csv", *options, "-o", "r.html", code=0)
-    text = re.sub("<wbr>|</?span>", "", Path("r.html").read_text())
-    assert "NLL, all labels<" in text
-    assert "NLL, mean over labels" not in text
-    assert "ECE, mean over labels" in text
-    (ship,) = re.findall(r"calibrant apply [^<]*", text)
-    assert "--label " not in ship, "new rows have none"
 
 
 def write_with_splits(file: Path, **parts: MultiLabelPredictions) -> tuple[str, ...]:

@@ -97,18 +97,10 @@ def refused(run: Run, command: str, arguments: list[str]) -> None:
     assert done.stdout == ""
 
 
-def trials() -> Iterator[Any]:
-    """Yield (command, option, kinds): a pipe and a huge number for all, the other kinds as slow tests."""
-    for command, name in options():
-        yield pytest.param(command, name, ("pipe", "huge number"), id=f"{command}-{name}")
-        yield pytest.param(command, name, tuple(KINDS), id=f"{command}-{name}-all", marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize(("command", "name", "kinds"), list(trials()))
+@pytest.mark.parametrize(("command", "name"), list(options()))
 def test_what_lies_at_a_file_beside_the_data_is_refused_in_one_sentence(
     command: str,
     name: str,
-    kinds: tuple[str, ...],
     home: Path,
     tmp_path: Path,
     run: Run,
@@ -118,7 +110,7 @@ def test_what_lies_at_a_file_beside_the_data_is_refused_in_one_sentence(
     there = {entry.name: entry.stat().st_size for entry in home.iterdir()}
     [parameter] = [p for p in GROUP.commands[command].params if p.name == name]
     flag = max(parameter.opts, key=len)
-    for number, kind in enumerate(kinds):
+    for number, kind in enumerate(("pipe", "huge number")):
         place = tmp_path / f"{number}{READ[name]}"
         KINDS[kind](place)
         file = "z.npy" if name == "labels" else "a.npz"
@@ -128,7 +120,7 @@ def test_what_lies_at_a_file_beside_the_data_is_refused_in_one_sentence(
     assert {entry.name: entry.stat().st_size for entry in home.iterdir()} == there
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", ["study run", "study show"])
 def test_a_study_that_is_no_file_is_refused_in_one_sentence(
     command: str, kind: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,6 @@
 """What lies beside scores: every holder selects, joins and writes it alike, streams honour it, and what does not fit is refused."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,12 @@ from calibrant import (
     Events,
     MultiLabelPredictions,
     Predictions,
-    save_predictions,
-    scale,
 )
-from calibrant.calibrators import TemperatureScaling, VectorScaling
+from calibrant.calibrators import TemperatureScaling
 from calibrant.data.record import Record
 from calibrant.errors import InputError
 from calibrant.evaluate import default_metrics
-from calibrant.metrics import AURC, ECE, NLL, Accuracy, Brier, ClasswiseECE, Error
+from calibrant.metrics import AURC, ECE, NLL, Accuracy, Brier, Error
 from calibrant.plot import classwise
 
 
@@ -97,23 +94,6 @@ def test_positions_of_one_sample_share_its_weight() -> None:
     data = Predictions.from_logits(logits, labels, ignore_index=-1, weights=[1, 5], features={"site": ["a", "b"]})
     assert data.weights.tolist() == [1, 1, 1, 5, 5, 5]
     assert list(data.features["site"]) == ["a"] * 3 + ["b"] * 3
-
-
-def test_streams_give_the_answer_of_memory(tmp_path: Path) -> None:
-    data = sample(rows=90)
-    for number, part in enumerate((data[:30], data[30:50], data[50:])):
-        save_predictions(tmp_path / f"{number}.parquet", {"all": part})
-    metrics = [Accuracy(), NLL(), Brier(), ECE(), ClasswiseECE()]
-    for figure, metric in zip(scale.evaluate(scale.batches(tmp_path), metrics=metrics), metrics, strict=True):
-        assert figure.value == pytest.approx(metric(data), rel=1e-12)
-    assert data.weights is not None
-    for streamed, inside in ((TemperatureScaling(), TemperatureScaling()), (VectorScaling(), VectorScaling())):
-        streamed.fit(scale.batches(tmp_path))
-        inside.fit(data)
-        z = data.logits
-        assert torch.allclose(streamed(z), inside(z), atol=1e-6)
-        other = type(inside)().fit(data.logits, data.labels)
-        assert not torch.allclose(other(z), inside(z), atol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -24,14 +24,6 @@ def test_risk_by_coverage_by_hand_keeps_ties_together() -> None:
     assert curve.risk == pytest.approx([0, 1 / 3, 2 / 4])
 
 
-def test_bins_hold_equal_mass_and_every_row() -> None:
-    diagram = diagram_of(random_predictions(rows=3001))
-    counts = [b.count for b in diagram.bins]
-    assert sum(counts) == 3001
-    assert max(counts) - min(counts) <= 1
-    assert all(a.high == b.low for a, b in zip(diagram.bins, diagram.bins[1:], strict=False))
-
-
 def test_tied_confidences_empty_bins_and_lose_no_edge() -> None:
     diagram = diagram_of(BinaryPairs.from_probs([0.6] * 50 + [0.9] * 50, [1, 0] * 50))
     assert [(b.low, b.high, b.count) for b in diagram.bins] == [(0.0, 0.6, 50), (0.6, 1.0, 50)]

@@ -120,18 +120,6 @@ def test_labels_are_cut_so_that_they_stay_distinct() -> None:
         assert max(map(len, cut)) <= 12
 
 
-def test_before_and_after_stand_side_by_side(tmp_path: Path) -> None:
-    data = people()
-    calibrator = TemperatureScaling().fit(people(seed=1))
-    model = Model("net", data, data.calibrated_by(calibrator), calibrator, by=["site"])
-    audit = audit_of(model)
-    assert audit.after == subgroups(data.calibrated_by(calibrator), ["site"])
-    assert [verdict.split(":")[0] for verdict in audit.verdicts] == ["Before calibration", "After it"]
-    assert {len(line) for line in audit.lines} == {len(audit.header)} == {7}
-    shown = json.loads(page(tmp_path, model, "json"))["models"][0]["for_whom"]
-    assert [row["group"] for row in shown["after"]["rows"]] == [row.group for row in audit.after.rows]
-
-
 def test_without_large_groups_or_columns_it_says_so(tmp_path: Path, undrawn: None) -> None:
     small = audit_of(Model("net", people(60), by=["site", "age"]))
     assert (small.verdicts, small.lines) == (["There is no group with enough rows."], [])

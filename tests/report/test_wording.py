@@ -69,12 +69,6 @@ def test_a_model_with_hardly_an_error_is_advised_on_a_class_and_not_a_repr(whole
     assert "keep=" not in said
 
 
-def test_the_margin_decides_what_is_large() -> None:
-    assert section(1.6).verdicts[0].state == "large"
-    assert section(1.6, margin=0.3).verdicts[0].state == "small"
-    assert "significant but small" in section(1.6, margin=0.3).verdicts[0].headline
-
-
 def test_a_calibrated_model_with_many_rows_is_left_as_it_is() -> None:
     found = diagnose(Model("m", scaled(1.0, seed=3, rows=40_000)), draws=100)
     assert found.verdicts[0].state == "calibrated"

@@ -14,15 +14,6 @@ LINES = (
     Line("Focal 3", (1.0, 2.0, 3.0), (0.2, float("nan"), 0.3)),
 )
 CURVES = Plot("test data", "epoch", "ECE %", LINES, percent=True)
-SWEEP = Plot(
-    "norm",
-    "coefficient",
-    "T by ECE",
-    (Line("", (0.0, 1.0), (1.5, 0.5)),),
-    ((0.0, "0"), (1.0, ".1")),
-    marked=True,
-    level=1.0,
-)
 BARS = Bars("Cross-entropy", "largest logit", "samples", (0.0, 1.0, 2.0), (("early", (3.0, 1.0)), ("late", (0.0, 2.0))))
 PREDICTED = Predictions.from_logits([[2.0, 0.0], [0.0, 3.0]] * 50, [0, 1] * 30 + [1, 0] * 20)
 
@@ -40,12 +31,6 @@ def test_panels_are_labelled_and_share_a_legend() -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["Cross-entropy", "Focal 3"]
     assert list(figure.axes[0].lines[0].get_ydata()) == pytest.approx([30.0, 20.0, 10.0])
     assert figure.axes[0].collections, "the range over seeds is drawn"
-
-
-def test_places_along_a_sweep_are_named_and_a_temperature_has_its_level() -> None:
-    ax = figure_of(drawing(SWEEP, columns=1)).axes[0]
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["0", ".1"]
-    assert any(set(line.get_ydata()) == {1.0} for line in ax.lines)
 
 
 def test_bars_are_stacked_from_the_bottom() -> None:

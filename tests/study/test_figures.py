@@ -17,7 +17,7 @@ from calibrant.study import (
     collect,
     load_study,
 )
-from calibrant.study.figures import Drawing, Reliability, drawings, value_at
+from calibrant.study.figures import Drawing, drawings, value_at
 from calibrant.study.measures import ignore_bound_warnings
 from calibrant.study.recipe import FigureSpec
 from calibrant.study.run import run_study
@@ -130,14 +130,6 @@ def test_with_all_validation_samples_the_sizes_end_at_the_table(ran: Ran) -> Non
     assert scaled.lines[0].y[-1] == pytest.approx(sum(run.fits.value("ece_at_t") for run in runs) / 2)
     assert binned.lines[0].y[-1] == pytest.approx(sum(run.fits.value("ece_binned") for run in runs) / 2)
     assert [text for _, text in scaled.ticks] == ["25", "80"]
-
-
-def test_reliability_comes_before_and_after(ran: Ran) -> None:
-    panels = draw(ran, "reliability", objectives=("CE", "Focal")).panels
-    first = runs_of(ran, "CE")[0]
-    assert [isinstance(panel, Reliability) for panel in panels] == [True] * 4
-    assert panels[0].title == f"CE\nECE {100 * ECE()(first.before):.2f} %"
-    assert torch.equal(panels[1].predictions.log_probs, first.after.log_probs)
 
 
 def test_bins_show_gaps_of_validation_data_and_the_gammas_of_adafocal(ran: Ran) -> None:

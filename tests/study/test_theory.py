@@ -1,4 +1,4 @@
-"""The theory's figures: their numbers agree with what they are said to show, and they are drawn complete and legible."""
+"""The theory's figures: their numbers agree with what they are said to show, and they are drawn complete."""
 
 import functools
 import math

@@ -41,7 +41,7 @@ def make_calibrator(name: str, *, features: list[str] | None = None) -> Calibrat
         return _by_features(method, features)
     try:
         return getattr(calibrators, method)()
-    except TypeError as error:  # of an argument without a default, which no option gives
+    except (TypeError, InputError) as error:  # of an argument without a default, which no option gives
         raise InputError("a method that needs no arguments", method, "construct and save it in Python") from error
 
 
