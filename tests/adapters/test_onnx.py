@@ -47,6 +47,8 @@ def answer(path: Path, inputs: Tensor) -> Tensor:
 def fitted(name: str) -> Calibrator:
     made = {
         "Chain": lambda: calibrators.Chain(calibrators.Identity(), TemperatureScaling()),
+        "ConfidenceBinning": lambda: calibrators.ConfidenceBinning(TemperatureScaling()),
+        "KeepDecision": lambda: calibrators.KeepDecision(calibrators.VectorScaling()),
         "FocalCalibration": lambda: calibrators.FocalCalibration(2.0),
     }.get(name, getattr(calibrators, name))()
     with warnings.catch_warnings():

@@ -30,6 +30,7 @@ def ray() -> Iterator[Any]:
     """Ray with two workers on this machine, which import what this process can."""
     module = pytest.importorskip("ray", reason="optional package 'ray' is not installed")
     root = Path(__file__).parents[2]
+    module.shutdown()  # of what an earlier test of this process started
     paths = os.pathsep.join(map(str, (root / "src", root)))
     module.init(
         num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False, _node_ip_address="127.0.0.1",

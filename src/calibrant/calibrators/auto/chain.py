@@ -34,7 +34,7 @@ class Chain(Calibrator):
             got = shown(stages[0] if len(stages) == 1 else stages)
             raise InputError("at least one calibrator", f"{got}", "pass each as an argument, Chain(first, second)")
         if any(stage.needs_features for stage in stages):
-            remedy = "fit it on predictions.calibrated_by(first)"
+            remedy = "fit it on predictions.calibrated_by(first, allow_fit_rows=True)"
             raise refuse("stages that go by the logits alone", "one that goes by columns of the rows", remedy)
         self.stages = nn.ModuleList(stages)
         self.top_label = any(stage.top_label for stage in stages)
