@@ -134,7 +134,7 @@ def test_text_and_marks_of_the_site_stand_out(scheme: str, site: Path, tmp_path:
     script = PALE + WALK_SCHEME.replace("PAGES", json.dumps(pages)).replace("SCHEME", json.dumps(scheme))
     for page, (pale, text, _) in probed(site, script, tmp_path / "profile").items():
         assert pale == [], page
-        assert text > 200
+        assert text > 100  # the page was walked
     faulty = script.replace("ratio(over(colour, ground(e)), ground(e))", "1")
     assert all(pale for pale, _, _ in probed(site, faulty, tmp_path / "profile").values()), "what is pale is found"
 
