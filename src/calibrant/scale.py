@@ -537,7 +537,7 @@ def evaluate(
         >>> calibrant.save_predictions(path, {"all": data})
         >>> print(evaluate(batches(path), metrics=[Accuracy(), ECE()]))
         Accuracy(): 0.8 [0.7112, 0.8666]
-        ECE(binning=EqualWidth(bins=15), norm=1): 0.002184 [0, 0.09109], limit if calibrated 0.08793
+        ECE(binning=EqualWidth(bins=15), norm=1): 0.002184 [0, 0.09109], limit if calibrated 0.09121
     """
     chosen = tuple(sum_metrics() if metrics is None else metrics)
     known = tuple(m for m in chosen if draws and not source.grouped and hasattr(m, "moments"))

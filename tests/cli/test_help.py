@@ -90,7 +90,7 @@ def test_what_the_help_says_without_loading_it_is_so() -> None:
     from calibrant.cli.methods import FAMILIES
     from calibrant.cli.report import Page
 
-    assert Page.margin == calibrant.report.MARGIN
+    assert Page.margin == calibrant.report.advice.MARGIN
     assert all(inspect.ismodule(getattr(calibrant, name)) for name in FAMILIES)
 
 

@@ -64,7 +64,7 @@ class Page:
     title: str = option("Calibration report", "Its heading.")
     margin: float = option(
         0.02, "ECE above which a miscalibration is large; 0.02 is 2 points.", min=0.0001, max=0.9999
-    )  # calibrant.report.MARGIN
+    )  # calibrant.report.advice.MARGIN
 
 
 @with_groups

@@ -108,7 +108,7 @@ def panel(
         >>> data = Predictions.from_logits([[1.4, 0.0]] * 100, [0] * 80 + [1] * 20)
         >>> print(panel(data, metrics=[Accuracy(), ECE()]))
         Accuracy(): 0.8 [0.7112, 0.8666]
-        ECE(binning=EqualWidth(bins=15), norm=1): 0.002184 [0, 0.09109], limit if calibrated 0.08793
+        ECE(binning=EqualWidth(bins=15), norm=1): 0.002184 [0, 0.09109], limit if calibrated 0.09121
     """
     chosen = default_metrics(predictions) if metrics is None else metrics
     return Panel(_panel_row(metric, predictions, uncertainty, draws=draws, seed=seed, level=level) for metric in chosen)
