@@ -10,7 +10,7 @@ def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``AutoCalibrator`` try two candidates: what is done with its fit is the same as with ten."""
 
     two = lambda: [EnsembleTemperatureScaling(prior=0.5), VectorScaling(prior=0.5)]  # noqa: E731
-    monkeypatch.setattr("calibrant.calibrators.auto.auto.usual_candidates", two)
+    monkeypatch.setattr("calibrant.calibrators.auto.usual_candidates", two)
 
 
 def pages_without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 import calibrant
-from calibrant.calibrators.base import saved
+from calibrant.calibrators import saved
 from calibrant.cli import main as application
 from calibrant.operate import monitor
 

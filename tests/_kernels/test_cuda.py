@@ -55,7 +55,7 @@ print("kernels agree")
 SUMS = """
 import math, torch
 from calibrant._kernels import cuda
-from calibrant.calibrators.focal.temperature import TemperatureRows
+from calibrant.calibrators.temperature import TemperatureRows
 
 generator = torch.Generator().manual_seed(0)
 cuda._MOMENTS_BLOCK = 64

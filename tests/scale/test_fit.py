@@ -31,8 +31,8 @@ from calibrant.calibrators import (
     TemperatureScaling,
     VectorScaling,
     VennAbers,
+    auto,
 )
-from calibrant.calibrators.auto import auto
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError, LeakError
 from calibrant.rows import Chunk, RowSource
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from calibrant.calibrators import saved
 from calibrant.calibrators.affine.bias_scaling import BiasScaling
 from calibrant.calibrators.affine.fit import (
     DirichletCalibration,
@@ -15,24 +16,23 @@ from calibrant.calibrators.affine.fit import (
 )
 from calibrant.calibrators.affine.kernel_scaling import KernelScaling
 from calibrant.calibrators.affine.prior_shift import PriorShift
-from calibrant.calibrators.auto.auto import AutoCalibrator
-from calibrant.calibrators.auto.chain import Chain
-from calibrant.calibrators.auto.wrappers import ConfidenceBinning, KeepDecision
-from calibrant.calibrators.base import saved
-from calibrant.calibrators.base.calibrator import ByFeatures as ByFeatures  # a base class to write methods on
-from calibrant.calibrators.base.calibrator import Calibrator as Calibrator  # likewise; no method itself
-from calibrant.calibrators.base.calibrator import Identity
-from calibrant.calibrators.base.convex import ConvexCalibrator as ConvexCalibrator
+from calibrant.calibrators.auto import AutoCalibrator
+from calibrant.calibrators.base import ByFeatures as ByFeatures  # a base class to write methods on
+from calibrant.calibrators.base import Calibrator as Calibrator  # likewise; no method itself
+from calibrant.calibrators.base import Identity
+from calibrant.calibrators.chain import Chain
+from calibrant.calibrators.convex import ConvexCalibrator as ConvexCalibrator
+from calibrant.calibrators.ensemble import EnsembleTemperatureScaling
 from calibrant.calibrators.features.feature_scaling import FeatureScaling
 from calibrant.calibrators.features.group_scaling import GroupScaling
-from calibrant.calibrators.focal.ensemble_temperature import EnsembleTemperatureScaling
-from calibrant.calibrators.focal.focal_temperature import FocalCalibration, FocalTemperatureScaling
-from calibrant.calibrators.focal.temperature import TemperatureScaling
+from calibrant.calibrators.focal import FocalCalibration, FocalTemperatureScaling
 from calibrant.calibrators.one_vs_rest.histogram import HistogramBinning
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic, IsotonicCalibration, ScalingBinning
 from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, PlattScaling, SplineCalibration
 from calibrant.calibrators.one_vs_rest.multilabel import MultiLabelCalibrator
 from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
+from calibrant.calibrators.temperature import TemperatureScaling
+from calibrant.calibrators.wrappers import ConfidenceBinning, KeepDecision
 
 __all__ = [
     "AutoCalibrator",

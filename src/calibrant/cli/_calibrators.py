@@ -9,7 +9,7 @@ from calibrant import calibrators
 from calibrant._core.config import json_data, to_plain
 from calibrant._files import shown
 from calibrant.calibrators import SHORT_NAMES, Calibrator, MultiLabelCalibrator
-from calibrant.calibrators.auto.auto import Evidence
+from calibrant.calibrators.auto import Evidence
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Predictions

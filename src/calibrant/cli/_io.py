@@ -25,7 +25,7 @@ from calibrant._files import check_suffix, check_target
 from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
-    from calibrant.calibrators.auto.auto import Evidence
+    from calibrant.calibrators.auto import Evidence
     from calibrant.evaluate.multilabel import LabelTable
     from calibrant.report.tables import Row
 

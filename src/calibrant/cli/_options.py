@@ -245,7 +245,7 @@ class OneSplit(Through, OneFile):
 
 def feature_names(calibrator: Any) -> list[str]:
     """Return the names of the features that a calibrator, or one of its parts, goes by; none of None."""
-    from calibrant.calibrators.base import calibrator as of_calibrators  # loads PyTorch
+    from calibrant.calibrators import base as of_calibrators  # loads PyTorch
 
     return [] if calibrator is None else of_calibrators.feature_names(calibrator)
 

@@ -13,7 +13,7 @@ from calibrant._core.config import json_data
 from calibrant._core.constraints import Level, checked
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import AutoCalibrator
-from calibrant.calibrators.auto.auto import Evidence
+from calibrant.calibrators.auto import Evidence
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, ClasswiseECE

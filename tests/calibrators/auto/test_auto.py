@@ -19,8 +19,8 @@ from calibrant.calibrators import (
     StructuredVectorScaling,
     TemperatureScaling,
 )
-from calibrant.calibrators.auto.auto import mixing_weights
-from calibrant.calibrators.base.folds import fold_of
+from calibrant.calibrators.auto import mixing_weights
+from calibrant.calibrators.folds import fold_of
 from calibrant.errors import FitError, InputError
 from calibrant.rows import Chunk, RowSource
 

@@ -21,9 +21,9 @@ from calibrant.calibrators import (
     MultiLabelCalibrator,
     TemperatureScaling,
 )
-from calibrant.calibrators.auto.auto import held_out
-from calibrant.calibrators.auto.wrappers import lead, pairs_of, with_confidence
+from calibrant.calibrators.auto import held_out
 from calibrant.calibrators.one_vs_rest.maps import mean_bins
+from calibrant.calibrators.wrappers import lead, pairs_of, with_confidence
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
 from calibrant.rows import MemoryRows, RowSource

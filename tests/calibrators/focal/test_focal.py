@@ -10,8 +10,8 @@ from torch import Tensor
 
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.calibrators import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
-from calibrant.calibrators.focal.focal_search import Best, FocalGrid, Search, _bracket, binned_error, confidences
-from calibrant.calibrators.focal.focal_temperature import focal_sums
+from calibrant.calibrators.focal import focal_sums
+from calibrant.calibrators.focal_search import Best, FocalGrid, Search, _bracket, binned_error, confidences
 from calibrant.errors import InputError
 from calibrant.rows import Chunk, MemoryRows
 from calibrant.theory import focal_map

@@ -18,7 +18,7 @@ from calibrant.calibrators import (
     KeepDecision,
     TemperatureScaling,
 )
-from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
+from calibrant.calibrators.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.errors import BoundWarning
 from calibrant.rows import MemoryRows
 

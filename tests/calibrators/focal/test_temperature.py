@@ -12,7 +12,7 @@ from tests.draws import drawn
 from torch import Tensor
 
 from calibrant.calibrators import TemperatureScaling
-from calibrant.calibrators.focal.temperature import fit_log_temperature
+from calibrant.calibrators.temperature import fit_log_temperature
 from calibrant.errors import BoundWarning, CalibrantWarning, InputError
 from calibrant.rows import MemoryRows
 
@@ -142,7 +142,7 @@ def test_large_data_start_from_a_sample_and_end_at_the_same_answer() -> None:
 
 
 def test_the_presets_are_the_papers_grids(vectors: Vectors) -> None:
-    from calibrant.calibrators.focal.focal_search import PRESETS
+    from calibrant.calibrators.focal_search import PRESETS
 
     expected = vectors["ts_grids"]["expected"]
     mukhoti = PRESETS["mukhoti"].temperatures
@@ -158,7 +158,7 @@ def test_the_presets_are_the_papers_grids(vectors: Vectors) -> None:
 
 @pytest.mark.parametrize("preset", ["mukhoti", "wang", "wang-code", "komisarenko", "komisarenko-code"])
 def test_a_preset_takes_the_best_of_its_grid(preset: str) -> None:
-    from calibrant.calibrators.focal.focal_search import PRESETS
+    from calibrant.calibrators.focal_search import PRESETS
 
     logits, labels = drawn(300, 5, seed=2, sharp=1.6)
     correct = (logits.argmax(dim=1) == labels).double()

@@ -9,8 +9,8 @@ from torch import Tensor
 from calibrant._core.constraints import Positive
 from calibrant._core.minimise import Objective, at_least, minimise
 from calibrant.calibrators.affine.fit import apply_affine, centre_rows, keep_excluded, lift_excluded, logit_squares
-from calibrant.calibrators.base.calibrator import Certified
-from calibrant.calibrators.base.chunks import check_label_logits
+from calibrant.calibrators.base import Certified
+from calibrant.calibrators.chunks import check_label_logits
 from calibrant.rows import Chunk, RowSource
 
 _NEWTON_CLASSES = 250  # beyond this many a Hessian costs more than the passes that L-BFGS takes

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from calibrant._core.constraints import NonNegative, Positive
 from calibrant._core.minimise import Objective, at_least, minimise
-from calibrant.calibrators.base.calibrator import Certified, Tempered
-from calibrant.calibrators.base.chunks import check_label_logits
-from calibrant.calibrators.focal.temperature import fit_temperature, mix_with_uniform
+from calibrant.calibrators.base import Certified, Tempered
+from calibrant.calibrators.chunks import check_label_logits
+from calibrant.calibrators.temperature import fit_temperature, mix_with_uniform
 from calibrant.rows import Chunk, RowSource
 
 _BLOCK_CLASSES = 300

@@ -9,8 +9,8 @@ from torch import Tensor
 from calibrant._core.constraints import Count, Positive
 from calibrant._core.minimise import Objective, at_least, minimise
 from calibrant.calibrators.affine.fit import AffineChunk, keep_excluded, log_probs_of, loss_and_residual
-from calibrant.calibrators.base.calibrator import Certified
-from calibrant.calibrators.base.chunks import check_label_logits
+from calibrant.calibrators.base import Certified
+from calibrant.calibrators.chunks import check_label_logits
 from calibrant.rows import Chunk, RowSource
 
 _LOWEST = -12.0  # log-probabilities below this (6e-6) are alike to the kernel: how small a nothing is tells little

@@ -13,8 +13,8 @@ from calibrant._core.check import as_tensor, check_logits, refuse
 from calibrant._core.constraints import Each, Number
 from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
-from calibrant.calibrators.base.calibrator import Calibrator
-from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning, InputError, NoIntervalError, NotFittedError
 from calibrant.rows import Chunk, MemoryRows, RowSource

@@ -9,9 +9,9 @@ from torch import Tensor
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Positive
 from calibrant.calibrators.affine.fit import centre_rows, keep_excluded, lift_excluded, logit_squares
-from calibrant.calibrators.base.calibrator import ByFeatures, Certified
-from calibrant.calibrators.base.chunks import check_label_logits
-from calibrant.calibrators.base.convex import convex_fit
+from calibrant.calibrators.base import ByFeatures, Certified
+from calibrant.calibrators.chunks import check_label_logits
+from calibrant.calibrators.convex import convex_fit
 from calibrant.calibrators.features.columns import KnownColumn, check_column_names, from_buffer, to_buffer
 from calibrant.data.record import Features
 from calibrant.rows import RowSource

@@ -11,12 +11,12 @@ from torch import Tensor
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Integer, Positive
 from calibrant.calibrators.affine.fit import AffineChunk, Ridge, fit_affine, keep_excluded, lift_excluded
-from calibrant.calibrators.base.calibrator import ByFeatures, Certified
-from calibrant.calibrators.base.chunks import check_label_logits
-from calibrant.calibrators.base.convex import convex_fit
-from calibrant.calibrators.base.folds import fold_by_scores
+from calibrant.calibrators.base import ByFeatures, Certified
+from calibrant.calibrators.chunks import check_label_logits
+from calibrant.calibrators.convex import convex_fit
 from calibrant.calibrators.features.columns import KnownColumn, check_column_names, from_buffer, to_buffer
-from calibrant.calibrators.focal.temperature import fit_temperature
+from calibrant.calibrators.folds import fold_by_scores
+from calibrant.calibrators.temperature import fit_temperature
 from calibrant.data.record import Features
 from calibrant.rows import Chunk, MemoryRows, RowSource
 

@@ -15,7 +15,7 @@ from calibrant._core.minimise import Objective, minimise
 from calibrant._core.numerics import in_row_chunks
 from calibrant._kernels import cpu
 from calibrant.calibrators.affine.fit import LOWEST
-from calibrant.calibrators.base.calibrator import Calibrator
+from calibrant.calibrators.base import Calibrator
 from calibrant.rows import Chunk, MemoryRows, RowSource, itself
 
 _TOLERANCE = 1e-10  # of a gradient entry of the mean log-loss, features at most 1

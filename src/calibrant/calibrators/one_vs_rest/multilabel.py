@@ -10,7 +10,7 @@ from calibrant._core import config as _plain
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import NonNegative
 from calibrant._kernels.cpu import one_thread_if_small
-from calibrant.calibrators.base.calibrator import Calibrator, Learned
+from calibrant.calibrators.base import Calibrator, Learned
 from calibrant.calibrators.features.columns import as_bytes, from_bytes
 from calibrant.calibrators.one_vs_rest.maps import PlattScaling
 from calibrant.data.leakage import part_of, row_hashes, sketch_of

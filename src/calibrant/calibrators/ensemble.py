@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Positive
-from calibrant.calibrators.base.calibrator import Tempered
-from calibrant.calibrators.base.chunks import narrowed
-from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
-from calibrant.calibrators.focal.temperature import fit_temperature
+from calibrant.calibrators.base import Tempered
+from calibrant.calibrators.chunks import narrowed
+from calibrant.calibrators.simplex import MixtureChunk, fit_mixture_weights
+from calibrant.calibrators.temperature import fit_temperature
 from calibrant.rows import Chunk, RowSource
 
 

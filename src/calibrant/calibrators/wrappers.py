@@ -13,9 +13,9 @@ from calibrant._core.config import renewed
 from calibrant._core.numerics import in_row_chunks, rank_in, sort_down
 from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.calibrators.affine.fit import LOWEST
-from calibrant.calibrators.auto.auto import MIN_ERRORS, AutoCalibrator, held_out
-from calibrant.calibrators.base.calibrator import Calibrator, Identity
-from calibrant.calibrators.base.chunks import break_ties, narrowed, wrong_mass
+from calibrant.calibrators.auto import MIN_ERRORS, AutoCalibrator, held_out
+from calibrant.calibrators.base import Calibrator, Identity
+from calibrant.calibrators.chunks import break_ties, narrowed, wrong_mass
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic
 from calibrant.calibrators.one_vs_rest.maps import (
     BetaCalibration,

@@ -24,16 +24,16 @@ from calibrant._core.warn import report_progress
 from calibrant.calibrators.affine.bias_scaling import BiasScaling
 from calibrant.calibrators.affine.fit import StructuredMatrixScaling, StructuredVectorScaling
 from calibrant.calibrators.affine.kernel_scaling import KernelScaling
-from calibrant.calibrators.auto.chain import Chain
-from calibrant.calibrators.base.calibrator import Calibrator, Identity
-from calibrant.calibrators.base.chunks import narrowed, through, with_logits, wrong_mass
-from calibrant.calibrators.base.folds import fold_by_scores, fold_of, in_random_sample, tied
-from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
-from calibrant.calibrators.focal.ensemble_temperature import EnsembleTemperatureScaling
-from calibrant.calibrators.focal.focal_temperature import FocalTemperatureScaling
-from calibrant.calibrators.focal.temperature import TemperatureScaling, mix_with_uniform
+from calibrant.calibrators.base import Calibrator, Identity
+from calibrant.calibrators.chain import Chain
+from calibrant.calibrators.chunks import narrowed, through, with_logits, wrong_mass
+from calibrant.calibrators.ensemble import EnsembleTemperatureScaling
+from calibrant.calibrators.focal import FocalTemperatureScaling
+from calibrant.calibrators.folds import fold_by_scores, fold_of, in_random_sample, tied
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic
 from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, SplineCalibration
+from calibrant.calibrators.simplex import MixtureChunk, fit_mixture_weights
+from calibrant.calibrators.temperature import TemperatureScaling, mix_with_uniform
 from calibrant.errors import CalibrantError, CalibrantWarning, FitError, InputError
 from calibrant.rows import Chunk, MemoryRows, RowSource
 

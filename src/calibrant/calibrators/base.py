@@ -19,7 +19,7 @@ from calibrant._core.constraints import Kind, PublicCalls
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import apply_in_precision, in_row_chunks
 from calibrant._kernels.cpu import one_thread_if_small
-from calibrant.calibrators.base.chunks import bounded, break_ties, narrowed, not_narrow
+from calibrant.calibrators.chunks import bounded, break_ties, narrowed, not_narrow
 from calibrant.data.leakage import Part, join_parts, part_of, row_hashes, sketch_of
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Decisions, Predictions
@@ -128,7 +128,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
             NotFittedError: Before ``fit``.
             InputError: If ``path`` does not end in .safetensors.
         """
-        from calibrant.calibrators.base.saved import save_calibrator
+        from calibrant.calibrators.saved import save_calibrator
 
         self._need_fit()
         save_calibrator(self, path)

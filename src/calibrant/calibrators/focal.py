@@ -11,10 +11,10 @@ from calibrant._core.constraints import Each, Positive
 from calibrant._core.minimise import Objective, by_exponent, minimise
 from calibrant._objective.log_pairs import log_normalise
 from calibrant.binning import AnyBinning
-from calibrant.calibrators.base.calibrator import Calibrator, Tempered
-from calibrant.calibrators.base.chunks import check_label_logits, narrowed
-from calibrant.calibrators.focal.focal_search import PRESETS, Best, Grid, Search, criterion_of, search_of
-from calibrant.calibrators.focal.temperature import (
+from calibrant.calibrators.base import Calibrator, Tempered
+from calibrant.calibrators.chunks import check_label_logits, narrowed
+from calibrant.calibrators.focal_search import PRESETS, Best, Grid, Search, criterion_of, search_of
+from calibrant.calibrators.temperature import (
     T_HIGH,
     T_LOW,
     fit_log_temperature,

@@ -10,7 +10,7 @@ from torch import Tensor
 from calibrant._core.check import refuse
 from calibrant._core.minimise import Objective, minimise
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
-from calibrant.calibrators.base.calibrator import Certified
+from calibrant.calibrators.base import Certified
 from calibrant.errors import FitError
 from calibrant.rows import Chunk, RowSource
 

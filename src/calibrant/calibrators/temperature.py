@@ -17,9 +17,9 @@ from calibrant._core.numerics import Root, increasing_root, row_chunks, scale_lo
 from calibrant._core.warn import warn_user
 from calibrant._kernels import cpu, cuda
 from calibrant.binning import AnyBinning
-from calibrant.calibrators.base.calibrator import Certified, Tempered
-from calibrant.calibrators.base.chunks import check_label_logits
-from calibrant.calibrators.focal.focal_search import PRESETS, Best, Grid, search_of
+from calibrant.calibrators.base import Certified, Tempered
+from calibrant.calibrators.chunks import check_label_logits
+from calibrant.calibrators.focal_search import PRESETS, Best, Grid, search_of
 from calibrant.errors import BoundWarning, FitError
 from calibrant.rows import Chunk, MemoryRows, RowSource
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from calibrant._core.check import refuse, shown
 from calibrant.calibrators.affine.prior_shift import PriorShift, unweighted_logits
-from calibrant.calibrators.base.calibrator import Calibrator, scaled
-from calibrant.calibrators.base.chunks import through
+from calibrant.calibrators.base import Calibrator, scaled
+from calibrant.calibrators.chunks import through
 from calibrant.errors import InputError
 from calibrant.rows import RowSource
 

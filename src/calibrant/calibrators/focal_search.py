@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from calibrant._core.constraints import Each, Number
 from calibrant._core.warn import warn_user
 from calibrant.binning import Binning, EqualMass, EqualWidth, split_starts
-from calibrant.calibrators.base.chunks import check_label_logits
+from calibrant.calibrators.chunks import check_label_logits
 from calibrant.errors import BoundWarning, InputError
 from calibrant.rows import Chunk, RowSource
 from calibrant.scores import entropy_ratio

@@ -10,7 +10,7 @@ import torch
 from calibrant import _files as files
 from calibrant import binning
 from calibrant._core.config import build, own_version
-from calibrant.calibrators.base.calibrator import Calibrator, Learned
+from calibrant.calibrators.base import Calibrator, Learned
 from calibrant.errors import FileFormatError, InputError
 
 FORMAT = "calibrant-calibrator-1.0"

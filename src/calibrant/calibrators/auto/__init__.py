@@ -1,1 +1,0 @@
-"""Calibrators made of calibrators: chains, and the pool that chooses itself."""

@@ -1,1 +1,0 @@
-"""What every calibrator stands on: the base classes, saving, one solver, checks of rows, folds."""

@@ -1,1 +1,0 @@
-"""Temperatures and focal exponents, which keep the decision; mixtures of them."""
