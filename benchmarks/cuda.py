@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import calibrant
-from calibrant import BinaryPairs, Predictions, losses
+from calibrant import Pairs, Predictions, losses
 from calibrant.calibrators import TemperatureScaling
 from calibrant.losses import FusedLinearLoss
 from calibrant.metrics import ECE, NLL, Brier
@@ -139,8 +139,8 @@ def pairs(bench: Bench, count: int) -> list[Record]:
     count = count // 256 if bench.small else count
     p = bench.uniform(count)
     y = (bench.uniform(count) < p**1.2).long()
-    data, few = BinaryPairs.from_probs(p, y), (p[:100_000], y[:100_000])
-    off = ECE()(BinaryPairs.from_probs(*few)) - ECE()(BinaryPairs.from_probs(*(one.cpu() for one in few)))
+    data, few = Pairs.from_probs(p, y), (p[:100_000], y[:100_000])
+    off = ECE()(Pairs.from_probs(*few)) - ECE()(Pairs.from_probs(*(one.cpu() for one in few)))
     return [bench.timed(f"ECE of {count} pairs", lambda: ECE()(data)) | {"off_the_cpu_answer": abs(off)}]
 
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from benchmarks.race import Race, Setup
 from benchmarks.race.data import overconfident, pairs
 from benchmarks.race.peers import optional, present, torch_uncertainty, updated
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.binning import EqualMass
 from calibrant.metrics import ECE, NLL, Brier, ClasswiseECE, SmoothECE
 
@@ -139,7 +139,7 @@ def smooth(rows: int, classes: int) -> Setup:
     p64, hit64, labels = p.numpy(), hit.double().numpy(), hit.long()
     rp, pc = optional("relplot.metrics"), optional("probcal.metrics")
     calls = {
-        "calibrant": lambda: SmoothECE()(BinaryPairs.from_probs(p, labels)),
+        "calibrant": lambda: SmoothECE()(Pairs.from_probs(p, labels)),
         "relplot": lambda: rp.smECE(p64, hit64),
         "probcal": lambda: pc.smooth_ece(hit64, p64),
     }
@@ -154,7 +154,7 @@ def confidences(rows: int, classes: int) -> Setup:
     exact = sum(abs(math.fsum(gap[index == b])) for b in range(BINS)) / rows
     tm = optional("torchmetrics.functional.classification")
     calls = {
-        "calibrant": lambda: ECE()(BinaryPairs.from_probs(p, labels)),
+        "calibrant": lambda: ECE()(Pairs.from_probs(p, labels)),
         "torchmetrics": lambda: tm.binary_calibration_error(p, labels, BINS),
     }
     return Setup(present(calls), distance_to(exact))

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import calibrant
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.calibrators import AutoCalibrator, IsotonicCalibration, MatrixScaling, TemperatureScaling, VectorScaling
 from calibrant.losses import FocalLoss
 from calibrant.metrics import ECE, NLL
@@ -70,7 +70,7 @@ def null_level() -> Figure:
         middle, high = [], []
         for n in sizes:
             share = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-            pairs = BinaryPairs.from_probs(beta_quantile(share, a, b), torch.zeros(n, dtype=torch.int64))
+            pairs = Pairs.from_probs(beta_quantile(share, a, b), torch.zeros(n, dtype=torch.int64))
             band = null_band(ECE(), pairs)
             middle.append(band.estimate)
             high.append(band.high)

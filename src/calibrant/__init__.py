@@ -25,16 +25,15 @@ if typing.TYPE_CHECKING:
     from calibrant.calibrators import load
     from calibrant.data.examples import load_example
     from calibrant.data.io import read, save_predictions
-    from calibrant.data.multilabel import MultiLabelPredictions
-    from calibrant.data.predictions import BinaryPairs, Decisions, Events, Predictions
+    from calibrant.data.multilabel import MultiLabel
+    from calibrant.data.pairs import Pairs
+    from calibrant.data.predictions import Predictions
 
 __version__ = "1.0.0"
 
 __all__ = [
-    "BinaryPairs",
-    "Decisions",
-    "Events",
-    "MultiLabelPredictions",
+    "MultiLabel",
+    "Pairs",
     "Predictions",
     "binning",
     "calibrators",
@@ -58,10 +57,8 @@ __all__ = [
 # Where each name that is no module of its own comes from. All are imported when first used, so that `import calibrant`
 # and `calibrant --help` do not wait for PyTorch, and nobody for what they do not use.
 _HOMES = {
-    "BinaryPairs": "data.predictions",
-    "Decisions": "data.predictions",
-    "Events": "data.predictions",
-    "MultiLabelPredictions": "data.multilabel",
+    "MultiLabel": "data.multilabel",
+    "Pairs": "data.pairs",
     "Predictions": "data.predictions",
     "load": "calibrators",
     "load_example": "data.examples",

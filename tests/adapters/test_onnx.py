@@ -14,7 +14,7 @@ from tests.conftest import late
 from tests.draws import drawn
 from torch import Tensor
 
-from calibrant import MultiLabelPredictions, Predictions, calibrators
+from calibrant import MultiLabel, Predictions, calibrators
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.errors import CalibrantWarning, InputError, NotFittedError
 
@@ -148,7 +148,7 @@ def test_several_labels_a_row_are_served_each_with_its_probability(kind: str, tm
     logits, _ = sample(300, 3)
     labels = torch.bernoulli(torch.sigmoid(logits / 2), generator=torch.Generator().manual_seed(1)).long()
     several = calibrators.MultiLabelCalibrator(calibrators.PlattScaling())
-    several.fit(MultiLabelPredictions.from_logits(logits, labels, names=["ant", "bee", "cow"]))
+    several.fit(MultiLabel.from_logits(logits, labels, names=["ant", "bee", "cow"]))
     adapter.export_served(several, tmp_path / "c.onnx", kind=kind)
     new = sample(20, 3, seed=1)[0]
     session = opened(tmp_path / "c.onnx")

@@ -12,7 +12,7 @@ import torch
 from tests.cli.conftest import Run, some_logits
 
 import calibrant
-from calibrant import MultiLabelPredictions, Predictions, read, save_predictions
+from calibrant import MultiLabel, Predictions, read, save_predictions
 from calibrant.calibrators import HistogramBinning, MultiLabelCalibrator, PlattScaling, TemperatureScaling
 
 NAMES = ("cat", "dog", "eel")
@@ -152,7 +152,7 @@ def test_decisions_that_were_taken_are_carried_along(run: Run, home: Path) -> No
 def test_several_labels(run: Run, home: Path) -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(60, 2))
-    data = MultiLabelPredictions.from_logits(
+    data = MultiLabel.from_logits(
         3 * logits, (logits + rng.logistic(size=logits.shape) > 0).astype(int), names=["a", "b"]
     )
     fitted = MultiLabelCalibrator(PlattScaling()).fit(data)

@@ -8,16 +8,16 @@ import pytest
 import torch
 from tests.cli.conftest import Run
 
-from calibrant import MultiLabelPredictions, load, read, save_predictions
+from calibrant import MultiLabel, load, read, save_predictions
 from calibrant.evaluate import multilabel_panel
 
 
-def made(rows: int, seed: int) -> MultiLabelPredictions:
+def made(rows: int, seed: int) -> MultiLabel:
     generator = torch.Generator().manual_seed(seed)
     z = 1.5 * torch.randn(rows, 3, generator=generator) - torch.tensor([0.0, 1.0, 3.0])
     y = (torch.rand(rows, 3, generator=generator) < torch.sigmoid(z)).long()
     y[torch.rand(rows, 3, generator=generator) < 0.05] = -1
-    return MultiLabelPredictions.from_logits(2 * z, y, names=["cat", "dog", "owl <b>"])
+    return MultiLabel.from_logits(2 * z, y, names=["cat", "dog", "owl <b>"])
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_fit_evaluate_apply_and_report(saved: Path, run: Run) -> None:
     assert sum(caption.startswith("All labels pooled") for caption in captions) == 2
 
 
-def write_with_splits(file: Path, **parts: MultiLabelPredictions) -> tuple[str, ...]:
+def write_with_splits(file: Path, **parts: MultiLabel) -> tuple[str, ...]:
     """Write the rows of each split to one table with a column ``split``; return the options that read it."""
     lines = [
         ",".join(map(str, [*p, *y, name]))

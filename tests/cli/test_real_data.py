@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.cli.conftest import Run
 
-from calibrant import BinaryPairs
+from calibrant import Pairs
 from calibrant.metrics import ECE, NLL, Accuracy
 
 FIGURES = Path(__file__).parent.parent / "fixtures" / "published_figures.json"
@@ -53,6 +53,6 @@ def test_figures_to_the_printed_digits(name: str, data: Path, tmp_path: Path, ru
 @pytest.mark.parametrize("name", EXPECTED["toplabel"])
 def test_top_label_figures_to_the_printed_digits(name: str, data: Path) -> None:
     held = np.load(data / "toplabel" / f"{name}.npz")
-    pairs = BinaryPairs.from_top_label(held["conf"], held["pred"], held["label"])
+    pairs = Pairs.from_top_label(held["conf"], held["pred"], held["label"])
     got = [str(len(pairs)), f"{100 * Accuracy()(pairs):.2f}", f"{100 * ECE()(pairs):.2f}"]
     assert got == EXPECTED["toplabel"][name]

@@ -17,7 +17,7 @@ from tests.contracts.test_metrics import sample as rows_of
 from tests.draws import drawn
 from torch import Tensor
 
-from calibrant import BinaryPairs, Predictions, calibrators, load
+from calibrant import Pairs, Predictions, calibrators, load
 from calibrant._kernels import cpu
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.data.leakage import check_not_fitted_on
@@ -215,21 +215,18 @@ def test_confidences_of_decisions_are_fitted_as_two_classes_and_taken_for_nothin
     assert after.decision is decisions.decision
     with pytest.raises(LeakError):
         decisions.calibrated_by(one)
-    with pytest.raises(InputError, match="a calibrator of all classes, got one fitted on confidences of decisions"):
-        rows.calibrated_by(one)
-    with pytest.raises(InputError, match="rows like these Decisions, got one of probabilities of all classes"):
-        decisions.calibrated_by(two)
+    assert one.class_names == ("wrong", "right")
+    with pytest.raises(InputError, match="in order: wrong, right"):
+        replace(rows, class_names=("cat", "dog")).calibrated_by(one)
 
 
 def test_a_method_of_the_top_label_needs_confidences_of_a_half() -> None:
     pairs = Predictions.from_logits(*drawn(600)).top_label()
     with pytest.raises(InputError, match="confidences of 1/2 or more"):
         calibrators.HistogramBinning().fit(pairs)
-    events = BinaryPairs.from_probs(pairs.p, pairs.y.long())
+    events = Pairs.from_probs(pairs.p, pairs.y.long())
     fitted = calibrators.PlattScaling().fit(events)
     assert torch.equal(events.calibrated_by(fitted, allow_fit_rows=True).y, events.y)
-    with pytest.raises(InputError, match="rows like these Events"):
-        events.calibrated_by(calibrators.PlattScaling().fit(pairs))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

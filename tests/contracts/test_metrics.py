@@ -12,7 +12,7 @@ from tests.draws import drawn
 from torch import Tensor
 
 import calibrant.metrics as family
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant._kernels import cpu
 from calibrant.binning import EqualMass
 from calibrant.errors import InputError, NoIntervalError, ZeroProbabilityWarning
@@ -202,7 +202,7 @@ def test_what_is_refused_is_named() -> None:
     with pytest.raises(InputError, match="expected labelled predictions"):
         ECE()(Predictions.from_logits([[3.0, 0.0], [2.0, 0.0]]))
     with pytest.raises(InputError, match="from_top_label"):
-        TopLabelECE()(BinaryPairs.from_probs([0.5], [1]))
+        TopLabelECE()(Pairs.from_probs([0.5], [1]))
 
 
 def test_states_of_other_metrics_do_not_add() -> None:

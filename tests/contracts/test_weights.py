@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.contracts.test_metrics import EXTRA
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.errors import InputError
 from calibrant.evaluate import calibration_line, compare, optimal_ece, panel, refinement
@@ -97,7 +97,7 @@ def test_models_with_other_weights_are_not_compared() -> None:
 
 
 def test_the_panel_shows_the_effective_sample_size() -> None:
-    pairs = BinaryPairs.from_decisions([0.9, 0.6], [1, 0], weights=[3.0, 1.0])
+    pairs = Pairs.from_probs([0.9, 0.6], [1, 0], weights=[3.0, 1.0])
     assert panel(pairs, metrics=[Accuracy()])[0].effective == pytest.approx(1.6)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from calibrant import MultiLabelPredictions, Predictions, read, save_predictions
+from calibrant import MultiLabel, Predictions, read, save_predictions
 from calibrant.data.io import SAVED, Mapped, read_contents
 from calibrant.errors import CalibrantError, FileFormatError, InputError
 
@@ -421,7 +421,7 @@ def test_decisions_and_rows_without_labels_come_back(suffix: str, tmp_path: Path
 @pytest.mark.parametrize("suffix", SAVED)
 @pytest.mark.parametrize("kind", ["logits", "probs"])
 def test_several_labels_come_back(suffix: str, kind: str, tmp_path: Path) -> None:
-    make = MultiLabelPredictions.from_logits if kind == "logits" else MultiLabelPredictions.from_probs
+    make = MultiLabel.from_logits if kind == "logits" else MultiLabel.from_probs
     data = make(
         [[0.9, 0.4], [0.2, 0.7]] if kind == "probs" else [[2.0, -1.0], [0.5, 3.0]],
         [[1, 0], [-1, 1]],

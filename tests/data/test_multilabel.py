@@ -4,25 +4,19 @@ import math
 
 import pytest
 import torch
-from tests.conftest import late
 
-from calibrant import MultiLabelPredictions, Predictions
+from calibrant import MultiLabel, Predictions
 from calibrant.calibrators import MultiLabelCalibrator, PlattScaling, TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.evaluate import compare, label_table, multilabel_panel, panel, subgroups
 from calibrant.metrics import ECE
 
-datasets = late("sklearn.datasets")
-linear_model = late("sklearn.linear_model")
-multiclass = late("sklearn.multiclass")
-multioutput = late("sklearn.multioutput")
-
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.5, 3.0, -4.0], [-0.5, 0.0, 1.0], [1.5, -2.0, 0.25]])
 LABELS = torch.tensor([[1, 0, -1], [0, 1, 0], [-1, -1, 1], [1, 0, 0]])
 
 
-def made(**more: object) -> MultiLabelPredictions:
-    return MultiLabelPredictions.from_logits(LOGITS, LABELS, names=["cat", "dog", "owl"], **more)
+def made(**more: object) -> MultiLabel:
+    return MultiLabel.from_logits(LOGITS, LABELS, names=["cat", "dog", "owl"], **more)
 
 
 def test_the_event_of_a_label_is_that_it_is_one_and_missing_rows_are_left_out() -> None:
@@ -46,16 +40,16 @@ def test_pooled_pairs_are_all_known_labels_and_rows_are_their_groups() -> None:
 def test_joined_rows_pool_with_their_weights_and_have_the_same_names() -> None:
     beside = {"weights": [1.0, 2.0, 0.5, 1.0], "groups": [3, 4, 5, 6]}
     data = made(**beside)
-    both = MultiLabelPredictions.cat([data[:2], data[2:]])
+    both = MultiLabel.cat([data[:2], data[2:]])
     assert torch.equal(both.pooled().p, data.pooled().p)
     assert both.pooled().weights.tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 0.5, 1.0, 1.0, 1.0]
     with pytest.raises(InputError, match="the same names"):
-        MultiLabelPredictions.cat([data, MultiLabelPredictions.from_logits(LOGITS, LABELS, **beside)])
+        MultiLabel.cat([data, MultiLabel.from_logits(LOGITS, LABELS, **beside)])
 
 
 def test_probabilities_are_kept_unchanged_and_zero_and_one_are_allowed() -> None:
     probs = torch.tensor([[0.0, 1.0], [0.25, 0.125]])
-    data = MultiLabelPredictions.from_probs(probs, [[0, 1], [1, 0]])
+    data = MultiLabel.from_probs(probs, [[0, 1], [1, 0]])
     assert torch.equal(data.probs, probs)
     assert data.logits[0].tolist() == [-math.inf, math.inf]
     assert data.names == ("label 0", "label 1")
@@ -64,25 +58,24 @@ def test_probabilities_are_kept_unchanged_and_zero_and_one_are_allowed() -> None
 def test_a_model_is_run_over_a_loader() -> None:
     model = torch.nn.Linear(3, 2)
     loader = [(torch.randn(4, 3), torch.tensor([[1.0, 0.0], [-1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]))] * 2
-    data = MultiLabelPredictions.collect(model, loader)
-    assert repr(data) == "MultiLabelPredictions(8 rows, 2 labels, labelled, 2 missing)"
+    data = MultiLabel.collect(model, loader)
+    assert repr(data) == "MultiLabel(8 rows, 2 labels, labelled, 2 missing)"
 
 
 REFUSED = {
-    "one class a row": (lambda: MultiLabelPredictions.from_logits(LOGITS, [0, 1, 2, 0]), "Predictions.from_logits"),
-    "softmax": (lambda: MultiLabelPredictions.from_probs(torch.softmax(LOGITS, 1), LABELS), "Predictions.from_logits or from_probs"),
-    "probs as logits": (lambda: MultiLabelPredictions.from_logits(torch.sigmoid(LOGITS), LABELS), "use from_probs"),
-    "logits as probs": (lambda: MultiLabelPredictions.from_probs(LOGITS, LABELS), "use from_logits"),
-    "NaN": (lambda: MultiLabelPredictions.from_logits(torch.full((2, 2), torch.nan)), "NaN in row 0, column 0"),
-    "label 2": (lambda: MultiLabelPredictions.from_logits(LOGITS, LABELS + 1), "got 2 in row 0, column 0"),
+    "one class a row": (lambda: MultiLabel.from_logits(LOGITS, [0, 1, 2, 0]), "Predictions.from_logits"),
+    "softmax": (lambda: MultiLabel.from_probs(torch.softmax(LOGITS, 1), LABELS), "Predictions.from_logits or from_probs"),
+    "probs as logits": (lambda: MultiLabel.from_logits(torch.sigmoid(LOGITS), LABELS), "use from_probs"),
+    "logits as probs": (lambda: MultiLabel.from_probs(LOGITS, LABELS), "use from_logits"),
+    "NaN": (lambda: MultiLabel.from_logits(torch.full((2, 2), torch.nan)), "NaN in row 0, column 0"),
+    "label 2": (lambda: MultiLabel.from_logits(LOGITS, LABELS + 1), "got 2 in row 0, column 0"),
     "a label missing": (lambda: made()[:1].label("owl"), "'owl' missing"),
     "no such label": (lambda: made().label("bat"), "one of cat, dog, owl"),
-    "a constant label": (lambda: MultiLabelPredictions.from_outputs([[[0.9, 0.1]], [[1.0]]]), "constant in training"),
     "another calibrator": (
         lambda: made().calibrated_by(TemperatureScaling().fit(LOGITS, [0, 1, 0, 0])),
         "MultiLabelCalibrator",
     ),
-    "labels of several as one class": (lambda: Predictions.from_logits(LOGITS, LABELS), "MultiLabelPredictions"),
+    "labels of several as one class": (lambda: Predictions.from_logits(LOGITS, LABELS), "MultiLabel"),
 }  # fmt: skip
 
 
@@ -95,25 +88,13 @@ def test_what_does_not_fit_is_refused_with_the_remedy(case: str) -> None:
 
 
 def test_what_is_for_one_class_a_row_names_what_is_for_several_and_the_reverse() -> None:
-    several = MultiLabelPredictions.from_logits([[1.0, -1.0], [0.5, 2.0]], [[1, 0], [0, 1]])
+    several = MultiLabel.from_logits([[1.0, -1.0], [0.5, 2.0]], [[1, 0], [0, 1]])
     one = Predictions.from_logits([[1.0, -1.0], [0.5, 2.0]], [1, 0])
     for measure in (ECE(), panel, lambda data: compare(data, data), lambda data: subgroups(data, {"a": [0, 1]})):
-        with pytest.raises(
-            InputError, match=r"got a MultiLabelPredictions; take .pooled\(\) or .label\(name\), or use"
-        ):
+        with pytest.raises(InputError, match=r"got a MultiLabel; take .pooled\(\) or .label\(name\), or use"):
             measure(several)
     for table in (multilabel_panel, label_table):
         with pytest.raises(InputError, match="use panel and subgroups for one class a row"):
             table(one)
-    with pytest.raises(InputError, match="it is for MultiLabelPredictions; fit its base on one class a row"):
+    with pytest.raises(InputError, match="it is for MultiLabel; fit its base on one class a row"):
         one.calibrated_by(MultiLabelCalibrator(PlattScaling()).fit(several))
-
-
-def test_what_scikit_learns_classifiers_return_is_read() -> None:
-    x, y = datasets.make_multilabel_classification(120, 5, n_classes=3, random_state=0)
-    one = multiclass.OneVsRestClassifier(linear_model.LogisticRegression()).fit(x, y).predict_proba(x)
-    several = multioutput.MultiOutputClassifier(linear_model.LogisticRegression()).fit(x, y).predict_proba(x)
-    found = [MultiLabelPredictions.from_outputs(outputs, y) for outputs in (one, several)]
-    assert torch.equal(found[0].probs, torch.from_numpy(one))
-    assert torch.allclose(found[0].probs, found[1].probs, atol=1e-12)
-    assert torch.equal(found[1].need_labels(), torch.from_numpy(y))

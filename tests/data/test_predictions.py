@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import BinaryPairs, Events, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.losses import BinaryCrossEntropyLoss
@@ -142,8 +142,8 @@ GOOD = [[2.0, 0.0], [0.0, 3.0]]
         (lambda: Predictions.from_probs([[0.5, 0.4]]), "sum"),
         (lambda: Predictions.from_binary_probs([1.5]), r"probs in \[0, 1\]"),
         (lambda: Predictions.from_binary_logits([[1.0, 2.0]]), "one a row"),
-        (lambda: BinaryPairs.from_probs([0.5, math.nan], [0, 1]), "row 1"),
-        (lambda: BinaryPairs.from_probs([0.5], [2]), r"labels in \[0, 2\)"),
+        (lambda: Pairs.from_probs([0.5, math.nan], [0, 1]), "row 1"),
+        (lambda: Pairs.from_probs([0.5], [2]), r"labels in \[0, 2\)"),
         (lambda: Predictions.from_logits(GOOD).correct, "expected labelled predictions"),
     ],
 )
@@ -192,10 +192,10 @@ def test_every_constructor_refuses_what_is_no_data_in_one_sentence(value: Any) -
         lambda: Predictions.from_probs(value, labels),
         lambda: Predictions.from_binary_logits(value, labels),
         lambda: Predictions.from_binary_probs(value, labels),
-        lambda: Events(value, value),
-        lambda: BinaryPairs.from_probs(value, labels),
-        lambda: BinaryPairs.from_top_label(value, labels, labels),
-        lambda: BinaryPairs.from_top_label([0.5, 0.5], value, labels),
+        lambda: Pairs(value, value),
+        lambda: Pairs.from_probs(value, labels),
+        lambda: Pairs.from_top_label(value, labels, labels),
+        lambda: Pairs.from_top_label([0.5, 0.5], value, labels),
         lambda: Predictions.cat(value),
         lambda: Predictions.from_logits(good).calibrated_by(value),
         lambda: Predictions.collect(value, []),

@@ -8,17 +8,15 @@ import pytest
 import torch
 
 from calibrant import (
-    BinaryPairs,
-    Decisions,
-    Events,
-    MultiLabelPredictions,
+    MultiLabel,
+    Pairs,
     Predictions,
 )
 from calibrant.calibrators import TemperatureScaling
 from calibrant.data.record import Record
 from calibrant.errors import InputError
 from calibrant.evaluate import default_metrics
-from calibrant.metrics import AURC, ECE, NLL, Accuracy, Brier, Error
+from calibrant.metrics import AURC, NLL, Accuracy, Brier
 from calibrant.plot import classwise
 
 
@@ -44,9 +42,9 @@ def holders() -> list[Record]:
     made: list[Record] = [
         Predictions.from_logits(Z, [0, 1, 1, 0], **beside),
         Predictions.from_probs([[0.9, 0.1], [0.3, 0.7], [0.2, 0.8], [0.5, 0.5]], [0, 1, 1, 0], **beside),
-        BinaryPairs.from_probs([0.9, 0.6, 0.2, 0.4], [1, 0, 1, 0], **beside),
-        MultiLabelPredictions.from_logits(Z, [[1, 0], [-1, 1], [0, 1], [1, -1]], names=["cat", "dog"], **beside),
-        BinaryPairs.from_top_label([0.9, 0.6, 0.7, 0.8], [1, 0, 2, 0], [1, 1, 2, 0], **beside),
+        Pairs.from_probs([0.9, 0.6, 0.2, 0.4], [1, 0, 1, 0], **beside),
+        MultiLabel.from_logits(Z, [[1, 0], [-1, 1], [0, 1], [1, -1]], names=["cat", "dog"], **beside),
+        Pairs.from_top_label([0.9, 0.6, 0.7, 0.8], [1, 0, 2, 0], [1, 1, 2, 0], **beside),
     ]
     return [*made, replace(made[0], decision=torch.tensor([0, 0, 0, 1]))]
 
@@ -114,7 +112,7 @@ def test_what_does_not_fit_is_refused(beside: dict[str, Any], words: str) -> Non
     for make in (
         lambda: Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0], **beside),
         lambda: Predictions.from_binary_probs([0.4, 0.9], [0, 1], **beside),
-        lambda: BinaryPairs.from_probs([0.4, 0.9], [0, 1], **beside),
+        lambda: Pairs.from_probs([0.4, 0.9], [0, 1], **beside),
     ):
         with pytest.raises(InputError, match=words):
             make()
@@ -165,7 +163,7 @@ def test_weights_have_an_effective_number_of_rows() -> None:
     [
         (lambda: Predictions(torch.zeros(2, 2), weights=torch.ones(2)), "float64"),
         (lambda: Predictions(torch.zeros(2, 2), given_probs=torch.zeros(2, 3)), "given_probs of shape"),
-        (lambda: MultiLabelPredictions(torch.zeros(2, 2), names=("a",)), "2 names"),
+        (lambda: MultiLabel(torch.zeros(2, 2), names=("a",)), "2 names"),
     ],
 )
 def test_a_record_that_does_not_fit_is_refused(make: Any, message: str) -> None:
@@ -173,27 +171,16 @@ def test_a_record_that_does_not_fit_is_refused(make: Any, message: str) -> None:
         make()
 
 
-def test_an_accuracy_is_one_of_decisions() -> None:
-    """Of pooled events it was their frequency."""
-    several = HOLDERS[3]
-    assert isinstance(several, MultiLabelPredictions)
+def test_pairs_of_events_and_of_decisions_have_default_metrics_of_their_own() -> None:
     predictions = HOLDERS[0]
     assert isinstance(predictions, Predictions)
-    for events in (several.pooled(), several.label("cat"), predictions.one_vs_rest(1)):
-        assert isinstance(events, Events)
-        for metric in (Accuracy(), Error(), AURC()):
-            with pytest.raises(InputError, match="got events with probabilities; measure ECE"):
-                metric(events)
-        for proper in (NLL(), Brier()):
-            with pytest.raises(InputError, match="got events with probabilities; use a metric of pairs"):
-                proper(events)
-        assert ECE()(events) > 0
-        assert not {Accuracy(), AURC()} & set(default_metrics(events))
-    decided = BinaryPairs.from_decisions([0.9, 0.6], [1, 0])
-    assert isinstance(decided, Decisions)
-    assert Accuracy()(decided) == 0.5
-    assert isinstance(predictions.top_label(), Decisions)
-    assert Accuracy() in default_metrics(decided)
+    events, decisions = predictions.one_vs_rest(1), predictions.top_label()
+    assert {Accuracy(), AURC()} < set(default_metrics(decisions))
+    assert not {Accuracy(), AURC()} & set(default_metrics(events))
+    for pairs in (events, decisions):
+        assert not {NLL(), Brier()} & set(default_metrics(pairs))
+        with pytest.raises(InputError, match="got pairs of a probability and what happened; use a metric of pairs"):
+            NLL()(pairs)
 
 
 def test_metrics_of_one_object_do_not_change_each_other() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.errors import InputError
 from calibrant.evaluate import compare
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier
@@ -66,11 +66,11 @@ def test_groups_of_either_model_are_those_of_both_and_others_are_refused() -> No
 
 
 def test_events_of_other_rows_and_decisions_beside_events_are_refused() -> None:
-    events = [BinaryPairs.from_probs([0.9, 0.2, 0.6], y) for y in ([1, 0, 1], [1, 1, 0])]
+    events = [Pairs.from_probs([0.9, 0.2, 0.6], y) for y in ([1, 0, 1], [1, 1, 0])]
     with pytest.raises(InputError, match="label 0 and 1 in row 1"):
         compare(*events)
     with pytest.raises(InputError, match="of one kind"):
-        compare(events[0], BinaryPairs.from_decisions([0.9, 0.2, 0.6], [1, 0, 1]))
+        compare(events[0], Pairs.from_top_label([0.9, 0.2, 0.6], [1, 0, 1], [1, 1, 1]))
 
 
 def test_what_has_no_test_is_shown_untested() -> None:
@@ -96,7 +96,7 @@ def test_other_rows_are_refused() -> None:
         compare(model(seed=1), model(seed=2))
     with pytest.raises(InputError, match="unlabelled"):
         compare(Predictions.from_logits([[2.0, 0.0]]), Predictions.from_logits([[2.0, 0.0]]))
-    assert compare(BinaryPairs.from_probs([0.5, 1], [0, 1]), BinaryPairs.from_probs([0.5, 1], [0, 1])).n == 2
+    assert compare(Pairs.from_probs([0.5, 1], [0, 1]), Pairs.from_probs([0.5, 1], [0, 1])).n == 2
 
 
 def test_few_errors_decide_no_loss_and_say_how_many_rows_would_do() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.conftest import late
 
-from calibrant import BinaryPairs, MultiLabelPredictions
+from calibrant import MultiLabel, Pairs
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.evaluate import label_table, multilabel_panel, subgroups
 from calibrant.evaluate._label_sums import AVERAGES, METRICS
@@ -21,19 +21,17 @@ from calibrant.statistics.means import mean_interval
 metrics = late("sklearn.metrics")
 
 
-def sample(
-    rows: int = 400, seed: int = 0, *, slope: float = 1.5, missing: float = 0.1, **more: object
-) -> MultiLabelPredictions:
+def sample(rows: int = 400, seed: int = 0, *, slope: float = 1.5, missing: float = 0.1, **more: object) -> MultiLabel:
     """Return over-confident logits of three labels that depend on each other, some of which are missing."""
     generator = torch.Generator().manual_seed(seed)
     shared = torch.randn(rows, 1, generator=generator, dtype=torch.float64)
     z = shared + torch.randn(rows, 3, generator=generator, dtype=torch.float64) + torch.tensor([0.0, -1.5, -3.0])
     y = (torch.rand(rows, 3, generator=generator, dtype=torch.float64) < torch.sigmoid(z)).long()
     y[torch.rand(rows, 3, generator=generator) < missing] = -1
-    return MultiLabelPredictions.from_logits(slope * z, y, names=["often", "some", "rare"], **more)
+    return MultiLabel.from_logits(slope * z, y, names=["often", "some", "rare"], **more)
 
 
-def values(data: MultiLabelPredictions) -> dict[tuple[str, str], MultiLabelRow]:
+def values(data: MultiLabel) -> dict[tuple[str, str], MultiLabelRow]:
     return {(row.metric, row.average): row for row in multilabel_panel(data, draws=50)}
 
 
@@ -50,7 +48,7 @@ def test_values_are_those_of_scikit_learn_and_of_binary_pairs() -> None:
     assert found["Bias", "macro"].value == pytest.approx(
         np.mean([float((one.p - one.y).mean()) for one in parts]), rel=1e-9
     )
-    assert found["ECE", "pooled"].value == pytest.approx(ECE()(BinaryPairs.from_probs(p, y.astype(int))), rel=1e-12)
+    assert found["ECE", "pooled"].value == pytest.approx(ECE()(Pairs.from_probs(p, y.astype(int))), rel=1e-12)
     assert found["ECE", "macro"].value == pytest.approx(np.mean([ECE()(one) for one in parts]), rel=1e-12)
 
 
@@ -114,7 +112,7 @@ def test_intervals_are_those_of_rows_and_of_pairs_in_groups(kind: str, missing: 
 def test_pieces_of_any_size_have_the_intervals_of_all_rows(kind: str, size: int) -> None:
     rows = 400 if size > 1 else 150
     data = sample(rows, missing=0.5, **beside(kind, rows))
-    data = MultiLabelPredictions.from_logits(data.logits.half(), data.labels, names=data.names, **beside(kind, rows))
+    data = MultiLabel.from_logits(data.logits.half(), data.labels, names=data.names, **beside(kind, rows))
     whole = multilabel_panel(data, draws=50)
     parts = panel_of(lambda: (data[at : at + size] for at in range(0, rows, size)), draws=50)
     assert sum(row.low is not None for row in whole) == 7
@@ -122,7 +120,7 @@ def test_pieces_of_any_size_have_the_intervals_of_all_rows(kind: str, size: int)
 
 
 def test_pieces_without_an_interval_say_why() -> None:
-    def reasons(*pieces: MultiLabelPredictions) -> set[str | None]:
+    def reasons(*pieces: MultiLabel) -> set[str | None]:
         return {row.refused for row in panel_of(lambda: pieces, draws=50)[:7]}
 
     data = sample(groups=torch.arange(400) // 50)
@@ -138,7 +136,7 @@ def test_pieces_without_an_interval_say_why() -> None:
 
 def test_an_interval_is_refused_with_few_events_and_for_the_macro_ece() -> None:
     few = sample(60, missing=0.0, slope=1.0)
-    rare = MultiLabelPredictions.from_logits(few.logits[:, 2:], few.labels[:, 2:])
+    rare = MultiLabel.from_logits(few.logits[:, 2:], few.labels[:, 2:])
     for row in multilabel_panel(rare):
         assert row.low is None
         assert row.refused is not None
@@ -154,7 +152,7 @@ def test_the_table_of_labels_flags_the_one_that_is_off() -> None:
     assert calm.p_value > 0.05
     assert calm.verdict.startswith("No label's gap or calibration error is larger")
     shifted = data.logits + torch.tensor([0.0, 0.8, 0.0])
-    found = label_table(MultiLabelPredictions.from_logits(shifted, data.labels, names=data.names), draws=500)
+    found = label_table(MultiLabel.from_logits(shifted, data.labels, names=data.names), draws=500)
     assert found.rows[0].label == "some"
     assert found.rows[0].p_adjusted < 0.001
     assert "too high by" in str(found)
@@ -170,17 +168,17 @@ def test_a_label_that_is_missing_in_all_rows_is_named() -> None:
     data = sample()
     labels = data.labels.clone()
     labels[:, 1] = -1
-    broken = MultiLabelPredictions.from_logits(data.logits, labels, names=data.names)
+    broken = MultiLabel.from_logits(data.logits, labels, names=data.names)
     for call in (multilabel_panel, label_table):
         with pytest.raises(InputError, match=r"'some' missing .*select"):
             call(broken)
     assert len(multilabel_panel(broken.select(["often", "rare"]))) == 8
-    with pytest.raises(InputError, match="MultiLabelPredictions"):
+    with pytest.raises(InputError, match="MultiLabel"):
         multilabel_panel(data.label(0))
 
 
 def test_a_certain_miss_is_infinite_with_a_warning() -> None:
-    data = MultiLabelPredictions.from_probs([[0.0, 0.5]] * 20 + [[0.5, 1.0]] * 20, [[1, 1]] + [[0, 1]] * 39)
+    data = MultiLabel.from_probs([[0.0, 0.5]] * 20 + [[0.5, 1.0]] * 20, [[1, 1]] + [[0, 1]] * 39)
     with pytest.warns(ZeroProbabilityWarning, match="floor"):
         found = values(data)
     assert math.isinf(found["NLL", "pooled"].value)
@@ -191,7 +189,7 @@ def test_a_label_with_few_events_is_shown_and_not_tested() -> None:
     data = sample(150, missing=0.0)
     z = data.logits.clone()
     z[:, 2] -= 4
-    found = label_table(MultiLabelPredictions.from_logits(z, data.labels, names=data.names), draws=500)
+    found = label_table(MultiLabel.from_logits(z, data.labels, names=data.names), draws=500)
     assert len(found.rows) == 3
     assert found.rows[-1].label == "rare"
     assert found.rows[-1].p is None

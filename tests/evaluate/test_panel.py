@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from calibrant import BinaryPairs, Predictions, read
+from calibrant import Pairs, Predictions, read
 from calibrant.errors import InputError
 from calibrant.evaluate import panel
 from calibrant.metrics import ECE, NLL, Accuracy
@@ -45,7 +45,7 @@ def test_figures_of_real_sets(data: Path) -> None:
 
 
 def test_top_label_pairs_get_the_metrics_that_apply() -> None:
-    pairs = BinaryPairs.from_top_label([0.9, 0.6, 0.8], [1, 0, 2], [1, 1, 2])
+    pairs = Pairs.from_top_label([0.9, 0.6, 0.8], [1, 0, 2], [1, 1, 2])
     names = [row.metric for row in panel(pairs, draws=20)]
     assert repr(ECE()) in names
     assert repr(NLL()) not in names

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.draws import drawn
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import FitError, InputError
 from calibrant.evaluate import calibration_line, optimal_ece, panel_by, refinement
@@ -83,7 +83,7 @@ def test_separable_outcomes_have_no_slope_at_any_size(rows: int) -> None:
     same = torch.full((rows,), 0.7)  # whose intercept and slope cannot be told apart
     for confidence, right in ((p, p > 0.5), (p, p > 0), (same, torch.arange(rows) % 3 == 0)):
         with pytest.raises(FitError, match="without a finite maximum"):
-            calibration_line(BinaryPairs.from_probs(confidence, right))
+            calibration_line(Pairs.from_probs(confidence, right))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -94,7 +94,7 @@ def test_the_line_is_where_the_summed_scores_vanish(weighted: bool, extreme: boo
     p = 1 - 1e-4 * p if extreme else p  # a thousandth as much curvature
     y = (torch.rand(4000, generator=generator, dtype=torch.float64) < p * 0.99).long()
     weights = torch.randint(1, 5, (4000,), generator=generator) / 3 if weighted else None
-    line = calibration_line(BinaryPairs.from_probs(p, y, weights=weights))
+    line = calibration_line(Pairs.from_probs(p, y, weights=weights))
     score = torch.logit(p, eps=1e-12)
     once = torch.ones(4000, dtype=torch.float64) if weights is None else weights.double()
     residual = once * (torch.sigmoid(line.intercept.estimate + line.slope.estimate * score) - y)

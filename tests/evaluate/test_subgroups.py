@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.conftest import late
 
-from calibrant import BinaryPairs, Events, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
 from calibrant.evaluate._group_sums import _at_least_of_rows
@@ -19,14 +19,14 @@ from calibrant.statistics.means import mean_interval
 stats = late("scipy.stats")
 
 
-def sample(rows: int = 4000, *, gap: float = 0.0, seed: int = 0, **beside: Any) -> BinaryPairs:
+def sample(rows: int = 4000, *, gap: float = 0.0, seed: int = 0, **beside: Any) -> Pairs:
     """Return calibrated pairs, but for site c, whose events are rarer by ``gap``."""
     rng = np.random.default_rng(seed)
     p = 1 / (1 + np.exp(-rng.normal(0.3, 1.3, rows)))
     site = rng.integers(0, 4, rows)
     y = (rng.random(rows) < p - gap * (site == 2)).astype(int)
     features = {"site": np.array(list("abcd"))[site], "age": rng.normal(50, 10, rows), "sex": rng.integers(0, 2, rows)}
-    return BinaryPairs.from_probs(p, y, features=features, **beside)
+    return Pairs.from_probs(p, y, features=features, **beside)
 
 
 def test_the_group_that_is_off_comes_first() -> None:
@@ -82,9 +82,7 @@ def test_the_event_follows_the_kind_of_data() -> None:
 def test_the_scale_of_weights_is_nothing_and_rows_of_weight_0_are_left_out() -> None:
     data, times = sample(1500, gap=0.1), np.random.default_rng(1).integers(0, 4, 1500)
     base = {"p": data.p, "y": data.y.long(), "features": data.features}
-    first, second = (
-        subgroups(BinaryPairs.from_probs(**base, weights=times * c), ["site"], draws=500) for c in (1e-4, 70.0)
-    )
+    first, second = (subgroups(Pairs.from_probs(**base, weights=times * c), ["site"], draws=500) for c in (1e-4, 70.0))
     assert [row.low for row in first.rows] == pytest.approx([row.low for row in second.rows], rel=1e-8)
     assert first.rows[0].n == int(
         ((times > 0) & (np.asarray(data.features["site"]) == first.rows[0].columns[0][1])).sum()
@@ -95,15 +93,15 @@ def test_rows_of_one_cluster_are_not_independent() -> None:
     data = sample(600, gap=0.06)
     times = np.repeat(np.arange(600), 5)
     base = data[times]
-    alone = Events(base.p, base.y, features=base.features)
-    together = Events(base.p, base.y, groups=torch.from_numpy(times), features=base.features)
+    alone = Pairs(base.p, base.y, features=base.features)
+    together = Pairs(base.p, base.y, groups=torch.from_numpy(times), features=base.features)
     loose, honest = (subgroups(one, ["site"], draws=500).rows[0] for one in (alone, together))
     assert honest.high - honest.low > 2 * (loose.high - loose.low)
     assert honest.ece_low is None
     alike = [SimpleNamespace(noise=0.1), SimpleNamespace(noise=0.2)]  # whose clusters all have no gap
     assert _at_least_of_rows(np.zeros((2, 2)), alike).tolist() == [[0.1, 0], [0, 0.2]]
     with pytest.raises(NoIntervalError, match="at least 10 groups"):
-        subgroups(Events(data.p, data.y, groups=torch.arange(600) % 5, features=data.features))
+        subgroups(Pairs(data.p, data.y, groups=torch.arange(600) % 5, features=data.features))
 
 
 @pytest.mark.parametrize("shift", [pytest.param(0.0, marks=pytest.mark.slow), -3.5])
@@ -111,7 +109,7 @@ def test_no_more_false_alarms_than_promised(shift: float) -> None:
     rng, alarms, held = np.random.default_rng(5), 0, 0
     for _ in range(24):
         p = 1 / (1 + np.exp(-rng.normal(shift, 1.2, 3000)))
-        data = BinaryPairs.from_probs(p, (rng.random(3000) < p).astype(int))
+        data = Pairs.from_probs(p, (rng.random(3000) < p).astype(int))
         columns = {"a": rng.integers(0, 10, 3000), "b": rng.integers(0, 10, 3000)}
         found = subgroups(data, columns, draws=500)
         alarms += found.p_value < 0.05
@@ -124,7 +122,7 @@ def test_the_interval_of_a_rare_events_gap_is_that_of_a_skewed_mean() -> None:
     rng = np.random.default_rng(8)
     p = 1 / (1 + np.exp(-rng.normal(-4.0, 1.0, 4000)))
     y = (rng.random(4000) < p).astype(int)
-    data = BinaryPairs.from_probs(p / 2, y)  # the variance that this model gives is smaller than that of the rows
+    data = Pairs.from_probs(p / 2, y)  # the variance that this model gives is smaller than that of the rows
     (row,) = subgroups(data, {"all": ["x"] * 4000}, draws=500).rows
     expected, length = mean_interval(data.p - data.y), row.high - row.low
     assert (row.low, row.high) == pytest.approx(
@@ -133,8 +131,8 @@ def test_the_interval_of_a_rare_events_gap_is_that_of_a_skewed_mean() -> None:
     assert row.gap - row.low > 1.1 * (row.high - row.gap)
     assert row.gap - row.all_low > 1.1 * (row.all_high - row.gap)
     # the interval is symmetric where the model's own variance is the larger one, and for weights
-    larger = BinaryPairs.from_probs(p * 2, y)
-    sampled = BinaryPairs.from_probs(p / 2, y, weights=rng.uniform(1, 3, 4000))
+    larger = Pairs.from_probs(p * 2, y)
+    sampled = Pairs.from_probs(p / 2, y, weights=rng.uniform(1, 3, 4000))
     for symmetric in (larger, sampled):
         (row,) = subgroups(symmetric, {"all": ["x"] * 4000}, draws=500).rows
         assert row.gap - row.low == pytest.approx(row.high - row.gap, rel=1e-9)
@@ -175,7 +173,7 @@ def test_bad_input_is_refused(features: Any, words: str) -> None:
 def test_few_clusters_with_the_event_do_not_shrink_its_variance(positives: int) -> None:
     y = [1] * positives + [0] * (500 - positives)  # of ten expected
     rows, clusters = (
-        subgroups(BinaryPairs.from_probs([0.02] * 500, y, groups=groups), {"site": ["a"] * 500}).rows[0]
+        subgroups(Pairs.from_probs([0.02] * 500, y, groups=groups), {"site": ["a"] * 500}).rows[0]
         for groups in (None, list(range(500)))
     )
     z = (10 - positives) / np.sqrt(500 * 0.02 * 0.98)
@@ -207,6 +205,6 @@ def test_clusters_of_one_large_size_leave_their_group_out() -> None:
     p = torch.rand(2000, generator=generator, dtype=torch.float64)
     y = (torch.rand(2000, generator=generator) < p).long()
     code = torch.where(torch.arange(2000) < 400, 0, torch.arange(2000))  # of 1,000 rows one cluster holds 400
-    found = subgroups(BinaryPairs.from_probs(p, y, groups=code), {"half": torch.arange(2000) // 1000})
+    found = subgroups(Pairs.from_probs(p, y, groups=code), {"half": torch.arange(2000) // 1000})
     assert found.left_out == 1
     assert [row.group for row in found.rows] == ["half = 1"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.errors import InputError
 from calibrant.metrics import (
@@ -31,11 +31,11 @@ from calibrant.statistics import interval
 from calibrant.statistics.binned import squared_error
 
 
-def pairs(rows: int = 400, *, seed: int = 0, power: float = 1.0) -> BinaryPairs:
+def pairs(rows: int = 400, *, seed: int = 0, power: float = 1.0) -> Pairs:
     """Return calibrated pairs, or with power > 1 pairs that are right less often than they say."""
     generator = torch.Generator().manual_seed(seed)
     p = torch.rand(rows, generator=generator, dtype=torch.float64)
-    return BinaryPairs.from_probs(p, (torch.rand(rows, generator=generator) < p**power).long())
+    return Pairs.from_probs(p, (torch.rand(rows, generator=generator) < p**power).long())
 
 
 def vectors_of(rows: int = 30, classes: int = 3) -> Predictions:
@@ -45,7 +45,7 @@ def vectors_of(rows: int = 30, classes: int = 3) -> Predictions:
 
 
 def test_top_label_error_sees_what_cancels_between_classes() -> None:
-    data = BinaryPairs.from_top_label([0.75] * 8, [0] * 4 + [1] * 4, [0] * 4 + [1, 1, 0, 0])
+    data = Pairs.from_top_label([0.75] * 8, [0] * 4 + [1] * 4, [0] * 4 + [1, 1, 0, 0])
     assert ECE()(data) == 0.0
     assert TopLabelECE()(data) == pytest.approx(0.25)
 
@@ -68,7 +68,7 @@ def test_classwise_error_by_a_loop_over_classes() -> None:
 
 
 def test_debiased_by_hand_and_bins_of_one_row_left_out() -> None:
-    data = BinaryPairs.from_probs([0.9] * 4 + [0.1], [1, 1, 0, 0, 1])
+    data = Pairs.from_probs([0.9] * 4 + [0.1], [1, 1, 0, 0, 1])
     assert DebiasedECE()(data) == pytest.approx(math.sqrt(0.8 * (0.4**2 - 0.25 / 3)))
 
 
@@ -82,7 +82,7 @@ def test_the_debiased_square_is_unbiased() -> None:
     assert np.mean(found) == pytest.approx(0.005, abs=4 * np.std(found) / math.sqrt(1000))
 
 
-def reflected_smooth_error(data: BinaryPairs, width: float, cells: int = 1000) -> float:
+def reflected_smooth_error(data: Pairs, width: float, cells: int = 1000) -> float:
     """∫ |r_σ| by the midpoint rule, the reflected kernel summed over its images."""
     at = (np.arange(cells) + 0.5) / cells
     p, y = data.p.numpy(), data.y.numpy()
@@ -104,8 +104,8 @@ def test_smooth_error_is_the_fixed_point_of_the_integral(power: float) -> None:
 
 
 def test_smooth_error_of_one_sided_residuals_is_their_mean_and_a_perfect_one_is_0() -> None:
-    assert SmoothECE()(BinaryPairs.from_probs([1.0, 0.9, 0.8], [0, 0, 0])) == pytest.approx(0.9, abs=1e-5)
-    assert SmoothECE()(BinaryPairs.from_probs([1.0, 0.0], [1, 0])) == pytest.approx(0.0, abs=1e-5)
+    assert SmoothECE()(Pairs.from_probs([1.0, 0.9, 0.8], [0, 0, 0])) == pytest.approx(0.9, abs=1e-5)
+    assert SmoothECE()(Pairs.from_probs([1.0, 0.0], [1, 0])) == pytest.approx(0.0, abs=1e-5)
 
 
 def test_cumulated_errors_by_a_loop() -> None:
@@ -129,11 +129,11 @@ def test_calibration_and_refinement_add_up_to_the_score_of_the_bin_means(score: 
 
 
 def test_a_certain_and_wrong_bin_costs_infinitely_much_log_loss() -> None:
-    assert CalibrationLoss(score="log")(BinaryPairs.from_probs([1.0, 1.0], [1, 0])) == math.inf
+    assert CalibrationLoss(score="log")(Pairs.from_probs([1.0, 1.0], [1, 0])) == math.inf
 
 
 def test_aurc_by_hand_and_with_ties_by_the_mean_over_orders() -> None:
-    data = BinaryPairs.from_decisions([0.9, 0.9, 0.5], [1, 0, 1])
+    data = Pairs.from_probs([0.9, 0.9, 0.5], [1, 0, 1])
     # orders: risks 0, ½, ⅓ or 1, ½, ⅓
     assert AURC()(data) == pytest.approx((0.5 + 0.5 + 1 / 3) / 3)
     curve = risk_coverage(data)

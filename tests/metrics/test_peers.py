@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.draws import drawn
 
-from calibrant import BinaryPairs, Predictions, read
+from calibrant import Pairs, Predictions, read
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
@@ -64,7 +64,7 @@ def test_sklearn_agrees_on_scores_and_areas(rows: Predictions) -> None:
     assert NLL()(rows) == pytest.approx(sklearn.log_loss(labels, p), abs=1e-12)
     hot = np.eye(5)[labels]
     assert Brier()(rows) == pytest.approx(((p - hot) ** 2).sum(1).mean(), abs=1e-12)
-    binary = BinaryPairs.from_probs(*hits(rows)[:1], rows.correct)
+    binary = Pairs.from_probs(*hits(rows)[:1], rows.correct)
     assert float((binary.p - binary.y).square().mean()) == pytest.approx(sklearn.brier_score_loss(*hits(rows)[::-1]))
     inside, outside = rows[:1000], Predictions.from_logits(rows.logits[1000:] / 4)
     truth = np.r_[np.ones(1000), np.zeros(2000)]
@@ -92,7 +92,7 @@ def test_probmetrics_agrees_on_cumulated_errors(rows: Predictions) -> None:
     confidence, correct = hits(rows)
     two = dist.CategoricalProbs(torch.from_numpy(np.stack([1 - confidence, confidence], axis=1)))
     labels = dist.CategoricalDirac(torch.from_numpy(correct).long(), 2)
-    pairs = BinaryPairs.from_probs(confidence, correct.astype(int))
+    pairs = Pairs.from_probs(confidence, correct.astype(int))
     found = float(pm.KolmogorovSmirnovCalibrationMetric().compute(labels, two))
     assert KSError()(pairs) == pytest.approx(found, abs=1e-6)
 
@@ -104,14 +104,14 @@ def test_torchmetrics_puts_confidence_1_into_a_bin_of_its_own() -> None:
     tm = peer("torchmetrics.functional.classification")
     confidence, correct = torch.tensor([0.95, 1.0]), torch.tensor([1, 0])
     assert float(tm.binary_calibration_error(confidence, correct, n_bins=10)) == pytest.approx(0.525)
-    assert ECE(EqualWidth(10))(BinaryPairs.from_probs(confidence, correct)) == pytest.approx(0.475)
+    assert ECE(EqualWidth(10))(Pairs.from_probs(confidence, correct)) == pytest.approx(0.475)
 
 
 def test_an_edge_belongs_to_the_bin_above_elsewhere_and_to_the_bin_below_here() -> None:
     metrics, functional = peer("netcal.metrics"), peer("torchmetrics.functional.classification")
     p = np.array([0.75] * 10 + [0.8] * 10)  # 0.75 is an edge of 4 bins, to the bit
     y = np.array([1] * 10 + [0] * 4 + [1] * 6)
-    assert ECE(EqualWidth(4))(BinaryPairs.from_probs(p, y)) == pytest.approx(0.225)  # 0.75 and 0.8 in two bins
+    assert ECE(EqualWidth(4))(Pairs.from_probs(p, y)) == pytest.approx(0.225)  # 0.75 and 0.8 in two bins
     theirs = functional.binary_calibration_error(torch.tensor(p), torch.tensor(y), n_bins=4).item()
     assert theirs == pytest.approx(0.025)  # in one
     assert metrics.ECE(4).measure(p, y) == pytest.approx(0.025)

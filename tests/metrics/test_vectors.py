@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant._kernels import cpu
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.metrics import ACE, ECE, MCE, NLL, Brier, ClasswiseECE, Error, ranking
@@ -18,8 +18,8 @@ def from_probs(inputs: dict[str, Any]) -> Predictions:
     return Predictions.from_probs(torch.tensor(inputs["probs"], dtype=torch.float64), inputs["labels"])
 
 
-def pairs(inputs: dict[str, Any]) -> BinaryPairs:
-    return BinaryPairs.from_probs(torch.tensor(inputs["conf"], dtype=torch.float64), inputs["correct"])
+def pairs(inputs: dict[str, Any]) -> Pairs:
+    return Pairs.from_probs(torch.tensor(inputs["conf"], dtype=torch.float64), inputs["correct"])
 
 
 @pytest.mark.parametrize("name", ["ece_fixture_bins10", "ece_fixture_bins15"])

@@ -8,17 +8,17 @@ import pytest
 import torch
 from scipy.special import expit
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.errors import InputError
 from calibrant.operate import abstain
 from calibrant.operate.abstain import Abstention
 
 
-def pairs(rows: int, *, seed: int, doubt: float = 1.0) -> BinaryPairs:
+def pairs(rows: int, *, seed: int, doubt: float = 1.0) -> Pairs:
     """Return confidences that are wrong ``doubt`` times as often as they say."""
     rng = np.random.default_rng(seed)
     p = expit(rng.normal(2, 2, rows))
-    return BinaryPairs.from_probs(p, (rng.random(rows) >= np.minimum(1, doubt * (1 - p))).astype(int))
+    return Pairs.from_probs(p, (rng.random(rows) >= np.minimum(1, doubt * (1 - p))).astype(int))
 
 
 def risk_above(threshold: float, *, doubt: float = 1.0) -> float:
@@ -46,18 +46,18 @@ def test_the_error_is_kept_as_often_as_promised(doubt: float, least: float) -> N
 
 
 def test_where_no_threshold_qualifies_it_says_so() -> None:
-    data = BinaryPairs.from_probs([0.99] * 1000, [0, 1] * 500)
+    data = Pairs.from_probs([0.99] * 1000, [0, 1] * 500)
     rule = abstain(data, error=0.1)
     assert not rule.qualifies
     assert rule.threshold == math.inf
     assert rule.coverage.value == 0
     assert "no threshold has an error of at most 0.1" in str(rule)
     assert rule.decide(data).tolist() == [-1] * 1000
-    assert not abstain(BinaryPairs.from_probs([0.99] * 20, [1] * 20), error=0.1).qualifies  # 0.9²⁰ = 0.12
+    assert not abstain(Pairs.from_probs([0.99] * 20, [1] * 20), error=0.1).qualifies  # 0.9²⁰ = 0.12
 
 
 def test_rows_that_are_all_good_enough_are_all_answered() -> None:
-    rule = abstain(BinaryPairs.from_probs(np.linspace(0.5, 1, 300), [1] * 300), error=0.05)
+    rule = abstain(Pairs.from_probs(np.linspace(0.5, 1, 300), [1] * 300), error=0.05)
     assert rule.threshold == 0
     assert rule.coverage.value == 1
 
@@ -73,7 +73,7 @@ def test_a_confidence_at_the_threshold_is_answered() -> None:
 def test_the_p_value_is_the_binomials() -> None:
     # of 90 equal confidences 1 error passes at 5 % of error 5 %, since 0.95⁹⁰ + 90 · 0.05 · 0.95⁸⁹ = 0.0567 does not
     for errors, rows, passes in ((1, 90, False), (1, 93, True), (2, 93, False), (2, 124, True)):
-        rule = abstain(BinaryPairs.from_probs([0.9] * rows, [0] * errors + [1] * (rows - errors)), error=0.05)
+        rule = abstain(Pairs.from_probs([0.9] * rows, [0] * errors + [1] * (rows - errors)), error=0.05)
         assert rule.qualifies is passes
 
 
@@ -95,7 +95,7 @@ def test_answer_eighty_per_cent() -> None:
     [
         (lambda data: abstain(data), "either error or coverage, and not both"),
         (lambda data: abstain(data, error=0.1, coverage=0.8), "either error or coverage, and not both"),
-        (lambda data: abstain(data.logits, error=0.1), "Predictions or BinaryPairs for abstain"),
+        (lambda data: abstain(data.logits, error=0.1), "Predictions or Pairs for abstain"),
     ],
 )
 def test_what_cannot_be_promised_is_refused(call: Callable[[Predictions], Abstention], message: str) -> None:

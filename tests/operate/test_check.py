@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.draws import drawn
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.errors import InputError
 from calibrant.metrics import ECE, Brier
 from calibrant.operate import check
@@ -65,7 +65,7 @@ def test_every_metric_in_its_direction() -> None:
 
 
 def test_pairs_have_no_brier_but_an_ece() -> None:
-    pairs = BinaryPairs.from_top_label([0.9] * 2000, [1] * 2000, [1] * 1800 + [0] * 200)
+    pairs = Pairs.from_top_label([0.9] * 2000, [1] * 2000, [1] * 1800 + [0] * 200)
     assert check(pairs, maximum={"ece": 0.06}).verdict == "pass"
     with pytest.raises(InputError, match="over all classes"):
         check(pairs, maximum={"brier": 0.2})
@@ -183,7 +183,7 @@ def test_an_event_said_too_likely_fails_its_own_limit_where_decisions_for_and_ag
     assert {line.verdict for line in found.lines[2:]} == {"fail"}
     line = found.lines[1]
     assert abs(line.value - ECE()(model.one_vs_rest(1))) < 1e-12
-    assert check(BinaryPairs.from_probs(said, labels), maximum={"event-ece": 0.05}).lines[0].value == line.value
+    assert check(Pairs.from_probs(said, labels), maximum={"event-ece": 0.05}).lines[0].value == line.value
     right = Predictions.from_probs(torch.stack([1 - truth, truth], dim=1), labels)
     assert check(right, maximum={"event-ece": 0.05}).verdict == "pass"
     assert check(model, no_worse={"event-ece": 0.01}, baseline=right).verdict == "fail"

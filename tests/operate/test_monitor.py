@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.draws import drawn
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant._core.config import renewed
 from calibrant.calibrators import (
     Calibrator,
@@ -138,10 +138,10 @@ def test_an_alarm_that_faded_advises_no_fit(reference: Predictions) -> None:
 
 
 def test_top_label_pairs_are_watched(reference: Predictions) -> None:
-    pairs = BinaryPairs.from_probs(np.full(1000, 0.9), [1] * 900 + [0] * 100)
+    pairs = Pairs.from_probs(np.full(1000, 0.9), [1] * 900 + [0] * 100)
     monitor = Monitor(pairs)
     wrong = np.random.default_rng(0).permutation([1] * 750 + [0] * 250)
-    assert monitor.update(BinaryPairs.from_probs(np.full(1000, 0.9), wrong)).verdict == "alarm"
+    assert monitor.update(Pairs.from_probs(np.full(1000, 0.9), wrong)).verdict == "alarm"
     with pytest.raises(
         InputError, match="the reference holds predictions with top-label pairs, these rows K = 3 classes"
     ):

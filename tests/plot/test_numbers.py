@@ -6,7 +6,7 @@ import torch
 from tests.conftest import late
 from tests.draws import drawn
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.plot import reliability
 from calibrant.plot.diagrams import diagram_of, isotonic_diagram, risk_curve
 from calibrant.plot.pictures import class_errors
@@ -19,13 +19,13 @@ def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> P
 
 
 def test_risk_by_coverage_by_hand_keeps_ties_together() -> None:
-    curve = risk_curve(BinaryPairs.from_probs([0.9, 0.8, 0.8, 0.6], [1, 0, 1, 0]))
+    curve = risk_curve(Pairs.from_probs([0.9, 0.8, 0.8, 0.6], [1, 0, 1, 0]))
     assert curve.coverage == [0.25, 0.75, 1.0]
     assert curve.risk == pytest.approx([0, 1 / 3, 2 / 4])
 
 
 def test_tied_confidences_empty_bins_and_lose_no_edge() -> None:
-    diagram = diagram_of(BinaryPairs.from_probs([0.6] * 50 + [0.9] * 50, [1, 0] * 50))
+    diagram = diagram_of(Pairs.from_probs([0.6] * 50 + [0.9] * 50, [1, 0] * 50))
     assert [(b.low, b.high, b.count) for b in diagram.bins] == [(0.0, 0.6, 50), (0.6, 1.0, 50)]
 
 
@@ -34,7 +34,7 @@ def test_the_isotonic_curve_is_that_of_scikit_learn(rows: int) -> None:
     rng = np.random.default_rng(rows)
     p = rng.uniform(0, 1, rows).round(2)
     y = (rng.random(rows) < p**2).astype(int)
-    diagram = isotonic_diagram(BinaryPairs.from_probs(p, y), draws=20)
+    diagram = isotonic_diagram(Pairs.from_probs(p, y), draws=20)
     theirs = isotonic.IsotonicRegression(y_min=0, y_max=1).fit(p, y).predict(diagram.p)
     assert diagram.recalibrated == pytest.approx(theirs.tolist())
     brier = float(np.mean((p - y) ** 2))
@@ -45,7 +45,7 @@ def test_the_isotonic_band_holds_the_curves_of_calibrated_models() -> None:
     rng, inside = np.random.default_rng(0), []
     for seed in range(40):
         p = rng.uniform(0, 1, 300)
-        diagram = isotonic_diagram(BinaryPairs.from_probs(p, (rng.random(300) < p).astype(int)), draws=100, seed=seed)
+        diagram = isotonic_diagram(Pairs.from_probs(p, (rng.random(300) < p).astype(int)), draws=100, seed=seed)
         at = np.interp(diagram.band_p, diagram.p, diagram.recalibrated)
         inside.append(np.mean((at >= np.array(diagram.band_low) - 1e-9) & (at <= np.array(diagram.band_high) + 1e-9)))
     assert 0.92 < np.mean(inside) < 0.98  # curves are correlated along p: about 0.01 of standard error
@@ -78,8 +78,8 @@ def test_a_reliability_diagram_shows_rows_by_their_weights() -> None:
 def test_weights_are_those_of_repeated_rows_and_their_scale_is_nothing() -> None:
     p, y, times = [0.2, 0.7, 0.9] * 40, [0, 1, 1, 1, 0, 1] * 20, [1, 3, 2] * 40
     again = [k for k, n in enumerate(times) for _ in range(n)]
-    counts = isotonic_diagram(BinaryPairs.from_probs([p[k] for k in again], [y[k] for k in again]))
-    kinds = [BinaryPairs.from_probs(p, y, weights=[scale * one for one in times]) for scale in (1.0, 0.5)]
+    counts = isotonic_diagram(Pairs.from_probs([p[k] for k in again], [y[k] for k in again]))
+    kinds = [Pairs.from_probs(p, y, weights=[scale * one for one in times]) for scale in (1.0, 0.5)]
     one, other = (reliability(pairs).numbers for pairs in kinds)
     assert one == other
     assert one.recalibrated == pytest.approx(counts.recalibrated)

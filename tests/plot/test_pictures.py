@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 from tests.draws import drawn
 
-from calibrant import BinaryPairs, Predictions, plot
+from calibrant import Pairs, Predictions, plot
 from calibrant.binning import EqualWidth
 from calibrant.errors import InputError
 from calibrant.plot import CalibrationDisplay
@@ -69,11 +69,11 @@ def test_two_classes_are_isotonic_and_more_are_binned() -> None:
     assert isinstance(plot.reliability(data(classes=3)).numbers, Diagram)
     assert isinstance(plot.reliability(data(classes=2), kind="bins").numbers, Diagram)
     assert isinstance(plot.reliability(data(classes=3).top_label()).numbers, Diagram)
-    assert isinstance(plot.reliability(BinaryPairs.from_probs([0.2, 0.9], [0, 1])).numbers, IsotonicDiagram)
+    assert isinstance(plot.reliability(Pairs.from_probs([0.2, 0.9], [0, 1])).numbers, IsotonicDiagram)
 
 
 def test_the_area_of_a_dot_is_its_mass_and_its_shape_says_whether_it_is_off() -> None:
-    pairs = BinaryPairs.from_probs([0.5] * 100 + [0.9] * 50, [1, 0] * 50 + [1, 0] * 25)
+    pairs = Pairs.from_probs([0.5] * 100 + [0.9] * 50, [1, 0] * 50 + [1, 0] * 25)
     ax = Figure().add_subplot()
     draw_diagram(diagram_of(pairs), ax)
     inside, off = ax.collections
@@ -110,7 +110,7 @@ def apart(a: str, b: str, matrix: np.ndarray) -> float:
 
 def test_what_is_drawn_wrongly_is_refused() -> None:
     calls: list[tuple[Callable[[], Any], str]] = [
-        (lambda: plot.reliability(torch.eye(3)), "expected Predictions or BinaryPairs for a picture, got a Tensor"),
+        (lambda: plot.reliability(torch.eye(3)), "expected Predictions or Pairs for a picture, got a Tensor"),
         (lambda: plot.reliability(data(), kind="lines"), "expected kind to be one of"),
         (lambda: plot.reliability(data(), bins=0), "bins"),
         (lambda: plot.compare(data()), "expected models as names and predictions"),

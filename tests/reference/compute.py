@@ -62,12 +62,12 @@ def with_columns(logits: Any, labels: Any, columns: Mapping[str, Any]) -> Predic
 
 def events(p: Any, y: Any) -> Any:
     """Return pairs of probabilities of events and outcomes."""
-    return calibrant.BinaryPairs.from_probs(p, y)
+    return calibrant.Pairs.from_probs(p, y)
 
 
 def several_labels(logits: Any, labels: Any) -> Any:
     """Return predictions of several labels a row."""
-    return calibrant.MultiLabelPredictions.from_logits(logits, labels)
+    return calibrant.MultiLabel.from_logits(logits, labels)
 
 
 def label_panel(data: Any) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from calibrant import BinaryPairs, MultiLabelPredictions, Predictions
+from calibrant import MultiLabel, Pairs, Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.cli import main
 from calibrant.report import Model, write_report
@@ -38,7 +38,7 @@ def write_page(kind: str, folder: Path) -> Path:
         assert done.exit_code == 0, done.stderr
         return folder / "report.html"
     if kind == "labels":
-        several = MultiLabelPredictions.from_logits(3 * rng.normal(size=(300, 4)), rng.integers(0, 2, (300, 4)))
+        several = MultiLabel.from_logits(3 * rng.normal(size=(300, 4)), rng.integers(0, 2, (300, 4)))
         report = LabelReport("labels", several, None, None, "labels.npz", "all", "labels.npz", True, draws=20)
         write_label_report(report, path, title="Labels", format=None)
         return path
@@ -46,7 +46,7 @@ def write_page(kind: str, folder: Path) -> Path:
     y = (rng.random(z.shape) < 1 / (1 + np.exp(-z + 1.5 * (site == "a")))).astype(int)
     if kind == "detection":
         score = 1 / (1 + np.exp(-z[0]))
-        return write_report([Model("detector", BinaryPairs.from_probs(score, y[0]))], path, draws=20)
+        return write_report([Model("detector", Pairs.from_probs(score, y[0]))], path, draws=20)
     if kind == "one outcome":
         return write_report([Model(kind, Predictions.from_binary_logits(z[0], 0 * y[0]))], path, draws=20)
     if kind in ("event", "groups", "study"):

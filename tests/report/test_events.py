@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.evaluate import calibration_line
 from calibrant.metrics import ECE
 from calibrant.plot.diagrams import isotonic_diagram
@@ -25,7 +25,7 @@ def churn(rows: int = 3000, *, slope: float = 1.0, shift: float = 0.0, seed: int
     return Predictions.from_binary_logits(slope * z + shift, y)
 
 
-def figures(data: Predictions | BinaryPairs) -> EventFigures:
+def figures(data: Predictions | Pairs) -> EventFigures:
     return diagnose(Model("m", data), draws=50).events[-1]
 
 
@@ -49,7 +49,7 @@ def test_figures_are_those_of_the_rows() -> None:
 
 def test_percents_count_rows_from_their_lower_edge() -> None:
     p = [0.0, 0.07, 0.29, 0.57, 0.58, 0.999, 1.0]  # 100 · 0.29 and 100 · 0.57 round to below their percents
-    rows, sums, events = percents(BinaryPairs.from_probs(p, [0, 0, 1, 1, 0, 1, 1]))
+    rows, sums, events = percents(Pairs.from_probs(p, [0, 0, 1, 1, 0, 1, 1]))
     assert [at for at, count in enumerate(rows) if count] == [0, 7, 29, 57, 58, 99, 100]
     assert (sums[57], events[57], events[58]) == (0.57, 1, 0)
 

@@ -13,7 +13,7 @@ import torch
 from tests.plot.test_pictures import SIMULATED, apart
 
 import calibrant
-from calibrant import BinaryPairs, Decisions
+from calibrant import Pairs
 from calibrant.binning import EqualWidth
 from calibrant.plot.diagrams import Diagram, diagram_of
 from calibrant.plot.style import LIGHT
@@ -28,7 +28,7 @@ from calibrant.report.figures import (
 )
 from calibrant.report.finding import diagnose
 
-PAIRS = BinaryPairs.from_probs([0.9] * 10 + [0.5] * 4, [1] * 6 + [0] * 4 + [1, 1, 0, 0])
+PAIRS = Pairs.from_probs([0.9] * 10 + [0.5] * 4, [1] * 6 + [0] * 4 + [1, 1, 0, 0])
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_the_histogram_sums_to_all_rows(diagram: Diagram) -> None:
 
 
 def test_before_and_after_have_one_scale(diagram: Diagram) -> None:
-    one, other = before_after_figure(diagram, diagram_of(BinaryPairs.from_probs([0.2], [0]))).axes
+    one, other = before_after_figure(diagram, diagram_of(Pairs.from_probs([0.2], [0]))).axes
     assert one.get_xlim() == other.get_xlim() == one.get_ylim()
 
 
@@ -73,7 +73,7 @@ def test_drawing_leaves_no_global_trace(diagram: Diagram) -> None:
 
 
 def test_an_svg_takes_the_colours_of_the_page_and_names_of_its_own() -> None:
-    pairs = Decisions(PAIRS.p, PAIRS.y, decision=torch.zeros(14, dtype=torch.int64), labels=1 - PAIRS.y)
+    pairs = Pairs(PAIRS.p, PAIRS.y, decision=torch.zeros(14, dtype=torch.int64), labels=1 - PAIRS.y)
     found = diagnose(Model("m", pairs, pairs, "the same"), draws=2)
     before, after = (picture.svg for picture in confidence_pictures(found, prefix="p"))
     for svg in (before, after, risk_picture([state.curve for state in found.states], prefix="p").svg):

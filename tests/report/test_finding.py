@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.metrics import ECE, Accuracy
 from calibrant.plot.diagrams import diagram_of
@@ -20,7 +20,7 @@ def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> P
 
 
 def test_a_diagram_by_hand() -> None:
-    pairs = BinaryPairs.from_probs([0.9] * 10 + [0.5] * 4, [1] * 6 + [0] * 4 + [1, 1, 0, 0])
+    pairs = Pairs.from_probs([0.9] * 10 + [0.5] * 4, [1] * 6 + [0] * 4 + [1, 1, 0, 0])
     diagram = diagram_of(pairs, binning=EqualWidth(10))
     (low, high) = diagram.bins
     assert (low.low, low.high, low.count, low.confidence, low.accuracy) == (0.4, 0.5, 4, 0.5, 0.5)
@@ -49,12 +49,12 @@ def test_consistency_bars_hold_what_they_promise() -> None:
     inside = []
     for _ in range(150):
         p = rng.uniform(0.3, 1, 400)
-        inside += [not b.off for b in diagram_of(BinaryPairs.from_probs(p, (rng.random(400) < p).astype(int))).bins]
+        inside += [not b.off for b in diagram_of(Pairs.from_probs(p, (rng.random(400) < p).astype(int))).bins]
     assert 0.945 < np.mean(inside) < 0.99  # 2,250 bins: standard error 0.005
 
 
 def test_probabilities_of_zero_and_one_have_bars_of_no_length() -> None:
-    diagram = diagram_of(BinaryPairs.from_probs([0.0, 1.0, 1.0], [0, 1, 1]))
+    diagram = diagram_of(Pairs.from_probs([0.0, 1.0, 1.0], [0, 1, 1]))
     assert [(b.expect_low, b.expect_high) for b in diagram.bins] == [(0, 0), (1, 1)]
     assert not any(b.off for b in diagram.bins)
 
@@ -90,7 +90,7 @@ def test_groups_are_measured_apart() -> None:
 def test_the_worst_bins_misstate_most_rows() -> None:
     p = [0.95] * 200 + [0.55] * 100 + [0.75] * 100
     y = [1] * 160 + [0] * 40 + [1] * 20 + [0] * 80 + [1] * 75 + [0] * 25
-    found = worst_bins(diagram_of(BinaryPairs.from_probs(p, y), binning=EqualWidth()))
+    found = worst_bins(diagram_of(Pairs.from_probs(p, y), binning=EqualWidth()))
     assert [round(b.confidence, 2) for b in found] == [0.55, 0.95]
 
 

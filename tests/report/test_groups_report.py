@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.report.test_render import Page
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.calibrators import GroupScaling, TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.evaluate import subgroups
@@ -182,7 +182,7 @@ def test_weights_weight_every_figure_whatever_their_scale(tmp_path: Path, undraw
 
 
 def test_weights_before_and_after_are_the_same() -> None:
-    pairs = BinaryPairs.from_probs([0.2, 0.7], [0, 1], weights=[1, 2])
-    other = BinaryPairs.from_probs([0.2, 0.7], [0, 1])
+    pairs = Pairs.from_probs([0.2, 0.7], [0, 1], weights=[1, 2])
+    other = Pairs.from_probs([0.2, 0.7], [0, 1])
     with pytest.raises(InputError, match="expected the same weights before and after for net, got others"):
         Model("net", pairs, other)

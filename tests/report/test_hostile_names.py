@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.report.test_browser import CHROMIUM, QUIET, digest
 
-from calibrant import MultiLabelPredictions, Predictions
+from calibrant import MultiLabel, Predictions
 from calibrant.report import Model, write_report
 from calibrant.report.labels import LabelReport, write_label_report
 from calibrant.report.model import Claims, Table
@@ -49,7 +49,7 @@ def pages(folder: Path, names: Sequence[str]) -> dict[str, str]:
     tables = [Table(text, list(names), [list(names)], text), Claims(text, names)]
     look: dict[str, Any] = {"title": text, "notes": names, "tables": tables, "draws": 20}
     write_report([model, Model(text, event, class_names=["a", text])], folder / "models.html", **look)
-    several = MultiLabelPredictions.from_logits(z, rng.integers(0, 2, z.shape), names=names)
+    several = MultiLabel.from_logits(z, rng.integers(0, 2, z.shape), names=names)
     labels = LabelReport(text, several, None, None, f"{text}.npz", text, text, True, draws=20)
     write_label_report(labels, str(folder / "labels.html"), title=text, format=None)
     return {path.stem: path.read_text() for path in folder.glob("*.html")}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE
@@ -160,7 +160,7 @@ def test_models_of_one_name_are_numbered_and_rows_without_classes_are_not_paired
     models = [Model("m", Predictions.from_logits(data.logits * scale, data.labels)) for scale in (1.0, 0.5, 2.0)]
     text = write_report(models, tmp_path / "r.html", draws=20).read_text()
     assert all(f"m ({place})" in text for place in (1, 2, 3))
-    pairs = [Model(name, BinaryPairs.from_decisions(data.confidence, data.correct)) for name in "ab"]
+    pairs = [Model(name, Pairs.from_probs(data.confidence, data.correct)) for name in "ab"]
     assert "Which" not in write_report(pairs, tmp_path / "r.html", draws=20).read_text()
 
 

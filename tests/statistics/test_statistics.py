@@ -10,7 +10,7 @@ import torch
 from tests.conftest import late
 from tests.draws import drawn
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Pairs, Predictions
 from calibrant.binning import BinTable, EqualMass, EqualWidth
 from calibrant.data.checks import Data
 from calibrant.errors import NoIntervalError
@@ -88,7 +88,7 @@ def test_what_has_no_interval_is_refused_with_the_reason() -> None:
         with pytest.raises(NoIntervalError, match="known to cover"):
             interval(metric, model(rows=50))
     with pytest.raises(NoIntervalError, match="or one that many bins share"):
-        interval(DebiasedECE(), BinaryPairs.from_probs([0.7] * 200, [1] * 140 + [0] * 60))
+        interval(DebiasedECE(), Pairs.from_probs([0.7] * 200, [1] * 140 + [0] * 60))
     with pytest.raises(NoIntervalError, match="none is known to cover"):
         bootstrap(ECE(), model(rows=50))
     with pytest.warns(UserWarning, match="infinite"), pytest.raises(NoIntervalError, match="floor"):
@@ -108,10 +108,10 @@ def test_intervals_of_errors_hold_the_figure_and_reach_0_only_when_calibrated(me
             assert below < above < 1.1 * below
 
 
-def _events(rows: int, probability: Any, truth: Any, seed: int) -> BinaryPairs:
+def _events(rows: int, probability: Any, truth: Any, seed: int) -> Pairs:
     rng = np.random.default_rng(seed)
     u = rng.random(rows)
-    return BinaryPairs.from_probs(probability(u), (rng.random(rows) < truth(u)).astype(int))
+    return Pairs.from_probs(probability(u), (rng.random(rows) < truth(u)).astype(int))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_model_that_always_says_the_same_is_covered(said: float, right: float,
         for hits in range(n + 1):
             chance = float(stats.binom.pmf(hits, n, right))
             if chance > 1e-5:
-                pairs = BinaryPairs.from_probs(np.full(n, said), np.arange(n) < hits)
+                pairs = Pairs.from_probs(np.full(n, said), np.arange(n) < hits)
                 found = interval(ECE(), pairs, draws=200)
                 missed += chance * (not found.low <= abs(said - right) <= found.high)
         assert missed < 0.072  # at one n; 5 % over many
@@ -347,9 +347,9 @@ def test_the_level_if_calibrated_of_grouped_rows_is_wider_and_known_for_bins_alo
     shift = torch.randn(100, generator=generator).repeat_interleave(10)
     p = torch.sigmoid(torch.randn(1000, generator=generator, dtype=torch.float64) + 1)
     y = (torch.rand(1000, generator=generator) < torch.sigmoid(torch.logit(p) + 2 * shift)).long()
-    grouped = BinaryPairs.from_decisions(p, y, groups=torch.arange(100).repeat_interleave(10))
-    assert null_band(ECE(), grouped).high > 1.15 * null_band(ECE(), BinaryPairs.from_probs(p, y)).high
-    decided = BinaryPairs.from_decisions(p, y, groups=grouped.groups)
+    grouped = Pairs.from_probs(p, y, groups=torch.arange(100).repeat_interleave(10))
+    assert null_band(ECE(), grouped).high > 1.15 * null_band(ECE(), Pairs.from_probs(p, y)).high
+    decided = Pairs.from_probs(p, y, groups=grouped.groups)
     for metric, pairs in ((SmoothECE(), grouped), (AURC(), decided)):
         with pytest.raises(NoIntervalError, match="got groups"):
             null_band(metric, pairs)

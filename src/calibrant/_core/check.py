@@ -20,7 +20,7 @@ T = TypeVar("T")
 PROBABILITY_TOLERANCE = 1e-4
 MOST_LISTED = 20  # choices in a message
 ROUNDING = 0.05  # of a row's sum: 20 classes rounded to two digits stay within it, and a softmax in float16 within .001
-SEVERAL_LABELS = "for several labels per row use MultiLabelPredictions, or --multilabel"
+SEVERAL_LABELS = "for several labels per row use MultiLabel, or --multilabel"
 ADD_LABELS = "pass labels; of a file name their column by label, or their own file by labels"
 NAME_CLASSES = (
     "make predictions with from_logits or from_probs, whose class_names=[…] name the columns that labels of text go by"
@@ -300,7 +300,7 @@ def check_probs(probs: Tensor) -> Tensor:
         if off.any():
             row = int(torch.nonzero(off)[0])
             remedy = (
-                "use from_logits (of a file: kind logits) if these are logits, MultiLabelPredictions (or --multilabel) "
+                "use from_logits (of a file: kind logits) if these are logits, MultiLabel (or --multilabel) "
                 "if several labels can be true at once, or divide each row by its sum if it was rounded"
             )
             raise refuse("rows of probs that sum to 1", f"{sums[row].item():.6g} in row {start + row}", remedy)

@@ -92,8 +92,7 @@ def export_served(
     if kind not in INPUTS:
         raise InputError(f"kind must be 'logits' or 'probs', not {kind!r}")
     classes = int(calibrator.classes)
-    own = ("wrong", "right") if calibrator.of_decisions else calibrator.class_names
-    names = list(own or map(str, range(classes))) if class_names is None else list(class_names)
+    names = list(calibrator.class_names or map(str, range(classes))) if class_names is None else list(class_names)
     if len(names) != classes or len(set(names)) != classes:
         raise refuse(
             f"{classes} distinct class_names", shown(names), "name each class once, in the order of the scores"

@@ -21,8 +21,9 @@ from calibrant._core.numerics import apply_in_precision, in_row_chunks
 from calibrant._kernels.cpu import one_thread_if_small
 from calibrant.calibrators.chunks import bounded, break_ties, narrowed, not_narrow
 from calibrant.data.leakage import Part, join_parts, part_of, row_hashes, sketch_of
-from calibrant.data.multilabel import MultiLabelPredictions
-from calibrant.data.predictions import BinaryPairs, Decisions, Predictions
+from calibrant.data.multilabel import MultiLabel
+from calibrant.data.pairs import Pairs
+from calibrant.data.predictions import Predictions
 from calibrant.data.record import Features, fitting_weights, need_positive
 from calibrant.errors import InputError, NotFittedError
 from calibrant.rows import Chunk, MemoryRows, RowSource
@@ -34,7 +35,6 @@ class Learned(nn.Module, metaclass=PublicCalls):
     """A module whose arguments are attributes of their names, whose learned state lies in buffers, and which saves as one file."""
 
     multi_label: ClassVar[bool] = False  # labels a row, each with its own probability
-    of_decisions: bool = False  # fitted on confidences of decisions, wrong or right: no two-class model's rows are such
     class_names: tuple[str, ...] = ()  # of the rows of the fit, in order, if they are known
     classes: Tensor
     fit_rows: Tensor
@@ -203,7 +203,7 @@ class Calibrator(Learned):
         """Fit on validation data, never on training or test data.
 
         Args:
-            logits: (N, K) floating; or labelled ``Predictions``, whose weights, groups and features are used; or ``BinaryPairs``,
+            logits: (N, K) floating; or labelled ``Predictions``, whose weights, groups and features are used; or ``Pairs``,
                 as if they were of two classes: confidences of decisions, wrong or right, or events; or rows that lie
                 elsewhere, such as ``scale.batches(path)``.
             labels: (N,) integers in [0, K).
@@ -215,12 +215,14 @@ class Calibrator(Learned):
             InputError: If the data are not valid.
             FitError: If the optimum was not reached.
         """
-        of_decisions, names = isinstance(logits, Decisions), getattr(logits, "class_names", None)
+        if isinstance(logits, Pairs):
+            logits = Predictions.from_pairs(logits, halves=self.top_label)
+        names = getattr(logits, "class_names", None)
         if isinstance(logits, RowSource):
             self.fit_from(logits)
-            self.of_decisions, self.class_names = False, tuple(names or ())
+            self.class_names = tuple(names or ())
             return self
-        if isinstance(logits, Predictions | BinaryPairs):
+        if isinstance(logits, Predictions):
             given = (labels, sample_weight, groups, features)
             if any(value is not None for value in given):
                 raise refuse(
@@ -228,17 +230,15 @@ class Calibrator(Learned):
                     "labels, weights, groups or features beside them",
                     "put them into the Predictions",
                 )
-            if isinstance(logits, BinaryPairs):
-                logits = Predictions.from_pairs(logits, halves=self.top_label)
             labels, groups, features = logits.need_labels(), logits.groups, logits.features
             sample_weight, logits = fitting_weights(need_positive(logits.weights)), logits.logits
-        elif isinstance(logits, MultiLabelPredictions):
+        elif isinstance(logits, MultiLabel):
             remedy = f"fit MultiLabelCalibrator({type(self).__name__}()), one calibrator a label"
             raise refuse("one class a row", "several labels a row", remedy)
         elif labels is None:
             raise refuse("labels beside logits", "none", "pass fit(logits, labels), or labelled Predictions")
         self.fit_from(MemoryRows.of(logits, labels, weight=sample_weight, groups=groups, features=features))
-        self.of_decisions, self.class_names = of_decisions, tuple(names or ())
+        self.class_names = tuple(names or ())
         return self
 
     def fit_from(self, rows: RowSource) -> Self:

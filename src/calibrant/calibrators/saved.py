@@ -35,7 +35,6 @@ def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
         "config": json.dumps(calibrator.config(), sort_keys=True),
         "versions": json.dumps({"calibrant": own_version(), "torch": torch.__version__}, sort_keys=True),
         "class_names": json.dumps(calibrator.class_names),
-        "rows": "decisions" if calibrator.of_decisions else "classes",
     }
     arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in state.items()}
     files.write_arrays(path, arrays, metadata=metadata)
@@ -74,7 +73,6 @@ def load_calibrator(path: str | os.PathLike[str], family: Any, *, classes: Seque
         if not getattr(calibrator, "needs_features", False):
             calibrator(torch.zeros(1, int(calibrator.classes)))  # parts of unlike shapes fail here
         calibrator.class_names = tuple(map(str, json.loads(metadata["class_names"])))
-        calibrator.of_decisions = metadata["rows"] == "decisions"
     except _FALSE as error:
         got = f"a broken one in {files.shown(path)} ({files.reason_of(error)})"
         raise FileFormatError("a whole calibrator", got, "save it again") from error

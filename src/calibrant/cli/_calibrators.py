@@ -11,12 +11,13 @@ from calibrant._files import shown
 from calibrant.calibrators import SHORT_NAMES, Calibrator, MultiLabelCalibrator
 from calibrant.calibrators.auto import Evidence
 from calibrant.data.leakage import check_not_fitted_on
-from calibrant.data.multilabel import MultiLabelPredictions
-from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.multilabel import MultiLabel
+from calibrant.data.pairs import Pairs
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, LeakError, NotFittedError
 from calibrant.report.model import in_one_line
 
-Data = Predictions | BinaryPairs | MultiLabelPredictions
+Data = Predictions | Pairs | MultiLabel
 AUTO, OF_LABELS = (
     "auto",
     "PlattScaling",
@@ -72,7 +73,7 @@ def load_fitted(path: str | None, *, several: bool = False) -> Any:
 
 def fitted_on(data: Data, calibrator: Calibrator | MultiLabelCalibrator) -> bool:
     """Say whether ``data`` holds rows that ``calibrator`` was fitted on."""
-    data = Predictions.from_pairs(data) if isinstance(data, BinaryPairs) else data
+    data = Predictions.from_pairs(data) if isinstance(data, Pairs) else data
     try:
         check_not_fitted_on(data.logits, calibrator.fit_rows, data.labels if isinstance(data, Predictions) else None)
     except LeakError:

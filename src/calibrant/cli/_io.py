@@ -119,11 +119,11 @@ class Findings:
 
     def measure(self, data: Any, *, file: str, split: str, calibrator: str | None = None, **options: Any) -> None:
         """Add the figures of ``data``; see ``report.measure``."""
-        from calibrant.data.multilabel import MultiLabelPredictions
+        from calibrant.data.multilabel import MultiLabel
         from calibrant.evaluate import label_table
         from calibrant.report.tables import measure
 
-        if isinstance(data, MultiLabelPredictions):
+        if isinstance(data, MultiLabel):
             with suppress(InputError):  # too few groups of rows: the panel says so
                 self.labels[file, split, calibrator] = label_table(data)
         self.rows += measure(data, file=file, split=split, calibrator=calibrator, **options)

@@ -83,7 +83,7 @@ Example = Annotated[
     typer.Option(metavar="NAME", autocompletion=among(example_names), help="A bundled example instead of a FILE."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")]
-MultiLabel = Annotated[
+SeveralLabels = Annotated[
     bool,
     typer.Option("--multilabel", help="Each row has several labels, 1, 0 or -1 (missing), each with its probability."),
 ]

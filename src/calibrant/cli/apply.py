@@ -10,7 +10,7 @@ import typer
 from calibrant._files import shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import STREAM, check_output, console, path_or_stdin, working, writable
-from calibrant.cli._options import Inputs, MultiLabel, OneFile, check_calibrator, feature_names, refuse_for_several
+from calibrant.cli._options import Inputs, OneFile, SeveralLabels, check_calibrator, feature_names, refuse_for_several
 from calibrant.cli._streams import OnRay, source_of, streams
 from calibrant.errors import InputError
 
@@ -24,7 +24,7 @@ def apply(
     replace: Annotated[
         bool, typer.Option("--replace", help="Put calibrated scores in the place of a table's scores.")
     ] = False,
-    multilabel: MultiLabel = False,
+    multilabel: SeveralLabels = False,
     on_ray: OnRay = False,
 ) -> None:
     """Write the file with calibrated probabilities or logits, as the file holds them; all else in it is unchanged.

@@ -28,8 +28,8 @@ from calibrant.cli._options import (
     Example,
     Files,
     Inputs,
-    MultiLabel,
     OneFile,
+    SeveralLabels,
     Source,
     SplitRows,
     among,
@@ -89,7 +89,7 @@ def evaluate(
     given: Files,
     what: MeasureOptions,
     as_json: AsJson = False,
-    multilabel: MultiLabel = False,
+    multilabel: SeveralLabels = False,
     on_ray: OnRay = False,
 ) -> None:
     """Measure accuracy, log-loss and calibration of every split.

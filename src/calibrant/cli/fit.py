@@ -22,8 +22,8 @@ from calibrant.cli._io import (
 from calibrant.cli._options import (
     AsJson,
     Inputs,
-    MultiLabel,
     OneFile,
+    SeveralLabels,
     Source,
     choose_method,
     complete_method,
@@ -73,7 +73,7 @@ def fit(
     given: OneFile,
     chosen: Chosen,
     as_json: AsJson = False,
-    multilabel: MultiLabel = False,
+    multilabel: SeveralLabels = False,
     on_ray: OnRay = False,
 ) -> None:
     """Fit a calibrator on the validation split and print its effect there.

@@ -14,7 +14,7 @@ from calibrant.cli._io import check_output, console, working, writable
 from calibrant.cli._options import (
     Files,
     Inputs,
-    MultiLabel,
+    SeveralLabels,
     Source,
     SplitRows,
     check_calibrator,
@@ -80,7 +80,7 @@ def report(
             help="Also: the groups of these columns; those of all features if left out; none: no groups.",
         ),
     ] = None,
-    multilabel: MultiLabel = False,
+    multilabel: SeveralLabels = False,
 ) -> None:
     """Write a report on one or many models: before and after calibration, in figures and words.
 

@@ -9,12 +9,13 @@ import torch
 from calibrant._core.check import as_tensor, refuse, shown
 from calibrant._core.constraints import Constraint, Fits, checked
 from calibrant.data.leakage import LeakCheck
-from calibrant.data.multilabel import MultiLabelPredictions
-from calibrant.data.predictions import BinaryPairs, Events, Predictions
+from calibrant.data.multilabel import MultiLabel
+from calibrant.data.pairs import Pairs
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 
-Data = Predictions | BinaryPairs
-R = TypeVar("R", Predictions, MultiLabelPredictions)
+Data = Predictions | Pairs
+R = TypeVar("R", Predictions, MultiLabel)
 
 
 LARGEST_COST = 1e100  # its square, and sums of squares, stay finite
@@ -39,15 +40,12 @@ def need_rows(data: Data, *, what: object) -> Data:
         1
     """
     named = what if isinstance(what, str) else shown(what, most=200)
-    if not isinstance(data, Predictions | BinaryPairs):
+    if not isinstance(data, Predictions | Pairs):
         kind = f"a {type(data).__name__}"
         remedy = "make them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
-        if isinstance(data, MultiLabelPredictions):
+        if isinstance(data, MultiLabel):
             remedy = "take .pooled() or .label(name), or use multilabel_panel and label_table"
-        raise refuse(f"Predictions or BinaryPairs for {named}", kind, remedy)
-    if isinstance(data, Events) and not isinstance(what, type) and getattr(what, "of_decisions", False):
-        remedy = "measure ECE() of them, or make pairs of decisions by BinaryPairs.from_decisions or from_top_label"
-        raise refuse(f"decisions, right or wrong, for {named}", "events with probabilities", remedy)
+        raise refuse(f"Predictions or Pairs for {named}", kind, remedy)
     if not len(rows := data.counted):
         kind, got = ("row of positive weight", "none") if len(data) else ("row", "a selection of none")
         raise refuse(f"at least one {kind} for {named}", got, "check how the rows were selected")
@@ -123,7 +121,7 @@ def need_unweighted(data: Data, *, what: object) -> Data:
         >>> len(need_unweighted(Predictions.from_logits([[2.0, 0.0]]), what="the monitor"))
         1
     """
-    if isinstance(data, Predictions | BinaryPairs) and data.weights is not None:
+    if isinstance(data, Predictions | Pairs) and data.weights is not None:
         raise refuse(f"rows without weights for {what}", "weights", "leave them out")
     return data
 
@@ -150,7 +148,7 @@ def need_predictions(data: Data, *, metric: object) -> Predictions:
 def _over_classes(rows: Data, *, what: object) -> Predictions:
     if isinstance(rows, Predictions):
         return rows
-    got = "events with probabilities" if isinstance(rows, Events) else "top-label pairs"
+    got = "pairs of a probability and what happened"
     # a text names what is no metric
     remedy = (
         "make them with Predictions.from_logits" if isinstance(what, str) else "use a metric of pairs such as ECE()"

@@ -22,7 +22,7 @@ from calibrant._core.check import as_tensor, check_labels
 from calibrant._core.constraints import checked
 from calibrant._files import Array, as_path, pa, shown, write_arrays
 from calibrant.data.labels import Texts, listed, match_event, match_labels, name_spellings
-from calibrant.data.multilabel import MISSING, MultiLabelPredictions
+from calibrant.data.multilabel import MISSING, MultiLabel
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import FEATURE, stored_tensor
 from calibrant.data.tables import CLASS_NAMES, Arrays, Kind, Table, as_arrow, open_table, write_arrow
@@ -131,7 +131,7 @@ def read(
     on: str | None = None,
     features: Sequence[str] = (),
     multilabel: bool = False,
-) -> Predictions | MultiLabelPredictions:
+) -> Predictions | MultiLabel:
     """Return the predictions in a file or in a data frame.
 
     Args:
@@ -164,7 +164,7 @@ def read(
     """
     mapped = Mapped(columns, label, kind, weights, groups, class_names, labels, on, tuple(features), multilabel)
     contents = read_contents(path_or_frame, mapped)
-    found: Predictions | MultiLabelPredictions = contents.splits[contents.find(split)]
+    found: Predictions | MultiLabel = contents.splits[contents.find(split)]
     return found
 
 
@@ -398,7 +398,7 @@ class _Rows:
         logits, names = self.part.kind == "logits", self.names
         try:
             if self.several:
-                make: Any = MultiLabelPredictions.from_logits if logits else MultiLabelPredictions.from_probs
+                make: Any = MultiLabel.from_logits if logits else MultiLabel.from_probs
                 if values.ndim == 1:
                     values, labels = values[:, None], None if labels is None else labels.reshape(len(labels), -1)
                 return make(values, labels, names=names, **beside)
@@ -625,7 +625,7 @@ def save_predictions(path: str | os.PathLike[str], data: Any) -> None:
         raise FileFormatError(f"{shown(place.name)!r} must end in one of {', '.join(SAVED)}")
     splits = data if isinstance(data, Mapping) else {UNNAMED: data}
     for name, one in splits.items():
-        if not isinstance(name, str) or not name.strip() or not isinstance(one, Predictions | MultiLabelPredictions):
+        if not isinstance(name, str) or not name.strip() or not isinstance(one, Predictions | MultiLabel):
             raise InputError(
                 f"expected predictions, or a dict of split → predictions, got {name!r} → {type(one).__name__}"
             )
@@ -641,7 +641,7 @@ def save_predictions(path: str | os.PathLike[str], data: Any) -> None:
 
 
 def _names_of(data: Any) -> tuple[str, ...] | None:
-    names: tuple[str, ...] | None = data.names if isinstance(data, MultiLabelPredictions) else data.class_names
+    names: tuple[str, ...] | None = data.names if isinstance(data, MultiLabel) else data.class_names
     return names
 
 
@@ -665,7 +665,7 @@ def _save_arrays(path: Any, splits: Mapping[str, Any], *, text: bool) -> None:
 def _as_table(data: Any, suffix: str, split: str | None) -> Any:
     """Return predictions as an Arrow table: scores as lists in ``.parquet`` and ``.feather``, elsewhere as one column a class."""
     kind, arrays = _stored(data, text=True)
-    names, several = _names_of(data), isinstance(data, MultiLabelPredictions)
+    names, several = _names_of(data), isinstance(data, MultiLabel)
     lists = suffix in _LISTS and not several
     values, labels = arrays.pop(kind), arrays.pop("labels", None)
     ends = names or [str(place) for place in range(values.shape[1])]

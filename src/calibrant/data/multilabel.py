@@ -27,10 +27,10 @@ from calibrant._core.check import (
 from calibrant._core.constraints import checked
 from calibrant.data.collect import outputs_of
 from calibrant.data.leakage import check_not_fitted_on
-from calibrant.data.pairs import Events
+from calibrant.data.pairs import Pairs
 from calibrant.data.record import Beside, Record, checked_beside, taken
 
-__all__ = ["MultiLabelPredictions"]
+__all__ = ["MultiLabel"]
 
 MISSING = -1  # the one code of a label that is not known
 
@@ -47,7 +47,7 @@ class Options(Beside, total=False):
 
 
 class CalibratedLabels(Protocol):
-    """What ``MultiLabelPredictions.calibrated_by`` needs of a calibrator."""
+    """What ``MultiLabel.calibrated_by`` needs of a calibrator."""
 
     fit_rows: Tensor
     names: tuple[str, ...]
@@ -57,7 +57,7 @@ class CalibratedLabels(Protocol):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MultiLabelPredictions(Record):
+class MultiLabel(Record):
     """Logits of N samples over L labels that do not exclude each other. Make it by ``from_logits`` or one of its siblings.
 
     Args:
@@ -70,9 +70,9 @@ class MultiLabelPredictions(Record):
         features: Named columns (N,), as in ``Predictions``, or None.
 
     Examples:
-        >>> data = MultiLabelPredictions.from_logits([[2.0, -1.0], [0.5, 3.0]], [[1, 0], [-1, 1]], names=["cat", "dog"])
+        >>> data = MultiLabel.from_logits([[2.0, -1.0], [0.5, 3.0]], [[1, 0], [-1, 1]], names=["cat", "dog"])
         >>> data
-        MultiLabelPredictions(2 rows, 2 labels, labelled, 1 missing)
+        MultiLabel(2 rows, 2 labels, labelled, 1 missing)
         >>> data.label("dog").p
         tensor([0.2689, 0.9526], dtype=torch.float64)
     """
@@ -92,7 +92,7 @@ class MultiLabelPredictions(Record):
 
     @classmethod
     @checked
-    def from_logits(cls, logits: Any, labels: Any = None, **options: Unpack[Options]) -> "MultiLabelPredictions":
+    def from_logits(cls, logits: Any, labels: Any = None, **options: Unpack[Options]) -> "MultiLabel":
         """Make predictions from logits, the inputs of sigmoids.
 
         Args:
@@ -112,7 +112,7 @@ class MultiLabelPredictions(Record):
 
     @classmethod
     @checked
-    def from_probs(cls, probs: Any, labels: Any = None, **options: Unpack[Options]) -> "MultiLabelPredictions":
+    def from_probs(cls, probs: Any, labels: Any = None, **options: Unpack[Options]) -> "MultiLabel":
         """Make predictions from the probability of each label, which ``probs`` then reads unchanged.
 
         Args:
@@ -131,34 +131,9 @@ class MultiLabelPredictions(Record):
         return cls(torch.logit(matrix.double()), given_probs=matrix, **_names_and_fields(matrix, labels, options))
 
     @classmethod
-    @checked
-    def from_outputs(cls, probs: Any, labels: Any = None, **options: Unpack[Options]) -> "MultiLabelPredictions":
-        """Make predictions from what scikit-learn's ``predict_proba`` returns for several labels.
-
-        Args:
-            probs: A list of L arrays (N, 2) (``MultiOutputClassifier``, trees, neighbours), or one (N, L)
-                (``OneVsRestClassifier``).
-            labels: As in ``from_logits``.
-            names: As there.
-            unchecked_kind: As in ``from_probs``.
-            groups: As there.
-            weights: As there.
-            features: As there.
-
-        Raises:
-            InputError: Naming what was expected, what was got and the remedy.
-
-        Examples:
-            >>> outputs = [[[0.9, 0.1], [0.2, 0.8]], [[0.5, 0.5], [0.4, 0.6]]]
-            >>> MultiLabelPredictions.from_outputs(outputs, [[0, 1], [1, 1]]).probs[1]
-            tensor([0.8000, 0.6000], dtype=torch.float64)
-        """
-        return cls.from_probs(matrix_of_outputs(probs), labels, **options)
-
-    @classmethod
     def collect(
         cls, model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], *, names: Sequence[str] | None = None
-    ) -> "MultiLabelPredictions":
+    ) -> "MultiLabel":
         """Run ``model`` in evaluation mode over (inputs, labels) batches; its training mode is put back.
 
         Args:
@@ -217,7 +192,7 @@ class MultiLabelPredictions(Record):
         listed = ", ".join(self.names[:8]) + (" …" if len(self.names) > 8 else "")
         raise refuse(f"a label in [0, {len(self.names)}) or one of {listed}", shown(label), "name one of these")
 
-    def select(self, labels: Sequence[int | str]) -> "MultiLabelPredictions":
+    def select(self, labels: Sequence[int | str]) -> "MultiLabel":
         """Return the same rows with some of their ``labels``: columns or names, each once, in the order given."""
         if isinstance(labels, str) or not isinstance(labels, Sequence):
             raise refuse("labels as a list of names or columns", shown(labels), 'write ["cat", "dog"]')
@@ -226,7 +201,7 @@ class MultiLabelPredictions(Record):
         columns = {name: held[:, at] for name in self.axes if (held := getattr(self, name)) is not None}
         return replace(self, names=names, **columns)
 
-    def label(self, label: int | str) -> Events:
+    def label(self, label: int | str) -> Pairs:
         """Return the pairs (p, y) of one label's rows: probability and outcome of the event that the label is 1.
 
         Rows in which it is missing are left out. Groups, weights and features are those of the rows.
@@ -246,7 +221,7 @@ class MultiLabelPredictions(Record):
         at = (rows, torch.full_like(rows, column))
         return self._pairs(at, self.groups)
 
-    def pooled(self) -> Events:
+    def pooled(self) -> Pairs:
         """Return the pairs (p, y) of all known labels of all rows, row by row; the rows, or their groups, are the pairs' groups.
 
         The feature ``label`` names the label of each pair.
@@ -263,13 +238,13 @@ class MultiLabelPredictions(Record):
         label = {"label": np.array(self.names)[columns.cpu().numpy()]}
         return replace(found, features={**(found.features or {}), **label})
 
-    def _pairs(self, at: tuple[Tensor, Tensor], groups: Tensor | None) -> Events:
+    def _pairs(self, at: tuple[Tensor, Tensor], groups: Tensor | None) -> Pairs:
         """Return the pairs of the known labels in these rows and columns."""
         rows, _ = at
         held = {"groups": groups, "weights": self.weights, "features": self.features}
         beside: dict[str, Any] = {name: taken(values, rows) for name, values in held.items() if values is not None}
         assert self.labels is not None
-        return Events(self.probs[at].double(), self.labels[at].double(), **beside)
+        return Pairs(self.probs[at].double(), self.labels[at].double(), **beside)
 
     @property
     def as_classes(self) -> Tensor:
@@ -277,7 +252,7 @@ class MultiLabelPredictions(Record):
         return torch.nn.functional.pad(self.logits, (0, 1))
 
     @checked
-    def calibrated_by(self, calibrator: CalibratedLabels, *, allow_fit_rows: bool = False) -> "MultiLabelPredictions":
+    def calibrated_by(self, calibrator: CalibratedLabels, *, allow_fit_rows: bool = False) -> "MultiLabel":
         """Return these predictions with ``calibrator`` applied to the logits.
 
         Args:
@@ -416,26 +391,3 @@ def check_label_names(names: Any, *, columns: int) -> tuple[str, ...]:
     if len(found) != columns:
         raise refuse(f"{columns} names, one a label", f"{len(found)}", "name the columns in their order")
     return tuple(found)
-
-
-def matrix_of_outputs(probs: Any) -> Tensor:
-    """Return P(label = 1) (N, L) of what scikit-learn's ``predict_proba`` returns for several labels.
-
-    Args:
-        probs: A list of L arrays (N, 2), as of ``MultiOutputClassifier``, or one (N, L), as of ``OneVsRestClassifier``.
-
-    Raises:
-        InputError: If an array has other columns; one alone is of a label that was constant in training.
-    """
-    if not isinstance(probs, list | tuple):
-        return as_tensor(probs, name="probs")
-    parts = [as_tensor(one, name=f"probs[{place}]") for place, one in enumerate(probs)]
-    if not parts:
-        raise refuse("probabilities of at least one label", "an empty list", "pass the output of predict_proba")
-    for place, one in enumerate(parts):
-        if one.dim() != 2 or one.shape[1] != 2 or one.shape[0] != parts[0].shape[0]:
-            remedy = "pass a list of arrays (N, 2), or one matrix (N, L)"
-            if one.dim() == 2 and one.shape[1] == 1:
-                remedy = "this label was constant in training: replace it by 0 and 1 (or 1 and 0) in every row"
-            raise refuse(f"probs[{place}] of shape ({parts[0].shape[0]}, 2)", f"shape {tuple(one.shape)}", remedy)
-    return torch.stack([one[:, 1] for one in parts], dim=1)

@@ -1,35 +1,39 @@
-"""Probabilities of binary events, or of right decisions, with what happened: what every binned error is computed from."""
+"""Pairs of a probability and what happened: what every binned error is computed from.
 
-from abc import abstractmethod
+They are events with their probabilities, or decisions with their confidences, which hold the class decided.
+"""
+
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, TypeGuard, Unpack
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import as_tensor, check_labels, check_unit_interval, refuse
+from calibrant._core.check import as_tensor, check_labels, check_unit_interval
 from calibrant._core.constraints import checked
 from calibrant.data.record import Beside, Record, checked_beside
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BinaryPairs(Record):
-    """Probabilities and what happened, each 0 or 1: what every binned error is computed from.
+class Pairs(Record):
+    """Probabilities and what happened, each 0 or 1: of events, or of decisions that were wrong or right.
 
-    They are ``Events``, or ``Decisions`` with their confidences: two types, since an accuracy is one of decisions.
+    Decisions hold the class decided; a metric's name says which of the two it means.
 
     Args:
         p: (N,) float64 in [0, 1].
         y: (N,) float64, 0 or 1.
         labels: (N,) int64 true class, or None.
-        decision: (N,) int64 class of which ``p`` is the confidence, or None.
+        decision: (N,) int64 class of which ``p`` is the confidence; None of events.
         groups: (N,) int64 group of each row, or None.
         weights: (N,) as in ``Predictions``, or None.
         features: Named columns (N,), as in ``Predictions``, or None.
 
     Examples:
-        >>> BinaryPairs.from_probs([0.9, 0.6], [1, 0]).p
-        tensor([0.9000, 0.6000], dtype=torch.float64)
+        >>> Pairs.from_probs([0.9, 0.6], [1, 0])
+        Pairs(2 rows)
+        >>> Pairs.from_top_label([0.9, 0.6], [1, 0], [1, 1])
+        Pairs(2 rows, decision)
     """
 
     p: Tensor
@@ -40,32 +44,25 @@ class BinaryPairs(Record):
     def __post_init__(self) -> None:
         self.check()
 
-    @staticmethod
+    @classmethod
     @checked
-    def from_probs(p: Any, y: Any, **beside: Unpack[Beside]) -> "Events":
-        """Make pairs from probabilities ``p`` (N,) in [0, 1] of events, and outcomes ``y`` (N,) in {0, 1}."""
+    def from_probs(cls, p: Any, y: Any, **beside: Unpack[Beside]) -> Self:
+        """Make pairs from probabilities ``p`` (N,) in [0, 1] and what happened, ``y`` (N,) in {0, 1}."""
         p = check_unit_interval(as_tensor(p, name="p"), name="p")
         y = as_tensor(y, name="y")
         y = check_labels(y.to(torch.int64) if y.dtype == torch.bool else y, rows=p.shape[0], classes=2)
-        return Events(p, y.to(torch.float64), **checked_beside(p, beside))
+        return cls(p, y.to(torch.float64), **checked_beside(p, beside))
 
-    @staticmethod
+    @classmethod
     @checked
-    def from_top_label(conf: Any, pred: Any, label: Any, **beside: Unpack[Beside]) -> "Decisions":
-        """Make pairs from top-label confidences (N,), predicted classes (N,) and true classes (N,)."""
+    def from_top_label(cls, conf: Any, pred: Any, label: Any, **beside: Unpack[Beside]) -> Self:
+        """Make pairs of decisions from confidences (N,), predicted classes (N,) and true classes (N,)."""
         p = check_unit_interval(as_tensor(conf, name="conf"), name="conf")
         largest = 1 << 31
         predicted = check_labels(as_tensor(pred, name="pred"), rows=p.shape[0], classes=largest)
         labels = check_labels(as_tensor(label, name="label"), rows=p.shape[0], classes=largest)
         y = (predicted == labels).to(torch.float64)
-        return Decisions(p, y, decision=predicted, labels=labels, **checked_beside(p, beside))
-
-    @staticmethod
-    @checked
-    def from_decisions(conf: Any, correct: Any, **beside: Unpack[Beside]) -> "Decisions":
-        """Make pairs from the confidences (N,) of decisions, and whether each was right (N,), where no classes are known."""
-        pairs = BinaryPairs.from_probs(conf, correct, **beside)
-        return Decisions(pairs.p, pairs.y, **pairs.beside)
+        return cls(p, y, decision=predicted, labels=labels, **checked_beside(p, beside))
 
     def top_label(self) -> Self:
         """Return self: these are pairs already."""
@@ -75,24 +72,17 @@ class BinaryPairs(Record):
         """Return these pairs with the probabilities that ``calibrator`` gives them; decisions and outcomes stay.
 
         Args:
-            calibrator: One that was fitted on pairs of this kind; for events also one of two classes, of which they are the second.
+            calibrator: One of two classes, not the event and the event: fitted on pairs, or on two-class predictions.
             allow_fit_rows: As in ``Predictions.calibrated_by``.
 
         Raises:
-            InputError: If it was fitted on other rows.
+            InputError: If it was fitted on other classes.
             LeakError: As there.
         """
         from calibrant.data.predictions import Predictions
 
-        of_decisions = isinstance(self, Decisions)
-        if isinstance(getattr(calibrator, "of_decisions", None), bool) and calibrator.of_decisions != of_decisions:
-            got = "probabilities of all classes" if of_decisions else "confidences of decisions"
-            raise refuse(
-                f"a calibrator fitted on rows like these {type(self).__name__}", f"one of {got}", "fit it on such rows"
-            )
         rows = Predictions.from_pairs(self, halves=getattr(calibrator, "top_label", False))
-        after = rows.through(calibrator, allow_fit_rows=allow_fit_rows)
-        return replace(self, p=after.probs[:, 1].double())
+        return replace(self, p=rows.calibrated_by(calibrator, allow_fit_rows=allow_fit_rows).probs[:, 1].double())
 
     @property
     def scores(self) -> Tensor:
@@ -111,45 +101,13 @@ class BinaryPairs(Record):
 
     @property
     def predicted(self) -> Tensor | None:
-        """(N,) int64: the class of which ``p`` is the confidence; None where it is not known, and of events."""
+        """(N,) int64: the class of which ``p`` is the confidence; None of events."""
         return self.decision
 
     def _about(self) -> list[str]:
         return []
 
-    @property
-    @abstractmethod
-    def outcome(self) -> str:
-        """What ``y`` tells, in words."""
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Events(BinaryPairs):
-    """Probabilities of binary events and whether they happened; made by ``BinaryPairs.from_probs``.
-
-    Args:
-        p: As in ``BinaryPairs``.
-        y: As there.
-
-    Examples:
-        >>> BinaryPairs.from_probs([0.9, 0.6], [1, 0])
-        Events(2 rows)
-    """
-
-    outcome = "the outcome"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Decisions(BinaryPairs):
-    """Confidences of decisions and whether these were right; made by ``BinaryPairs.from_top_label`` or ``top_label()``.
-
-    Args:
-        p: As in ``BinaryPairs``.
-        y: As there.
-
-    Examples:
-        >>> BinaryPairs.from_top_label([0.9, 0.6], [1, 0], [1, 1])
-        Decisions(2 rows, decision)
-    """
-
-    outcome = "the decision is right"
+def are_events(data: object) -> TypeGuard[Pairs]:
+    """Return whether ``data`` are pairs of events, not of decisions."""
+    return isinstance(data, Pairs) and data.decision is None

@@ -27,10 +27,10 @@ from calibrant._kernels import cpu, reference
 from calibrant.data.collect import outputs_of
 from calibrant.data.labels import Texts, match_labels
 from calibrant.data.leakage import check_not_fitted_on
-from calibrant.data.pairs import BinaryPairs, Decisions, Events
+from calibrant.data.pairs import Pairs, are_events
 from calibrant.data.record import Axis, Beside, Ignored, Record, checked_beside, in_rows, need_features
 
-__all__ = ["BinaryPairs", "Decisions", "Events", "Predictions"]
+__all__ = ["Predictions"]
 
 
 class InRows(Beside, total=False):
@@ -136,7 +136,7 @@ class Predictions(Record):
         return cls(wide.log(), given_probs=matrix, **fields)
 
     @classmethod
-    def from_pairs(cls, pairs: BinaryPairs, *, halves: bool = False) -> "Predictions":
+    def from_pairs(cls, pairs: Pairs, *, halves: bool = False) -> "Predictions":
         """Make two-class predictions of pairs: not the event and the event, or the decision wrong and right.
 
         Args:
@@ -146,12 +146,14 @@ class Predictions(Record):
         Raises:
             InputError: If they must, and one is less.
         """
-        if halves and isinstance(pairs, Decisions) and bool((pairs.p < 0.5).any()):
+        if halves and not are_events(pairs) and bool((pairs.p < 0.5).any()):
             remedy = "use another method, such as AutoCalibrator or IsotonicCalibration"
             raise refuse(
                 "confidences of 1/2 or more for a method of the top label", f"{float(pairs.p.min()):.3g}", remedy
             )
-        beside = pairs.beside | {"labels": pairs.y.long(), "decision": None}
+        # events keep the names of a two-class model's classes free: a calibrator of such a model fits them
+        names = None if are_events(pairs) else ("wrong", "right")
+        beside = pairs.beside | {"labels": pairs.y.long(), "decision": None, "class_names": names}
         return replace(cls.from_binary_probs(pairs.p), **beside)
 
     @classmethod
@@ -293,12 +295,12 @@ class Predictions(Record):
             )  # ``double()`` may be the sums themselves
         return (self.row_max.double() - self.logits.gather(1, labels)[:, 0].double()).add_(self.log_sum)
 
-    def top_label(self) -> Decisions:
+    def top_label(self) -> Pairs:
         """Reduce to pairs (confidence, decision was right)."""
-        return Decisions(self.confidence, self.correct.double(), **self.beside | {"decision": self.predicted})
+        return Pairs(self.confidence, self.correct.double(), **self.beside | {"decision": self.predicted})
 
     @checked
-    def one_vs_rest(self, class_index: Natural) -> Events:
+    def one_vs_rest(self, class_index: Natural) -> Pairs:
         """Reduce to pairs (probability of class ``class_index``, label is that class)."""
         labels = self.need_labels()
         if class_index >= self.classes:
@@ -306,7 +308,7 @@ class Predictions(Record):
         z, given = self.logits[:, class_index], self.given_probs
         p = (z.double() - self.row_max).sub_(self.log_sum).exp_() if given is None else given[:, class_index].double()
         # the decision was among K classes, and says nothing of this one event
-        return Events(p, (labels == class_index).double(), **self.beside | {"decision": None})
+        return Pairs(p, (labels == class_index).double(), **self.beside | {"decision": None})
 
     @checked
     def calibrated_by(self, calibrator: CalibratesRows, *, allow_fit_rows: bool = False) -> "Predictions":
@@ -325,20 +327,13 @@ class Predictions(Record):
         if not isinstance(calibrator, nn.Module) or not hasattr(calibrator, "top_label"):
             remedy = "fit one of calibrant.calibrators, or load it"
             if type(calibrator).__name__ == "MultiLabelCalibrator":  # which is built on these rows
-                remedy = "it is for MultiLabelPredictions; fit its base on one class a row"
+                remedy = "it is for MultiLabel; fit its base on one class a row"
             raise refuse("a fitted calibrator", type(calibrator).__name__, remedy)
-        if getattr(calibrator, "of_decisions", False):
-            how = "calibrate predictions.top_label() by it, or fit one on scores of all classes"
-            raise refuse("a calibrator of all classes", "one fitted on confidences of decisions", how)
         names, own = getattr(calibrator, "class_names", ()), self.class_names or ()
         if names and own and not _classes_agree(names, own):
             expected, got = (", ".join(one[:6]) + ", …" * (len(one) > 6) for one in (names, own))
             how = "order the columns so"
             raise refuse(f"the classes that the calibrator was fitted on, in order: {expected}", got, how)
-        return self.through(calibrator, allow_fit_rows=allow_fit_rows)
-
-    def through(self, calibrator: Any, *, allow_fit_rows: bool) -> "Predictions":
-        """Return what ``calibrated_by`` does, whatever the two classes of the calibrator were."""
         if not allow_fit_rows:
             check_not_fitted_on(self.logits, calibrator.fit_rows, self.labels)
         # put off, not dropped: what counts on rows that were not fitted on can still ask

@@ -1,7 +1,7 @@
 """The record of what lies beside the scores of each row: labels, weights with their meaning, groups, features, a decision.
 
-It is checked, sliced, joined and written here, as one value. What holds it adds scores: ``Predictions``, ``BinaryPairs``,
-``MultiLabelPredictions``, and the chunk of a row source.
+It is checked, sliced, joined and written here, as one value. What holds it adds scores: ``Predictions``, ``Pairs``,
+``MultiLabel``, and the chunk of a row source.
 
 A row's weight says how much it counts in means and fits, up to a factor: with inverse probabilities of being drawn it stands
 for so many rows of the population. Intervals have the robust (sandwich) variance. A row that occurred w times is repeated.

@@ -14,7 +14,7 @@ from torch import Tensor
 from calibrant._core.check import refuse, shown
 from calibrant.binning import BinTable, EqualMass, EqualWidth
 from calibrant.data.checks import Data
-from calibrant.data.predictions import BinaryPairs
+from calibrant.data.pairs import Pairs
 from calibrant.data.record import Column, check_column
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.means import Clusters
@@ -149,7 +149,7 @@ class EventRows:
     cluster: NDArray[np.int64] | None
 
     @classmethod
-    def of(cls, pairs: BinaryPairs) -> "EventRows":
+    def of(cls, pairs: Pairs) -> "EventRows":
         """Return the rows of ``pairs``."""
         p, weight = pairs.p.cpu().double(), None if pairs.weights is None else pairs.weights.cpu()
         binned = BinnedRows(EqualWidth(BINS).assign(pairs.p.cpu()), p, pairs.y.cpu().double(), BINS, weight)

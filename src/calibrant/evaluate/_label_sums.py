@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from calibrant._core.check import refuse
 from calibrant._core.numerics import add_records
 from calibrant.binning import BinTable, EqualWidth
-from calibrant.data.multilabel import MultiLabelPredictions
+from calibrant.data.multilabel import MultiLabel
 from calibrant.errors import NoIntervalError
 from calibrant.metrics import ECE
 from calibrant.rows import reduced
@@ -40,7 +40,7 @@ FIGURES: tuple[tuple[MetricName, Average], ...] = (*MEANS, ("ECE", "pooled"), ("
 _CHUNK = 1 << 20  # scores looked at together
 
 
-def chunks(pieces: Iterable[MultiLabelPredictions]) -> Iterator[MultiLabelPredictions]:
+def chunks(pieces: Iterable[MultiLabel]) -> Iterator[MultiLabel]:
     """Yield the rows of positive weight in pieces of bounded size."""
     for piece in pieces:
         data = piece.counted
@@ -83,7 +83,7 @@ class LabelSums:
     grouped: frozenset[bool]
 
     @classmethod
-    def of(cls, pieces: Iterable[MultiLabelPredictions]) -> "LabelSums":
+    def of(cls, pieces: Iterable[MultiLabel]) -> "LabelSums":
         """Return the sums of the rows of positive weight of all ``pieces``.
 
         Raises:
@@ -101,7 +101,7 @@ class LabelSums:
         return found
 
     @classmethod
-    def _of(cls, data: MultiLabelPredictions) -> "LabelSums":
+    def _of(cls, data: MultiLabel) -> "LabelSums":
         labels, known, columns = data.need_labels(), data.known, data.logits.shape[1]
         p, w, v = data.probs.double(), data.row_weights, data.row_weights.square()
         weight, y = w[:, None] * known, (labels == 1).double()
@@ -199,7 +199,7 @@ class RowSums:
     residuals: UnitSums | RowUnits | None
 
     @classmethod
-    def of(cls, pieces: Iterable[MultiLabelPredictions], sums: LabelSums) -> "RowSums":
+    def of(cls, pieces: Iterable[MultiLabel], sums: LabelSums) -> "RowSums":
         """Return the sums of the rows of positive weight of ``pieces``, whose first sums are ``sums``.
 
         Raises:
@@ -212,7 +212,7 @@ class RowSums:
         return found
 
     @classmethod
-    def _of(cls, data: MultiLabelPredictions, sums: LabelSums) -> "RowSums":
+    def _of(cls, data: MultiLabel, sums: LabelSums) -> "RowSums":
         scores, (table, residuals) = _row_scores(data, sums), _bin_sums(data, sums)
         if data.groups is None:
             powers = tuple(None if x is None else Powers.of(x, data.weights) for x in scores)
@@ -256,7 +256,7 @@ class RowSums:
         return interval_from(value, rows.spread(), level=level)
 
 
-def _of_rows(data: MultiLabelPredictions) -> tuple[Tensor, Tensor, Tensor]:
+def _of_rows(data: MultiLabel) -> tuple[Tensor, Tensor, Tensor]:
     """Return of rows as units by themselves Σ w (p − y) (N, 15) by bin, their known labels and Σ w (N,)."""
     p, known, w = data.probs.double(), data.known, data.row_weights
     assert data.labels is not None
@@ -267,7 +267,7 @@ def _of_rows(data: MultiLabelPredictions) -> tuple[Tensor, Tensor, Tensor]:
     return sums, sizes, w * sizes
 
 
-def _bin_sums(data: MultiLabelPredictions, sums: LabelSums) -> tuple[BinTable | None, UnitSums | RowUnits | None]:
+def _bin_sums(data: MultiLabel, sums: LabelSums) -> tuple[BinTable | None, UnitSums | RowUnits | None]:
     """Return the table of the pooled ECE, and its residuals by row or by group; None without a known label."""
     known, weight = data.known, data.weights
     if data.labels is None or not bool(known.any()):
@@ -282,7 +282,7 @@ def _bin_sums(data: MultiLabelPredictions, sums: LabelSums) -> tuple[BinTable | 
     return pairs.table(), RowUnits.of(sums.rows, residuals, mass)
 
 
-def _row_scores(data: MultiLabelPredictions, sums: LabelSums) -> list[Tensor | None]:
+def _row_scores(data: MultiLabel, sums: LabelSums) -> list[Tensor | None]:
     """Return of each of ``MEANS`` one number (N,) a row whose weighted mean is the metric, and which vary as its linear part does.
 
     Pooled: m + (Σ_j known_ij (t_ij − m)) W / Σ_j W_j, with W the rows' mass and W_j that of rows in which label j is known.
@@ -306,7 +306,7 @@ def _weighted(terms: Tensor, weight: Tensor) -> Tensor:
     return torch.where(weight > 0, weight * terms, 0.0).sum(dim=0)
 
 
-def label_terms(data: MultiLabelPredictions, metric: str) -> Tensor:
+def label_terms(data: MultiLabel, metric: str) -> Tensor:
     """Return one number (N, L) for each label of each row, float64, 0 where it is missing.
 
     NLL: −log of the probability of what happened, from the logits, so that no margin rounds it to 0 or ∞. Brier: (p − y)².

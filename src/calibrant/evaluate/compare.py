@@ -11,7 +11,7 @@ from torch import Tensor
 from calibrant._core.constraints import Level, checked
 from calibrant._core.notebook import to_html
 from calibrant.data.checks import Data, need_rows
-from calibrant.data.pairs import Events
+from calibrant.data.pairs import are_events
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.panel import Metrics, default_metrics
@@ -291,7 +291,7 @@ def _check_same_rows(a: Data, b: Data) -> None:
         raise InputError("A and B with the same weights", "others", "compare one test set with its weights")
     if a.groups is not None and b.groups is not None and not torch.equal(a.groups.cpu(), b.groups.cpu()):
         raise InputError("A and B with the same groups", "others", "compare one test set with its groups")
-    if isinstance(a, Events) != isinstance(b, Events):
+    if are_events(a) != are_events(b):
         raise InputError("A and B of one kind", "events and decisions", "compare what speaks of the same outcomes")
     if isinstance(a, Predictions) and isinstance(b, Predictions) and a.classes != b.classes:
         raise InputError("A and B over the same classes", f"K = {a.classes} and {b.classes}", "compare one task")
@@ -305,5 +305,5 @@ def _check_same_rows(a: Data, b: Data) -> None:
 def _what_happened(data: Data) -> Tensor | None:
     """Return what happened (N,): the true class or the event; None of decisions without classes."""
     decided = data.need_labels() if isinstance(data, Predictions) else data.labels
-    known = data.y.long() if isinstance(data, Events) else decided
+    known = data.y.long() if are_events(data) else decided
     return None if known is None else known.cpu()

@@ -11,15 +11,16 @@ from calibrant._core.check import check_kind
 from calibrant._core.constraints import MOST_DRAWS, Count, Integer, Level, Seed, checked
 from calibrant._core.notebook import to_html
 from calibrant._core.warn import warn_user
-from calibrant.data.multilabel import MultiLabelPredictions
-from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.multilabel import MultiLabel
+from calibrant.data.pairs import Pairs
+from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError, ZeroProbabilityWarning
 from calibrant.evaluate._group_sums import EventRows, Floats, GroupSums, covariance_of, partitions_of
 from calibrant.evaluate._label_sums import FIGURES, LabelSums, RowSums
 from calibrant.evaluate.subgroups import Subgroup, TestedPart, enough, rows_of, verdict_on
 from calibrant.statistics.enough import need_groups
 
-_MADE = "make them with MultiLabelPredictions.from_logits(logits, labels)"
+_MADE = "make them with MultiLabel.from_logits(logits, labels)"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class MultiLabelRow:
 
 @checked
 def multilabel_panel(
-    predictions: MultiLabelPredictions,
+    predictions: MultiLabel,
     *,
     draws: Annotated[int, Integer(0, MOST_DRAWS)] = 1000,
     seed: Seed = 0,
@@ -75,10 +76,8 @@ def multilabel_panel(
         InputError: If a label is missing in all rows, so that it has no part in a mean over labels.
 
     Examples:
-        >>> from calibrant import MultiLabelPredictions
-        >>> data = MultiLabelPredictions.from_probs(
-        ...     [[0.8, 0.3], [0.8, 0.3]] * 50, [[1, 0], [1, 1]] * 25 + [[1, 0], [0, 0]] * 25
-        ... )
+        >>> from calibrant import MultiLabel
+        >>> data = MultiLabel.from_probs([[0.8, 0.3], [0.8, 0.3]] * 50, [[1, 0], [1, 1]] * 25 + [[1, 0], [0, 0]] * 25)
         >>> rows = multilabel_panel(data)
         >>> [(row.metric, row.average, round(row.value, 3)) for row in rows][4:6]
         [('Bias', 'pooled', 0.05), ('Bias', 'macro', 0.05)]
@@ -88,7 +87,7 @@ def multilabel_panel(
 
 
 def panel_of(
-    pieces: Callable[[], Iterable[MultiLabelPredictions]], *, draws: int, seed: int = 0, level: float = 0.95
+    pieces: Callable[[], Iterable[MultiLabel]], *, draws: int, seed: int = 0, level: float = 0.95
 ) -> list[MultiLabelRow]:
     """Return the panel of labelled rows that are read twice, the second time for the intervals alone.
 
@@ -126,16 +125,16 @@ def panel_of(
     return made
 
 
-def counted(predictions: Any) -> MultiLabelPredictions:
+def counted(predictions: Any) -> MultiLabel:
     """Return predictions of several labels a row without rows of weight 0.
 
     Raises:
         InputError: If they are anything else.
     """
     remedy = _MADE
-    if isinstance(predictions, Predictions | BinaryPairs):
-        remedy = "use panel and subgroups for one class a row, or make MultiLabelPredictions where several can be true"
-    return check_kind(predictions, MultiLabelPredictions, name="predictions", remedy=remedy).counted
+    if isinstance(predictions, Predictions | Pairs):
+        remedy = "use panel and subgroups for one class a row, or make MultiLabel where several can be true"
+    return check_kind(predictions, MultiLabel, name="predictions", remedy=remedy).counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +208,7 @@ class LabelTable:
 
 @checked
 def label_table(
-    predictions: MultiLabelPredictions,
+    predictions: MultiLabel,
     *,
     minimum: Count = 100,
     draws: Annotated[int, Integer(100, MOST_DRAWS)] = 10_000,
@@ -236,9 +235,9 @@ def label_table(
         NoIntervalError: For fewer than ten groups of rows.
 
     Examples:
-        >>> from calibrant import MultiLabelPredictions
+        >>> from calibrant import MultiLabel
         >>> y = [[1, 0]] * 70 + [[0, 1]] * 70 + [[0, 0]] * 60
-        >>> found = label_table(MultiLabelPredictions.from_probs([[0.35, 0.8]] * 200, y, names=["cat", "dog"]))
+        >>> found = label_table(MultiLabel.from_probs([[0.35, 0.8]] * 200, y, names=["cat", "dog"]))
         >>> found.rows[0].label, round(found.rows[0].gap, 2), found.rows[0].p_adjusted < 0.001
         ('dog', 0.45, True)
 
@@ -276,7 +275,7 @@ def _covariance(whole: EventRows, rows: EventRows, kept: list[GroupSums]) -> Flo
     return np.asarray(found)
 
 
-def _label_rows_of(data: MultiLabelPredictions, sums: LabelSums, tested: dict[str, Subgroup]) -> tuple[LabelRow, ...]:
+def _label_rows_of(data: MultiLabel, sums: LabelSums, tested: dict[str, Subgroup]) -> tuple[LabelRow, ...]:
     """Return one row a label: the tested ones first, in their order, then the others, the largest gap first."""
     positives = (data.need_labels() == 1).sum(dim=0)
     nll, brier, bias, ece = (sums.means(metric).tolist() for metric in ("NLL", "Brier", "Bias", "ECE"))

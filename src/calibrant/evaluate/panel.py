@@ -11,7 +11,7 @@ from calibrant._core.constraints import MOST_DRAWS, Integer, Kind, Level, Seed, 
 from calibrant._core.notebook import to_html
 from calibrant.binning import EqualMass
 from calibrant.data.checks import Data, MeasuredRows
-from calibrant.data.predictions import BinaryPairs, Events
+from calibrant.data.pairs import Pairs, are_events
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SmoothECE
 from calibrant.statistics import interval, null_band
@@ -68,15 +68,15 @@ def default_metrics(predictions: PanelRows) -> list[Metric]:
         predictions: Predictions over all classes, or top-label pairs, which leave out what needs all probabilities.
 
     Examples:
-        >>> from calibrant import BinaryPairs
-        >>> default_metrics(BinaryPairs.from_decisions([0.9, 0.6], [1, 0]))[0]
+        >>> from calibrant import Pairs
+        >>> default_metrics(Pairs.from_top_label([0.9, 0.6], [1, 0], [1, 1]))[0]
         Accuracy()
     """
-    scores: list[Metric] = [Accuracy(), NLL(), Brier()]
     errors: list[Metric] = [ECE(), ECE(EqualMass()), MCE(), ClasswiseECE(), DebiasedECE(), SmoothECE()]
-    metrics = [*scores, *errors, AURC()]
-    pairs, events = isinstance(predictions, BinaryPairs), isinstance(predictions, Events)
-    return [m for m in metrics if not (m.needs_classes and pairs) and not (m.of_decisions and events)]
+    metrics = [Accuracy(), NLL(), Brier(), *errors, AURC()]
+    if are_events(predictions):  # which are neither right nor wrong
+        metrics = errors
+    return [metric for metric in metrics if not (metric.needs_classes and isinstance(predictions, Pairs))]
 
 
 @checked

@@ -269,8 +269,8 @@ def calibration_line(
         FitError: If the outcomes are all alike, or are told apart perfectly by the confidence: no finite maximum exists.
 
     Examples:
-        >>> from calibrant import BinaryPairs
-        >>> pairs = BinaryPairs.from_probs([0.9] * 10 + [0.6] * 10, [1] * 9 + [0] + [1] * 6 + [0] * 4)
+        >>> from calibrant import Pairs
+        >>> pairs = Pairs.from_probs([0.9] * 10 + [0.6] * 10, [1] * 9 + [0] + [1] * 6 + [0] * 4)
         >>> line = calibration_line(pairs)
         >>> round(line.slope.estimate, 6), abs(round(line.intercept.estimate, 6))
         (1.0, 0.0)

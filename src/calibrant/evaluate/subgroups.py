@@ -11,7 +11,7 @@ import torch
 from calibrant._core.constraints import MOST_DRAWS, Count, Integer, Level, Seed, checked
 from calibrant._core.notebook import to_html
 from calibrant.data.checks import Data, need_rows
-from calibrant.data.predictions import BinaryPairs
+from calibrant.data.pairs import Pairs, are_events
 from calibrant.evaluate._group_sums import (
     BINS,
     FEWEST_EVENTS,
@@ -201,9 +201,9 @@ def subgroups(
         NoIntervalError: For fewer than ten clusters.
 
     Examples:
-        >>> from calibrant import BinaryPairs
+        >>> from calibrant import Pairs, are_events
         >>> p, y = [0.7] * 400, [1] * 140 + [0] * 60 + [1] * 90 + [0] * 110
-        >>> found = subgroups(BinaryPairs.from_probs(p, y), {"site": ["a"] * 200 + ["b"] * 200})
+        >>> found = subgroups(Pairs.from_probs(p, y), {"site": ["a"] * 200 + ["b"] * 200})
         >>> found.rows[0].group, round(found.rows[0].gap, 2), found.rows[0].p_adjusted < 0.001
         ('site = b', 0.25, True)
 
@@ -248,9 +248,9 @@ def rows_of(
     return sorted(made, key=lambda row: (row.p_adjusted, row.p, -abs(row.gap)))
 
 
-def _pairs_and_event(data: Data) -> tuple[BinaryPairs, str]:
-    if isinstance(data, BinaryPairs):
-        return data, data.outcome
+def _pairs_and_event(data: Data) -> tuple[Pairs, str]:
+    if isinstance(data, Pairs):
+        return data, "the outcome" if are_events(data) else "the decision is right"
     if data.classes > 2:
         return data.top_label(), "the decision is right"
     return data.one_vs_rest(1), "class 1"

@@ -10,14 +10,13 @@ from torch import Tensor, distributed, nn
 from calibrant._core.constraints import Bins, Kind, NonNegative, Number, Positive, Real
 from calibrant._core.numerics import apply_in_precision
 from calibrant.binning import EqualMass
-from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.pairs import Pairs
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.losses.loss import LossOptions, WeightedNLL
 from calibrant.scores import power_of_rest
 
-Labelled = Annotated[
-    Predictions | BinaryPairs, Kind((Predictions, BinaryPairs), "pass Predictions.from_logits(logits, labels)")
-]
+Labelled = Annotated[Predictions | Pairs, Kind((Predictions, Pairs), "pass Predictions.from_logits(logits, labels)")]
 
 
 class AdaFocalLoss(WeightedNLL):

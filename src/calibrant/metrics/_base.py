@@ -51,11 +51,10 @@ class Metric(metaclass=PublicCalls):
             "proper score" …
         cite: The publication that defines it.
         needs_classes: Whether it needs the probabilities of all classes; if so, it refuses top-label pairs.
-        of_decisions: Whether it counts right and wrong decisions; if so, it refuses events, which are neither.
 
     Examples:
         >>> from dataclasses import dataclass
-        >>> from calibrant import BinaryPairs
+        >>> from calibrant import Pairs
         >>> from calibrant.metrics import need_rows
         >>> @dataclass(frozen=True)
         ... class LargestConfidence(Metric):
@@ -63,7 +62,7 @@ class Metric(metaclass=PublicCalls):
         ...
         ...     def __call__(self, data):
         ...         return need_rows(data, what=self).confidence.max().item()
-        >>> LargestConfidence()(BinaryPairs.from_probs([0.75, 0.25], [1, 0]))
+        >>> LargestConfidence()(Pairs.from_probs([0.75, 0.25], [1, 0]))
         0.75
     """
 
@@ -72,7 +71,6 @@ class Metric(metaclass=PublicCalls):
     notion: ClassVar[str]
     cite: ClassVar[str]
     needs_classes: ClassVar[bool] = False
-    of_decisions: ClassVar[bool] = False
 
     @property
     def measures_calibration(self) -> bool:
@@ -122,7 +120,7 @@ class SumMetric(Metric, Generic[S]):
 
     Examples:
         >>> from dataclasses import dataclass
-        >>> from calibrant import BinaryPairs
+        >>> from calibrant import Pairs
         >>> from calibrant.metrics import need_rows
         >>> @dataclass(frozen=True)
         ... class Sums:
@@ -142,7 +140,7 @@ class SumMetric(Metric, Generic[S]):
         ...
         ...     def value(self, state):
         ...         return (state.squares / state.mass) ** 0.5
-        >>> RootMeanSquareConfidence()(BinaryPairs.from_probs([0.7, 0.1], [1, 0]))
+        >>> RootMeanSquareConfidence()(Pairs.from_probs([0.7, 0.1], [1, 0]))
         0.5
     """
 
@@ -183,7 +181,7 @@ class MeanMetric(SumMetric[MeanState]):
 
     Examples:
         >>> from dataclasses import dataclass
-        >>> from calibrant import BinaryPairs
+        >>> from calibrant import Pairs
         >>> from calibrant.metrics import need_rows
         >>> @dataclass(frozen=True)
         ... class OneSided(MeanMetric):
@@ -191,7 +189,7 @@ class MeanMetric(SumMetric[MeanState]):
         ...
         ...     def rows(self, data):
         ...         return (need_rows(data, what=self).confidence - data.correct.double()).clamp_min(0)
-        >>> OneSided()(BinaryPairs.from_probs([0.75, 0.25], [1, 0]))
+        >>> OneSided()(Pairs.from_probs([0.75, 0.25], [1, 0]))
         0.125
     """
 

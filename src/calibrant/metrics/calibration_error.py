@@ -131,8 +131,8 @@ class TopLabelECE(GapMetric):
         binning: Bins of the confidence; equal-mass bins are made within each predicted class.
 
     Examples:
-        >>> from calibrant import BinaryPairs
-        >>> pairs = BinaryPairs.from_top_label([0.75, 0.75], [0, 1], [0, 0])
+        >>> from calibrant import Pairs
+        >>> pairs = Pairs.from_top_label([0.75, 0.75], [0, 1], [0, 0])
         >>> TopLabelECE()(pairs)
         0.5
 

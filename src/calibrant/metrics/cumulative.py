@@ -10,8 +10,8 @@ class KSError(RankedMetric):
     """max_v |Σ_{confidence ≤ v} (confidence − correct)| / N: the Kolmogorov–Smirnov calibration error.
 
     Examples:
-        >>> from calibrant import BinaryPairs
-        >>> round(KSError()(BinaryPairs.from_probs([0.9, 0.6], [1, 0])), 4)
+        >>> from calibrant import Pairs
+        >>> round(KSError()(Pairs.from_probs([0.9, 0.6], [1, 0])), 4)
         0.3
 
     References:

@@ -31,8 +31,8 @@ class DebiasedECE(BinnedMetric):
         binning: As in ``ECE``.
 
     Examples:
-        >>> from calibrant import BinaryPairs
-        >>> DebiasedECE()(BinaryPairs.from_probs([0.9] * 10, [1] * 8 + [0] * 2))
+        >>> from calibrant import Pairs
+        >>> DebiasedECE()(Pairs.from_probs([0.9] * 10, [1] * 8 + [0] * 2))
         0.0
 
     References:

@@ -26,7 +26,6 @@ class _DecisionMean(MeanMetric):
 
     notion = "accuracy"
     cite = ""
-    of_decisions = True
 
     def __call__(self, data: Rows) -> float:
         """Return the mean, from the table of 15 bins where it can, which most ask for next."""
@@ -302,8 +301,8 @@ class CalibrationLoss(ScorePart):
         score: "brier" or "log" (nats; +inf if a bin of mean confidence 0 or 1 has another accuracy).
 
     Examples:
-        >>> from calibrant import BinaryPairs
-        >>> round(CalibrationLoss()(BinaryPairs.from_probs([0.8] * 10, [1] * 5 + [0] * 5)), 4)
+        >>> from calibrant import Pairs
+        >>> round(CalibrationLoss()(Pairs.from_probs([0.8] * 10, [1] * 5 + [0] * 5)), 4)
         0.09
 
     References:
@@ -331,8 +330,8 @@ class RefinementLoss(ScorePart):
         score: As in ``CalibrationLoss``.
 
     Examples:
-        >>> from calibrant import BinaryPairs
-        >>> RefinementLoss()(BinaryPairs.from_probs([0.8] * 10, [1] * 5 + [0] * 5))
+        >>> from calibrant import Pairs
+        >>> RefinementLoss()(Pairs.from_probs([0.8] * 10, [1] * 5 + [0] * 5))
         0.25
 
     References:

@@ -38,8 +38,8 @@ class AURC(RankedMetric):
     it is the mean over all orders, so it does not depend on the order of the rows.
 
     Examples:
-        >>> from calibrant import BinaryPairs
-        >>> round(AURC()(BinaryPairs.from_decisions([0.9, 0.8, 0.7], [1, 0, 1])), 4)
+        >>> from calibrant import Pairs
+        >>> round(AURC()(Pairs.from_probs([0.9, 0.8, 0.7], [1, 0, 1])), 4)
         0.2778
 
     References:
@@ -48,7 +48,6 @@ class AURC(RankedMetric):
 
     notion = "selective prediction"
     cite = "Geifman et al. 2019"
-    of_decisions = True
 
     def value(self, state: KeptRows) -> float:
         """Return the mean over k of the risk among the k most confident rows."""
@@ -73,8 +72,8 @@ def risk_coverage(data: Annotated[Data, MeasuredRows("a risk–coverage curve", 
         data: Labelled predictions or pairs.
 
     Examples:
-        >>> from calibrant import BinaryPairs
-        >>> risk_coverage(BinaryPairs.from_decisions([0.9, 0.8, 0.7], [1, 0, 1])).risk
+        >>> from calibrant import Pairs
+        >>> risk_coverage(Pairs.from_probs([0.9, 0.8, 0.7], [1, 0, 1])).risk
         tensor([0.0000, 0.5000, 0.3333], dtype=torch.float64)
 
     References:

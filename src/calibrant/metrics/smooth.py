@@ -48,8 +48,8 @@ class SmoothECE(SumMetric[LatticeState]):
             the value by less than 1e-4.
 
     Examples:
-        >>> from calibrant import BinaryPairs
-        >>> round(SmoothECE()(BinaryPairs.from_probs([0.8] * 10, [1] * 5 + [0] * 5)), 3)
+        >>> from calibrant import Pairs
+        >>> round(SmoothECE()(Pairs.from_probs([0.8] * 10, [1] * 5 + [0] * 5)), 3)
         0.3
 
     References:

@@ -15,7 +15,8 @@ from calibrant._core.notebook import to_html
 from calibrant._core.numerics import row_chunks
 from calibrant.binning import EqualWidth
 from calibrant.data.checks import Data
-from calibrant.data.predictions import BinaryPairs, Events, Predictions
+from calibrant.data.pairs import Pairs, are_events
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.metrics import NLL, Brier
 from calibrant.operate.bounds import Moments, calibration_ends, mean_ends, share_ends
@@ -297,7 +298,7 @@ def _check_same_rows(baseline: Data, data: Data) -> Data:
 
 
 def _outcomes(data: Data) -> torch.Tensor:
-    return (data.y if isinstance(data, BinaryPairs) else data.need_labels()).cpu().double()
+    return (data.y if isinstance(data, Pairs) else data.need_labels()).cpu().double()
 
 
 def _check_limit(kind: str, name: str, limit: float) -> None:
@@ -387,7 +388,7 @@ def _pairs_of_metric(metric: str, data: Data) -> tuple[torch.Tensor, Floats]:
         return data.confidence.cpu(), np.asarray(data.correct.cpu().double().numpy())
     if isinstance(data, Predictions) and data.classes == 2:
         data = data.one_vs_rest(1)
-    if not isinstance(data, Events):
+    if not are_events(data):
         raise InputError("event-ece needs two classes, or pairs of a probability and an outcome; limit ece instead")
     return data.p.cpu(), np.asarray(data.y.cpu().double().numpy())
 

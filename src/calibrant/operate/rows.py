@@ -11,7 +11,8 @@ from calibrant._core.check import as_array, check_floating
 from calibrant._core.config import renewed
 from calibrant.calibrators import Calibrator, PriorShift
 from calibrant.data.checks import Data, MeasuredRows
-from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.pairs import Pairs
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -42,7 +43,7 @@ def need_logits(logits: Any, *, classes: int | None, home: Tensor) -> Tensor:
 
 def confidence_of(data: Data) -> Tensor:
     """Return the confidence (N,) float64 of the decisions, with the same operations as a deployed module."""
-    if isinstance(data, BinaryPairs) or data.given_probs is not None:
+    if isinstance(data, Pairs) or data.given_probs is not None:
         return data.confidence.double()
     # as ``Abstention.forward`` computes it: another order of operations could fall on the other side of a threshold
     p = torch.softmax(data.logits.double(), dim=1)

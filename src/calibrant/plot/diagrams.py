@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from calibrant._core.constraints import Count, Seed, checked
 from calibrant.binning import AnyBinning, BinTable, EqualMass
 from calibrant.data.checks import Data
-from calibrant.data.predictions import BinaryPairs, Events, Predictions
+from calibrant.data.pairs import Pairs, are_events
+from calibrant.data.predictions import Predictions
 from calibrant.plot.arguments import Rows
 from calibrant.statistics import consistency_bars
 
@@ -82,14 +83,14 @@ def is_event(data: Data) -> bool:
         data: Predictions or pairs.
 
     Examples:
-        >>> from calibrant import BinaryPairs
-        >>> is_event(BinaryPairs.from_probs([0.2], [0]))
+        >>> from calibrant import Pairs
+        >>> is_event(Pairs.from_probs([0.2], [0]))
         True
     """
-    return data.classes == 2 if isinstance(data, Predictions) else isinstance(data, Events)
+    return data.classes == 2 if isinstance(data, Predictions) else are_events(data)
 
 
-def event_pairs(data: Data) -> BinaryPairs:
+def event_pairs(data: Data) -> Pairs:
     """Return the pairs that a diagram shows: probability of class 1 for two classes, else of the top label.
 
     Args:
@@ -107,8 +108,8 @@ def diagram_of(data: Rows, *, binning: AnyBinning | None = None) -> Diagram:
         binning: The bins; None is ``EqualMass(15)``.
 
     Examples:
-        >>> from calibrant import BinaryPairs
-        >>> diagram = diagram_of(BinaryPairs.from_probs([0.9] * 10, [1] * 6 + [0] * 4))
+        >>> from calibrant import Pairs
+        >>> diagram = diagram_of(Pairs.from_probs([0.9] * 10, [1] * 6 + [0] * 4))
         >>> [(bin.count, bin.off) for bin in diagram.bins]
         [(10, True)]
 
@@ -153,7 +154,7 @@ def diagram_from(table: BinTable, *, edges: Sequence[float]) -> Diagram:
     return Diagram(filled, confidence, accuracy, table.error(), rows)
 
 
-def to_cpu(pairs: BinaryPairs) -> tuple[torch.Tensor, torch.Tensor]:
+def to_cpu(pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor]:
     """Return p and y as float64 on the CPU.
 
     Args:
@@ -210,8 +211,8 @@ def isotonic_diagram(data: Rows, *, draws: Count = 200, seed: Seed = 0) -> Isoto
         InputError: If there are no rows.
 
     Examples:
-        >>> from calibrant import BinaryPairs
-        >>> diagram = isotonic_diagram(BinaryPairs.from_probs([0.1, 0.4, 0.8, 0.9], [0, 1, 0, 1]))
+        >>> from calibrant import Pairs
+        >>> diagram = isotonic_diagram(Pairs.from_probs([0.1, 0.4, 0.8, 0.9], [0, 1, 0, 1]))
         >>> diagram.recalibrated
         [0.0, 0.5, 0.5, 1.0]
 

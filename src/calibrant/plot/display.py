@@ -7,7 +7,8 @@ import numpy as np
 
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.data.checks import Data
-from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.pairs import Pairs
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.plot.diagrams import Diagram, IsotonicDiagram
 from calibrant.plot.pictures import Kind, reliability, reliability_numbers
@@ -121,7 +122,7 @@ class CalibrationDisplay:
             usual = {*found.tolist()} <= {0, 1} or {*found.tolist()} <= {-1, 1}
             if positive not in found and not (pos_label is None and usual):
                 raise InputError(f"pos_label among {found.tolist()}", repr(positive), "name the positive label")
-            data, event = BinaryPairs.from_probs(probs, (labels == positive).astype(np.int64)), positive
+            data, event = Pairs.from_probs(probs, (labels == positive).astype(np.int64)), positive
         else:
             order = (found if classes is None else np.asarray(classes)).tolist()
             if probs.shape[1:] != (len(order),) or not set(found.tolist()) <= set(order):

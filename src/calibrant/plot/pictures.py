@@ -191,8 +191,8 @@ def confidence_histogram(
         The figure, with a ``Diagram``.
 
     Examples:
-        >>> from calibrant import BinaryPairs
-        >>> data = BinaryPairs.from_probs([0.9] * 10, [1] * 6 + [0] * 4)
+        >>> from calibrant import Pairs
+        >>> data = Pairs.from_probs([0.9] * 10, [1] * 6 + [0] * 4)
         >>> confidence_histogram(data).numbers.accuracy
         0.6
     """

@@ -16,7 +16,8 @@ from calibrant import calibrators
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import feature_names
 from calibrant.data.checks import Data
-from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.pairs import Pairs
+from calibrant.data.predictions import Predictions
 from calibrant.metrics import NLL, Metric
 from calibrant.plot.diagrams import Diagram
 from calibrant.report.model import Model
@@ -246,7 +247,7 @@ def gains_of(model: Model, *, draws: int) -> list[Gain]:
         model: A model with ``after``, and with ``reference`` for the second gain.
         draws: Bootstrap resamples.
     """
-    if model.after is None or isinstance(model.before, BinaryPairs) is not isinstance(model.after, BinaryPairs):
+    if model.after is None or isinstance(model.before, Pairs) is not isinstance(model.after, Pairs):
         return []
     found = [gain_of(model.before, model.after, against=NOTHING, draws=draws)]
     if model.reference is not None:

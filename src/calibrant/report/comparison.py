@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 
-from calibrant.data.pairs import Events
+from calibrant.data.pairs import are_events
 from calibrant.errors import InputError
 from calibrant.evaluate.compare import Comparison, compared
 from calibrant.report.finding import Finding
@@ -42,7 +42,7 @@ def pairs_of(models: Sequence[Model]) -> list[Pair]:
     names = [one.name for one in models]
     names = [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, start=1)]
     # without true classes nothing tells whether rows are the same
-    comparable = [at for at, data in enumerate(used) if isinstance(data, Events) or data.labels is not None]
+    comparable = [at for at, data in enumerate(used) if are_events(data) or data.labels is not None]
     calibrated = any(one.after is not None for one in models)
     pairs, found = list(combinations(comparable, 2)), []
     for a, b in pairs if len(pairs) <= MOST_PAIRS else ():

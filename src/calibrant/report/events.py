@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.data.checks import Data
-from calibrant.data.predictions import BinaryPairs
+from calibrant.data.pairs import Pairs
 from calibrant.errors import FitError
 from calibrant.evaluate import calibration_line
 from calibrant.plot.diagrams import Diagram, IsotonicDiagram, diagram_of, event_pairs, isotonic_diagram
@@ -45,7 +45,7 @@ class EventFigures:
         independent: Whether rows are independent and count once or as often as they occurred.
     """
 
-    pairs: BinaryPairs
+    pairs: Pairs
     ece: Row
     independent: bool
 

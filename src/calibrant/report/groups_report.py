@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calibrant.calibrators import FeatureScaling, GroupScaling
 from calibrant.data.checks import Data
-from calibrant.data.pairs import BinaryPairs
+from calibrant.data.pairs import Pairs
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
 from calibrant.evaluate.subgroups import Subgroup, Subgroups
@@ -234,7 +234,7 @@ def audit(before: Data, after: Data | None, columns: Any, *, named: bool = False
     return Audit(names, first, second, left, off_by=tuple(off_by))
 
 
-def _corrected(data: Data) -> BinaryPairs:
+def _corrected(data: Data) -> Pairs:
     """Return the rows at the frequencies that isotonic regression gives them: what the best increasing correction for all leaves."""
     # all rows, those of weight 0 too: the columns have an entry for each
     pairs = event_pairs(data)

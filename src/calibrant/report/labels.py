@@ -9,8 +9,8 @@ from typing import Any
 
 from calibrant._core.config import json_data
 from calibrant.calibrators import MultiLabelCalibrator
-from calibrant.data.multilabel import MultiLabelPredictions, check_label_names
-from calibrant.data.predictions import Events
+from calibrant.data.multilabel import MultiLabel, check_label_names
+from calibrant.data.pairs import Pairs
 from calibrant.evaluate import label_table, multilabel_panel
 from calibrant.evaluate.multilabel import LabelRow, LabelTable, MultiLabelRow
 from calibrant.plot.diagrams import diagram_of
@@ -46,8 +46,8 @@ class LabelReport:
     """
 
     name: str
-    before: MultiLabelPredictions
-    after: MultiLabelPredictions | None
+    before: MultiLabel
+    after: MultiLabel | None
     calibrator: MultiLabelCalibrator | None
     source: str
     split: str
@@ -56,7 +56,7 @@ class LabelReport:
     draws: int = 1000
 
     @cached_property
-    def states(self) -> dict[str, MultiLabelPredictions]:
+    def states(self) -> dict[str, MultiLabel]:
         """The predictions before calibration, and after it if there is a calibrator."""
         return {"before": self.before} | ({} if self.after is None else {"after": self.after})
 
@@ -184,7 +184,7 @@ def page_of_labels(report: LabelReport) -> Page:
     when_of = {"before": ", before calibration", "after": ", after calibration"} if calibrated else {"before": ""}
     when, last = list(report.states.items())[-1]
     first = report._worst
-    named: dict[str, Events] = {}
+    named: dict[str, Pairs] = {}
     if first is not None:
         named = {f"{first.label}{when_of[name]}": x.label(first.label) for name, x in report.states.items()}
     named |= {f"All labels pooled{when_of[name]}": x.pooled() for name, x in report.states.items()}
@@ -242,7 +242,7 @@ def _ends(low: float | None, high: float | None, form: str, *, times: int = 1) -
     return "" if low is None or high is None else f"{signed(times * low, form)} … {signed(times * high, form)}"
 
 
-def _pictures(named: Iterable[tuple[str, Events]], prefix: str, *, small: bool) -> list[Picture]:
+def _pictures(named: Iterable[tuple[str, Pairs]], prefix: str, *, small: bool) -> list[Picture]:
     """Return a reliability diagram of each caption's events, all on the whole scale."""
     found = [(caption, diagram_of(events)) for caption, events in named]
     means = "{}: mean probability {:.2f} %, frequency {:.2f} %"

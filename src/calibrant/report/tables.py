@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from calibrant._core.config import json_data
 from calibrant._core.constraints import Natural, checked
 from calibrant.data.checks import Data
-from calibrant.data.multilabel import MultiLabelPredictions
+from calibrant.data.multilabel import MultiLabel
 from calibrant.evaluate import default_metrics, multilabel_panel, panel
 from calibrant.evaluate.multilabel import MultiLabelRow
 from calibrant.evaluate.panel import Metrics, PanelRow
@@ -87,7 +87,7 @@ class Row(PanelRow):
 
 @checked
 def measure(
-    data: Annotated[Data, ReportedRows] | MultiLabelPredictions,
+    data: Annotated[Data, ReportedRows] | MultiLabel,
     *,
     file: Label,
     split: Label,
@@ -107,7 +107,7 @@ def measure(
         draws: Simulation draws for intervals and limits if calibrated; 0 leaves both out.
         group: As in ``Row``.
     """
-    if isinstance(data, MultiLabelPredictions):
+    if isinstance(data, MultiLabel):
         return rows_of_labels(multilabel_panel(data, draws=draws), file=file, split=split, calibrator=calibrator)
     chosen = default_metrics(data) if metrics is None else metrics
     # two draws are the fewest that a limit can be a quantile of; without draws none is asked for

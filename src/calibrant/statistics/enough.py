@@ -9,7 +9,8 @@ from torch import Tensor
 
 from calibrant._core.check import shown
 from calibrant._core.numerics import row_chunks
-from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.pairs import Pairs
+from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError
 from calibrant.statistics.means import need_clusters
 
@@ -26,7 +27,7 @@ FULL_FROM = 1 / 3
 MOST_SURE = 20_000  # wrong decisions that are looked at before all scores are
 
 
-def decided_of(data: Predictions | BinaryPairs) -> Tensor:
+def decided_of(data: Predictions | Pairs) -> Tensor:
     """Return (2, 2) Σ w and Σ w² of wrong and of right decisions."""
     right = data.correct.double().cpu()
     w = data.row_weights.cpu()
@@ -53,8 +54,8 @@ LossOfLabels: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def scarce_errors(
-    a: Predictions | BinaryPairs,
-    b: Predictions | BinaryPairs,
+    a: Predictions | Pairs,
+    b: Predictions | Pairs,
     *,
     loss: LossOfLabels | None = None,
     enough: int = FEWEST_COMPARED,
@@ -141,7 +142,7 @@ def _surely_telling(a: Predictions, b: Predictions, loss: LossOfLabels) -> float
     return float(events.clamp_max(1).sum())
 
 
-def _effective(data: Predictions | BinaryPairs, chosen: Tensor) -> float:
+def _effective(data: Predictions | Pairs, chosen: Tensor) -> float:
     """Return the number of chosen rows; with weights their effective number."""
     if data.weights is None:
         return int(chosen.sum())

@@ -25,7 +25,7 @@ from calibrant._core.constraints import Draws, Level, Seed, checked
 from calibrant._core.numerics import row_chunks
 from calibrant.binning import BinTable
 from calibrant.data.checks import Data
-from calibrant.data.predictions import BinaryPairs
+from calibrant.data.pairs import Pairs
 from calibrant.statistics._resampling import quantiles
 from calibrant.statistics.enough import need_independent
 from calibrant.statistics.interval import AnyMetric, normal_quantile
@@ -48,7 +48,7 @@ def null_band(
 
     Args:
         metric: Any metric.
-        predictions: The data; for ``BinaryPairs`` outcomes follow ``p``.
+        predictions: The data; for ``Pairs`` outcomes follow ``p``.
         draws: Sets of outcomes drawn, ≥ 1, by metrics that need them.
         seed: Same seed, same band.
         level: The band holds the central fraction ``level`` of the values.
@@ -156,7 +156,7 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
         predictions: Predictions over all classes, or pairs.
         generator: Source of randomness.
     """
-    if isinstance(predictions, BinaryPairs):
+    if isinstance(predictions, Pairs):
         happened = torch.rand(len(predictions), dtype=torch.float64, generator=generator) < predictions.p.cpu()
         return replace(
             predictions, y=happened.double().to(predictions.p.device), decision=None, labels=None, features=None

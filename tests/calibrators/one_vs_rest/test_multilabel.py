@@ -11,7 +11,7 @@ from tests.contracts.test_calibrators import content_of
 from torch import Tensor
 
 import calibrant
-from calibrant import MultiLabelPredictions
+from calibrant import MultiLabel
 from calibrant.calibrators import (
     BetaCalibration,
     Calibrator,
@@ -44,15 +44,15 @@ def sample(rows: int = 600, seed: int = 0, *, slope: float = 2.0) -> tuple[Tenso
     return slope * z, y
 
 
-def data(**more: object) -> MultiLabelPredictions:
-    return MultiLabelPredictions.from_logits(*sample(), names=NAMES, **more)
+def data(**more: object) -> MultiLabel:
+    return MultiLabel.from_logits(*sample(), names=NAMES, **more)
 
 
 def pairs(z: Tensor) -> Tensor:
     return torch.stack([torch.zeros_like(z), z], dim=1)
 
 
-def pool_of(found: MultiLabelPredictions, base: Calibrator) -> Calibrator:
+def pool_of(found: MultiLabel, base: Calibrator) -> Calibrator:
     rows = found.known
     return base.fit(pairs(found.logits[rows]), found.labels[rows])
 
@@ -169,8 +169,8 @@ def test_infinite_logits_and_other_dtypes_pass_through() -> None:
 
 def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
     found, fitted = data(), MultiLabelCalibrator().fit(data())
-    none = MultiLabelPredictions.from_logits(found.logits, torch.zeros_like(found.labels))
-    sure = MultiLabelPredictions.from_probs([[0.0, 0.5], [0.5, 0.5]], [[1, 0], [0, 1]], unchecked_kind=True)
+    none = MultiLabel.from_logits(found.logits, torch.zeros_like(found.labels))
+    sure = MultiLabel.from_probs([[0.0, 0.5], [0.5, 0.5]], [[1, 0], [0, 1]], unchecked_kind=True)
     cases = [
         (lambda: MultiLabelCalibrator(HistogramBinning()), "of the top label"),
         (lambda: MultiLabelCalibrator(GroupScaling()), "needs features"),

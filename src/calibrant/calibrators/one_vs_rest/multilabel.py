@@ -14,7 +14,7 @@ from calibrant.calibrators.base import Calibrator, Learned
 from calibrant.calibrators.features.columns import as_bytes, from_bytes
 from calibrant.calibrators.one_vs_rest.maps import PlattScaling
 from calibrant.data.leakage import part_of, row_hashes, sketch_of
-from calibrant.data.multilabel import MultiLabelPredictions
+from calibrant.data.multilabel import MultiLabel
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import fitting_weights, need_positive
 from calibrant.rows import MemoryRows
@@ -60,11 +60,11 @@ class MultiLabelCalibrator(Learned):
         labels_fitted: One ``LabelFit`` a label.
 
     Examples:
-        >>> from calibrant import MultiLabelPredictions
+        >>> from calibrant import MultiLabel
         >>> from calibrant.calibrators import PlattScaling
         >>> z = [[1.5, -2.0]] * 60 + [[-1.0, -3.0]] * 40
         >>> y = [[1, 0]] * 45 + [[0, 1]] * 15 + [[0, 0]] * 40
-        >>> data = MultiLabelPredictions.from_logits(z, y, names=["often", "rare"])
+        >>> data = MultiLabel.from_logits(z, y, names=["often", "rare"])
         >>> calibrator = MultiLabelCalibrator(PlattScaling(), strength=5.0).fit(data)
         >>> data.calibrated_by(calibrator, allow_fit_rows=True).logits.shape
         torch.Size([100, 2])
@@ -105,7 +105,7 @@ class MultiLabelCalibrator(Learned):
         """Fit on validation data, never on training or test data.
 
         Args:
-            predictions: Labelled ``MultiLabelPredictions``, whose weights and groups are used; or logits (N, L).
+            predictions: Labelled ``MultiLabel``, whose weights and groups are used; or logits (N, L).
             labels: Beside logits alone: (N, L) integers 1, 0, or -1 for a missing one.
 
         Raises:
@@ -113,21 +113,21 @@ class MultiLabelCalibrator(Learned):
             FitError: If an optimum was not reached.
         """
         if isinstance(predictions, Predictions):
-            remedy = "fit its base alone, or make them with MultiLabelPredictions.from_logits"
-            raise refuse("MultiLabelPredictions", "predictions of one class a row", remedy)
-        if not isinstance(predictions, MultiLabelPredictions):
+            remedy = "fit its base alone, or make them with MultiLabel.from_logits"
+            raise refuse("MultiLabel", "predictions of one class a row", remedy)
+        if not isinstance(predictions, MultiLabel):
             if labels is None:
-                raise refuse("labels beside logits", "none", "pass fit(logits, labels), or MultiLabelPredictions")
-            predictions = MultiLabelPredictions.from_logits(predictions, labels, unchecked_kind=True)
+                raise refuse("labels beside logits", "none", "pass fit(logits, labels), or MultiLabel")
+            predictions = MultiLabel.from_logits(predictions, labels, unchecked_kind=True)
         elif labels is not None:
-            raise refuse("predictions alone", "labels beside them", "put them into the MultiLabelPredictions")
+            raise refuse("predictions alone", "labels beside them", "put them into the MultiLabel")
         data = _fitting_rows(predictions)
         with torch.no_grad(), one_thread_if_small(data.logits.numel()):
             self._fit(data)
             self.fit_rows = sketch_of(part_of(row_hashes(data.as_classes)), len(data))
         return self
 
-    def _fit(self, data: MultiLabelPredictions) -> None:
+    def _fit(self, data: MultiLabel) -> None:
         weight = fitting_weights(data.weights)
         weight = torch.ones(len(data), dtype=torch.float64, device=data.logits.device) if weight is None else weight
         at = torch.nonzero(data.known, as_tuple=True)
@@ -231,7 +231,7 @@ def check_base(base: Any) -> Calibrator:
     return base
 
 
-def _fitting_rows(predictions: MultiLabelPredictions) -> MultiLabelPredictions:
+def _fitting_rows(predictions: MultiLabel) -> MultiLabel:
     """Return the rows of positive weight, if they hold a positive and a negative label and none that was certainly wrong."""
     need_positive(predictions.weights)
     data = predictions if predictions.weights is None else predictions[predictions.weights > 0]
