@@ -1,155 +1,130 @@
-"""Labelled rows that a fit sums over, wherever they lie, so that each algorithm is written once.
+"""Labelled rows that a fit sums over, in memory or elsewhere, so that each method is written once.
 
-A fit asks for sums: ``rows.total(work, *parameters)`` is Σ over the rows' chunks of ``work(chunk, *parameters)``, a pure
-function that returns float64 tensors; ``largest`` is their maximum, and ``fold`` joins anything else that merges. Chunks keep
-their order. ``MemoryRows`` holds them; ``calibrant.scale`` reads them from Parquet files, once for each sum, or adds the
-sums of the ranks of ``torch.distributed``.
+A fit asks for sums: ``rows.total(work, *parameters)`` is Σ ``work(batch, *parameters)`` over the batches of the rows.
+``MemoryRows`` holds them; ``calibrant.scale`` reads them from files for each sum, or adds the sums of several processes.
 """
 
-import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import cached_property, reduce
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import as_tensor, check_groups, check_labels, check_logits
 from calibrant._core.numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES
-from calibrant.data.record import Columns, Features, check_features, check_weights
+from calibrant.data.record import Features, check_features, check_weights, joined_features, taken
 from calibrant.errors import InputError
 
-__all__ = ["Chunk", "MemoryRows", "RowSource"]
+__all__ = ["Batch", "MemoryRows", "RowSource"]
 
 Work = Callable[..., Any]
-Join = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Chunk(Columns):
-    """Consecutive rows of positive weight, checked: what a fit sums over, piece by piece.
+class Batch:
+    """Consecutive rows of positive weight, checked.
 
     Args:
         logits: (n, K) floating.
         labels: (n,) int64 in [0, K).
-        weight: (n,) float64 > 0, or None for 1 each.
+        weights: (n,) float64 > 0, or None for 1 each.
         groups: (n,) int64, or None.
-        features: Named columns (n,): numbers as tensors, names as arrays of text.
-        start: Number of the first row in what the caller gave.
-        place: File and row group that a message about these rows names; empty in memory.
+        features: Named columns (n,): numbers as tensors on the CPU, names as arrays of text.
     """
 
     logits: Tensor
-    _: KW_ONLY
     labels: Tensor
-    weight: Tensor | None = None
+    weights: Tensor | None = None
+    groups: Tensor | None = None
     features: Features = field(default_factory=dict)
-    start: int = 0
-    place: str = ""
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    def selected(self, rows: Any) -> "Batch":
+        """Return the rows of a slice, a mask or indices."""
+        columns = {one.name: getattr(self, one.name) for one in fields(self)}
+        return Batch(**{name: taken(column, rows) for name, column in columns.items() if column is not None})
+
+    @classmethod
+    def cat(cls, parts: Sequence["Batch"]) -> "Batch":
+        """Return the rows of all parts, which are of one source, in order."""
+        names = [name for name in ("logits", "labels", "weights", "groups") if getattr(parts[0], name) is not None]
+        columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+        return cls(**columns, features=joined_features([part.features for part in parts]))
 
     @property
-    def scores(self) -> Tensor:
-        """(n, K): the logits."""
-        return self.logits
-
-    @property
-    def weights(self) -> Tensor:
+    def row_weights(self) -> Tensor:
         """(n,) float64: the weights, 1 each if there are none."""
         one = torch.ones(len(self), dtype=torch.float64, device=self.logits.device)
-        return one if self.weight is None else self.weight
+        return one if self.weights is None else self.weights
 
-    def _about(self) -> list[str]:
-        return [f"{self.logits.shape[1]} classes", f"from row {self.start}"]
-
-    def where(self, rows: Any) -> "Chunk":
-        """Return the selected rows: a slice, a mask (n,) or indices."""
-        start = self.start + (rows.start or 0) if isinstance(rows, slice) else self.start
-        return replace(self.selected(rows), start=start)
+    def cut(self) -> "list[Batch]":
+        """Return the rows in batches of 1 MiB of float64 logits, which stay in the cache, or of 256 MiB on an accelerator."""
+        block = CHUNK_BYTES if self.logits.device.type == "cpu" else DEVICE_CHUNK_BYTES
+        step = max(1, block // (8 * self.logits.shape[1]))
+        if len(self) <= step:
+            return [self]
+        return [self.selected(slice(start, start + step)) for start in range(0, len(self), step)]
 
 
 class RowSource(ABC):
-    """Rows that answer questions by sums. Implementations give ``part`` and ``prepared``.
+    """Rows whose batches can be summed over again and again.
 
     Attributes:
         classes: K.
         count: Rows.
-        weighted: Whether they carry weights.
-        device: Where the chunks lie.
+        mass: Σ weights; the number of rows where there are none.
+        weighted: Whether the rows carry weights.
+        device: Where the batches lie.
     """
 
     classes: int
     count: int
+    mass: float
     weighted: bool
     device: torch.device
 
     @abstractmethod
-    def part(self, work: Work, join: Join, *parameters: Any) -> Any:
-        """Return ``work(chunk, *parameters)`` of all chunks, joined in order by the associative ``join``; None without rows.
+    def fold(self, work: Work, *parameters: Any) -> Any:
+        """Return Σ ``work(batch, *parameters)`` in the order of the batches, or None without batches.
 
         Args:
-            work: A function of a module, so that it can be sent to a worker; pure.
-            join: Likewise, of two results.
+            work: A pure function of a module, so that it can be sent to a worker. What it returns adds by ``+``: tensors,
+                lists, states of metrics; or is a tuple of such.
             parameters: Numbers, names, tensors and tuples of them.
         """
 
     @abstractmethod
-    def prepared(self, make: Work, *parameters: Any) -> "RowSource":
-        """Return a source whose chunks are ``make(chunk, *parameters)``, or are left out where that is None.
+    def map(self, make: Work, *parameters: Any) -> "RowSource":
+        """Return a source of ``make(batch, *parameters)``: made once and kept in memory, elsewhere anew for each sum."""
 
-        In memory they are made once and kept; elsewhere anew for each sum.
-        """
-
-    @cached_property
+    @property
     def uncut(self) -> "RowSource":
-        """The same rows in chunks as large as they lie, for work that cuts them itself."""
+        """The same rows in batches as large as they lie, for work that cuts them itself."""
         return self
 
-    def fold(self, work: Work, join: Join, *parameters: Any) -> Any:
-        """Return the same as ``part``.
+    def total(self, work: Work, *parameters: Any) -> Any:
+        """Return the same as ``fold``.
 
         Raises:
-            InputError: If no row is left.
+            InputError: If there are no rows.
         """
-        found = self.part(work, join, *parameters)
+        found = self.fold(work, *parameters)
         if found is None:
             raise InputError("at least one row", "none that is selected", "use more rows")
         return found
 
-    def total(self, work: Work, *parameters: Any) -> Any:
-        """Return Σ work(chunk, *parameters): a tensor, or a tuple of them."""
-        return self.fold(work, added, *parameters)
-
-    def largest(self, work: Work, *parameters: Any) -> Tensor:
-        """Return the entrywise maximum of ``work(chunk, *parameters)``."""
-        found: Tensor = self.fold(work, torch.maximum, *parameters)
-        return found
-
     def collected(self, work: Work, *parameters: Any) -> list[Any]:
-        """Return the list of ``work(chunk, *parameters)`` of all chunks, in order."""
-        found: list[Any] = self.fold(_list_of_one, added, work, parameters)
+        """Return the list of ``work(batch, *parameters)``, in order."""
+        found: list[Any] = self.total(_list_of_one, work, parameters)
         return found
 
-    @cached_property
-    def mass(self) -> float:
-        """The rows' weights, summed; their number where there are none."""
-        return float(self.total(_mass)) if self.weighted else float(self.count)
-
-    def where(self, select: Work, *parameters: Any) -> "RowSource":
-        """Return the rows of which the mask ``select(chunk, *parameters)`` (n,) is true.
-
-        Raises:
-            InputError: If there are none.
-        """
-        chosen = self.prepared(_selected, select, parameters)
-        chosen.count = int(self.total(_selected_count, select, parameters))
-        if not chosen.count:
-            raise InputError("at least one row", "none that is selected", "use more rows")
-        return chosen
-
-    def gathered(self, *, values: int = 1 << 25, why: str = "") -> Chunk:
-        """Return all rows as one chunk, for a method that needs them at once.
+    def gathered(self, *, values: int = 1 << 25, why: str = "this method") -> Batch:
+        """Return all rows as one batch, for a method that needs them at once.
 
         Args:
             values: Logits that may be held, N · K; rows in memory are there already.
@@ -159,27 +134,21 @@ class RowSource(ABC):
             InputError: If there are more.
         """
         if self.count * self.classes > values:
-            most = f"at most {values // self.classes} rows of {self.classes} classes for {why or 'this method'}"
-            raise InputError(f"{most}, which needs all of them at once", f"{self.count}", "fit it on a random sample")
-        return Chunk.cat(self.collected(itself))
-
-    def _changed(self, **attributes: Any) -> Self:
-        """Return these rows with other attributes, and without what was kept of them."""
-        rows = copy.copy(self)
-        for known in ("mass", "uncut"):
-            vars(rows).pop(known, None)
-        vars(rows).update(attributes)
-        return rows
+            max_rows = f"at most {values // self.classes} rows of {self.classes} classes for {why}"
+            raise InputError(
+                f"{max_rows}, which needs all of them at once", f"{self.count}", "fit it on a random sample"
+            )
+        return Batch.cat(self.collected(_itself))
 
 
 class MemoryRows(RowSource):
-    """Rows in memory, in chunks that stay in the cache.
+    """Rows in memory.
 
     Args:
-        chunks: The chunks, or what was prepared of them.
+        batches: What is summed over.
         classes: K.
         count: Rows.
-        weighted: Whether they carry weights.
+        mass: Σ weights, or None if the rows have none.
         device: Where they lie.
 
     Examples:
@@ -189,11 +158,11 @@ class MemoryRows(RowSource):
     """
 
     def __init__(
-        self, chunks: Sequence[Any], *, classes: int, count: int, weighted: bool, device: torch.device
+        self, batches: Sequence[Any], *, classes: int, count: int, mass: float | None, device: torch.device
     ) -> None:
-        self.chunks, self.classes, self.count, self.device = chunks, classes, count, device
-        self.weighted = weighted
-        self._whole: Chunk | None = None
+        self.batches, self.classes, self.count, self.device = batches, classes, count, device
+        self.weighted, self.mass = mass is not None, float(count) if mass is None else mass
+        self._whole: Batch | None = None
 
     @classmethod
     def of(
@@ -201,7 +170,7 @@ class MemoryRows(RowSource):
         logits: Any,
         labels: Any,
         *,
-        weight: Any = None,
+        weights: Any = None,
         groups: Any = None,
         features: Mapping[str, Any] | None = None,
     ) -> "MemoryRows":
@@ -210,7 +179,7 @@ class MemoryRows(RowSource):
         Args:
             logits: (N, K) floating.
             labels: (N,) integers in [0, K).
-            weight: (N,) ≥ 0, or None.
+            weights: (N,) ≥ 0, or None.
             groups: (N,) integers or names, or None.
             features: Named columns (N,), or None.
 
@@ -221,90 +190,54 @@ class MemoryRows(RowSource):
         check_logits(z)
         rows = int(z.shape[0])
         y = check_labels(as_tensor(labels, name="labels").to(z.device), rows=rows, classes=z.shape[1])
-        w = None if weight is None else check_weights(weight, rows=rows, device=z.device, name="sample_weight")
+        w = None if weights is None else check_weights(weights, rows=rows, device=z.device, name="sample_weight")
         columns = check_features(features, rows=rows) or {}
-        whole = Chunk(z, labels=y, weight=w, groups=check_groups(groups, rows=rows), features=columns)
+        whole = Batch(z, y, w, check_groups(groups, rows=rows), columns)
         if w is not None and not bool((w > 0).all()):
-            whole = whole.where(w > 0)
-        return cls.of_chunk(whole)
+            whole = whole.selected(w > 0)
+        return cls.of_batch(whole)
 
     @classmethod
-    def of_chunk(cls, whole: Chunk) -> "MemoryRows":
-        """Return the rows of one checked chunk, cut where it is large."""
-        device = whole.logits.device
-        weighted = whole.weight is not None
-        rows = cls(chunks_of(whole), classes=whole.logits.shape[1], count=len(whole), weighted=weighted, device=device)
+    def of_batch(cls, whole: Batch, *, cut: bool = True) -> "MemoryRows":
+        """Return the rows of one checked batch, cut where it is large."""
+        mass = None if whole.weights is None else float(whole.weights.sum())
+        batches, classes, device = whole.cut() if cut else [whole], whole.logits.shape[1], whole.logits.device
+        rows = cls(batches, classes=classes, count=len(whole), mass=mass, device=device)
         rows._whole = whole
         return rows
 
-    @cached_property
+    @property
     def uncut(self) -> "MemoryRows":
-        """The same rows as one chunk, where they are not prepared."""
-        return self if self._whole is None else self._changed(chunks=[self._whole], _whole=None)
+        """The same rows as one batch, where they are not the result of ``map``."""
+        return self if self._whole is None else MemoryRows.of_batch(self._whole, cut=False)
 
-    def part(self, work: Work, join: Join, *parameters: Any) -> Any:
-        """Return ``work(chunk, *parameters)`` of all chunks, joined in order; None without chunks."""
-        return reduced(join, (work(chunk, *parameters) for chunk in self.chunks))
+    def fold(self, work: Work, *parameters: Any) -> Any:
+        """Return Σ ``work(batch, *parameters)``, or None without batches."""
+        return added(work(batch, *parameters) for batch in self.batches)
 
-    def prepared(self, make: Work, *parameters: Any) -> "MemoryRows":
-        """Return what ``make`` makes of every chunk."""
-        made = [one for chunk in self.chunks if (one := make(chunk, *parameters)) is not None]
-        return self._changed(chunks=made, _whole=None)
+    def map(self, make: Work, *parameters: Any) -> "MemoryRows":
+        """Return what ``make`` makes of every batch."""
+        made, mass = [make(batch, *parameters) for batch in self.batches], self.mass if self.weighted else None
+        return MemoryRows(made, classes=self.classes, count=self.count, mass=mass, device=self.device)
 
-    def gathered(self, *, values: int = 1 << 25, why: str = "") -> Chunk:
-        """Return all rows as one chunk, however many."""
-        return Chunk.cat(self.collected(itself))
-
-
-def chunks_of(rows: Chunk) -> list[Chunk]:
-    """Return ``rows`` cut into chunks of 1 MiB of float64 logits, or of 256 MiB on an accelerator.
-
-    Args:
-        rows: Rows in memory, N ≥ 1.
-    """
-    block = CHUNK_BYTES if rows.logits.device.type == "cpu" else DEVICE_CHUNK_BYTES
-    step = max(1, block // (8 * rows.logits.shape[1]))
-    if len(rows) <= step:
-        return [rows]
-    return [rows.where(slice(start, start + step)) for start in range(0, len(rows), step)]
+    def gathered(self, *, values: int = 0, why: str = "") -> Batch:
+        """Return all rows as one batch, however many."""
+        return Batch.cat(self.batches) if self._whole is None else self._whole
 
 
-def reduced(join: Join, results: Iterator[Any]) -> Any:
-    """Return the results joined in order, or None if there are none.
-
-    Args:
-        join: Associative, of two results.
-        results: They are consumed.
-    """
-    first = next(results, None)
-    return None if first is None else reduce(join, results, first)
+def added(results: Iterable[Any]) -> Any:
+    """Return the sum of results that add by ``+``, or of tuples entry by entry; None if there are none."""
+    first = next(remaining := iter(results), None)
+    return None if first is None else reduce(_sum_of_two, remaining, first)
 
 
-def added(left: Any, right: Any) -> Any:
-    """Return the sum of two results: whatever adds, and tuples entry by entry."""
-    if isinstance(left, tuple):
-        return tuple(added(a, b) for a, b in zip(left, right, strict=True))
-    return left + right
+def _sum_of_two(left: Any, right: Any) -> Any:
+    return tuple(map(_sum_of_two, left, right)) if isinstance(left, tuple) else left + right
 
 
-def itself(chunk: Any) -> Any:
-    """Return the chunk: what ``collected`` asks of each when all are wanted."""
-    return chunk
+def _itself(batch: Any) -> Any:
+    return batch
 
 
-def _list_of_one(chunk: Any, work: Work, parameters: tuple[Any, ...]) -> list[Any]:
-    return [work(chunk, *parameters)]
-
-
-def _mass(chunk: Chunk) -> Tensor:
-    return chunk.weights.sum()
-
-
-def _selected(chunk: Chunk, select: Work, parameters: tuple[Any, ...]) -> Chunk | None:
-    found = chunk.where(select(chunk, *parameters))
-    return found if len(found) else None
-
-
-def _selected_count(chunk: Chunk, select: Work, parameters: tuple[Any, ...]) -> Tensor:
-    count: Tensor = select(chunk, *parameters).sum()
-    return count
+def _list_of_one(batch: Any, work: Work, parameters: tuple[Any, ...]) -> list[Any]:
+    return [work(batch, *parameters)]

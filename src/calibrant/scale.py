@@ -4,6 +4,7 @@
 measures them, ``apply`` writes them calibrated. ``on_ranks(rows)`` adds the sums of the ranks of ``torch.distributed``.
 """
 
+import copy
 import io
 import os
 from collections import deque
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, FileFormatError, InputError, NoIntervalError, optional
 from calibrant.evaluate.panel import Panel, PanelRow
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, SumMetric
-from calibrant.rows import Chunk, RowSource, added, chunks_of, reduced
+from calibrant.rows import Batch, RowSource, added
 from calibrant.statistics.means import Powers
 
 __all__ = ["Batches", "apply", "batches", "evaluate", "on_ranks", "on_ray"]
@@ -183,6 +184,7 @@ class Batches(RowSource):
         if not self.count:
             raise InputError("at least one row of positive weight", "none", "check how the rows were selected")
         # weights have the mean 1 in fits, so that their scale does not move a ridge against the rows
+        self.mass = float(self.count)
         self._unit: Unit = partial(_chunks, self.count / mass if self.weighted else 1.0)
         self._steps: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = ()
 
@@ -207,29 +209,33 @@ class Batches(RowSource):
             for _, _, data in _read(self.reader, part):
                 yield data
 
-    def part(self, work: Callable[..., Any], join: Callable[..., Any], *parameters: Any) -> Any:
-        """Return ``work(chunk, *parameters)`` of all chunks, joined in order; None without rows."""
-        job, done = partial(_sum_of_part, self.reader, self._unit, self._steps, work, join, parameters), 0
+    def fold(self, work: Callable[..., Any], *parameters: Any) -> Any:
+        """Return Σ ``work(batch, *parameters)``, or None without batches."""
+        job, done = partial(_sum_of_part, self.reader, self._unit, self._steps, work, parameters), 0
 
         def results() -> Iterator[Any]:
             nonlocal done
-            for part, found in zip(self.parts, self.map(job, self.parts), strict=True):
+            for part, found in zip(self.parts, self.results(job, self.parts), strict=True):
                 done += part.rows
                 report_progress(f"{done:,} of {self.count:,} rows")
                 if found is not None:
                     yield found
 
-        return reduced(join, results())
+        return added(results())
 
-    def prepared(self, make: Callable[..., Any], *parameters: Any) -> "Batches":
-        """Return a source whose chunks are ``make(chunk, *parameters)``, made anew for each sum."""
-        return self._changed(_steps=(*self._steps, (make, parameters)))
+    def map(self, make: Callable[..., Any], *parameters: Any) -> "Batches":
+        """Return a source of ``make(batch, *parameters)``, made anew for each sum."""
+        rows = copy.copy(self)
+        rows._steps = (*self._steps, (make, parameters))
+        return rows
 
     def in_units(self, unit: Unit) -> "Batches":
-        """Return a source of what ``unit`` makes of the predictions of a part, instead of chunks for a fit."""
-        return self._changed(_unit=unit, _steps=())
+        """Return a source of what ``unit`` makes of the predictions of a part, instead of batches for a fit."""
+        rows = copy.copy(self)
+        rows._unit, rows._steps = unit, ()
+        return rows
 
-    def map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+    def results(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         """Yield ``function(item)`` of every item in order: in this process, or each as a task of the Ray cluster."""
         if not self.on_ray:
             yield from map(function, items)
@@ -467,29 +473,29 @@ def _mark_of(file: Path) -> tuple[int, ...]:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _chunks(factor: float, read: Iterator[tuple[Part, int, Predictions]]) -> Iterator[Chunk]:
-    """Yield what a fit sums over, with weights of mean 1."""
-    for part, start, data in read:
+def _chunks(factor: float, read: Iterator[tuple[Part, int, Predictions]]) -> Iterator[Batch]:
+    """Yield the batches of a fit, with weights of mean 1."""
+    for _, _, data in read:
         if data.labels is None:
             raise InputError("a column label to fit on", "none", "add it")
         weight = None if data.weights is None else data.weights * factor
-        place = f"{shown(part.file)}, row group {part.group}"
-        yield from chunks_of(Chunk(data.logits, labels=data.labels, weight=weight, start=start, place=place))
+        yield from Batch(data.logits, data.labels, weight).cut()
 
 
-def _sum_of_part(reader: Reader, unit: Unit, steps: Any, work: Any, join: Any, parameters: Any, part: Part) -> Any:
-    """Return ``work`` of the units of a part, joined in order; None if no row remains."""
+def _sum_of_part(reader: Reader, unit: Unit, steps: Any, work: Any, parameters: Any, part: Part) -> Any:
+    """Return Σ ``work`` of the units of a part; None if no row remains."""
 
     def made() -> Iterator[Any]:
         for one in unit(_read(reader, part)):
-            value = one
             for make, arguments in steps:
-                value = None if value is None else make(value, *arguments)
-            if value is not None:
-                yield work(value, *parameters)
+                one = make(one, *arguments)
+            yield work(one, *parameters)
 
     with torch.no_grad():
-        return reduced(join, made())
+        try:
+            return added(made())
+        except InputError as error:
+            raise error if error.place else error.at(f"{shown(part.file)}, row group {part.group}") from error
 
 
 def _call(function: Callable[[Any], Any], item: Any) -> Any:
@@ -542,12 +548,12 @@ def evaluate(
     chosen = tuple(sum_metrics() if metrics is None else metrics)
     known = tuple(m for m in chosen if draws and not source.grouped and hasattr(m, "moments"))
     rows = source.in_units(partial(_calibrated, calibrator))
-    values, found = rows.fold(_first_look, added, chosen, known)
+    values, found = rows.total(_first_look, chosen, known)
     states, moments = dict(zip(chosen, values, strict=True)), dict(zip(known, found, strict=True))
     # how the classes of a row vary together is in no table: their interval needs the rows again
     again = tuple((m, moments[m]) for m in known if isinstance(m, ClasswiseECE) and source.classes > 2)
     signed: dict[Any, Powers] = (
-        dict(zip([m for m, _ in again], rows.fold(_second_look, added, again), strict=True)) if again else {}
+        dict(zip([m for m, _ in again], rows.total(_second_look, again), strict=True)) if again else {}
     )
     return Panel(
         PanelRow(
@@ -616,7 +622,7 @@ def apply(calibrator: Calibrator, source: Batches, out: str | os.PathLike[str]) 
             raise InputError("an output other than the input", f"{shown(out)} for both", "choose another output")
     targets[0].parent.mkdir(parents=True, exist_ok=True)
     jobs = list(zip(source.files, targets, strict=True))
-    for number, _ in enumerate(source.map(partial(_write, calibrator, source.reader), jobs), start=1):
+    for number, _ in enumerate(source.results(partial(_write, calibrator, source.reader), jobs), start=1):
         report_progress(f"{number} of {len(jobs)} files")
     return targets
 
@@ -668,28 +674,34 @@ class RankRows(RowSource):
 
     def __init__(self, local: RowSource, group: Any) -> None:
         self.local, self.group = local, group
-        ranks = self._gather((local.count, local.classes, local.weighted))
-        if len({classes for _, classes, _ in ranks}) > 1 or len({weighted for n, _, weighted in ranks if n}) > 1:
+        ranks = self._gather((local.count, local.classes, local.weighted, local.mass))
+        if len({rank[1] for rank in ranks}) > 1 or len({rank[2] for rank in ranks if rank[0]}) > 1:
             raise InputError("ranks with equally many classes, and weights on all or on none", f"{ranks}", "pass them")
-        self.count, self.classes = sum(count for count, _, _ in ranks), local.classes
-        self.weighted, self.device = any(weighted for _, _, weighted in ranks), local.device
+        self.count, self.mass, self.classes = (
+            sum(rank[0] for rank in ranks),
+            sum(rank[3] for rank in ranks),
+            local.classes,
+        )
+        self.weighted, self.device = any(rank[2] for rank in ranks), local.device
 
-    def part(self, work: Callable[..., Any], join: Callable[..., Any], *parameters: Any) -> Any:
-        """Return ``work(chunk, *parameters)`` of all ranks' chunks, joined in the order of the ranks."""
-        answers = self._agree(lambda: self.local.part(work, join, *parameters))
-        return reduced(join, (value for value in answers if value is not None))
+    def fold(self, work: Callable[..., Any], *parameters: Any) -> Any:
+        """Return Σ ``work(batch, *parameters)`` over the ranks, in their order."""
+        answers = self._agree(lambda: self.local.fold(work, *parameters))
+        return added(value for value in answers if value is not None)
 
-    @cached_property
+    @property
     def uncut(self) -> "RankRows":
         """The same rows, uncut on each rank."""
-        return self._changed(local=self.local.uncut)
+        rows = copy.copy(self)
+        rows.local = self.local.uncut
+        return rows
 
-    def prepared(self, make: Callable[..., Any], *parameters: Any) -> "RankRows":
-        """Return what ``make`` makes of every chunk, on its rank."""
-        rows = self._changed()
+    def map(self, make: Callable[..., Any], *parameters: Any) -> "RankRows":
+        """Return what ``make`` makes of every batch, on its rank."""
+        rows = copy.copy(self)
 
         def prepare() -> None:
-            rows.local = self.local.prepared(make, *parameters)
+            rows.local = self.local.map(make, *parameters)
 
         self._agree(prepare)
         return rows

@@ -22,7 +22,7 @@ from calibrant._kernels import cpu
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError, LeakError
-from calibrant.rows import Chunk, MemoryRows
+from calibrant.rows import Batch, MemoryRows
 from calibrant.testing import check_calibrator
 
 FAMILY = [name for name in calibrators.__all__ if issubclass(getattr(calibrators, name), Calibrator)]
@@ -83,11 +83,11 @@ class Shrinking(Calibrator):
         return (logits.double() * self.strength).to(logits.dtype)
 
 
-def confidences(chunk: Chunk) -> Tensor:
-    return (chunk.weights * unweighted(chunk)).sum()
+def confidences(chunk: Batch) -> Tensor:
+    return (chunk.row_weights * unweighted(chunk)).sum()
 
 
-def unweighted(chunk: Chunk) -> Tensor:
+def unweighted(chunk: Batch) -> Tensor:
     return chunk.logits.double().softmax(dim=1).amax(dim=1)
 
 
@@ -324,7 +324,7 @@ def test_excluded_classes_stay_excluded_and_a_true_one_is_refused_by_its_row_or_
     if name in TAKE_ZEROS:
         assert not bool(torch.isnan(quiet_fit(make(name), logits, labels)(logits)).any())
     else:
-        with pytest.raises(InputError, match="got −inf in row 5"):
+        with pytest.raises(InputError, match="got −inf for a label"):
             quiet_fit(make(name), logits, labels)
 
 

@@ -34,7 +34,7 @@ from calibrant.calibrators import (
     auto,
 )
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError, LeakError
-from calibrant.rows import Chunk, RowSource
+from calibrant.rows import Batch, RowSource
 
 MAKE: dict[str, Callable[[], Calibrator]] = {
     **{name: getattr(calibrators, name) for name in calibrators.__all__ if name != "MultiLabelCalibrator"},
@@ -189,10 +189,10 @@ class Tilt(Calibrator):
         return logits + self.bias.to(logits.dtype)
 
 
-def tilt_sums(chunk: Chunk, bias: Tensor) -> tuple[Tensor, Tensor]:
-    p = torch.softmax(chunk.logits.double() + bias, dim=1) * chunk.weights[:, None]
-    hits = torch.nn.functional.one_hot(chunk.labels, len(bias)) * chunk.weights[:, None]
-    q = p / chunk.weights[:, None]
+def tilt_sums(chunk: Batch, bias: Tensor) -> tuple[Tensor, Tensor]:
+    p = torch.softmax(chunk.logits.double() + bias, dim=1) * chunk.row_weights[:, None]
+    hits = torch.nn.functional.one_hot(chunk.labels, len(bias)) * chunk.row_weights[:, None]
+    q = p / chunk.row_weights[:, None]
     return (p - hits).sum(dim=0), torch.diag(p.sum(dim=0)) - q.T @ p
 
 
@@ -225,6 +225,6 @@ def test_bad_rows_and_missing_labels_have_their_sentence(tmp_path: Path) -> None
     calibrant.save_predictions(path, {"all": Predictions.from_logits(logits, [0, 0])})
     for make in (TemperatureScaling, EnsembleTemperatureScaling, FocalTemperatureScaling):
         with pytest.raises(
-            CalibrantError, match="row group 0: expected a finite logit for every label, got −inf in row 1"
+            CalibrantError, match="row group 0: expected a finite logit for every label, got −inf for a label"
         ):
             make().fit(scale.batches(path))

@@ -31,7 +31,7 @@ def rows_of(rank: int, folder: str) -> RowSource:
     logits, labels, first = torch.load(f"{folder}/rows.pt", weights_only=True)
     mine = slice(0, first) if rank == 0 else slice(first, None)
     if not len(logits[mine]):
-        return on_ranks(MemoryRows([], classes=logits.shape[1], count=0, weighted=False, device=torch.device("cpu")))
+        return on_ranks(MemoryRows([], classes=logits.shape[1], count=0, mass=None, device=torch.device("cpu")))
     return on_ranks(MemoryRows.of(logits[mine], labels[mine]))
 
 
@@ -89,7 +89,7 @@ def test_an_error_on_one_rank_is_raised_on_both(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     said = on_two_ranks(message_on_rank, tmp_path / "a", data, 2)
     assert said[0] == f"rank 1: {said[1]}"
-    assert "expected a finite logit for every label, got −inf in row 1" in str(said[1])
+    assert "expected a finite logit for every label, got −inf for a label" in str(said[1])
 
 
 def test_ranks_need_a_process_group_and_one_alone_fits_the_bits_of_memory() -> None:

@@ -35,7 +35,7 @@ from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, SplineCalibr
 from calibrant.calibrators.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.calibrators.temperature import TemperatureScaling, mix_with_uniform
 from calibrant.errors import CalibrantError, CalibrantWarning, FitError, InputError
-from calibrant.rows import Chunk, MemoryRows, RowSource
+from calibrant.rows import Batch, MemoryRows, RowSource
 
 # Chosen on half of 44 real sets, split by model family, and evaluated on the other half.
 _RATE = 0.5  # of exponential weights: 1 would be Bayes' rule, ½ allows for a model that is wrong
@@ -200,7 +200,7 @@ class AutoCalibrator(Calibrator):
         few = _sample_of(rows)
         epsilon = _mixing(few, self.folds)
         if epsilon:
-            few, rows = few.prepared(with_logits, _mix_zeros, epsilon), rows.prepared(with_logits, _mix_zeros, epsilon)
+            few, rows = few.map(with_logits, _mix_zeros, epsilon), rows.map(with_logits, _mix_zeros, epsilon)
         wrong = float(few.total(wrong_mass))
         fresh = [renewed(member) for member in self._members()]
         tried = [one for one in fresh[1:] if wrong >= MIN_ERRORS and (not self._usual or _suits(one, rows))]
@@ -299,13 +299,13 @@ def _mixing(rows: MemoryRows, folds: int) -> float:
         return 0.0
     temperature, found = TemperatureScaling(prior=_PRIOR), []
     for epsilon in _MIXED:
-        mixed = rows.prepared(with_logits, _mix_zeros, epsilon)
+        mixed = rows.map(with_logits, _mix_zeros, epsilon)
         weight, losses = cross_fitted([Identity(), temperature], mixed, folds)
         found.append(float(weight @ losses[:, -1]))
     return _MIXED[min(range(len(found)), key=found.__getitem__)]
 
 
-def _telling_zeros(chunk: Chunk) -> Tensor:
+def _telling_zeros(chunk: Batch) -> Tensor:
     zero = torch.isneginf(chunk.logits)
     alone = zero.sum(dim=1) == zero.shape[1] - 1
     return (zero.gather(1, chunk.labels[:, None])[:, 0] | alone).sum()
@@ -317,8 +317,13 @@ def _telling_zeros(chunk: Chunk) -> Tensor:
 def _sample_of(rows: RowSource) -> MemoryRows:
     """Return about as many rows as candidates are compared on, at random, in memory."""
     size = max(_FEWEST, _SAMPLE // rows.classes)
-    rows = rows if rows.count <= 2 * size else rows.where(in_random_sample, size / rows.count)
-    return rows if isinstance(rows, MemoryRows) else MemoryRows.of_chunk(rows.gathered(values=4 * _SAMPLE))
+    if rows.count > 2 * size:
+        return MemoryRows.of_batch(Batch.cat(rows.collected(_sampled, size / rows.count)))
+    return rows if isinstance(rows, MemoryRows) else MemoryRows.of_batch(rows.gathered(values=4 * _SAMPLE))
+
+
+def _sampled(chunk: Batch, rate: float) -> Batch:
+    return chunk.selected(in_random_sample(chunk, rate))
 
 
 def cross_fitted(members: Sequence[Calibrator], rows: MemoryRows, folds: int) -> tuple[Tensor, Tensor]:
@@ -333,7 +338,7 @@ def cross_fitted(members: Sequence[Calibrator], rows: MemoryRows, folds: int) ->
     losses = [
         F.nll_loss(log_p.flatten(0, 1), chunk.labels.repeat(len(log_p)), reduction="none") for chunk, log_p in answers
     ]
-    weight = torch.cat([chunk.weights for chunk, _ in answers]).cpu()
+    weight = torch.cat([chunk.row_weights for chunk, _ in answers]).cpu()
     return weight, torch.cat([one.view(len(members), -1) for one in losses], dim=1).T.cpu()
 
 
@@ -345,12 +350,12 @@ def held_out(members: Sequence[Calibrator], rows: MemoryRows, folds: int) -> Any
     whole = rows.gathered()
     fold = fold_by_scores(whole, folds) if tied(rows) else fold_of(whole, folds)
     for k in range(folds):
-        held, rest = whole.where(fold == k), whole.where(fold != k)
+        held, rest = whole.selected(fold == k), whole.selected(fold != k)
         if not len(held):
             continue
-        known: dict[str, tuple[MemoryRows, Chunk] | None] = {}
+        known: dict[str, tuple[MemoryRows, Batch] | None] = {}
         if len(rest):
-            known[""] = MemoryRows.of_chunk(rest), with_logits(held, Tensor.double)
+            known[""] = MemoryRows.of_batch(rest), with_logits(held, Tensor.double)
         found = []
         for at, member in enumerate(members):
             if at:
@@ -363,7 +368,7 @@ def held_out(members: Sequence[Calibrator], rows: MemoryRows, folds: int) -> Any
         yield held, torch.stack(found)
 
 
-def _answer(member: Calibrator, known: dict[str, Any]) -> Chunk | None:
+def _answer(member: Calibrator, known: dict[str, Any]) -> Batch | None:
     """Return the held rows with the logits that ``member`` answers, fitted stage by stage; stages with a known key are not fitted again."""
     key = ""
     for stage in member.parts() if isinstance(member, Chain) else [member]:
@@ -371,7 +376,7 @@ def _answer(member: Calibrator, known: dict[str, Any]) -> Chunk | None:
         if key not in known:
             inputs, known[key] = known.get(before), None
             if inputs is not None and try_fit(stage, inputs[0]):
-                known[key] = inputs[0].prepared(through, stage), through(inputs[1], stage)
+                known[key] = inputs[0].map(through, stage), through(inputs[1], stage)
     found = known[key]
     return None if found is None else found[1]
 
@@ -406,9 +411,9 @@ def mixing_weights(gain: Tensor, weight: Tensor, *, wrong: float, classes: int) 
     # a row's probabilities matter up to a factor, and so do those of doing nothing, which the gains are relative to
     part = MixtureChunk.of(torch.exp(gain[:, known] - gain[:, known].amax(dim=1, keepdim=True)), weight)
     count = int(known.sum())
-    rows = MemoryRows([part], classes=count, count=len(gain), weighted=True, device=gain.device)
+    rows = MemoryRows([part], classes=count, count=len(gain), mass=float(weight.sum()), device=gain.device)
     try:
-        stacked = fit_mixture_weights(rows, members=count, mass=float(weight.sum()))
+        stacked = fit_mixture_weights(rows, members=count, mass=rows.mass)
     except FitError:
         return weights
     return _without_light(torch.zeros_like(weights).index_copy(0, torch.nonzero(known)[:, 0], stacked))

@@ -5,7 +5,7 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Mapping
-from functools import partial
+from functools import partial, reduce
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -26,7 +26,7 @@ from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import Features, fitting_weights, need_positive
 from calibrant.errors import InputError, NotFittedError
-from calibrant.rows import Chunk, MemoryRows, RowSource
+from calibrant.rows import Batch, MemoryRows, RowSource
 
 # What everything that is fitted on validation data shares: configuration, learned state in buffers, one-file saving.
 
@@ -237,7 +237,7 @@ class Calibrator(Learned):
             raise refuse("one class a row", "several labels a row", remedy)
         elif labels is None:
             raise refuse("labels beside logits", "none", "pass fit(logits, labels), or labelled Predictions")
-        self.fit_from(MemoryRows.of(logits, labels, weight=sample_weight, groups=groups, features=features))
+        self.fit_from(MemoryRows.of(logits, labels, weights=sample_weight, groups=groups, features=features))
         self.class_names = tuple(names or ())
         return self
 
@@ -257,7 +257,7 @@ class Calibrator(Learned):
             )
         with torch.no_grad(), one_thread_if_small(rows.count * rows.classes):
             self._learn(rows)
-            self.fit_rows = sketch_of(rows.uncut.fold(_hashed, join_parts), rows.count)
+            self.fit_rows = sketch_of(reduce(join_parts, rows.uncut.collected(_hashed)), rows.count)
         return self
 
     def _learn(self, rows: RowSource) -> None:
@@ -435,7 +435,7 @@ class Tempered(Calibrator):
         return wide * torch.exp(-self.log_temperature).to(wide.dtype)
 
 
-def _hashed(chunk: Chunk) -> Part:
+def _hashed(chunk: Batch) -> Part:
     return part_of(row_hashes(chunk.logits, chunk.labels))
 
 

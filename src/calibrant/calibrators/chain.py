@@ -75,7 +75,7 @@ class Chain(Calibrator):
         first, *later = self.parts()
         first._learn(rows)
         for before, stage in pairwise([first, *later]):
-            rows = rows.prepared(through, before)
+            rows = rows.map(through, before)
             stage._learn(rows)
 
     def _transform(self, logits: Tensor) -> Tensor:

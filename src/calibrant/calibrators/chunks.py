@@ -9,35 +9,35 @@ from torch import Tensor
 from calibrant._core.check import LABEL_EXCLUDED
 from calibrant._core.numerics import in_row_chunks
 from calibrant.errors import InputError
-from calibrant.rows import Chunk
+from calibrant.rows import Batch
 
 CERTAIN = 1e20  # log-odds that are certainty in every precision, and leave room in 32 bits for temperatures, matrices and sums
 
 
-def check_label_logits(chunk: Chunk) -> None:
+def check_label_logits(chunk: Batch) -> None:
     """Refuse rows in which a true class is excluded by −inf.
 
     Raises:
-        InputError: With the first such row.
+        InputError: With the label of the first such row.
     """
     excluded = torch.isinf(chunk.logits.gather(1, chunk.labels[:, None])[:, 0])
     if bool(excluded.any()):
-        row = chunk.start + int(torch.nonzero(excluded)[0])
-        raise InputError("a finite logit for every label", f"−inf in row {row}", LABEL_EXCLUDED, place=chunk.place)
+        got = f"−inf for a label {int(chunk.labels[excluded][0])}"
+        raise InputError("a finite logit for every label", got, LABEL_EXCLUDED)
 
 
-def wrong_mass(chunk: Chunk) -> Tensor:
+def wrong_mass(chunk: Batch) -> Tensor:
     """Return the weight of the rows whose largest logit is another class's."""
-    return chunk.weights[chunk.logits.argmax(dim=1) != chunk.labels].sum()
+    return chunk.row_weights[chunk.logits.argmax(dim=1) != chunk.labels].sum()
 
 
-def through(chunk: Chunk, calibrator: Callable[..., Tensor]) -> Chunk:
+def through(chunk: Batch, calibrator: Callable[..., Tensor]) -> Batch:
     """Return the rows with the logits that ``calibrator`` answers, in 32 bits at least."""
     with torch.no_grad():
         return replace(chunk, logits=calibrator(not_narrow(chunk.logits)))
 
 
-def with_logits(chunk: Chunk, change: Callable[..., Tensor], *parameters: Tensor) -> Chunk:
+def with_logits(chunk: Batch, change: Callable[..., Tensor], *parameters: Tensor) -> Batch:
     """Return the rows with ``change(logits, *parameters)`` for their logits."""
     return replace(chunk, logits=change(chunk.logits, *parameters))
 

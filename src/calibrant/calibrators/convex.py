@@ -12,7 +12,7 @@ from calibrant._core.minimise import Objective, minimise
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
 from calibrant.calibrators.base import Certified
 from calibrant.errors import FitError
-from calibrant.rows import Chunk, RowSource
+from calibrant.rows import Batch, RowSource
 
 _ENOUGH = 1e-6  # nats: far below the sampling error of any parameter
 _NEWTON_PARAMETERS = 64  # autograd's Hessian holds as many copies of a chunk
@@ -168,13 +168,13 @@ def check_start(start: Any, calibrator: ConvexCalibrator) -> Tensor:
     return start.detach().double()
 
 
-def _first_order(chunk: Chunk, mapped: Map, theta: Tensor) -> tuple[Tensor, Tensor]:
+def _first_order(chunk: Batch, mapped: Map, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rows' summed log-loss and its gradient (P,)."""
     gradient, value = torch.func.grad_and_value(_loss_of(chunk, mapped))(theta)
     return value, gradient
 
 
-def _second_order(chunk: Chunk, mapped: Map, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _second_order(chunk: Batch, mapped: Map, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the rows' summed log-loss, its gradient (P,) and its Hessian (P, P)."""
     return _orders(_loss_of(chunk, mapped), theta)
 
@@ -184,8 +184,8 @@ def _orders(function: Penalty, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return value, gradient, torch.func.hessian(function)(theta)
 
 
-def _loss_of(chunk: Chunk, mapped: Map) -> Penalty:
-    logits, labels, weights = lift_excluded(chunk.logits.double()), chunk.labels[:, None], chunk.weights
+def _loss_of(chunk: Batch, mapped: Map) -> Penalty:
+    logits, labels, weights = lift_excluded(chunk.logits.double()), chunk.labels[:, None], chunk.row_weights
 
     def loss(theta: Tensor) -> Tensor:
         log_p = torch.log_softmax(mapped(logits, theta), dim=1)

@@ -10,7 +10,7 @@ from calibrant.calibrators.base import Tempered
 from calibrant.calibrators.chunks import narrowed
 from calibrant.calibrators.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.calibrators.temperature import fit_temperature
-from calibrant.rows import Chunk, RowSource
+from calibrant.rows import Batch, RowSource
 
 
 class EnsembleTemperatureScaling(Tempered):
@@ -51,7 +51,7 @@ class EnsembleTemperatureScaling(Tempered):
     def _fit(self, rows: RowSource) -> None:
         temperature = fit_temperature(rows, self.prior)
         self._temper(math.log(temperature), rows)
-        parts = rows.prepared(_mixture_parts, temperature)
+        parts = rows.map(_mixture_parts, temperature)
         self.weights = fit_mixture_weights(parts, members=3, mass=rows.mass).to(rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
@@ -63,9 +63,9 @@ class EnsembleTemperatureScaling(Tempered):
         return narrowed(mixed, logits.dtype)
 
 
-def _mixture_parts(chunk: Chunk, temperature: float) -> MixtureChunk:
+def _mixture_parts(chunk: Batch, temperature: float) -> MixtureChunk:
     """Return the probability (n, 3) of the label as tempered, raw and uniform."""
     z, label = chunk.logits.double(), chunk.labels[:, None]
     parts = [torch.log_softmax(z * beta, dim=1).gather(1, label)[:, 0].exp() for beta in (1 / temperature, 1.0)]
     p = torch.stack([*parts, torch.full_like(parts[0], 1 / z.shape[1])], dim=1)
-    return MixtureChunk.of(p, chunk.weights)
+    return MixtureChunk.of(p, chunk.row_weights)

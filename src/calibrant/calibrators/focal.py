@@ -21,7 +21,7 @@ from calibrant.calibrators.temperature import (
     fit_temperature,
 )
 from calibrant.errors import InputError
-from calibrant.rows import Chunk, RowSource
+from calibrant.rows import Batch, RowSource
 from calibrant.scores import FOCAL_GAMMA, FocalGamma
 from calibrant.theory.focal_map import FocalTerms
 
@@ -199,7 +199,7 @@ def focal_minimum(
     return math.expm1(v), math.exp(t), found.value - pull / 2 * (t * t + v * v)
 
 
-def focal_sums(chunk: Chunk, t: float, gamma: float) -> Tensor:
+def focal_sums(chunk: Batch, t: float, gamma: float) -> Tensor:
     """Return Σ ℓ, Σ ∂ℓ/∂t, Σ ∂ℓ/∂γ, Σ ∂²ℓ/∂t², Σ ∂²ℓ/∂t∂γ, Σ ∂²ℓ/∂γ² (6,) of ℓ = −log softmax(s) at the label, t = log T.
 
     With q = softmax(z / T), L = log q, M = log(1 − q) and u = −q L / (1 − q): s = L − γ M − log(1 + γ u) (Komisarenko & Kull
@@ -210,11 +210,11 @@ def focal_sums(chunk: Chunk, t: float, gamma: float) -> Tensor:
     step = max(1, _BLOCK // chunk.logits.shape[1]) if chunk.logits.device.type == "cpu" else len(chunk)
     total = torch.zeros(6, dtype=torch.float64, device=chunk.logits.device)
     for start in range(0, len(chunk), step):
-        total += _block_sums(chunk.where(slice(start, start + step)), t, gamma)
+        total += _block_sums(chunk.selected(slice(start, start + step)), t, gamma)
     return total
 
 
-def _block_sums(chunk: Chunk, t: float, gamma: float) -> Tensor:
+def _block_sums(chunk: Batch, t: float, gamma: float) -> Tensor:
     """Return the six sums of few rows; classes lie along the first dimension, where sums over few of them are fast."""
     z, label = chunk.logits.double().T.contiguous(), chunk.labels[None]  # (K, n)
     highest, top = z.max(dim=0, keepdim=True)
@@ -240,7 +240,7 @@ def _block_sums(chunk: Chunk, t: float, gamma: float) -> Tensor:
     )]  # fmt: skip
     firsts = [means[0] - at[0], means[1] - at[1]]
     seconds = [means[i] - at[i] + cross for i, cross in zip((2, 3, 4), crossed, strict=True)]
-    return torch.stack([chunk.weights @ part for part in (-log_p.gather(0, label)[0], *firsts, *seconds)])
+    return torch.stack([chunk.row_weights @ part for part in (-log_p.gather(0, label)[0], *firsts, *seconds)])
 
 
 def _focal_log_odds(

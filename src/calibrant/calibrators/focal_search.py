@@ -28,7 +28,7 @@ from calibrant._core.warn import warn_user
 from calibrant.binning import Binning, EqualMass, EqualWidth, split_starts
 from calibrant.calibrators.chunks import check_label_logits
 from calibrant.errors import BoundWarning, InputError
-from calibrant.rows import Chunk, RowSource
+from calibrant.rows import Batch, RowSource
 from calibrant.scores import entropy_ratio
 
 _REACH = 37.0  # e^−37 = 8.5e-17
@@ -87,7 +87,7 @@ class FocalBlock:
             yield (loss * self.weight).sum(), torch.sigmoid(-excess)
 
 
-def focal_blocks(chunk: Chunk) -> list[FocalBlock]:
+def focal_blocks(chunk: Batch) -> list[FocalBlock]:
     """Return a chunk's rows, ready to be evaluated at any (γ, T).
 
     Raises:
@@ -104,7 +104,7 @@ def focal_blocks(chunk: Chunk) -> list[FocalBlock]:
     blocks = []
     for part in torch.split(order, max(64, _PART_VALUES // z.shape[1], -(-len(order) // _PARTS))):
         near = rest[part]
-        columns = (at_label[part], correct[part], chunk.weights[part])
+        columns = (at_label[part], correct[part], chunk.row_weights[part])
         blocks.append(FocalBlock(others[part, 0], near, near.amin(dim=0), *columns))
     return blocks
 
@@ -127,7 +127,7 @@ class FocalGrid:
     """
 
     def __init__(self, rows: RowSource, binning: Binning | None) -> None:
-        self.blocks = rows.prepared(focal_blocks)
+        self.blocks = rows.map(focal_blocks)
         self.binning, self.count, self.mass = binning, rows.count, rows.mass
         self.accuracy = float(self.blocks.total(right_mass)) / self.mass
         self.passes = self.evaluations = 0

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant._core.numerics import row_chunks
 from calibrant.data.leakage import odd_numbers
-from calibrant.rows import Chunk, RowSource
+from calibrant.rows import Batch, RowSource
 
 # Odd, so that multiplication modulo 2⁶⁴ maps no two keys to one: the multipliers of xorshift64* (Vigna 2016) and, less its top
 # bit, which int64 cannot hold, of SplitMix64 (Steele et al. 2014).
@@ -20,12 +20,12 @@ _MOST_COMPARED = 1 << 24
 _COLUMNS = 64  # that enter a hash
 
 
-def fold_of(chunk: Chunk, folds: int) -> Tensor:
+def fold_of(chunk: Batch, folds: int) -> Tensor:
     """Return the fold (n,) in [0, folds) of each row, by a hash of row and label; of the group, where there are groups."""
     return (_bits(chunk) % folds).to(chunk.labels.device)
 
 
-def fold_by_scores(chunk: Chunk, folds: int, codes: Tensor | None = None) -> Tensor:
+def fold_by_scores(chunk: Batch, folds: int, codes: Tensor | None = None) -> Tensor:
     """Return the fold (n,) of each row by its scores and not its label; of the group, where there are groups.
 
     Args:
@@ -59,7 +59,7 @@ def tied(rows: RowSource) -> bool:
     return bool(len(keys) - len(torch.unique(keys)) > _COMMON * len(keys))
 
 
-def in_random_sample(chunk: Chunk, rate: float) -> Tensor:
+def in_random_sample(chunk: Batch, rate: float) -> Tensor:
     """Return which rows (n,) belong to a random sample of about ``rate`` of them."""
     bits = (_bits(chunk) * _MIX[0]) >> 24 & ((1 << 32) - 1)
     return (bits < int(rate * (1 << 32))).to(chunk.labels.device)
@@ -84,11 +84,11 @@ def hash_rows(logits: Tensor, labels: Tensor | None = None) -> Tensor:
     return found if labels is None else found | ((labels.cpu().long() * _MIX[1]) >> 40 & 255)
 
 
-def _bits(chunk: Chunk) -> Tensor:
+def _bits(chunk: Batch) -> Tensor:
     return _scrambled(hash_rows(chunk.logits, chunk.labels) if chunk.groups is None else chunk.groups.cpu())
 
 
-def _hashes_of_scores(chunk: Chunk) -> Tensor:
+def _hashes_of_scores(chunk: Batch) -> Tensor:
     return hash_rows(chunk.logits)
 
 

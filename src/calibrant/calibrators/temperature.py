@@ -21,7 +21,7 @@ from calibrant.calibrators.base import Certified, Tempered
 from calibrant.calibrators.chunks import check_label_logits
 from calibrant.calibrators.focal_search import PRESETS, Best, Grid, search_of
 from calibrant.errors import BoundWarning, FitError
-from calibrant.rows import Chunk, MemoryRows, RowSource
+from calibrant.rows import Batch, MemoryRows, RowSource
 
 T_LOW, T_HIGH = 1e-3, 1e3
 _TOLERANCE = 1e-7  # of log T at the last float64 step; convergence is quadratic, and 1e-4 is documented
@@ -129,10 +129,10 @@ def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | N
         InputError: If a label's logit is −inf, which makes the log-loss infinite at every T.
         FitError: If the search did not end.
     """
-    ready = rows.uncut.prepared(TemperatureRows.of_chunk)  # a pass cuts its chunks itself
+    ready = rows.uncut.map(TemperatureRows.of_chunk)  # a pass cuts its chunks itself
     try:
         if isinstance(ready, MemoryRows) and rows.count >= 4 * _SAMPLE:
-            thin = ready.prepared(TemperatureRows.sample, rows.count // _SAMPLE)
+            thin = ready.map(TemperatureRows.sample, rows.count // _SAMPLE)
             if (mass := float(thin.total(TemperatureRows.mass_of))) > 0:
                 start = _search(thin, mass, prior, start=start, tolerance=_NEAR).x
         root = _search(ready, rows.mass, prior, start=start, tolerance=_TOLERANCE)
@@ -207,13 +207,13 @@ class TemperatureRows:
         return cls(logits, labels, weight, masked=bool(torch.isinf(logits.amin())))
 
     @classmethod
-    def of_chunk(cls, chunk: Chunk) -> Self:
+    def of_chunk(cls, chunk: Batch) -> Self:
         """Return the rows of a chunk.
 
         Raises:
             InputError: If a label's logit is −inf.
         """
-        found = cls.of(chunk.logits, chunk.labels, chunk.weight)
+        found = cls.of(chunk.logits, chunk.labels, chunk.row_weights)
         if found.masked:
             check_label_logits(chunk)
         return found

@@ -25,7 +25,7 @@ from calibrant.calibrators.one_vs_rest.maps import (
     pool_ties,
 )
 from calibrant.errors import InputError
-from calibrant.rows import Chunk, MemoryRows, RowSource
+from calibrant.rows import Batch, MemoryRows, RowSource
 
 _BINS = 10  # of the decision's confidence: fewer have a larger log-loss, more a larger ECE
 _HELD = 1 << 25  # logits that are cross-fitted at once
@@ -138,7 +138,7 @@ class ConfidenceBinning(Calibrator):
             return
         whole = rows.gathered(values=_HELD, why="ConfidenceBinning")
         members = [Identity(), renewed(self.calibrator)]
-        answers = held_out(members, MemoryRows.of_chunk(whole), self.folds)
+        answers = held_out(members, MemoryRows.of_batch(whole), self.folds)
         pairs = pairs_of([(chunk, log_p[1]) for chunk, log_p in answers])
         curves = [PlattScaling(ridge=1.0), BetaCalibration(), CentredIsotonic(), SplineCalibration()]
         curve = AutoCalibrator(folds=self.folds, candidates=curves)
@@ -147,7 +147,7 @@ class ConfidenceBinning(Calibrator):
         if float(curve.weights[0]) > 0.5:
             return
         of_all = pairs.gathered()
-        scores = pool_ties(of_all.logits[:, 1], of_all.labels.double(), of_all.weights)
+        scores = pool_ties(of_all.logits[:, 1], of_all.labels.double(), of_all.row_weights)
         places, mass = torch.from_numpy(scores.places), torch.from_numpy(scores.mass)
         p = torch.softmax(curve(torch.stack([torch.zeros_like(places), places], dim=1)), dim=1)[:, 1]
         edges, means = mean_bins(places, p, mass, bins=_BINS)
@@ -161,7 +161,7 @@ class ConfidenceBinning(Calibrator):
         return narrowed(binned, logits.dtype)
 
 
-def pairs_of(answers: list[tuple[Chunk, Tensor]]) -> MemoryRows:
+def pairs_of(answers: list[tuple[Batch, Tensor]]) -> MemoryRows:
     """Return rows of two classes, wrong and right, with logits 0 and the log-odds of the decision's probability.
 
     Args:
@@ -173,7 +173,7 @@ def pairs_of(answers: list[tuple[Chunk, Tensor]]) -> MemoryRows:
         log_odds = (log_q.gather(1, decided) - log_rest).clamp(LOWEST, -LOWEST)
         two = torch.cat([torch.zeros_like(log_odds), log_odds], dim=1)
         chunks.append(replace(chunk, logits=two, labels=(decided[:, 0] == chunk.labels).long(), features={}))
-    return MemoryRows.of_chunk(Chunk.cat(chunks))
+    return MemoryRows.of_batch(Batch.cat(chunks))
 
 
 def with_confidence(logits: Tensor, edges: Tensor, values: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from operator import add
 from typing import Any, Literal
 
 import torch
@@ -22,7 +21,7 @@ from calibrant.binning import BinTable, EqualWidth
 from calibrant.data.multilabel import MultiLabel
 from calibrant.errors import NoIntervalError
 from calibrant.metrics import ECE
-from calibrant.rows import reduced
+from calibrant.rows import added
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.clusters import RowUnits, UnitSizes, clustered_interval, clustered_table, unit_sums
 from calibrant.statistics.enough import FEWEST
@@ -89,7 +88,7 @@ class LabelSums:
         Raises:
             InputError: If there are no such rows or no labels, or a label is missing in all rows.
         """
-        found: LabelSums | None = reduced(add, (cls._of(part) for part in chunks(pieces)))
+        found: LabelSums | None = added(cls._of(part) for part in chunks(pieces))
         if found is None:
             raise refuse("at least one row of positive weight", "none", "check how the rows were selected")
         if not bool(found.mass.any()):
@@ -205,7 +204,7 @@ class RowSums:
         Raises:
             InputError: If there are other rows than the first time.
         """
-        found: RowSums | None = reduced(add, (cls._of(part, sums) for part in chunks(pieces)))
+        found: RowSums | None = added(cls._of(part, sums) for part in chunks(pieces))
         if found is None or found.n != sums.n:
             got = f"{sums.n:,} the first time and {0 if found is None else found.n:,} the second"
             raise refuse("the same rows in two passes", got, "measure when nothing writes to the files")

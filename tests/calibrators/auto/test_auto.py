@@ -22,7 +22,7 @@ from calibrant.calibrators import (
 from calibrant.calibrators.auto import mixing_weights
 from calibrant.calibrators.folds import fold_of
 from calibrant.errors import FitError, InputError
-from calibrant.rows import Chunk, RowSource
+from calibrant.rows import Batch, RowSource
 
 
 def sample(rows: int = 600, classes: int = 4, *, seed: int = 0, sharpness: float = 2.5) -> tuple[Tensor, Tensor]:
@@ -76,7 +76,7 @@ def test_weights_are_those_of_the_formula() -> None:
     z, y = sample(200, sharpness=1.15)
     candidates = [TemperatureScaling(prior=0.5), StructuredVectorScaling()]
     fitted = AutoCalibrator(folds=4, candidates=candidates).fit(z, y)
-    fold = fold_of(Chunk(z, labels=y), 4)
+    fold = fold_of(Batch(z, y), 4)
     total = np.zeros(3)
     for k in range(4):
         held = fold == k
@@ -152,16 +152,16 @@ def test_a_candidate_that_fails_is_left_out_and_said_so() -> None:
 
 def test_folds_follow_content_groups_and_labels() -> None:
     z, y = sample(200)
-    fold = fold_of(Chunk(z, labels=y), 5)
+    fold = fold_of(Batch(z, y), 5)
     order = torch.randperm(200, generator=torch.Generator().manual_seed(3))
-    assert torch.equal(fold_of(Chunk(z[order], labels=y[order]), 5), fold[order])
-    doubled = fold_of(Chunk(torch.cat([z, z]), labels=torch.cat([y, y])), 5)
+    assert torch.equal(fold_of(Batch(z[order], y[order]), 5), fold[order])
+    doubled = fold_of(Batch(torch.cat([z, z]), labels=torch.cat([y, y])), 5)
     assert torch.equal(doubled, torch.cat([fold, fold]))
     count = torch.bincount(fold, minlength=5)
     assert 20 < int(count.min()) <= int(count.max()) < 65  # 40 each, binomial
-    assert not torch.equal(fold, fold_of(Chunk(z, labels=(y + 1) % 4), 5))
+    assert not torch.equal(fold, fold_of(Batch(z, (y + 1) % 4), 5))
     groups = torch.arange(200) // 20
-    grouped = fold_of(Chunk(z, labels=y, groups=groups), 5)
+    grouped = fold_of(Batch(z, y, groups=groups), 5)
     assert all(len(grouped[groups == g].unique()) == 1 for g in range(10))
 
 

@@ -13,7 +13,7 @@ from calibrant.calibrators import FocalCalibration, FocalTemperatureScaling, Tem
 from calibrant.calibrators.focal import focal_sums
 from calibrant.calibrators.focal_search import Best, FocalGrid, Search, _bracket, binned_error, confidences
 from calibrant.errors import InputError
-from calibrant.rows import Chunk, MemoryRows
+from calibrant.rows import Batch, MemoryRows
 from calibrant.theory import focal_map
 
 Vectors = dict[str, dict[str, Any]]
@@ -79,8 +79,8 @@ def test_the_quick_ece_is_the_metric_also_with_ties(binning: Binning, temperatur
     logits, labels = drawn(101, 4)
     logits[::4] = logits[0]
     grid = FocalGrid(MemoryRows.of(logits, labels), binning)
-    p = grid.blocks.fold(confidences, None, ((0.5, temperature),))[1][0]
-    correct = torch.cat([block.correct for block in grid.blocks.chunks[0]]).double()
+    p = grid.blocks.total(confidences, ((0.5, temperature),))[1][0]
+    correct = torch.cat([block.correct for block in grid.blocks.batches[0]]).double()
     expected = binning.table(p, correct).error()
     assert binned_error(binning, p, correct) == pytest.approx(expected, abs=1e-12)
     assert grid.at([(0.5, temperature)])[0].error == pytest.approx(expected, abs=1e-12)
@@ -105,7 +105,7 @@ def test_the_derivatives_of_the_log_loss_are_differences(gamma: float, scale: fl
     logits, labels = drawn(60, 6, sharp=scale)
     logits[3, 1:3] = -math.inf
     labels[3] = 0
-    chunk = Chunk(logits, labels=labels)
+    chunk = Batch(logits, labels)
 
     def loss(t: float, g: float) -> float:
         return float(-focal_map(logits * math.exp(-t), g).gather(1, labels[:, None]).sum())

@@ -69,7 +69,7 @@ def weights_of(p: Tensor) -> Tensor:
         [MixtureChunk.of(p, torch.ones(len(p), dtype=torch.float64))],
         classes=p.shape[1],
         count=len(p),
-        weighted=False,
+        mass=None,
         device=p.device,
     )
     return fit_mixture_weights(rows, members=p.shape[1], mass=float(len(p)))

@@ -131,14 +131,14 @@ def test_large_data_start_from_a_sample_and_end_at_the_same_answer() -> None:
     labels = torch.multinomial((logits / 2).softmax(dim=1), 1, generator=generator)[:, 0]
     weight = torch.rand(40_000, generator=generator, dtype=torch.float64)
     for w in (None, weight):
-        root = fit_log_temperature(MemoryRows.of(logits, labels, weight=w))
+        root = fit_log_temperature(MemoryRows.of(logits, labels, weights=w))
         assert abs(root.value) < 1e-7
         assert mean_log_loss(logits, labels, w, root.x) <= mean_log_loss(logits, labels, w, root.x + 1e-4)
         assert mean_log_loss(logits, labels, w, root.x) <= mean_log_loss(logits, labels, w, root.x - 1e-4)
     late = torch.zeros(40_000, dtype=torch.float64)
     late[1] = 1.0  # no sampled row has weight
     with pytest.warns(BoundWarning):
-        fit_log_temperature(MemoryRows.of(logits, logits.argmax(dim=1), weight=late))
+        fit_log_temperature(MemoryRows.of(logits, logits.argmax(dim=1), weights=late))
 
 
 def test_the_presets_are_the_papers_grids(vectors: Vectors) -> None:

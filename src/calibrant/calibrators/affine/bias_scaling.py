@@ -11,7 +11,7 @@ from calibrant._core.minimise import Objective, at_least, minimise
 from calibrant.calibrators.affine.fit import apply_affine, centre_rows, keep_excluded, lift_excluded, logit_squares
 from calibrant.calibrators.base import Certified
 from calibrant.calibrators.chunks import check_label_logits
-from calibrant.rows import Chunk, RowSource
+from calibrant.rows import Batch, RowSource
 
 _NEWTON_CLASSES = 250  # beyond this many a Hessian costs more than the passes that L-BFGS takes
 _SETTLES = 1e-6  # rows of ridge: biases that all rise by the same change nothing, nor does the slope of equal logits
@@ -71,7 +71,7 @@ class BiasScaling(Certified):
     def _fit(self, rows: RowSource) -> None:
         spread, mass = float(rows.total(logit_squares)), rows.mass
         size = math.sqrt(spread / mass) or 1.0  # of the logits: it brings them near 1
-        inputs, share, settles = rows.prepared(_BiasChunk.of, size), self.prior_rows / mass, _SETTLES / mass
+        inputs, share, settles = rows.map(_BiasChunk.of, size), self.prior_rows / mass, _SETTLES / mass
         centre = torch.zeros(1 + rows.classes, dtype=torch.float64, device=rows.device)
         centre[0] = size  # the slope that changes nothing
 
@@ -115,10 +115,10 @@ class _BiasChunk:
     weight: Tensor
 
     @classmethod
-    def of(cls, chunk: Chunk, size: float) -> "_BiasChunk":
+    def of(cls, chunk: Batch, size: float) -> "_BiasChunk":
         check_label_logits(chunk)
         x = centre_rows(chunk.logits)
-        return cls(x / size, torch.softmax(x, dim=1), chunk.labels, chunk.weights)
+        return cls(x / size, torch.softmax(x, dim=1), chunk.labels, chunk.row_weights)
 
     def loss_sums(self, theta: Tensor, share: float) -> tuple[Tensor, Tensor]:
         """Return Σ w (log-loss of the label + ``share`` · that of the model's own), and its gradient (1 + K,)."""

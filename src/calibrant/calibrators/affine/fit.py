@@ -14,7 +14,7 @@ from calibrant._core.minimise import Objective, at_least, minimise
 from calibrant.calibrators.base import Certified, Tempered
 from calibrant.calibrators.chunks import check_label_logits
 from calibrant.calibrators.temperature import fit_temperature, mix_with_uniform
-from calibrant.rows import Chunk, RowSource
+from calibrant.rows import Batch, RowSource
 
 _BLOCK_CLASSES = 300
 _NEAR_CLASSES = 128  # up to here each class has second moments of its own rows: 17 MB of them
@@ -257,10 +257,10 @@ def centre_rows(logits: Tensor) -> Tensor:
     return torch.where(torch.isneginf(x), LOWEST, x - x.amax(dim=1, keepdim=True))
 
 
-def logit_squares(chunk: Chunk) -> Tensor:
+def logit_squares(chunk: Batch) -> Tensor:
     """Return Σ weight · the variance of a row's logits: its root by the mass is their size."""
     x = centre_rows(chunk.logits)
-    return chunk.weights @ (x - x.mean(dim=1, keepdim=True)).square().mean(dim=1)
+    return chunk.row_weights @ (x - x.mean(dim=1, keepdim=True)).square().mean(dim=1)
 
 
 def keep_excluded(answer: Tensor, logits: Tensor) -> Tensor:
@@ -273,11 +273,11 @@ def lowest_of(rows: RowSource) -> Tensor:
 
     −inf if a class of a row was at probability 0.
     """
-    least = -2 * rows.largest(_largest_span)
+    least = -2 * torch.stack(rows.collected(_largest_span)).amax(dim=0)
     return least.clamp_max(LOWEST).to(rows.device)
 
 
-def _largest_span(chunk: Chunk) -> Tensor:
+def _largest_span(chunk: Batch) -> Tensor:
     low, high = torch.aminmax(chunk.logits.double(), dim=1)
     return (high - low).amax(keepdim=True).cpu()
 
@@ -328,7 +328,7 @@ class RidgeAffine(Certified):
         ridge = self._ridge(rows.classes, mass)
         # a diagonal map leaves the other classes alone whatever it makes of one
         self.lowest = torch.empty(0, dtype=torch.float64) if self.diagonal else lowest_of(rows)
-        found = fit_affine(rows.prepared(_affine_chunk, self, unit), mass, ridge, diagonal=self.diagonal, start=start)
+        found = fit_affine(rows.map(_affine_chunk, self, unit), mass, ridge, diagonal=self.diagonal, start=start)
         self.scale, self.bias = found.scale / unit, found.bias
         self._certify(found.gradient, rows.device)
 
@@ -340,9 +340,9 @@ class RidgeAffine(Certified):
         return as_far_below(keep_excluded(apply_affine(inputs, self.scale, self.bias), logits), logits, out)
 
 
-def _affine_chunk(chunk: Chunk, calibrator: RidgeAffine, unit: float) -> AffineChunk:
+def _affine_chunk(chunk: Batch, calibrator: RidgeAffine, unit: float) -> AffineChunk:
     check_label_logits(chunk)
-    return AffineChunk(calibrator._inputs(chunk.logits.double()) / unit, chunk.labels, chunk.weights)
+    return AffineChunk(calibrator._inputs(chunk.logits.double()) / unit, chunk.labels, chunk.row_weights)
 
 
 class DirichletCalibration(RidgeAffine):

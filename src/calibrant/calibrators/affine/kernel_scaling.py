@@ -11,7 +11,7 @@ from calibrant._core.minimise import Objective, at_least, minimise
 from calibrant.calibrators.affine.fit import AffineChunk, keep_excluded, log_probs_of, loss_and_residual
 from calibrant.calibrators.base import Certified
 from calibrant.calibrators.chunks import check_label_logits
-from calibrant.rows import Chunk, RowSource
+from calibrant.rows import Batch, RowSource
 
 _LOWEST = -12.0  # log-probabilities below this (6e-6) are alike to the kernel: how small a nothing is tells little
 _EQUAL = 1e-12  # variance of x below which rows are equal but for rounding
@@ -81,7 +81,7 @@ class KernelScaling(Certified):
         length = self.width * math.sqrt(2 * spread) if spread > _EQUAL else 1.0
         frequencies = _directions(rows.classes, self.waves).to(device) / length
         phases = center @ frequencies
-        inputs, ridge = rows.prepared(_KernelChunk.of, frequencies, phases), self.ridge / mass
+        inputs, ridge = rows.map(_KernelChunk.of, frequencies, phases), self.ridge / mass
         first = torch.zeros(rows.classes, 2 * self.waves, dtype=torch.float64, device=device)
         if self.fitted and self.coefficients.shape == first.shape:
             first = self.coefficients.to(first)
@@ -111,9 +111,9 @@ class _KernelChunk(AffineChunk):
     phi: Tensor
 
     @classmethod
-    def of(cls, chunk: Chunk, frequencies: Tensor, phases: Tensor) -> "_KernelChunk":
+    def of(cls, chunk: Batch, frequencies: Tensor, phases: Tensor) -> "_KernelChunk":
         log_p = log_probs_of(chunk.logits.double())
-        return cls(log_p, chunk.labels, chunk.weights, _waves(log_p, frequencies, phases))
+        return cls(log_p, chunk.labels, chunk.row_weights, _waves(log_p, frequencies, phases))
 
     def loss_sums(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Return Σ w log-loss and its gradient (K · F,)."""
@@ -137,7 +137,7 @@ def _directions(classes: int, waves: int) -> Tensor:
     return torch.cat(blocks, dim=1)
 
 
-def _log_prob_points(chunk: Chunk) -> Tensor:
+def _log_prob_points(chunk: Batch) -> Tensor:
     """Return where the rows lie (n, K), for distances: at their log-probabilities, bounded below."""
     return log_probs_of(chunk.logits.double()).clamp_min(_LOWEST)
 
@@ -148,10 +148,10 @@ def _waves(log_p: Tensor, frequencies: Tensor, phases: Tensor) -> Tensor:
     return torch.cat([angle.cos(), angle.sin()], dim=1) / math.sqrt(frequencies.shape[1])
 
 
-def _point_sums(chunk: Chunk) -> Tensor:
+def _point_sums(chunk: Batch) -> Tensor:
     check_label_logits(chunk)
-    return chunk.weights @ _log_prob_points(chunk)
+    return chunk.row_weights @ _log_prob_points(chunk)
 
 
-def _square_distances(chunk: Chunk, center: Tensor) -> Tensor:
-    return chunk.weights @ (_log_prob_points(chunk) - center).square().sum(dim=1)
+def _square_distances(chunk: Batch, center: Tensor) -> Tensor:
+    return chunk.row_weights @ (_log_prob_points(chunk) - center).square().sum(dim=1)

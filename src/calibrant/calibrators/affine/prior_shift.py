@@ -17,7 +17,7 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning, InputError, NoIntervalError, NotFittedError
-from calibrant.rows import Chunk, MemoryRows, RowSource
+from calibrant.rows import Batch, MemoryRows, RowSource
 from calibrant.statistics.means import Interval
 
 # Class priors of unlabelled rows: by maximum likelihood from calibrated probabilities, and by a confusion matrix.
@@ -62,7 +62,7 @@ def by_likelihood(logits: Tensor, source: Tensor, *, rows: float) -> Priors:
         ratios = torch.softmax(logits[part].double(), dim=1) / source.to(logits.device)
         chunks.append(MixtureChunk.of(ratios, ratios.new_ones(len(ratios))))
     count, classes = logits.shape
-    held = MemoryRows(chunks, classes=classes, count=count, weighted=False, device=logits.device)
+    held = MemoryRows(chunks, classes=classes, count=count, mass=None, device=logits.device)
     q = fit_mixture_weights(held, members=classes, mass=float(count))
     means = held.total(MixtureChunk.sums, q)[1].cpu() / count
     low, high = _prior_interval(q, _covariance_of_priors(chunks, q, source, rows=rows))
@@ -360,19 +360,19 @@ def unweighted_logits(logits: Any) -> Tensor:
     return logits.logits
 
 
-def label_mass(chunk: Chunk, classes: int) -> Tensor:
+def label_mass(chunk: Batch, classes: int) -> Tensor:
     """Return the weight (K,) of each class's rows."""
-    return torch.bincount(chunk.labels, chunk.weights, minlength=classes)
+    return torch.bincount(chunk.labels, chunk.row_weights, minlength=classes)
 
 
-def _squared_mass(chunk: Chunk) -> Tensor:
-    return chunk.weights.square().sum()
+def _squared_mass(chunk: Batch) -> Tensor:
+    return chunk.row_weights.square().sum()
 
 
-def _confusion(chunk: Chunk, classes: int) -> Tensor:
+def _confusion(chunk: Batch, classes: int) -> Tensor:
     """Return the weights (K, K) by decision and label."""
     cells = chunk.logits.argmax(dim=1) * classes + chunk.labels
-    return torch.bincount(cells, chunk.weights, minlength=classes**2).view(classes, classes)
+    return torch.bincount(cells, chunk.row_weights, minlength=classes**2).view(classes, classes)
 
 
 def _check_seen(source: Tensor) -> None:

@@ -97,7 +97,7 @@ class FeatureScaling(Certified, ByFeatures):
         if len(known) > _MOST_COLUMNS:
             raise refuse(f"at most {_MOST_COLUMNS} features", str(len(known)), "name fewer columns")
         table = _table(known, chunk.features, len(chunk)).to(device)
-        mass, weights = rows.mass, chunk.weights
+        mass, weights = rows.mass, chunk.row_weights
         self.center = weights @ table / mass
         spread = (weights @ (table - self.center).square() / mass).sqrt()
         self.lowest, self.highest = table.amin(dim=0), table.amax(dim=0)

@@ -18,7 +18,7 @@ from calibrant.calibrators.features.columns import KnownColumn, check_column_nam
 from calibrant.calibrators.folds import fold_by_scores
 from calibrant.calibrators.temperature import fit_temperature
 from calibrant.data.record import Features
-from calibrant.rows import Chunk, MemoryRows, RowSource
+from calibrant.rows import Batch, MemoryRows, RowSource
 
 _STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # of which cross-fitting chooses
 _EVIDENCE = 2.0  # standard errors of its gain on rows held out, from which groups are told apart
@@ -137,11 +137,11 @@ class GroupScaling(Certified, ByFeatures):
             got = f"{groups} groups and {size:,} parameters"
             remedy = "leave out columns, or pass bias=False for a temperature a group alone"
             raise refuse(f"at most {_MOST_GROUPS} groups and {_MOST_PARAMETERS} parameters", got, remedy)
-        self.slope, self.bias_, certificate = fit_everyone(MemoryRows.of_chunk(chunk), biased=biased)
+        self.slope, self.bias_, certificate = fit_everyone(MemoryRows.of_batch(chunk), biased=biased)
         theta, used = torch.zeros(size, dtype=torch.float64, device=rows.device), math.inf
         if known:
             x = lift_excluded(chunk.logits.double()) * self.slope + self.bias_
-            pooled = _Pooled(x, codes_of(known, chunk.features).to(x.device), chunk.labels, chunk.weights, groups)
+            pooled = _Pooled(x, codes_of(known, chunk.features).to(x.device), chunk.labels, chunk.row_weights, groups)
             used = self.strength or pooled.chosen(theta, fold_by_scores(chunk, self.folds, pooled.codes), self.folds)
             if math.isfinite(used):
                 theta, worst = convex_fit(pooled.objective(used, rows.mass), theta)
@@ -231,21 +231,21 @@ def fit_everyone(rows: MemoryRows, *, biased: bool) -> tuple[Tensor, Tensor, flo
     tried: list[tuple[int, Tensor, Tensor, float]] = [(0, ones, 0 * ones, 0.0), (1, slope * ones, 0 * ones, 0.0)]
     if biased:
         none = torch.zeros(len(chunk), 1, dtype=torch.int64, device=rows.device)
-        one = _Pooled(x * slope, none, chunk.labels, chunk.weights, 1)
+        one = _Pooled(x * slope, none, chunk.labels, chunk.row_weights, 1)
         theta, worst = convex_fit(
             one.objective(1.0, mass), torch.zeros(1 + rows.classes, dtype=torch.float64).to(rows.device)
         )
         tried.append((rows.classes, slope * (1 + theta[0]) * ones, theta[1:], worst))
-        free = fit_affine(rows.prepared(_affine_of, slope), mass, Ridge(1 / mass, 0.0, 1 / mass), diagonal=True)
+        free = fit_affine(rows.map(_affine_of, slope), mass, Ridge(1 / mass, 0.0, 1 / mass), diagonal=True)
         if bool((free.scale > 0).all()):
             tried.append((2 * rows.classes - 1, slope * free.scale, free.bias, free.gradient))
 
     def cost(one: tuple[int, Tensor, Tensor, float]) -> float:
         log_p = torch.log_softmax(x * one[1] + one[2], dim=1).gather(1, chunk.labels[:, None])[:, 0]
-        return _PENALTY * one[0] - float(chunk.weights @ log_p)
+        return _PENALTY * one[0] - float(chunk.row_weights @ log_p)
 
     return min(tried, key=cost)[1:]
 
 
-def _affine_of(chunk: Chunk, slope: float) -> AffineChunk:
-    return AffineChunk(lift_excluded(chunk.logits.double()) * slope, chunk.labels, chunk.weights)
+def _affine_of(chunk: Batch, slope: float) -> AffineChunk:
+    return AffineChunk(lift_excluded(chunk.logits.double()) * slope, chunk.labels, chunk.row_weights)

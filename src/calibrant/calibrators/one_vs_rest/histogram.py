@@ -13,7 +13,7 @@ from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.binning import TIE, AnyBinning, Binning, EqualMass, EqualWidth, edges_of_largest, split_starts
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.focal_search import check_weights_count
-from calibrant.rows import Chunk, RowSource
+from calibrant.rows import Batch, RowSource
 
 # Edges of bins of equal mass: from all confidences at once where they are few, exactly by counting passes beyond.
 
@@ -67,7 +67,7 @@ def edges_of(binning: Binning, tops: RowSource) -> Tensor:
         return binning.edges_between(tops.count, partial(order_statistics, tops), torch.device("cpu")).to(tops.device)
     starts = split_starts(tops.count, binning.bins)[1:]
     places = order_statistics(tops, starts - 1) + TIE
-    return edges_of_largest(tops.largest(TopChunk.largest_in, places)).to(tops.device)
+    return edges_of_largest(torch.stack(tops.collected(TopChunk.largest_in, places)).amax(dim=0)).to(tops.device)
 
 
 def order_statistics(tops: RowSource, ranks: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ class HistogramBinning(Calibrator):
     def _fit(self, rows: RowSource) -> None:
         if rows.weighted:
             check_weights_count(self.binning)
-        tops = rows.prepared(_top_of)
+        tops = rows.map(_top_of)
         edges = edges_of(self.binning, tops)
         count, right = tops.total(TopChunk.bin_sums, edges)
         accuracy = torch.where(count > 0, (right / count).clamp(self.floor, 1 - self.floor), -1.0)
@@ -180,6 +180,6 @@ def _bin_of(confidence: Tensor, edges: Tensor) -> Tensor:
     return rank_in(edges[1:-1].to(confidence.device), confidence)
 
 
-def _top_of(chunk: Chunk) -> TopChunk:
+def _top_of(chunk: Batch) -> TopChunk:
     confidence, decided = _confidence(chunk.logits)
-    return TopChunk(confidence, decided == chunk.labels, chunk.weights)
+    return TopChunk(confidence, decided == chunk.labels, chunk.row_weights)

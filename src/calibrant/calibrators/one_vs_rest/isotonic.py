@@ -46,7 +46,7 @@ class PiecewiseOneVsRest(OneVsRest):
         """Return knots and their values from the scores, where their pooled blocks begin (and the end), and each score's value."""
 
     def _fit(self, rows: RowSource) -> None:
-        log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
+        log_odds, mass = rows.map(LogOddsChunk.of), rows.mass
         from scipy.optimize import isotonic_regression
 
         learned = []
@@ -168,7 +168,7 @@ class ScalingBinning(OneVsRest):
         self.bins = bins
 
     def _fit(self, rows: RowSource) -> None:
-        log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
+        log_odds, mass = rows.map(LogOddsChunk.of), rows.mass
         self.coefficients = fit_logistic(log_odds, mass, slope_and_one, ((1e-3, 1e-3), (1.0, 0.0)))
         edges, self.values = padded(map(self._bins_of, self.coefficients.cpu(), summarised(log_odds)), log_odds.device)
         self.edges = edges[:, :-1]

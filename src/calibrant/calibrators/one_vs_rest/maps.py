@@ -16,7 +16,7 @@ from calibrant._core.numerics import in_row_chunks
 from calibrant._kernels import cpu
 from calibrant.calibrators.affine.fit import LOWEST
 from calibrant.calibrators.base import Calibrator
-from calibrant.rows import Chunk, MemoryRows, RowSource, itself
+from calibrant.rows import Batch, MemoryRows, RowSource
 
 _TOLERANCE = 1e-10  # of a gradient entry of the mean log-loss, features at most 1
 _HELD = 1 << 24  # features that are held in memory: 128 MiB
@@ -51,11 +51,11 @@ class LogOddsChunk:
     weight: Tensor
 
     @classmethod
-    def of(cls, chunk: Chunk) -> "LogOddsChunk":
+    def of(cls, chunk: Batch) -> "LogOddsChunk":
         """Return the log-odds of a chunk."""
         classes = chunk.logits.shape[1]
         names = torch.arange(1 if classes == 2 else 0, classes, device=chunk.labels.device)
-        return cls(log_odds(chunk.logits), (chunk.labels[:, None] == names).double(), chunk.weights)
+        return cls(log_odds(chunk.logits), (chunk.labels[:, None] == names).double(), chunk.row_weights)
 
     def cell_sums(self, cells: int) -> Tensor:
         """Return weight, weight of hits and Σ weight · log-odds of each class and cell (C, 3, B)."""
@@ -133,7 +133,7 @@ class RidgeOneVsRest(OneVsRest):
 
     def _fit(self, rows: RowSource) -> None:
         ridge = (self.ridge,) * len(self.centre)
-        log_odds, how = rows.prepared(LogOddsChunk.of), (self.platt, self.lowest)
+        log_odds, how = rows.map(LogOddsChunk.of), (self.platt, self.lowest)
         self.coefficients = fit_logistic(log_odds, rows.mass, type(self).basis, (ridge, self.centre), *how)
 
     def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
@@ -169,9 +169,9 @@ def fit_logistic(
     ridge, centre = pull
     entries = log_odds.count * (log_odds.classes if log_odds.classes > 2 else 1) * len(centre)
     if isinstance(log_odds, MemoryRows) and entries <= _HELD:  # elsewhere every pass makes the features anew
-        log_odds = log_odds.prepared(FeatureChunk.of, basis, extras)
+        log_odds = log_odds.map(FeatureChunk.of, basis, extras)
     # with features φ / a the parameters are a θ, so gradients are over a, Hessians over a aᵀ, and a ridge on θ one over a²
-    scale = log_odds.largest(largest_features, basis, extras).clamp_min(1e-12)
+    scale = torch.stack(log_odds.collected(largest_features, basis, extras)).amax(dim=0).clamp_min(1e-12)
     # Platt 1999, Eq. 2.2: the targets are the means after one imagined row of each kind
     hits = log_odds.total(hit_mass)
     high, low = (hits + 1) / (hits + 2), 1 / (mass - hits + 2)
@@ -194,7 +194,7 @@ def fit_logistic(
     if isinstance(log_odds, MemoryRows) and log_odds.count >= 4 * _SAMPLE:  # elsewhere a sample costs a pass, too
         # every step costs a pass over the rows: most of the way is gone on a few thousand of them, roughly and without a
         # certificate, and two or three steps on all are left
-        thin = log_odds.prepared(_thinned, log_odds.count // _SAMPLE, basis, extras)
+        thin = log_odds.map(_thinned, log_odds.count // _SAMPLE, basis, extras)
         some = loss(thin, float(thin.total(FeatureChunk.mass)))
         start = minimise(some, start, tolerance=_NEAR, enough=math.inf).theta
     return minimise(loss(log_odds, mass), start, tolerance=_TOLERANCE).theta / scale
@@ -338,6 +338,10 @@ class PooledScores:
         return (at - steps).cummax(dim=0).values + steps
 
 
+def _itself(chunk: LogOddsChunk) -> LogOddsChunk:
+    return chunk
+
+
 def summarised(log_odds: RowSource) -> list[PooledScores]:
     """Return the scores of each class.
 
@@ -346,7 +350,7 @@ def summarised(log_odds: RowSource) -> list[PooledScores]:
     """
     classes = 1 if log_odds.classes == 2 else log_odds.classes
     if log_odds.count * classes <= EXACT:
-        parts: list[LogOddsChunk] = log_odds.collected(itself)
+        parts: list[LogOddsChunk] = log_odds.collected(_itself)
         weight = torch.cat([part.weight for part in parts])
         log_odds_of, hits_of = (torch.cat([getattr(part, name) for part in parts]) for name in ("log_odds", "hit"))
         return [pool_ties(log_odds_of[:, c], hits_of[:, c], weight) for c in range(classes)]
@@ -433,7 +437,7 @@ class SplineCalibration(OneVsRest):
         self.ridge = ridge
 
     def _fit(self, rows: RowSource) -> None:
-        log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
+        log_odds, mass = rows.map(LogOddsChunk.of), rows.mass
         self.places = torch.stack([one.quantiles(self.knots) for one in summarised(log_odds)]).to(log_odds.device)
         centre = tuple(float(j == 1) for j in range(self.knots))
         pull = (self.ridge,) * self.knots, centre

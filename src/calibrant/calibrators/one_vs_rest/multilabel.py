@@ -248,7 +248,7 @@ def _fitting_rows(predictions: MultiLabel) -> MultiLabel:
 
 
 def _two_class_rows(z: Tensor, y: Tensor, weight: Tensor, groups: Tensor) -> MemoryRows:
-    return MemoryRows.of(_pair(z.double()), y, weight=weight, groups=groups)
+    return MemoryRows.of(_pair(z.double()), y, weights=weight, groups=groups)
 
 
 def _pair(z: Tensor) -> Tensor:
