@@ -26,8 +26,8 @@ from calibrant.metrics import (
     Entropy,
     SplitNLL,
     TopLabelECE,
-    need_predictions,
-    need_rows,
+    require_predictions,
+    require_rows,
 )
 from calibrant.metrics._base import NOTIONS, GapMetric, MeanMetric, MeanState, Metric
 from calibrant.testing import check_metric
@@ -105,16 +105,16 @@ class Plain(Metric):
 
 
 def of_rows(data: Any) -> float:
-    return float(need_rows(data, what="this").confidence.mean())
+    return float(require_rows(data, what="this").confidence.mean())
 
 
 def unnormalised(data: Any) -> float:
-    mean = Entropy()(need_rows(data, what="this")) / 10
+    mean = Entropy()(require_rows(data, what="this")) / 10
     return mean if data.weights is None else mean * float(data.weights.sum())
 
 
 def refusing(data: Any) -> float:
-    return Entropy()(need_predictions(data, metric=Entropy())) / 10
+    return Entropy()(require_predictions(data, what=Entropy())) / 10
 
 
 @pytest.mark.parametrize(

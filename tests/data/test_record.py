@@ -179,7 +179,7 @@ def test_pairs_of_events_and_of_decisions_have_default_metrics_of_their_own() ->
     assert not {Accuracy(), AURC()} & set(default_metrics(events))
     for pairs in (events, decisions):
         assert not {NLL(), Brier()} & set(default_metrics(pairs))
-        with pytest.raises(InputError, match="got pairs of a probability and what happened; use a metric of pairs"):
+        with pytest.raises(InputError, match="got pairs of a probability and what happened; make them with"):
             NLL()(pairs)
 
 

@@ -244,7 +244,7 @@ def test_rates_of_rows_of_a_fit_are_those_of_all_its_fifths() -> None:
     [
         (lambda fit: Monitor.from_fit(TemperatureScaling(), fit), "fitted"),
         (lambda fit: Monitor.from_fit(TemperatureScaling().fit(fit), fit[:40]), "at least 50 reference rows, not 40"),
-        (lambda fit: Monitor.from_fit(TemperatureScaling().fit(fit), fit.top_label()), "probabilities of all classes"),
+        (lambda fit: Monitor.from_fit(TemperatureScaling().fit(fit), fit.top_label()), r"shape \(N, 8\)"),
         (
             lambda fit: Monitor.from_fit(Chain(PriorShift([0.3] + [0.1] * 7)).fit(fit), fit),
             "adapted to other class frequencies",

@@ -7,12 +7,11 @@ from typing import Annotated, Any, TypeVar
 import torch
 
 from calibrant._core.check import as_tensor, refuse, shown
-from calibrant._core.constraints import Constraint, Fits, checked
+from calibrant._core.constraints import Constraint, Fits
 from calibrant.data.leakage import LeakCheck
 from calibrant.data.multilabel import MultiLabel
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError
 
 Data = Predictions | Pairs
 R = TypeVar("R", Predictions, MultiLabel)
@@ -21,40 +20,81 @@ R = TypeVar("R", Predictions, MultiLabel)
 LARGEST_COST = 1e100  # its square, and sums of squares, stay finite
 
 
-@checked
-def need_rows(data: Data, *, what: object) -> Data:
-    """Return ``data`` if it is predictions or pairs of at least one row: the one check of whatever is measured.
-
-    Rows of weight 0 are left out, so that they count no more than rows that are not there.
+def require_rows(data: Data, *, what: object) -> Data:
+    """Return the rows of positive weight of predictions or pairs: the one check of whatever is measured.
 
     Args:
         data: What was passed.
         what: What it is for, named in the message.
 
     Raises:
-        InputError: If it is anything else, or a selection without rows.
+        InputError: If it is anything else, or holds no such row.
 
     Examples:
         >>> from calibrant import Predictions
-        >>> len(need_rows(Predictions.from_logits([[2.0, 0.0]]), what="the panel"))
+        >>> len(require_rows(Predictions.from_logits([[2.0, 0.0]]), what="the panel"))
         1
     """
     named = what if isinstance(what, str) else shown(what, most=200)
     if not isinstance(data, Predictions | Pairs):
-        kind = f"a {type(data).__name__}"
         remedy = "make them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
         if isinstance(data, MultiLabel):
             remedy = "take .pooled() or .label(name), or use multilabel_panel and label_table"
-        raise refuse(f"Predictions or Pairs for {named}", kind, remedy)
+        raise refuse(f"Predictions or Pairs for {named}", f"a {type(data).__name__}", remedy)
     if not len(rows := data.counted):
         kind, got = ("row of positive weight", "none") if len(data) else ("row", "a selection of none")
         raise refuse(f"at least one {kind} for {named}", got, "check how the rows were selected")
     return rows
 
 
+def require_predictions(data: Data, *, what: object) -> Predictions:
+    """Return the rows of positive weight of predictions over all classes, at least one.
+
+    Args:
+        data: What was passed.
+        what: What it is for, named in the message.
+
+    Raises:
+        InputError: If it is anything else, such as pairs, or holds no such row.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> require_predictions(Predictions.from_logits([[2.0, 0.0]]), what="my metric").classes
+        2
+    """
+    rows = require_rows(data, what=what)
+    if not isinstance(rows, Predictions):
+        remedy = "make them with Predictions.from_logits, or use a metric of pairs such as ECE()"
+        raise refuse(f"predictions over all classes for {what}", "pairs of a probability and what happened", remedy)
+    return rows
+
+
+def require_unweighted(data: Data, *, what: object) -> Data:
+    """Return ``data`` if its rows have no weights.
+
+    Raises:
+        InputError: If they have.
+    """
+    if data.weights is not None:
+        raise refuse(f"rows without weights for {what}", "weights", "leave them out")
+    return data
+
+
+def require_independent(data: Data, *, name: str = "predictions") -> Data:
+    """Return ``data`` if each of its groups has one row only; ``name`` is that of the argument.
+
+    Raises:
+        InputError: If a group has more.
+    """
+    if data.groups is not None and (groups := len(data.groups.unique())) < len(data):
+        got = f"{len(data):,} rows of {groups:,} groups"
+        raise refuse(f"independent rows in {name}", got, "keep one row of each group")
+    return data
+
+
 @dataclass(frozen=True, repr=False)
 class MeasuredRows(Constraint):
-    """Predictions or pairs of at least one row, without those of weight 0: what ``need_rows`` returns.
+    """Predictions or pairs of at least one row, without those of weight 0: what ``require_rows`` returns.
 
     Args:
         what: What they are for, named in the message; else the object whose method is called.
@@ -77,83 +117,19 @@ class MeasuredRows(Constraint):
 
     def check(self, value: Any, name: str, caller: object) -> Any:
         what = self.what or caller
-        rows = need_rows(value, what=what)
-        if self.classes:
-            rows = _over_classes(rows, what=what)
+        rows = (require_predictions if self.classes else require_rows)(value, what=what)
         if self.labelled and isinstance(rows, Predictions):
             rows.need_labels()
         if self.compared and rows.count < 2:
             raise refuse(f"at least two rows for {what}", "one", "measure on more rows")
         if not self.weighted:
-            need_unweighted(rows, what=what)
-        if self.independent and rows.groups is not None and (groups := len(rows.groups.unique())) < len(rows):
-            refuse_dependent(len(rows), groups, argument=name)
-        return rows
-
-
-def refuse_dependent(rows: int, groups: int, *, argument: str) -> None:
-    """Raise for ``rows`` rows of fewer ``groups``.
-
-    Raises:
-        InputError: Always.
-    """
-    got = f"{rows:,} rows of {groups:,} groups"
-    raise InputError(f"independent rows in {argument}", got, "keep one row of each group")
+            require_unweighted(rows, what=what)
+        return require_independent(rows, name=name) if self.independent else rows
 
 
 Rows = Annotated[Data, MeasuredRows()]
 ClassRows = Annotated[Any, MeasuredRows(classes=True)]  # of metrics whose base takes pairs, too
 ComparedRows = Annotated[Any, MeasuredRows(classes=True, compared=True)]
-
-
-def need_unweighted(data: Data, *, what: object) -> Data:
-    """Return ``data`` if its rows have no weights: what does not honour them refuses them here.
-
-    Args:
-        data: What was passed.
-        what: What it is for, named in the message.
-
-    Raises:
-        InputError: If rows have weights.
-
-    Examples:
-        >>> from calibrant import Predictions
-        >>> len(need_unweighted(Predictions.from_logits([[2.0, 0.0]]), what="the monitor"))
-        1
-    """
-    if isinstance(data, Predictions | Pairs) and data.weights is not None:
-        raise refuse(f"rows without weights for {what}", "weights", "leave them out")
-    return data
-
-
-@checked
-def need_predictions(data: Data, *, metric: object) -> Predictions:
-    """Return ``data`` if it holds all K probabilities of at least one row.
-
-    Args:
-        data: What was passed.
-        metric: The metric, for the message.
-
-    Raises:
-        InputError: If it holds top-label pairs only, or no rows.
-
-    Examples:
-        >>> from calibrant import Predictions
-        >>> need_predictions(Predictions.from_logits([[2.0, 0.0]]), metric="my metric").classes
-        2
-    """
-    return _over_classes(need_rows(data, what=metric), what=metric)
-
-
-def _over_classes(rows: Data, *, what: object) -> Predictions:
-    if isinstance(rows, Predictions):
-        return rows
-    got = "pairs of a probability and what happened"
-    # a text names what is no metric
-    remedy = (
-        "make them with Predictions.from_logits" if isinstance(what, str) else "use a metric of pairs such as ECE()"
-    )
-    raise InputError(f"predictions over all classes for {what}", got, remedy)
 
 
 def calibrated(pieces: Iterable[R], calibrator: Any | None, *, allow_fit_rows: bool = False) -> Iterator[R]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant._core.constraints import Level, checked
 from calibrant._core.notebook import to_html
-from calibrant.data.checks import Data, need_rows
+from calibrant.data.checks import Data, require_rows
 from calibrant.data.pairs import are_events
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
@@ -284,7 +284,7 @@ def same_weights(a: Data, b: Data) -> bool:
 
 def _check_same_rows(a: Data, b: Data) -> None:
     for data in (a, b):
-        need_rows(data, what="a comparison")
+        require_rows(data, what="a comparison")
     if len(a) != len(b):
         raise InputError("A and B on the same rows", f"{len(a)} and {len(b)} of them", "compare one test set")
     if not same_weights(a, b):

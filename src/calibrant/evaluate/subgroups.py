@@ -10,7 +10,7 @@ import torch
 
 from calibrant._core.constraints import MOST_DRAWS, Count, Integer, Level, Seed, checked
 from calibrant._core.notebook import to_html
-from calibrant.data.checks import Data, need_rows
+from calibrant.data.checks import Data, require_rows
 from calibrant.data.pairs import Pairs, are_events
 from calibrant.evaluate._group_sums import (
     BINS,
@@ -211,7 +211,7 @@ def subgroups(
         Westfall & Young 1993 (the maximum statistic); Hébert-Johnson et al. 2018; Cornish & Fisher 1938; Hall 1992, Eq. 2.5
         (intervals).
     """
-    data = need_rows(predictions, what="subgroups")
+    data = require_rows(predictions, what="subgroups")
     columns = feature_columns(predictions, features)
     if len(data) < len(predictions):  # rows of weight 0 are in no group
         columns = dict(replace(predictions, features=columns).counted.features or {})

@@ -1,6 +1,6 @@
 """Metrics: frozen dataclasses that hold a configuration and are called on predictions."""
 
-from calibrant.data.checks import need_predictions, need_rows
+from calibrant.data.checks import require_predictions, require_rows
 from calibrant.metrics._base import MeanMetric, Metric, SumMetric
 from calibrant.metrics.calibration_error import ACE, ECE, MCE, TopLabelECE
 from calibrant.metrics.canonical import CanonicalError
@@ -46,9 +46,9 @@ __all__ = [
     "SumMetric",
     "TopLabelECE",
     "entropy_rows",
-    "need_predictions",
-    "need_rows",
     "ood_auroc",
     "ood_roc",
+    "require_predictions",
+    "require_rows",
     "risk_coverage",
 ]

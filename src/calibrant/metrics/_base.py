@@ -55,13 +55,13 @@ class Metric(metaclass=PublicCalls):
     Examples:
         >>> from dataclasses import dataclass
         >>> from calibrant import Pairs
-        >>> from calibrant.metrics import need_rows
+        >>> from calibrant.metrics import require_rows
         >>> @dataclass(frozen=True)
         ... class LargestConfidence(Metric):
         ...     better, bounds, notion, cite = "higher", (0.0, 1.0), "sharpness", "–"
         ...
         ...     def __call__(self, data):
-        ...         return need_rows(data, what=self).confidence.max().item()
+        ...         return require_rows(data, what=self).confidence.max().item()
         >>> LargestConfidence()(Pairs.from_probs([0.75, 0.25], [1, 0]))
         0.75
     """
@@ -121,7 +121,7 @@ class SumMetric(Metric, Generic[S]):
     Examples:
         >>> from dataclasses import dataclass
         >>> from calibrant import Pairs
-        >>> from calibrant.metrics import need_rows
+        >>> from calibrant.metrics import require_rows
         >>> @dataclass(frozen=True)
         ... class Sums:
         ...     squares: float
@@ -134,7 +134,7 @@ class SumMetric(Metric, Generic[S]):
         ...     better, bounds, notion, cite = "higher", (0.0, 1.0), "sharpness", "–"
         ...
         ...     def state(self, data):
-        ...         data = need_rows(data, what=self)
+        ...         data = require_rows(data, what=self)
         ...         weights = torch.ones(len(data)) if data.weights is None else data.weights
         ...         return Sums(float((weights * data.confidence**2).sum()), float(weights.sum()))
         ...
@@ -182,13 +182,13 @@ class MeanMetric(SumMetric[MeanState]):
     Examples:
         >>> from dataclasses import dataclass
         >>> from calibrant import Pairs
-        >>> from calibrant.metrics import need_rows
+        >>> from calibrant.metrics import require_rows
         >>> @dataclass(frozen=True)
         ... class OneSided(MeanMetric):
         ...     better, bounds, notion, cite = "lower", (0.0, 1.0), "sharpness", "–"
         ...
         ...     def rows(self, data):
-        ...         return (need_rows(data, what=self).confidence - data.correct.double()).clamp_min(0)
+        ...         return (require_rows(data, what=self).confidence - data.correct.double()).clamp_min(0)
         >>> OneSided()(Pairs.from_probs([0.75, 0.25], [1, 0]))
         0.125
     """

@@ -14,7 +14,7 @@ from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.binning.row_sums import plain_scores, summed_by_loops, table_for
-from calibrant.data.checks import ClassRows, Rows, need_predictions
+from calibrant.data.checks import ClassRows, Rows, require_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.metrics._base import BinnedMetric, MeanMetric, MeanState, SumMetric
@@ -266,7 +266,7 @@ def entropy_rows(predictions: Predictions) -> Tensor:
         >>> entropy_rows(Predictions.from_probs([[1.0, 0.0]]))
         tensor([0.], dtype=torch.float64)
     """
-    need_predictions(predictions, metric="the entropy")
+    require_predictions(predictions, what="the entropy")
     parts = []
     for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
         if predictions.given_probs is not None:

@@ -26,7 +26,7 @@ from torch import Tensor
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import MOST_DRAWS, Draws, Fits, Integer, Level, Seed, checked
 from calibrant._core.numerics import add_records
-from calibrant.data.checks import Data, need_rows
+from calibrant.data.checks import Data, require_rows
 from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import quantiles, resampled_means
 from calibrant.statistics.enough import FEWEST, check_enough_errors, decided_of
@@ -131,7 +131,7 @@ def bootstrap(
         >>> estimate.low < 0.8 < estimate.high
         True
     """
-    predictions = need_rows(predictions, what=metric)
+    predictions = require_rows(predictions, what=metric)
     if not hasattr(metric, "rows"):
         got = f"{shown(metric, most=200)}, for which none is known to cover"
         raise NoIntervalError("a metric that is a mean over rows", got, "use interval")
