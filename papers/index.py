@@ -8,7 +8,7 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise, product
 from pathlib import Path
@@ -28,6 +28,7 @@ FOLDER = Path(__file__).parent
 LEVEL, POWER = 0.05, 0.8  # the false discovery rate, and the power of the detectable effect
 LARGEST_MARGIN = 0.01
 MAX_ERROR, MAX_ERROR_GAP = 0.65, 0.05  # beyond these test errors an objective is not comparable with the papers'
+CHANCE = 0.05  # areas under a ROC curve that all lie this near to 1/2 tell nothing of two objectives
 # Starts of measures of weights, training rows and validation rows: no test row adds to their variance.
 NO_TEST_ROWS = (
     "temperature", "apart", "classifier_norm", "logit_gap", "line", "nll_train", "tenth", "one", "two", "gamma", "none",
@@ -40,6 +41,7 @@ class Place:
 
     Args:
         name: Data and network.
+        data_set: The name of the data, as the papers' data sets are listed in claims.toml.
         record: The record in ``papers/records`` that holds the figures.
         setting: The setting in that record.
         study: The study that trains there; claims on objectives that it does not have are not tested there.
@@ -49,9 +51,12 @@ class Place:
         exact: Whether the units are clusters of sets (exact sign-change test) instead of seeds (t-test).
         looks: How often a number of seeds was fixed: seeds were added after verdicts had been read, so p-values count as often.
         by_name: Whether only claims that name it are tested there: others have more seeds of the same data.
+        of: Papers whose network and training these are.
+        chosen: Kind of penalty → the objective whose strength is the one that Wang et al. chose for these data.
     """
 
     name: str
+    data_set: str
     record: str
     setting: str = ""
     study: str = ""
@@ -61,6 +66,8 @@ class Place:
     exact: bool = False
     looks: int = 1
     by_name: bool = False
+    of: Sequence[str] = ()
+    chosen: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,8 +78,10 @@ class Claim:
         text: The claim.
         paper: Author and year.
         place: Table, figure or section.
+        quote: The paper's sentence, or the cells of its table that are compared.
+        claimed: The data sets for which the paper claims it; empty for all that it uses.
         falls: Objectives in the order in which the measure falls; each entry lists labels, of which the first that a record has
-            is taken, because the papers choose other coefficients for other data.
+            is taken; ``$focal`` stands for ``Place.chosen["focal"]``.
         measures: The paper's own measure of each entry: keys of ``calibrant.study.measures.MEASURES``.
         printed: The effects that the paper prints, first minus last, in per cent; temperatures as they are.
         margin: Differences within ± this count as none: half of the median of ``printed``, at most .01 of a fraction; stated
@@ -92,6 +101,8 @@ class Claim:
     text: str
     paper: str
     place: str
+    quote: str
+    claimed: Sequence[str] = ()
     falls: Sequence[Sequence[str]] = ()
     measures: Sequence[str] = ()
     printed: Sequence[float] = ()
@@ -114,8 +125,10 @@ class Line:
 
     Args:
         data: Name of the place, or "theory".
+        regime: What the line can say of the paper: ``"mathematics"``; ``"paper"``, its data, network and training; ``"near"``, its
+            data with another network or a shorter training; ``"here"``, data for which the paper does not claim it.
         verdict: ``"shows"``; ``"shows in part"`` (first and last differ as claimed, the order between is another); ``"shows the
-            opposite"``; ``"no effect above the margin"``; ``"not told apart"``; ``"not comparable"``; ``"not run"``.
+            opposite"``; ``"no effect above the margin"``; ``"not told apart"``; ``"not comparable"``; ``"not decidable"``; ``"not run"``.
         effect: Mean of first minus last, a fraction.
         low: Lower end of its 95 % interval; None where there is none.
         high: Upper end.
@@ -125,9 +138,11 @@ class Line:
         test_rows: Whether the standard error counts that all seeds are tested on the same rows; if not, the verdict speaks of
             these rows only.
         note: Why a line is not comparable, or what a mathematical statement rests on.
+        comparison: A number that lines share which rest on the same numbers.
     """
 
     data: str
+    regime: str
     verdict: str
     effect: float | None = None
     low: float | None = None
@@ -137,6 +152,7 @@ class Line:
     units: int = 0
     test_rows: bool | None = None
     note: str = ""
+    comparison: int | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return what is known of the line as JSON data, numbers to five digits."""
@@ -249,13 +265,14 @@ def index(records: Mapping[str, Record]) -> list[tuple[Claim, list[Line]]]:
     adjusted = _adjusted({one.key: one.p() for one in compared})
     # two claims with other margins on the same numbers are two tests
     equivalent = _adjusted({(one.key, one.claim.margin): one.equivalence_p() for one in compared if one.claim.margin})
+    numbers = {key: number for number, key in enumerate(adjusted, start=1)}
     made = []
     for claim, pairs in found:
-        lines = [Line("theory", claim.verdict, note=claim.note)] if claim.verdict else []
+        lines = [Line("theory", "mathematics", claim.verdict, note=claim.note)] if claim.verdict else []
         for line, one in pairs:
             if one is not None:
                 within = equivalent.get((one.key, claim.margin), 1.0) < LEVEL
-                line = replace(line, p=adjusted[one.key])
+                line = replace(line, p=adjusted[one.key], comparison=numbers[one.key])
                 line = replace(line, verdict=_verdict(line, one, within=within))
             lines.append(line)
         made.append((claim, lines))
@@ -271,7 +288,23 @@ def _concerns(claim: Claim, place: Place) -> bool:
     named = place.name in claim.data if claim.data else not (place.exact or place.by_name)
     if not (named or place.name in claim.also) or place.name in claim.but:
         return False
-    return place.exact or all(_objectives(place.study, place.scale).intersection(labels) for labels in claim.falls)
+    return place.exact or all(
+        _objectives(place.study, place.scale).intersection(one) for one in labels_at(claim, place)
+    )
+
+
+def labels_at(claim: Claim, place: Place) -> list[list[str]]:
+    """Return the labels of each entry of a claim at a place; none where the strength that the paper chose was not trained."""
+    return [
+        [place.chosen.get(label[1:], "") if label[0] == "$" else label for label in labels] for labels in claim.falls
+    ]
+
+
+def regime_of(claim: Claim, place: Place) -> str:
+    """Return ``"paper"``, ``"near"`` or ``"here"``: see ``Line``."""
+    if place.data_set not in (claim.claimed or _file()["papers"][claim.paper]):
+        return "here"
+    return "paper" if claim.paper in place.of else "near"
 
 
 @cache
@@ -283,20 +316,23 @@ def _compared(
     claim: Claim, place: Place, record: Record | None, rows: Mapping[Any, float]
 ) -> tuple[Line, Comparison | None]:
     """Return the line of a claim at a place, and what it is tested on, if it can be."""
-    labels, figures = [], []
-    for alternatives, measure in zip(claim.falls, claim.measures, strict=True):
+    labels, figures, regime = [], [], regime_of(claim, place)
+    for alternatives, measure in zip(labels_at(claim, place), claim.measures, strict=True):
         tried = [(label, figures_of(record, place, label, measure)) for label in alternatives]
         label, values = next((pair for pair in tried if pair[1]), (alternatives[0], {}))
         labels.append(label)
         figures.append(values)
     if record is None or not all(figures):
-        return Line(place.name, "not run"), None
+        return Line(place.name, regime, "not run"), None
     # paired by unit: a seed's objectives share their data, a cluster's calibrators their rows
     common = sorted(set.intersection(*map(set, figures)))
     if not common:
-        return Line(place.name, "not told apart", note="no seed in common"), None
+        return Line(place.name, regime, "not told apart", note="no seed in common"), None
     means = [float(np.mean([values[unit] for unit in common])) for values in figures]
-    line = Line(place.name, "", means[0] - means[-1], units=len(common))
+    line = Line(place.name, regime, "", means[0] - means[-1], units=len(common))
+    if "ood_auroc" in claim.measures and max(means) < 0.5 + CHANCE:
+        areas = ", ".join(f"{mean:.3f}" for mean in means)
+        return replace(line, verdict="not decidable", note=f"areas {areas}: no objective tells the images apart"), None
     if not place.exact and (why := _incomparable(claim, place, record, (labels[0], labels[-1]))):
         return replace(line, verdict="not comparable", note=why), None
     ends = [f"{labels[end]} {claim.measures[end]}" for end in (0, -1)]
@@ -448,9 +484,10 @@ def text_of(records: Mapping[str, Record]) -> str:
     """Return the index as JSON: what makes the figures of each place, and one claim per line."""
     made = {place.name: f"{place.command} ({place.cost})" if place.cost else place.command for place in places()}
     rows = [
-        {"claim": claim.text, "paper": claim.paper, "place": claim.place, "measure": " → ".join(dict.fromkeys(claim.measures)),
-         "margin": float(f"{claim.margin:.5g}"), "lines": [line.plain() for line in lines]}
-        for claim, lines in index(records)
+        {"number": number, "claim": claim.text, "paper": claim.paper, "place": claim.place, "quote": claim.quote,
+         "measure": " → ".join(dict.fromkeys(claim.measures)), "margin": float(f"{claim.margin:.5g}"),
+         "lines": [line.plain() for line in lines]}
+        for number, (claim, lines) in enumerate(index(records), start=1)
     ]  # fmt: skip
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     return f'{{"places": {json.dumps(made, ensure_ascii=False, indent=1)},\n"claims": [\n{lines}\n]}}\n'

@@ -28,7 +28,7 @@ from calibrant.study.data import load_fold
 from calibrant.study.measures import CALIBRATORS, DERIVED, FEW, METRICS, FoldFits, ignore_bound_warnings
 from calibrant.study.recipe import Recipe
 from calibrant.study.tables import Measured, collect
-from papers.index import NO_TEST_ROWS, Claim, Place, claims, places
+from papers.index import NO_TEST_ROWS, Claim, Place, claims, labels_at, places
 
 DRAWS = 400  # resamples: a covariance's own error is 5 % of a variance
 BINS = 15
@@ -137,7 +137,8 @@ def _ends(claim: Claim, place: Place, labels: set[str]) -> tuple[tuple[str, str]
     """Return objective and measure of a claim's two ends, if they are of test rows and the store has them."""
     if not claim.falls or all(measure.startswith(NO_TEST_ROWS) for measure in claim.measures):
         return None
-    chosen = [next((label for label in claim.falls[i] if label in labels), None) for i in (0, -1)]
+    entries = labels_at(claim, place)
+    chosen = [next((label for label in entries[i] if label in labels), None) for i in (0, -1)]
     if None in chosen:
         return None
     first, last = (str(label) for label in chosen)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from calibrant.report import Model, write_report
 from calibrant.report.model import Block, Claims, Table
 from calibrant.study.measures import MEASURES
 from calibrant.study.recipe import Study
-from calibrant.study.tables import Measured, Summary, Verdict, agreements, grouped, printed_beside
+from calibrant.study.tables import Measured, Summary, Verdict, agreements, printed_beside
 
 SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
 T_MEAN = "{mean[temperature]:.2f}"
@@ -245,8 +246,16 @@ VERDICTS = (
     "no effect above the margin",
     "not told apart",
     "not comparable",
+    "not decidable",
     "not run",
 )
+REGIMES = {  # what a verdict can say of the paper
+    "mathematics": "a mathematical statement",
+    "paper": "the paper's data, network and training",
+    "near": "the paper's data, a smaller network or a shorter training",
+    "here": "data for which the paper does not claim it",
+}
+LINE_WIDTH = 78  # characters of a sentence on a terminal
 
 
 def read_claims() -> list[dict[str, Any]]:
@@ -264,40 +273,50 @@ def read_claims() -> list[dict[str, Any]]:
 
 
 def claim_table(claims: Sequence[Mapping[str, Any]]) -> Table:
-    """Return how many lines of each paper have each verdict: a line is a claim on one data set and network."""
-    rows = []
-    for paper, mine in grouped(claims, lambda claim: claim["paper"]).items():
-        verdicts = [line["verdict"] for claim in mine for line in claim["lines"]]
-        rows.append(
-            [paper, str(len(mine)), str(len(verdicts)), *(str(verdicts.count(verdict)) for verdict in VERDICTS)]
-        )
-    header = [
-        "paper",
-        "claims",
-        "lines",
-        "shows",
-        "in part",
-        "opposite",
-        "no effect",
-        "not told apart",
-        "not comparable",
-        "not run",
+    """Return how many comparisons have each verdict, by paper and by what they rest on, and over all papers together."""
+    lines = [
+        (claim["paper"], line["regime"], line["verdict"], line.get("comparison", (claim["number"], line["data"])))
+        for claim in claims
+        for line in claim["lines"]
     ]
+    papers = dict.fromkeys(claim["paper"] for claim in claims)
+    groups = {paper: [line[1:] for line in lines if line[0] == paper] for paper in papers}
+    if len(papers) > 1:
+        groups["all papers"] = [line[1:] for line in lines]
+    rows = [
+        [name, regime, *_verdict_counts([line[1:] for line in mine if line[0] == regime])]
+        for name, mine in groups.items()
+        for regime in REGIMES
+        if any(line[0] == regime for line in mine)
+    ]
+    header = ["paper", "rests on", "all", "shows", "part", "opposite", "none", "unclear", "unfit", "not run"]
+    regimes = "; ".join(f"{name}: {words}" for name, words in REGIMES.items())
     note = (
-        "A line is a claim tested on one data set and network. Shows, or shows the opposite: p < .05, adjusted over all comparisons. "
-        "No effect: within the margin. Not told apart: neither. Not comparable: test errors that cannot be compared with the paper's."
+        f"Each comparison counts once, also where several claims or papers rest on it. {regimes}. Shows, or shows the opposite: p < .05, "
+        "adjusted over all comparisons. Part: first and last differ as claimed, the order between does not. None: no effect above the "
+        "margin. Unclear: not told apart. Unfit: not comparable, since the test errors are too large or too far apart, or not decidable."
     )
     return Table("The papers' claims on the records of what was run", header, rows, note)
 
 
+def _verdict_counts(lines: Sequence[tuple[str, Any]]) -> list[str]:
+    """Return how many distinct comparisons there are, and how many have each verdict; the two that are unfit together."""
+    counts = [len({comparison for verdict, comparison in lines if verdict == one}) for one in VERDICTS]
+    counts[5:7] = [counts[5] + counts[6]]
+    return [str(len({comparison for _, comparison in lines})), *map(str, counts)]
+
+
 def claim_sentences(claims: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence per claim and place: the verdict, the effect and its adjusted p-value."""
+    """Return each claim with its number, what the paper says, and a line for each place: verdict, effect and adjusted p-value."""
     found = []
     for claim in claims:
+        head = f"{claim['number']}. {claim['claim']} ({claim['paper']}, {claim['place']})"
+        parts = [head, f"   paper: {claim['quote']}"]
         for line in claim["lines"]:
-            parts = [f"{line['verdict']}: {claim['claim']} ({claim['paper']}, {claim['place']}) [{line['data']}]"]
-            parts += [f"effect {line['effect']:+.4f}"] if "effect" in line else []
-            parts += [f"p = {line['p']:.2g} over {line['units']} units"] if "p" in line else []
-            parts += [line["note"]] if "note" in line else []
-            found.append("; ".join(parts))
+            numbers = [f"effect {line['effect']:+.4f}"] if "effect" in line else []
+            numbers += [f"p = {line['p']:.2g} over {line['units']} units"] if "p" in line else []
+            numbers += [line["note"]] if "note" in line else []
+            place = "" if line["regime"] == "mathematics" else f" on {line['data']} ({line['regime']})"
+            parts.append(f"   {line['verdict']}{place}" + "".join(f"; {number}" for number in numbers))
+        found.append("\n".join(textwrap.fill(part, LINE_WIDTH, subsequent_indent="   ") for part in parts))
     return found
