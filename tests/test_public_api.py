@@ -92,13 +92,6 @@ def test_a_registry_exports_every_method_in_its_files(name: str) -> None:
     assert methods - set(family(name).__all__) == set(), "export these, or make them private"
 
 
-def test_theory_exports_what_its_files_check_at_the_border() -> None:
-    files = [vars(family(f"theory.{path.stem}")) for path in (ROOT / "theory").glob("[!_]*.py")]
-    public = {n for file in files for n, v in file.items() if inspect.isfunction(v) and hasattr(v, "__wrapped__")}
-    assert len(public) > 15
-    assert public - set(family("theory").__all__) == set()
-
-
 @pytest.mark.parametrize("name", [name for name in CHOICES if name in families()])
 def test_every_method_has_its_row_in_the_documentation(name: str) -> None:
     page = ROOT.parent.parent / "docs" / CHOICES[name]

@@ -10,7 +10,7 @@ import torch
 from calibrant.study.draw import figure_of
 from calibrant.study.panels import Arrows, Heat, Isolines, Plot
 from calibrant.study.theory import FIGURES
-from calibrant.theory import focal_logit, small_logit_slope
+from calibrant.theory import focal_logit, temperature_bounds
 
 FITS = {"binary-fit", "three-classes", "four-classes"}  # some seconds each
 
@@ -71,7 +71,7 @@ def test_the_bounds_are_in_order() -> None:
         assert lower.y[4 + 5 * i] < low.y[i] < high.y[i] < upper.y[4 + 5 * i]
         if gamma <= tight.x[-1]:
             # the map's slope at the smallest logit measured, 0.01, is that at 0 to 1e-5
-            assert high.y[i] == pytest.approx(1 / small_logit_slope(gamma), rel=1e-5)
+            assert high.y[i] == pytest.approx(temperature_bounds(gamma, tight=True).high, rel=1e-5)
     assert numbers.facts["measured_low_gamma_4"] == pytest.approx(0.2033, abs=1e-4)
 
 

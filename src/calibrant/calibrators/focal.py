@@ -23,7 +23,7 @@ from calibrant.calibrators.temperature import (
 from calibrant.errors import InputError
 from calibrant.rows import Batch, RowSource
 from calibrant.scores import FOCAL_GAMMA, FocalGamma
-from calibrant.theory.focal_map import FocalTerms
+from calibrant.theory.focal_map import focal_scores
 
 PUBLISHED_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
 
@@ -312,7 +312,7 @@ class FocalCalibration(Calibrator):
 
 def focal_log_probs(logits: Tensor, gamma: float | Tensor) -> Tensor:
     """Return log p (N, K) of the focal map; as ``theory.focal_map``, but without a branch on values, so that it traces."""
-    log_p = log_normalise(FocalTerms.of(logits).scores(gamma))
+    log_p = log_normalise(focal_scores(logits, gamma))
     # the top class is computed in another way than the others, so that rounding could put one that is tied with it first
     top, at = logits.max(dim=1, keepdim=True)
     lead = log_p.gather(1, at)

@@ -1,9 +1,8 @@
 """Calibration maps, proper parts, minimisers and bounds of true-class scores: pure functions on log-probabilities."""
 
+from calibrant.theory.bounds import EntropyBound, entropy_bound, focal_curvature, scaling_change
 from calibrant.theory.calibration_map import calibration_map, detached_fixed_point, inverse_calibration_map, proper_part
-from calibrant.theory.confidence import confidence_change, confidence_never_falls, neutral_probability, scaling_change
-from calibrant.theory.entropy_bound import EntropyBound, entropy_bound
-from calibrant.theory.focal_map import FocalTerms, focal_logit, focal_map, gamma_from_threshold
+from calibrant.theory.focal_map import focal_logit, focal_map, gamma_from_threshold
 from calibrant.theory.minimiser import Minimum, minimiser
 from calibrant.theory.temperature_bounds import (
     SLOPE_BOUND_LIMIT,
@@ -12,22 +11,18 @@ from calibrant.theory.temperature_bounds import (
     fit_temperatures,
     measured_temperature_bounds,
     nearest_temperature,
-    small_logit_slope,
     temperature_bounds,
 )
-from calibrant.theory.validity import Validity, focal_curvature, validity
+from calibrant.theory.validity import Validity, validity
 
 __all__ = [
     "SLOPE_BOUND_LIMIT",
     "EntropyBound",
-    "FocalTerms",
     "Minimum",
     "TemperatureBounds",
     "TemperatureFit",
     "Validity",
     "calibration_map",
-    "confidence_change",
-    "confidence_never_falls",
     "detached_fixed_point",
     "entropy_bound",
     "fit_temperatures",
@@ -39,10 +34,8 @@ __all__ = [
     "measured_temperature_bounds",
     "minimiser",
     "nearest_temperature",
-    "neutral_probability",
     "proper_part",
     "scaling_change",
-    "small_logit_slope",
     "temperature_bounds",
     "validity",
 ]

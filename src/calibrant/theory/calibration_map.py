@@ -1,4 +1,7 @@
-"""The calibration map of a true-class score: from the minimiser of its expected loss back to the true probabilities."""
+"""The calibration map of a true-class score: from the minimiser of its expected loss back to the true probabilities.
+
+Its inverse, solved by bracketed Newton steps, leads from the true probabilities to the minimiser.
+"""
 
 import math
 from dataclasses import dataclass
@@ -7,15 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.constraints import checked
 from calibrant._core.numerics import row_chunks
-from calibrant._objective.log_pairs import LogProbs, finite_floor, log_normalise, log_pairs, working_dtype
-from calibrant.scores import AnyScore, TrueClassScore
-from calibrant.theory.validity import log_h, need_map
+from calibrant._objective.log_pairs import check_log_probs, finite_floor, log_normalise, log_pairs, working_dtype
+from calibrant.scores import TrueClassScore
+from calibrant.theory.validity import log_h, require_map
 
 
-@checked
-def calibration_map(score: AnyScore, log_probs: LogProbs) -> Tensor:
+def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     """Return log p with p_j ∝ −1/φ′(q_j), q = exp(log_probs): the true probabilities if q minimises the expected loss φ.
 
     If q minimises Σ_j η_j φ(q_j) over the simplex, then p = η, whether or not q is the only minimiser. For the focal
@@ -41,7 +42,8 @@ def calibration_map(score: AnyScore, log_probs: LogProbs) -> Tensor:
     References:
         Komisarenko & Kull 2024, Propositions 2 and 4; Charoenphakdee et al. 2021 for the focal score.
     """
-    need_map(score, "the calibration map", inverse=False)
+    check_log_probs(log_probs)
+    require_map(score, "the calibration map", inverse=False)
     log_q, log_not_q = log_pairs(log_probs.to(working_dtype(log_probs)))
     log_p = log_normalise(finite_floor(log_q - score.log_slope(log_q, log_not_q)))
     return log_p.masked_fill(torch.isneginf(log_probs), -torch.inf).to(log_probs.dtype)
@@ -51,8 +53,7 @@ _ROUNDS = 200  # bracketed Newton needs 5 to 15
 _TOLERANCE = 1e-7  # relative change of a logit: convergence is quadratic, so the remaining error is about its square
 
 
-@checked
-def inverse_calibration_map(score: AnyScore, log_probs: LogProbs) -> Tensor:
+def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     """Return log q of the only q on the simplex with η_j ∝ −1/φ′(q_j), η = exp(log_probs): the minimiser of Σ_j η_j φ(q_j).
 
     Solved in float64 by bracketed Newton steps in the logits of q, which is accurate for every η, and differentiable by
@@ -78,12 +79,13 @@ def inverse_calibration_map(score: AnyScore, log_probs: LogProbs) -> Tensor:
     References:
         Komisarenko & Kull 2024, Propositions 2 and 4, where the inverse is left to tabulation.
     """
-    return invert(score, log_probs, "the inverse calibration map")
+    return _inverse(score, log_probs, "the inverse calibration map")
 
 
-def invert(score: TrueClassScore, log_probs: Tensor, what: str) -> Tensor:
+def _inverse(score: TrueClassScore, log_probs: Tensor, what: str) -> Tensor:
     """Return log q (N, K) with η_j ∝ q_j / s(q_j), s the slope of ``score``; ``what`` is the name of the map in errors."""
-    need_map(score, what, inverse=True)
+    check_log_probs(log_probs)
+    require_map(score, what, inverse=True)
     log_eta = log_normalise(finite_floor(log_probs.double()))
     excluded = torch.isneginf(log_probs)
     logits = torch.empty_like(log_eta)
@@ -121,9 +123,8 @@ def _solve(score: TrueClassScore, log_eta: Tensor, excluded: Tensor) -> Tensor:
         low, high = torch.where(gap > 0, x, low), torch.where(gap > 0, high, x)
         new = _bracketed(x - gap / slope, low, high, x)
         moved = ((new - x).abs() > _TOLERANCE * x.abs().clamp_min(1)) & (gap != 0) & ~one_hot
-        s = (
-            (s + rate / rates * (new - x)).clamp(s - 8, s + 8).clamp_max(0.0)
-        )  # first-order prediction for the next round
+        # first-order prediction for the next round
+        s = (s + rate / rates * (new - x)).clamp(s - 8, s + 8).clamp_max(0.0)
         x = torch.where(one_hot, x, new)
         if not bool(moved.any()):
             # the logit of an excluded class is set to −∞: any other value could exceed x and look like the top class
@@ -179,8 +180,7 @@ def _newton_step(score: TrueClassScore, log_eta: Tensor, logits: Tensor, exclude
     return F.logsigmoid(logits) + of_others.masked_fill(fixed, 0.0).scatter(1, top, of_top)
 
 
-@checked
-def proper_part(score: AnyScore, log_probs: LogProbs) -> Tensor:
+def proper_part(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     """Return L*(p, y) = φ(q_y), q = inverse calibration map of p, for every class y: φ = L* ∘ map, and L* is proper.
 
     Args:
@@ -195,7 +195,6 @@ def proper_part(score: AnyScore, log_probs: LogProbs) -> Tensor:
         RangeError: If the calibration map has no inverse.
 
     Examples:
-        >>> import torch
         >>> from calibrant.scores import FocalScore
         >>> proper_part(FocalScore(3.0), torch.tensor([[0.95, 0.05]]).log())
         tensor([[0.0107, 0.3917]])
@@ -207,8 +206,7 @@ def proper_part(score: AnyScore, log_probs: LogProbs) -> Tensor:
     return score.value(log_q, log_not_q).to(log_probs.dtype)
 
 
-@checked
-def detached_fixed_point(score: AnyScore, log_probs: LogProbs) -> Tensor:
+def detached_fixed_point(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     """Return log q at which the expected gradient of w(p_y)·(−log p_y), with w held constant, vanishes: η_j ∝ q_j / w(q_j).
 
     For the focal score and two classes it is exactly the true log-odds divided by T = γ + 1. With the full gradient the
@@ -233,7 +231,7 @@ def detached_fixed_point(score: AnyScore, log_probs: LogProbs) -> Tensor:
     References:
         Derived here. The public code of Wang et al. 2021 trains focal loss with a detached weight; the paper does not say so.
     """
-    return invert(_Detached(score), log_probs, "the detached fixed point")
+    return _inverse(_Detached(score), log_probs, "the detached fixed point")
 
 
 @dataclass(frozen=True)

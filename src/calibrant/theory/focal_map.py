@@ -1,49 +1,17 @@
 """The focal calibration map in closed form: p_j ∝ h(q_j), h(q) = q / [(1 − q)^γ (1 + γ u(q))], u(q) = −q log q / (1 − q)."""
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Any, Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.check import refuse
-from calibrant._core.constraints import Fits, Number, PublicCalls, checked
-from calibrant._objective.log_pairs import (
-    ClassLogits,
-    Floating,
-    broadcastable,
-    check_values,
-    finite_floor,
-    log_normalise,
-    log_pairs_and_top,
-    working_dtype,
-)
-from calibrant.scores import check_focal_gamma, entropy_ratio, focal_log_slope
+from calibrant._core.check import check_number
+from calibrant._objective.log_pairs import check_class_axis, finite_floor, log_normalise, log_pairs, working_dtype
+from calibrant.scores import check_focal_gamma, focal_log_slope
 
 
-def check_gammas(gamma: Any, *, name: str = "gamma") -> float | Tensor:
-    """Return ``gamma`` if it is a number > −1 or a tensor of such numbers.
-
-    Raises:
-        InputError: If it is not finite, or a tensor without values.
-        RangeError: If a value is ≤ −1.
-    """
-    if not isinstance(gamma, Tensor):
-        return check_focal_gamma(gamma, name=name)
-    if check_values(gamma, name=name).numel() == 0:
-        raise refuse("gamma with at least one value", f"shape {tuple(gamma.shape)}", "pass a number")
-    lowest = gamma.detach().min()
-    check_focal_gamma(float(lowest if bool(torch.isfinite(gamma).all()) else torch.nan))
-    return gamma
-
-
-Gammas = Annotated[float | Tensor, Fits(check_gammas, "> −1")]
-
-
-@checked
-def focal_map(logits: ClassLogits, gamma: Gammas) -> Tensor:
+def focal_map(logits: Tensor, gamma: float | Tensor) -> Tensor:
     """Return log p of the focal calibration map, p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))], q = softmax(logits).
 
     Differentiable in both arguments; exact for one-hot rows, accurate to rounding for all others.
@@ -69,11 +37,21 @@ def focal_map(logits: ClassLogits, gamma: Gammas) -> Tensor:
         Charoenphakdee et al. 2021, On Focal Loss for Class-Posterior Probability Estimation. Komisarenko & Kull 2024,
         Proposition 4 (the sign printed there cancels in the ratio).
     """
-    return FocalTerms.of(logits).map(gamma)
+    check_class_axis(logits)
+    _check_gamma(gamma)
+    if isinstance(gamma, Tensor):
+        gamma = gamma.to(working_dtype(logits)).reshape(*gamma.shape, *[1] * logits.dim())
+    log_p = log_normalise(focal_scores(logits, gamma))
+    return log_p.masked_fill(torch.isneginf(logits), -torch.inf).to(logits.dtype)
 
 
-@checked
-def focal_logit(s: Floating, gamma: Gammas) -> Tensor:
+def focal_scores(logits: Tensor, gamma: float | Tensor) -> Tensor:
+    """Return log h(q) (…, K), the unnormalised logits of the map, in float32 or float64; ``gamma`` broadcasts, unchecked."""
+    log_q, log_not_q = log_pairs(logits.to(working_dtype(logits)))
+    return log_q - focal_log_slope(log_q, finite_floor(log_not_q), gamma)
+
+
+def focal_logit(s: Tensor, gamma: float | Tensor) -> Tensor:
     """Return the logit of the binary focal calibration map at logit ``s``: logit FC(s) = log h(σ(s)) − log h(σ(−s)).
 
     Args:
@@ -93,68 +71,17 @@ def focal_logit(s: Floating, gamma: Gammas) -> Tensor:
     References:
         Komisarenko & Kull 2024, Proposition 2.
     """
-    if isinstance(gamma, Tensor) and not broadcastable(gamma.shape, s.shape):
-        got = f"shapes {tuple(gamma.shape)} and {tuple(s.shape)}"
-        raise refuse("gamma that broadcasts against s", got, "pass a number, or one value per element of s")
+    _check_gamma(gamma)
     log_q, log_not = F.logsigmoid(s), F.logsigmoid(-s)
     return s - focal_log_slope(log_q, log_not, gamma) + focal_log_slope(log_not, log_q, gamma)
 
 
-@dataclass(frozen=True)
-class FocalTerms(metaclass=PublicCalls):
-    """The terms of the focal map that do not depend on γ: computed once, then used for many γ.
-
-    Args:
-        log_q: (…, K) log q.
-        log_not_q: (…, K) log(1 − q), finite.
-        ratio: (…, K) u(q) = −q log q / (1 − q), in [0, 1).
-        excluded: (…, K) bool, true where the logit is −inf; None if no logit is.
-        dtype: The dtype of results.
-
-    Examples:
-        >>> terms = FocalTerms.of(torch.tensor([[2.0, 0.0]]))
-        >>> [round(terms.map(gamma).exp()[0, 0].item(), 4) for gamma in (0.0, 1.0, 3.0)]
-        [0.8808, 0.9732, 0.9993]
-    """
-
-    log_q: Tensor
-    log_not_q: Tensor
-    ratio: Tensor
-    excluded: Tensor | None
-    dtype: torch.dtype
-
-    @classmethod
-    def of(cls, logits: Tensor) -> Self:
-        """Return the terms of ``logits`` (…, K), computed in float32 or, if they are float64, in float64."""
-        infinite = torch.isneginf(logits)
-        log_q, log_not_q, top = log_pairs_and_top(logits.to(working_dtype(logits)))
-        log_not_q = finite_floor(log_not_q)
-        # u(q) = −q log q / (1 − q) loses precision as q → 1, and only the top class can be near 1
-        others = log_q.scatter(-1, top, -1.0)
-        ratio_of_top = entropy_ratio(log_q.gather(-1, top), log_not_q.gather(-1, top))
-        q = torch.exp(others)
-        ratio = (q * others / (q - 1)).scatter(-1, top, ratio_of_top)
-        # a traced graph and tensors without values cannot branch on values
-        masked = torch.compiler.is_compiling() or logits.is_meta or bool(infinite.any())
-        return cls(log_q, log_not_q, ratio, infinite if masked else None, logits.dtype)
-
-    def scores(self, gamma: float | Tensor) -> Tensor:
-        """Return log h(q) (…, K), unnormalised logits of the map; ``gamma`` broadcasts and is not checked."""
-        return self.log_q - gamma * self.log_not_q - torch.log1p(gamma * self.ratio)
-
-    @checked
-    def map(self, gamma: Gammas) -> Tensor:
-        """Return log p (…, K) for one γ > −1, or (G, …, …, K) for a tensor of them."""
-        if isinstance(gamma, Tensor):
-            gamma = gamma.to(self.log_q.dtype).reshape(*gamma.shape, *[1] * self.log_q.dim())
-        log_p = log_normalise(self.scores(gamma))
-        if self.excluded is not None:
-            log_p = log_p.masked_fill(self.excluded, -torch.inf)
-        return log_p.to(self.dtype)
+def _check_gamma(gamma: float | Tensor) -> None:
+    """Raise ``RangeError`` if a value is ≤ −1, where 1 + γ u(q) changes sign, and ``InputError`` if one is not finite."""
+    check_focal_gamma(float(gamma.detach().min()) if isinstance(gamma, Tensor) else gamma)
 
 
-@checked
-def gamma_from_threshold(p0: Annotated[float, Number(0, 0.5, open_low=True, open_high=True)]) -> float:
+def gamma_from_threshold(p0: float) -> float:
     """Return the γ > 0 at which focal loss and cross-entropy have equal gradients at p_y = p₀: (1 − p₀)^γ (1 + γ u(p₀)) = 1.
 
     For p_y < p₀ the gradient of this focal loss is larger than that of cross-entropy, for p_y > p₀ smaller. FLSD-53
@@ -178,6 +105,7 @@ def gamma_from_threshold(p0: Annotated[float, Number(0, 0.5, open_low=True, open
     """
     from scipy.optimize import brentq
 
+    check_number(p0, name="p0", low=0, high=0.5, open_low=True, open_high=True)
     fall, rise = math.log1p(-p0), -p0 * math.log(p0) / (1 - p0)
 
     def excess(gamma: float) -> float:

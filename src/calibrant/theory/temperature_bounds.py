@@ -1,24 +1,25 @@
-"""Temperatures near the focal calibration map: those that bound it (Proposition 3, corrected), and the nearest."""
+"""Temperatures near the focal calibration map: those that bound it (Proposition 3, corrected), and the nearest.
+
+The map of two classes is close to a temperature scaling with 1/T between γ + 1 − ½ ln(γ + 1) and γ + 1.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import refuse
-from calibrant._core.constraints import NonNegative, Number, Positive, checked
-from calibrant.scores import FocalGamma
-from calibrant.theory.focal_map import FocalTerms, focal_logit
+from calibrant._core.check import check_choice, check_number, refuse
+from calibrant.theory.focal_map import focal_logit, focal_map
 
 SLOPE_BOUND_LIMIT = 5.635379950946468  # γ at which the third derivative of logit FC at 0 changes sign
-_MOST_LOGITS = 10_000_000  # 80 MB each of the few arrays that hold them
-
-
-AboveMinusOne = Annotated[float, Number(-1, open_low=True)]
+_MAX_LOGITS = 10_000_000  # 80 MB each of the few arrays that hold them
+# Half-width and step of the grid of logits per class, those of Komisarenko & Kull for 2 and 3 classes (with a step of 0.05
+# instead of 0.01 for 3, which changes no printed digit); for 4 they state none, and above 0.125 the line depends on the step.
+_GRIDS = {2: (10.0, 0.001), 3: (5.0, 0.05), 4: (5.0, 0.125)}
+_TOLERANCE = 1e-5  # of 1/T
 
 
 @dataclass(frozen=True)
@@ -43,16 +44,15 @@ class TemperatureBounds:
         return round(self.high - self.low, 12)
 
 
-@checked
-def temperature_bounds(gamma: NonNegative, *, tight: bool = False) -> TemperatureBounds:
+def temperature_bounds(gamma: float, *, tight: bool = False) -> TemperatureBounds:
     """Return T with σ(s/high) ≤ FC(s) ≤ σ(s/low) for s ≥ 0, reversed for s ≤ 0, equal at s = 0 only (for γ > 0).
 
     The printed proposition divides the logit by γ + 1 where it must be multiplied; as printed it is false for every s > 0.
 
     Args:
         gamma: γ ≥ 0.
-        tight: Use 1/κ(γ) for ``high`` (``small_logit_slope``), the best possible, since κ is the map's slope at 0. It
-            holds for γ ≤ 5.6354 only: for larger γ the map's logit falls below κ s.
+        tight: Use 1/κ(γ) for ``high``, the best possible: κ = 1 + γ − γ (2 ln 2 − 1)/(1 + γ ln 2) is the map's slope
+            d logit FC(s)/ds at s = 0. It holds for γ ≤ 5.6354 only: for larger γ the map's logit falls below κ s.
 
     Returns:
         low = 1/(γ + 1); high = 1/(γ + 1 − ½ ln(γ + 1)), or 1/κ(γ) if ``tight``.
@@ -68,47 +68,28 @@ def temperature_bounds(gamma: NonNegative, *, tight: bool = False) -> Temperatur
         Komisarenko & Kull 2024, Proposition 3, whose numerical T = 0.218 at γ = 4 is 1/κ(4).
     """
     if tight:
-        Number(0, SLOPE_BOUND_LIMIT).check(gamma, "gamma (of the tight bound)", None)
-    loosest = gamma + 1 - math.log1p(gamma) / 2
-    return TemperatureBounds(1 / (gamma + 1), 1 / (small_logit_slope(gamma) if tight else loosest))
+        check_number(gamma, name="gamma (of the tight bound)", low=0, high=SLOPE_BOUND_LIMIT)
+        inverse = 1 + gamma - gamma * (2 * math.log(2) - 1) / (1 + gamma * math.log(2))
+    else:
+        check_number(gamma, name="gamma", low=0)
+        inverse = gamma + 1 - math.log1p(gamma) / 2
+    return TemperatureBounds(1 / (gamma + 1), 1 / inverse)
 
 
-@checked
-def small_logit_slope(gamma: AboveMinusOne) -> float:
-    """Return κ(γ) = d logit FC(s)/ds at s = 0, which is 1 + γ − γ (2 ln 2 − 1)/(1 + γ ln 2).
-
-    Args:
-        gamma: γ > −1.
-
-    Returns:
-        κ(γ) > 0.
-
-    Raises:
-        InputError: If γ ≤ −1.
-
-    Examples:
-        >>> small_logit_slope(4.0)
-        4.590419852720602
-    """
-    return 1 + gamma - gamma * (2 * math.log(2) - 1) / (1 + gamma * math.log(2))
-
-
-@checked
-def measured_temperature_bounds(
-    gamma: AboveMinusOne, *, reach: Positive = 20.0, step: Positive = 1e-3
-) -> TemperatureBounds:
+def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: float = 1e-3) -> TemperatureBounds:
     """Return the tightest bounds on the grid of logits −reach, −reach + step, …: the extremes of s / logit FC(s).
 
     Args:
         gamma: γ > −1.
-        reach: Largest logit; ``low`` approaches 1/(γ + 1) as it grows.
-        step: Spacing of the grid.
+        reach: Largest logit, > 0; ``low`` approaches 1/(γ + 1) as it grows.
+        step: Spacing of the grid, in (0, reach].
 
     Returns:
         The bounds.
 
     Raises:
-        InputError: If γ ≤ −1 or ``reach`` or ``step`` is not positive.
+        InputError: If ``reach`` or ``step`` is outside its range, or the grid has more than ten million logits.
+        RangeError: If γ ≤ −1.
 
     Examples:
         >>> found = measured_temperature_bounds(4.0)
@@ -118,18 +99,12 @@ def measured_temperature_bounds(
     References:
         Komisarenko & Kull 2024, Figure 3, which reads 0.206 for low at γ = 4; that belongs to |s| of about 11.
     """
-    step = Number(0, reach, open_low=True).check(step, "step", None)
-    if reach / step > _MOST_LOGITS:
-        raise refuse(f"at most {_MOST_LOGITS:,} logits", f"reach / step = {reach / step:.3g}", "take a larger step")
+    check_number(step, name="step", low=0, high=reach, open_low=True)
+    if reach / step > _MAX_LOGITS:
+        raise refuse(f"at most {_MAX_LOGITS:,} logits", f"reach / step = {reach / step:.3g}", "take a larger step")
     s = torch.arange(step, reach + step / 2, step, dtype=torch.float64)
     temperature = s / focal_logit(s, gamma)
     return TemperatureBounds(float(temperature.min()), float(temperature.max()))
-
-
-# Half-width and step of the grid of logits per class, those of Komisarenko & Kull for 2 and 3 classes (with a step of 0.05
-# instead of 0.01 for 3, which changes no printed digit); for 4 they state none, and above 0.125 the line depends on the step.
-_GRIDS = {2: (10.0, 0.001), 3: (5.0, 0.05), 4: (5.0, 0.125)}
-_TOLERANCE = 1e-5  # of 1/T
 
 
 @dataclass(frozen=True)
@@ -158,8 +133,7 @@ class TemperatureFit:
         return round(float(slope), 12), round(float(intercept), 12)
 
 
-@checked
-def fit_temperatures(classes: Literal[2, 3, 4], gammas: Sequence[FocalGamma]) -> TemperatureFit:
+def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
     """Return the temperature scaling nearest to the focal calibration map of each γ: minimax over a grid of logits.
 
     Args:
@@ -185,14 +159,12 @@ def fit_temperatures(classes: Literal[2, 3, 4], gammas: Sequence[FocalGamma]) ->
     """
     if len(gammas) < 2:
         raise refuse("at least two gammas", f"{len(gammas)}", "a line needs them; use nearest_temperature for one")
-    terms = FocalTerms.of(_grid_of_logits(classes))
-    nearest = {gamma: _nearest(terms, gamma) for gamma in dict.fromkeys(gammas)}
-    found = [nearest[gamma] for gamma in gammas]
-    return TemperatureFit(classes, tuple(gammas), *map(tuple, zip(*found, strict=True)))
+    log_q = torch.log_softmax(_logits_on_grid(classes), dim=1)
+    inverse, errors = zip(*(_nearest(log_q, gamma) for gamma in gammas), strict=True)
+    return TemperatureFit(classes, tuple(gammas), inverse, errors)
 
 
-@checked
-def nearest_temperature(classes: Literal[2, 3, 4], gamma: FocalGamma) -> float:
+def nearest_temperature(classes: int, gamma: float) -> float:
     """Return the T whose scaling is nearest to the focal calibration map: see ``fit_temperatures``.
 
     Args:
@@ -210,25 +182,25 @@ def nearest_temperature(classes: Literal[2, 3, 4], gamma: FocalGamma) -> float:
         >>> round(nearest_temperature(3, 1.0), 3)
         0.658
     """
-    return 1 / _nearest(FocalTerms.of(_grid_of_logits(classes)), gamma)[0]
+    return 1 / _nearest(torch.log_softmax(_logits_on_grid(classes), dim=1), gamma)[0]
 
 
-def _grid_of_logits(classes: int) -> Tensor:
+def _logits_on_grid(classes: int) -> Tensor:
     """Return the logits (N, K) with 0 = z₁ ≥ z₂ ≥ … ≥ −2·half-width on the grid of ``classes``."""
-    half, step = _GRIDS[classes]
+    half, step = _GRIDS[check_choice(classes, name="classes", choices=_GRIDS)]
     levels = -torch.arange(0, 2 * half + step / 2, step, dtype=torch.float64)
     rows = torch.combinations(torch.arange(len(levels)), classes - 1, with_replacement=True)
     return torch.cat([torch.zeros(len(rows), 1, dtype=torch.float64), levels[rows]], dim=1)
 
 
-def _nearest(terms: FocalTerms, gamma: float) -> tuple[float, float]:
-    """Return 1/T and the largest difference, which is unimodal in 1/T."""
+def _nearest(log_q: Tensor, gamma: float) -> tuple[float, float]:
+    """Return 1/T and the largest difference over the rows (N, K), which is unimodal in 1/T."""
     from scipy.optimize import minimize_scalar
 
-    target = torch.exp(terms.map(gamma))
+    target = torch.exp(focal_map(log_q, gamma))
 
     def error(a: float) -> float:
-        return float((torch.softmax(a * terms.log_q, dim=1) - target).abs().max())
+        return float((torch.softmax(a * log_q, dim=1) - target).abs().max())
 
     # for γ < 0 the map's slope at small logits is above γ + 1: as γ falls to −1 the best 1/T tends to 1.2, not to 0
     ends = 0.25 * (gamma + 1), max(1.05 * (gamma + 1), 1.5)

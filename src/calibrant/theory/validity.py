@@ -1,4 +1,7 @@
-"""Conditions for a score's calibration map, checked numerically: −φ′ > 0, φ strictly convex, −φ′(p) → ∞ as p → 0."""
+"""Which conditions a true-class score φ satisfies: −φ′ > 0, φ strictly convex, −φ′(p) → ∞ as p → 0.
+
+They decide whether its calibration map exists and has an inverse, and are checked numerically at thousands of probabilities.
+"""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, is_dataclass
@@ -8,11 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.check import refuse
-from calibrant._core.constraints import NonNegative, checked
-from calibrant._objective.log_pairs import check_values
 from calibrant.errors import RangeError
-from calibrant.scores import AnyScore, TrueClassScore
+from calibrant.scores import TrueClassScore
 
 # Logits at which φ is checked. Beyond 14 (1 − p < 1e-6) rounding hides a curvature that tends to 0 as p → 1.
 _LOW, _HIGH, _STEP = -40.0, 14.0, 1 / 64
@@ -59,13 +59,10 @@ class Validity:
         at = "" if self.fails_at is None else f" at p = {self.fails_at:.4g}"
         if not self.decreasing:
             return f"φ does not decrease{at}"
-        if not self.convex:
-            return f"φ is not strictly convex{at}"
-        return "−φ′(p) stays finite as p → 0"
+        return f"φ is not strictly convex{at}" if not self.convex else "−φ′(p) stays finite as p → 0"
 
 
-@checked
-def validity(score: AnyScore) -> Validity:
+def validity(score: TrueClassScore) -> Validity:
     """Return which conditions φ satisfies at 3,457 probabilities from 4e-18 to 1 − 8e-7, and its slope down to p = e^−600.
 
     Args:
@@ -86,23 +83,43 @@ def validity(score: AnyScore) -> Validity:
         The condition of Reid & Williamson 2011 for composite binary losses, and its multiclass form: the Lagrange
         condition η_j φ′(q_j) = const has one solution on the simplex.
     """
-    # a frozen score stays as it is, so that its answer is kept
+    # frozen scores are immutable, so results are cached: ProperFocalLoss needs one in every step of a training
     frozen = is_dataclass(score) and score.__dataclass_params__.frozen
-    return _examined(score) if frozen and isinstance(score, Hashable) else _examined.__wrapped__(score)
+    return _examine(score) if frozen and isinstance(score, Hashable) else _examine.__wrapped__(score)
 
 
-def need_map(score: TrueClassScore, what: str, *, inverse: bool) -> None:
+@lru_cache(maxsize=256)
+def _examine(score: TrueClassScore) -> Validity:
+    s = torch.arange(_LOW, _HIGH + _STEP, _STEP, dtype=torch.float64)
+    decreasing = score.slope(F.logsigmoid(s), F.logsigmoid(-s)) > 0
+    elasticity = log_h(score, s)[1] / torch.sigmoid(-s)  # with respect to log p: d log p / ds = 1 − p
+    # for small p the relative curvature can be of the order of p: there only a concavity above rounding counts
+    convex = elasticity > torch.where(s > -_HIGH, _FLAT, -_FLAT)
+    at_tiny_p, _ = log_h(score, torch.tensor(_TINY_P, dtype=torch.float64))
+    failing = torch.nonzero(~convex if bool(decreasing.all()) else ~decreasing)
+    return Validity(
+        decreasing=bool(decreasing.all()),
+        convex=bool(convex.all()),
+        steep=bool(at_tiny_p[0] - at_tiny_p[1] > _GROWTH),
+        argument=score.bijection_argument(),
+        fails_at=torch.sigmoid(s[failing[0, 0]]).item() if len(failing) else None,
+    )
+
+
+def require_map(score: TrueClassScore, what: str, *, inverse: bool) -> None:
     """Raise ``RangeError`` if ``score`` has no calibration map, or, with ``inverse``, one that is no bijection.
 
-    Without convexity there is a map, but no inverse; ``what`` is the name of what is asked for.
+    Without convexity the map exists, but has no inverse; ``what`` names what was asked for.
     """
     found = validity(score)
     if found.bijective if inverse else found.decreasing and found.steep:
         return
     convex, otherwise = (" and strictly convex", ", or use minimiser, which needs none") if inverse else ("", "")
-    expected = f"a score inside the range of {what} (φ decreasing{convex}, −φ′(p) → ∞ as p → 0)"
-    remedy = f"choose a parameter inside the range{otherwise}"
-    raise RangeError(expected, f"{score}, where {found.reason()}", remedy)
+    raise RangeError(
+        f"a score inside the range of {what} (φ decreasing{convex}, −φ′(p) → ∞ as p → 0)",
+        f"{score}, where {found.reason()}",
+        f"choose a parameter inside the range{otherwise}",
+    )
 
 
 def log_h(score: TrueClassScore, s: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,53 +127,3 @@ def log_h(score: TrueClassScore, s: Tensor) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         log_p, log_not_p = F.logsigmoid(s), F.logsigmoid(-s)
         return log_p - score.log_slope(log_p, log_not_p), score.map_rate(log_p, log_not_p)
-
-
-@lru_cache(maxsize=256)
-def _examined(score: TrueClassScore) -> Validity:
-    s = torch.arange(_LOW, _HIGH + _STEP, _STEP, dtype=torch.float64)
-    slope = score.slope(F.logsigmoid(s), F.logsigmoid(-s))
-    decreasing = slope > 0
-    elasticity = log_h(score, s)[1] / torch.sigmoid(-s)  # with respect to log p: d log p / ds = 1 − p
-    # for small p the relative curvature can be of the order of p: there only a concavity above rounding counts
-    convex = elasticity > torch.where(s > -_HIGH, _FLAT, -_FLAT)
-    at_tiny_p, _ = log_h(score, torch.tensor(_TINY_P, dtype=torch.float64))
-    steep = bool(at_tiny_p[0] - at_tiny_p[1] > _GROWTH)
-    failing = torch.nonzero(~decreasing if not bool(decreasing.all()) else ~convex)
-    return Validity(
-        decreasing=bool(decreasing.all()),
-        convex=bool(convex.all()),
-        steep=steep,
-        argument=score.bijection_argument(),
-        fails_at=torch.sigmoid(s[failing[0, 0]]).item() if len(failing) else None,
-    )
-
-
-@checked
-def focal_curvature(probs: Tensor, gamma: NonNegative) -> Tensor:
-    """Return φ″(p) = (1 − p)^(γ−2) [γ (1 − γ) log p + 2γ (1 − p)/p + (1 − p)²/p²], positive on (0, 1) for every γ ≥ 0.
-
-    Only the first term can be negative, for 0 < γ < 1; the second exceeds it, because −log p ≤ (1 − p)/p.
-
-    Args:
-        probs: p in (0, 1), any shape.
-        gamma: γ ≥ 0.
-
-    Returns:
-        φ″, of the shape of ``probs``, in float64.
-
-    Raises:
-        InputError: If γ < 0 or some p lies outside (0, 1).
-
-    Examples:
-        >>> focal_curvature(torch.tensor([0.5]), 2.0)
-        tensor([6.3863], dtype=torch.float64)
-
-    References:
-        Komisarenko & Kull 2024, Proposition 1.
-    """
-    p = check_values(probs, name="probs").double()
-    if not bool(((p > 0) & (p < 1)).all()):
-        raise refuse("probs inside (0, 1)", "a value outside", "leave out 0 and 1: φ″ is infinite at 0")
-    odds = (1 - p) / p
-    return (1 - p) ** (gamma - 2) * (gamma * (1 - gamma) * torch.log(p) + 2 * gamma * odds + odds**2)

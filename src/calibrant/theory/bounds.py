@@ -1,0 +1,130 @@
+"""Inequalities of the papers: focal loss above its entropy bound, its curvature, and the effect of scaling logits."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant._core.check import as_tensor, check_labels, check_number, check_probs, refuse
+from calibrant._objective.log_pairs import check_log_probs, log_pairs
+from calibrant.scores import FocalScore
+
+
+@dataclass(frozen=True)
+class EntropyBound:
+    """Expected focal loss (N,) and its lower bound (N,).
+
+    Args:
+        loss: Σ_k q_k φ(p_k).
+        bound: KL(q‖p) + H(q) − γ H(p).
+
+    Examples:
+        >>> EntropyBound(torch.tensor([0.5]), torch.tensor([0.2])).gap
+        tensor([0.3000])
+    """
+
+    loss: Tensor
+    bound: Tensor
+
+    @property
+    def gap(self) -> Tensor:
+        """loss − bound (N,), never negative."""
+        return self.loss - self.bound
+
+
+def entropy_bound(log_probs: Tensor, targets: Tensor, gamma: float) -> EntropyBound:
+    """Return the focal loss and its lower bound KL(q‖p) + H(q) − γ H(p), cross-entropy with an entropy bonus.
+
+    The bound explains why focal loss keeps predictions uncertain. The published proofs need γ ≥ 1 (Bernoulli's inequality).
+    The bound also holds for 0 < γ < 1, where their intermediate inequality, with the true class's entropy term only, does not.
+
+    Args:
+        log_probs: (N, K) natural logarithms of the prediction p.
+        targets: (N,) class indices, or (N, K) target distributions q.
+        gamma: γ ≥ 0.
+
+    Returns:
+        ``EntropyBound(loss, bound)``, each (N,).
+
+    Raises:
+        InputError: If rows of ``log_probs`` do not exponentiate to a sum of 1, γ < 0, or shapes disagree.
+
+    Examples:
+        >>> found = entropy_bound(torch.tensor([[0.7, 0.3]]).log(), torch.tensor([0]), 2.0)
+        >>> found.loss, found.bound
+        (tensor([0.0321]), tensor([-0.8651]))
+
+    References:
+        Mukhoti et al. 2020, §3 and Appendix A; Wang et al. 2021, Eq. 2.
+    """
+    rows, classes = check_log_probs(log_probs).shape
+    check_number(gamma, name="gamma", low=0)
+    q = as_tensor(targets, name="targets")
+    if not q.is_floating_point():
+        q = F.one_hot(check_labels(q, rows=rows, classes=classes), classes)
+    elif check_probs(q).shape != (rows, classes):
+        raise refuse(f"targets of shape ({rows},) or ({rows}, {classes})", f"shape {tuple(q.shape)}", "pass one a row")
+    log_p, log_not_p = log_pairs(log_probs)
+    loss = torch.where(q == 0, 0.0, q * FocalScore(gamma).value(log_p, log_not_p)).sum(dim=1)
+    cross_entropy = -torch.where(q == 0, 0.0, q * log_p).sum(dim=1)  # KL(q‖p) + H(q)
+    entropy = -(torch.exp(log_p) * log_p).sum(dim=1)
+    return EntropyBound(loss, cross_entropy - gamma * entropy)
+
+
+def focal_curvature(probs: Tensor, gamma: float) -> Tensor:
+    """Return φ″(p) = (1 − p)^(γ−2) [γ (1 − γ) log p + 2γ (1 − p)/p + (1 − p)²/p²], positive on (0, 1) for every γ ≥ 0.
+
+    Only the first term can be negative, for 0 < γ < 1; the second exceeds it, because −log p ≤ (1 − p)/p.
+
+    Args:
+        probs: p in (0, 1), any shape.
+        gamma: γ ≥ 0.
+
+    Returns:
+        φ″, of the shape of ``probs``, in float64.
+
+    Raises:
+        InputError: If γ < 0 or some p lies outside (0, 1).
+
+    Examples:
+        >>> focal_curvature(torch.tensor([0.5]), 2.0)
+        tensor([6.3863], dtype=torch.float64)
+
+    References:
+        Komisarenko & Kull 2024, Proposition 1.
+    """
+    check_number(gamma, name="gamma", low=0)
+    p = probs.double()
+    if not bool(((p > 0) & (p < 1)).all()):
+        raise refuse("probs inside (0, 1)", "a value outside", "leave out 0 and 1: φ″ is infinite at 0")
+    odds = (1 - p) / p
+    return (1 - p) ** (gamma - 2) * (gamma * (1 - gamma) * torch.log(p) + 2 * gamma * odds + odds**2)
+
+
+def scaling_change(logits: Tensor, factor: float) -> Tensor:
+    """Return max softmax(t f) − max softmax(f) (N,) ≥ 0 for t ≥ 1, zero only if t = 1 or all finite logits tie at the top.
+
+    Args:
+        logits: (N, K) f.
+        factor: t ≥ 1.
+
+    Returns:
+        (N,) in the dtype of ``logits``; never negative up to rounding.
+
+    Raises:
+        InputError: If t < 1.
+
+    Examples:
+        >>> scaling_change(torch.tensor([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0]]), 2.0)
+        tensor([0.2016, 0.0000])
+
+    References:
+        Theorem 1 of a project report on calibration losses on CIFAR-10; its assumption that the logits are ordered is not
+        needed, and for ties it holds with equality.
+    """
+    check_number(factor, name="factor", low=1)
+    # max softmax(t f) = 1 / Σ_k exp(t (f_k − f_top)), and each term of the sum decreases in t
+    below = logits - logits.amax(dim=1, keepdim=True)
+    before, after = (torch.exp(t * below).sum(dim=1) for t in (1, factor))
+    return (before - after) / (before * after)
