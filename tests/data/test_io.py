@@ -368,7 +368,7 @@ def test_lists_in_columns(tmp_path: Path) -> None:
     ranked = polars.DataFrame({"scores": [[0.9, 0.1], [0.75, 0.25]], "labels": [[0, 1], [1, 0]]})
     with pytest.raises(InputError, match="cannot tell which columns are scores"):
         read(ranked)
-    with pytest.raises(InputError, match=r"column 'labels' holds .*list.*, not one value a row"):
+    with pytest.raises(InputError, match=r"column 'labels' holds .*list.*, not one value per row"):
         read(ranked, columns="scores", kind="probs")
 
 
@@ -482,7 +482,7 @@ def test_what_apply_added_is_not_read(write: Callable[..., Path]) -> None:
         ("a.csv", b"\xff\xfe\x00" * 50, "a.csv is no table of text in UTF-8"),
         ("a.csv", "p_a,p_a,y\n.5,.5,a\n", "a.csv has two columns 'p_a'"),
         ("a.jsonl", "[" * 20_000, "a.jsonl, line 1 is no JSON"),
-        ("a.jsonl", '{"p_a": 0.5, "p_b": 0.5}\n{"p_a": 1}\n', "a.jsonl, line 2 has no 'p_b'"),
+        ("a.jsonl", '{"p_a": 0.5, "p_b": 0.5}\n{"p_a": 1}\n', "a.jsonl, line 2: the score in 'p_b' is missing or NaN"),
         ("a.jsonl", '{"probs": [0.5, 0.5]}\n{"probs": [1]}\n', "the lists in 'probs' are empty or of unlike length"),
         ("a.parquet", "PAR1nothing", "is broken, or no"),
         ("a.xlsx", "PK", "read others as a data frame: calibrant.read(frame)"),

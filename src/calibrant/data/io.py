@@ -19,13 +19,12 @@ from typing import Any, Literal
 import numpy as np
 
 from calibrant._core.check import as_tensor, check_labels
-from calibrant._core.constraints import checked
 from calibrant._files import Array, as_path, pa, shown, write_arrays
-from calibrant.data.labels import Texts, listed, match_event, match_labels, name_spellings
+from calibrant.data.labels import match_event, match_labels, name_spellings
 from calibrant.data.multilabel import MISSING, MultiLabel
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import FEATURE, stored_tensor
-from calibrant.data.tables import CLASS_NAMES, Arrays, Kind, Table, as_arrow, open_table, write_arrow
+from calibrant.data.tables import CLASS_NAMES, Arrays, Kind, Table, Texts, as_arrow, listed, open_table, write_arrow
 from calibrant.errors import FileFormatError, InputError
 
 __all__ = ["read", "save_predictions"]
@@ -36,6 +35,7 @@ PREFIXES: dict[str, Scores] = {
 }  # fmt: skip
 WHOLE: dict[str, Scores] = {"p": "probs", "prob": "probs", "probs": "probs", "logits": "logits"}
 LABELS = ("label", "labels", "y", "y_true", "target")
+OTHERS: dict[str, Kind] = {"weights": "number", "groups": "any", "split": "text", "decision": "label"}
 CALIBRATED = "calibrated_"  # before the names of columns that ``calibrant apply`` adds
 UNNAMED = "all"  # the split of a file without splits
 SAVED = (".npz", ".safetensors", ".parquet", ".feather", ".arrow", ".csv", ".tsv", ".jsonl")
@@ -81,7 +81,7 @@ class Part:
     table: Table
     columns: tuple[str, ...]
     kind: Scores
-    spellings: tuple[tuple[str, ...], ...] = ()
+    spellings: Sequence[Sequence[str]] = ()
     stem: str = ""
     shape: tuple[int, ...] = ()
 
@@ -96,8 +96,8 @@ class Contents:
         notes: What a person is told of how it was read.
     """
 
-    splits: dict[str, Any]
-    parts: list[Part]
+    splits: dict[str, Any] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def find(self, split: str | None) -> str:
@@ -110,13 +110,11 @@ class Contents:
             return next(iter(self.splits))
         if split not in self.splits:
             lacking = "several splits" if split is None else f"no split {split!r}"
-            raise InputError(
-                f"{self.parts[0].table.name} has {lacking}: name one of {listed(sorted(self.splits))} by split"
-            )
+            known = listed(sorted(self.splits))
+            raise InputError(f"{self.parts[0].table.name} has {lacking}: name one of {known} by split")
         return split
 
 
-@checked
 def read(
     path_or_frame: Any,
     *,
@@ -181,22 +179,15 @@ def read_contents(source: Any, mapped: Mapped | None = None, *, labelled: bool |
         FileFormatError: As ``read``.
         InputError: As ``read``, or if labels are needed and nothing is called so.
     """
-    mapped = mapped or Mapped()
+    mapped, found = mapped or Mapped(), Contents()
     table = source if isinstance(source, Table) else open_table(source)
     parts = _array_parts(table, mapped) if isinstance(table, Arrays) else [find_scores(table, mapped)]
-    splits: dict[str, Any] = {}
-    notes: list[str] = []
-    for at, part in enumerate(parts):
+    for part in parts:
         # an array of one split may have none of its name in the others
         elsewhere = {name for other in parts for name in other.table.names} - set(part.table.names)
-        rows = _Rows.read(
-            part, replace(mapped, features=[name for name in mapped.features if name not in elsewhere]), labelled
-        )
-        parts[at] = replace(part, shape=rows.values.shape)
-        notes += [note for note in rows.notes if note not in notes]
-        made = rows.by_split()
-        splits |= made if not part.stem else {part.stem.removesuffix("_"): next(iter(made.values()))}
-    return Contents(splits, parts, notes)
+        features = [name for name in mapped.features if name not in elsewhere]
+        _read_part(part, replace(mapped, features=features), labelled, found)
+    return found
 
 
 def find_scores(table: Table, mapped: Mapped) -> Part:
@@ -208,7 +199,9 @@ def find_scores(table: Table, mapped: Mapped) -> Part:
     spellings: Sequence[Sequence[str]] = []
     if mapped.columns is not None:
         chosen, spellings = _chosen(table, mapped.columns)
-        kind = mapped.kind or _kind_of(chosen)
+        plain_names = [name.removeprefix(CALIBRATED) for name in chosen]
+        kinds = {{**PREFIXES, **WHOLE}.get(_prefix(name) or name) for name in plain_names}
+        kind = mapped.kind or (kinds.pop() if len(kinds) == 1 else None)
         if kind is None:
             raise _cannot_tell(table, f"whether {listed(chosen)} hold probabilities or logits")
     else:
@@ -225,7 +218,16 @@ def find_scores(table: Table, mapped: Mapped) -> Part:
     elif len(chosen) > 1 and all(map(str.isdecimal, spellings[0])):
         order = sorted(range(len(chosen)), key=lambda at: int(spellings[0][at]))  # p_10 follows p_9
         chosen, *spellings = ([names[at] for at in order] for names in (chosen, *spellings))
-    return Part(table, tuple(chosen), kind, tuple(map(tuple, spellings)))
+    return Part(table, tuple(chosen), kind, spellings)
+
+
+def _plain(values: Any) -> Array:
+    found: Array = values.array() if isinstance(values, Texts) else values
+    return found
+
+
+def _prefix(name: str) -> str:
+    return next((key for key in PREFIXES if name.startswith(key)), "")
 
 
 def _chosen(table: Table, columns: str | Sequence[str]) -> tuple[list[str], Sequence[Sequence[str]]]:
@@ -240,7 +242,7 @@ def _chosen(table: Table, columns: str | Sequence[str]) -> tuple[list[str], Sequ
             raise InputError(f"{table.name}: no column matches {chosen[0]!r}. Columns: {listed(table.names)}")
         stars = list(found)
         if chosen[0].startswith(CALIBRATED):  # p_cat of calibrated_p_cat
-            stars = [star.removeprefix(next((key for key in PREFIXES if star.startswith(key)), "")) for star in stars]
+            stars = [star.removeprefix(_prefix(star)) for star in stars]
         return list(found.values()), [stars, *name_spellings(list(found.values()))]
     if not chosen or len(set(chosen)) < len(chosen):
         raise InputError(f"{table.name}: columns must name each column of scores once, got {columns!r}")
@@ -255,21 +257,12 @@ def match_pattern(table: Table, pattern: str) -> dict[str, str]:
     return {name[len(front) : len(name) - len(back)]: name for name in found}
 
 
-def _kind_of(columns: Sequence[str]) -> Scores | None:
-    """Return what columns hold whose names say it."""
-    plain = [name.removeprefix(CALIBRATED) for name in columns]
-    keys = {next((key for key in PREFIXES if name.startswith(key)), name) for name in plain}
-    kinds = {{**PREFIXES, **WHOLE}.get(key) for key in keys}
-    return kinds.pop() if len(kinds) == 1 else None
-
-
 def _array_parts(table: Arrays, mapped: Mapped) -> list[Part]:
     """Return where the scores of each split stand among the arrays of a file."""
+    known: dict[str, Scores | None] = {key: mapped.kind or key for key in ("logits", "probs")}
     if mapped.columns is not None or table.names == [""]:
         key = mapped.columns if isinstance(mapped.columns, str) else ",".join(mapped.columns or ())
         known = {key: mapped.kind or WHOLE.get(key)}
-    else:
-        known = {"logits": mapped.kind or "logits", "probs": mapped.kind or "probs"}
     found: dict[str, Part] = {}
     for name in table.names:
         for key, kind in known.items():
@@ -278,9 +271,8 @@ def _array_parts(table: Arrays, mapped: Mapped) -> list[Part]:
             if kind is None:
                 raise _cannot_tell(table, "whether the scores are probabilities or logits")
             if (stem := name.removesuffix(key)) in found:
-                raise InputError(
-                    f"{table.name} has {found[stem].stem}{found[stem].columns[0]} and {name}; name one by columns"
-                )
+                other = found[stem].stem + found[stem].columns[0]
+                raise InputError(f"{table.name} has {other} and {name}; name one by columns")
             found[stem] = Part(table.under(stem), (key,), kind, stem=stem)
     if not found:
         raise _cannot_tell(table, "which array holds the scores")
@@ -293,138 +285,103 @@ def _cannot_tell(table: Table, what: str) -> InputError:
     return InputError(f"{table.name}: cannot tell {what}. {held}: {names or 'one without a name'}. {say}")
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The rows of one part of a file: scores and what lies beside them."""
+def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Contents) -> None:
+    """Add the predictions of one part of a file to ``found``, by split, with the columns that the user or the names say."""
+    table, several, notes = part.table, mapped.multilabel, list[str]()
+    labels = [] if labelled is False or mapped.labels is not None else _label_columns(part, mapped, labelled)
+    if odd := [name for name in mapped.features if name in (*part.columns, *labels)]:
+        raise InputError(f"{table.name}: {odd[0]!r} holds scores or labels, so it can be no feature")
+    roles = ["decision"] if labelled is False else list(OTHERS)  # a decision is carried along with the scores
+    said = {role: getattr(mapped, role, None) or role * (role in table.places) for role in roles}
+    named: dict[str, str] = {role: name for role, name in said.items() if name}
+    features = {name: FEATURE + name if FEATURE + name in table.places else name for name in mapped.features}
+    features |= {name.removeprefix(FEATURE): name for name in table.names if name.startswith(FEATURE)}
+    wanted: dict[str, Kind] = dict.fromkeys(features.values(), "any")
+    wanted |= {**dict.fromkeys(part.columns, "number"), **dict.fromkeys(labels, "number" if several else "label")}
+    held = table.read(wanted | {name: OTHERS[role] for role, name in named.items()})
 
-    part: Part
-    values: Array
-    labels: Any
-    names: Sequence[str] | None
-    beside: Mapping[str, Any]
-    split: Texts | None
-    several: bool
-    notes: list[str]
+    values = _values_of(part, held)
+    if part.kind == "probs" and values.ndim == 2 and not several:
+        values = _divide_rounded(values, part, notes)
+    columns: dict[str, Any] = {role: _plain(held[named[role]]) for role in ("weights", "groups") if role in named}
+    if values.ndim > 2:  # positions of one image or sequence do not vary independently
+        columns.setdefault("groups", np.arange(len(values)))
+    names = mapped.class_names if mapped.class_names is not None else table.class_names
+    if mapped.labels is not None and labelled is not False:
+        given: Any = read_labels(mapped, table, len(values))
+    else:
+        given = [held[name] for name in labels] if several else held[labels[0]] if labels else None
+    if several:
+        columns["labels"], names = _label_matrix(given), names or next(iter(part.spellings), None)
+    else:
+        what = labels[0] if labels else "the label"
+        columns["labels"], names = _matched(part, names, values, given, what, notes)
+        if "decision" in named:
+            columns["decision"] = _matched(part, names, values, held[named["decision"]], "decision", [])[0]
+    columns |= {FEATURE + name: _plain(held[column]) for name, column in features.items()}
+    added = [name for name in table.names if name.startswith(CALIBRATED)]
+    if added and not part.columns[0].startswith(CALIBRATED):
+        notes.append(f"{listed(added)} are not read; --columns '{CALIBRATED}*' reads them")
 
-    @classmethod
-    def read(cls, part: Part, mapped: Mapped, labelled: bool | None) -> "_Rows":
-        """Return the rows with the columns that the user names, or that have the names of the table above."""
-        table, several, notes = part.table, mapped.multilabel, list[str]()
-        labels = [] if labelled is False or mapped.labels is not None else _label_columns(part, mapped, labelled)
-        if odd := [name for name in mapped.features if name in (*part.columns, *labels)]:
-            raise InputError(f"{table.name}: {odd[0]!r} holds scores or labels, so it can be no feature")
-        wanted: dict[str, Kind] = dict.fromkeys(part.columns, "number")
-        wanted |= dict.fromkeys(labels, "number" if several else "label")
-        roles = {"weights": mapped.weights, "groups": mapped.groups, "split": None, "decision": None}
-        for role, said in roles.items():
-            if labelled is not False or role == "decision":  # which is carried along with scores
-                roles[role] = said or (role if role in table.places else None)
-        kinds: dict[str, Kind] = {"weights": "number", "groups": "any", "split": "text", "decision": "label"}
-        wanted |= {name: kinds[role] for role, name in roles.items() if name is not None}
-        features = {name: FEATURE + name if FEATURE + name in table.places else name for name in mapped.features}
-        features |= {name.removeprefix(FEATURE): name for name in table.names if name.startswith(FEATURE)}
-        held = table.read({**dict.fromkeys(features.values(), "any"), **wanted})
-        values = _values_of(part, held)
-        if part.kind == "probs" and values.ndim == 2 and not several:
-            values, note = _divide_rounded(values, part)
-            notes += note
-        beside = {role: _plain(held[name]) for role, name in roles.items() if name and role in ("weights", "groups")}
-        if values.ndim > 2:
-            beside.setdefault(
-                "groups", np.arange(len(values))
-            )  # positions of one image or sequence do not vary independently
-        kept = {name: _plain(held[column]) for name, column in features.items()}
-        names = mapped.class_names if mapped.class_names is not None else table.class_names
-        rows = cls(part, values, None, names, beside | {"features": kept or None}, None, several, notes)
-        given: Any = [held[name] for name in labels]
-        if mapped.labels is not None and labelled is not False:
-            given = [read_labels(mapped, None if isinstance(table, Arrays) else table, len(values))]
-        if several:
-            rows = replace(rows, labels=_label_matrix(given), names=names or next(iter(part.spellings), None))
-        else:
-            rows = rows.matched(given[0] if given else None, labels[0] if labels else "the label")
-            if roles["decision"]:
-                decision = rows.matched(held["decision"], "decision").labels
-                rows = replace(rows, beside={**rows.beside, "decision": decision})
-        split = None if roles["split"] is None else held["split"]
-        added = [name for name in table.names if name.startswith(CALIBRATED)]
-        if part.columns[0].startswith(CALIBRATED):
-            added = []
-        more = [f"{listed(added)} are not read; --columns '{CALIBRATED}*' reads them"] if added else []
-        return replace(rows, split=split, notes=rows.notes + more)
-
-    def matched(self, given: Any, column: str) -> "_Rows":
-        """Return the rows with labels as indices, and with the names of the classes as the labels spell them."""
-        names, alone = self.names, self.values.ndim == 1 and self.names is None
-        event = self.part.spellings[0][0] if alone and self.part.spellings else None
-        spellings = self.part.spellings if names is None else [names]
-        if given is None:
-            names = (f"not {event}", event) if event else None if alone or not spellings else spellings[0]
-        elif isinstance(given, Texts) and len(self.part.columns) == 1 and not alone and given.are_integers():
-            given = given.integers()  # beside a list of scores or an array they are indices, whatever the names are
-        note = ""
-        if isinstance(given, Texts):
-            try:
-                if alone:
-                    found = match_event(given, event, column=column, place=self.part.table.place)
-                else:
-                    found = match_labels(
-                        given,
-                        spellings,
-                        classes=self.values.shape[1] if self.values.ndim > 1 else 2,
-                        column=column,
-                        place=self.part.table.place,
-                    )
-            except InputError as error:
-                raise error.at(self.part.table.name) from error
-            given, names, note = found.labels, found.names, found.note
-        numbered = names is not None and list(names) == [str(place) for place in range(len(names))]
-        more = [note] if note and note not in self.notes and column != "decision" else []
-        return replace(self, labels=given, names=None if numbered else names, notes=self.notes + more)
-
-    def by_split(self) -> dict[str, Any]:
-        """Return the predictions of each split; "all" where no column says it."""
-        if self.split is None:
-            return {UNNAMED: self.predictions(slice(None), self.part.stem.removesuffix("_"))}
-        texts = np.char.strip(self.split.array())
+    splits: dict[str, Any] = {part.stem.removesuffix("_") or UNNAMED: slice(None)}
+    if "split" in named:
+        texts = np.char.strip(_plain(held[named["split"]]))
         if "" in texts:
-            raise InputError(f"{self.part.table.name}: the column split is empty in row {int(np.argmax(texts == ''))}")
-        return {str(split): self.predictions(texts == split, str(split)) for split in np.unique(texts)}
-
-    def predictions(self, rows: Any, split: str) -> Any:
-        """Return some of the rows as predictions; ``split`` is what messages call them."""
-        beside = {name: _taken(column, rows) for name, column in self.beside.items()}
-        decision, values, labels = beside.pop("decision", None), self.values[rows], _taken(self.labels, rows)
-        logits, names = self.part.kind == "logits", self.names
+            raise InputError(f"{table.name}: the column split is empty in row {int(np.argmax(texts == ''))}")
+        splits = {str(split): texts == split for split in np.unique(texts)}
+    for split, rows in splits.items():
+        chosen = {name: column if column is None else column[rows] for name, column in columns.items()}
         try:
-            if self.several:
-                make: Any = MultiLabel.from_logits if logits else MultiLabel.from_probs
-                if values.ndim == 1:
-                    values, labels = values[:, None], None if labels is None else labels.reshape(len(labels), -1)
-                return make(values, labels, names=names, **beside)
-            if values.ndim == 1:
-                make = Predictions.from_binary_logits if logits else Predictions.from_binary_probs
-                made = replace(make(values, labels, **beside), class_names=None if names is None else tuple(names))
-            else:
-                make = Predictions.from_logits if logits else Predictions.from_probs
-                made = make(values, labels, class_names=names, **beside)
-            if decision is None:
-                return made
-            flat = as_tensor(decision, name="decision").reshape(-1)
-            return replace(made, decision=check_labels(flat, rows=len(made), classes=made.classes))
+            found.splits[split] = _predictions(part, values[rows], names, chosen, several=several)
         except InputError as error:
-            raise error.at(self.part.table.name + (f", split {split!r}" if split else "")) from error
+            raise error.at(table.name + (f", split {split!r}" if split != UNNAMED else "")) from error
+    found.parts.append(replace(part, shape=values.shape))
+    found.notes.extend(note for note in notes if note not in found.notes)
 
 
-def _taken(column: Any, rows: Any) -> Any:
-    if isinstance(column, Mapping):
-        return {name: one[rows] for name, one in column.items()}
-    return None if column is None else column[rows]
+def _predictions(part: Part, values: Array, names: Any, columns: dict[str, Any], *, several: bool) -> Any:
+    """Return rows as predictions; ``columns`` holds what lies beside the scores, features behind their prefix."""
+    features = {name.removeprefix(FEATURE): columns.pop(name) for name in list(columns) if name.startswith(FEATURE)}
+    labels, decision = columns.pop("labels"), columns.pop("decision", None)
+    beside: dict[str, Any] = {**columns, "features": features or None}
+    logits = part.kind == "logits"
+    if several:
+        make: Any = MultiLabel.from_logits if logits else MultiLabel.from_probs
+        if values.ndim == 1:
+            values, labels = values[:, None], None if labels is None else labels.reshape(len(labels), -1)
+        return make(values, labels, names=names, **beside)
+    if values.ndim == 1:
+        make = Predictions.from_binary_logits if logits else Predictions.from_binary_probs
+        made = replace(make(values, labels, **beside), class_names=None if names is None else tuple(names))
+    else:
+        make = Predictions.from_logits if logits else Predictions.from_probs
+        made = make(values, labels, class_names=names, **beside)
+    if decision is None:
+        return made
+    flat = as_tensor(decision, name="decision").reshape(-1)
+    return replace(made, decision=check_labels(flat, rows=len(made), classes=made.classes))
 
 
-def _plain(values: Any) -> Array:
-    found: Array = values.array() if isinstance(values, Texts) else values
-    return found
+def _matched(
+    part: Part, names: Sequence[str] | None, values: Array, given: Any, column: str, notes: list[str]
+) -> tuple[Any, Sequence[str] | None]:
+    """Return labels as indices, and the names of the classes as the labels spell them."""
+    spellings, alone = part.spellings if names is None else [names], values.ndim == 1 and names is None
+    event = part.spellings[0][0] if alone and part.spellings else None
+    if given is None:
+        names = (f"not {event}", event) if event else None if alone or not spellings else spellings[0]
+    elif isinstance(given, Texts) and len(part.columns) == 1 and not alone and all(map(str.isdecimal, given.values)):
+        given = np.array([*map(int, given.values)])[given.codes]  # indices, whatever the names of a list's entries are
+    elif isinstance(given, Texts):
+        column = f"{part.table.name}: {column}"
+        if alone:
+            given, names, note = match_event(given, event, column=column, place=part.table.place)
+        else:
+            classes = values.shape[1] if values.ndim > 1 else 2
+            given, names, note = match_labels(given, spellings, classes=classes, column=column, place=part.table.place)
+        notes += [note] if note else []
+    numbered = names is not None and list(names) == [str(place) for place in range(len(names))]
+    return given, None if numbered else names
 
 
 def _values_of(part: Part, held: Mapping[str, Any]) -> Array:
@@ -440,8 +397,8 @@ def _values_of(part: Part, held: Mapping[str, Any]) -> Array:
     return values
 
 
-def _divide_rounded(probs: Array, part: Part) -> tuple[Array, list[str]]:
-    """Return probabilities whose rows sum to 1, and a note where rounded ones were divided by their sums.
+def _divide_rounded(probs: Array, part: Part, notes: list[str]) -> Array:
+    """Return probabilities whose rows sum to 1: rounded ones are divided by their sums, with a note.
 
     A sum may differ from 1 by half a unit of the last decimal for each class, at least by 1e-4.
 
@@ -451,15 +408,15 @@ def _divide_rounded(probs: Array, part: Part) -> tuple[Array, list[str]]:
     sums = probs.sum(axis=1, dtype=np.float64)
     off = np.abs(sums - 1)
     if not (off > _SUM).any() or not np.isfinite(sums).all() or (probs < 0).any():  # others are refused with the rest
-        return probs, []
+        return probs
     digits = next((d for d in range(8) if (np.abs(np.round(probs, d) - probs) < 1e-9).all()), None)
     if off.max() > max(_SUM, probs.shape[1] / 2 * 10.0**-digits if digits else 0) + 1e-9:
         row = int(np.argmax(off))
         where = f"{part.table.name}, {part.table.place(row)}: {listed(part.columns)}"
         raise InputError(f"{where} sum to {sums[row]:.6g}; the probabilities of a row must sum to 1")
-    divided = np.where(off[:, None] > _SUM, probs / sums[:, None], probs)
-    rows, most = int((off > _SUM).sum()), float(off.max())
-    return divided, [f"{rows:,} rows of rounded probabilities are divided by their sums, up to {most:.2g} from 1"]
+    count = f"{int((off > _SUM).sum()):,} rows"
+    notes.append(f"{count} of rounded probabilities are divided by their sums, up to {off.max():.2g} from 1")
+    return np.where(off[:, None] > _SUM, probs / sums[:, None], probs)
 
 
 def _label_columns(part: Part, mapped: Mapped, labelled: bool | None) -> list[str]:
@@ -481,21 +438,21 @@ def _label_columns(part: Part, mapped: Mapped, labelled: bool | None) -> list[st
     return found
 
 
-def _label_matrix(given: Sequence[Array]) -> Array | None:
+def _label_matrix(given: Any) -> Array | None:
     """Return several labels a row (N, L); an empty cell is a missing label."""
-    if not given:
+    if given is None or not len(given):
         return None
-    found = given[0] if len(given) == 1 else np.stack(given, axis=1)
+    found = given if not isinstance(given, list) else given[0] if len(given) == 1 else np.stack(given, axis=1)
     there = found[~np.isnan(found)]
     return np.where(np.isnan(found), MISSING, found).astype(np.int64) if (there == np.round(there)).all() else found
 
 
-def read_labels(mapped: Mapped, table: Table | None, rows: int) -> Any:
+def read_labels(mapped: Mapped, table: Table, rows: int) -> Any:
     """Return the labels in a file of their own.
 
     Args:
         mapped: Names the file, the column, and the column that joins it to ``table``.
-        table: The table of the scores; None for arrays.
+        table: The table, or the arrays, of the scores.
         rows: How many there are.
 
     Raises:
@@ -504,25 +461,20 @@ def read_labels(mapped: Mapped, table: Table | None, rows: int) -> Any:
     """
     other = open_table(mapped.labels, lines=True)
     names = [name for name in other.names if name != mapped.on]
-    if mapped.label is not None and mapped.label in names:
+    if mapped.label in names:
         names = [mapped.label]
-    if len(names) > 1:
-        names = [name for name in names if name in LABELS]
+    names = names if len(names) == 1 else [name for name in names if name in LABELS]
     if len(names) != 1:
         raise _cannot_tell(other, "which column holds the labels")
-    if mapped.multilabel:
-        return other.read({names[0]: "number"})[names[0]]
-    found = other.read({names[0]: "label"})[names[0]]
+    found = other.read({names[0]: "number" if mapped.multilabel else "label"})[names[0]]
     if mapped.on is not None:
-        if table is None or isinstance(other, Arrays):
-            raise InputError(f"{other.name}: on joins two tables, and arrays have no columns; leave it out")
-        return _join(table, other, mapped.on, found)
+        wanted, keys = (_plain(each.read({mapped.on: "text"})[mapped.on]) for each in (table, other))
+        return found[find_rows(wanted, keys, on=mapped.on, name=other.name)]
     if len(found) != rows:
         raise InputError(
             f"{other.name} has {len(found):,} labels for {rows:,} rows; join them by on, a column of both files"
         )
-    if table is not None:
-        refuse_other_rows(table, other, scores=names)
+    refuse_other_rows(table, other, scores=names)
     return found
 
 
@@ -532,26 +484,20 @@ def refuse_other_rows(table: Table, other: Table, *, scores: Collection[str]) ->
     Raises:
         InputError: If one has.
     """
+    if isinstance(table, Arrays) or isinstance(other, Arrays):
+        return  # no column of either says which row is which
     theirs = {name.casefold(): name for name in other.names if name not in scores}
-    for name in table.names:
-        if name in scores or name.casefold() not in theirs:
-            continue
-        pair = ((table, name), (other, theirs[name.casefold()]))
-        one, two = (each.read({key: "text"})[key].array() for each, key in pair)
+    for name in (name for name in table.names if name not in scores and name.casefold() in theirs):
+        key = theirs[name.casefold()]
+        one, two = _plain(table.read({name: "text"})[name]), _plain(other.read({key: "text"})[key])
         differ = np.flatnonzero(one != two) if len(one) == len(two) else [min(len(one), len(two))]
         if len(differ):
             row = int(differ[0])
-            values = [repr(str(column[row])) if row < len(column) else "missing" for column in (one, two)]
+            first, second = (repr(str(column[row])) if row < len(column) else "missing" for column in (one, two))
             raise InputError(
-                f"{other.name}: its rows are others than those of {table.name}, or in another order: {name} is {values[1]} in row "
-                f"{row}, there {values[0]}; join them by on, a column of both files"
+                f"{other.name}: its rows are others than those of {table.name}, or in another order: {name} is {second} in row "
+                f"{row}, there {first}; join them by on, a column of both files"
             )
-
-
-def _join(table: Table, other: Table, on: str, labels: Any) -> Any:
-    """Return the label of each row, found by the text of a column of both tables that names each label once."""
-    wanted, keys = (each.read({on: "text"})[on].array() for each in (table, other))
-    return labels[find_rows(wanted, keys, on=on, name=other.name)]
 
 
 def find_rows(wanted: Array, keys: Array, *, on: str, name: str) -> Array:
@@ -573,7 +519,8 @@ def find_rows(wanted: Array, keys: Array, *, on: str, name: str) -> Array:
     if (lacking := np.flatnonzero(names[places] != wanted)).size:
         rows = f"{lacking.size:,} rows" if lacking.size > 1 else "the row"
         raise InputError(f"{name} lacks {rows} whose {on} is such as {str(wanted[lacking[0]])!r}")
-    return first[places]
+    found: Array = first[places]
+    return found
 
 
 def calibrated_columns(part: Part, data: Any) -> dict[str, Array]:
@@ -584,22 +531,20 @@ def calibrated_columns(part: Part, data: Any) -> dict[str, Array]:
         data: The rows of the part.
     """
     values: Array = (data.logits if part.kind == "logits" else data.probs).detach().cpu().numpy()
-    if len(part.columns) > 1:
-        columns = {name: values[:, at] for at, name in enumerate(part.columns)}
-    else:
+    columns = {name: values[:, at] for at, name in enumerate(part.columns)}
+    if len(part.columns) == 1:
         if len(part.shape) == 1:
             values = values[:, 1] - values[:, 0] if part.kind == "logits" and values.shape[1] == 2 else values[:, -1]
         elif len(part.shape) > 2:
             values = np.moveaxis(values.reshape(part.shape[0], *part.shape[2:], -1), -1, 1)
         columns = {part.columns[0]: values}
-    if (decision := data.decision) is not None:
-        codes = decision.cpu().numpy().reshape(part.shape[0], *part.shape[2:])
+    if data.decision is not None:
+        codes = data.decision.cpu().numpy().reshape(part.shape[0], *part.shape[2:])
         spread = data.class_names is not None and len(part.columns) > 1  # elsewhere labels are indices
         columns["decision"] = np.array(data.class_names)[codes] if spread else codes
     return columns
 
 
-@checked
 def save_predictions(path: str | os.PathLike[str], data: Any) -> None:
     """Save predictions so that ``read`` needs no arguments, whole or not at all; the suffix names the format.
 
@@ -626,18 +571,29 @@ def save_predictions(path: str | os.PathLike[str], data: Any) -> None:
     splits = data if isinstance(data, Mapping) else {UNNAMED: data}
     for name, one in splits.items():
         if not isinstance(name, str) or not name.strip() or not isinstance(one, Predictions | MultiLabel):
-            raise InputError(
-                f"expected predictions, or a dict of split → predictions, got {name!r} → {type(one).__name__}"
-            )
+            got = f"{name!r} → {type(one).__name__}"
+            raise InputError(f"expected predictions, or a dict of split → predictions, got {got}")
         for odd in (text for text in _names_of(one) or () if text != text.strip() or text in ("", "*")):
             raise InputError(f"{odd!r} cannot name a class in a file; give it another name")
-    if len({_names_of(one) for one in splits.values()}) != 1:
+    if len(known := {_names_of(one) for one in splits.values()}) != 1:
         raise InputError("expected splits with the same classes; save each to a file of its own")
+    [names] = known
+    metadata = None if names is None else {CLASS_NAMES: json.dumps(names)}
     if suffix in (".npz", ".safetensors"):
-        _save_arrays(place, splits, text=suffix == ".npz")
+        text, arrays = suffix == ".npz", dict[str, Array]()
+        for split, one in splits.items():
+            stem = "" if split == UNNAMED else f"{split}_"
+            kind, values = _scores_of(one)
+            arrays |= {stem + key: column for key, column in {kind: values, **one.stored(text=text)}.items()}
+        if text and names is not None:
+            arrays[CLASS_NAMES] = np.array(names)
+        write_arrays(place, arrays, metadata=None if text else metadata)
         return
-    tables = [_as_table(one, suffix, None if list(splits) == [UNNAMED] else name) for name, one in splits.items()]
-    write_arrow(place, pa.concat_tables(tables, promote_options="default"))
+    tables = [
+        _as_table(one, names, suffix, None if list(splits) == [UNNAMED] else name) for name, one in splits.items()
+    ]
+    whole = pa.concat_tables(tables, promote_options="default")
+    write_arrow(place, whole.replace_schema_metadata(metadata if suffix in _LISTS else None))
 
 
 def _names_of(data: Any) -> tuple[str, ...] | None:
@@ -645,38 +601,24 @@ def _names_of(data: Any) -> tuple[str, ...] | None:
     return names
 
 
-def _stored(data: Any, *, text: bool) -> tuple[Scores, dict[str, Array]]:
-    """Return the kind of the scores, and arrays by name."""
+def _scores_of(data: Any) -> tuple[Scores, Array]:
+    """Return the scores as they were given."""
     kind: Scores = "logits" if data.given_probs is None else "probs"
-    values = data.logits if data.given_probs is None else data.given_probs
-    return kind, {kind: stored_tensor(values), **data.stored(text=text)}
+    return kind, stored_tensor(data.logits if data.given_probs is None else data.given_probs)
 
 
-def _save_arrays(path: Any, splits: Mapping[str, Any], *, text: bool) -> None:
-    arrays: dict[str, Array] = {}
-    for split, data in splits.items():
-        stem = "" if split == UNNAMED else f"{split}_"
-        arrays |= {stem + name: values for name, values in _stored(data, text=text)[1].items()}
-    names = _names_of(next(iter(splits.values())))
-    known = {CLASS_NAMES: np.array(names)} if text and names is not None else {}
-    write_arrays(path, arrays | known, metadata=None if text or names is None else {CLASS_NAMES: json.dumps(names)})
-
-
-def _as_table(data: Any, suffix: str, split: str | None) -> Any:
+def _as_table(data: Any, names: Sequence[str] | None, suffix: str, split: str | None) -> Any:
     """Return predictions as an Arrow table: scores as lists in ``.parquet`` and ``.feather``, elsewhere as one column a class."""
-    kind, arrays = _stored(data, text=True)
-    names, several = _names_of(data), isinstance(data, MultiLabel)
-    lists = suffix in _LISTS and not several
-    values, labels = arrays.pop(kind), arrays.pop("labels", None)
+    (kind, values), several = _scores_of(data), isinstance(data, MultiLabel)
+    lists, arrays = suffix in _LISTS and not several, data.stored(text=True)
+    labels, decision = arrays.pop("labels", None), arrays.pop("decision", None)
     ends = names or [str(place) for place in range(values.shape[1])]
     wide = values if suffix in _LISTS else values.astype(np.float64)  # the text of a float32 is read as a float64
     columns = {kind: values} if lists else {f"{kind}_{end}": wide[:, at] for at, end in enumerate(ends)}
-    if several:
-        columns |= {} if labels is None else {f"labels_{end}": labels[:, at] for at, end in enumerate(ends)}
-    else:
-        codes = {"label": labels, "decision": arrays.pop("decision", None)}
-        named = {name: one for name, one in codes.items() if one is not None}
-        columns |= {name: one if lists or names is None else np.array(names)[one] for name, one in named.items()}
+    if several and labels is not None:
+        columns |= {f"labels_{end}": labels[:, at] for at, end in enumerate(ends)}
+    elif not several:
+        named = {name: codes for name, codes in (("label", labels), ("decision", decision)) if codes is not None}
+        columns |= {name: codes if lists or names is None else np.array(names)[codes] for name, codes in named.items()}
     columns |= arrays | ({} if split is None else {"split": np.full(len(values), split)})
-    table = pa.table({name: as_arrow(column) for name, column in columns.items()})
-    return table.replace_schema_metadata({CLASS_NAMES: json.dumps(names)} if lists and names is not None else None)
+    return pa.table({name: as_arrow(column) for name, column in columns.items()})

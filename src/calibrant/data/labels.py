@@ -2,65 +2,22 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.data.tables import Texts, listed
 from calibrant.errors import InputError
 
-_SHOWN = 12  # names in a sentence
+Matched = tuple[Any, Sequence[str] | None, str]  # labels (N,) as indices, the names of the classes, and a note
 _TRUTH = {"0": 0, "no": 0, "false": 0, "1": 1, "yes": 1, "true": 1}  # of the one event whose probability a column holds
-
-
-@dataclass(frozen=True)
-class Texts:
-    """A column of text: its distinct values, and which of them each row has."""
-
-    values: Sequence[str]
-    codes: NDArray[Any]
-
-    @classmethod
-    def of(cls, column: Any) -> "Texts":
-        """Return the texts of an array of them."""
-        values, codes = np.unique(np.asarray(column).astype(str), return_inverse=True)
-        return cls(values.tolist(), codes.reshape(np.shape(column)))
-
-    def array(self) -> NDArray[np.str_]:
-        """Return the text of each row."""
-        found: NDArray[np.str_] = np.array([*self.values, ""], dtype=str)[self.codes]
-        return found
-
-    def __getitem__(self, rows: Any) -> "Texts":
-        return Texts(self.values, self.codes[rows])
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def are_integers(self) -> bool:
-        """Say whether every text is an integer."""
-        return all(re.fullmatch(r"\s*[+-]?\d{1,18}(\.0*)?\s*", value) for value in self.values)
-
-    def integers(self) -> NDArray[np.int64]:
-        """Return the integer of each row."""
-        found: NDArray[np.int64] = np.array([int(float(value)) for value in self.values], dtype=np.int64)[self.codes]
-        return found
-
-
-@dataclass(frozen=True)
-class Matched:
-    """Labels as indices, with the names of the classes that they were matched to, and what a note says of it."""
-
-    labels: NDArray[np.int64]
-    names: tuple[str, ...] | None
-    note: str = ""
 
 
 def match_labels(
     texts: Texts, spellings: Sequence[Sequence[str]], *, classes: int, column: str, place: Callable[[int], str]
 ) -> Matched:
-    """Return the class of each row.
+    """Return the class of each row, the names of the classes, and a note on which label means which class.
 
     Args:
         texts: The labels.
@@ -73,44 +30,38 @@ def match_labels(
     Raises:
         InputError: If a label is empty, or is no class.
     """
-    used = sorted(set(np.unique(texts.codes).tolist()))
-    plain = [_unpadded(value) for value in texts.values]
-    if (empty := next((code for code in used if plain[code] == ""), None)) is not None:
-        raise InputError(f"{column} is empty in {place(_first(texts, empty))}; leave out rows without a label")
-    for written in (list(texts.values), plain, [_whole(one) for one in plain], [one.casefold() for one in plain]):
-        for names in spellings:
-            folded = [name.casefold() for name in names] if written[used[0]] not in names else list(names)
-            index = {name: place for place, name in enumerate(folded)}
-            if len(index) == len(names) and all(written[code] in index for code in used):
-                lookup = np.array([index.get(one, -1) for one in written], dtype=np.int64)
-                return Matched(lookup[texts.codes], tuple(names), _note(names, names))
-    known_names = spellings[0] if spellings else None
-    numbered = known_names is not None and all(
-        name.isdecimal() for name in known_names
-    )  # labels are then the columns' own numbers
-    whole = [_whole(one) for one in plain]
-    strange = [code for code in used if not _is_index(whole[code], classes)]
-    if numbered or strange:
-        known = {name for spelled in spellings for name in spelled}
-        wrong = next(
-            (code for code in used if known_names is not None and whole[code] not in known), (*strange, *used)[0]
+    labels = [_plain(value) for value in texts.values]
+    if "" in labels:
+        raise InputError(
+            f"{column} is empty in {place(_first(texts, labels.index('')))}; leave out rows without a label"
         )
-        integers = "" if numbered else f"an integer from 0 to {classes - 1}"
-        expected = " or ".join(
-            filter(None, [integers, f"one of the classes {listed(known_names)}" if known_names else ""])
-        )
-        more = "" if known_names or whole[wrong].isdecimal() else "; name the classes by class_names"
-        where = place(_first(texts, wrong))
-        raise InputError(f"{column} is {texts.values[wrong]!r} in {where}; it must be {expected}{more}")
-    lookup = np.array([int(one) if _is_index(one, classes) else -1 for one in whole], dtype=np.int64)
-    numbers = [str(place) for place in range(classes)]
-    return Matched(
-        lookup[texts.codes], None if known_names is None else tuple(known_names), _note(numbers, known_names or numbers)
-    )
+    for exact, spelled in product((True, False), spellings):
+        index = {_plain(name) if exact else _plain(name).casefold(): k for k, name in enumerate(spelled)}
+        wanted = labels if exact else [label.casefold() for label in labels]
+        if len(index) == len(spelled) and all(label in index for label in wanted):
+            return np.array([index[label] for label in wanted])[texts.codes], spelled, _note(spelled, spelled)
+    names = spellings[0] if spellings else None
+    # numbers of columns are names: labels beside p1, p2, p3 are 1, 2, 3 and no indices
+    numbered = names is not None and all(map(str.isdecimal, names))
+    outside = [not (label.isdecimal() and int(label) < classes) for label in labels]
+    if not numbered and not any(outside):
+        numbers = [str(k) for k in range(classes)]
+        return np.array([*map(int, labels)])[texts.codes], names, _note(numbers, names or numbers)
+    if names is not None and (numbered or not all(map(str.isdecimal, labels))):  # a name that is none of theirs
+        known = {_plain(name) for spelled in spellings for name in spelled}
+        outside = [label not in known for label in labels]
+    wrong = outside.index(True) if True in outside else 0
+    may = [
+        "" if numbered else f"an integer from 0 to {classes - 1}",
+        f"one of the classes {listed(names)}" if names else "",
+    ]
+    more = "" if names or labels[wrong].isdecimal() else "; name the classes by class_names"
+    got, row = repr(texts.values[wrong]), place(_first(texts, wrong))
+    raise InputError(f"{column} is {got} in {row}; it must be {' or '.join(filter(None, may))}{more}")
 
 
 def match_event(texts: Texts, event: str | None, *, column: str, place: Callable[[int], str]) -> Matched:
-    """Return 1 for rows where the one event happened whose probability a column holds, else 0.
+    """Return 1 for rows where the one event happened whose probability a column holds, else 0; names and note as above.
 
     Args:
         texts: The labels.
@@ -121,28 +72,30 @@ def match_event(texts: Texts, event: str | None, *, column: str, place: Callable
     Raises:
         InputError: If a label is neither.
     """
-    used = sorted(set(np.unique(texts.codes).tolist()))
-    plain = [_whole(_unpadded(value)) for value in texts.values]
-    others = [plain[code] for code in used if plain[code] != event]
-    if event is not None and "" not in others and len(others) < len(used) and len(others) < 2:
-        lookup = np.array([one == event for one in plain], dtype=np.int64)
+    labels = [_plain(value) for value in texts.values]
+    others = [label for label in labels if label != event]
+    if event in labels and "" not in others and len(others) < 2:
         names = (others[0] if others else f"not {event}", event)
-        return Matched(lookup[texts.codes], names, _note(names, ("0", "1")))
-    strange = next((code for code in used if plain[code].casefold() not in _TRUTH), None)
-    if strange is not None:
-        raise InputError(
-            f"{column} is {texts.values[strange]!r} in {place(_first(texts, strange))}; beside one column of scores labels must be 0 "
-            "and 1, no and yes, or false and true, unless that column is named after the label, such as p_yes"
+        return (
+            np.array([label == event for label in labels], dtype=np.int64)[texts.codes],
+            names,
+            _note(names, ("0", "1")),
         )
-    lookup = np.array([_TRUTH.get(one.casefold(), 0) for one in plain], dtype=np.int64)
-    written = {int(lookup[code]): plain[code] for code in used}
-    labels = tuple(written.get(k, str(k)) for k in (0, 1))
-    named = (f"not {event}", event) if event else None if labels == ("0", "1") else labels
-    return Matched(lookup[texts.codes], named, _note(labels, ("0", "1") if event is None else named or ()))
+    if strange := [k for k, label in enumerate(labels) if label.casefold() not in _TRUTH]:
+        raise InputError(
+            f"{column} is {texts.values[strange[0]]!r} in {place(_first(texts, strange[0]))}; beside one column of scores labels "
+            "must be 0 and 1, no and yes, or false and true, unless that column is named after the label, such as p_yes"
+        )
+    truth = [_TRUTH[label.casefold()] for label in labels]
+    written = {"0": "0", "1": "1"} | {str(k): label for k, label in zip(truth, labels, strict=True)}
+    words = tuple(written.values())
+    named: tuple[str, ...] | None = None if words == ("0", "1") else words
+    named = (f"not {event}", event) if event else named
+    return np.array(truth)[texts.codes], named, _note(words, named if event and named else ("0", "1"))
 
 
 def name_spellings(columns: Sequence[str]) -> list[list[str]]:
-    """Return what columns may call their classes: what is left without the parts that all names begin or end with, then the names.
+    """Return what columns may call their classes: what is left without the words that all names begin or end with, then the names.
 
     Examples:
         >>> name_spellings(["prob class a", "prob class b"])
@@ -150,37 +103,25 @@ def name_spellings(columns: Sequence[str]) -> list[list[str]]:
     """
     parts = [re.findall(r"[^\W\d_]+|\d+|[\W_]+", name) for name in columns]
     front, back = _shared(parts), _shared([part[::-1] for part in parts])
-    found = []
-    for left in range(front, -1, -1):
-        for right in range(back, -1, -1):
-            names = ["".join(part[left : len(part) - right]).strip(" _-.:") for part in parts]
-            if len(set(names)) == len(names) and "" not in names and names not in found:
-                found.append(names)
+    found = list[list[str]]()
+    for left, right in product(range(front, -1, -1), range(back, -1, -1)):
+        names = ["".join(part[left : len(part) - right]).strip(" _-.:") for part in parts]
+        if len(set(names)) == len(names) and "" not in names and names not in found:
+            found.append(names)
     return found if list(columns) in found else [*found, list(columns)]
 
 
 def _shared(parts: Sequence[Sequence[str]]) -> int:
-    """Return how many parts all names begin with, one at least of each name being left."""
-    count = 0
-    for alike in zip(*parts, strict=False):
-        if len(set(alike)) > 1 or len(parts) < 2:
-            break
-        count += 1
-    return min(count, min(map(len, parts)) - 1)
+    """Return how many words all of several names begin with, one at least of each name being left."""
+    alike = [len(set(words)) == 1 for words in zip(*parts, strict=False)]
+    return 0 if len(parts) < 2 else min([*alike, False].index(False), min(map(len, parts)) - 1)
 
 
-def _unpadded(text: str) -> str:
-    plain = text.strip()
-    return plain[1:-1] if len(plain) > 1 and plain[0] == plain[-1] == '"' else plain
-
-
-def _whole(text: str) -> str:
-    """Return "2" for "2.0", as a column of integers reads that once had an empty cell."""
-    return text.partition(".")[0] if re.fullmatch(r"-?\d+\.0*", text) else text
-
-
-def _is_index(text: str, classes: int) -> bool:
-    return re.fullmatch(r"\+?\d{1,18}", text) is not None and int(text) < classes
+def _plain(text: str) -> str:
+    """Return a label without padding, quotes, or the ".0" that a column of integers gets from an empty cell."""
+    bare = text.strip()
+    bare = bare[1:-1] if len(bare) > 1 and bare[0] == bare[-1] == '"' else bare
+    return bare.partition(".")[0] if re.fullmatch(r"-?\d+\.0*", bare) else bare
 
 
 def _first(texts: Texts, code: int) -> int:
@@ -189,14 +130,9 @@ def _first(texts: Texts, code: int) -> int:
 
 def _note(labels: Sequence[str], classes: Sequence[str]) -> str:
     """Return which label means which class; nothing where they are the same numbers in order."""
-    if list(labels) == list(classes) == [str(place) for place in range(len(classes))]:
+    numbers = [str(place) for place in range(len(classes))]
+    if list(labels) != list(classes):
+        return "labels: " + listed([f"{label} means {name}" for label, name in zip(labels, classes, strict=True)])
+    if list(labels) == numbers:
         return ""
-    if list(labels) == list(classes):
-        labels = [str(place) for place in range(len(classes))]
-        return "classes: " + listed([f"{place} = {name}" for place, name in zip(labels, classes, strict=True)])
-    return "labels: " + listed([f"{label} means {name}" for label, name in zip(labels, classes, strict=True)])
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names for a sentence, twelve at most."""
-    return ", ".join(names[:_SHOWN]) + (f", … ({len(names):,} in all)" if len(names) > _SHOWN else "")
+    return "classes: " + listed([f"{place} = {name}" for place, name in zip(numbers, labels, strict=True)])

@@ -25,10 +25,11 @@ from calibrant._core.constraints import Natural, Text, checked, takes
 from calibrant._core.numerics import row_chunks
 from calibrant._kernels import cpu, reference
 from calibrant.data.collect import outputs_of
-from calibrant.data.labels import Texts, match_labels
+from calibrant.data.labels import match_labels
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.pairs import Pairs, are_events
 from calibrant.data.record import Axis, Beside, Ignored, Record, checked_beside, in_rows, need_features
+from calibrant.data.tables import Texts
 
 __all__ = ["Predictions"]
 
@@ -366,7 +367,7 @@ def _codes(labels: Any, names: Sequence[str] | None) -> Any:
     ):
         return labels
     texts = Texts.of(found)
-    return match_labels(texts, [names], classes=len(names), column="labels", place="row {}".format).labels
+    return match_labels(texts, [names], classes=len(names), column="labels", place="row {}".format)[0]
 
 
 def _classes_agree(names: Sequence[str], own: Sequence[str]) -> bool:

@@ -1,16 +1,18 @@
-"""Tables and arrays in files, and data frames: their names, the columns that are asked for, and the same file out with more.
+"""Files and data frames as named columns, of which only those that are asked for are parsed.
 
-Only columns that are asked for are parsed. A table of text goes out record by record as it came in, with cells appended.
+``open_table`` opens any format. ``Table.write`` gives the same file back with columns added or replaced: a text file record by
+record as it was, so that other cells keep their text.
 """
 
 import csv
 import io
 import json
 import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,19 +32,45 @@ from calibrant._files import (
     shown,
     write_arrays,
 )
-from calibrant.data.labels import Texts, listed
 from calibrant.data.record import FEATURE, FEATURE_TEXT
 from calibrant.errors import CalibrantError, FileFormatError, InputError
 
-# Of a column that is asked for: numbers, text; text, or integers of an array; numbers if they are, else text.
+# What is asked of a column: numbers; text; text, but integers of an array as they are; numbers if it has them, else text.
 Kind = Literal["number", "text", "label", "any"]
 CLASS_NAMES = "class_names"  # the array, or the entry of a file's metadata
-READABLE = (".csv", ".tsv", ".txt", ".jsonl", ".parquet", ".feather", ".arrow", ".npz", ".safetensors", ".pt", ".npy")
-_DELIMITERS = (",", ";", "\t", "|")
-_HEAD = 1 << 20  # bytes in which the delimiter is looked for
-_SAMPLED = 20  # records
-_LONGEST = 64 << 20  # bytes of a line; PyArrow parses in blocks that are longer than any
-_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")  # a number with a decimal comma
+_LONGEST = 64 << 20  # bytes of a line; PyArrow parses in blocks that must be longer than any line
+_NAMES_SHOWN = 12
+csv.field_size_limit(_LONGEST)  # the module's own limit of 2¹⁷ characters is below a row of 10,000 classes
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for a sentence, twelve at most."""
+    return ", ".join(names[:_NAMES_SHOWN]) + (f", … ({len(names):,} in all)" if len(names) > _NAMES_SHOWN else "")
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A column of text: its distinct values, and which of them each row has."""
+
+    values: Sequence[str]
+    codes: Array
+
+    @classmethod
+    def of(cls, column: Array) -> "Texts":
+        """Return the texts of an array."""
+        values, codes = np.unique(column.astype(str), return_inverse=True)
+        return cls(values.tolist(), codes.reshape(column.shape))
+
+    def array(self) -> Array:
+        """Return the text of each row."""
+        found: Array = np.array([*self.values, ""], dtype=str)[self.codes]
+        return found
+
+    def __getitem__(self, rows: Any) -> "Texts":
+        return Texts(self.values, self.codes[rows])
+
+    def __len__(self) -> int:
+        return len(self.codes)
 
 
 class Table(ABC):
@@ -59,12 +87,18 @@ class Table(ABC):
         self.places = {one: place for place, one in enumerate(self.names)}
 
     @abstractmethod
-    def read(self, wanted: Mapping[str, Kind]) -> dict[str, Any]:
-        """Return columns: numbers as (N,), or (N, K) of lists, an empty cell as NaN; text as ``Texts``; any as an array."""
+    def load(self, wanted: Mapping[str, Kind] | None) -> Any:
+        """Return an Arrow table of the wanted columns, or of all."""
 
     @abstractmethod
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
         """Write the table with ``columns`` (N,) or (N, K): in the place of those that are there, the others at the end."""
+
+    def read(self, wanted: Mapping[str, Kind]) -> dict[str, Any]:
+        """Return columns: numbers as (N,), or (N, K) of lists, an empty cell as NaN; text as ``Texts``."""
+        self.find(wanted)
+        table = self.load(wanted)
+        return {name: _converted(table.column(name), kind, name, self) for name, kind in wanted.items()}
 
     def find(self, names: Iterable[str]) -> None:
         """Refuse names that the table does not have, or has twice.
@@ -72,11 +106,11 @@ class Table(ABC):
         Raises:
             InputError: If there is one.
         """
-        doubled = len(self.places) < len(self.names)
         for name in names:
-            if name not in self.places or (doubled and self.names.count(name) > 1):
-                what = f"two columns {name!r}" if name in self.places else f"no column {name!r}"
-                raise InputError(f"{self.name} has {what}. Columns: {listed(self.names)}")
+            if name not in self.places:
+                raise InputError(f"{self.name} has no column {name!r}. Columns: {listed(self.names)}")
+            if len(self.places) < len(self.names) and self.names.count(name) > 1:
+                raise InputError(f"{self.name} has two columns {name!r}. Columns: {listed(self.names)}")
 
     def place(self, row: int) -> str:
         """Return where a row stands, for a message."""
@@ -89,230 +123,192 @@ class Arrow(Table):
     Args:
         name: What messages call it.
         names: The columns.
-        load: Returns an Arrow table of some columns, or of all.
+        columns: Returns an Arrow table of some columns, or of all.
         metadata: What stands beside the columns.
     """
 
     def __init__(
-        self, name: str, names: Sequence[str], load: Callable[[Sequence[str] | None], Any], metadata: Any = None
+        self, name: str, names: Sequence[str], columns: Callable[[list[str] | None], Any], metadata: Any = None
     ) -> None:
         super().__init__(name, names, _names_in((metadata or {}).get(CLASS_NAMES.encode())))
-        self._load = load
+        self._columns = columns
 
-    def read(self, wanted: Mapping[str, Kind]) -> dict[str, Any]:
-        """Return columns, as ``Table.read``."""
-        self.find(wanted)
-        table = self._load(list(wanted))
-        return {name: _converted(table.column(name), kind, name, self) for name, kind in wanted.items()}
+    def load(self, wanted: Mapping[str, Kind] | None) -> Any:
+        """Return columns, as ``Table.load``."""
+        return self._columns(None if wanted is None else list(wanted))
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
         """Write the table with more columns, as ``Table.write``."""
-        table = self._load(None)
+        table = self.load(None)
         for name, values in columns.items():
-            column = as_arrow(values)
             if name in self.places:
-                table = table.set_column(self.places[name], name, column)
+                table = table.set_column(self.places[name], name, as_arrow(values))
             else:
-                table = table.append_column(name, column)
+                table = table.append_column(name, as_arrow(values))
         write_arrow(target, table)
 
 
 class Csv(Table):
-    """A table of text with a header. Its first records show the delimiter, and whether numbers have a decimal comma."""
+    """A table of text with a header, which is cut by the delimiter that gives it the most cells."""
 
     def __init__(self, path: Path) -> None:
-        name = shown(path.name)
-        refuse_beyond_memory(path.stat().st_size, path)
-        self._path, self._content, self._sign = path, path.read_bytes(), "."
+        name, self._path, self._content, self._sign = shown(path.name), path, path.read_bytes(), "."
         self._start = 3 if self._content.startswith(b"\xef\xbb\xbf") else 0
-        text = self._content[self._start : self._start + _HEAD].decode(errors="surrogateescape")
-        if len(text) > _HEAD // 4 and "\n" not in text:
-            text = self._content[self._start : self._start + _LONGEST].decode(errors="surrogateescape")
-            if "\n" not in text and len(self._content) > _LONGEST:
-                raise FileFormatError(f"{name} has a first line of more than {_LONGEST >> 20} MiB")
-        if not text.strip():
+        if not self._content[self._start :].strip():
             raise FileFormatError(f"{name} is empty")
-        self.delimiter, records, header = _dialect(text, name)
+        if len(self._content) > _LONGEST and b"\n" not in self._content[:_LONGEST]:
+            raise FileFormatError(f"{name} has a first line of more than {_LONGEST >> 20} MiB")
+        headers = {delimiter: next(_records(self._lines(self._start), delimiter, name)) for delimiter in ",;\t|"}
+        self.delimiter = max(headers, key=lambda delimiter: len(headers[delimiter][1]))
+        _, names, header = headers[self.delimiter]
         try:
             self._body = self._start + len(header.encode())
         except UnicodeEncodeError as error:
             raise FileFormatError(f"{name} is no table of text in UTF-8; save it as one") from error
-        super().__init__(name, (cell.strip() for cell in records[0]))
-        self._sample, self._header_lines = records[1:], header.count("\n")
-        if not self._sample:
+        if not self._content[self._body :].strip():
             raise FileFormatError(f"{name} has a header and no rows")
+        self._first_line = 1 + header.count("\n")
+        super().__init__(name, (cell.strip() for cell in names))
 
-    def read(self, wanted: Mapping[str, Kind]) -> dict[str, Any]:
-        """Return columns, as ``Table.read``."""
-        self.find(wanted)
-        places = {name: self.places[name] for name in wanted}
-        numbers = [places[name] for name, kind in wanted.items() if kind == "number"]
-        self._sign = self._decimal(numbers)
-        body = memoryview(self._content)[self._body :]
-        types = {"number": pa.float64(), "text": pa.string(), "label": pa.string()}
-        options: dict[str, Any] = {
-            "parse_options": pa.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=b'"' in self._content),
-            "convert_options": pa.csv.ConvertOptions(
-                include_columns=[str(place) for place in places.values()],
-                column_types={str(places[name]): types[kind] for name, kind in wanted.items() if kind != "any"},
-                decimal_point=self._sign,
-            ),
-        }
-        for block in (max(4 << 20, 4 * max(map(_length, self._sample), default=0)), _LONGEST):
-            names = [str(place) for place in range(len(self.names))]
-            reading = pa.csv.ReadOptions(column_names=names, block_size=block)
+    def _lines(self, start: int) -> Iterable[str]:
+        content = io.BytesIO(self._content)
+        content.seek(start)
+        return io.TextIOWrapper(content, "utf-8", "surrogateescape", newline="")
+
+    def load(self, wanted: Mapping[str, Kind] | None) -> Any:
+        """Return columns, as ``Table.load``; numbers with a decimal comma where all have it."""
+        chosen: Mapping[str, str] = dict.fromkeys(self.names, "text") if wanted is None else wanted
+        reason: Exception = ValueError("its rows are of unlike length")
+        # beside commas as delimiters a number has a point; a line that is longer than a block needs a longer block
+        for sign, block in product(".," if self.delimiter != "," else ".", (4 << 20, _LONGEST)):
             try:
-                found = pa.csv.read_csv(pa.BufferReader(pa.py_buffer(body)), reading, **options)
-                break
+                found = self._parsed(chosen, sign, block)
+                if not any(column.null_count for column in found.columns if pa.types.is_floating(column.type)):
+                    self._sign = sign
+                    return found.rename_columns(list(chosen))
             except pa.ArrowInvalid as error:
-                if block != _LONGEST and "straddling" in str(error):
-                    continue
-                raise self._explained(numbers, error) from error
-        columns = {name: found.column(str(place)) for name, place in places.items()}
-        if any(columns[name].null_count for name, kind in wanted.items() if kind == "number"):
-            raise self._explained(numbers, None)
-        return {name: _converted(columns[name], kind, name, self) for name, kind in wanted.items()}
+                reason = error
+        raise self._explained([self.places[name] for name, kind in chosen.items() if kind == "number"], reason)
 
-    def _decimal(self, places: Sequence[int]) -> str:
-        cells = [row[place].strip() for row in self._sample for place in places if place < len(row)]
-        return "," if self.delimiter != "," and any(_COMMA.fullmatch(cell) for cell in cells) else "."
+    def _parsed(self, chosen: Mapping[str, str], sign: str, block: int) -> Any:
+        types = {"number": pa.float64(), "text": pa.string(), "label": pa.string()}
+        places = {name: str(self.places[name]) for name in chosen}
+        body = pa.BufferReader(pa.py_buffer(memoryview(self._content)[self._body :]))
+        return pa.csv.read_csv(
+            body,
+            pa.csv.ReadOptions(column_names=[str(place) for place in range(len(self.names))], block_size=block),
+            pa.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=b'"' in self._content),
+            pa.csv.ConvertOptions(
+                include_columns=list(places.values()),
+                column_types={places[name]: types[kind] for name, kind in chosen.items() if kind in types},
+                decimal_point=sign,
+            ),
+        )
 
     def place(self, row: int) -> str:
         """Return where a row stands: its line."""
-        for number, (line, _, _) in enumerate(self._records()):
-            if number == row:
-                return f"line {line}"
-        return f"row {row}"
+        found = next(islice((line for line, record, _ in self._rows() if record), row, None), None)
+        return f"row {row}" if found is None else f"line {found}"
 
-    def _records(self) -> Iterator[tuple[int, list[str], str]]:
-        """Yield the line that each record begins on, its cells, and its text; of empty lines the text alone."""
-        taken: list[str] = []
-        body = io.BytesIO(memoryview(self._content)[self._body :])
-        lines = _noted(io.TextIOWrapper(body, "utf-8", "surrogateescape", newline=""), taken)
-        reader, before = csv.reader(lines, delimiter=self.delimiter), 0
-        with _long_cells():
-            try:
-                for record in reader:
-                    yield self._header_lines + before + 1, record, "".join(taken)
-                    before, taken[:] = reader.line_num, []
-            except csv.Error as error:
-                line = self._header_lines + before + 1
-                raise FileFormatError(f"{self.name}, line {line} cannot be read: {error}") from error
+    def _rows(self) -> Iterator[tuple[int, list[str], str]]:
+        """Yield the records below the header, as ``_records``."""
+        return _records(self._lines(self._body), self.delimiter, self.name, line=self._first_line)
 
-    def _explained(self, numbers: Sequence[int], error: Exception | None) -> Exception:
+    def _explained(self, numbers: Sequence[int], error: Exception) -> Exception:
         """Return the error of the first record that cannot be read; PyArrow does not know its line."""
-        for line, record, _ in self._records():
+        for line, record, _ in self._rows():
             if record and len(record) != len(self.names):
                 cells = f"{len(record)} cells, the header {len(self.names)}"
                 return FileFormatError(f"{self.name}, line {line} has {cells}")
             for place in numbers if record else ():
-                if not _is_number(record[place], self._sign):
-                    cell = repr(record[place][:40]) if record[place].strip() else "an empty cell"
+                cell = record[place] if self.delimiter == "," else record[place].replace(",", ".")
+                if not _is_number(cell):
+                    got = repr(record[place][:40]) if cell.strip() else "an empty cell"
                     return InputError(
-                        f"{self.name}, line {line}: {cell} in the column {self.names[place]!r} is no number"
+                        f"{self.name}, line {line}: {got} in the column {self.names[place]!r} is no number"
                     )
-        return broken(self._path, error or ValueError("its rows are of unlike length"))
+        return _broken(self._path, error)
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
         """Write each record as it came with more cells, or with others in the place of its own."""
         places = {name: self.places[name] for name in columns if name in self.places}
         more = [name for name in columns if name not in places]
-        cells = {name: _cells(values, self._sign, self.delimiter) for name, values in columns.items()}
-        head = self._content[self._start : self._body].decode()
+        cells = {name: self._cells(values) for name, values in columns.items()}
         with atomic_write(target, inputs=[self._path]) as file:
-            file.write(self._content[: self._start])
-            write: Callable[[str], int] = lambda text: file.write(text.encode(errors="surrogateescape"))  # noqa: E731
-            write(self._with(head, [_quoted(name, self.delimiter) for name in more]))
-            row = 0
-            for _, record, text in self._records():
-                if not record:
-                    write(text)
-                    continue
-                if places:
-                    end = text[len(text.rstrip("\r\n")) :]
-                    new = {place: cells[name][row] for name, place in places.items()}
-                    kept = (_quoted(cell, self.delimiter) for cell in record)
-                    text = self.delimiter.join(new.get(place, cell) for place, cell in enumerate(kept)) + end
-                write(self._with(text, [cells[name][row] for name in more]))
-                row += 1
 
-    def _with(self, text: str, more: Sequence[str]) -> str:
-        """Return a record with cells at its end, before the line break that it has."""
-        bare = text.rstrip("\r\n")
-        return bare + "".join(self.delimiter + cell for cell in more) + text[len(bare) :]
+            def put(text: str, added: Sequence[str]) -> None:
+                bare = text.rstrip("\r\n")
+                line = bare + "".join(self.delimiter + cell for cell in added) + text[len(bare) :]
+                file.write(line.encode(errors="surrogateescape"))
+
+            file.write(self._content[: self._start])
+            put(self._content[self._start : self._body].decode(), [self._quoted(name) for name in more])
+            for row, (_, record, text) in enumerate(self._rows()):
+                if places and record:
+                    new = {place: cells[name][row] for name, place in places.items()}
+                    kept = [new.get(place, self._quoted(cell)) for place, cell in enumerate(record)]
+                    empty, end = text[: -len(text.lstrip("\r\n"))], text[len(text.rstrip("\r\n")) :]
+                    text = empty + self.delimiter.join(kept) + end
+                put(text, [cells[name][row] for name in more] if record else [])
+
+    def _cells(self, values: Array) -> list[str]:
+        if values.ndim != 1:
+            raise InputError("a table of text holds one number per cell; write .parquet or .jsonl")
+        if values.dtype.kind != "f":
+            return [self._quoted(str(one)) for one in values.tolist()]
+        return [repr(one).replace(".", self._sign) for one in values.astype(np.float64).tolist()]
+
+    def _quoted(self, cell: str) -> str:
+        special = any(sign in cell for sign in (self.delimiter, '"', "\n", "\r"))
+        return '"' + cell.replace('"', '""') + '"' if special else cell
 
 
 class JsonLines(Table):
-    """A file with one JSON object a line."""
+    """A file with one JSON object per line. PyArrow's reader turns dates into times, and ends the process at deep nesting."""
 
     def __init__(self, path: Path) -> None:
-        refuse_beyond_memory(2 * path.stat().st_size, path)
-        self.name, self._path = shown(path.name), path
-        try:
-            self._lines = list(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline="\n"))
-        except UnicodeDecodeError as error:
-            raise FileFormatError(f"{self.name} is no text in UTF-8; save it as UTF-8") from error
-        first = next(self._objects(), None)
-        if first is None:
-            raise FileFormatError(f"{self.name} is empty")
-        super().__init__(self.name, first[1])
-
-    def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        name, self._path = shown(path.name), path
+        self._lines = list(io.StringIO(read_text(path), newline="\n"))
+        self._objects: list[tuple[int, dict[str, Any]]] = []
         for number, line in enumerate(self._lines, 1):
-            if not line.strip():
-                continue
-            try:
-                found = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise FileFormatError(f"{self.name}, line {number} is no JSON: {str(error)[:80]}") from error
-            if not isinstance(found, dict):
-                raise FileFormatError(f"{self.name}, line {number} is no JSON object")
-            yield number, found
+            if line.strip():
+                try:
+                    self._objects.append((number, dict(json.loads(line).items())))
+                except (ValueError, RecursionError, AttributeError) as error:
+                    raise FileFormatError(f"{name}, line {number} is no JSON object: {reason_of(error)}") from error
+        if not self._objects:
+            raise FileFormatError(f"{name} is empty")
+        super().__init__(name, self._objects[0][1])
 
     def place(self, row: int) -> str:
         """Return where a row stands: its line."""
-        return next((f"line {line}" for at, (line, _) in enumerate(self._objects()) if at == row), f"row {row}")
+        return f"line {self._objects[row][0]}"
 
-    def read(self, wanted: Mapping[str, Kind]) -> dict[str, Any]:
-        """Return columns, as ``Table.read``."""
-        self.find(wanted)
-        held: dict[str, list[Any]] = {name: [] for name in wanted}
-        for number, found in self._objects():
-            for name, values in held.items():
-                if name not in found:
-                    raise InputError(f"{self.name}, line {number} has no {name!r}")
-                values.append(found[name])
-        columns: dict[str, Any] = {}
-        for name, values in held.items():
-            try:
-                column = pa.chunked_array([pa.array(values)])
-            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-                text = " ".join(str(error).split())[:80]
-                raise InputError(f"{self.name}: {name!r} holds values of unlike kinds: {text}") from error
-            columns[name] = _converted(column, wanted[name], name, self)
-        return columns
+    def load(self, wanted: Mapping[str, Kind] | None) -> Any:
+        """Return columns, as ``Table.load``."""
+        try:
+            return pa.table({key: pa.array([one.get(key) for _, one in self._objects]) for key in wanted or self.names})
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InputError(f"{self.name}: a column holds values of unlike kinds: {reason_of(error)}") from error
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
         """Write each object as it came with more entries, or with others in the place of its own."""
-        values = {name: column.tolist() for name, column in columns.items()}
-        replaced = values.keys() & self.places.keys()
+        rows = iter(zip(*(column.tolist() for column in columns.values()), strict=True))
+        replaced = columns.keys() & self.places.keys()
         with atomic_write(target, inputs=[self._path]) as file:
-            row = 0
             for line in self._lines:
-                text = line.strip()
-                if text:
-                    new = {name: column[row] for name, column in values.items()}
-                    row += 1
+                if text := line.strip():
+                    new = dict(zip(columns, next(rows), strict=True))
                     if replaced:
                         text = to_json(json.loads(text) | new, self.name)
                     else:
                         inner = text[1:-1].rstrip()
-                        text = "{" + inner + ", " * bool(inner.strip()) + to_json(new, self.name)[1:]
+                        text = "{" + inner + ", " * bool(inner) + to_json(new, self.name)[1:]
                 file.write((text + line[len(line.rstrip("\r\n")) :]).encode())
 
 
 class Arrays(Table):
-    """Arrays by name; that of a file with one alone has the name "".
+    """Arrays by name; the array of a file that has one alone is called "".
 
     Args:
         name: What messages call the file.
@@ -331,6 +327,10 @@ class Arrays(Table):
         found = {name.removeprefix(stem): one for name, one in self._stored.items() if name.startswith(stem)}
         return Arrays(self.name, found, self.class_names)
 
+    def load(self, wanted: Mapping[str, Kind] | None) -> Any:
+        """Refuse to be joined with a table by a column of both."""
+        raise InputError(f"{self.name}: on joins two tables, and arrays have no columns; leave it out")
+
     def read(self, wanted: Mapping[str, Kind]) -> dict[str, Any]:
         """Return arrays of rows, as ``Table.read`` returns columns."""
         self.find(wanted)
@@ -345,20 +345,17 @@ class Arrays(Table):
             if kind == "number":
                 found[name] = values.astype(np.float64) if whole else values
             elif text or kind == "text":
-                found[name] = Texts.of(values) if kind != "any" else values.astype(str)
+                found[name] = Texts.of(values)
             else:
                 found[name] = values.astype(np.int64) if whole else values
         return found
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
         """Write the arrays with ``columns`` in the place of those of the same names."""
-        arrays = {**self._stored, **columns}
-        suffix = target.suffix.lower()
+        arrays, suffix = {**self._stored, **columns}, target.suffix.lower()
+        named = {CLASS_NAMES: json.dumps(self.class_names)} if self.class_names and suffix == ".safetensors" else None
         if suffix in (".npz", ".safetensors"):
-            known = (
-                None if self.class_names is None or suffix == ".npz" else {CLASS_NAMES: json.dumps(self.class_names)}
-            )
-            write_arrays(target, arrays, metadata=known)
+            write_arrays(target, arrays, metadata=named)
             return
         with atomic_write(target) as file:
             if suffix == ".npy":
@@ -366,14 +363,12 @@ class Arrays(Table):
             else:
                 import torch
 
-                tensors = {name: torch.from_numpy(np.array(one)) for name, one in arrays.items() if name != CLASS_NAMES}
-                named: dict[str, Any] = {} if self.class_names is None else {CLASS_NAMES: list(self.class_names)}
-                torch.save(tensors.get("") if self.names == [""] else tensors | named, file)
-
-
-def broken(path: Path, error: Exception) -> FileFormatError:
-    """Return the error of a file that its reader cannot read."""
-    return FileFormatError(f"{shown(path.name)} is broken, or no {path.suffix.lower()} file ({reason_of(error)})")
+                tensors: dict[str, Any] = {
+                    key: torch.from_numpy(np.array(one)) for key, one in arrays.items() if key != CLASS_NAMES
+                }
+                if self.class_names is not None:
+                    tensors[CLASS_NAMES] = list(self.class_names)
+                torch.save(tensors.get("", tensors), file)
 
 
 def open_table(source: Any, *, lines: bool = False) -> Table:
@@ -391,43 +386,47 @@ def open_table(source: Any, *, lines: bool = False) -> Table:
         return _open_frame(source)
     path = check_source(source)
     name, suffix = shown(path.name), path.suffix.lower()
+    if suffix not in READERS:
+        known = ", ".join(READERS)
+        raise FileFormatError(
+            f"{name} has none of the endings {known}; read others as a data frame: calibrant.read(frame)"
+        )
+    refuse_beyond_memory(path.stat().st_size, path)
     if suffix == ".txt" and lines:
         return Arrays(name, {"": np.array([line.strip() for line in read_text(path).splitlines() if line.strip()])})
-    if suffix in (".csv", ".tsv", ".txt"):
-        return Csv(path)
-    if suffix in (".jsonl", ".ndjson"):
-        return JsonLines(path)
-    if suffix == ".npz":
-        return Arrays(name, read_arrays(path))
-    if suffix == ".safetensors":
-        return Arrays(name, read_arrays(path), _names_in(read_metadata(path).get(CLASS_NAMES)))
-    refuse_beyond_memory(path.stat().st_size, path)
     try:
-        if suffix == ".npy":
-            return Arrays(name, {"": np.lib.format.read_array(io.BytesIO(path.read_bytes()), allow_pickle=False)})
-        if suffix in (".pt", ".pth"):
-            return Arrays(name, _tensors(path))
-        if suffix == ".parquet":
-            file = pa.parquet.ParquetFile(path)
-            groups = (file.metadata.row_group(at) for at in range(file.metadata.num_row_groups))
-            refuse_beyond_memory(sum(group.total_byte_size for group in groups), path)
-            schema = file.schema_arrow
-        elif suffix in (".feather", ".arrow"):
-            schema = pa.ipc.open_file(pa.BufferReader(path.read_bytes())).schema
-        else:
-            known = ", ".join(READABLE)
-            raise FileFormatError(
-                f"{name} has none of the endings {known}; read others as a data frame: calibrant.read(frame)"
-            )
-        names = schema.names  # which may be no text in UTF-8
+        return READERS[suffix](path)
     except CalibrantError:
         raise
     except Exception as error:  # of many kinds; each means that the file is broken, or holds objects
-        raise broken(path, error) from error
-    return Arrow(name, names, lambda chosen: _loaded(path, chosen), schema.metadata)
+        raise _broken(path, error) from error
 
 
-def _tensors(path: Path) -> dict[str, Array]:
+def _open_arrow(path: Path) -> Table:
+    if path.suffix.lower() == ".parquet":
+        file = pa.parquet.ParquetFile(path)
+        groups = (file.metadata.row_group(at) for at in range(file.metadata.num_row_groups))
+        refuse_beyond_memory(sum(group.total_byte_size for group in groups), path)
+        schema = file.schema_arrow
+    else:
+        schema = pa.ipc.open_file(pa.BufferReader(path.read_bytes())).schema
+    return Arrow(shown(path.name), schema.names, lambda chosen: _loaded(path, chosen), schema.metadata)
+
+
+def _open_arrays(path: Path) -> Table:
+    named = read_metadata(path).get(CLASS_NAMES) if path.suffix.lower() == ".safetensors" else None
+    return Arrays(shown(path.name), read_arrays(path), _names_in(named))
+
+
+def _open_array(path: Path) -> Table:
+    return Arrays(shown(path.name), {"": np.lib.format.read_array(io.BytesIO(path.read_bytes()), allow_pickle=False)})
+
+
+def _broken(path: Path, error: Exception) -> FileFormatError:
+    return FileFormatError(f"{shown(path.name)} is broken, or no {path.suffix.lower()} file ({reason_of(error)})")
+
+
+def _open_tensors(path: Path) -> Table:
     """Return what ``torch.save`` kept, without executing anything: tensors by name, or one alone."""
     import torch
 
@@ -439,27 +438,31 @@ def _tensors(path: Path) -> dict[str, Array]:
         arrays[CLASS_NAMES] = np.array(names)
     if not arrays:
         raise FileFormatError(f"{shown(path.name)} holds no tensors by name; save a dict of tensors")
-    return arrays
+    return Arrays(shown(path.name), arrays)
 
 
 def _names_in(text: str | bytes | None) -> list[str] | None:
     """Return the names in the metadata of a file; None where there are none."""
-    try:
+    found = None
+    with suppress(ValueError, RecursionError):
         found = None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
-        return None
     return [str(one) for one in found] if isinstance(found, list) else None
 
 
 def _decoded(name: str, values: Array) -> tuple[str, Array]:
     """Return a feature of text out of a format of numbers alone: rows of code points."""
-    if FEATURE_TEXT not in name or values.ndim != 2 or not values.size:
+    if (
+        FEATURE_TEXT not in name
+        or values.ndim != 2
+        or not values.size
+        or not 0 <= values.min() <= values.max() < 0x110000
+    ):
         return name, values
     text: Array = np.ascontiguousarray(values, dtype=np.int32).view(f"<U{values.shape[1]}")[:, 0]
     return name.replace(FEATURE_TEXT, FEATURE), text
 
 
-def _loaded(path: Path, names: Sequence[str] | None) -> Any:
+def _loaded(path: Path, names: list[str] | None) -> Any:
     """Return columns of a Parquet or Feather file as an Arrow table, checked before anything touches its buffers."""
     try:
         if path.suffix.lower() == ".parquet":
@@ -467,10 +470,8 @@ def _loaded(path: Path, names: Sequence[str] | None) -> Any:
         table = pa.ipc.open_file(pa.BufferReader(path.read_bytes())).read_all()
         table = table if names is None else table.select(names)
         table.validate(full=True)  # a reader of injured buffers would end the process
-    except MemoryError as error:
-        raise FileFormatError(f"{shown(path.name)} holds more than fits in memory") from error
     except Exception as error:  # of many kinds; each means that the file is broken
-        raise broken(path, error) from error
+        raise _broken(path, error) from error
     return table
 
 
@@ -483,140 +484,87 @@ def _open_frame(frame: Any) -> Table:
         raise InputError(f"expected a path or a data frame, got {type(frame).__name__}") from error
     held = held.rename({name: str(name) for name in held.columns if not isinstance(name, str)})
 
-    def load(names: Sequence[str] | None) -> Any:
+    def columns(names: list[str] | None) -> Any:
         try:
             return (held if names is None else held.select(names)).to_arrow()
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:  # a column of unlike objects
-            raise InputError(f"the frame: {' '.join(str(error).split())[:160]}") from error
+            raise InputError(f"the frame: {reason_of(error)}") from error
 
-    return Arrow("the frame", held.columns, load)
-
-
-def _dialect(text: str, name: str) -> tuple[str, list[list[str]], str]:
-    """Return the delimiter, the first records, and the text of the header.
-
-    The delimiter is the one that cuts the first records into the most cells, equally many in each.
-    """
-    found: list[tuple[bool, int, str, list[list[str]], str]] = []
-    for delimiter in _DELIMITERS:
-        taken: list[str] = []
-        records: list[list[str]] = []
-        header = ""
-        with suppress(csv.Error), _long_cells():
-            for record in csv.reader(_noted(io.StringIO(text, newline=""), taken), delimiter=delimiter):
-                if record and not records:
-                    header = "".join(taken)
-                records += [record] if record else []
-                if len(records) > _SAMPLED:
-                    break
-        if records:
-            complete = records[: max(1, len(records) - 1)]  # the last may be cut where the sample ends
-            alike = all(len(record) == len(records[0]) for record in complete)
-            found.append((alike, len(records[0]), delimiter, records, header))
-    if not found:
-        raise FileFormatError(f"{name} is no table of text; check what it is")
-    _, _, delimiter, records, header = max(found, key=lambda one: one[:2])
-    return delimiter, records, header
+    return Arrow("the frame", held.columns, columns)
 
 
-@contextmanager
-def _long_cells() -> Iterator[None]:
-    """Let the module ``csv`` read cells as long as a line may be."""
-    limit = csv.field_size_limit(_LONGEST)
+def _records(lines: Iterable[str], delimiter: str, name: str, line: int = 1) -> Iterator[tuple[int, list[str], str]]:
+    """Yield the line that each record begins on, its cells, and its text with the empty lines before it."""
+    taken: list[str] = []
+
+    def noted() -> Iterator[str]:
+        for text in lines:
+            taken.append(text)
+            yield text
+
+    reader, begin = csv.reader(noted(), delimiter=delimiter), line
     try:
-        yield
-    finally:
-        csv.field_size_limit(limit)
+        for record in reader:
+            if record:
+                yield begin, record, "".join(taken)
+                taken.clear()
+            begin = line + reader.line_num
+    except csv.Error as error:
+        raise FileFormatError(f"{name}, line {begin} cannot be read: {error}") from error
+    if taken:
+        yield begin, [], "".join(taken)
 
 
-def _noted(lines: Iterable[str], taken: list[str]) -> Iterator[str]:
-    """Yield lines, and keep them in ``taken``."""
-    for line in lines:
-        taken.append(line)
-        yield line
-
-
-def _length(record: Sequence[str]) -> int:
-    return sum(map(len, record)) + 3 * len(record)
-
-
-def _is_number(cell: str, sign: str) -> bool:
+def _is_number(cell: str) -> bool:
     try:
-        return float(cell.strip().replace(sign, ".")) == float(cell.strip().replace(sign, "."))  # NaN is none
+        return not np.isnan(float(cell))
     except ValueError:
         return False
 
 
 def _converted(column: Any, kind: Kind, name: str, table: Table) -> Any:
     """Return an Arrow column as NumPy has it; by way of DLPack, since ``to_numpy`` imports pandas."""
-    types = pa.types
-    array = column.combine_chunks()
+    types, array = pa.types, column.combine_chunks()
     if types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
-    lists = types.is_fixed_size_list(array.type) or types.is_list(array.type) or types.is_large_list(array.type)
+    floating, integer = types.is_floating(array.type), types.is_integer(array.type)
     if kind == "any":
-        numeric = types.is_integer(array.type) or types.is_floating(array.type) or types.is_decimal(array.type)
-        kind = "number" if numeric else "text"
-        if numeric and array.null_count:
-            raise InputError(f"{table.name}, {table.place(_null(array))}: the column {name!r} is empty")
-        if types.is_integer(array.type):
+        kind = "number" if floating or integer or types.is_decimal(array.type) else "text"
+        if kind == "number" and array.null_count:
+            row = int(np.argmax(np.from_dlpack(array.is_null().cast(pa.int8()))))
+            raise InputError(f"{table.name}, {table.place(row)}: the column {name!r} is empty")
+        if integer:
             return np.from_dlpack(array)
-    if kind in ("text", "label"):
-        if lists or types.is_nested(array.type):
-            raise InputError(f"{table.name}: the column {name!r} holds {array.type}, not one value a row")
-        try:
-            text = array.cast(pa.string())
-            text = (text.fill_null("") if text.null_count else text).dictionary_encode()
-        except pa.ArrowInvalid as error:
-            raise InputError(f"{table.name}: the column {name!r} holds bytes that are no text in UTF-8") from error
-        return Texts(text.dictionary.to_pylist(), np.from_dlpack(text.indices))
-    if lists:
+    if types.is_nested(array.type):
+        if kind != "number" or not (types.is_fixed_size_list(array.type) or hasattr(array, "offsets")):
+            raise InputError(f"{table.name}: the column {name!r} holds {array.type}, not one value per row")
         return _matrix(array, name, table)
-    if not (types.is_integer(array.type) or types.is_floating(array.type)):
-        try:
-            array = array.cast(pa.float64())
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InputError(f"{table.name}: the column {name!r} holds {array.type}, not numbers") from error
-    if types.is_integer(array.type):
-        array = array.cast(pa.float64(), safe=False)
-    return np.from_dlpack(array.fill_null(np.nan) if array.null_count else array)
+    try:
+        if kind == "number":
+            array = array if floating else array.cast(pa.float64(), safe=False)
+            return np.from_dlpack(array.fill_null(np.nan) if array.null_count else array)
+        text = array.cast(pa.string())
+        text = (text.fill_null("") if text.null_count else text).dictionary_encode()
+        return Texts(text.dictionary.to_pylist(), np.from_dlpack(text.indices))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        what = "numbers" if kind == "number" else "text in UTF-8"
+        raise InputError(f"{table.name}: the column {name!r} holds {array.type} that is no {what}") from error
 
 
 def _matrix(array: Any, name: str, table: Table) -> Array:
     """Return a column of lists as (N, K)."""
-    values = array.flatten()
-    rows = len(array)
-    if array.null_count or values.null_count or not rows or len(values) % rows:
-        raise InputError(f"{table.name}: the lists in {name!r} are empty or of unlike length")
+    values, rows = array.flatten(), len(array)
+    lengths = np.full(rows, len(values) // max(rows, 1))
     if not pa.types.is_fixed_size_list(array.type):
         lengths = np.diff(np.from_dlpack(array.offsets))
-        if (lengths != lengths[0]).any():
-            row = int(np.argmax(lengths != lengths[0]))
-            raise InputError(f"{table.name}, row {row}: {name!r} holds {lengths[row]} numbers, in row 0 {lengths[0]}")
+    if array.null_count or values.null_count or not len(values) or (lengths != lengths[0]).any():
+        row = int(np.argmax(lengths != lengths[0])) if rows else 0
+        raise InputError(f"{table.name}, row {row}: the lists in {name!r} are empty or of unlike length")
     if not pa.types.is_floating(values.type):
         if not (pa.types.is_integer(values.type) or pa.types.is_decimal(values.type)):
             raise InputError(f"{table.name}: the lists in {name!r} hold {values.type}, not numbers")
         values = values.cast(pa.float64())
     return np.from_dlpack(values).reshape(rows, -1)
-
-
-def _null(array: Any) -> int:
-    return int(np.argmax(np.from_dlpack(array.is_null().cast(pa.int8()))))
-
-
-def _cells(values: Array, sign: str, delimiter: str) -> list[str]:
-    """Return the text of each value of a column."""
-    if values.ndim != 1:
-        raise InputError("a table of text holds one number a cell; write .parquet or .jsonl")
-    if values.dtype.kind != "f":
-        return [_quoted(str(one), delimiter) for one in values.tolist()]
-    return [repr(one).replace(".", sign) for one in values.astype(np.float64).tolist()]
-
-
-def _quoted(cell: str, delimiter: str) -> str:
-    if any(sign in cell for sign in (delimiter, '"', "\n", "\r")):
-        return '"' + cell.replace('"', '""') + '"'
-    return cell
 
 
 def to_json(value: Mapping[str, Any], name: str) -> str:
@@ -653,5 +601,11 @@ def write_arrow(path: Path, table: Any) -> None:
             for row in table.to_pylist():
                 file.write(to_json(row, shown(path.name)).encode() + b"\n")
         else:
-            delimiter = "\t" if suffix == ".tsv" else ","
-            pa.csv.write_csv(table, file, pa.csv.WriteOptions(delimiter=delimiter))
+            pa.csv.write_csv(table, file, pa.csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ","))
+
+
+READERS: dict[str, Callable[[Path], Table]] = {
+    ".csv": Csv, ".tsv": Csv, ".txt": Csv, ".jsonl": JsonLines, ".ndjson": JsonLines, ".parquet": _open_arrow,
+    ".feather": _open_arrow, ".arrow": _open_arrow, ".npz": _open_arrays, ".safetensors": _open_arrays,
+    ".npy": _open_array, ".pt": _open_tensors, ".pth": _open_tensors,
+}  # fmt: skip
