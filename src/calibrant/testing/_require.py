@@ -1,12 +1,10 @@
-"""What the contracts are made of: a clause that must hold, a refusal that must come, and rows to try."""
+"""What the contracts are written with: a clause that must hold, an error that must be raised, and rows to try."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from calibrant.errors import CalibrantError
 
 
 def require(holds: bool, clause: str) -> None:
@@ -15,8 +13,8 @@ def require(holds: bool, clause: str) -> None:
         raise AssertionError(f"it does not hold that {clause}")
 
 
-def require_refusal(error: type[CalibrantError], what: str, call: Callable[..., object], *arguments: Any) -> None:
-    """Fail unless ``call(*arguments)``, which is ``what``, ends in ``error``."""
+def require_refusal(error: type[Exception], what: str, call: Callable[..., object], *arguments: Any) -> None:
+    """Fail unless ``call(*arguments)``, described by ``what``, raises ``error``."""
     try:
         call(*arguments)
     except error:

@@ -89,19 +89,12 @@ def _bad_data(calibrator: Calibrator) -> None:
     one = torch.ones(len(y))
     for what, logits, labels, weight in (
         ("NaN", z.masked_fill(z > 6, math.nan), y, None),
-        ("+inf", z.masked_fill(z > 6, math.inf), y, None),
-        ("integer logits", z.long(), y, None),
         ("one class", z[:, :1], y * 0, None),
-        ("no rows", z[:0], y[:0], None),
         ("probabilities", torch.softmax(z, dim=1), y, None),
         ("a label of K", z, y + 1, None),
-        ("labels with a class axis", z, y[:, None], None),
         ("too few labels", z, y[1:], None),
-        ("floating labels", z, y.double(), None),
         ("negative weights", z, y, -one),
-        ("NaN weights", z, y, one * math.nan),
         ("only zero weights", z, y, one * 0),
-        ("too few weights", z, y, one[1:]),
     ):
         fresh = renewed(calibrator)
         require_refusal(InputError, f"a fit on {what}", partial(fresh.fit, sample_weight=weight), logits, labels)
@@ -114,53 +107,43 @@ def _answers(fitted: Calibrator) -> None:
     require(isinstance(whole, Tensor) and whole.shape == logits.shape, "it returns a tensor (N, K) for logits (N, K)")
     # what is answered together must not depend on who else is in the batch, as a sort or a mean over rows would make it
     _near(torch.cat([fitted(row[None]) for row in logits]), whole, 1e-9, "every row is answered by itself")
-    for what, wrong in (
-        ("another K", torch.zeros(3, _CLASSES + 1)),
-        ("a row without its axis", torch.zeros(_CLASSES)),
-        ("integers", torch.zeros(2, _CLASSES, dtype=torch.int64)),
-    ):
-        require_refusal(InputError, f"logits of {what}", fitted, wrong)
+    require_refusal(InputError, "logits of another K", fitted, torch.zeros(3, _CLASSES + 1))
+
+
+def _dtypes(fitted: Calibrator) -> None:
+    logits = _sample(60, seed=1)[0]
+    for dtype, tolerance in _ROUNDING.items():
+        narrow = logits.to(dtype)
+        answer = fitted(narrow)
+        require(
+            answer.dtype == dtype and answer.shape == narrow.shape, f"the answer to {dtype} has its dtype and shape"
+        )
+        _near(answer, fitted(narrow.double()), tolerance, f"the answer to {dtype} is that to its values")
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        # float16 ends at 65,504: a map that doubles 3e4 must not return inf
+        mask = torch.finfo(dtype).min  # by which networks exclude a class where −inf is none of their numbers
+        rows = [[3e4, 0, 0, 0], [-3e4, 3e4, 0, 1], [0] * 4, [5e-4, 0, 0, 0], [2, 1.5, mask, 1], [mask, 0, mask, mask]]
+        _require_numbers(fitted(torch.tensor(rows, dtype=dtype)), f"saturated rows of {dtype} give numbers")
 
 
 def _facts(fitted: Calibrator) -> None:
-    require(isinstance(fitted.preserves_argmax, bool), "preserves_argmax is True or False")
-    require(isinstance(fitted.top_label, bool), "top_label is True or False")
+    for fact in ("preserves_argmax", "top_label"):
+        require(isinstance(getattr(fitted, fact), bool), f"{fact} is True or False")
     base = _sample(2000, seed=2)[0]
     # the decision is lost by rounding, first where logits are far apart or their dtype is narrow
     for logits in (base, base * 100, base.half(), base.float() * 40) if fitted.preserves_argmax else ():
         answer = fitted(logits)
         chosen = answer.gather(1, logits.argmax(dim=1, keepdim=True))[:, 0]
         require(torch.equal(chosen, answer.amax(dim=1)), "the decision stays, as preserves_argmax says")
-    stray = [
-        name
-        for name, value in vars(fitted).items()
-        if isinstance(value, Tensor) and name not in {"fit_rows", *fitted.config()}
-    ]
-    require(
-        not stray,
-        f"the learned tensor {', '.join(stray)} is declared: write {''.join(stray[:1])}: Tensor into the class",
-    )
+    known = {"fit_rows", *fitted.config()}
+    for name in [name for name, value in vars(fitted).items() if isinstance(value, Tensor) and name not in known]:
+        require(False, f"the learned tensor {name} is declared: write {name}: Tensor into the class")
     try:
         scale, shift = fitted.affine()
-    except InputError:
+    except InputError:  # it is no affine map
         return
     mapped = (base * scale if scale.dim() == 1 else base @ scale.mT) + shift
     _near(fitted(base), mapped, 1e-9, "the calibrated logits are A·z + b, as affine says")
-
-
-def _dtypes(fitted: Calibrator) -> None:
-    logits = _sample(60, seed=1)[0]
-    for dtype, tolerance in _ROUNDING.items():
-        answer = fitted(logits.to(dtype))
-        require(
-            answer.dtype == dtype and answer.shape == logits.shape, f"the answer to {dtype} has its dtype and shape"
-        )
-        _near(answer, fitted(logits.to(dtype).double()), tolerance, f"the answer to {dtype} is that to its values")
-    for dtype in (torch.float16, torch.float32, torch.float64):
-        # float16 ends at 65,504: a map that doubles 3e4 must not return inf
-        mask = torch.finfo(dtype).min  # by which networks exclude a class where −inf is none of their numbers
-        rows = [[3e4, 0, 0, 0], [-3e4, 3e4, 0, 1], [0] * 4, [5e-4, 0, 0, 0], [2, 1.5, mask, 1], [mask, 0, mask, mask]]
-        _require_normal(fitted(torch.tensor(rows, dtype=dtype)), f"saturated rows of {dtype} give numbers")
 
 
 def _copies(fitted: Calibrator) -> None:
@@ -176,18 +159,16 @@ def _copies(fitted: Calibrator) -> None:
     table, logits = fitted.config(), _sample(50, seed=4)[0]
     require(json.loads(json.dumps(table)) == table, "its configuration is plain JSON data")
     data, fresh = Predictions.from_logits(*_sample()), Predictions.from_logits(*_sample(seed=10))
-    for what, one in {
-        "one with its state": other,
-        "a copy moved with its model through every dtype": moved,
-        "one saved and loaded": saved,
-    }.items():
+    for what, one in (
+        ("one with its state", other),
+        ("a copy moved with its model through every dtype", moved),
+        ("one saved and loaded", saved),
+    ):
         require(one.fitted and torch.equal(one(logits), fitted(logits)), f"{what} answers the same to the bit")
         require(repr(one) == repr(fitted), f"{what} has the same representation")
         require_refusal(LeakError, f"{what} on the rows of its fit", data.calibrated_by, one)
-    require(len(data.calibrated_by(fitted, allow_fit_rows=True)) == len(data), "allow_fit_rows=True lets it")
     if fitted.preserves_argmax or fitted.top_label:
-        after = fresh.calibrated_by(fitted)
-        require(torch.equal(after.predicted, fresh.predicted), "predictions keep their decisions")
+        require(torch.equal(fresh.calibrated_by(fitted).predicted, fresh.predicted), "predictions keep their decisions")
 
 
 def _weights(calibrator: Calibrator, exact: float) -> None:
@@ -197,7 +178,7 @@ def _weights(calibrator: Calibrator, exact: float) -> None:
     weighted = renewed(calibrator)
     try:
         weighted.fit(logits, labels, sample_weight=times.double())
-    except InputError:  # it refuses weights, in one sentence
+    except InputError:  # it refuses weights
         return
     repeated = renewed(calibrator).fit(logits.repeat_interleave(times, dim=0), labels.repeat_interleave(times))
     fresh = _sample(50, seed=6)[0]
@@ -223,13 +204,12 @@ def _other_fits(calibrator: Calibrator, fitted: Calibrator, tolerance: float) ->
 
 
 def _other_data(calibrator: Calibrator) -> None:
-    two = renewed(calibrator)
     try:
-        answer = two.fit(*_sample(300, 2, seed=5))(_sample(50, 2, seed=6)[0])
+        answer = renewed(calibrator).fit(*_sample(300, 2, seed=5))(_sample(50, 2, seed=6)[0])
     except Exception as error:
         raise AssertionError(f"two classes must work, and give {type(error).__name__}: {error}") from error
     require(answer.shape == (50, 2), "the answer to two classes has two columns")
-    _require_normal(answer, "a fit on two classes gives numbers")
+    _require_numbers(answer, "a fit on two classes gives numbers")
     z, y = _sample()
     excluded = z.clone()
     # in half of the rows a class is excluded, as a mask of options does; it is the label of none of them
@@ -248,17 +228,15 @@ def _other_data(calibrator: Calibrator) -> None:
             fresh.fit(logits, labels)
         except CalibrantError:
             continue
-        _require_normal(fresh(_sample(50, seed=9)[0]), f"a fit on {what} gives numbers, or is refused")
+        _require_numbers(fresh(_sample(50, seed=9)[0]), f"a fit on {what} gives numbers, or is refused")
         if logits is excluded and fresh.preserves_argmax and not fresh.top_label:
-            answer = fresh(excluded)
-            _require_normal(answer, "rows with an excluded class give numbers")
-            likeliest = float(torch.softmax(answer.double(), dim=1)[::2, 3].max())
+            likeliest = float(fresh(excluded).double().softmax(dim=1)[::2, 3].max())
             require(likeliest < 0.25, "a class excluded by −inf does not become likely")
 
 
-def _require_normal(answer: Tensor, clause: str) -> None:
-    wrong = torch.isnan(answer).any() | (answer == math.inf).any() | ~torch.isfinite(answer.amax(dim=1)).all()
-    require(not bool(wrong), clause)
+def _require_numbers(answer: Tensor, clause: str) -> None:
+    """Require logits with a softmax: no NaN, no +inf, and no row of −inf alone."""
+    require(bool(torch.isfinite(answer.amax(dim=1)).all()), clause)
 
 
 def _near(found: Tensor, right: Tensor, tolerance: float, clause: str) -> None:

@@ -18,9 +18,9 @@ _MARGINS = (0.0, 1e-3, 1.0, 6.0, 9.0, 17.0, 40.0, 88.0, 104.0, 700.0, 1e3, 1e4)
 def check_loss(loss: Loss) -> None:
     """Check that ``loss`` does what every loss of ``calibrant.losses`` does; call it in a test of your own loss.
 
-    Values and shapes of its reduction, ignored places, inner dimensions, the order of samples, gradients that are finite
-    at every margin and in every dtype, beside padding and under large upstream gradients, refusals of bad input, arguments
-    kept under their names, copies and states. It is called on copies and is not changed.
+    Checked are values and shapes of its reduction, ignored places, inner dimensions, the order of samples, finite gradients
+    at every margin and in every dtype, beside padding and under large upstream gradients, errors for bad input, copies and
+    states. ``loss`` itself is not changed.
 
     Args:
         loss: The loss to check, with ``ignore_index=-100`` and without class weights.
@@ -39,43 +39,37 @@ def check_loss(loss: Loss) -> None:
     """
     if not isinstance(loss, Loss) or loss.ignore_index != -100 or loss.weight is not None:
         raise InputError("check_loss takes a loss that extends losses.Loss, with ignore_index=-100 and without weights")
-    for clause in (_reduction, _inner_dimensions, _order, _margins, _gradients, _padding, _refusals, _copies):
+    for clause in (_reduction, _order, _margins, _padding, _refusals, _copies):
         clause(copy.deepcopy(loss))
 
 
 def _reduction(loss: Loss) -> None:
-    logits, labels = (part.float() if part.is_floating_point() else part for part in draw(12, _CLASSES))
-    labels[::3] = -100
+    logits, labels = draw(12, _CLASSES)
+    logits, labels[::3] = logits.float(), -100
     kept = labels != -100
     value, alone = loss(logits, labels), loss(logits[kept], labels[kept])
+    shape = labels.shape if loss.reduction == "none" else ()
+    require(value.shape == shape, "the result is a scalar, or with reduction='none' has the labels' shape")
     if loss.reduction == "none":
-        require(value.shape == labels.shape, "with reduction='none' the result has the labels' shape")
         require(bool((value[~kept] == 0).all()), "terms of ignored places are 0")
         value = value[kept]
-    else:
-        require(value.shape == (), "a mean or a sum is a scalar")
-        if isinstance(loss, RowLoss | RowPenalty):
-            total = loss.terms(logits, labels).sum()
-            _same(
-                value, total / int(kept.sum()) if loss.reduction == "mean" else total, "the reduction is of its terms"
-            )
-    _same(value, alone, "ignored places change nothing")
-
-
-def _inner_dimensions(loss: Loss) -> None:
+    elif isinstance(loss, RowLoss | RowPenalty):
+        total = loss.terms(logits, labels).sum()
+        mean = total / int(kept.sum()) if loss.reduction == "mean" else total
+        _require_close(value, mean, "the reduction is of its terms")
+    _require_close(value, alone, "ignored places change nothing")
     logits, labels = draw(3, _CLASSES, 2, 4)
-    value = loss(logits, labels)
-    require(value.shape == (labels.shape if loss.reduction == "none" else ()), "the result has the labels' shape")
-    flat = loss(logits.movedim(1, -1).reshape(-1, _CLASSES), labels.reshape(-1))
-    _same(value.reshape(-1), flat.reshape(-1), "inner dimensions are more rows")
+    rows = loss(logits.movedim(1, -1).reshape(-1, _CLASSES), labels.reshape(-1))
+    _require_close(loss(logits, labels).reshape(-1), rows.reshape(-1), "inner dimensions are more rows")
 
 
 def _order(loss: Loss) -> None:
     logits, labels = draw(12, _CLASSES)
     # a loss of bins or pairs may mix the rows of a batch, but not by their order
-    _same(loss(logits, labels).sum(), loss(logits.flip(0), labels.flip(0)).sum(), "samples may come in any order")
-    one, other = _gradient(loss, logits, labels), _gradient(loss, logits.flip(0), labels.flip(0))
-    _same(one.flip(0), other, "gradients follow the order of the samples", atol=1e-6)
+    reversed_rows = logits.flip(0), labels.flip(0)
+    _require_close(loss(logits, labels).sum(), loss(*reversed_rows).sum(), "samples may come in any order")
+    gradient = _gradient(loss, *reversed_rows).flip(0)
+    _require_close(gradient, _gradient(loss, logits, labels), "gradients follow the order of the samples", atol=1e-6)
 
 
 def _margins(loss: Loss) -> None:
@@ -88,13 +82,10 @@ def _margins(loss: Loss) -> None:
         require(bool(value.isfinite().all()), f"the value is finite at every margin in {dtype}")
         require(value.dtype == torch.promote_types(dtype, torch.float32), f"the value of {dtype} is float32 at least")
         require(bool(grad.isfinite().all()) and grad.dtype == dtype, f"gradients are finite in {dtype}")
-
-
-def _gradients(loss: Loss) -> None:
     logits, labels = draw(10, _CLASSES)
     # a formula that loses digits, as 1 − p near p = 1, differs by far more
-    found, right = (_gradient(loss, z, labels).double() for z in (logits.float(), logits.float().double()))
-    _same(found, right, "float32 gradients are those of float64", rtol=1e-4, atol=1e-6)
+    narrow, wide = (_gradient(loss, z, labels).double() for z in (logits.float(), logits.float().double()))
+    _require_close(narrow, wide, "float32 gradients are those of float64", rtol=1e-4, atol=1e-6)
 
 
 def _padding(loss: Loss) -> None:
@@ -123,15 +114,15 @@ def _refusals(loss: Loss) -> None:
 
 def _copies(loss: Loss) -> None:
     logits, labels = draw(8, _CLASSES)
-    for what, make in (("its configuration", renewed), ("a copy with its state", copy.deepcopy)):
-        try:
-            again = make(loss)
-        except InputError as error:
-            raise AssertionError(str(error)) from error
-        again.load_state_dict(loss.state_dict())
-        require(torch.equal(again(logits, labels), loss(logits, labels)), f"{what} makes the same loss again")
-        require(repr(again) == repr(loss), "its representation is made from its configuration")
-    require(repr(loss).startswith(type(loss).__name__), "repr starts with the class")
+    try:
+        again = renewed(loss)
+    except InputError as error:
+        raise AssertionError(str(error)) from error
+    again.load_state_dict(loss.state_dict())
+    require(torch.equal(again(logits, labels), loss(logits, labels)), "its configuration and state make it again")
+    require(
+        repr(again) == repr(loss) and repr(loss).startswith(type(loss).__name__), "its repr shows the configuration"
+    )
 
 
 def _gradient(loss: Loss, logits: Tensor, labels: Tensor, *, upstream: float = 1.0) -> Tensor:
@@ -142,5 +133,5 @@ def _gradient(loss: Loss, logits: Tensor, labels: Tensor, *, upstream: float = 1
     return leaf.grad  # type: ignore[return-value]
 
 
-def _same(found: Tensor, right: Tensor, clause: str, *, rtol: float = 1e-5, atol: float = 1e-7) -> None:
-    require(torch.allclose(found, right.to(found.dtype), rtol=rtol, atol=atol), clause)
+def _require_close(value: Tensor, expected: Tensor, clause: str, *, rtol: float = 1e-5, atol: float = 1e-7) -> None:
+    require(torch.allclose(value, expected.to(value.dtype), rtol=rtol, atol=atol), clause)
