@@ -47,7 +47,7 @@ def test_an_array_holds_the_options_in_order() -> None:
     ],
 )
 def test_a_missing_option_is_refused_bounded_or_its_row_dropped(top: dict[str, float], largest: float) -> None:
-    column = [logs(A=0.5, B=0.3, C=0.1), logs(**top)]
+    column = [logs(A=0.505, B=0.3, C=0.2), logs(**top)]  # the first sums to 1.005, as servers round to two digits
     with pytest.raises(InputError, match="row 1 has no 'C' among its top tokens; ask for more top_logprobs"):
         choices(column, ("A", "B", "C"))
     bounded = choices(column, ("A", "B", "C"), sampled=["A", "A"], missing="bound")
@@ -70,10 +70,6 @@ def test_a_bounded_option_has_at_least_its_true_probability() -> None:
     assert bool((got >= p - 1e-9).all())
 
 
-def test_top_log_probabilities_may_be_rounded_to_two_digits() -> None:
-    assert len(choices([logs(A=0.905, B=0.1)], ("A", "B"))) == 1
-
-
 def test_a_sequences_score_is_the_mean_or_the_sum_of_its_log_probabilities() -> None:
     mean, total = sequences([-0.4], [2], [True]), sequences([-0.4], [2], score="sum")
     assert mean.probs[0, 1].item() == pytest.approx(math.exp(-0.2), rel=1e-12)
@@ -88,21 +84,11 @@ def test_a_sequences_score_is_the_mean_or_the_sum_of_its_log_probabilities() -> 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("85%", 0.85),
-        ("85 %.", 0.85),
-        ("0.85", 0.85),
-        (".5", 0.5),
-        ("8/10", 0.8),
-        ("Paris.\nConfidence: 85 %", 0.85),
-        ("**Confidence:** 0.85", 0.85),
-        ("The confidence score is 9 out of 10.", 0.9),
-        ('{"answer": "x", "confidence": 0.7}', 0.7),
-        ("confidence = 100%", 1.0),
-        ("Confidence level: 0%", 0.0),
-        ("In 1998, 12 of 20. Confidence: 60%", 0.6),
-        ("Confidence: 60% … so confidence: 60%", 0.6),
+        ("85 %.", 0.85), ("0.85", 0.85), (".5", 0.5), ("8/10", 0.8), ("Paris.\nConfidence: 85 %", 0.85), ("**Confidence:** 0.85", 0.85),
+        ("The confidence score is 9 out of 10.", 0.9), ('{"answer": "x", "confidence": 0.7}', 0.7), ("confidence = 100%", 1.0),
+        ("Confidence level: 0%", 0.0), ("In 1998, 12 of 20. Confidence: 60%", 0.6), ("Confidence: 60% … so confidence: 60%", 0.6),
     ],
-)
+)  # fmt: skip
 def test_a_stated_confidence_is_understood(text: str, value: float) -> None:
     assert parse_confidence(text) == pytest.approx(value, abs=1e-12)
 
@@ -140,22 +126,22 @@ def test_stated_confidences_are_predictions_and_the_row_that_is_not_understood_i
 AB = logs(A=0.6, B=0.3)
 
 
+SURE = logs(A=0.9, B=0.8)
+BOTH = {"first": ["A"], "second": ["B", " A"]}
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
         (lambda: choices([AB], "AB"), "options must be at least two distinct names"),
         (lambda: choices([AB], ("A", "A")), "options must be at least two distinct names"),
-        (
-            lambda: choices([AB], {"first": ["A"], "second": ["B", " A"]}),
-            "'A' is a spelling of both 'first' and 'second'",
-        ),
+        (lambda: choices([AB], BOTH), "'A' is a spelling of both 'first' and 'second'"),
         (
             lambda: choices([logs(The=0.9, Well=0.1)], ("A", "B"), missing="bound"),
             "row 0 has no option .* 'The', 'Well'",
         ),
-        (lambda: choices([AB, None], ("A", "B")), "row 1 has no log-probabilities; ask the server"),
         (lambda: choices([AB, {}], ("A", "B")), "row 1 has no log-probabilities; ask the server"),
-        (lambda: choices([logs(A=0.9, B=0.8)], ("A", "B")), r"row 0 sum to 1\.7, above 1"),
+        (lambda: choices([SURE], ("A", "B")), r"row 0 sum to 1\.7, above 1"),
         (lambda: choices([{"A": 0.9, "B": 0.1}], ("A", "B")), "no natural logarithms"),
         (lambda: choices([], ("A", "B")), "at least one row"),
         (lambda: choices(np.zeros((2, 3)), ("A", "B")), r"shape \(N, 2\), .*not \(2, 3\)"),
@@ -167,7 +153,6 @@ AB = logs(A=0.6, B=0.3)
         (lambda: choices([AB], ("A", "B"), missing="leave"), "missing must be"),
         (lambda: sequences([-1.0, math.nan], [1, 1]), "answer 1 must be finite and at most 0"),
         (lambda: sequences([-1.0], [0]), "answer 0 has no tokens"),
-        (lambda: sequences([-1.0], [1, 2]), r"shapes \(1,\) and \(2,\)"),
         (lambda: sequences([-1.0], [1], [2]), "labels in"),
         (lambda: verbalized("50 %"), "pass a list"),
     ],

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from calibrant._core.check import shown
 from calibrant._core.warn import warn_user
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, UsageWarning
@@ -59,88 +58,65 @@ def choices(
     """
     if missing not in ("refuse", "bound", "drop"):
         raise InputError(f"missing must be 'refuse', 'bound' or 'drop', not {missing!r}")
-    spellings = _check_options(options)
-    columns = _check_columns(scores, spellings)
-    if not columns:
+    spellings = _spellings_of(options)
+    rows = _top_tokens(scores, spellings)
+    if not rows:
         raise InputError("scores must have at least one row")
-    truth = _option_numbers(labels, tuple(spellings), rows=len(columns))
-    drawn = [None] * len(columns) if sampled is None else list(sampled)
-    if len(drawn) != len(columns):
-        raise InputError(f"sampled must be one token per row, {len(columns):,}, not {len(drawn):,}")
-    found = [
-        _option_masses(top, spellings, row, token, missing)
-        for row, (top, token) in enumerate(zip(columns, drawn, strict=True))
-    ]
-    kept = [row for row, one in enumerate(found) if one is not None]
+    truth = _option_numbers(labels, tuple(spellings), rows=len(rows))
+    tokens: Sequence[str | None] = [None] * len(rows) if sampled is None else sampled
+    pairs = enumerate(zip(rows, tokens, strict=True))
+    found = [_option_masses(top, spellings, row, token, missing) for row, (top, token) in pairs]
+    kept = [row for row, masses in enumerate(found) if masses is not None]
     if not kept:
-        raise InputError(
-            f"none of {len(columns):,} rows has every option among its top tokens; name their first tokens"
-        )
-    if left := len(columns) - len(kept):
-        warn_user(f"left out {left:,} of {len(columns):,} rows, whose top tokens lack an option", UsageWarning)
-    rows = [one for one in found if one is not None]
+        raise InputError(f"none of {len(rows):,} rows has every option among its top tokens; name their first tokens")
+    if left_out := len(rows) - len(kept):
+        warn_user(f"left out {left_out:,} of {len(rows):,} rows, whose top tokens lack an option", UsageWarning)
+    logs, other_mass, bounded = zip(*(masses for masses in found if masses is not None), strict=True)
     return Predictions.from_logits(
-        torch.tensor([logs for logs, _, _ in rows], dtype=torch.float64),
+        torch.tensor(logs, dtype=torch.float64),
         None if truth is None else truth[kept],
         unchecked_kind=True,
-        features={"other_mass": [other for _, other, _ in rows], "bounded": [bounded for _, _, bounded in rows]},
+        features={"other_mass": list(other_mass), "bounded": list(bounded)},
     )
 
 
-def _check_options(options: Any) -> Spellings:
+def _spellings_of(options: Any) -> Spellings:
     """Return each option's name with the spellings of its first token."""
-    if isinstance(options, list | tuple) and all(isinstance(one, str) for one in options):
-        options = {one: [one] for one in options} if len(set(options)) == len(options) else {}
-    if not isinstance(options, Mapping) or len(options) < 2:
+    if not isinstance(options, Mapping):
+        distinct = isinstance(options, list | tuple) and len(set(options)) == len(options)
+        options = {name: name for name in options} if distinct else {}
+    if len(options) < 2:
         raise InputError('options must be at least two distinct names, ("A", "B"), or a dict name → spellings')
     spellings: Spellings = {}
     owner: dict[str, str] = {}
-    for name, spelled in options.items():
-        texts = [spelled] if isinstance(spelled, str) else spelled
-        if (
-            not isinstance(texts, Sequence)
-            or not texts
-            or not all(isinstance(one, str) and one.strip() for one in texts)
-        ):
-            raise InputError(f"the spellings of option {name!r} must be texts, not {shown(spelled)}")
-        spellings[name] = tuple(_bare_token(text) for text in texts)
+    for name, texts in options.items():
+        spellings[name] = tuple(_bare_token(text) for text in ([texts] if isinstance(texts, str) else texts))
         for text in spellings[name]:
-            if owner.setdefault(text, name) != name:
-                raise InputError(
-                    f"{text!r} is a spelling of both {owner[text]!r} and {name!r}; give each option its own"
-                )
+            if not text or owner.setdefault(text, name) != name:
+                both = f"{owner.get(text, name)!r} and {name!r}"
+                raise InputError(f"{text!r} is a spelling of both {both}; give each option its own, which is not empty")
     return spellings
 
 
-def _check_columns(scores: Any, spellings: Spellings) -> list[Mapping[str, float]]:
+def _top_tokens(scores: Any, spellings: Spellings) -> list[Mapping[str, float]]:
     """Return token → log-probability of each row; an array's columns are the options themselves."""
-    if isinstance(scores, Mapping | str):
-        raise InputError(f"scores must be a column of maps or an array (N, {len(spellings)}), not {shown(scores)}")
-    if isinstance(scores, list | tuple) and (
-        not scores or any(one is None or isinstance(one, Mapping) for one in scores)
-    ):
-        rows = list(scores)
-    else:
-        matrix = np.asarray(scores, dtype=np.float64)
+    rows = scores.tolist() if hasattr(scores, "tolist") else list(scores)
+    if rows and not any(one is None or isinstance(one, Mapping) for one in rows):
+        matrix = np.asarray(rows, dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[1] != len(spellings):
-            raise InputError(
-                f"scores must have the shape (N, {len(spellings)}), one column for each option, not {matrix.shape}"
-            )
+            shape = f"(N, {len(spellings)}), one column for each option"
+            raise InputError(f"scores must have the shape {shape}, not {matrix.shape}")
         tokens = [texts[0] for texts in spellings.values()]
         rows = [dict(zip(tokens, values, strict=True)) for values in matrix.tolist()]
     for row, top in enumerate(rows):
-        if not isinstance(top, Mapping) or not top:
+        if not top:
             raise InputError(f"row {row} has no log-probabilities; ask the server for logprobs with top_logprobs=20")
-        if not all(isinstance(value, int | float) and value <= 1e-3 for value in top.values()):
-            raise InputError(
-                f"row {row} has scores that are no natural logarithms of probabilities, which are at most 0"
-            )
-        whole = math.fsum(math.exp(value) for value in top.values())
-        if whole > _WHOLE:
-            raise InputError(
-                f"the probabilities of row {row} sum to {whole:.3g}, above 1; pass natural logarithms of one distribution, "
-                "before a penalty or a filter of tokens"
-            )
+        if not all(value <= 1e-3 for value in top.values()):
+            what = "no natural logarithms of probabilities, which are at most 0"
+            raise InputError(f"row {row} has scores that are {what}")
+        if (whole := math.fsum(map(math.exp, top.values()))) > _WHOLE:
+            remedy = "pass natural logarithms of one distribution, before a penalty or a filter of tokens"
+            raise InputError(f"the probabilities of row {row} sum to {whole:.3g}, above 1; {remedy}")
     return rows
 
 
@@ -173,18 +149,14 @@ def _option_masses(
         return None
     if len(lost) == len(masses):
         tokens = ", ".join(map(repr, sorted(top, key=lambda text: -top[text])[:4]))
-        raise InputError(
-            f"row {row} has no option ({', '.join(spellings)}) among its top tokens {tokens}; name the options' first tokens, "
-            'or leave such rows out by missing="drop"'
-        )
+        remedy = 'name the options\' first tokens, or leave such rows out by missing="drop"'
+        raise InputError(f"row {row} has no option ({', '.join(lost)}) among its top tokens {tokens}; {remedy}")
     if lost and missing == "refuse":
-        raise InputError(
-            f"row {row} has no {lost[0]!r} among its top tokens; ask for more top_logprobs, or use its largest possible "
-            'probability by missing="bound"'
-        )
+        remedy = 'ask for more top_logprobs, or use its largest possible probability by missing="bound"'
+        raise InputError(f"row {row} has no {lost[0]!r} among its top tokens; {remedy}")
     # an option that was not returned has at most the least probability returned, which is not 0, and at most what is missing to 1
     returned = [value for token, value in top.items() if token != sampled] or list(top.values())
-    rest = 1 - math.fsum(math.exp(value) for value in top.values())
+    rest = 1 - math.fsum(map(math.exp, top.values()))
     largest = min(math.exp(min(returned)), max(rest, _LEAST))
     logs = [math.log(mass if mass > 0 else largest) for mass in masses]
     return logs, max(0.0, 1 - math.fsum(masses)), len(lost)

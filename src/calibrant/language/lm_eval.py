@@ -57,29 +57,22 @@ def read_lm_eval(
     samples = [_sample(line, f"{file}, line {n}") for n, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if not samples:
         raise FileFormatError(f"{file}: holds no samples; run lm_eval with --log_samples")
-    ids = [str(one["doc_id"]) for one, _, _ in samples]
+    ids = [str(line["doc_id"]) for line, _, _ in samples]
     if len(set(ids)) < len(ids):
         raise FileFormatError(f"{file}: holds a doc_id twice; keep the lines of one filter")
     as_index = _targets_are_indices(samples)
     logits = torch.full((len(samples), max(len(texts) for _, texts, _ in samples)), -math.inf, dtype=torch.float64)
     labels = []
     for row, (line, texts, values) in enumerate(samples):
-        own = [
-            option.removeprefix(" ") for option in texts
-        ]  # the space between question and option is no part of its length
-        sizes = {
-            "none": [1] * len(own),
-            "characters": [len(one) for one in own],
-            "bytes": [len(one.encode()) for one in own],
-        }
-        for column, (value, size) in enumerate(zip(values, sizes[normalize], strict=True)):
-            logits[row, column] = value / max(1, size)
-        labels.append(_target_number(line, texts, as_index=as_index))
-    if None in labels:
-        row = labels.index(None)
-        raise FileFormatError(
-            f"{file}: the target of doc_id {ids[row]}, {samples[row][0]['target']!r}, is none of its options"
-        )
+        label = _target_number(line, texts, as_index=as_index)
+        if label is None:
+            target = f"the target of doc_id {line['doc_id']}, {line['target']!r},"
+            raise FileFormatError(f"{file}: {target} is none of its options")
+        labels.append(label)
+        # the space between question and option is no part of its length
+        own = [text.removeprefix(" ") for text in texts]
+        sizes = [1 if normalize == "none" else len(one if normalize == "characters" else one.encode()) for one in own]
+        logits[row, : len(values)] = torch.tensor(values, dtype=torch.float64) / torch.tensor(sizes).clamp_min(1)
     return Predictions.from_logits(logits, labels, unchecked_kind=True, features={"id": ids})
 
 
@@ -96,16 +89,15 @@ def _sample(text: str, place: str) -> Sample:
         # a log-likelihood and whether it is that of the greedy answer, ["-1.2", "False"], or both in a list
         answers = [one[0] if len(one) == 1 else one for one in line["filtered_resps"]]
         values = [float(value) for value, _ in answers]
-        if not {"doc_id", "target"} <= line.keys() or not all(str(one) in ("True", "False") for _, one in answers):
+        if not {"doc_id", "target"} <= line.keys() or not {str(greedy) for _, greedy in answers} <= {"True", "False"}:
             raise ValueError("another kind of sample")
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise FileFormatError(
-            f"{place}: no multiple-choice sample of lm-evaluation-harness (doc_id, target, arguments, filtered_resps with "
-            "log-likelihoods); answers of generation tasks are for calibrant.language.verbalized"
-        ) from error
+        expected = "no multiple-choice sample of lm-evaluation-harness (doc_id, target, arguments, filtered_resps)"
+        remedy = "answers of generation tasks are for calibrant.language.verbalized"
+        raise FileFormatError(f"{place}: {expected}; {remedy}") from error
     if len(values) != len(options) or len(set(options)) < max(2, len(options)):
         raise FileFormatError(f"{place}: expected one log-likelihood for each of at least two distinct options")
-    if not all(value <= 1e-3 and not math.isinf(value) for value in values):
+    if not all(-math.inf < value <= 1e-3 for value in values):
         raise FileFormatError(f"{place}: a log-likelihood must be a finite number of at most 0")
     return line, options, [-math.inf if value <= _UNLIKELY else value for value in values]
 
