@@ -7,9 +7,11 @@ from tests.conftest import late
 from tests.draws import drawn
 
 from calibrant import Pairs, Predictions
+from calibrant.metrics import ECE
 from calibrant.plot import reliability
 from calibrant.plot.diagrams import diagram_of, isotonic_diagram, risk_curve
 from calibrant.plot.pictures import class_errors
+from calibrant.statistics import null_band
 
 isotonic = late("sklearn.isotonic")
 
@@ -56,10 +58,17 @@ def test_two_classes_show_the_event() -> None:
     assert isotonic_diagram(data).recalibrated == pytest.approx([0.0, 0.5, 0.5, 1.0])
 
 
-def test_class_errors_name_the_worst_first() -> None:
-    found = class_errors(random_predictions(), class_names=list("abcd"))
+def test_class_errors_are_those_of_each_class_against_the_rest() -> None:
+    data = random_predictions()
+    found = class_errors(data, class_names=list("abcd"))
     assert [one.ece for one in found] == sorted((one.ece for one in found), reverse=True)
-    assert sum(one.n for one in found) == 500
+    for one in found:
+        k = "abcd".index(one.name)
+        assert one.n == int((data.labels == k).sum())
+        assert one.frequency == pytest.approx(one.n / 500)
+        assert one.probability == pytest.approx(float(data.probs[:, k].double().mean()))
+        assert one.ece == pytest.approx(ECE()(data.one_vs_rest(k)))
+        assert one.limit == null_band(ECE(), data.one_vs_rest(k)).high
 
 
 def test_a_reliability_diagram_shows_rows_by_their_weights() -> None:

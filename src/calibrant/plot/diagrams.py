@@ -2,21 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from calibrant._core.constraints import Count, Seed, checked
-from calibrant.binning import AnyBinning, BinTable, EqualMass
-from calibrant.data.checks import Data
+from calibrant.binning import Binning, BinTable, EqualMass
+from calibrant.data.checks import Data, need_rows
 from calibrant.data.pairs import Pairs, are_events
 from calibrant.data.predictions import Predictions
-from calibrant.plot.arguments import Rows
 from calibrant.statistics import consistency_bars
 
 BINS = 15
 LEVEL = 0.95
+Floats = NDArray[Any]  # float64
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Diagram:
         confidence: Mean confidence of all rows.
         accuracy: Accuracy of all rows.
         ece: Calibration error of these bins.
-        n: Rows.
+        n: Rows; with weights their effective number.
     """
 
     bins: Sequence[Bin]
@@ -99,13 +98,30 @@ def event_pairs(data: Data) -> Pairs:
     return data.one_vs_rest(1) if isinstance(data, Predictions) and data.classes == 2 else data.top_label()
 
 
-@checked
-def diagram_of(data: Rows, *, binning: AnyBinning | None = None) -> Diagram:
+def labelled_rows(data: Any) -> Data:
+    """Return ``data`` without rows of weight 0 if it is labelled predictions or pairs of at least one row.
+
+    Args:
+        data: What was passed to be drawn.
+
+    Raises:
+        InputError: If it is anything else.
+    """
+    rows = need_rows(data, what="a picture or a report")
+    if isinstance(rows, Predictions):
+        rows.need_labels()
+    return rows
+
+
+def diagram_of(data: Data, *, binning: Binning | None = None) -> Diagram:
     """Return the reliability diagram of the top label.
 
     Args:
         data: Labelled predictions or pairs, at least one row.
         binning: The bins; None is ``EqualMass(15)``.
+
+    Raises:
+        InputError: If there are no rows or no labels.
 
     Examples:
         >>> from calibrant import Pairs
@@ -116,15 +132,10 @@ def diagram_of(data: Rows, *, binning: AnyBinning | None = None) -> Diagram:
     References:
         Nguyen & O'Connor 2015 (equal-mass bins); Bröcker & Smith 2007 (what is expected if calibrated).
     """
-    pairs = data.top_label()
+    pairs = labelled_rows(data).top_label()
     chosen = EqualMass(BINS) if binning is None else binning
     table = chosen.table(pairs.p, pairs.y, weight=pairs.weights)
-    edges = chosen.edges(pairs.p, weight=pairs.weights).tolist()
-    if len(edges) <= len(table.count):  # ties emptied some bins, and the edges are those of the non-empty ones
-        kept = table.count > 0
-        squares = None if table.squares is None else table.squares[kept]
-        table = BinTable(table.count[kept], table.sum_p[kept], table.sum_y[kept], table.total, squares)
-    return diagram_from(table, edges=edges)
+    return diagram_from(table, edges=chosen.edges(pairs.p, weight=pairs.weights).tolist())
 
 
 def diagram_from(table: BinTable, *, edges: Sequence[float]) -> Diagram:
@@ -132,39 +143,38 @@ def diagram_from(table: BinTable, *, edges: Sequence[float]) -> Diagram:
 
     Args:
         table: Counts and sums of B bins that hold every row.
-        edges: Their B + 1 edges.
+        edges: Their B + 1 edges, or those of the bins that are not empty.
 
     Examples:
+        >>> import torch
         >>> from calibrant.binning import EqualWidth
         >>> table = EqualWidth(2).table(torch.tensor([0.9, 0.8]), torch.tensor([1.0, 0.0]))
         >>> round(diagram_from(table, edges=[0.0, 0.5, 1.0]).confidence, 4)
         0.85
     """
-    # Binomial with the mean confidence: slightly wider than the sum of unequal Bernoullis, so conservative
+    # binomial with the mean confidence: slightly wider than the sum of unequal Bernoullis, so conservative
     low, high = (ends.tolist() for ends in consistency_bars(table, level=LEVEL))
-    sums = zip(table.count.tolist(), table.sum_p.tolist(), table.sum_y.tolist(), strict=True)
-    rows = int(table.total) if table.squares is None else round(1 / float(table.squared_shares.sum()))
-    scale = 1.0 if table.squares is None else rows / table.total
-    filled = [
-        Bin(edges[b], edges[b + 1], max(round(count * scale), 1), p / count, y / count, low[b], high[b])
-        for b, (count, p, y) in enumerate(sums)
-        if count
+    count, sum_p, sum_y = table.count.tolist(), table.sum_p.tolist(), table.sum_y.tolist()
+    rows = table.total if table.squares is None else 1 / float(table.squared_shares.sum())
+    filled = [b for b, n in enumerate(count) if n]
+    # equal-mass bins that ties emptied have no edges
+    places = range(len(filled)) if len(edges) == len(filled) + 1 else filled
+    bins = [
+        Bin(
+            low=edges[place],
+            high=edges[place + 1],
+            count=max(round(count[b] * rows / table.total), 1),
+            confidence=sum_p[b] / count[b],
+            accuracy=sum_y[b] / count[b],
+            expect_low=low[b],
+            expect_high=high[b],
+        )
+        for place, b in zip(places, filled, strict=True)
     ]
-    confidence, accuracy = (float(sums.sum()) / table.total for sums in (table.sum_p, table.sum_y))
-    return Diagram(filled, confidence, accuracy, table.error(), rows)
+    return Diagram(bins, sum(sum_p) / table.total, sum(sum_y) / table.total, table.error(), round(rows))
 
 
-def to_cpu(pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return p and y as float64 on the CPU.
-
-    Args:
-        pairs: Pairs on any device.
-    """
-    return pairs.p.detach().cpu().double(), pairs.y.detach().cpu().double()
-
-
-Floats = NDArray[np.float64]
-_CELLS = 1000  # largest number of values of p at which the band is simulated: more would change it by less than a line's width
+CELLS = 1000  # largest number of values of p at which the band is simulated: more would change it by less than a line's width
 
 
 @dataclass(frozen=True)
@@ -180,7 +190,7 @@ class IsotonicDiagram:
         miscalibration: Mean Brier score minus that of the recalibrated probabilities, ≥ 0.
         discrimination: Brier score of the base rate minus that of the recalibrated probabilities, ≥ 0.
         uncertainty: Brier score of the base rate.
-        n: Rows.
+        n: Rows; with weights their effective number.
     """
 
     p: Sequence[float]
@@ -194,8 +204,7 @@ class IsotonicDiagram:
     n: int
 
 
-@checked
-def isotonic_diagram(data: Rows, *, draws: Count = 200, seed: Seed = 0) -> IsotonicDiagram:
+def isotonic_diagram(data: Data, *, draws: int = 200, seed: int = 0) -> IsotonicDiagram:
     """Return the isotonic diagram of an event's probability, with its consistency band.
 
     Isotonic regression determines the bins. The band is simulated: labels are drawn with the predicted probabilities and
@@ -208,7 +217,7 @@ def isotonic_diagram(data: Rows, *, draws: Count = 200, seed: Seed = 0) -> Isoto
         seed: Same seed, same band.
 
     Raises:
-        InputError: If there are no rows.
+        InputError: If there are no rows or no labels.
 
     Examples:
         >>> from calibrant import Pairs
@@ -219,55 +228,55 @@ def isotonic_diagram(data: Rows, *, draws: Count = 200, seed: Seed = 0) -> Isoto
     References:
         Dimitriadis, Gneiting & Jordan 2021, Stable reliability diagrams for probabilistic classifiers, PNAS.
     """
-    pairs = event_pairs(data)
-    p, y = (column.numpy() for column in to_cpu(pairs))
-    weight = pairs.row_weights.cpu().numpy()
+    pairs = event_pairs(labelled_rows(data))
+    p, y, weight = columns_of(pairs)
     weight = weight * (pairs.effective_count / weight.sum())
-    places, code = np.unique(p, return_inverse=True)
-    count, hits = (np.bincount(code, w).astype(np.float64) for w in (weight, weight * y))
-    fitted, rows = isotonic(hits / count, count), float(count.sum())
-    knots, base = _ends_of_blocks(fitted), float(hits.sum()) / rows
+    values, code = np.unique(p, return_inverse=True)
+    count, events = np.bincount(code, weight), np.bincount(code, weight * y)
+    fitted, rows = isotonic(events / count, count), float(count.sum())
+    base = float(events.sum()) / rows
     # Σ (m − y)² / N for y in {0, 1} is Σ (n m² − 2 m Σy + Σy) / N
-    before, after = (float((count * m**2 - 2 * m * hits + hits).sum()) / rows for m in (places, fitted))
-    rest = base * (1 - base)
+    before, after = (float((count * m**2 - 2 * m * events + events).sum()) / rows for m in (values, fitted))
     # cells of equal mass: each value lies in that of the middle of its rows
-    cell = ((count.cumsum() - count / 2) * (_CELLS / rows)).astype(np.int64)
-    cell = np.unique(cell, return_inverse=True)[1]
-    sizes, sums = (np.bincount(cell, w).astype(np.float64) for w in (count, count * places))
-    band_p, low, high = _band(sizes, sums, draws=draws, seed=seed)
+    cell = np.unique(((count.cumsum() - count / 2) * (CELLS / rows)).astype(np.int64), return_inverse=True)[1]
+    sizes = np.bincount(cell, count)
+    band_p = np.clip(np.bincount(cell, count * values) / sizes, 0.0, 1.0)
+    whole = np.maximum(np.rint(sizes), 1).astype(np.int64)
+    drawn = np.random.default_rng(seed).binomial(whole, band_p, size=(draws, len(whole)))
+    curves = np.stack([isotonic(happened / whole, sizes) for happened in drawn])
+    low, high = np.quantile(curves, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    # the curve is given by the first and the last value of every level
+    change = np.flatnonzero(np.diff(fitted))
+    knots = np.unique(np.concatenate([[0], change, change + 1, [len(fitted) - 1]]))
     return IsotonicDiagram(
-        p=places[knots].tolist(),
+        p=values[knots].tolist(),
         recalibrated=fitted[knots].tolist(),
         band_p=band_p.tolist(),
         band_low=low.tolist(),
         band_high=high.tolist(),
         miscalibration=max(before - after, 0.0),
-        discrimination=max(rest - after, 0.0),
-        uncertainty=rest,
+        discrimination=max(base * (1 - base) - after, 0.0),
+        uncertainty=base * (1 - base),
         n=round(rows),
     )
 
 
+def columns_of(pairs: Pairs) -> tuple[Floats, Floats, Floats]:
+    """Return probability, outcome and weight (1 without weights) of each row as float64 arrays (N,).
+
+    Args:
+        pairs: Pairs on any device.
+    """
+    p, y, weight = (one.detach().cpu().double().numpy() for one in (pairs.p, pairs.y, pairs.row_weights))
+    return p, y, weight
+
+
 def isotonic(values: Floats, weights: Floats) -> Floats:
+    """Return the increasing fit in [0, 1] to frequencies ``values`` (M,) of ``weights`` (M,) rows each."""
     from scipy.optimize import isotonic_regression
 
     fitted: Floats = np.clip(isotonic_regression(values, weights=weights).x, 0.0, 1.0)
     return fitted
-
-
-def _ends_of_blocks(fitted: Floats) -> NDArray[np.int64]:
-    """Return the first and last index of every run of equal values."""
-    change = np.flatnonzero(np.diff(fitted)) + 1
-    starts, ends = np.concatenate([[0], change]), np.concatenate([change, [len(fitted)]]) - 1
-    return np.unique(np.stack([starts, ends], axis=1).ravel()).astype(np.int64)
-
-
-def _band(count: Floats, sum_p: Floats, *, draws: int, seed: int) -> tuple[Floats, Floats, Floats]:
-    mean, rows = np.clip(sum_p / count, 0.0, 1.0), np.maximum(np.rint(count), 1).astype(np.int64)
-    drawn = np.random.default_rng(seed).binomial(rows, mean, size=(draws, len(rows)))
-    curves = np.stack([isotonic(hits / rows, count) for hits in drawn])
-    low, high = np.quantile(curves, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    return mean, low, high
 
 
 POINTS = 200
@@ -286,27 +295,22 @@ class Curve:
     risk: Sequence[float]
 
 
-@checked
-def risk_curve(data: Rows) -> Curve:
+def risk_curve(data: Data) -> Curve:
     """Return the error among the most confident c · N rows (by weight) for up to 200 coverages c; rows of equal confidence stay together.
 
     Args:
         data: Labelled predictions or pairs, at least one row.
 
     Raises:
-        InputError: If there are no rows.
+        InputError: If there are no rows or no labels.
 
     References:
         El-Yaniv & Wiener 2010; Geifman & El-Yaniv 2017.
     """
-    pairs = data.top_label()
-    p, y = to_cpu(pairs)
-    weight = pairs.row_weights.detach().cpu()
-    confidence, order = torch.sort(p, descending=True, stable=True)
-    kept, errors = weight[order].cumsum(0), (weight * (1 - y))[order].cumsum(0)
-    last_of_tie = torch.ones_like(confidence, dtype=torch.bool)
-    last_of_tie[:-1] = confidence[:-1] != confidence[1:]
-    ends = torch.nonzero(last_of_tie)[:, 0]
+    p, y, weight = columns_of(labelled_rows(data).top_label())
+    order = np.argsort(-p, kind="stable")
+    covered, errors = weight[order].cumsum(), (weight * (1 - y))[order].cumsum()
+    ends = np.flatnonzero(np.append(np.diff(p[order]) != 0, True))  # the last row of each confidence
     if len(ends) > POINTS:
-        ends = ends[torch.linspace(0, len(ends) - 1, POINTS).round().long()]
-    return Curve((kept[ends] / kept[-1]).tolist(), (errors[ends] / kept[ends]).tolist())
+        ends = ends[np.linspace(0, len(ends) - 1, POINTS).round().astype(np.int64)]
+    return Curve((covered[ends] / covered[-1]).tolist(), (errors[ends] / covered[ends]).tolist())

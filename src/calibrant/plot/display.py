@@ -1,7 +1,8 @@
 """Reliability diagrams with scikit-learn's interface: ``CalibrationDisplay.from_predictions`` and ``.from_estimator``."""
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -10,8 +11,8 @@ from calibrant.data.checks import Data
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.plot.diagrams import Diagram, IsotonicDiagram
-from calibrant.plot.pictures import Kind, reliability, reliability_numbers
+from calibrant.plot.diagrams import BINS, Diagram, IsotonicDiagram
+from calibrant.plot.pictures import Kind, reliability
 from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-BINS = 15
 _CURVE = "calibrant-curve"  # the id of a display's curve among the lines of its axes
 
 
@@ -62,21 +62,15 @@ class CalibrationDisplay:
         Returns:
             Itself, with ``ax_``, ``figure_`` and ``numbers_`` set.
         """
-        title, others = name or self.name, _curves_in(ax)
-        if ax is not None and others:
-            self.numbers_ = reliability_numbers(self.data, kind=self.kind, bins=self.bins)
-            self.ax_, self.figure_ = ax, cast("Figure", ax.figure)
-            _draw_beside(self.numbers_, ax, others)
-        else:
-            picture = reliability(self.data, ax, kind=self.kind, bins=self.bins, event=self.event)
-            self.ax_, self.figure_, self.numbers_ = picture.ax, picture.figure, picture.numbers
-            self.ax_.set_title(title or "", fontsize=10)
-        curve = self.ax_.get_lines()[-1]
-        curve.set_gid(_CURVE)
-        curve.set_label(title or f"model {len(others) + 1}")
+        others = [] if ax is None else [line for line in ax.get_lines() if line.get_gid() == _CURVE]
+        picture = reliability(self.data, ax, kind=self.kind, bins=self.bins, event=self.event)
+        self.ax_, self.figure_, self.numbers_ = picture.ax, picture.figure, picture.numbers
+        title, curve = name or self.name, self.ax_.get_lines()[-1]
+        curve.set(gid=_CURVE, label=title or f"model {len(others) + 1}")
         if others:
-            look: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": LIGHT.ink, "handlelength": 3}
-            self.ax_.legend(handles=[*others, curve], loc="upper left", **look)
+            _show_curves_alone(self.ax_, [*others, curve], dotted=isinstance(self.numbers_, Diagram))
+        else:
+            self.ax_.set_title(title or "", fontsize=10)
         return self
 
     @classmethod
@@ -112,27 +106,26 @@ class CalibrationDisplay:
             >>> display.ax_.get_ylabel()
             'frequency of class 1'
         """
-        if strategy not in (None, "quantile", "uniform"):
-            raise InputError("strategy to be quantile or uniform", repr(strategy), "choose one")
         labels, probs = np.asarray(y_true).reshape(-1), np.asarray(y_prob)
-        found = np.unique(labels)
+        known = np.unique(labels).tolist()
         data: Data
         if probs.ndim == 1:
-            positive = 1 if pos_label is None else pos_label
-            usual = {*found.tolist()} <= {0, 1} or {*found.tolist()} <= {-1, 1}
-            if positive not in found and not (pos_label is None and usual):
-                raise InputError(f"pos_label among {found.tolist()}", repr(positive), "name the positive label")
-            data, event = Pairs.from_probs(probs, (labels == positive).astype(np.int64)), positive
+            event = 1 if pos_label is None else pos_label
+            usual = pos_label is None and ({*known} <= {0, 1} or {*known} <= {-1, 1})
+            if event not in known and not usual:
+                raise InputError(f"pos_label among {known}", repr(event), "name the positive label")
+            data = Pairs.from_probs(probs, (labels == event).astype(np.int64))
         else:
-            order = (found if classes is None else np.asarray(classes)).tolist()
-            if probs.shape[1:] != (len(order),) or not set(found.tolist()) <= set(order):
-                expected = f"one column of probabilities per class, for the labels {found.tolist()}"
+            order = known if classes is None else np.asarray(classes).tolist()
+            if probs.shape[1:] != (len(order),) or not {*known} <= {*order}:
+                expected = f"one column of probabilities per class, for the labels {known}"
                 raise InputError(expected, f"shape {probs.shape}", "name the columns' labels by classes, in order")
-            ranks = {label: rank for rank, label in enumerate(order)}
-            data, event = Predictions.from_probs(probs, [ranks[one] for one in labels.tolist()]), order[-1]
-        drawn: Kind | None = None if n_bins is None and strategy is None else "bins"
+            data, event = Predictions.from_probs(probs, [order.index(one) for one in labels.tolist()]), order[-1]
+        if strategy not in (None, "quantile", "uniform"):
+            raise InputError("strategy to be quantile or uniform", repr(strategy), "choose one")
         bins = (EqualWidth if strategy == "uniform" else EqualMass)(n_bins or BINS)
-        return cls(data, name=name, event=f"class {event}", kind=drawn, bins=bins).plot(ax)
+        kind: Kind | None = "bins" if n_bins or strategy else None
+        return cls(data, name=name, event=f"class {event}", kind=kind, bins=bins).plot(ax)
 
     @classmethod
     def from_estimator(
@@ -164,26 +157,15 @@ class CalibrationDisplay:
         return cls.from_predictions(y, probs[:, classes.index(positive)], pos_label=positive, **look)
 
 
-def _curves_in(ax: "Axes | None") -> "list[Line2D]":
-    """Return the curves of displays in ``ax``, in the order they were drawn."""
-    return [] if ax is None else [line for line in ax.get_lines() if line.get_gid() == _CURVE]
-
-
-def _draw_beside(numbers: Diagram | IsotonicDiagram, ax: "Axes", others: "list[Line2D]") -> None:
-    """Draw one more curve into axes with displays; bands, dots and texts, which explain the first alone, go."""
-    dotted = isinstance(numbers, Diagram)
-    if len(others) == 1:
-        bands = [line for line in ax.get_lines() if line.get_color() == LIGHT.band]
-        for artist in (*ax.collections, *ax.texts, *bands):
+def _show_curves_alone(ax: "Axes", curves: "list[Line2D]", *, dotted: bool) -> None:
+    """Reduce axes to the curves of several displays: bands, dots and texts explain one model alone."""
+    for artist in [*ax.collections, *ax.texts, *ax.get_lines()]:
+        if artist not in curves:
             artist.remove()
-        others[0].set(color=COLOURS[0], linewidth=1.4, marker=MARKERS[0] if dotted else "", markersize=5)
-        ax.set_title("")
-    place = len(others)
-    look: dict[str, Any] = {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place % len(DASHES)]}
-    if isinstance(numbers, IsotonicDiagram):
-        ax.plot(numbers.p, numbers.recalibrated, linewidth=1.8, zorder=3, **look)
-        return
-    look |= {"marker": MARKERS[place % len(MARKERS)], "markersize": 5, "linewidth": 1.4, "clip_on": False}
-    ax.plot([b.confidence for b in numbers.bins], [b.accuracy for b in numbers.bins], zorder=3, **look)
-    start = min(ax.get_xlim()[0], *(min(b.confidence, b.accuracy) for b in numbers.bins))
-    ax.set(xlim=(start, 1), ylim=(start, 1))
+    for line, colour, dash, marker in zip(curves, cycle(COLOURS), cycle(DASHES), cycle(MARKERS), strict=False):
+        line.set(color=colour, linestyle=dash, marker=marker if dotted else "", markersize=5, linewidth=1.6)
+        line.set_clip_on(False)
+    start = min(float(np.min(line.get_xydata())) for line in curves) if dotted else 0.0
+    ax.plot([start, 1], [start, 1], color=LIGHT.faint, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    ax.set(title="", xlim=(start, 1), ylim=(start, 1))
+    ax.legend(handles=curves, loc="upper left", frameon=False, fontsize=8, labelcolor=LIGHT.ink, handlelength=3)

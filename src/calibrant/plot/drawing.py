@@ -1,4 +1,4 @@
-"""Functions that draw numbers into a given ``Axes``, shared by the public plots, the report and the studies."""
+"""Functions that draw numbers into given axes, shared by the public plots, the report and the studies."""
 
 import math
 from collections.abc import Sequence
@@ -17,11 +17,7 @@ _SMALLEST = 9.0  # least area in points²
 
 
 def lower_limit(*diagrams: Diagram) -> float:
-    """Return the common lower limit of both axes: a multiple of 10 %, at most 80 %, below every number drawn.
-
-    Args:
-        *diagrams: The diagrams drawn on one scale.
-    """
+    """Return the common lower limit of both axes: a multiple of 10 %, at most 80 %, below every number drawn."""
     lowest = min((diagram.lowest for diagram in diagrams), default=0.0)
     return min(math.floor(10 * lowest + 1e-9) / 10, 0.8)
 
@@ -44,22 +40,19 @@ def draw_diagram(
     Returns:
         The figure of ``ax``.
     """
-    start = lower_limit(diagram) if start is None else start
-    _diagonal(ax, start, palette, words=words)
     from matplotlib.patheffects import withStroke
 
-    outline = [
-        withStroke(linewidth=8.2, foreground=palette.faint)
-    ]  # the grey alone has too little contrast to be seen by all
+    start = lower_limit(diagram) if start is None else start
+    _diagonal(ax, start, palette)
+    if words:
+        look: dict[str, Any] = {"fontsize": 7.5, "color": palette.faint, "transform": ax.transAxes}
+        ax.text(0.03, 0.97, "under-confident", ha="left", va="top", **look)
+        ax.text(0.97, 0.03, "over-confident", ha="right", va="bottom", **look)
+    # the grey alone has too little contrast to be seen by all
+    outline = [withStroke(linewidth=8.2, foreground=palette.faint)]
     for b in diagram.bins:
-        expected = [b.expect_low, b.expect_high]
-        look: dict[str, Any] = {
-            "color": palette.band,
-            "linewidth": 7,
-            "solid_capstyle": "butt",
-            "path_effects": outline,
-        }
-        ax.plot([b.confidence] * 2, expected, zorder=2, **look)
+        bar = ax.plot([b.confidence] * 2, [b.expect_low, b.expect_high], color=palette.band, linewidth=7, zorder=2)
+        bar[0].set(solid_capstyle="butt", path_effects=outline)
     x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
     ax.plot(x, y, color=palette.ink, linewidth=0.8, zorder=3)
     draw_dots(diagram, ax, palette=palette)
@@ -68,35 +61,20 @@ def draw_diagram(
 
 
 def draw_dots(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> None:
-    """Draw the dot of every bin: its area is proportional to the rows; a diamond lies outside what is expected if calibrated.
-
-    Args:
-        diagram: From ``diagram_of``.
-        ax: Where to draw.
-        palette: Colours.
-    """
+    """Draw the dot of every bin: its area is proportional to the rows; a diamond lies outside what is expected if calibrated."""
     largest = max((b.count for b in diagram.bins), default=1)
     for place, b in enumerate(diagram.bins):
         marker, colour = ("D", palette.bad) if b.off else ("o", palette.good)
         area = max(_LARGEST * b.count / largest, _SMALLEST) * (0.7 if b.off else 1.0)  # a diamond looks larger
         dot = ax.scatter([b.confidence], [b.accuracy], s=area, marker=marker, color=colour, zorder=4, clip_on=False)
-        dot.set_gid(f"bin-{place}")  # the report attaches the bin's numbers to this id
-        dot.set_edgecolor(palette.ink)
-        dot.set_linewidth(0.5)
+        # the report attaches the bin's numbers to this id
+        dot.set(gid=f"bin-{place}", edgecolor=palette.ink, linewidth=0.5)
 
 
 def draw_diagrams(named: Sequence[tuple[str, Diagram]], ax: "Axes") -> "Figure":
-    """Draw several reliability diagrams as lines in one plot, each with its own colour, dash and marker.
-
-    Args:
-        named: (name, diagram) pairs.
-        ax: Where to draw.
-
-    Returns:
-        The figure of ``ax``.
-    """
+    """Draw several reliability diagrams as lines in one plot, each with its own colour, dash and marker."""
     start = lower_limit(*(diagram for _, diagram in named))
-    _diagonal(ax, start, LIGHT, words=False)
+    _diagonal(ax, start, LIGHT)
     looks = zip(cycle(COLOURS), cycle(DASHES), cycle(MARKERS), strict=False)
     for (name, diagram), (colour, dash, marker) in zip(named, looks, strict=False):
         x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
@@ -122,69 +100,46 @@ def draw_isotonic(
     Returns:
         The figure of ``ax``.
     """
-    what = event or "the event"
-    look: dict[str, Any] = {"facecolor": palette.band, "edgecolor": palette.faint, "linewidth": 0.6}
-    ax.fill_between(diagram.band_p, diagram.band_low, diagram.band_high, zorder=1, **look)
-    _diagonal(ax, 0.0, palette, words=False)
+    band = ax.fill_between(diagram.band_p, diagram.band_low, diagram.band_high, zorder=1)
+    band.set(facecolor=palette.band, edgecolor=palette.faint, linewidth=0.6)
+    _diagonal(ax, 0.0, palette)
     ax.plot(diagram.p, diagram.recalibrated, color=palette.good, linewidth=1.8, zorder=3)
     if words:
-        parts = (
-            f"miscalibration {diagram.miscalibration:.4f}\n"
-            f"discrimination {diagram.discrimination:.4f}\n"
-            f"uncertainty {diagram.uncertainty:.4f}"
-        )
+        names = ("miscalibration", "discrimination", "uncertainty")
+        parts = "\n".join(f"{name} {getattr(diagram, name):.4f}" for name in names)
         ax.text(0.03, 0.97, parts, transform=ax.transAxes, va="top", fontsize=7.5, color=palette.ink)
         note = "grey: expected if calibrated (95 %)"
         ax.text(0.97, 0.03, note, transform=ax.transAxes, ha="right", fontsize=7.5, color=palette.faint)
     _square(ax, 0.0)
+    what = event or "the event"
     return finish(ax, palette, x=f"predicted probability of {what}", y=f"frequency of {what}", in_percent="xy")
 
 
 def draw_histogram(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
-    """Draw the fraction of rows in each bin, with mean confidence and accuracy as vertical lines.
-
-    Args:
-        diagram: Of bins of equal width.
-        ax: Where to draw.
-        palette: Colours.
-
-    Returns:
-        The figure of ``ax``.
-    """
+    """Draw the fraction of rows in each of a diagram's bins of equal width, with mean confidence and accuracy as vertical lines."""
     left, width = [b.low for b in diagram.bins], [b.high - b.low for b in diagram.bins]
     mass = [b.count / diagram.n for b in diagram.bins]
     ax.bar(left, mass, width, align="edge", color=palette.band, edgecolor=palette.faint, linewidth=0.6)
     ax.axvline(diagram.confidence, color=palette.good, linewidth=1.4)
     ax.axvline(diagram.accuracy, color=palette.bad, linewidth=1.4, linestyle=(0, (3, 2)))
-    lines = (("mean", diagram.confidence, palette.good), ("accuracy", diagram.accuracy, palette.bad))
-    # in the widest of three rooms, where no line crosses it: left of both, between them, or right of both
+    # the text stands in the widest of three rooms, where no line crosses it: left of both, between them, or right of both
     low, high = sorted((diagram.confidence, diagram.accuracy))
     rooms = ((low, 0.02, "left"), (high - low, (low + high) / 2, "center"), (1 - high, 0.98, "right"))
     _, at, side = max(rooms)
+    lines = (("mean", diagram.confidence, palette.good), ("accuracy", diagram.accuracy, palette.bad))
     for row, (text, value, colour) in enumerate(lines):
-        shown = f"{text} {100 * value:.1f} %"
         height = 0.93 - row * 12 * ax.figure.dpi / 72 / ax.bbox.height  # one line of text is 12 points high
+        shown = f"{text} {100 * value:.1f} %"
         ax.text(at, height, shown, transform=ax.transAxes, ha=side, va="top", fontsize=7.5, color=colour)
     ax.set(xlim=(0, 1), ylim=(0, 1), yticks=[0, 0.5, 1])
     return finish(ax, palette, x="confidence", y="fraction of rows", in_percent="xy")
 
 
 def draw_risk(
-    curves: Sequence[tuple[str, Curve]], ax: "Axes", *, palette: Palette = LIGHT, colours: Sequence[str] | None = None
+    curves: Sequence[tuple[str, Curve]], ax: "Axes", *, palette: Palette = LIGHT, colours: Sequence[str] = COLOURS
 ) -> "Figure":
-    """Draw risk (error) against coverage, one line per curve.
-
-    Args:
-        curves: (name, curve) pairs.
-        ax: Where to draw.
-        palette: Colours.
-        colours: Colours of the lines; None is ``COLOURS``.
-
-    Returns:
-        The figure of ``ax``.
-    """
-    looks = zip(cycle(colours or COLOURS), cycle(DASHES), strict=False)
-    for (name, curve), (colour, dash) in zip(curves, looks, strict=False):
+    """Draw risk (error) against coverage, one line per (name, curve)."""
+    for (name, curve), colour, dash in zip(curves, cycle(colours), cycle(DASHES), strict=False):
         ax.plot(curve.coverage, curve.risk, color=colour, linestyle=dash, linewidth=1.6, label=name)
     ax.set_xlim(0, 1)
     ax.set_ylim(bottom=0)
@@ -193,18 +148,13 @@ def draw_risk(
     return finish(ax, palette, x="coverage (most confident rows)", y="error at this coverage", in_percent="xy")
 
 
-def _diagonal(ax: "Axes", start: float, palette: Palette, *, words: bool) -> None:
+def _diagonal(ax: "Axes", start: float, palette: Palette) -> None:
     ax.plot([start, 1], [start, 1], color=palette.faint, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    if words:
-        look: dict[str, Any] = {"fontsize": 7.5, "color": palette.faint, "transform": ax.transAxes}
-        ax.text(0.03, 0.97, "under-confident", ha="left", va="top", **look)
-        ax.text(0.97, 0.03, "over-confident", ha="right", va="bottom", **look)
 
 
 def _square(ax: "Axes", start: float) -> None:
-    ax.set(xlim=(start, 1), ylim=(start, 1))
+    """Give both axes the range [``start``, 1] and the same ticks."""
     step = 0.25 if start == 0 else 0.2 if start <= 0.3 else 0.1 if start <= 0.6 else 0.05
-    ticks = [start + step * i for i in range(round((1 - start) / step + 1e-6) + 1) if start + step * i <= 1 + 1e-9]
-    ax.set_xticks(ticks)
-    ax.set_yticks(ticks)
+    ticks = [start + step * i for i in range(math.floor((1 - start) / step + 1e-9) + 1)]
+    ax.set(xlim=(start, 1), ylim=(start, 1), xticks=ticks, yticks=ticks)
     ax.set_aspect("equal", adjustable="box")

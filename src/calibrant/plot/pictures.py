@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from calibrant._core.constraints import Count, checked
-from calibrant._core.constraints import Kind as OfKind
-from calibrant.binning import AnyBinning, Binning, EqualMass, EqualWidth
+from calibrant._core.check import check_choice, check_kind
+from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
-from calibrant.plot.arguments import AnyAxes, ClassRows, Label, PlainClassRows, Rows, check_class_names
 from calibrant.plot.diagrams import (
     BINS,
     LEVEL,
@@ -21,17 +19,18 @@ from calibrant.plot.diagrams import (
     diagram_of,
     is_event,
     isotonic_diagram,
+    labelled_rows,
     risk_curve,
 )
 from calibrant.plot.drawing import draw_diagram, draw_diagrams, draw_histogram, draw_isotonic, draw_risk
 from calibrant.plot.style import LIGHT, axes_of, finish
+from calibrant.statistics import null_band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Kind = Literal["bins", "isotonic"]
-Models = Annotated[Mapping[str, Data], OfKind(Mapping, 'pass {"before": a, "after": b}', "names and predictions")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,14 +60,13 @@ class Picture:
         return file.getvalue()
 
 
-@checked
 def reliability(
-    predictions: Rows,
-    ax: AnyAxes | None = None,
+    predictions: Data,
+    ax: "Axes | None" = None,
     *,
     kind: Kind | None = None,
-    bins: Count | Binning = 15,
-    event: Label = "",
+    bins: int | Binning = BINS,
+    event: str = "",
 ) -> Picture:
     """Draw a reliability diagram with the region expected if calibrated.
 
@@ -100,32 +98,23 @@ def reliability(
     """
     numbers = reliability_numbers(predictions, kind=kind, bins=bins)
     chosen = axes_of(ax)
-    if isinstance(numbers, IsotonicDiagram):
-        named = "class 1" if isinstance(predictions, Predictions) and predictions.classes == 2 else ""
-        figure = draw_isotonic(numbers, chosen, event=event or named)
-    else:
-        figure = draw_diagram(numbers, chosen)
-    return Picture(figure, chosen, numbers)
+    if isinstance(numbers, Diagram):
+        return Picture(draw_diagram(numbers, chosen), chosen, numbers)
+    named = "class 1" if isinstance(predictions, Predictions) and predictions.classes == 2 else ""
+    return Picture(draw_isotonic(numbers, chosen, event=event or named), chosen, numbers)
 
 
-@checked
 def reliability_numbers(
-    predictions: Rows, *, kind: Kind | None = None, bins: Count | Binning = 15
+    predictions: Data, *, kind: Kind | None = None, bins: int | Binning = BINS
 ) -> Diagram | IsotonicDiagram:
-    """Return the numbers that ``reliability`` draws.
-
-    Args:
-        predictions: As in ``reliability``.
-        kind: As in ``reliability``.
-        bins: As in ``reliability``.
-    """
-    if (kind or ("isotonic" if is_event(predictions) else "bins")) == "isotonic":
+    """Return the numbers that ``reliability`` draws; its arguments."""
+    chosen = kind and check_choice(kind, name="kind", choices=("bins", "isotonic"))
+    if (chosen or ("isotonic" if is_event(predictions) else "bins")) == "isotonic":
         return isotonic_diagram(predictions)
     return diagram_of(predictions, binning=bins if isinstance(bins, Binning) else EqualMass(bins))
 
 
-@checked
-def compare(models: Models, ax: AnyAxes | None = None, *, bins: Count = 15) -> Picture:
+def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int = BINS) -> Picture:
     """Draw the reliability diagrams of several models, or of one before and after calibration, in one plot.
 
     Args:
@@ -145,14 +134,12 @@ def compare(models: Models, ax: AnyAxes | None = None, *, bins: Count = 15) -> P
         >>> compare({"before": data, "after": data})
         Picture(before, after)
     """
-    binning = EqualMass(bins)
-    numbers = {name: diagram_of(data, binning=binning) for name, data in _drawable_models(models).items()}
+    numbers = {name: diagram_of(data, binning=EqualMass(bins)) for name, data in _named(models).items()}
     chosen = axes_of(ax)
     return Picture(draw_diagrams(list(numbers.items()), chosen), chosen, numbers)
 
 
-@checked
-def risk_coverage(models: Data | Mapping[str, Data], ax: AnyAxes | None = None) -> Picture:
+def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -> Picture:
     """Draw the risk-coverage curve: the error among the most confident rows, by the fraction of rows predicted.
 
     Args:
@@ -162,22 +149,25 @@ def risk_coverage(models: Data | Mapping[str, Data], ax: AnyAxes | None = None) 
     Returns:
         The figure, with a ``Curve``, or one ``Curve`` per name.
 
+    Raises:
+        InputError: If there are none, or one has no rows.
+
     Examples:
         >>> from calibrant import Predictions
         >>> data = Predictions.from_logits([[2.0, 0.0], [0.5, 0.0]], [0, 1])
         >>> risk_coverage(data).numbers
         Curve(coverage=[0.5, 1.0], risk=[0.0, 0.5])
     """
-    named = models if isinstance(models, Mapping) else {"": models}
-    curves = {name: risk_curve(data) for name, data in _drawable_models(named).items()}
+    several = isinstance(models, Mapping)
+    named = _named(models) if isinstance(models, Mapping) else {"": models}
+    curves = {name: risk_curve(data) for name, data in named.items()}
     chosen = axes_of(ax, height=3.2)
-    numbers: Curve | dict[str, Curve] = curves if isinstance(models, Mapping) else curves[""]
+    numbers: Curve | dict[str, Curve] = curves if several else curves[""]
     return Picture(draw_risk(list(curves.items()), chosen), chosen, numbers)
 
 
-@checked
 def confidence_histogram(
-    predictions: Rows, ax: AnyAxes | None = None, *, bins: Count = 15, binning: AnyBinning | None = None
+    predictions: Data, ax: "Axes | None" = None, *, bins: int = BINS, binning: Binning | None = None
 ) -> Picture:
     """Draw the histogram of confidence, with mean confidence and accuracy.
 
@@ -190,6 +180,9 @@ def confidence_histogram(
     Returns:
         The figure, with a ``Diagram``.
 
+    Raises:
+        InputError: If there are no rows or no labels.
+
     Examples:
         >>> from calibrant import Pairs
         >>> data = Pairs.from_probs([0.9] * 10, [1] * 6 + [0] * 4)
@@ -201,13 +194,12 @@ def confidence_histogram(
     return Picture(draw_histogram(numbers, chosen), chosen, numbers)
 
 
-@checked
 def classwise(
-    predictions: ClassRows,
-    ax: AnyAxes | None = None,
+    predictions: Predictions,
+    ax: "Axes | None" = None,
     *,
     class_names: Sequence[str] | None = None,
-    most: Count = 20,
+    most: int = 20,
 ) -> Picture:
     """Draw the calibration error of every class against the rest, the worst first, with the limit if calibrated.
 
@@ -229,10 +221,22 @@ def classwise(
         >>> classwise(data).numbers[0].name
         '2'
     """
-    numbers: list[ClassError] = class_errors(predictions, class_names=class_names)
+    numbers = class_errors(predictions, class_names=class_names)
     shown = numbers[:most]
+    places = range(len(shown))
     chosen = axes_of(ax, height=1.2 + 0.24 * len(shown))
-    return Picture(draw_classes(shown, chosen, of=len(numbers)), chosen, numbers)
+    bars = chosen.barh(places, [one.limit for one in shown], height=0.62, color=LIGHT.band, zorder=2)
+    for bar in bars:
+        bar.set(edgecolor=LIGHT.faint, linewidth=0.6)
+    for off, marker, colour in ((False, "o", LIGHT.good), (True, "D", LIGHT.bad)):
+        dots = [(one.ece, place) for place, one in enumerate(shown) if (one.ece > one.limit) is off]
+        if dots:
+            chosen.plot(*zip(*dots, strict=True), marker, color=colour, markersize=5, zorder=3)
+    chosen.set_yticks(places, labels=[one.name for one in shown])
+    chosen.set(xlim=(0, None), ylim=(len(shown) - 0.4, -0.6))
+    worst = "" if len(shown) == len(numbers) else f"the {len(shown)} worst of {len(numbers)} classes; "
+    chosen.set_title(f"{worst}grey: up to the 97.5 % limit if calibrated", fontsize=8, color=LIGHT.faint)
+    return Picture(finish(chosen, x="ECE of the class's probability", y="class", in_percent="x"), chosen, numbers)
 
 
 @dataclass(frozen=True)
@@ -256,8 +260,7 @@ class ClassError:
     frequency: float
 
 
-@checked
-def class_errors(predictions: PlainClassRows, *, class_names: Sequence[str] | None = None) -> list[ClassError]:
+def class_errors(predictions: Predictions, *, class_names: Sequence[str] | None = None) -> list[ClassError]:
     """Return every class's calibration error in 15 bins of equal width, the largest first.
 
     Args:
@@ -267,60 +270,33 @@ def class_errors(predictions: PlainClassRows, *, class_names: Sequence[str] | No
     Raises:
         InputError: If class names are not K, or there are no rows.
     """
-    classes = predictions.classes
-    names = check_class_names(class_names, classes=classes)
-    metric = ECE(EqualWidth(BINS))
-    found = []
-    for k in range(classes):
-        pairs = predictions.one_vs_rest(k)
-        table = metric.table(pairs)
-        found.append(
-            ClassError(
-                name=str(k) if names is None else names[k],
-                n=int(pairs.y.sum()),
-                ece=table.error(),
-                limit=metric.null_of(table, level=LEVEL).high,
-                probability=float(pairs.p.mean()),
-                frequency=float(pairs.y.mean()),
-            )
-        )
+    words, remedy = "Predictions over all classes", "draw reliability(...) instead"
+    data = labelled_rows(check_kind(predictions, Predictions, name="predictions", words=words, remedy=remedy))
+    assert isinstance(data, Predictions)
+    names = checked_names(class_names, classes=data.classes) or [str(k) for k in range(data.classes)]
+    metric, found = ECE(EqualWidth(BINS)), []
+    for k, name in enumerate(names):
+        pairs = data.one_vs_rest(k)
+        weight = pairs.row_weights / pairs.row_weights.sum()
+        probability, frequency = float(pairs.p.double() @ weight), float(pairs.y.double() @ weight)
+        limit = null_band(metric, pairs, level=LEVEL).high
+        found.append(ClassError(name, int(pairs.y.sum()), metric(pairs), limit, probability, frequency))
     return sorted(found, key=lambda one: -one.ece)
 
 
-def draw_classes(errors: Sequence[ClassError], ax: "Axes", *, of: int) -> "Figure":
-    """Draw the error of each class as a dot on a bar that ends at its limit if calibrated.
+def checked_names(class_names: Sequence[str] | None, *, classes: int) -> list[str] | None:
+    """Return K names of classes as text, or None for their indices.
 
-    Args:
-        errors: The classes shown, the largest error first.
-        ax: Where to draw.
-        of: Number of all classes.
-
-    Returns:
-        The figure of ``ax``.
+    Raises:
+        InputError: If there are not K names.
     """
-    places = list(range(len(errors)))
-    ax.barh(
-        places,
-        [one.limit for one in errors],
-        height=0.62,
-        color=LIGHT.band,
-        edgecolor=LIGHT.faint,
-        linewidth=0.6,
-        zorder=2,
-    )
-    for off, marker, colour in ((False, "o", LIGHT.good), (True, "D", LIGHT.bad)):
-        dots = [(one.ece, place) for place, one in enumerate(errors) if (one.ece > one.limit) is off]
-        if dots:
-            ax.plot(*zip(*dots, strict=True), marker, color=colour, markersize=5, zorder=3)
-    ax.set_yticks(places, labels=[one.name for one in errors])
-    ax.set_ylim(len(errors) - 0.4, -0.6)
-    ax.set_xlim(left=0)
-    worst = "" if len(errors) == of else f"the {len(errors)} worst of {of} classes; "
-    ax.set_title(f"{worst}grey: up to the 97.5 % limit if calibrated", fontsize=8, color=LIGHT.faint)
-    return finish(ax, x="ECE of the class's probability", y="class", in_percent="x")
+    if class_names is not None and len(class_names) != classes:
+        raise InputError(f"{classes} class names", f"{len(class_names)}", "name every class")
+    return None if class_names is None else [str(name) for name in class_names]
 
 
-def _drawable_models(models: Mapping[str, Data]) -> Mapping[str, Data]:
-    if not models:
-        raise InputError("at least one model to draw", "none", "pass a name and its predictions")
+def _named(models: Mapping[str, Data]) -> Mapping[str, Data]:
+    if not isinstance(models, Mapping) or not models:
+        got = "none" if isinstance(models, Mapping) else f"a {type(models).__name__}"
+        raise InputError("models as names and predictions, at least one", got, 'pass {"before": a, "after": b}')
     return models

@@ -17,8 +17,8 @@ from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluate.compare import same_weights
-from calibrant.plot.arguments import Label, ReportedRows, check_class_names
-from calibrant.plot.diagrams import is_event
+from calibrant.plot.diagrams import is_event, labelled_rows
+from calibrant.plot.pictures import checked_names
 
 Named = Annotated[
     Calibrator | str | None,
@@ -73,10 +73,10 @@ class Model(metaclass=PublicCalls):
 
     def __post_init__(self) -> None:
         for data in (self.before, *(one for one in (self.after, self.reference) if one is not None)):
-            ReportedRows.check(data, "data", None)  # which all stay: those of weight 0 have a place in the columns, too
+            labelled_rows(data)  # which all stay: those of weight 0 have a place in the columns, too
         if isinstance(self.before, Predictions):
             classes = self.before.classes
-            check_class_names(self.class_names, classes=classes, of=self.name)
+            checked_names(self.class_names, classes=classes)
         if self.after is not None and len(self.after) != len(self.before):
             raise InputError(
                 f"equally many rows before and after for {self.name}",
@@ -131,10 +131,10 @@ class Table(metaclass=PublicCalls):
     """
 
     kind: ClassVar[str] = "table"
-    title: Label
+    title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    note: Label = ""
+    note: str = ""
     lists_models: bool = False
     links: Sequence[str] = ()
 
@@ -158,8 +158,8 @@ class Claims(metaclass=PublicCalls):
     """
 
     kind: ClassVar[str] = "claims"
-    title: Label
-    lines: Sequence[Label]
+    title: str
+    lines: Sequence[str]
 
 
 @dataclass(frozen=True)

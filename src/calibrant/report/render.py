@@ -19,7 +19,6 @@ from calibrant._core.check import check_choice, check_sequence, refuse, shown
 from calibrant._core.config import json_data, own_version
 from calibrant._core.constraints import Each, Kind, Level, Natural, checked
 from calibrant._files import as_path, check_suffix, write_whole
-from calibrant.plot.arguments import Label
 from calibrant.report.advice import MARGIN
 from calibrant.report.comparison import better_of, pairs_of
 from calibrant.report.finding import diagnose
@@ -38,9 +37,9 @@ def write_report(
     models: Annotated[Sequence[Model], Each(Kind(Model, _MODELS), least=1)],
     path: str | os.PathLike[str],
     *,
-    title: Label = "Calibration report",
+    title: str = "Calibration report",
     tables: Sequence[Block] = (),
-    notes: Sequence[Label] = (),
+    notes: Sequence[str] = (),
     format: str | None = None,
     draws: Natural = 1000,
     margin: Level = MARGIN,

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from calibrant._core.config import json_data
 from calibrant._core.constraints import Natural, checked
@@ -14,7 +14,6 @@ from calibrant.evaluate import default_metrics, multilabel_panel, panel
 from calibrant.evaluate.multilabel import MultiLabelRow
 from calibrant.evaluate.panel import Metrics, PanelRow
 from calibrant.metrics import Metric
-from calibrant.plot.arguments import Label, ReportedRows
 
 _NOT_PERCENT = ("proper score", "ranking")  # notions whose values are no fractions, so not shown in percent
 _UNINFORMATIVE = 0.25  # 97.5 % limit if calibrated above which a figure is left out
@@ -87,14 +86,14 @@ class Row(PanelRow):
 
 @checked
 def measure(
-    data: Annotated[Data, ReportedRows] | MultiLabel,
+    data: Data | MultiLabel,
     *,
-    file: Label,
-    split: Label,
-    calibrator: Label | None = None,
+    file: str,
+    split: str,
+    calibrator: str | None = None,
     metrics: Metrics | None = None,
     draws: Natural = 1000,
-    group: Label | None = None,
+    group: str | None = None,
 ) -> list[Row]:
     """Return one row per metric.
 
