@@ -90,7 +90,7 @@ def test_the_area_of_a_dot_is_its_mass_and_its_shape_says_whether_it_is_off() ->
         (lambda: plot.compare(data()), "expected models as names and predictions"),
         (lambda: plot.compare({}), "names and predictions, at least one, got none"),
         (lambda: plot.classwise(data(), class_names=["a"]), "expected 3 class names, got 1"),
-        (lambda: plot.classwise(data().top_label()), "Predictions over all classes"),
+        (lambda: plot.classwise(data().top_label()), "predictions over all classes for classwise"),
         (lambda: plot.reliability(Predictions.from_logits(torch.randn(3, 2))), "labelled"),
     ],
 )

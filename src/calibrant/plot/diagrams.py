@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.binning import Binning, BinTable, EqualMass
-from calibrant.data.checks import Data, need_rows
+from calibrant.data.checks import Data, require_rows
 from calibrant.data.pairs import Pairs, are_events
 from calibrant.data.predictions import Predictions
 from calibrant.statistics import consistency_bars
@@ -107,7 +107,7 @@ def labelled_rows(data: Any) -> Data:
     Raises:
         InputError: If it is anything else.
     """
-    rows = need_rows(data, what="a picture or a report")
+    rows = require_rows(data, what="a picture or a report")
     if isinstance(rows, Predictions):
         rows.need_labels()
     return rows

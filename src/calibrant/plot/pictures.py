@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from calibrant._core.check import check_choice, check_kind
+from calibrant._core.check import check_choice
 from calibrant.binning import Binning, EqualMass, EqualWidth
-from calibrant.data.checks import Data
+from calibrant.data.checks import Data, require_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
@@ -19,7 +19,6 @@ from calibrant.plot.diagrams import (
     diagram_of,
     is_event,
     isotonic_diagram,
-    labelled_rows,
     risk_curve,
 )
 from calibrant.plot.drawing import draw_diagram, draw_diagrams, draw_histogram, draw_isotonic, draw_risk
@@ -270,9 +269,8 @@ def class_errors(predictions: Predictions, *, class_names: Sequence[str] | None 
     Raises:
         InputError: If class names are not K, or there are no rows.
     """
-    words, remedy = "Predictions over all classes", "draw reliability(...) instead"
-    data = labelled_rows(check_kind(predictions, Predictions, name="predictions", words=words, remedy=remedy))
-    assert isinstance(data, Predictions)
+    data = require_predictions(predictions, what="classwise")
+    data.need_labels()
     names = checked_names(class_names, classes=data.classes) or [str(k) for k in range(data.classes)]
     metric, found = ECE(EqualWidth(BINS)), []
     for k, name in enumerate(names):
