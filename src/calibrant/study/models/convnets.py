@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant._core.check import check_choice
-from calibrant._core.constraints import checked
 from calibrant.errors import InputError
-from calibrant.study.models._checks import Size, Three
+from calibrant.study.models._checks import check_sizes
 
 
 class Classifier(nn.Module):
@@ -35,16 +34,16 @@ class MLP(Classifier):
 
     Args:
         classes: K.
-        inputs: Size of a flattened sample.
+        inputs: int of a flattened sample.
         hidden: Width of each hidden layer.
 
     Raises:
         InputError: If a size is not an integer ≥ 1.
     """
 
-    @checked
-    def __init__(self, classes: Size, inputs: Size, hidden: Sequence[Size] = (128, 128)) -> None:
+    def __init__(self, classes: int, inputs: int, hidden: Sequence[int] = (128, 128)) -> None:
         super().__init__()
+        check_sizes(classes=classes, inputs=inputs, hidden=hidden)
         widths = [inputs, *hidden]
         layers: list[nn.Module] = [nn.Flatten()]
         for before, after in pairwise(widths):
@@ -165,16 +164,18 @@ class ResNet(Classifier):
         He et al. 2016, Table 1; Mukhoti et al. 2020, code, Net/resnet.py and Net/resnet_tiny_imagenet.py.
     """
 
-    @checked
     def __init__(
         self,
-        classes: Size,
-        depth: Size = 18,
+        classes: int,
+        depth: int = 18,
         stem: Literal["small", "imagenet"] = "small",
-        pool: Size = 1,
+        pool: int = 1,
         init: Literal["torch", "normal"] = "torch",
     ) -> None:
         super().__init__()
+        check_sizes(classes=classes, pool=pool)
+        check_choice(stem, name="stem", choices=("small", "imagenet"))
+        check_choice(init, name="init", choices=("torch", "normal"))
         kind, blocks = LAYERS[check_choice(str(depth), name="depth", choices=LAYERS)]
         if stem == "small":
             first: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), *_active(64)]
@@ -200,11 +201,12 @@ class ThinResNet(Classifier):
         He et al. 2016 §4.2; ResNet-32 is the network of Wang et al. 2021.
     """
 
-    @checked
     def __init__(
-        self, classes: Size, depth: Size = 32, widths: Three = (16, 32, 64), stride: Literal[1, 2] = 1
+        self, classes: int, depth: int = 32, widths: Sequence[int] = (16, 32, 64), stride: Literal[1, 2] = 1
     ) -> None:
         super().__init__()
+        check_sizes(classes=classes, depth=depth, widths=widths)
+        check_choice(stride, name="stride", choices=(1, 2))
         if depth < 8 or (depth - 2) % 6:
             raise InputError("depth 6·n + 2 (8, 14, 20, 32 …)", f"{depth}", "choose one of these")
         first = nn.Conv2d(3, widths[0], 3, stride, 1, bias=False)
@@ -253,11 +255,12 @@ class WideResNet(Classifier):
         Zagoruyko & Komodakis 2016, Table 1; Mukhoti et al. 2020, code, Net/wide_resnet.py.
     """
 
-    @checked
     def __init__(
-        self, classes: Size, depth: Size = 26, widen: Size = 10, norm: Literal["after", "before"] = "after"
+        self, classes: int, depth: int = 26, widen: int = 10, norm: Literal["after", "before"] = "after"
     ) -> None:
         super().__init__()
+        check_sizes(classes=classes, depth=depth, widen=widen)
+        check_choice(norm, name="norm", choices=("after", "before"))
         if depth < 8 or depth % 6 not in (2, 4):
             raise InputError("depth 6·n + 2 or 6·n + 4 (16, 22, 26, 28 …)", f"{depth}", "choose one of these")
         after = norm == "after"
@@ -298,9 +301,9 @@ class DenseNet(Classifier):
         Huang et al. 2017, Table 1.
     """
 
-    @checked
-    def __init__(self, classes: Size, growth: Size = 32) -> None:
+    def __init__(self, classes: int, growth: int = 32) -> None:
         super().__init__()
+        check_sizes(classes=classes, growth=growth)
         width = 2 * growth
         layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1, bias=False)]
         for stage, count in enumerate((6, 12, 24, 16)):
@@ -325,9 +328,9 @@ class VGG(Classifier):
         Simonyan & Zisserman 2015, configuration D.
     """
 
-    @checked
-    def __init__(self, classes: Size) -> None:
+    def __init__(self, classes: int) -> None:
         super().__init__()
+        check_sizes(classes=classes)
         layers: list[nn.Module] = []
         inputs = 3
         for width in VGG16:
@@ -347,8 +350,8 @@ class SmallCNN(Classifier):
         width: Channels of the first layer.
     """
 
-    @checked
-    def __init__(self, classes: Size, width: Size = 16) -> None:
+    def __init__(self, classes: int, width: int = 16) -> None:
         super().__init__()
+        check_sizes(classes=classes, width=width)
         first, second = nn.Conv2d(3, width, 3, 1, 1), nn.Conv2d(width, 2 * width, 3, 1, 1)
         self._end([first, nn.ReLU(), nn.MaxPool2d(2), second, nn.ReLU()], 2 * width, classes)

@@ -1,18 +1,18 @@
 """Networks of texts: convolutions over word indices, the Tree-LSTM over trees, BERT over tokens."""
 
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import check_row_tensor, shown
-from calibrant._core.constraints import Natural, NonNegative, Number, Share, Text, checked
+from calibrant._core.check import check_number, check_row_tensor, refuse, shown
 from calibrant._files import error_boundary
 from calibrant.errors import InputError, optional
 from calibrant.study.data.text import TreeBatch
-from calibrant.study.models._checks import Fields, Odd, Six, Size
+from calibrant.study.models._checks import check_sizes
 from calibrant.study.models.convnets import Classifier
 
 
@@ -34,7 +34,7 @@ class DeepTextCNN(WordClassifier):
     Args:
         classes: K.
         vocabulary: Number of words; index 0 is padding.
-        embedding: Size of a word's embedding.
+        embedding: int of a word's embedding.
         channels: Number of channels of every convolution.
         kernel: Kernel size in words, odd.
         pools: Kernel size of the max pooling after each of the six convolutions; 1 is none.
@@ -45,18 +45,22 @@ class DeepTextCNN(WordClassifier):
         InputError: If a size is not an integer ≥ 1, or ``pools`` are not six.
     """
 
-    @checked
     def __init__(
         self,
-        classes: Size,
-        vocabulary: Size,
-        embedding: Size = 100,
-        channels: Size = 128,
-        kernel: Odd = 5,
-        pools: Six = (1, 4, 1, 4, 1, 4),
-        embedding_scale: NonNegative = 1.0,
+        classes: int,
+        vocabulary: int,
+        embedding: int = 100,
+        channels: int = 128,
+        kernel: int = 5,
+        pools: Sequence[int] = (1, 4, 1, 4, 1, 4),
+        embedding_scale: float = 1.0,
     ) -> None:
         super().__init__()
+        if len(pools) != 6:
+            raise refuse("pools as a list of 6 sizes", f"{len(pools)}", "give one for each convolution")
+        check_sizes(classes=classes, vocabulary=vocabulary, embedding=embedding, channels=channels, pools=pools)
+        check_odd(kernel)
+        check_number(embedding_scale, name="embedding_scale", low=0)
         self.embedding = nn.Embedding(vocabulary, embedding, padding_idx=0)
         with torch.no_grad():
             self.embedding.weight *= embedding_scale
@@ -75,7 +79,7 @@ class PooledTextCNN(WordClassifier):
     Args:
         classes: K.
         vocabulary: Number of words; index 0 is padding.
-        embedding: Size of a word's vector.
+        embedding: int of a word's vector.
         channels: Number of channels of every convolution, and of the hidden linear layer.
         kernel: Kernel size in words, of convolutions (without padding) and of max pooling (with stride 1), odd.
         dropout: Dropout probability before the last layer.
@@ -85,18 +89,19 @@ class PooledTextCNN(WordClassifier):
         Mukhoti et al. 2020, code (branch nlp): 247,316 trained parameters for 20 classes.
     """
 
-    @checked
     def __init__(
         self,
-        classes: Size,
-        vocabulary: Size,
-        embedding: Size = 100,
-        channels: Size = 128,
-        kernel: Odd = 5,
-        dropout: Share = 0.0,
+        classes: int,
+        vocabulary: int,
+        embedding: int = 100,
+        channels: int = 128,
+        kernel: int = 5,
+        dropout: float = 0.0,
         vectors: Tensor | None = None,
     ) -> None:
         super().__init__()
+        check_sizes(classes=classes, vocabulary=vocabulary, embedding=embedding, channels=channels)
+        check_odd(kernel)
         self.embedding = word_vectors(vocabulary, embedding, vectors, padding_idx=0).requires_grad_(False)
         layers: list[nn.Module] = []
         for before in (embedding, channels, channels):
@@ -105,6 +110,13 @@ class PooledTextCNN(WordClassifier):
         hidden = [nn.Linear(channels, channels), nn.ReLU(), nn.Dropout(dropout)]
         self.features = nn.Sequential(*layers, nn.Flatten(), *hidden)
         self.classifier = nn.Linear(channels, classes)
+
+
+def check_odd(kernel: int) -> None:
+    """Raise unless the size of a kernel is odd: an even one cannot be centred."""
+    check_sizes(kernel=kernel)
+    if kernel % 2 == 0:
+        raise refuse("kernel as an odd number", f"{kernel}", f"choose {kernel - 1} or {kernel + 1}")
 
 
 def word_vectors(vocabulary: int, embedding: int, vectors: Tensor | None, **options: int) -> nn.Embedding:
@@ -131,8 +143,8 @@ class TreeLSTM(nn.Module):
     Args:
         classes: K.
         vocabulary: Number of words.
-        embedding: Size of a word's embedding.
-        hidden: Size of a node's hidden state.
+        embedding: int of a word's embedding.
+        hidden: int of a node's hidden state.
         vectors: (vocabulary, embedding) initial embeddings, or None for random ones.
         output_gate: Whether inner nodes have an output gate; in Mukhoti et al.'s code h = tanh(c) instead.
         dropout: Dropout probability of the hidden state before the last layer; ½ in that code.
@@ -144,18 +156,18 @@ class TreeLSTM(nn.Module):
         Tai, Socher, Manning 2015, Eqs. 9–14; Mukhoti et al. 2020, code (branch nlp), treeLSTM/model.py.
     """
 
-    @checked
     def __init__(
         self,
-        classes: Size,
-        vocabulary: Size,
-        embedding: Size = 100,
-        hidden: Size = 120,
+        classes: int,
+        vocabulary: int,
+        embedding: int = 100,
+        hidden: int = 120,
         vectors: Tensor | None = None,
         output_gate: bool = True,
-        dropout: Annotated[float, Number(0, 1, open_high=True)] = 0.0,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_sizes(classes=classes, vocabulary=vocabulary, embedding=embedding, hidden=hidden)
         self.embedding = word_vectors(vocabulary, embedding, vectors)
         self.leaf = nn.Linear(embedding, 2 * hidden)  # output gate and cell of a word
         self.output_gate = output_gate
@@ -194,7 +206,7 @@ class BertClassifier(nn.Module):
         classes: K.
         weights: A folder with a BERT's ``config.json`` and ``model.safetensors``, or a name on the hub; None draws new
             weights.
-        config: Fields of ``transformers.BertConfig`` for new weights; the defaults are BERT-base's.
+        config: Mapping[str, Any] of ``transformers.BertConfig`` for new weights; the defaults are BERT-base's.
         vocabulary: Number of tokens of the data's tokenizer.
         padding: Id of the padding token, which no other token attends to.
         dropout: Dropout probability of the pooled output.
@@ -208,17 +220,17 @@ class BertClassifier(nn.Module):
         Devlin et al. 2019. BERT-base without the last layer has 109,482,240 parameters.
     """
 
-    @checked
     def __init__(
         self,
-        classes: Size,
-        weights: Text | None = None,
-        config: Fields | None = None,
-        vocabulary: Size | None = None,
-        padding: Natural = 0,
-        dropout: Share = 0.1,
+        classes: int,
+        weights: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        vocabulary: int | None = None,
+        padding: int = 0,
+        dropout: float = 0.1,
     ) -> None:
         super().__init__()
+        check_sizes(classes=classes, **({} if vocabulary is None else {"vocabulary": vocabulary}))
         with optional("transformers", extra="transformers"):
             from transformers import BertConfig, BertModel
         if weights is not None and config is not None:
