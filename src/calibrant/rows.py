@@ -190,7 +190,7 @@ class MemoryRows(RowSource):
         check_logits(z)
         rows = int(z.shape[0])
         y = check_labels(as_tensor(labels, name="labels").to(z.device), rows=rows, classes=z.shape[1])
-        w = None if weights is None else check_weights(weights, rows=rows, device=z.device, name="sample_weight")
+        w = None if weights is None else check_weights(weights, rows=rows, device=z.device)
         columns = check_features(features, rows=rows) or {}
         whole = Batch(z, y, w, check_groups(groups, rows=rows), columns)
         if w is not None and not bool((w > 0).all()):

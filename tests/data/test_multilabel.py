@@ -57,7 +57,7 @@ def test_probabilities_are_kept_unchanged_and_zero_and_one_are_allowed() -> None
 
 def test_a_model_is_run_over_a_loader() -> None:
     model = torch.nn.Linear(3, 2)
-    loader = [(torch.randn(4, 3), torch.tensor([[1.0, 0.0], [-1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]))] * 2
+    loader = [(10 * torch.eye(4, 3) - 5, torch.tensor([[1.0, 0.0], [-1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]))] * 2
     data = MultiLabel.collect(model, loader)
     assert repr(data) == "MultiLabel(8 rows, 2 labels, labelled, 2 missing)"
 

@@ -1,31 +1,36 @@
-"""Predictions and pairs: what they hold, the row statistics, and every bad input with its sentence."""
+"""Predictions and pairs: what follows from each row, what stands with it, and every bad input with its sentence."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from calibrant import Pairs, Predictions
+from calibrant import MultiLabel, Pairs, Predictions
 from calibrant.calibrators import TemperatureScaling
+from calibrant.data.record import Record
 from calibrant.errors import InputError
-from calibrant.losses import BinaryCrossEntropyLoss
+from calibrant.evaluate import default_metrics
+from calibrant.metrics import AURC, NLL, Accuracy, Brier
+from calibrant.plot import classwise
+
+GOOD = [[2.0, 0.0], [0.0, 3.0]]
 
 
-def logits_of(
-    rows: int = 200, classes: int = 7, *, scale: float = 3.0, dtype: torch.dtype = torch.float32
-) -> torch.Tensor:
-    return (torch.randn(rows, classes, generator=torch.Generator().manual_seed(0)) * scale).to(dtype)
+def drawn(rows: int, classes: int = 7, *, scale: float = 3.0) -> torch.Tensor:
+    return torch.randn(rows, classes, generator=torch.Generator().manual_seed(0)) * scale
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-def test_confidence_and_log_probs_are_those_of_a_float64_softmax(dtype: torch.dtype) -> None:
-    logits = logits_of(5000, dtype=dtype)
+def test_rows_are_those_of_a_float64_softmax(dtype: torch.dtype) -> None:
+    logits = drawn(5000).to(dtype)
     data = Predictions.from_logits(logits, torch.zeros(5000, dtype=torch.int64))
     exact = logits.double().log_softmax(dim=1)
-    tolerance = 1e-14 if dtype == torch.float64 else 2e-7
-    assert torch.allclose(data.confidence, exact.exp().amax(dim=1), rtol=tolerance, atol=0)
+    assert torch.allclose(
+        data.confidence, exact.exp().amax(dim=1), rtol=1e-14 if dtype == torch.float64 else 2e-7, atol=0
+    )
     assert torch.allclose(data.log_probs, exact, rtol=0, atol=1e-12)
     assert torch.allclose(data.nll, -exact[:, 0], rtol=0, atol=1e-12)
     assert data.confidence.dtype == torch.float64
@@ -37,19 +42,19 @@ def test_float32_confidences_near_1_stay_apart() -> None:
     assert (1 - confidence).tolist() == pytest.approx([math.exp(-18), math.exp(-20), math.exp(-30)], rel=1e-3)
 
 
-def test_the_first_index_of_the_maximum_is_decided_and_ties_are_settled_without_argmax() -> None:
+def test_the_first_of_equal_maxima_is_decided() -> None:
     logits = torch.tensor([[1.5, 1.5, 0.0], [1.5, 1.5, 0.0], [0.0, 2.0, 2.0], [3.0, 0.0, 0.0]])
     data = Predictions.from_logits(logits, [0, 1, 2, 0])
     assert data.correct.tolist() == [True, False, False, True]
     assert data.predicted.tolist() == [0, 0, 1, 0]
-    probs = Predictions.from_probs([[0.5, 0.5], [0.5, 0.5]], [0, 1])
-    assert probs.correct.tolist() == [True, False]
+    assert Predictions.from_probs([[0.5, 0.5], [0.5, 0.5]], [0, 1]).correct.tolist() == [True, False]
 
 
 def test_excluded_classes_and_decisions_are_read() -> None:
     data = Predictions.from_logits([[-math.inf, 0.0, 0.0], [5.0, -math.inf, 0.0]], [1, 0])
     assert data.confidence.tolist() == pytest.approx([0.5, 1 / (1 + math.exp(-5))])
-    moved = Predictions(data.logits, labels=data.labels, decision=torch.tensor([2, 2]))
+    assert replace(data, labels=torch.tensor([0, 0])).nll[0] == math.inf
+    moved = replace(data, decision=torch.tensor([2, 2]))
     assert moved.predicted.tolist() == [2, 2]
     assert moved.correct.tolist() == [False, False]
     assert moved.confidence.tolist() == pytest.approx([0.5, 1 / (1 + math.exp(5))])
@@ -61,42 +66,69 @@ def test_probabilities_are_kept_unchanged() -> None:
     assert data.confidence.tolist() == [0.9, 1.0]
     assert data.nll.tolist() == [-math.log(0.9), math.inf]
     assert torch.equal(data.one_vs_rest(1).p, probs[:, 1])
+    after = data.calibrated_by(TemperatureScaling().fit([[2.0, 0.0]] * 9, [0] * 6 + [1] * 3))
+    assert after.given_probs is None
+    assert torch.equal(after.probs, after.logits.double().softmax(dim=1))
 
 
-def test_binary_input_becomes_two_classes() -> None:
-    by_logit = Predictions.from_binary_logits([2.0, -1.0], [1, 1])
-    by_probability = Predictions.from_binary_probs(
-        torch.sigmoid(torch.tensor([2.0, -1.0], dtype=torch.float64)), [1, 1]
-    )
+def test_rounded_rows_are_divided_by_their_sums() -> None:
+    probs = torch.tensor([[0.333, 0.333, 0.333], [0.5, 0.25, 0.25]], dtype=torch.float64)
+    data = Predictions.from_probs(probs)
+    assert data.probs.tolist() == [pytest.approx([1 / 3] * 3), [0.5, 0.25, 0.25]]
+    half = torch.softmax(drawn(50, 1000), dim=1).half()
+    assert torch.allclose(Predictions.from_probs(half).probs.sum(dim=1), torch.ones(50), atol=1e-6, rtol=0)
+    with pytest.raises(InputError, match=r"sum to 1, got 0\.998 in row 1"):
+        Predictions.from_probs([[0.5, 0.5], [0.5, 0.498]])
+
+
+def test_one_score_a_row_becomes_two_classes() -> None:
+    z = torch.tensor([2.0, -1.0], dtype=torch.float64)
+    by_logit, by_probability = Predictions.from_binary_logits(z[:, None]), Predictions.from_binary_probs(z.sigmoid())
     assert by_logit.predicted.tolist() == by_probability.predicted.tolist() == [1, 0]
-    assert torch.allclose(by_logit.confidence, by_probability.confidence, atol=1e-7)
+    assert torch.allclose(by_logit.confidence, by_probability.confidence, atol=1e-12)
 
 
-def test_positions_are_flattened_with_labels_groups_and_ignored_rows() -> None:
-    logits = logits_of(2 * 3 * 4, 5).reshape(2, 3, 4, 5)
+def test_positions_are_flattened_with_all_their_columns() -> None:
+    logits = drawn(2 * 3 * 4, 5).reshape(2, 3, 4, 5)
     labels = torch.arange(24).reshape(2, 3, 4) % 5
     labels[0, 0, 0] = -100
-    data = Predictions.from_logits(logits, labels, class_dim=-1, ignore_index=-100, groups=[7, 9])
+    columns: dict[str, Any] = {"groups": [7, 9], "weights": [1, 5], "features": {"site": ["a", "b"]}}
+    data = Predictions.from_logits(logits, labels, class_dim=-1, ignore_index=-100, **columns)
     assert (len(data), data.classes) == (23, 5)
     assert torch.equal(data.logits[0], logits[0, 0, 1])
     assert data.groups.tolist() == [7] * 11 + [9] * 12
-    same = Predictions.from_logits(logits.movedim(-1, 1), labels, ignore_index=-100, groups=[7, 9])
+    assert data.weights.tolist() == [1] * 11 + [5] * 12
+    assert list(data.features["site"]) == ["a"] * 11 + ["b"] * 12
+    same = Predictions.from_logits(logits.movedim(-1, 1), labels, ignore_index=-100)
     assert torch.equal(same.logits, data.logits)
+    each = Predictions.from_logits(logits.movedim(-1, 1), groups=torch.arange(24).reshape(2, 3, 4))
+    assert each.groups.tolist() == [*range(24)]
 
 
-def test_rows_are_taken_and_joined() -> None:
-    data = Predictions.from_logits(logits_of(10), [0] * 10, groups=list("aabbccddee"))
-    joined = Predictions.cat([data[:4], data[4:]])
-    assert torch.equal(joined.logits, data.logits)
-    assert torch.equal(joined.groups, data.groups)
-    assert len(data[torch.tensor([1, 3])]) == 2
-    assert len(data.top_label()[data.groups == 1]) == 2
-    with pytest.raises(InputError, match="groups in all parts or in none"):
-        Predictions.cat([data, Predictions.from_logits(logits_of(2), [0, 0])])
-    with pytest.raises(InputError, match="equally many classes"):
-        Predictions.cat([data, Predictions.from_logits(logits_of(2, 3), [0, 0])])
-    with pytest.raises(InputError, match="at least one part"):
-        Predictions.cat([])
+@pytest.mark.parametrize(
+    "labels", [[0, 1], np.array([0, 1], dtype=np.uint16), torch.tensor([0, 1], dtype=torch.int8), ["cat", "dog"]]
+)
+def test_labels_are_integers_of_any_dtype_or_names(labels: Any) -> None:
+    data = Predictions.from_logits(GOOD, labels, class_names=["cat", "dog"])
+    assert (data.labels.dtype, data.labels.tolist()) == (torch.int64, [0, 1])
+
+
+def test_counts_become_rows() -> None:
+    data = Predictions.from_binary_probs([0.1, 0.4, 0.7], groups=[5, 6, 7]).repeat([[2, 0], [1, 3], [0, 0]])
+    assert data.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert data.groups.tolist() == [5, 5, 6, 6, 6, 6]
+    assert data.probs[:, 1].tolist() == [0.1, 0.1, 0.4, 0.4, 0.4, 0.4]
+    for counts in ([[1, 0]], [[1.0, 0.0]] * 3, [[1, -1]] * 3, [[0, 0]] * 3):
+        with pytest.raises(InputError, match=r"expected counts of shape \(3, 2\)"):
+            Predictions.from_binary_probs([0.1, 0.4, 0.7]).repeat(counts)
+
+
+def test_other_labels_leave_what_was_computed() -> None:
+    data = Predictions.from_logits(drawn(9), [0] * 9)
+    _ = data.confidence, data.nll
+    other = data.relabelled(torch.ones(9, dtype=torch.int64))
+    assert other.confidence is data.confidence
+    assert torch.allclose(other.nll, -data.log_probs[:, 1])
 
 
 def test_a_model_is_run_in_evaluation_mode_and_put_back() -> None:
@@ -110,17 +142,139 @@ def test_a_model_is_run_in_evaluation_mode_and_put_back() -> None:
         Predictions.collect(model, [])
 
 
-def test_a_calibrator_changes_the_logits_and_drops_the_probabilities() -> None:
-    data = Predictions.from_probs(torch.tensor([[0.9, 0.1]] * 6 + [[0.2, 0.8]] * 4), [0, 0, 0, 0, 1, 1, 1, 1, 0, 1])
-    after = data.calibrated_by(TemperatureScaling().fit(data.logits, data.labels), allow_fit_rows=True)
-    assert after.given_probs is None
-    assert torch.equal(after.probs, after.logits.double().softmax(dim=1))
-    assert torch.equal(data.probs, data.given_probs)
-    assert torch.equal(after.predicted, data.predicted)
-    assert "10 rows, 2 classes, labelled" in repr(after)
+# What stands with the scores: the same for every record ------------------------------------------------------------
+
+Z = [[2.0, -1.0], [0.5, 3.0], [-2.0, 1.0], [0.0, 0.5]]
+COLUMNS: dict[str, Any] = {
+    "groups": [7, 7, 8, 9],
+    "weights": [1, 0, 3, 2],
+    "features": {"age": [1.5, 2.5, 3.5, 4.5], "site": ["x", "y", "x", "zü"]},
+}
+RECORDS: list[Record] = [
+    Predictions.from_logits(Z, [0, 1, 1, 0], **COLUMNS),
+    Predictions.from_probs([[0.9, 0.1], [0.3, 0.7], [0.2, 0.8], [0.5, 0.5]], [0, 1, 1, 0], **COLUMNS),
+    Pairs.from_top_label([0.9, 0.6, 0.7, 0.8], [1, 0, 2, 0], [1, 1, 2, 0], **COLUMNS),
+    MultiLabel.from_logits(Z, [[1, 0], [-1, 1], [0, 1], [1, -1]], names=["cat", "dog"], **COLUMNS),
+]
 
 
-GOOD = [[2.0, 0.0], [0.0, 3.0]]
+@pytest.mark.parametrize("rows", RECORDS, ids=repr)
+def test_every_column_is_selected_joined_and_counted(rows: Record) -> None:
+    joined = type(rows).cat([rows[:1], rows[torch.tensor([False, True, True, False])], rows[[3]]])
+    assert torch.equal(joined.scores, rows.scores)
+    one, other = joined.stored(text=True), rows.stored(text=True)
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+    last = rows[[3, 2]]
+    assert last.groups.tolist() == [9, 8]
+    assert last.features["age"].tolist() == [4.5, 3.5]
+    assert list(last.features["site"]) == ["zü", "x"]
+    assert rows[np.array([3, 2])].weights.tolist() == rows[:1:-1].weights.tolist() == [2, 3]
+    assert "weights, features age·site" in repr(rows)
+    assert (rows.count, len(rows.counted)) == (3, 3)
+    assert rows.effective_count == pytest.approx(36 / 14)  # (Σw)² / Σw²
+
+
+def test_parts_that_differ_are_not_joined() -> None:
+    data = Predictions.from_logits(GOOD, [0, 1], class_names=["cat", "dog"], features={"age": [1, 2]})
+    for other, message in (
+        (replace(data, weights=torch.ones(2).double()), "weights in all parts or in none"),
+        (Predictions.from_logits(drawn(2, 3), [0, 0]), "equally many classes"),
+        (replace(data, class_names=("dog", "cat")), "the same class_names"),
+        (replace(data, features={"size": torch.ones(2)}), "the same features"),
+        (replace(data, features={"age": torch.ones(2), "size": torch.ones(2)}), "the same features"),
+        (replace(data, features={"age": np.array(["x", "y"])}), "numbers or as names"),
+        (data.top_label(), "a list of Predictions"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Predictions.cat([data, other])
+    with pytest.raises(InputError, match="at least one part"):
+        Predictions.cat([])
+
+
+@pytest.mark.parametrize("index", [3, 1, True, "a", (0, 1), [0, 9], [-3], [True], [0.5], slice(0, 2, 0)])
+def test_what_selects_no_rows_is_refused(index: Any) -> None:
+    data = Predictions.from_logits(GOOD, [0, 1])
+    with pytest.raises(InputError, match=r"expected a slice, a mask of 2 or row numbers in \[-2, 2\)"):
+        data[index]
+
+
+def test_what_is_made_of_predictions_keeps_their_columns() -> None:
+    data = RECORDS[0]
+    assert isinstance(data, Predictions)
+    calibrated = data.calibrated_by(TemperatureScaling().fit([[3.0, 0.0]] * 10, [0] * 7 + [1] * 3))
+    for made in (calibrated, data.top_label(), data.one_vs_rest(1)):
+        for name in ("groups", "weights", "features"):
+            assert getattr(made, name) is getattr(data, name)
+
+
+def test_pairs_of_events_and_of_decisions_have_metrics_of_their_own() -> None:
+    data = RECORDS[0]
+    assert isinstance(data, Predictions)
+    events, decisions = data.one_vs_rest(1), data.top_label()
+    assert {Accuracy(), AURC()} < set(default_metrics(decisions))
+    assert not {Accuracy(), AURC()} & set(default_metrics(events))
+    for pairs in (events, decisions):
+        assert not {NLL(), Brier()} & set(default_metrics(pairs))
+        with pytest.raises(InputError, match="got pairs of a probability and what happened; make them with"):
+            NLL()(pairs)
+
+
+def test_metrics_of_one_object_do_not_change_each_other() -> None:
+    z = drawn(20_000, 10).double()
+    data = Predictions.from_logits(z, z.argmax(dim=1), weights=torch.ones(20_000))
+    fresh = Predictions.from_logits(z, z.argmax(dim=1))
+    assert NLL()(data) == pytest.approx(NLL()(fresh), abs=1e-12)
+    assert Brier()(data) == pytest.approx(Brier()(fresh), abs=1e-12)
+
+
+def test_features_are_read_from_any_dtype() -> None:
+    columns = {
+        "a": torch.tensor([1.5, 2.0], dtype=torch.bfloat16),
+        "b": np.array([1, 2], dtype=np.uint32),
+        "c": [True, False],
+    }
+    features = Predictions.from_logits(GOOD, features=columns).features
+    assert [features[name].dtype for name in "abc"] == [torch.float64, torch.int64, torch.bool]
+    assert features["a"].tolist() == [1.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"weights": [1.0, -2.0]}, "got -2 in row 1; leave out rows that must not count"),
+        ({"weights": [1.0, math.nan]}, "finite weights ≥ 0, got nan in row 1"),
+        ({"weights": [0, 0]}, "expected a positive weight, got 2 weights of 0"),
+        ({"weights": [1e300, 1.0]}, "divide them by their mean: their scale does not matter"),
+        ({"weights": [1.0]}, r"weights of shape \(2,\)"),
+        ({"groups": [1]}, r"groups of shape \(2,\)"),
+        ({"groups": [0.5, 1.0]}, "groups as integers or names"),
+        ({"features": {"a": [1, 2, 3]}}, r"expected the feature 'a' of shape \(2,\), got shape \(3,\)"),
+        ({"features": {"a": [None, "x"]}}, "give missing entries a name of their own"),
+        ({"features": {"a": ["x", math.nan]}}, "names and nan; .*give missing entries a name of their own"),
+        ({"features": {"a": torch.ones(2, device="meta")}}, "with values"),
+        ({"features": {"a": torch.ones(2).to_sparse()}}, "dense"),
+        ({"features": {"a": np.array([1, 2**63 + 3], dtype=np.uint64)}}, "below 2⁶³"),
+        ({"features": [1, 2]}, "features as a dict"),
+    ],
+)  # fmt: skip
+def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], message: str) -> None:
+    for make in (
+        lambda: Predictions.from_logits(GOOD, [0, 0], **columns),
+        lambda: Predictions.from_binary_probs([0.4, 0.9], [0, 1], **columns),
+        lambda: Pairs.from_probs([0.4, 0.9], [0, 1], **columns),
+    ):
+        with pytest.raises(InputError, match=message):
+            make()
+
+
+def test_rows_without_weight_measure_nothing() -> None:
+    rows = RECORDS[0]
+    assert isinstance(rows, Predictions)
+    with pytest.raises(InputError, match="expected at least one row of positive weight for Accuracy"):
+        Accuracy()(rows[1:2])
+    with pytest.raises(InputError, match="expected rows without weights for a picture or a report, got weights"):
+        classwise(rows)
 
 
 @pytest.mark.parametrize(
@@ -132,21 +286,30 @@ GOOD = [[2.0, 0.0], [0.0, 3.0]]
         (lambda: Predictions.from_logits([[0.5, 0.5], [0.1, 0.9]]), "which are probabilities; use from_probs"),
         (lambda: Predictions.from_logits(np.zeros((0, 3))), "at least one row"),
         (lambda: Predictions.from_logits([[1.0], [2.0]]), "K = 1; for a single sigmoid output use from_binary_logits"),
-        (lambda: Predictions.from_logits(GOOD, [0, 2]), r"labels in \[0, 2\)"),
-        (lambda: Predictions.from_logits(GOOD, [-1, 0]), r"labels in \[0, 2\)"),
-        (lambda: Predictions.from_logits(GOOD, [0.0, 1.0]), "labels"),
-        (lambda: Predictions.from_logits(GOOD, [0, 1], groups=[1]), "groups of shape"),
-        (lambda: Predictions.from_logits(GOOD, [0, 1], groups=[0.5, 1.0]), "groups as integers or names"),
+        (lambda: Predictions.from_logits([[1.0], [1.0, 2.0]]), "ragged rows"),
+        (lambda: Predictions.from_logits("scores.csv"), "load a file with calibrant.read"),
+        (lambda: Predictions.from_logits(np.ma.masked_array(GOOD, mask=[[True, False]] * 2)), "without masked entries"),
+        (lambda: Predictions.from_logits(GOOD, [0, 2]), r"labels in \[0, 2\), got 2 in row 1"),
+        (lambda: Predictions.from_logits(GOOD, [-1, 0]), "leave them out by ignore_index=-1"),
+        (lambda: Predictions.from_logits(GOOD, [0.0, 1.0]), "integer labels"),
+        (lambda: Predictions.from_logits(GOOD, [[0], [1]]), r"labels of shape \(2,\), got shape \(2, 1\)"),
+        (lambda: Predictions.from_logits(GOOD, ["cat", "cow"], class_names=["cat", "dog"]), "got 'cow'"),
+        (lambda: Predictions.from_logits(GOOD, class_names=["cat", "cat"]), "2 distinct class_names"),
         (lambda: Predictions.from_logits(np.zeros((2, 3, 4)), np.zeros((2, 3), int)), "pass class_dim=2"),
+        (lambda: Predictions.from_logits(np.zeros((2, 3)), class_dim=2), r"class_dim in \[0, 2\)"),
         (lambda: Predictions.from_probs([[1.2, -0.2]]), "row 0; use from_logits"),
-        (lambda: Predictions.from_probs([[0.5, 0.4]]), "sum"),
         (lambda: Predictions.from_binary_probs([1.5]), r"probs in \[0, 1\]"),
         (lambda: Predictions.from_binary_logits([[1.0, 2.0]]), "one a row"),
+        (lambda: Predictions.from_logits(GOOD, [0, 1]).one_vs_rest(2), r"class_index in \[0, 2\)"),
+        (lambda: Predictions.from_logits(GOOD).calibrated_by(None), "expected a fitted calibrator, got NoneType"),
+        (lambda: Predictions(None), "expected floating scores"),
+        (lambda: Predictions(torch.zeros(2, 2), labels=torch.zeros(3)), "2 entries of labels, got 3"),
         (lambda: Pairs.from_probs([0.5, math.nan], [0, 1]), "row 1"),
         (lambda: Pairs.from_probs([0.5], [2]), r"labels in \[0, 2\)"),
+        (lambda: Pairs.from_top_label([0.5], [0, 1], [0]), r"labels of shape \(1,\)"),
         (lambda: Predictions.from_logits(GOOD).correct, "expected labelled predictions"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_refused_in_one_sentence(make: Any, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         make()
@@ -156,94 +319,27 @@ def test_bad_input_is_refused_in_one_sentence(make: Any, message: str) -> None:
     assert "\n" not in text
 
 
-def test_logits_that_look_like_probabilities_pass_when_the_kind_is_said() -> None:
+def test_logits_that_look_like_probabilities_pass_where_the_kind_is_said() -> None:
     assert len(Predictions.from_logits([[0.5, 0.5], [0.1, 0.9]], unchecked_kind=True)) == 2
 
 
-def test_a_sparse_tensor_is_named_by_its_layout_and_a_dense_one_by_its_dtype() -> None:
-    with pytest.raises(InputError, match=r"got sparse_coo torch.float32 \(2, 2\); convert with logits.to_dense\(\)"):
-        Predictions.from_logits(torch.eye(2).to_sparse())
-    with pytest.raises(InputError, match=r"got torch.complex64 \(2,\); pass labels.real"):
-        BinaryCrossEntropyLoss()(torch.zeros(2), torch.zeros(2, dtype=torch.complex64))
-
-
-HOSTILE = [None,
-           "abc",
-           2.5,
-           object(),
-           [],
-           [[1.0], [1.0, 2.0]],
-           [None],
-           np.ma.masked_array([[2.0, 0.0]], mask=[[True, False]]),
-           np.array([["a"]]),
-           torch.eye(2).to_sparse(),
-           torch.zeros(2, 2, device="meta"),
-           torch.zeros(0, 2),
-           torch.tensor([True, False]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: repr(value)[:40].split(" at 0x")[0].replace("\n", ""))
-def test_every_constructor_refuses_what_is_no_data_in_one_sentence(value: Any) -> None:
-    good, labels = [[2.0, 0.0], [0.0, 3.0]], [0, 1]
-    calls = [
-        lambda: Predictions(value),
-        lambda: Predictions.from_logits(value, labels),
-        lambda: Predictions.from_probs(value, labels),
-        lambda: Predictions.from_binary_logits(value, labels),
-        lambda: Predictions.from_binary_probs(value, labels),
-        lambda: Pairs(value, value),
-        lambda: Pairs.from_probs(value, labels),
-        lambda: Pairs.from_top_label(value, labels, labels),
-        lambda: Pairs.from_top_label([0.5, 0.5], value, labels),
-        lambda: Predictions.cat(value),
-        lambda: Predictions.from_logits(good).calibrated_by(value),
-        lambda: Predictions.collect(value, []),
-        lambda: Predictions.collect(torch.nn.Linear(2, 2), value),
-    ]
-    if value is not None:
-        calls.append(lambda: Predictions.from_logits(good, value))
-    if isinstance(value, torch.Tensor) and value.dtype == torch.float32 and value.dim() == 2:
-        calls.pop(0)  # the raw constructor trusts values: it is for those who have checked them
-    for call in calls:
-        with pytest.raises(InputError, match=r"(?s)expected .*, got .*; "):
-            call()
-
-
 @pytest.mark.parametrize(
-    "index",
+    ("names", "agree"),
     [
-        3,
-        "a",
-        (0, 1),
-        [0, 9],
-        [True],
-        True,
-        slice(0, 2, 0),
+        (["cat", "dog"], True),
+        (["dog", "cat"], False),
+        (["0", "1"], False),
+        (["not dog", "dog"], True),
+        (["not cat", "cat"], False),
     ],
 )
-def test_what_selects_no_rows_is_refused(index: Any) -> None:
-    data = Predictions.from_logits([[2.0, 0.0], [0.0, 3.0]], [0, 1])
-    for each in (data, data.top_label()):
-        with pytest.raises(InputError, match=r"expected .*got .*; "):
-            each[index]
-
-
-def test_slices_masks_and_numbers_select_rows() -> None:
-    data = Predictions.from_logits(logits_of(5, 3), [0, 1, 2, 0, 1])
-    for index, rows in (
-        (slice(1, 3), [1, 2]),
-        (slice(None, None, -2), [4, 2, 0]),
-        ([4, -5], [4, 0]),
-        (np.array([True, False, True, False, False]), [0, 2]),
-        ([], []),
-    ):
-        assert torch.equal(data[index].logits, data.logits[rows])
-        assert torch.equal(data.top_label()[index].p, data.confidence[rows])
-
-
-def test_masks_that_hide_nothing_and_one_byte_floats_are_read() -> None:
-    plain = Predictions.from_logits(np.ma.masked_array([[2.0, 0.0]], mask=False), [0])
-    assert plain.logits.tolist() == [[2.0, 0.0]]
-    small = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
-    assert torch.equal(Predictions.from_logits(small.to(torch.float8_e4m3fn)).logits, small)
+def test_a_calibrator_is_applied_to_the_classes_of_its_fit(names: list[str], agree: bool) -> None:
+    fitted = TemperatureScaling().fit(
+        Predictions.from_logits([[2.0, 0.0]] * 9, [0] * 6 + [1] * 3, class_names=["cat", "dog"])
+    )
+    data = Predictions.from_logits(GOOD, class_names=names)
+    if agree:
+        assert len(data.calibrated_by(fitted)) == 2
+    else:
+        with pytest.raises(InputError, match="in order: cat, dog"):
+            data.calibrated_by(fitted)

@@ -85,7 +85,10 @@ def test_few_rows_that_decide_a_mean_count_as_few() -> None:
     assert paired_test(few)[0].p_value > 0.05  # by chance all four of four have one sign in one of eight samples
     assert stats.ttest_1samp(few.numpy(), 0.0).pvalue < 0.05
     assert (
-        compare(*(Pairs.from_probs([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (296, 300))).rows[0].winner is None
+        compare(*(Pairs.from_top_label([0.9] * 300, [1] * n + [0] * (300 - n), [1] * 300) for n in (296, 300)))
+        .rows[0]
+        .winner
+        is None
     )
 
 

@@ -18,6 +18,9 @@ from calibrant.errors import InputError
 T = TypeVar("T")
 
 PROBABILITY_TOLERANCE = 1e-4
+# What a sum of probabilities may differ from 1 by. A softmax in float16 stays within .001, and so do ten classes rounded to four
+# digits. Within 1e-6, as float32 rounds, rows are kept as they are.
+ROUNDED_SUM, EXACT_SUM = 1e-3, 1e-6
 MOST_LISTED = 20  # choices in a message
 ROUNDING = 0.05  # of a row's sum: 20 classes rounded to two digits stay within it, and a softmax in float16 within .001
 SEVERAL_LABELS = "for several labels per row use MultiLabel, or --multilabel"
@@ -263,18 +266,18 @@ def surely_finite(values: Tensor) -> bool:
 
 def look_like_probs(values: Tensor) -> bool:
     """Return whether every row of ``values`` (N, K) lies in [0, 1] and sums to 1 within 1e-4; stops at the first that does not."""
-    for chunk in _chunks(values):
-        if not _within_unit(chunk):
+    for rows in _row_blocks(values):
+        if not _within_unit(values[rows]):
             return False
-        sums = chunk.sum(dim=1, dtype=torch.float64)
+        sums = values[rows].sum(dim=1, dtype=torch.float64)
         if bool(((sums - 1).abs() > PROBABILITY_TOLERANCE).any()):
             return False
     return True
 
 
-def _chunks(values: Tensor) -> Iterator[Tensor]:
+def _row_blocks(values: Tensor) -> Iterator[slice]:
     step = max(1, min(_CHUNK_ROWS, _CHUNK_VALUES // values.shape[1]))
-    return (values[start : start + step] for start in range(0, values.shape[0], step))
+    return (slice(start, start + step) for start in range(0, len(values), step))
 
 
 def _within_unit(chunk: Tensor) -> bool:
@@ -284,28 +287,31 @@ def _within_unit(chunk: Tensor) -> bool:
 
 
 def check_probs(probs: Tensor) -> Tensor:
-    """Return ``probs`` (N, K) if its entries lie in [0, 1] and its rows sum to 1 within 1e-4."""
+    """Return ``probs`` (N, K) in [0, 1] whose rows sum to 1; rows that were rounded are divided by their sums.
+
+    Raises:
+        InputError: If an entry lies outside [0, 1], or a sum differs from 1 by more than 0.001.
+    """
     check_matrix(probs, name="probs")
-    start = 0
-    for chunk in _chunks(probs):
-        if not _within_unit(chunk):
-            row, column = torch.nonzero(~((chunk >= 0) & (chunk <= 1)))[0].tolist()
-            raise refuse(
-                "probabilities in [0, 1]",
-                f"{chunk[row, column].item():.6g} in row {start + row}",
-                LOGITS_NAMED_PROBS,
-            )
-        sums = chunk.sum(dim=1, dtype=torch.float64)
-        off = (sums - 1).abs() > PROBABILITY_TOLERANCE
-        if off.any():
-            row = int(torch.nonzero(off)[0])
-            remedy = (
-                "use from_logits (of a file: kind logits) if these are logits, MultiLabel (or --multilabel) "
-                "if several labels can be true at once, or divide each row by its sum if it was rounded"
-            )
-            raise refuse("rows of probs that sum to 1", f"{sums[row].item():.6g} in row {start + row}", remedy)
-        start += chunk.shape[0]
-    return probs
+    sums = torch.empty(len(probs), dtype=torch.float64, device=probs.device)
+    for rows in _row_blocks(probs):
+        if not _within_unit(probs[rows]):
+            row, column = torch.nonzero(~((probs[rows] >= 0) & (probs[rows] <= 1)))[0].tolist()
+            got = f"{probs[rows.start + row, column].item():.6g} in row {rows.start + row}"
+            raise refuse("probabilities in [0, 1]", got, LOGITS_NAMED_PROBS)
+        torch.sum(probs[rows], dim=1, dtype=torch.float64, out=sums[rows])
+    off = (sums - 1).abs()
+    if float(off.max()) > ROUNDED_SUM:
+        row = int(off.argmax())
+        remedy = (
+            "use from_logits (of a file: kind logits) if these are logits, MultiLabel (or --multilabel) "
+            "if several labels can be true at once, or divide each row by its sum"
+        )
+        raise refuse("rows of probs that sum to 1", f"{sums[row].item():.6g} in row {row}", remedy)
+    if float(off.max()) <= EXACT_SUM:
+        return probs
+    wide = probs if probs.dtype == torch.float64 else probs.float()
+    return wide / torch.where(off > EXACT_SUM, sums, 1.0).to(wide.dtype)[:, None]
 
 
 def check_labels(labels: Tensor, *, rows: int, classes: int) -> Tensor:

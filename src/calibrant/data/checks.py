@@ -1,20 +1,17 @@
 """The one check of data that is to be measured."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import torch
 
 from calibrant._core.check import as_tensor, refuse, shown
 from calibrant._core.constraints import Constraint, Fits
-from calibrant.data.leakage import LeakCheck
 from calibrant.data.multilabel import MultiLabel
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
 
 Data = Predictions | Pairs
-R = TypeVar("R", Predictions, MultiLabel)
 
 
 LARGEST_COST = 1e100  # its square, and sums of squares, stay finite
@@ -130,27 +127,6 @@ class MeasuredRows(Constraint):
 Rows = Annotated[Data, MeasuredRows()]
 ClassRows = Annotated[Any, MeasuredRows(classes=True)]  # of metrics whose base takes pairs, too
 ComparedRows = Annotated[Any, MeasuredRows(classes=True, compared=True)]
-
-
-def calibrated(pieces: Iterable[R], calibrator: Any | None, *, allow_fit_rows: bool = False) -> Iterator[R]:
-    """Yield consecutive ``pieces`` of rows through a calibrator, or as they are without one.
-
-    Args:
-        pieces: Predictions, of one class or of several labels a row.
-        calibrator: A fitted one for such rows, or None.
-        allow_fit_rows: Accept rows that it was fitted on.
-
-    Raises:
-        LeakError: After the last piece, if more than 1 % of the rows are rows of the fit.
-    """
-    check = None if calibrator is None or allow_fit_rows else LeakCheck(calibrator.fit_rows)
-    for piece in pieces:
-        if check is not None:
-            check.see(*((piece.logits, piece.labels) if isinstance(piece, Predictions) else (piece.as_classes,)))
-        # allowed: ``check`` has seen these rows, and judges all pieces together
-        yield piece if calibrator is None else piece.calibrated_by(calibrator, allow_fit_rows=True)
-    if check is not None:
-        check.end()
 
 
 def check_costs(costs: Any, *, name: str = "costs") -> tuple[tuple[float, ...], ...]:

@@ -27,7 +27,6 @@ _LABEL_BITS = 8  # the lowest bits of a hash
 _SHARE, _FEWEST = 0.01, 8  # a leak is more than one row in a hundred, and eight rows at least
 _UNSEEN = 3  # outputs that may occur twice though none did: the rule of three
 _HEADER = 4  # of a resolution's block: largest hash, rows and twice-seen outputs up to it, entries that follow
-OTHER_ROWS = "evaluate on rows that it was not fitted on, or pass allow_fit_rows=True"
 
 Part = tuple[tuple[Tensor, Tensor], ...]  # of each resolution distinct hashes, ascending, and how often each occurred
 
@@ -91,40 +90,20 @@ def check_not_fitted_on(logits: Tensor, sketch: Tensor, labels: Tensor | None = 
     Raises:
         LeakError: Then.
     """
-    check = LeakCheck(sketch)
-    check.see(logits, labels)
-    check.end()
-
-
-class LeakCheck:
-    """The check of ``check_not_fitted_on`` on rows that come in parts: ``see`` each, then ``end``."""
-
-    def __init__(self, sketch: Tensor) -> None:
-        self._sketch, self._labelled = sketch, True
-        self._hashes: list[Tensor] = []
-
-    def see(self, logits: Tensor, labels: Tensor | None = None) -> None:
-        """Take in the next rows (N, K), with labels in every part or in none."""
-        if len(self._sketch):
-            self._hashes.append(row_hashes(logits, labels))
-            self._labelled = labels is not None
-
-    def end(self) -> None:
-        """Raise ``LeakError`` if too many of the rows were fitted on."""
-        at, shift = 1, 0 if self._labelled else _LABEL_BITS
-        for hashes in torch.cat(self._hashes, dim=1) if self._hashes else ():
-            last, fitted, twice, count = self._sketch[at : at + _HEADER].tolist()
-            known = self._sketch[at + _HEADER : (at := at + _HEADER + count)] >> shift
-            seen = hashes[hashes <= last]
-            hits = int(torch.isin(torch.unique(seen >> shift), known).sum())
-            # an output that occurred once is expected again with the probability 2 n₂ / n (Good 1953, equation 2)
-            chance = (2 * twice / max(fitted, 1)) * len(seen) + 2 * _UNSEEN * min(1.0, len(seen) / max(fitted, 1))
-            if hits >= _FEWEST and hits > max(_SHARE * len(seen), chance + 4 * math.sqrt(chance)):
-                raise LeakError(
-                    "data that were not fitted on",
-                    f"{hits} of {len(seen)} rows that also occur among the fitting rows",
-                    OTHER_ROWS,
-                )
+    if not len(sketch):
+        return
+    at, shift = 1, _LABEL_BITS if labels is None else 0
+    for hashes in row_hashes(logits, labels):
+        last, fitted, twice, count = sketch[at : at + _HEADER].tolist()
+        known = sketch[at + _HEADER : (at := at + _HEADER + count)].cpu() >> shift
+        seen = hashes[hashes <= last]
+        hits = int(torch.isin(torch.unique(seen >> shift), known).sum())
+        # an output that occurred once is expected again with the probability 2 n₂ / n (Good 1953, equation 2)
+        chance = (2 * twice / max(fitted, 1)) * len(seen) + 2 * _UNSEEN * min(1.0, len(seen) / max(fitted, 1))
+        if hits >= _FEWEST and hits > max(_SHARE * len(seen), chance + 4 * math.sqrt(chance)):
+            got = f"{hits} of {len(seen)} rows that also occur among the fitting rows"
+            remedy = "evaluate on rows that it was not fitted on, or pass allow_fit_rows=True"
+            raise LeakError("data that were not fitted on", got, remedy)
 
 
 def _smallest(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,14 +4,13 @@ They are events with their probabilities, or decisions with their confidences, w
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, TypeGuard, Unpack
+from typing import Any, Self, TypeGuard, Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import as_tensor, check_labels, check_unit_interval
-from calibrant._core.constraints import checked
-from calibrant.data.record import Beside, Record, checked_beside
+from calibrant.data.record import ColumnOptions, Record, checked_columns
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,30 +38,23 @@ class Pairs(Record):
     p: Tensor
     y: Tensor
 
-    axes: ClassVar = {"p": 1, "y": 1}
-
-    def __post_init__(self) -> None:
-        self.check()
-
     @classmethod
-    @checked
-    def from_probs(cls, p: Any, y: Any, **beside: Unpack[Beside]) -> Self:
+    def from_probs(cls, p: Any, y: Any, **columns: Unpack[ColumnOptions]) -> Self:
         """Make pairs from probabilities ``p`` (N,) in [0, 1] and what happened, ``y`` (N,) in {0, 1}."""
         p = check_unit_interval(as_tensor(p, name="p"), name="p")
         y = as_tensor(y, name="y")
         y = check_labels(y.to(torch.int64) if y.dtype == torch.bool else y, rows=p.shape[0], classes=2)
-        return cls(p, y.to(torch.float64), **checked_beside(p, beside))
+        return cls(p, y.to(torch.float64), **checked_columns(p, **columns))
 
     @classmethod
-    @checked
-    def from_top_label(cls, conf: Any, pred: Any, label: Any, **beside: Unpack[Beside]) -> Self:
+    def from_top_label(cls, conf: Any, pred: Any, label: Any, **columns: Unpack[ColumnOptions]) -> Self:
         """Make pairs of decisions from confidences (N,), predicted classes (N,) and true classes (N,)."""
         p = check_unit_interval(as_tensor(conf, name="conf"), name="conf")
         largest = 1 << 31
         predicted = check_labels(as_tensor(pred, name="pred"), rows=p.shape[0], classes=largest)
         labels = check_labels(as_tensor(label, name="label"), rows=p.shape[0], classes=largest)
         y = (predicted == labels).to(torch.float64)
-        return cls(p, y, decision=predicted, labels=labels, **checked_beside(p, beside))
+        return cls(p, y, decision=predicted, labels=labels, **checked_columns(p, **columns))
 
     def top_label(self) -> Self:
         """Return self: these are pairs already."""

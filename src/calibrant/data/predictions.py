@@ -1,18 +1,18 @@
-"""Predictions of a classifier with their labels, and their reduction to binary pairs.
+"""Predictions of a classifier with their labels, and what follows from each row: confidence, decision, log-loss.
 
 The kind of input is named by the constructor (``from_logits``, ``from_probs`` …), never guessed, and checked once, here.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Protocol, Unpack
+from typing import Any, Self, Unpack
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from calibrant._core.check import (
+    as_array,
     as_tensor,
     check_labels,
     check_logits,
@@ -21,35 +21,24 @@ from calibrant._core.check import (
     refuse,
     shown,
 )
-from calibrant._core.constraints import Natural, Text, checked, takes
-from calibrant._core.numerics import row_chunks
 from calibrant._kernels import cpu, reference
 from calibrant.data.collect import outputs_of
-from calibrant.data.labels import match_labels
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.pairs import Pairs, are_events
-from calibrant.data.record import Axis, Beside, Ignored, Record, checked_beside, in_rows, need_features
-from calibrant.data.tables import Texts
+from calibrant.data.record import ColumnOptions, Record, checked_columns, flatten_rows, need_features
 
 __all__ = ["Predictions"]
 
 
-class InRows(Beside, total=False):
-    """What predictions are made of beside scores and labels, which may have further axes."""
+class RowOptions(ColumnOptions, total=False):
+    """What predictions are made of with scores and labels, which may have further axes."""
 
-    class_dim: Axis
-    ignore_index: Ignored
-    class_names: Sequence[Text] | None
+    class_dim: int
+    ignore_index: int | None
+    class_names: Sequence[str] | None
 
 
-class CalibratesRows(Protocol):
-    """What ``Predictions.calibrated_by`` needs of a calibrator."""
-
-    top_label: bool
-    fit_rows: Tensor
-
-    def __call__(self, logits: Tensor, *beside: Any) -> Tensor:
-        """Return calibrated logits (N, K); ``beside`` are the features, for one that declares ``needs_features``."""
+_OF_LOGITS = ("row_max", "others", "log_sum", "predicted", "confidence")  # cached, and the same for all labels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,9 +52,9 @@ class Predictions(Record):
         decision: (N,) int64 class decided earlier, where a top-label calibrator must not move it, or None.
         given_probs: (N, K) the probabilities these predictions were made from, or None if they were made from logits.
         class_names: K names of the classes, or None.
-        known: Cached properties of other predictions with these logits, by name, which need not be computed again.
+        fit_check: The leakage check that ``calibrated_by(…, allow_fit_rows=True)`` put off, or None.
         weights: (N,) float64 ≥ 0, not all 0, or None: how much each row counts, up to a factor; one of 0 is left out.
-        features: Named columns beside the rows: (N,) numbers as tensors on the CPU, names as arrays of text; or None.
+        features: Named columns: (N,) numbers as tensors on the CPU, names as arrays of text; or None.
 
     Examples:
         >>> predictions = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])
@@ -79,29 +68,20 @@ class Predictions(Record):
     _: KW_ONLY
     given_probs: Tensor | None = None
     class_names: tuple[str, ...] | None = None
-    known: InitVar[Mapping[str, Any] | None] = None
-
-    axes: ClassVar = {"logits": 2, "given_probs": 2}
-
-    def __post_init__(self, known: Mapping[str, Any] | None) -> None:
-        self.check()
-        if not isinstance(known, Mapping | None):
-            raise refuse("known as a dict of name → value", shown(known), "leave it out")
-        vars(self).update(known or {})  # where functools.cached_property looks first
+    fit_check: Callable[[], None] | None = None
 
     @classmethod
-    @takes(class_dim=1)
     def from_logits(
-        cls, logits: Any, labels: Any = None, *, unchecked_kind: bool = False, **options: Unpack[InRows]
-    ) -> "Predictions":
+        cls, logits: Any, labels: Any = None, *, unchecked_kind: bool = False, **options: Unpack[RowOptions]
+    ) -> Self:
         """Make predictions from logits.
 
         Args:
             logits: (N, K) or, flattened to that, (N, K, d1, …) or any layout whose class axis is ``class_dim``.
-            labels: (N,) or (N, d1, …) integers in [0, K), or None.
+            labels: (N,) or (N, d1, …) integers in [0, K), names out of ``class_names``, or None.
             class_dim: The class axis of ``logits``.
             ignore_index: Rows whose label is this number are dropped; None keeps all.
-            class_names: K names of the classes, which labels that are text go by; or None.
+            class_names: K distinct names of the classes, or None.
             unchecked_kind: Accept logits that look like probabilities.
             groups: (N,) or as ``labels``: integers or names; one a sample is repeated over the inner axes.
             weights: (N,) or as ``labels``: how much each row counts, ≥ 0, or None; one a sample is repeated over the inner axes.
@@ -110,17 +90,18 @@ class Predictions(Record):
         Raises:
             InputError: Naming what was expected, what was got and the remedy.
         """
-        matrix, labels, beside = _as_rows(logits, labels, options, name="logits")
-        check_logits(matrix, unchecked_kind=unchecked_kind)
-        return cls(matrix, **_record_fields(matrix, labels, beside, options.get("class_names")))
+        check = partial(check_logits, unchecked_kind=unchecked_kind)
+        matrix, fields = _rows_of(as_tensor(logits, name="logits"), labels, check, **options)
+        return cls(matrix, **fields)
 
     @classmethod
-    @takes(class_dim=1)
-    def from_probs(cls, probs: Any, labels: Any = None, **options: Unpack[InRows]) -> "Predictions":
-        """Make predictions from probabilities whose rows sum to 1; ``confidence`` reads them unchanged.
+    def from_probs(cls, probs: Any, labels: Any = None, **options: Unpack[RowOptions]) -> Self:
+        """Make predictions from probabilities; ``confidence`` reads them unchanged.
+
+        A row that was rounded, whose sum is off by up to 0.001, is divided by its sum.
 
         Args:
-            probs: As ``logits`` of ``from_logits``, in [0, 1].
+            probs: As ``logits`` of ``from_logits``, in [0, 1], rows that sum to 1.
             labels: As there.
             class_dim: As there.
             ignore_index: As there.
@@ -128,16 +109,17 @@ class Predictions(Record):
             groups: As there.
             weights: As there.
             features: As there.
+
+        Raises:
+            InputError: Naming what was expected, what was got and the remedy.
         """
-        matrix, labels, beside = _as_rows(probs, labels, options, name="probs")
-        check_probs(matrix)
+        matrix, fields = _rows_of(as_tensor(probs, name="probs"), labels, check_probs, **options)
         # half precision has too few digits for logarithms whose differences are taken; ``given_probs`` stays as given
         wide = matrix if matrix.dtype == torch.float64 else matrix.float()
-        fields = _record_fields(matrix, labels, beside, options.get("class_names"))
         return cls(wide.log(), given_probs=matrix, **fields)
 
     @classmethod
-    def from_pairs(cls, pairs: Pairs, *, halves: bool = False) -> "Predictions":
+    def from_pairs(cls, pairs: Pairs, *, halves: bool = False) -> Self:
         """Make two-class predictions of pairs: not the event and the event, or the decision wrong and right.
 
         Args:
@@ -147,37 +129,37 @@ class Predictions(Record):
         Raises:
             InputError: If they must, and one is less.
         """
-        if halves and not are_events(pairs) and bool((pairs.p < 0.5).any()):
+        events = are_events(pairs)
+        if halves and not events and bool((pairs.p < 0.5).any()):
             remedy = "use another method, such as AutoCalibrator or IsotonicCalibration"
-            raise refuse(
-                "confidences of 1/2 or more for a method of the top label", f"{float(pairs.p.min()):.3g}", remedy
-            )
-        # events keep the names of a two-class model's classes free: a calibrator of such a model fits them
-        names = None if are_events(pairs) else ("wrong", "right")
-        beside = pairs.beside | {"labels": pairs.y.long(), "decision": None, "class_names": names}
-        return replace(cls.from_binary_probs(pairs.p), **beside)
+            got = f"{float(pairs.p.min()):.3g}"
+            raise refuse("confidences of 1/2 or more for a method of the top label", got, remedy)
+        # events have no names: a calibrator of any two-class model fits them
+        columns = pairs.columns | {"labels": pairs.y.long(), "decision": None}
+        return replace(cls.from_binary_probs(pairs.p), **columns, class_names=None if events else ("wrong", "right"))
 
     @classmethod
-    @checked
-    def from_binary_logits(cls, logits: Any, labels: Any = None, **beside: Unpack[Beside]) -> "Predictions":
-        """Make two-class predictions from one logit a row (N,) for class 1, the input of a sigmoid."""
+    def from_binary_logits(cls, logits: Any, labels: Any = None, **options: Unpack[RowOptions]) -> Self:
+        """Make two-class predictions from one logit a row (N,) for class 1, the input of a sigmoid.
+
+        ``options`` are those of ``from_logits``.
+        """
         z = as_tensor(logits, name="logits")
         z = z.squeeze(1) if z.dim() == 2 and z.shape[1] == 1 else z
         if not z.is_floating_point() or z.dim() != 1:
             raise refuse("logits of shape (N,) and a floating dtype", f"{z.dtype} {tuple(z.shape)}", "pass one a row")
         # unchecked: beside the column of zeros, logits near 1 would look like probabilities that sum to 1
-        return cls.from_logits(torch.stack([torch.zeros_like(z), z], dim=1), labels, unchecked_kind=True, **beside)
+        return cls.from_logits(torch.stack([torch.zeros_like(z), z], dim=1), labels, unchecked_kind=True, **options)
 
     @classmethod
-    @checked
-    def from_binary_probs(cls, probs: Any, labels: Any = None, **beside: Unpack[Beside]) -> "Predictions":
-        """Make two-class predictions from the probability (N,) of class 1."""
+    def from_binary_probs(cls, probs: Any, labels: Any = None, **options: Unpack[RowOptions]) -> Self:
+        """Make two-class predictions from the probability (N,) of class 1; ``options`` as in ``from_probs``."""
         p = as_tensor(probs, name="probs")
         p = check_unit_interval(p.squeeze(1) if p.dim() == 2 and p.shape[1] == 1 else p, name="probs")
-        return cls.from_probs(torch.stack([1 - p, p], dim=1), labels, **beside)
+        return cls.from_probs(torch.stack([1 - p, p], dim=1), labels, **options)
 
     @classmethod
-    def collect(cls, model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> "Predictions":
+    def collect(cls, model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> Self:
         """Run ``model`` in evaluation mode over (inputs, labels) batches; its training mode is put back.
 
         Args:
@@ -200,36 +182,9 @@ class Predictions(Record):
         return int(self.logits.shape[1])
 
     @cached_property
-    def predicted(self) -> Tensor:
-        """(N,) int64: the class decided: ``decision`` if there is one, else the first index of the maximum."""
-        if self.decision is not None:
-            return self.decision
-        if self.given_probs is None and self.row_sums is not None:
-            return self.row_sums.best
-        return (self.logits if self.given_probs is None else self.given_probs).argmax(dim=1)
-
-    @cached_property
-    def correct(self) -> Tensor:
-        """(N,) bool: whether the decision is the label."""
-        labels = self.need_labels()
-        counted = self.given_probs is None and self.row_sums is not None
-        if self.decision is not None or counted or "predicted" in vars(self):
-            return self.predicted == labels
-        # The label's score is the maximum: no argmax needed, save where equal scores share the maximum, which only
-        # happens at a confidence of one half or less.
-        given = self.given_probs
-        scores, largest = (self.logits, self.row_max) if given is None else (given, given.amax(dim=1))
-        hit = scores.gather(1, labels[:, None])[:, 0] == largest
-        unsettled = torch.nonzero(hit & (self.confidence < 0.51))[:, 0]
-        for part in row_chunks(unsettled.shape[0], self.classes, itemsize=scores.itemsize, device=scores.device):
-            rows = unsettled[part]
-            hit[rows] = scores[rows].argmax(dim=1) == labels[rows]
-        return hit
-
-    @cached_property
-    def row_max(self) -> Tensor:
-        """(N,) largest logit of each row, in the logits' dtype."""
-        return self.logits.amax(dim=1) if self.row_sums is None else self.row_sums.top
+    def row_sums(self) -> cpu.RowStatistics | None:
+        """Sums over the classes of each row, where the compiled loops serve."""
+        return cpu.row_statistics(self.logits, self.labels) if cpu.serves(self.logits) else None
 
     @cached_property
     def sums(self) -> dict[Any, Any]:
@@ -237,17 +192,36 @@ class Predictions(Record):
         return {}
 
     @cached_property
-    def row_sums(self) -> cpu.RowStatistics | None:
-        """Sums over the classes of each row, where the compiled loops serve."""
-        return cpu.row_statistics(self.logits, self.labels) if cpu.serves(self.logits) else None
+    def row_max(self) -> Tensor:
+        """(N,) largest logit of each row, in the logits' dtype."""
+        return self.logits.amax(dim=1) if self.row_sums is None else self.row_sums.top
+
+    @cached_property
+    def others(self) -> Tensor:
+        """(N,) float64: Σ_k exp(logit_k − row_max) − 1, the sum over all classes but the largest."""
+        return reference.exp_sums(self.logits, self.row_max) - 1 if self.row_sums is None else self.row_sums.others
 
     @cached_property
     def log_sum(self) -> Tensor:
-        """(N,) float64: log Σ_k exp(logit_k − row_max), in row chunks.
+        """(N,) float64: log Σ_k exp(logit_k − row_max).
 
-        Without the maximum: added to one beyond 1e15, the logarithm would be lost, and the answers with it.
+        Without the maximum: added to one beyond 1e15, the logarithm would be lost, and the probabilities with it.
         """
-        return reference.log_sums(self.logits, self.row_max) if self.row_sums is None else self.row_sums.others.log1p()
+        return self.others.log1p()
+
+    @cached_property
+    def predicted(self) -> Tensor:
+        """(N,) int64: the class decided: ``decision`` if there is one, else the first index of the maximum."""
+        if self.decision is not None:
+            return self.decision
+        if self.given_probs is not None:
+            return self.given_probs.argmax(dim=1)
+        return self.logits.argmax(dim=1) if self.row_sums is None else self.row_sums.best
+
+    @cached_property
+    def correct(self) -> Tensor:
+        """(N,) bool: whether the decision is the label."""
+        return self.predicted == self.need_labels()
 
     @cached_property
     def confidence(self) -> Tensor:
@@ -255,64 +229,83 @@ class Predictions(Record):
         if self.given_probs is not None:
             chosen = self.given_probs.amax(dim=1) if self.decision is None else _at(self.given_probs, self.decision)
             return chosen.double()
+        largest = 1 / (1 + self.others)
         if self.decision is None:
-            return self._exp_sum().reciprocal_()
-        return (_at(self.logits, self.decision).double() - self.row_max.double()).exp() / self._exp_sum()
+            return largest
+        return (_at(self.logits, self.decision).double() - self.row_max.double()).exp() * largest
 
-    def _exp_sum(self) -> Tensor:
-        """Return Σ_k exp(logit_k − row_max) (N,) float64."""
-        return reference.exp_sums(self.logits, self.row_max) if self.row_sums is None else self.row_sums.others + 1
+    @cached_property
+    def nll(self) -> Tensor:
+        """(N,) float64: −log p of the label; +inf where the label's logit is −inf."""
+        labels = self.need_labels()
+        if self.given_probs is not None:
+            return -_at(self.given_probs, labels).double().log()
+        at_label = None if self.row_sums is None else self.row_sums.at_label
+        at_label = _at(self.logits, labels).double() if at_label is None else at_label
+        return self.row_max.double() - at_label + self.log_sum
 
     @property
     def probs(self) -> Tensor:
         """(N, K): the probabilities given to ``from_probs``, unchanged; else the softmax of the logits in float64, made anew."""
         return torch.softmax(self.logits.double(), dim=1) if self.given_probs is None else self.given_probs
 
-    def float64_probs(self, rows: slice = slice(None)) -> Tensor:
-        """Return the probabilities (n, K) of ``rows`` in float64, those given as they are; a new tensor unless given in float64."""
-        if self.given_probs is not None:
-            return self.given_probs[rows].double()
-        return self.log_probs_in(rows).exp_()
-
     @property
     def log_probs(self) -> Tensor:
         """(N, K) float64: log softmax of the logits. Made anew at each call; it is as large as the logits or twice."""
         return self.log_probs_in(slice(None))
 
+    def float64_probs(self, rows: slice = slice(None)) -> Tensor:
+        """Return the probabilities (n, K) of ``rows`` in float64, those given as they are; a new tensor unless given in float64."""
+        return self.log_probs_in(rows).exp_() if self.given_probs is None else self.given_probs[rows].double()
+
     def log_probs_in(self, rows: slice) -> Tensor:
         """Return log softmax (n, K) float64 of the logits of some rows, in memory of its own."""
         return self.logits[rows].double().sub(self.row_max[rows, None]).sub_(self.log_sum[rows, None])
 
-    @cached_property
-    def nll(self) -> Tensor:
-        """(N,) float64: −log p of the label; +inf where the label's logit is −inf."""
-        labels = self.need_labels()[:, None]
-        if self.given_probs is not None:
-            return -self.given_probs.gather(1, labels)[:, 0].double().log()
-        sums = self.row_sums
-        if sums is not None and sums.at_label is not None:
-            return (sums.top.double() - sums.at_label).add_(
-                sums.others.log1p()
-            )  # ``double()`` may be the sums themselves
-        return (self.row_max.double() - self.logits.gather(1, labels)[:, 0].double()).add_(self.log_sum)
-
     def top_label(self) -> Pairs:
         """Reduce to pairs (confidence, decision was right)."""
-        return Pairs(self.confidence, self.correct.double(), **self.beside | {"decision": self.predicted})
+        return Pairs(self.confidence, self.correct.double(), **self.columns | {"decision": self.predicted})
 
-    @checked
-    def one_vs_rest(self, class_index: Natural) -> Pairs:
-        """Reduce to pairs (probability of class ``class_index``, label is that class)."""
-        labels = self.need_labels()
-        if class_index >= self.classes:
-            raise refuse(f"class_index in [0, {self.classes})", str(class_index), "count classes from 0")
-        z, given = self.logits[:, class_index], self.given_probs
-        p = (z.double() - self.row_max).sub_(self.log_sum).exp_() if given is None else given[:, class_index].double()
+    def one_vs_rest(self, class_index: int) -> Pairs:
+        """Reduce to pairs (probability of class ``class_index`` in [0, K), label is that class)."""
+        labels, k = self.need_labels(), class_index
+        if not 0 <= k < self.classes:
+            raise refuse(f"class_index in [0, {self.classes})", str(k), "count classes from 0")
+        if self.given_probs is None:
+            p = (self.logits[:, k].double() - self.row_max).sub_(self.log_sum).exp_()
+        else:
+            p = self.given_probs[:, k].double()
         # the decision was among K classes, and says nothing of this one event
-        return Pairs(p, (labels == class_index).double(), **self.beside | {"decision": None})
+        return Pairs(p, (labels == k).double(), **self.columns | {"decision": None})
 
-    @checked
-    def calibrated_by(self, calibrator: CalibratesRows, *, allow_fit_rows: bool = False) -> "Predictions":
+    def relabelled(self, labels: Tensor) -> Self:
+        """Return these rows with other ``labels`` (N,); what does not depend on them is not computed again."""
+        other = replace(self, labels=labels)
+        vars(other).update({name: vars(self)[name] for name in _OF_LOGITS if name in vars(self)})
+        return other
+
+    def repeat(self, counts: Any) -> Self:
+        """Return each row once for each of its trials, labelled with what happened there: clicks over impressions, for example.
+
+        Args:
+            counts: (N, K) integers ≥ 0: how often each class occurred among a row's trials, such as [impressions − clicks, clicks].
+
+        Raises:
+            InputError: If they are not such counts, or all 0.
+
+        Examples:
+            >>> rates = Predictions.from_binary_probs([0.1, 0.4])
+            >>> rates.repeat([[2, 0], [1, 1]]).labels
+            tensor([0, 0, 0, 1])
+        """
+        table = as_tensor(counts, name="counts")
+        if table.shape != self.logits.shape or table.is_floating_point() or int(table.min()) < 0 or not table.any():
+            expected = f"counts of shape {tuple(self.logits.shape)}, integers ≥ 0 and not all 0"
+            raise refuse(expected, f"{table.dtype} {tuple(table.shape)}", "pass one count for each class of each row")
+        rows, classes = (one.repeat_interleave(table[table > 0].long()) for one in torch.nonzero(table, as_tuple=True))
+        return replace(self.selected(rows), labels=classes.to(self.logits.device))
+
+    def calibrated_by(self, calibrator: Any, *, allow_fit_rows: bool = False) -> Self:
         """Return these predictions with ``calibrator`` applied to the logits.
 
         A calibrator that declares ``top_label = True`` changes the confidence of a decision already taken, so the
@@ -323,38 +316,55 @@ class Predictions(Record):
             allow_fit_rows: Accept the data it was fitted on, where the figures are better than on new data.
 
         Raises:
+            InputError: If it was fitted on other classes.
             LeakError: If more than 1 % of the rows are fitting rows, in any order.
         """
         if not isinstance(calibrator, nn.Module) or not hasattr(calibrator, "top_label"):
             remedy = "fit one of calibrant.calibrators, or load it"
-            if type(calibrator).__name__ == "MultiLabelCalibrator":  # which is built on these rows
+            if getattr(calibrator, "multi_label", False):
                 remedy = "it is for MultiLabel; fit its base on one class a row"
             raise refuse("a fitted calibrator", type(calibrator).__name__, remedy)
-        names, own = getattr(calibrator, "class_names", ()), self.class_names or ()
-        if names and own and not _classes_agree(names, own):
-            expected, got = (", ".join(one[:6]) + ", …" * (len(one) > 6) for one in (names, own))
-            how = "order the columns so"
-            raise refuse(f"the classes that the calibrator was fitted on, in order: {expected}", got, how)
+        fitted_names, names = getattr(calibrator, "class_names", ()), self.class_names or ()
+        if fitted_names and names and not _classes_agree(fitted_names, names):
+            expected, got = (", ".join(one[:6]) + ", …" * (len(one) > 6) for one in (fitted_names, names))
+            expected = f"the classes that the calibrator was fitted on, in order: {expected}"
+            raise refuse(expected, got, "order the columns so")
+        sketch: Any = calibrator.fit_rows
+        check = partial(check_not_fitted_on, self.logits, sketch, self.labels)
         if not allow_fit_rows:
-            check_not_fitted_on(self.logits, calibrator.fit_rows, self.labels)
-        # put off, not dropped: what counts on rows that were not fitted on can still ask
-        check = partial(check_not_fitted_on, self.logits, calibrator.fit_rows, self.labels)
-        known = {"fit_check": check} if allow_fit_rows else None
-        moves = calibrator.top_label and not getattr(calibrator, "decision_on_top", False)
-        beside = (need_features(self),) if getattr(calibrator, "needs_features", False) else ()
-        decision = self.predicted if moves else self.decision
-        return replace(self, logits=calibrator(self.logits, *beside), decision=decision, given_probs=None, known=known)
-
-    @cached_property
-    def fit_check(self) -> Callable[[], None] | None:
-        """The leakage check that ``allow_fit_rows=True`` put off, or None."""
-        return None
+            check()
+        keeps = calibrator.top_label and not getattr(calibrator, "decision_on_top", False)
+        columns = (need_features(self),) if getattr(calibrator, "needs_features", False) else ()
+        return replace(
+            self,
+            logits=calibrator(self.logits, *columns),
+            decision=self.predicted if keeps else self.decision,
+            given_probs=None,
+            fit_check=check if allow_fit_rows else None,  # what must be measured on other rows can still ask
+        )
 
 
-def _as_rows(values: Any, labels: Any, options: InRows, *, name: str) -> tuple[Tensor, Any, dict[str, Any]]:
-    """Return scores as (N, K), with labels and what lies beside them to match; ``name`` is what messages call them."""
-    axes: Any = {"class_dim": options.get("class_dim", 1), "ignore_index": options.get("ignore_index")}
-    return in_rows(values, _codes(labels, options.get("class_names")), options, name=name, **axes)
+def _rows_of(
+    scores: Tensor,
+    labels: Any,
+    check: Callable[[Tensor], Tensor],
+    *,
+    class_dim: int = 1,
+    ignore_index: int | None = None,
+    class_names: Sequence[str] | None = None,
+    **columns: Unpack[ColumnOptions],
+) -> tuple[Tensor, dict[str, Any]]:
+    """Return scores (N, K) that passed ``check``, and the fields of the record, from what a constructor was given."""
+    if labels is not None:
+        labels = as_tensor(_codes(labels, class_names), name="labels")
+    matrix, labels, spread = flatten_rows(scores, labels, columns, class_dim=class_dim, ignore_index=ignore_index)
+    matrix = check(matrix)
+    if class_names is not None and (isinstance(class_names, str) or len(set(class_names)) != matrix.shape[1]):
+        raise refuse(f"{matrix.shape[1]} distinct class_names", shown(class_names), "name each class once, in order")
+    if labels is not None:
+        labels = check_labels(labels.to(matrix.device), rows=len(matrix), classes=matrix.shape[1])
+    names = None if class_names is None else tuple(class_names)
+    return matrix, {"labels": labels, "class_names": names, **checked_columns(matrix, **spread)}
 
 
 def _codes(labels: Any, names: Sequence[str] | None) -> Any:
@@ -362,12 +372,15 @@ def _codes(labels: Any, names: Sequence[str] | None) -> Any:
     if (
         names is None
         or isinstance(labels, Tensor)
-        or labels is None
-        or (found := np.asarray(labels)).dtype.kind not in "USO"
+        or (texts := as_array(labels, name="labels")).dtype.kind not in "USO"
     ):
         return labels
-    texts = Texts.of(found)
-    return match_labels(texts, [names], classes=len(names), column="labels", place="row {}".format)[0]
+    index = {name: k for k, name in enumerate(names)}
+    if strange := [text for text in texts.flat if text not in index]:
+        raise refuse(
+            f"labels out of class_names, such as {names[0]!r}", repr(str(strange[0])), "name the classes alike"
+        )
+    return [index[text] for text in texts.flat] if texts.ndim == 1 else texts
 
 
 def _classes_agree(names: Sequence[str], own: Sequence[str]) -> bool:
@@ -376,19 +389,6 @@ def _classes_agree(names: Sequence[str], own: Sequence[str]) -> bool:
     if len(names) == len(own) == 2 and any(one[0] == f"not {one[1]}" for one in (names, own)):
         return any(numbered) or names[1] == own[1]
     return all(numbered) or tuple(names) == tuple(own)
-
-
-def _record_fields(
-    matrix: Tensor, labels: Any, beside: Mapping[str, Any], names: Sequence[str] | None
-) -> dict[str, Any]:
-    """Return the record's fields beside scores (N, K)."""
-    if names is not None and len(set(names)) != matrix.shape[1]:
-        raise refuse(f"{matrix.shape[1]} distinct class_names", shown(names), "name each class once, in order")
-    if labels is not None:
-        labels = check_labels(
-            as_tensor(labels, name="labels").to(matrix.device), rows=len(matrix), classes=matrix.shape[1]
-        )
-    return {"labels": labels, "class_names": None if names is None else tuple(names)} | checked_beside(matrix, beside)
 
 
 def _at(values: Tensor, classes: Tensor) -> Tensor:

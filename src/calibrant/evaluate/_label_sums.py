@@ -95,7 +95,7 @@ class LabelSums:
             raise refuse("at least one known label", "-1 (missing) in all rows", "select other rows")
         unknown = [name for name, mass in zip(found.names, found.mass.tolist(), strict=True) if not mass]
         if unknown:
-            remedy = "leave its column out, as select(names) does"
+            remedy = "leave its column out"
             raise refuse("each label known in at least one row", f"{unknown[0]!r} missing (-1) in all", remedy)
         return found
 

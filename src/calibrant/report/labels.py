@@ -9,7 +9,7 @@ from typing import Any
 
 from calibrant._core.config import json_data
 from calibrant.calibrators import MultiLabelCalibrator
-from calibrant.data.multilabel import MultiLabel, check_label_names
+from calibrant.data.multilabel import MultiLabel, label_names
 from calibrant.data.pairs import Pairs
 from calibrant.evaluate import label_table, multilabel_panel
 from calibrant.evaluate.multilabel import LabelRow, LabelTable, MultiLabelRow
@@ -134,7 +134,7 @@ class LabelReport:
         unseen = f", {UNSEEN}" if self.calibrator is not None and len(self.calibrator.fit_rows) else ""
         rows = f"{len(self.before):,} rows of {len(self.before.names)} labels from {Path(self.source).name}{split}{unseen}{lacking}."
         facts = [f"{self.name}: {rows} The event of each label is that it is 1."]
-        if self.before.names == check_label_names(None, columns=len(self.before.names)):
+        if self.before.names == label_names(len(self.before.names)):
             facts.append("The labels are numbered: the file has no array label_names of text to name them.")
         if self.calibrator is not None:
             # a label without enough events keeps the calibrator of all labels together

@@ -168,7 +168,4 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
         cumulative = p.cumsum(dim=1)
         below = (cumulative < uniform * cumulative[:, -1:]).sum(dim=1)
         drawn.append(below.clamp_max(predictions.classes - 1))
-    computed = vars(predictions)
-    names = ("row_max", "log_sum", "predicted", "confidence")  # these do not depend on the labels
-    known = {name: computed[name] for name in names if name in computed}
-    return replace(predictions, labels=torch.cat(drawn), known=known)
+    return predictions.relabelled(torch.cat(drawn))
