@@ -195,22 +195,22 @@ def test_words_take_their_vectors_from_the_file_and_the_rest_random_ones(tmp_pat
     data = {"name": "sst", "folder": str(trees(tmp_path)), "glove": "glove.txt"}
     fold, again, other = (load_fold(data, seed=seed) for seed in (0, 0, 1))
     vectors = fold.sizes["vectors"]
-    # known: a, b, c, good from the training trees; fine (dev) has a vector, odd (test) has none and stays unknown
-    assert vectors.shape == (1 + 5, 3) == (fold.sizes["vocabulary"], 3)
-    place = {word: i for i, word in enumerate(["a", "b", "c", "fine", "good"], start=1)}
+    # a, b, c, good from the training trees, fine (dev) and odd (test): each word has a vector of its own, as in the authors' code
+    assert vectors.shape == (1 + 6, 3) == (fold.sizes["vocabulary"], 3)
+    place = {word: i for i, word in enumerate(["a", "b", "c", "fine", "good", "odd"], start=1)}
     assert vectors[place["a"]].tolist() == pytest.approx([0.1, 0.2, 0.3])
     assert vectors[place["fine"]].tolist() == [7, 8, 9]
-    assert fold.test.batch(torch.tensor([0]))[0].words.tolist() == [0]
+    assert fold.test.batch(torch.tensor([0]))[0].words.tolist() == [place["odd"]]
     assert torch.equal(vectors, again.sizes["vectors"])
     same = (vectors == other.sizes["vectors"]).all(dim=1)
-    assert same.tolist() == [False, True, False, False, True, True]
+    assert same.tolist() == [False, True, False, False, True, True, False]
     model = make_model({"type": "TreeLSTM", "embedding": 3, "hidden": 4}, sizes=fold.sizes)
     assert torch.equal(model.embedding.weight, vectors)
     assert model.embedding.weight.requires_grad
     with pytest.raises(
-        InputError, match="expected 6 word vectors of 100 numbers, got 6 of 3; set vocabulary to 6 and embedding to 3"
+        InputError, match="expected 7 word vectors of 100 numbers, got 7 of 3; set vocabulary to 7 and embedding to 3"
     ):
-        TreeLSTM(2, 6, vectors=vectors)
+        TreeLSTM(2, 7, vectors=vectors)
 
 
 @pytest.mark.parametrize(
@@ -229,15 +229,31 @@ def test_a_broken_file_of_vectors_is_named_by_its_line(tmp_path: Path, text: str
         load_fold({"name": "sst", "folder": str(tmp_path), "glove": "broken.txt"})
 
 
-def test_newsgroups_have_the_vectors_of_the_file_and_padding_has_none(tmp_path: Path) -> None:
-    write_texts(trees(tmp_path), text=["From: x\n\na good day a"] * 8, label=[0, 1] * 4)
-    data = {"name": "20news", "folder": str(tmp_path), "split": "random", "headers": False, "keep": "last", "length": 3}
-    fold = load_fold({**data, "validation": 2, "glove": "glove.txt"})
-    assert [len(part) for part in (fold.train, fold.validation, fold.test)] == [11, 2, 3]  # a fifth of 16 is tested
-    assert fold.train.batch(torch.tensor([0]))[0].tolist() == [[2, 3, 1]]  # good, day, a: the last three words
+def test_newsgroups_are_read_as_keras_does_in_the_authors_code(tmp_path: Path) -> None:
+    texts = [f"From: x\n\na Good-day, odd a text{row}" for row in range(19)] + ["no header a"]
+    write_texts(trees(tmp_path), text=texts[:10], label=[0] * 10)
+    pa = pytest.importorskip("pyarrow", reason="optional package 'pyarrow' is not installed")
+    pa.parquet.write_table(pa.table({"text": texts[10:], "label": [1] * 10}), tmp_path / "test.parquet")
+    data = {
+        "name": "20news",
+        "folder": str(tmp_path),
+        "split": "mukhoti",
+        "headers": False,
+        "words": "keras",
+        "length": 8,
+    }
+    fold = load_fold({**data, "validation": 3, "glove": "glove.txt"}, seed=5)
+    order = list(range(20))
+    np.random.RandomState(1).shuffle(order)  # np.random.seed(1), np.random.shuffle: whatever the study's seed
+    for part, rows in ((fold.train, order[:13]), (fold.validation, order[13:16]), (fold.test, order[16:])):
+        assert part.labels.tolist() == [int(row >= 10) for row in rows]
+    place = order[:13].index(next(row for row in order[:13] if row != 19))
+    # by frequency over all texts: a, good, day, odd; padding stands before the words
+    assert fold.train.batch(torch.tensor([place]))[0][0].tolist()[:7] == [0, 0, 1, 2, 3, 4, 1]
     vectors = fold.sizes["vectors"]
-    assert (vectors.shape, fold.sizes["vocabulary"]) == ((4, 3), 4)
-    assert vectors[:3].tolist() == [[0, 0, 0], pytest.approx([0.1, 0.2, 0.3]), [-1, 0, 1]]
+    assert vectors[1].tolist() == pytest.approx([0.1, 0.2, 0.3])
+    assert not vectors[0].any()
+    assert not vectors[4].any()  # "odd" is not in the file
     model = make_model({"type": "PooledTextCNN", "embedding": 3, "kernel": 1}, sizes=fold.sizes)
     assert torch.equal(model.embedding.weight, vectors)
     assert not model.embedding.weight.requires_grad

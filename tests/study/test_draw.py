@@ -4,8 +4,9 @@ import base64
 from pathlib import Path
 
 import pytest
+import torch
 
-from calibrant.data.predictions import Predictions
+from calibrant.binning import EqualWidth
 from calibrant.study.draw import figure_of, pictures_of, write_figures
 from calibrant.study.panels import Bars, Drawing, Line, Plot, Reliability
 
@@ -15,7 +16,7 @@ LINES = (
 )
 CURVES = Plot("test data", "epoch", "ECE %", LINES, percent=True)
 BARS = Bars("Cross-entropy", "largest logit", "samples", (0.0, 1.0, 2.0), (("early", (3.0, 1.0)), ("late", (0.0, 2.0))))
-PREDICTED = Predictions.from_logits([[2.0, 0.0], [0.0, 3.0]] * 50, [0, 1] * 30 + [1, 0] * 20)
+TABLE = EqualWidth(15).table(torch.tensor([0.85] * 30 + [0.95] * 10), torch.tensor([1.0] * 24 + [0.0] * 6 + [1.0] * 10))
 
 
 def drawing(*panels: object, columns: int = 2) -> Drawing:
@@ -38,6 +39,13 @@ def test_bars_are_stacked_from_the_bottom() -> None:
     assert [(patch.get_y(), patch.get_height()) for patch in ax.patches] == [(0, 3), (0, 1), (3, 0), (1, 2)]
 
 
+def test_reliability_bars_are_as_high_as_accuracies_and_darker_where_more_samples_are() -> None:
+    bars = figure_of(drawing(Reliability("", TABLE), columns=1)).axes[0].patches
+    assert [(round(bar.get_x() * 15), bar.get_height()) for bar in bars] == [(12, pytest.approx(0.8)), (14, 1.0)]
+    many, few = (sum(bar.get_facecolor()[:3]) for bar in bars)
+    assert many < few
+
+
 def test_more_objectives_than_colours_are_told_apart_by_their_lines() -> None:
     lines = tuple(Line(f"loss {place}", (1.0, 2.0), (1.0, 2.0 + place)) for place in range(13))
     drawn = figure_of(drawing(Plot("", "epoch", "log-loss", lines), columns=1)).axes[0].lines
@@ -46,7 +54,7 @@ def test_more_objectives_than_colours_are_told_apart_by_their_lines() -> None:
 
 
 def test_files_are_the_same_each_time_and_go_into_a_report(tmp_path: Path) -> None:
-    drawn = [drawing(CURVES, BARS, Reliability("before", PREDICTED), columns=3)]
+    drawn = [drawing(CURVES, BARS, Reliability("before", TABLE), columns=3)]
     for width, inches, rows in (("column", 3.5, 3), ("page", 7.16, 1), (None, 10.5, 1)):
         if width != "column":  # PDF, then PNG
             first = write_figures(drawn, tmp_path / "a", width=width)

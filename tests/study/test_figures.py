@@ -127,7 +127,7 @@ def test_the_best_strength_is_chosen_on_validation_data_for_each_size(ran: Ran) 
 def test_with_all_validation_samples_the_sizes_end_at_the_table(ran: Ran) -> None:
     scaled, binned = draw(ran, "sizes", objectives=("Focal",)).panels
     runs = runs_of(ran, "Focal")
-    assert scaled.lines[0].y[-1] == pytest.approx(sum(run.fits.value("ece_at_t") for run in runs) / 2)
+    assert scaled.lines[0].y[-1] == pytest.approx(sum(run.fits.value("ece_by_ece") for run in runs) / 2)
     assert binned.lines[0].y[-1] == pytest.approx(sum(run.fits.value("ece_binned") for run in runs) / 2)
     assert [text for _, text in scaled.ticks] == ["25", "80"]
 
@@ -138,7 +138,7 @@ def test_bins_show_gaps_of_validation_data_and_the_gammas_of_adafocal(ran: Ran) 
     ends = [[ran[1].trajectory(recipe)[-1] for recipe in run.recipes] for run in runs_of(ran, "Ada")]
     gaps = [(a["validation"]["gaps_mass"][14] + b["validation"]["gaps_mass"][14]) / 2 for a, b in ends]
     assert high.lines[-1].y[-1] == pytest.approx(sum(gaps) / 2)
-    assert [line.label for line in gammas.lines] == ["Ada, bin 0", "Ada, bin 14"]
+    assert [line.label for line in gammas.lines] == ["γ of Ada in bin 0", "γ of Ada in bin 14"]
     values = [(a["loss_state"]["gammas"][0] + b["loss_state"]["gammas"][0]) / 2 for a, b in ends]
     assert gammas.lines[0].y[-1] == pytest.approx(sum(values) / 2)
 
@@ -163,8 +163,8 @@ def test_roc_curves_carry_the_area_before_and_after_temperature(ran: Ran) -> Non
     area = ood_auroc(run.before, Predictions.cat(outside))
     assert raw.lines[0].label == f"CE ({area:.3f})"
     with ignore_bound_warnings():
-        moved = [rows.calibrated_by(c) for rows, c in zip(outside, run.fits.calibrators("at_t"), strict=True)]
-    assert scaled.lines[0].label == f"CE ({ood_auroc(run.after, Predictions.cat(moved)):.3f})"
+        moved = [rows.calibrated_by(c) for rows, c in zip(outside, run.fits.calibrators("by_ece"), strict=True)]
+    assert scaled.lines[0].label == f"CE ({ood_auroc(run.fits.after('by_ece'), Predictions.cat(moved)):.3f})"
     assert (raw.lines[0].x[0], raw.lines[0].y[0]) == (0.0, 0.0)
     assert (raw.lines[0].x[-1], raw.lines[0].y[-1]) == pytest.approx((100.0, 100.0))
 
@@ -186,6 +186,17 @@ def test_losses_are_drawn_by_the_probability_of_the_label(ran: Ran) -> None:
     for line, weight in zip(panel.lines, (lambda p: 1.0, lambda p: (1 - p) ** 3, lambda p: 1 + p), strict=True):
         for p, value in list(zip(line.x, line.y, strict=True))[::50]:
             assert value == pytest.approx(-weight(p) * math.log(p), rel=1e-9)
+
+
+def test_a_loss_of_batches_is_named_and_the_others_are_drawn(ran: Ran) -> None:
+    study, _, measured = ran
+    recipes = tuple(replace(recipe, loss={"type": "MMCELoss"}) for recipe in measured[0].recipes)
+    spec = FigureSpec("name", "title", "losses", "a source")
+    items = [replace(measured[0], objective="MMCE", recipes=recipes), *runs_of(ran, "Focal")]
+    (drawing,) = drawings(replace(study, figures=(spec,)), items)
+    (panel,) = drawing.panels
+    assert panel.title == "without MMCE: no loss of single samples"
+    assert [line.label for line in panel.lines] == ["Focal"]
 
 
 def test_fits_are_made_on_validation_rows_of_the_same_fold(ran: Ran) -> None:

@@ -227,6 +227,7 @@ def count(model: nn.Module) -> int:
         ("ThinResNet", {"classes": 10, "depth": 110}, 1_727_962, 109),
         ("WideResNet", {"classes": 10, "depth": 28, "norm": "before"}, 36_479_194, 25),
         ("DenseNet", {"classes": 10}, 6_956_298, 121 - 1),
+        ("DenseNet", {"classes": 1000, "stem": "imagenet"}, 7_978_856, 121),
         ("VGG", {"classes": 10}, 14_728_266, 13),
         ("PooledTextCNN", {"classes": 20, "vocabulary": 20_000}, 247_316, 0),
     ],

@@ -182,6 +182,14 @@ def test_a_trajectory_has_an_entry_every_so_many_epochs_and_the_last() -> None:
     assert last["classifier_norm"] > 0
 
 
+def test_an_adaptive_loss_is_updated_every_so_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibrant._core.config.imported", lambda name: Following)
+    recipe = replace(RECIPE, loss={"type": "mine:Following"})
+    often = finish(replace(recipe, training=replace(PLAN, update_every=2)))
+    assert often.validation_uses == {"adapt the loss": 3}  # of three steps in each of three epochs the second
+    assert not same(often, finish(recipe))
+
+
 def test_a_loss_that_diverges_is_an_error() -> None:
     with pytest.raises(FitError, match="expected a finite loss"):
         finish(replace(RECIPE, training=replace(PLAN, lr=1e30)))

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+import numpy as np
+
 from calibrant._files import check_folder, write_whole
-from calibrant.plot.diagrams import diagram_of
-from calibrant.plot.drawing import draw_diagram
 from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS, finish, new_figure
 from calibrant.report.figures import data_address
 from calibrant.study.panels import Arrows, Bars, Drawing, Heat, Isolines, Line, Panel, Plot, Reliability
@@ -41,7 +41,7 @@ LEGEND = {
     "columnspacing": 1.2,
 }
 BAND = 0.15  # opacity
-LETTERS = 11  # characters of a heading per inch
+LETTERS, CAPTION = 11, 18  # characters of a heading, and of a caption, per inch
 HALF_HEIGHT = math.sqrt(3) / 2  # of the simplex's triangle
 
 
@@ -65,7 +65,8 @@ def draw_panel(panel: Panel, ax: "Axes") -> "Figure":
     """
     match panel:
         case Reliability():
-            draw_diagram(diagram_of(panel.predictions), ax, start=0.0)
+            _draw_reliability(panel, ax)
+            finish(ax, LIGHT)
         case Plot():
             _draw_plot(panel, ax)
             finish(ax, LIGHT)
@@ -94,6 +95,7 @@ def figure_of(drawing: Drawing, *, width: Width = None) -> "Figure":
     figure = new_figure(width=across, height=height * rows + 0.5)
     if width is None:
         figure.suptitle(textwrap.fill(drawing.title, round(LETTERS * across)), fontsize=11, color=LIGHT.ink)
+        figure.supxlabel(textwrap.fill(drawing.caption, round(CAPTION * across)), fontsize=7, color=LIGHT.faint)
     axes = [figure.add_subplot(rows, columns, place + 1) for place in range(len(drawing.panels))]
     for panel, ax in zip(drawing.panels, axes, strict=True):
         draw_panel(panel, ax)
@@ -180,7 +182,8 @@ def _draw_line(line: Line, place: int, ax: "Axes", *, scale: float, marked: bool
         dash: object = DASHES[(place + place // len(COLOURS)) % len(DASHES)]
         shown = marked or len(line.x) == 1
     else:  # a few marks per line
-        colour, marker, dash = COLOURS[line.group], MARKERS[line.group], STYLES[line.style]
+        place = line.group % len(COLOURS)
+        colour, marker, dash = COLOURS[place], MARKERS[place], STYLES[line.style]
         every, shown = 1 if line.style == "points" else max(1, len(line.x) // 6), True
     if line.low:
         low, high = ([scale * value for value in ends] for ends in (line.low, line.high))
@@ -190,6 +193,28 @@ def _draw_line(line: Line, place: int, ax: "Axes", *, scale: float, marked: bool
     ax.plot(line.x, y, color=colour, linestyle=dash, linewidth=1.5, label=line.label or "_", **marks)  # type: ignore[arg-type]
 
 
+def _draw_reliability(panel: Reliability, ax: "Axes") -> None:
+    """Draw the accuracy of each bin as a bar whose shade is its share of the samples, as in Wang et al. (2021, Figure 2)."""
+    from matplotlib import colormaps
+
+    table = panel.table
+    count, right = table.count, table.sum_y
+    edges = np.linspace(0, 1, len(count) + 1)
+    filled = count > 0
+    shares = (count[filled] / count.sum()).numpy()
+    shades = colormaps["Blues"](0.25 + 0.75 * shares / shares.max())
+    ax.plot([0, 1], [0, 1], **THIN)
+    ax.bar(
+        edges[:-1][filled.numpy()],
+        (right[filled] / count[filled]).numpy(),
+        1 / len(count),
+        align="edge",
+        color=shades,
+        linewidth=0,
+    )
+    ax.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+
+
 def _draw_bars(bars: Bars, ax: "Axes") -> None:
     below = [0.0] * (len(bars.edges) - 1)
     widths = [high - low for low, high in zip(bars.edges, bars.edges[1:], strict=False)]
@@ -197,6 +222,8 @@ def _draw_bars(bars: Bars, ax: "Axes") -> None:
         ax.bar(bars.edges[:-1], heights, widths, bottom=below, align="edge", color=colour, label=label, linewidth=0)
         # stacked: each group stands on those before
         below = [a + b for a, b in zip(below, heights, strict=True)]
+    if bars.top is not None:
+        ax.set_ylim(0, bars.top)
     ax.set(xlabel=bars.x_label, ylabel=bars.y_label)
 
 

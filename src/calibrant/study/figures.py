@@ -2,13 +2,17 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._core.warn import warn_user
+from calibrant.binning import EqualWidth
 from calibrant.data.predictions import Predictions
+from calibrant.errors import CalibrantError, InputError
 from calibrant.metrics import ECE, ood_roc
 from calibrant.study.measures import (
     MEASURES,
@@ -57,12 +61,15 @@ def bins(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
     for index in spec.bins:
         lines = tuple(curve(label, runs, f"validation.gaps_mass.{index}") for label, runs in by_objective(items))
         panels.append(Plot(f"bin {index} of 15 of equal mass", "epoch", "confidence − accuracy %", lines, percent=True))
+    groups = by_objective(items)
     adaptive = [
-        curve(f"{label}, bin {index}" if len(items) > 1 else f"bin {index}", runs, f"loss_state.gammas.{index}")
-        for label, runs in by_objective(items)
+        curve(f"γ of {label} in bin {index}", runs, f"loss_state.gammas.{index}")
+        for label, runs in groups
         for index in spec.bins
     ]
-    if gammas := _with_points(adaptive):
+    # colours of their own: those of the objectives stand for them in the panels beside
+    adaptive = [replace(line, group=len(groups) + place) for place, line in enumerate(_with_points(adaptive))]
+    if gammas := tuple(adaptive):
         panels.append(Plot("γ of the bins", "epoch", "γ (below 0: inverse focal loss)", gammas, level=0.0))
     return panels
 
@@ -156,11 +163,15 @@ ROC_POINTS = 200
 
 
 def reliability(spec: FigureSpec, items: Sequence[Measured]) -> list[Reliability]:
-    """Return two diagrams for each objective's first seed: uncalibrated and at T."""
+    """Return two diagrams for each objective's first seed: uncalibrated, and at the T of least validation ECE."""
     panels = []
     for label, runs in by_objective(items):
-        for words, rows in (("", runs[0].before), (f" at T = {runs[0].fits.value('temperature'):.2f}", runs[0].after)):
-            panels.append(Reliability(f"{label}{words}\nECE {100 * ECE()(rows):.2f} %", rows))
+        fits = runs[0].fits
+        after = f" at T = {fits.value('temperature_by_ece'):.2f} by ECE"
+        for words, rows in (("", fits.before), (after, fits.after("by_ece"))):
+            top = rows.top_label()
+            title = f"{label}{words}\nECE {100 * ECE()(rows):.2f} %, 15 bins of equal width"
+            panels.append(Reliability(title, EqualWidth(15).table(top.p, top.y)))
     return panels
 
 
@@ -177,16 +188,11 @@ def logits(spec: FigureSpec, items: Sequence[Measured]) -> list[Bars]:
     low = min(float(torch.quantile(largest, 0.001)) for _, largest, _, _ in found)
     high = max(float(torch.quantile(largest, 0.999)) for _, largest, _, _ in found)
     edges = torch.linspace(low, high, BARS + 1, dtype=torch.float64)
-    return [
-        Bars(
-            label,
-            "largest logit",
-            "training samples",
-            tuple(edges.tolist()),
-            _by_learned(largest, since, epochs, edges),
-        )
-        for label, largest, since, epochs in found
-    ]
+    groups = [(label, _by_learned(largest, since, epochs, edges)) for label, largest, since, epochs in found]
+    # one scale for all panels, so that their heights can be compared
+    top = 1.05 * max(sum(heights) for _, parts in groups for heights in zip(*(part for _, part in parts), strict=True))
+    ends = tuple(edges.tolist())
+    return [Bars(label, "largest logit", "training samples", ends, parts, top) for label, parts in groups]
 
 
 def _by_learned(
@@ -209,7 +215,7 @@ def ood(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
     names = dict.fromkeys(name for _, fits in first for name in fits.ood[0])
     panels = []
     for name in names:
-        for words, calibrated in (("without temperature", False), ("at T", True)):
+        for words, calibrated in (("without temperature", False), ("at T by ECE", True)):
             lines = tuple(
                 _roc(label, fits, name, calibrated=calibrated) for label, fits in first if name in fits.ood[0]
             )
@@ -221,9 +227,9 @@ def ood(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
 def _roc(label: str, fits: FoldFits, name: str, *, calibrated: bool) -> Line:
     inside, outside = fits.before, [sets[name] for sets in fits.ood]
     if calibrated:
-        inside = fits.after("at_t")
+        inside = fits.after("by_ece")
         with ignore_bound_warnings():
-            calibrators = fits.calibrators("at_t")
+            calibrators = fits.calibrators("by_ece")
             outside = [rows.calibrated_by(fitted) for rows, fitted in zip(outside, calibrators, strict=True)]
     curve = ood_roc(inside, Predictions.cat(outside))
     # a vector drawing of every threshold would weigh megabytes
@@ -311,7 +317,7 @@ def best(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
 def sizes(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
     """Return the ECE on test data after calibrators fitted on subsets of the validation samples, mean of five draws."""
     panels = []
-    for title, stage in (("temperature scaling", "at_t"), ("histogram binning", "binned")):
+    for title, stage in (("temperature scaling by ECE", "by_ece"), ("histogram binning", "binned")):
         lines = []
         for label, runs in by_objective(items):
             most = min(len(rows) for run in runs for rows in run.fits.validation)
@@ -352,15 +358,16 @@ def losses(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
     # the softmax of (log p, log(1 − p)) is (p, 1 − p)
     logits = torch.stack([p.log(), torch.log1p(-p)], dim=1)
     label = torch.zeros(len(p), dtype=torch.int64)
-    lines = tuple(
-        Line(
-            name,
-            tuple(p.tolist()),
-            tuple(make_loss({**runs[0].recipes[0].loss, "reduction": "none"})(logits, label).tolist()),
-        )
-        for name, runs in by_objective(items)
-    )
-    return [Plot("", "probability of the label", "loss", lines)]
+    lines, without = [], []
+    for name, runs in by_objective(items):
+        try:
+            loss = make_loss({**runs[0].recipes[0].loss, "reduction": "none"})
+        except InputError:  # MMCE is a loss of a batch, which has no value of a row
+            without.append(name)
+            continue
+        lines.append(Line(name, tuple(p.tolist()), tuple(loss(logits, label).tolist())))
+    title = f"without {', '.join(without)}: no loss of single samples" if without else ""
+    return [Plot(title, "probability of the label", "loss", tuple(lines))] if lines else []
 
 
 def short(x: float) -> str:
@@ -405,7 +412,11 @@ def drawings(study: Study, measured: Sequence[Measured]) -> list[Drawing]:
         settings = [None] if spec.kind == "best" else [p for p in places if spec.setting in ("", p)]
         for place in settings:
             items = [item for item in drawn if place is None or item.setting == place]
-            made = KINDS[spec.kind](spec, items) if items else ()
+            try:
+                made = KINDS[spec.kind](spec, items) if items else ()
+            except CalibrantError as error:
+                warn_user(f"the figure {spec.name!r} is left out: {error}", UserWarning)
+                continue
             # one point along the axis shows nothing: what has finished so far is in the tables
             panels = tuple(
                 one for one in made if not isinstance(one, Plot) or max(len(line.x) for line in one.lines) > 1

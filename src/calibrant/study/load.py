@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -158,12 +158,14 @@ class Printed:
         measures: Measure of each number in a group.
         objectives: Label of each group.
         rows: Label of a setting (or "") → groups; an empty group is a cell that is missing or illegible in the paper.
+        spreads: The standard deviations, in the same way; rows without any are left out.
     """
 
     source: Text
     measures: tuple[MeasureName, ...]
     objectives: tuple[Text, ...]
     rows: dict[str, tuple[tuple[Real, ...], ...]]
+    spreads: dict[str, tuple[tuple[Real, ...], ...]] = field(default_factory=dict)
 
     def figures(self) -> list[Published]:
         """Return every printed number, percentages as fractions.
@@ -173,15 +175,16 @@ class Printed:
         """
         found = []
         for setting, groups in self.rows.items():
-            if len(groups) != len(self.objectives) or {*map(len, groups)} - {0, len(self.measures)}:
-                wanted = (
-                    f"{len(self.objectives)} groups of {len(self.measures)} numbers in row {setting!r} of {self.source}"
-                )
-                raise refuse(wanted, shown([list(group) for group in groups]), "write [] for a missing one")
-            for objective, group in zip(self.objectives, groups, strict=True):
-                for measure, value in zip(self.measures, group, strict=False):
+            spreads = self.spreads.get(setting, ((),) * len(groups))
+            for table in (groups, spreads):
+                if len(table) != len(self.objectives) or {*map(len, table)} - {0, len(self.measures)}:
+                    wanted = f"{len(self.objectives)} groups of {len(self.measures)} numbers in row {setting!r} of {self.source}"
+                    raise refuse(wanted, shown([list(group) for group in table]), "write [] for a missing one")
+            for objective, group, spread in zip(self.objectives, groups, spreads, strict=True):
+                for measure, value, deviation in zip(self.measures, group, spread or [None] * len(group), strict=False):
                     scale = 100 if MEASURES[measure].percent else 1
-                    found.append(Published(objective, measure, round(value / scale, 8), setting))
+                    own = None if deviation is None else round(deviation / scale, 8)
+                    found.append(Published(objective, measure, round(value / scale, 8), setting, own))
         return found
 
 

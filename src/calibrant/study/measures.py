@@ -59,6 +59,7 @@ METRICS: Mapping[str, tuple[Measure, Metric]] = {
 CALIBRATORS: Mapping[str, tuple[str, Callable[[], Calibrator]]] = {
     "at_t": (" at T", TemperatureScaling),
     "by_ece": (" at T by ECE", lambda: TemperatureScaling("ece")),
+    "by_tenths": (" at T by ECE in tenths", lambda: TemperatureScaling(grid="mukhoti")),  # .1, .2 … 10
     "by_mass": (" at T by AdaECE", lambda: TemperatureScaling(grid="komisarenko")),
     "binned": (" binned", HistogramBinning),
     "focal": (" at focal T", FocalTemperatureScaling),
@@ -272,6 +273,7 @@ def _measures() -> dict[str, Measure]:
     temperatures = {
         "temperature": "T",
         "temperature_by_ece": "T by ECE",
+        "temperature_by_tenths": "T by ECE in tenths",
         "temperature_by_mass": "T by AdaECE",
         "temperature_focal": "T of focal T",
         "temperature_focal_by_mass": "T of focal T by AdaECE",
@@ -339,7 +341,7 @@ class FoldFits:
         """Return the fitted calibrator of each fold.
 
         Args:
-            name: ``"at_t"``, ``"by_ece"``, ``"by_mass"``, ``"binned"``, ``"focal"``, ``"focal_by_mass"`` or ``"optimal"``.
+            name: A key of ``CALIBRATORS``, or ``"optimal"``.
         """
         if name not in self._calibrators:
             make = CALIBRATORS["by_ece" if name == ORACLE else name][1]

@@ -11,7 +11,7 @@ from calibrant.errors import FileFormatError
 from calibrant.report import Model, write_report
 from calibrant.report.model import Block, Claims, Table
 from calibrant.study.measures import MEASURES
-from calibrant.study.recipe import Study
+from calibrant.study.recipe import Published, Study
 from calibrant.study.tables import Measured, Summary, Verdict, agreements, printed_beside
 
 SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
@@ -22,7 +22,7 @@ TABLES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "main": (
         "objective",
         "",
-        ("Mean ± standard deviation over seeds, on test data (n = {rows} test samples a seed). ECE: 15 equal-width bins of the top "
+        ("{mean_of_seeds}, on test data (n = {rows} test samples a seed). ECE: 15 equal-width bins of the top "
         "label. T: the temperature that minimises the log-loss of the validation data. Calibrated mean, 97.5 %: the ECE that "
         "a perfectly calibrated model with the probabilities at T would have on as many samples, on average and at most in "
         "97.5 % of cases; an ECE at T below the second is no evidence of miscalibration."),
@@ -78,6 +78,8 @@ def tables_of(lines: Sequence[Summary], *, title: str, columns: Sequence[str]) -
         columns: Which: keys of ``study.measures.COLUMNS``, or ``"narrow"``, what a first look needs of ``"main"``.
     """
     rows = " or ".join(f"{count:,}" for count in sorted({line.rows for line in lines}))
+    several = any(line.seeds > 1 for line in lines)
+    mean_of_seeds = "Mean ± standard deviation over seeds" if several else "Of one seed"
     made = []
     for name in dict.fromkeys(columns if "narrow" in columns else ("main", *columns)):
         first, heading, note, cells = TABLES[name]
@@ -86,7 +88,15 @@ def tables_of(lines: Sequence[Summary], *, title: str, columns: Sequence[str]) -
             for label, line in _names_of_summaries(lines)
         ]
         # the models of a report are those of one seed: a table of them beside these means would disagree
-        made.append(Table(heading or title, [first, *cells], body, note.format(rows=rows), lists_models=not heading))
+        made.append(
+            Table(
+                heading or title,
+                [first, *cells],
+                body,
+                note.format(rows=rows, mean_of_seeds=mean_of_seeds),
+                lists_models=not heading,
+            )
+        )
     return made
 
 
@@ -121,8 +131,13 @@ def paper_tables(study: Study, lines: Sequence[Summary]) -> list[Table]:
     return tables
 
 
-def _printed_and_measured(line: Summary, printed: dict[str, float], measure: str) -> str:
-    return f"{MEASURES[measure].shown(printed[measure])} / {spread(line, measure)}" if measure in printed else ""
+def _printed_and_measured(line: Summary, printed: Mapping[str, Published], measure: str) -> str:
+    """Return the paper's figure / ours, each with its standard deviation over seeds where there is one."""
+    if measure not in printed:
+        return ""
+    one, words = printed[measure], MEASURES[measure]
+    around = "" if one.spread is None else f"±{words.shown(one.spread)}".replace("±0.", "±.")
+    return f"{words.shown(one.value)}{around} / {spread(line, measure)}"
 
 
 def in_short(lines: Sequence[Summary]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from calibrant.data.predictions import Predictions
+from calibrant.binning import BinTable
 
 Numbers = tuple[float, ...]
 
@@ -71,6 +71,7 @@ class Bars:
         y_label: Label of the vertical axis.
         edges: (B + 1,) edges of the bins.
         groups: (label, heights (B,)) from bottom to top.
+        top: Upper end of the vertical axis, or None for that of the bars.
     """
 
     title: str
@@ -78,19 +79,20 @@ class Bars:
     y_label: str
     edges: Numbers
     groups: tuple[tuple[str, Numbers], ...]
+    top: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """A reliability diagram.
+    """A reliability diagram of bars over bins of equal width, darker where there are more samples.
 
     Args:
         title: The title.
-        predictions: Labelled.
+        table: The bins.
     """
 
     title: str
-    predictions: Predictions
+    table: BinTable
 
 
 @dataclass(frozen=True)

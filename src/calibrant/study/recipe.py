@@ -89,6 +89,8 @@ class Training:
         devices: Processes over which each batch is split (distributed data parallel).
         threads: Threads per process; results are reproducible for a fixed number only.
         measure_every: Epochs between entries of the trajectory.
+        update_every: Steps between the updates of an adaptive loss by validation data; 0 updates it after each epoch
+            (AdaFocal's code: ``--update-gamma-every``).
         checkpoint_every: Epochs between checkpoints; 0 writes none.
     """
 
@@ -115,6 +117,7 @@ class Training:
     devices: Count = 1
     threads: Count = 1
     measure_every: Count = 1
+    update_every: Natural = 0
     checkpoint_every: Natural = 10
 
     @model_validator(mode="after")
@@ -230,12 +233,14 @@ class Published:
         measure: A key of ``measures.MEASURES``: ``error``, ``ece``, ``temperature``, ``ece_at_t`` …
         value: The figure.
         setting: Label of the setting; empty for the only one.
+        spread: The printed standard deviation over seeds, in the unit of ``value``; None if none is printed.
     """
 
     objective: Text
     measure: MeasureName
     value: Real
     setting: Text = ""
+    spread: NonNegative | None = None
 
 
 @record

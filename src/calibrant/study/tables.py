@@ -17,7 +17,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, NLL, Error, Metric
 from calibrant.statistics import null_band
 from calibrant.study.measures import COLUMNS, MEASURES, FoldFits
-from calibrant.study.recipe import Claim, Recipe, Study
+from calibrant.study.recipe import Claim, Published, Recipe, Study
 from calibrant.study.store import Store
 
 T = TypeVar("T")
@@ -252,8 +252,8 @@ class Agreement:
     disagree: tuple[tuple[str, str], ...]
 
 
-def printed_beside(study: Study, line: Summary) -> dict[str, float]:
-    """Return the figures printed in the paper for one line of our table: measure → value.
+def printed_beside(study: Study, line: Summary) -> dict[str, Published]:
+    """Return the figures printed in the paper for one line of our table, by measure.
 
     Args:
         study: The study.
@@ -261,7 +261,7 @@ def printed_beside(study: Study, line: Summary) -> dict[str, float]:
     """
     like = {setting.label: setting.like for setting in study.settings}
     places = {"", line.setting, like.get(line.setting) or line.setting}
-    return {p.measure: p.value for p in study.published if p.objective == line.objective and p.setting in places}
+    return {p.measure: p for p in study.published if p.objective == line.objective and p.setting in places}
 
 
 def agreements(study: Study, lines: Sequence[Summary]) -> list[Agreement]:
@@ -277,7 +277,7 @@ def agreements(study: Study, lines: Sequence[Summary]) -> list[Agreement]:
     for setting in dict.fromkeys(line.setting for line in lines):
         rows = [(line, printed_beside(study, line)) for line in lines if line.setting == setting]
         for measure in MEASURES:
-            both = {line.objective: (p[measure], line.mean[measure]) for line, p in rows if measure in p}
+            both = {line.objective: (p[measure].value, line.mean[measure]) for line, p in rows if measure in p}
             if both and measure.startswith("temperature"):
                 both[ONE] = (1.0, 1.0)
             # the paper's larger first; a tie in print, of two or three digits, is no order

@@ -149,7 +149,7 @@ def training(
         while state.epoch < plan.epochs:
             begun = time.perf_counter()
             with _seeded(_mix(recipe.seed, state.epoch, "epoch"), fabric.device):
-                value = _train_epoch(parts, state.epoch)
+                value = _train_epoch(parts, state)
             state.epoch += 1
             _after_epoch(parts, state, value)
             state.seconds += time.perf_counter() - begun
@@ -246,8 +246,9 @@ def _network_logits(model: nn.Module, split: Split) -> Tensor:
     return torch.cat(logits)
 
 
-def _train_epoch(parts: Parts, epoch: int) -> float:
-    """Train one epoch and return the mean loss of its steps."""
+def _train_epoch(parts: Parts, state: Progress) -> float:
+    """Train one epoch, with the updates of an adaptive loss that fall into it, and return the mean loss of its steps."""
+    epoch = state.epoch
     recipe, fabric, fold, loss, model = parts.recipe, parts.fabric, parts.fold, parts.loss, parts.model
     plan, optimizers = recipe.training, parts.optimizers
     for optimizer in optimizers:
@@ -280,6 +281,8 @@ def _train_epoch(parts: Parts, epoch: int) -> float:
         for optimizer in optimizers:
             optimizer.step()
         total, steps = total + value.detach(), steps + 1
+        if isinstance(loss, Adaptive) and plan.update_every and steps % plan.update_every == 0:
+            _adapt(loss, predict(model, fold.validation), state)
     if not steps:
         got = f"{len(order)} samples for batch = {plan.batch}"
         raise InputError("at least one whole batch per epoch", got, "lower batch, or leave drop_last out")
@@ -293,12 +296,12 @@ def _after_epoch(parts: Parts, state: Progress, value: float) -> None:
     """Update an adaptive loss, select the epoch, and record a trajectory entry, the only use of test samples."""
     plan, fold, loss, model = parts.recipe.training, parts.fold, parts.loss, parts.model
     measured = state.epoch % plan.measure_every == 0 or state.epoch == plan.epochs
-    if not (measured or isinstance(loss, Adaptive) or plan.select != "last"):
+    adapts = isinstance(loss, Adaptive) and not plan.update_every
+    if not (measured or adapts or plan.select != "last"):
         return
     validation = predict(model, fold.validation)
-    if isinstance(loss, Adaptive):
-        loss.update(validation)
-        state.uses["adapt the loss"] = state.uses.get("adapt the loss", 0) + 1
+    if adapts:
+        _adapt(loss, validation, state)
     if plan.select != "last":
         state.uses["choose the epoch"] = state.uses.get("choose the epoch", 0) + 1
         if plan.select == "accuracy":
@@ -314,6 +317,12 @@ def _after_epoch(parts: Parts, state: Progress, value: float) -> None:
         splits = {"train": train, "validation": validation, "test": predict(model, fold.test)}
         figures = trajectory_entry(splits, model=parts.network, loss=loss)
         state.trajectory.append({"epoch": state.epoch, "loss": value, **figures})
+
+
+def _adapt(loss: Any, validation: Predictions, state: Progress) -> None:
+    """Update an adaptive loss, and count this use of validation data."""
+    loss.update(validation)
+    state.uses["adapt the loss"] = state.uses.get("adapt the loss", 0) + 1
 
 
 def _keep(path: Path, parts: Parts, state: Progress) -> None:

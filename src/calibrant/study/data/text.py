@@ -175,8 +175,10 @@ def build_tree(root: Node, *, index: dict[str, int], labels: dict[int, int]) -> 
 BINARY = {0: 0, 1: 0, 3: 1, 4: 1}  # neutral (2) is left out
 TERNARY = {0: 0, 1: 0, 2: 1, 3: 2, 4: 2}
 BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
-SPLIT_STREAM = 20260106  # makes the draw of test texts independent of others with the same seed
 WORD = re.compile(r"[a-z0-9']+")
+KERAS_WORD = re.compile(
+    r"""[^ \t\n!"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~]+"""
+)  # what is between the characters that Keras filters
 OTHER_WORDS = (-0.05, 0.05)  # mean and deviation of the vectors of words without one, as in Mukhoti et al.'s code
 UNREAD_VOCABULARY = 8  # stands for the vocabulary of texts that have not been read
 Length = Annotated[Size, Field(ge=2)]  # a tokenizer adds a first and a last token
@@ -254,8 +256,8 @@ class Treebank(Texts):
         words = {name: {word for root in found for word in leaves_of(root)} for name, found in roots.items()}
         known, sizes = words["train"], self.sizes()
         if self.glove is not None:
-            found = read_glove(self.glove, folder=place, words=set().union(*words.values()))
-            known = known | set(found)  # words of validation and test trees too: their vectors do not use labels
+            known = set().union(*words.values())  # also those of validation and test trees: vectors do not use labels
+            found = read_glove(self.glove, folder=place, words=known)
             sizes["vectors"] = vector_table(found, sorted(known), seed=seed)
         index = {word: place for place, word in enumerate(sorted(known), start=1)}
         labels, decided = (BINARY, ()) if self.classes == 2 else (TERNARY, (0, 2))
@@ -273,10 +275,13 @@ class Newsgroups(Texts):
         vocabulary: Size of the vocabulary, the most frequent words of the training texts, with 0 for padding; other
             words are left out.
         length: Number of words or tokens of a text that are kept; 300, or 256 with a tokenizer, if left out.
-        keep: ``"first"`` or ``"last"``: which of them.
-        split: ``"date"``, or ``"random"``: the seed draws a fifth of all texts for testing, as in Mukhoti et al.'s code.
-        headers: Whether a text's header, up to its first empty line, is kept.
-        validation: Number of validation texts, drawn by the seed from the training ones.
+        words: ``"first"``: the first ``length`` of ``[a-z0-9']+``, whose frequencies are those of the training texts;
+            ``"keras"``: as Keras reads them in Mukhoti et al.'s code, the last ``length`` words with the padding before them,
+            counted over all texts, and with zeros as vectors of words that ``glove`` lacks.
+        split: ``"date"``, or ``"mukhoti"``: their code's one shuffle, whatever the seed: the last fifth is tested, and the
+            ``validation`` texts before it are held out.
+        headers: Whether a text's header, up to its first empty line, is kept; a text without such a line is kept whole.
+        validation: Number of validation texts, drawn by the seed from the training ones unless ``split`` says which.
         train: Number of training texts to use; None is all.
         glove: As for the treebank; with it the vocabulary is as large as there are words.
         tokenizer: As for the treebank.
@@ -285,8 +290,8 @@ class Newsgroups(Texts):
     folder: Place
     vocabulary: Size = 20_000
     length: Length | None = None
-    keep: Literal["first", "last"] = "first"
-    split: Literal["date", "random"] = "date"
+    words: Literal["first", "keras"] = "first"
+    split: Literal["date", "mukhoti"] = "date"
     headers: Flag = True
     validation: Size = 900
     train: Size | None = None
@@ -310,35 +315,41 @@ class Newsgroups(Texts):
             FileFormatError: If there are no such files.
             MissingExtraError: If ``transformers`` is needed and not installed.
         """
-        # by date the test texts are later than all others; a random fifth is what Mukhoti et al.'s code takes
+        # by date the test texts are later than all others
         texts, labels, count = read_newsgroups(self.folder, headers=self.headers)
-        order = np.arange(len(texts))
-        if self.split == "random":
-            order, count = np.random.default_rng([SPLIT_STREAM, seed]).permutation(order), len(texts) - len(texts) // 5
-        fit, held = split_rows(count, validation=self.validation, rule="plain", seed=seed)
-        rows = (order[fit[: self.train]], order[held], order[count:])
+        if self.split == "date":
+            fit, held = split_rows(count, validation=self.validation, rule="plain", seed=seed)
+            tested = np.arange(count, len(texts))
+        else:
+            order = np.arange(len(texts))
+            np.random.RandomState(1).shuffle(order)  # the generator of the code that is reproduced
+            count = len(texts) - len(texts) // 5
+            fit, held, tested = np.split(order, [count - self.validation, count])
+        rows = (fit[: self.train], held, tested)
         if self.tokenizer is not None:
             parts = [([texts[row] for row in part], labels[part]) for part in rows]
-            last = self.keep == "last"
-            return tokenised(parts, self.tokenizer, length=int(self.length or 0), classes=20, last=last)
-        words = [WORD.findall(text.lower()) for text in texts]
-        counts = Counter(word for row in rows[0] for word in words[row])
+            return tokenised(parts, self.tokenizer, length=int(self.length or 0), classes=20)
+        keras = self.words == "keras"
+        words = [(KERAS_WORD if keras else WORD).findall(text.lower()) for text in texts]
+        counts = Counter(word for row in (range(len(texts)) if keras else rows[0]) for word in words[row])
         index = {word: number for number, (word, _) in enumerate(counts.most_common(self.vocabulary - 1), start=1)}
         train, validation, test = (self._encoded([words[row] for row in part], labels[part], index) for part in rows)
         sizes = self.sizes()
         if self.glove is not None:
-            vectors = vector_table(read_glove(self.glove, folder=self.folder, words=set(index)), list(index), seed=seed)
-            vectors[0] = 0  # padding
+            found = read_glove(self.glove, folder=self.folder, words=set(index))
+            vectors = vector_table(found, list(index), seed=seed)
+            absent = [number for word, number in index.items() if word not in found] if keras else []
+            vectors[[0, *absent]] = 0  # 0 is padding
             sizes |= {"vectors": vectors, "vocabulary": len(vectors)}
         return Fold(train, validation, test, sizes=sizes)
 
     def _encoded(self, texts: list[list[str]], labels: Indices, index: dict[str, int]) -> TensorSplit:
-        length = int(self.length or 0)
+        length, keras = int(self.length or 0), self.words == "keras"
         rows = torch.zeros(len(texts), length, dtype=torch.int32)
-        kept = slice(length) if self.keep == "first" else slice(-length, None)
         for row, words in enumerate(texts):
-            found = [number for word in words if (number := index.get(word)) is not None][kept]
-            rows[row, : len(found)] = torch.tensor(found, dtype=torch.int32)
+            known = [number for word in words if (number := index.get(word)) is not None]
+            found = torch.tensor(known[-length:] if keras else known[:length], dtype=torch.int32)
+            rows[row, length - len(found) if keras else 0 :][: len(found)] = found
         return TensorSplit(rows, torch.from_numpy(labels), prepare=Tensor.long)
 
 
@@ -376,7 +387,7 @@ def read_newsgroups(folder: Path, *, headers: bool) -> tuple[list[str], Indices,
     found = np.concatenate(labels)
     if not all(isinstance(text, str) for text in texts) or not 0 <= found.min() <= found.max() < 20:
         raise FileFormatError(f"texts with labels in 0 … 19 in {folder}", "others", "check the files")
-    return texts if headers else [text.partition("\n\n")[2] for text in texts], found, trained
+    return texts if headers else [text[max(0, text.find("\n\n")) :] for text in texts], found, trained
 
 
 def roots_of(folder: Path, name: str) -> list[Node]:
@@ -470,9 +481,7 @@ class Trim:
         return ids[:, : int(used.max()) + 1 if len(used) else 1].long()
 
 
-def tokenised(
-    parts: Sequence[tuple[list[str], Indices]], name: str, *, length: int, classes: int, last: bool = False
-) -> Fold:
+def tokenised(parts: Sequence[tuple[list[str], Indices]], name: str, *, length: int, classes: int) -> Fold:
     """Return the splits of training, validation and test texts as tokens.
 
     Args:
@@ -480,7 +489,6 @@ def tokenised(
         name: A folder with a tokenizer's files, or a name on the hub.
         length: Number of tokens that are kept.
         classes: K.
-        last: Whether they are a text's last ones.
 
     Raises:
         FileFormatError: If there is no such tokenizer.
@@ -495,7 +503,6 @@ def tokenised(
     if tokenizer.pad_token_id is None:
         raise InputError("a tokenizer with padding", f"{name!r} without", "choose an encoder's, as BERT's")
     splits = []
-    tokenizer.truncation_side = "left" if last else "right"
     for texts, labels in parts:
         encoded = tokenizer(texts, truncation=True, max_length=length, padding="max_length", return_tensors="np")
         ids = torch.from_numpy(np.asarray(encoded["input_ids"], dtype=np.int32))

@@ -291,21 +291,25 @@ class DenseLayer(nn.Module):
 
 
 class DenseNet(Classifier):
-    """DenseNet-121 with a 3×3 first convolution.
+    """DenseNet-121.
 
     Args:
         classes: K.
         growth: Number of channels that each layer adds.
+        stem: ``"small"``: one 3×3 convolution, for 32×32 and 64×64 images; ``"imagenet"``: 7×7, stride 2, and pooling.
 
     References:
         Huang et al. 2017, Table 1.
     """
 
-    def __init__(self, classes: int, growth: int = 32) -> None:
+    def __init__(self, classes: int, growth: int = 32, stem: Literal["small", "imagenet"] = "small") -> None:
         super().__init__()
         check_sizes(classes=classes, growth=growth)
+        check_choice(stem, name="stem", choices=("small", "imagenet"))
         width = 2 * growth
         layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1, bias=False)]
+        if stem == "imagenet":
+            layers = [nn.Conv2d(3, width, 7, 2, 3, bias=False), *_active(width), nn.MaxPool2d(3, 2, 1)]
         for stage, count in enumerate((6, 12, 24, 16)):
             for _ in range(count):
                 layers.append(DenseLayer(width, growth))
