@@ -72,7 +72,7 @@ def several_labels(logits: Any, labels: Any) -> Any:
 
 def label_panel(data: Any) -> Any:
     """Return the panel and the table of predictions of several labels."""
-    return {"panel": evaluate.multilabel_panel(data, draws=200), "table": evaluate.label_table(data, draws=500)}
+    return {"panel": evaluate.multilabel_panel(data, draws=200), "table": evaluate.label_table(data)}
 
 
 def fitted_on_columns(calibrator: Any, data: Predictions) -> Tensor:

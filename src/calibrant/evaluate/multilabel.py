@@ -1,26 +1,30 @@
-"""Predictions with several labels a row: binary metrics pooled and averaged over labels, and one test for the worst label."""
+"""Figures of several labels a row: pooled and averaged over labels, and every label with one test for the worst of them.
+
+The labels of one row are never taken for independent: rows, or their groups, are the units of every interval.
+"""
 
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Literal
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-from calibrant._core.check import check_kind
-from calibrant._core.constraints import MOST_DRAWS, Count, Integer, Level, Seed, checked
+from calibrant._core.check import refuse
 from calibrant._core.notebook import to_html
 from calibrant._core.warn import warn_user
 from calibrant.data.multilabel import MultiLabel
 from calibrant.data.pairs import Pairs
-from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError, ZeroProbabilityWarning
-from calibrant.evaluate._group_sums import EventRows, Floats, GroupSums, covariance_of, partitions_of
-from calibrant.evaluate._label_sums import FIGURES, LabelSums, RowSums
-from calibrant.evaluate.subgroups import Subgroup, TestedPart, enough, rows_of, verdict_on
-from calibrant.statistics.enough import need_groups
+from calibrant.evaluate.subgroups import Subgroup, TestedPart, subgroups, verdict_on
+from calibrant.metrics import ECE
+from calibrant.statistics import interval, null_band
+from calibrant.statistics.means import Interval, mean_interval
+from calibrant.statistics.paired import holm
 
-_MADE = "make them with MultiLabel.from_logits(logits, labels)"
+_MIN_UNITS = 10  # rows, or groups, with a positive and with a negative label, as for every interval
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class MultiLabelRow:
     """
 
     metric: str
-    average: str
+    average: Literal["pooled", "macro"]
     value: float
     low: float | None
     high: float | None
@@ -51,26 +55,20 @@ class MultiLabelRow:
     refused: str | None = None
 
 
-@checked
 def multilabel_panel(
-    predictions: MultiLabel,
-    *,
-    draws: Annotated[int, Integer(0, MOST_DRAWS)] = 1000,
-    seed: Seed = 0,
-    level: Level = 0.95,
+    predictions: MultiLabel, *, draws: int = 1000, seed: int = 0, level: float = 0.95
 ) -> list[MultiLabelRow]:
     """Return NLL, Brier, bias and ECE of each label's probability, pooled (micro) and averaged over labels (macro).
 
-    The labels of one row are never taken for independent: the rows (or their ``groups``) are the units of every interval.
-    Of a mean it is Student's t corrected for skewness, of each row's part in the pooled or averaged metric; of the pooled ECE
-    that of ``ECE()`` for rows in groups. The macro ECE has as many bins as 15 times the labels, of which chance decides most: it
-    has no interval, but what it would be if the model were calibrated.
+    The interval of a mean is Student's t corrected for skewness, of each row's part in the pooled or averaged metric; that of the
+    pooled ECE is ``interval(ECE(), predictions.pooled())``. The macro ECE has as many bins as 15 times the labels, of which chance
+    decides most: it has no interval, but what it would be if the model were calibrated.
 
     Args:
         predictions: Labelled predictions of several labels a row.
-        draws: Of the pooled ECE if calibrated, which its interval rests on; 0 leaves all intervals out.
+        draws: ≥ 2, of the pooled ECE if calibrated, which its interval rests on; 0 leaves all intervals out.
         seed: Same seed, same numbers.
-        level: Coverage of the intervals.
+        level: Coverage of the intervals, in (0, 1).
 
     Raises:
         InputError: If a label is missing in all rows, so that it has no part in a mean over labels.
@@ -82,59 +80,89 @@ def multilabel_panel(
         >>> [(row.metric, row.average, round(row.value, 3)) for row in rows][4:6]
         [('Bias', 'pooled', 0.05), ('Bias', 'macro', 0.05)]
     """
-    data = counted(predictions)
-    return panel_of(lambda: [data], draws=draws, seed=seed, level=level)
+    data = _require_known(predictions)
+    why = _few_events(data) if draws else "left out"
+    rows = []
+
+    def add(
+        metric: str, average: Literal["pooled", "macro"], value: float, found: Interval | str, **more: float
+    ) -> None:
+        low, high, refused = (None, None, found) if isinstance(found, str) else (found.low, found.high, None)
+        null_mean, n, labels = more.get("null_mean"), len(data), len(data.names)
+        rows.append(MultiLabelRow(metric, average, value, low, high, null_mean, n, labels, refused))
+
+    weight, known = data.row_weights, data.known.double()
+    of_label = (weight[:, None] * known).sum(dim=0)  # (L,) weight of the rows in which each label is known
+    for metric, terms in label_terms(data).items():
+        means = (weight[:, None] * terms).sum(dim=0) / of_label
+        pooled, macro = float((weight[:, None] * terms).sum() / of_label.sum()), float(means.mean())
+        if not math.isfinite(pooled):
+            message = (
+                "expected a positive probability of what happened for every label, got 0, so the log-loss is infinite; give "
+                "the calibrator a floor"
+            )
+            warn_user(message, ZeroProbabilityWarning)
+        # One number per row whose weighted mean is the metric m and which varies as its linear part does. Pooled:
+        # m + Σ_j known_ij (t_ij − m) W / Σ_j W_j, macro: m + 1/L Σ_j known_ij (t_ij − m_j) W / W_j. How many labels are known
+        # varies with the rows.
+        of_rows = ((terms - pooled) * known).sum(dim=1) * weight.sum() / of_label.sum()
+        of_means = ((terms - means) * known * weight.sum() / of_label).mean(dim=1)
+        add(metric, "pooled", pooled, why or _interval_of(data, pooled + of_rows, level=level))
+        add(metric, "macro", macro, why or _interval_of(data, macro + of_means, level=level))
+
+    every, labels = data.pooled(), [data.label(k) for k in range(len(data.names))]
+    try:
+        ends = why or interval(ECE(), every, draws=draws, seed=seed, level=level)
+    except NoIntervalError as error:
+        ends = str(error)
+    add("ECE", "pooled", ECE()(every), ends)
+    # the mean of a sum does not depend on how rows or labels go together
+    null = np.mean([null_band(ECE(), replace(pairs, groups=None), seed=seed).estimate for pairs in labels])
+    why = "more bins than an interval is known for" if draws else "left out"
+    add("ECE", "macro", float(np.mean([ECE()(pairs) for pairs in labels])), why, null_mean=float(null))
+    return rows
 
 
-def panel_of(
-    pieces: Callable[[], Iterable[MultiLabel]], *, draws: int, seed: int = 0, level: float = 0.95
-) -> list[MultiLabelRow]:
-    """Return the panel of labelled rows that are read twice, the second time for the intervals alone.
+def label_terms(data: MultiLabel) -> dict[str, Tensor]:
+    """Return of each metric one number (N, L) for each label of each row, float64, 0 where it is missing.
 
-    Args:
-        pieces: Yields the rows, in pieces of any size; called once a pass.
-        draws: As in ``multilabel_panel``.
-        seed: As there.
-        level: As there.
+    NLL: −log of the probability of what happened, from the logits, so that no margin rounds it to 0 or ∞. Brier: (p − y)².
+    Bias: p − y.
     """
-    sums = LabelSums.of(pieces())
-    why = sums.few_events if draws else "left out"
-    rows = None if why is not None else RowSums.of(pieces(), sums)
-    if not math.isfinite(sums.value("NLL", "pooled")):
-        warn_user(
-            "expected a positive probability of what happened for every label, got 0, so the log-loss is infinite; give the "
-            "calibrator a floor",
-            ZeroProbabilityWarning,
-        )
-
-    made = []
-    for metric, average in FIGURES:
-        value, ends, refused = sums.value(metric, average), None, why
-        if (metric, average) == ("ECE", "macro"):
-            refused = "more bins than an interval is known for" if draws else "left out"
-        elif not math.isfinite(value):
-            refused = "an infinite log-loss has no interval"
-        elif rows is not None:
-            try:
-                ends = rows.interval(metric, average, value, draws=max(draws, 2), seed=seed, level=level)
-            except NoIntervalError as error:
-                refused = str(error)
-        low, high = (None, None) if ends is None else (ends.low, ends.high)
-        null_mean = sums.null_mean if (metric, average) == ("ECE", "macro") else None
-        made.append(MultiLabelRow(metric, average, value, low, high, null_mean, sums.n, len(sums.names), refused))
-    return made
+    y, z = data.need_labels() == 1, data.logits.double()
+    gap = data.probs.double() - y.double()
+    terms = {"NLL": F.softplus(torch.where(y, -z, z)), "Brier": gap.square(), "Bias": gap}
+    return {metric: torch.where(data.known, values, 0.0) for metric, values in terms.items()}
 
 
-def counted(predictions: Any) -> MultiLabel:
-    """Return predictions of several labels a row without rows of weight 0.
-
-    Raises:
-        InputError: If they are anything else.
-    """
-    remedy = _MADE
-    if isinstance(predictions, Predictions | Pairs):
+def _require_known(predictions: MultiLabel) -> MultiLabel:
+    """Return the rows of positive weight, if every label is known in one of them."""
+    if not isinstance(predictions, MultiLabel):
         remedy = "use panel and subgroups for one class a row, or make MultiLabel where several can be true"
-    return check_kind(predictions, MultiLabel, name="predictions", remedy=remedy).counted
+        raise refuse("predictions as a MultiLabel", f"a {type(predictions).__name__}", remedy)
+    data = predictions.counted
+    data.need_labels()
+    if len(unknown := torch.nonzero(~data.known.any(dim=0))):
+        got = f"{data.names[int(unknown[0])]!r} missing (-1) in all"
+        raise refuse("each label known in at least one row", got, "leave its column out, or select other rows")
+    return data
+
+
+def _few_events(data: MultiLabel) -> str:
+    """Return why no interval is offered where few rows, or groups, hold an event or its absence; else nothing."""
+    for kind, value in (("positive", 1), ("negative", 0)):
+        holding = data[(data.need_labels() == value).any(dim=1)]
+        units = holding.effective_count if holding.groups is None else len(holding.groups.unique())
+        if units < _MIN_UNITS:
+            unit = "rows" if data.groups is None else "groups"
+            return f"expected at least {_MIN_UNITS} {unit} with a {kind} label for an interval, got {units:.3g}; measure on more rows"
+    return ""
+
+
+def _interval_of(data: MultiLabel, scores: Tensor, *, level: float) -> Interval | str:
+    if not bool(torch.isfinite(scores).all()):
+        return "an infinite log-loss has no interval"
+    return mean_interval(scores, groups=data.groups, weight=data.weights, level=level)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +176,6 @@ class LabelRow(TestedPart):
         brier: Mean (p − y)².
         low: Lower end of the gap's interval, for this label alone.
         high: Upper end.
-        all_low: Lower end of an interval that holds for all labels at once.
-        all_high: Upper end.
         p: Of the gap, if the label were calibrated; two-sided.
     """
 
@@ -159,8 +185,6 @@ class LabelRow(TestedPart):
     brier: float
     low: float | None = None
     high: float | None = None
-    all_low: float | None = None
-    all_high: float | None = None
     p: float | None = None
 
     @property
@@ -206,32 +230,20 @@ class LabelTable:
         return self.verdict
 
 
-@checked
-def label_table(
-    predictions: MultiLabel,
-    *,
-    minimum: Count = 100,
-    draws: Annotated[int, Integer(100, MOST_DRAWS)] = 10_000,
-    seed: Seed = 0,
-    level: Level = 0.95,
-) -> LabelTable:
+def label_table(predictions: MultiLabel, *, minimum: int = 100, seed: int = 0, level: float = 0.95) -> LabelTable:
     """Return the calibration of every label, with one test for the worst of them.
 
-    A label's statistic is its gap over the standard error that it has if it is calibrated, which follows from its probabilities
-    alone, taken to the normal distribution by its skewness (Cornish & Fisher). How the labels of a row vary together is not known
-    even of a calibrated model: their correlations are those of the residuals p − y. The largest statistic is compared with that
-    of ``draws`` normal ones with these correlations: the chance of a false alarm for any label is at most 1 − ``level``. The
-    intervals of a gap are corrected for the skewness of its rows (Hall), except with weights.
+    Each label is tested as ``subgroups`` tests a group: its gap, and the gaps of its bins. Holm's method adjusts the p-values for
+    the number of labels, however the labels of a row go together: the chance of a false alarm for any label is at most 1 − ``level``.
 
     Args:
         predictions: Labelled predictions of several labels a row; ``groups`` and weights count.
         minimum: Fewest rows of a label that is tested; those with fewer than 5 expected events are not tested either.
-        draws: Sets of statistics drawn.
         seed: Same seed, same numbers.
-        level: Coverage of the intervals.
+        level: Coverage of the intervals, in (0, 1).
 
     Raises:
-        InputError: If a label is missing in all rows, or there are more than 2,000.
+        InputError: If a label is missing in all rows.
         NoIntervalError: For fewer than ten groups of rows.
 
     Examples:
@@ -242,61 +254,41 @@ def label_table(
         ('dog', 0.45, True)
 
     References:
-        Westfall & Young 1993 (the maximum statistic); Cornish & Fisher 1938; Hall 1992, Eq. 2.5 (intervals).
+        Holm 1979.
     """
-    data = counted(predictions)
-    sums = LabelSums.of([data])
-    need_groups(data.groups, what="the table of labels")
-    pairs = data.pooled()
-    whole = EventRows.of(pairs)
-    # one label has one pair a row: within a label rows are independent unless they have groups of their own
-    rows = whole if data.groups is not None else replace(whole, cluster=None)
-    (parts,) = partitions_of({"label": (pairs.features or {})["label"]}, pairs, depth=1, bins=2)
-    kept = [
-        one for at in range(len(parts.names)) if (one := GroupSums.of(rows, parts, at)).n >= minimum and enough(one)
+    data = _require_known(predictions)
+    figures: list[tuple[LabelRow, Subgroup | None]] = []
+    for k, name in enumerate(data.names):
+        pairs = data.label(k)
+        whole = {"label": np.full(len(pairs), "label")}
+        tested = subgroups(pairs, whole, minimum=minimum, draws=100, seed=seed, level=level).rows
+        figures.append((_label_row(name, pairs, data[data.known[:, k]], k), tested[0] if tested else None))
+    adjusted = iter(holm([tested.p_adjusted for _, tested in figures if tested is not None]))
+    names = ("low", "high", "ece_low", "ece_high", "p", "evidence")
+    rows = [
+        row if one is None else replace(row, p_adjusted=next(adjusted), **{end: getattr(one, end) for end in names})
+        for row, one in figures
     ]
-    tested: list[Subgroup] = []
-    if kept:
-        tested = rows_of(kept, rows, _covariance(whole, rows, kept), draws=draws, seed=seed, level=level)
-    made = _label_rows_of(data, sums, {row.columns[0][1]: row for row in tested})
-    return LabelTable(made, tested[0].p_adjusted if tested else 1.0, level)
-
-
-def _covariance(whole: EventRows, rows: EventRows, kept: list[GroupSums]) -> Floats:
-    """Return the covariance of the labels' gaps if calibrated: their own variances, the residuals' correlations."""
-    if rows.cluster is not None:
-        return covariance_of(rows, kept)
-    # how labels go together is measured over rows; the variance of each label if calibrated is known
-    clustered = covariance_of(whole, [GroupSums.of(whole, one.parts, one.at) for one in kept])
-    spread = np.sqrt(np.maximum(np.diag(clustered), 1e-300))
-    own = np.sqrt([one.noise for one in kept])
-    found = clustered * np.outer(own / spread, own / spread)
-    np.fill_diagonal(found, own**2)
-    return np.asarray(found)
-
-
-def _label_rows_of(data: MultiLabel, sums: LabelSums, tested: dict[str, Subgroup]) -> tuple[LabelRow, ...]:
-    """Return one row a label: the tested ones first, in their order, then the others, the largest gap first."""
-    positives = (data.need_labels() == 1).sum(dim=0)
-    nll, brier, bias, ece = (sums.means(metric).tolist() for metric in ("NLL", "Brier", "Bias", "ECE"))
-    rate = (sums.positives / sums.mass).tolist()
-    columns = zip(rate, bias, nll, brier, ece, strict=True)
-    plain = {
-        name: LabelRow(
-            label=name,
-            n=int(sums.count[at]),
-            positives=int(positives[at]),
-            confidence=y + gap,
-            rate=y,
-            gap=gap,
-            nll=loss,
-            brier=square,
-            ece=error,
-        )
-        for at, (name, (y, gap, loss, square, error)) in enumerate(zip(data.names, columns, strict=True))
-    }
-    ends = ("low", "high", "all_low", "all_high", "ece_low", "ece_high", "p", "p_adjusted", "evidence")
-    made = [replace(plain[name], **{end: getattr(row, end) for end in ends}) for name, row in tested.items()]
     # what was not tested has no order by evidence
-    others = sorted((row for name, row in plain.items() if name not in tested), key=lambda row: -abs(row.gap))
-    return (*made, *others)
+    rows.sort(key=lambda row: (row.p_adjusted is None, row.p_adjusted, row.p, -abs(row.gap)))
+    return LabelTable(
+        tuple(rows), min((row.p_adjusted for row in rows if row.p_adjusted is not None), default=1.0), level
+    )
+
+
+def _label_row(name: str, pairs: Pairs, rows: MultiLabel, k: int) -> LabelRow:
+    """Return what is shown of a label, tested or not; ``rows`` are those of ``pairs``, label ``k`` among others."""
+    weight = pairs.row_weights / pairs.row_weights.sum()
+    confidence, rate = float(weight @ pairs.p), float(weight @ pairs.y)
+    nll, brier, gap = (float((weight * terms[:, k]).sum()) for terms in label_terms(rows).values())
+    return LabelRow(
+        label=name,
+        n=len(pairs),
+        positives=int(pairs.y.sum()),
+        confidence=confidence,
+        rate=rate,
+        gap=gap,
+        nll=nll,
+        brier=brier,
+        ece=ECE()(replace(pairs, groups=None)),
+    )
