@@ -35,13 +35,10 @@ def network() -> Any:
     """Return the class of a small network, made when Lightning is first used."""
 
     class Net(lightning.LightningModule):
-        def __init__(self, *, outside: bool = False) -> None:
+        def __init__(self) -> None:
             super().__init__()
             self.layer = nn.Linear(4, 3)
-            if outside:
-                object.__setattr__(self, "criterion", Counting())
-            else:
-                self.criterion = Counting()
+            self.criterion = Counting()
             self.returns: Any = dict
 
         def training_step(self, batch: Any, index: int) -> torch.Tensor:
@@ -85,29 +82,46 @@ def test_each_validation_loader_has_its_own_figures(tmp_path: Path) -> None:
 
     net, other = Several(), DataLoader(TensorDataset(torch.zeros(40, 4), torch.arange(40) % 3), batch_size=16)
     monitor = adapter.CalibrationMonitor([metrics.NLL(), metrics.ECE(), metrics.ECE(5)], prefix="val")
-    run = trainer(tmp_path, 1, monitor, adapter.AdaFocalCallback())
+    run = trainer(tmp_path, 1, monitor, adapter.AdaFocalCallback(loader=1))
     run.fit(net, loader(), [loader(), other])
     logged = {name: value.item() for name, value in run.callback_metrics.items()}
     for number, rows in enumerate((loader(), other)):
         expected = metrics.NLL()(Predictions.collect(net.layer, rows))
         assert logged[f"val/NLL/dataloader_idx_{number}"] == pytest.approx(expected, rel=1e-5)
         assert f"val/{metrics.ECE(5)!r}/dataloader_idx_{number}" in logged
-    assert net.criterion.seen == 96
+    assert net.criterion.seen == 40
+    with pytest.raises(InputError, match=r"loader among \[0, 1\], got 2"):
+        trainer(tmp_path, 1, adapter.AdaFocalCallback(loader=2)).fit(net, loader(), [loader(), other])
 
 
-@pytest.mark.parametrize("outside", [False, True])
-def test_the_loss_is_updated_once_an_epoch_and_survives_a_checkpoint(tmp_path: Path, outside: bool) -> None:
-    first = network()(outside=outside)
+def test_the_loss_is_updated_once_an_epoch_and_survives_a_checkpoint(tmp_path: Path) -> None:
+    first = network()()
     run = trainer(tmp_path, 2, adapter.AdaFocalCallback())
     run.fit(first, loader(), loader())
     assert (first.criterion.updates, first.criterion.seen) == (2, 96)  # the sanity check before training does not count
     run.save_checkpoint(tmp_path / "a.ckpt")
-    second = network()(outside=outside)
+    second = network()()
     again = trainer(tmp_path, 3, adapter.AdaFocalCallback())
     # Lightning loads weights alone from 2.6 on; before, it had no such argument
     whole = {"weights_only": False} if "weights_only" in inspect.signature(again.fit).parameters else {}
     again.fit(second, loader(), loader(), ckpt_path=tmp_path / "a.ckpt", **whole)
     assert second.criterion.updates == 3
+
+
+def test_one_logit_a_row_is_measured_as_an_event(tmp_path: Path) -> None:
+    class OneLogit(network()):
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            return nn.functional.binary_cross_entropy_with_logits(self.layer(batch[0])[:, 0], (batch[1] > 0).float())
+
+        def validation_step(self, batch: Any, index: int) -> Any:
+            return self.layer(batch[0])[:, :1], torch.where(batch[1] > 1, 9, batch[1])
+
+    net, rows = OneLogit(), loader()
+    run = trainer(tmp_path, 1, adapter.CalibrationMonitor([metrics.NLL()], binary=True, ignore_index=9))
+    run.fit(net, rows, rows)
+    x, y = rows.dataset.tensors
+    expected = nn.functional.binary_cross_entropy_with_logits(net.layer(x)[y < 2, 0], y[y < 2].float())
+    assert run.callback_metrics["calibration/NLL"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_a_training_without_an_update_ends_in_an_error(tmp_path: Path) -> None:

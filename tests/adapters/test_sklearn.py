@@ -8,7 +8,7 @@ import torch
 from tests.conftest import late
 
 from calibrant.calibrators import AutoCalibrator, Identity, TemperatureScaling
-from calibrant.errors import InputError
+from calibrant.errors import InputError, UsageWarning
 
 sklearn = late("sklearn")
 base = late("sklearn.base")
@@ -21,6 +21,7 @@ linear_model = late("sklearn.linear_model")
 metrics = late("sklearn.metrics")
 model_selection = late("sklearn.model_selection")
 naive_bayes = late("sklearn.naive_bayes")
+neighbors = late("sklearn.neighbors")
 pipeline = late("sklearn.pipeline")
 preprocessing = late("sklearn.preprocessing")
 svm = late("sklearn.svm")
@@ -252,8 +253,17 @@ def test_weights_reach_the_classifier_in_a_pipeline_and_a_search() -> None:
         assert prior(model.estimator_)[1] == pytest.approx(weight[y == 1].sum() / weight.sum())
 
 
-def test_scores_of_pairs_of_classes_are_refused() -> None:
+def test_scores_that_are_not_of_classes_are_refused() -> None:
     X, y = datasets.load_iris(return_X_y=True)
-    model = adapter.CalibratedClassifier(svm.SVC(decision_function_shape="ovo"), "temperature", cv=3)
-    with pytest.raises(InputError, match="set decision_function_shape='ovr'"):
-        model.fit(X, y)
+    hard = ensemble.VotingClassifier([("a", naive_bayes.GaussianNB()), ("b", linear_model.LogisticRegression())])
+    pairs = svm.SVC(decision_function_shape="ovo")
+    for model, text in ((pairs, "set decision_function_shape='ovr'"), (hard, "soft instead of hard voting")):
+        with pytest.raises(InputError, match=text):
+            adapter.CalibratedClassifier(model, "temperature", cv=3).fit(X, y)
+
+
+def test_a_classifier_without_weights_gets_a_warning() -> None:
+    X, y = datasets.load_iris(return_X_y=True)
+    model = adapter.CalibratedClassifier(neighbors.KNeighborsClassifier(), cv=3)
+    with pytest.warns(UsageWarning, match="KNeighborsClassifier takes no sample_weight"):
+        model.fit(X, y, sample_weight=np.ones(len(y)))

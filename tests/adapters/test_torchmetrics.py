@@ -38,7 +38,7 @@ def test_batches_give_the_value_of_the_whole(cls: type[metrics.Metric]) -> None:
     whole = cls()(Predictions.from_logits(logits, labels))
     assert streamed.compute().item() == pytest.approx(whole, rel=1e-12, abs=1e-15)
     streamed.reset()
-    with pytest.raises(InputError, match="at least one batch"):
+    with pytest.raises(InputError, match="at least one row before compute"):
         streamed.compute()
 
 
@@ -74,25 +74,51 @@ def test_segmentation_shapes_and_ignored_pixels() -> None:
 
 
 def test_probabilities_are_refused_not_guessed() -> None:
-    streamed = adapter.StreamedMetric(metrics.ECE())
-    streamed.update(torch.tensor([[0.25, 0.75]]), torch.tensor([1]))
     with pytest.raises(InputError, match="which are probabilities"):
-        streamed.compute()
+        adapter.StreamedMetric(metrics.ECE()).update(torch.tensor([[0.25, 0.75]]), torch.tensor([1]))
+
+
+def test_logits_of_events_are_measured_together_with_their_labels() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(40, 3, generator=generator), torch.randint(2, (40, 3), generator=generator).float()
+    labels[5, 1] = -1
+    streamed = adapter.StreamedMetric(metrics.NLL(), binary=True, ignore_index=-1)
+    streamed.update(logits[:10], labels[:10])
+    streamed.update(logits[10:], labels[10:])
+    known = labels >= 0
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(logits[known].double(), labels[known].double())
+    assert streamed.compute().item() == pytest.approx(expected.item(), rel=1e-6)
+    for wrong in (labels[:3], labels[:10] + 5):
+        with pytest.raises(InputError, match="binary outputs"):
+            streamed.update(logits[:10], wrong)
+
+
+def test_sums_take_as_much_memory_after_many_batches_as_after_one() -> None:
+    streamed, sizes = adapter.StreamedMetric(metrics.ECE()), []
+    for _ in range(3):
+        streamed.update(*rows())
+        sizes.append(sum(part.numel() for part in streamed.parts))
+    assert sizes[0] == sizes[-1] < 200
 
 
 def one_process(rank: int, folder: str) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
     logits, labels = rows()
-    streamed = adapter.StreamedMetric(metrics.ECE())
-    half = slice(0, 70) if rank == 0 else slice(70, 200)  # uneven on purpose
-    streamed.update(logits[half], labels[half])
-    torch.save(streamed.compute(), f"{folder}/{rank}.pt")
+    uneven, empty = adapter.StreamedMetric(metrics.ECE()), adapter.StreamedMetric(metrics.AURC())
+    half = slice(0, 70) if rank == 0 else slice(70, 200)
+    uneven.update(logits[half], labels[half])
+    if rank == 0:  # the other process has no batch
+        empty.update(logits, labels)
+    torch.save([uneven.compute(), empty.compute()], f"{folder}/{rank}.pt")
     torch.distributed.destroy_process_group()
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")
 def test_two_processes_give_the_value_of_the_whole(tmp_path: Path) -> None:
     multiprocessing.spawn(one_process, args=(str(tmp_path),), nprocs=2)
-    whole = metrics.ECE()(Predictions.from_logits(*rows()))
-    assert [torch.load(tmp_path / f"{rank}.pt").item() for rank in range(2)] == pytest.approx([whole, whole], rel=1e-12)
+    data = Predictions.from_logits(*rows())
+    for rank in range(2):
+        values = [value.item() for value in torch.load(tmp_path / f"{rank}.pt")]
+        assert values == pytest.approx([metrics.ECE()(data), metrics.AURC()(data)], rel=1e-12)

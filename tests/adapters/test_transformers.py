@@ -128,10 +128,10 @@ def test_target_probabilities_and_several_labels_count_as_the_trainer_counts_the
 def test_a_causal_models_logits_belong_to_the_next_label() -> None:
     tokens = torch.tensor([[0, 1, 2, 0, 1], [2, 1, 0, -100, -100]])
     logits = 8 * torch.nn.functional.one_hot(tokens.roll(-1, dims=1).clamp_min(0), 3).float()
-    loss = adapter.loss_for_trainer(losses.CrossEntropyLoss(), causal=True)({"logits": logits}, tokens)
+    loss = adapter.loss_for_trainer(losses.CrossEntropyLoss(), shift=True)({"logits": logits}, tokens)
     assert loss.item() < 0.01
     evaluation = hf.EvalPrediction(predictions=logits.numpy(), label_ids=tokens.numpy())
-    assert adapter.compute_metrics_with(causal=True)(evaluation)["Accuracy"] == 1
+    assert adapter.compute_metrics_with(shift=True)(evaluation)["Accuracy"] == 1
     assert adapter.compute_metrics_with()(evaluation)["Accuracy"] < 0.5
 
 

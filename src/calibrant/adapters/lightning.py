@@ -1,12 +1,12 @@
 """Lightning: callbacks that update AdaFocal, log calibration every epoch, and stop by refinement."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from calibrant.adapters._monitoring import figures_while_training, metrics_or_default
+from calibrant.adapters._monitoring import DEFAULT_METRICS, as_predictions, figures_while_training
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
 from calibrant.losses.adafocal import require_update
@@ -25,7 +25,8 @@ class _Collector(Callback):  # type: ignore[misc]
     ``validation_step`` must return a mapping with ``logits`` and ``labels``, or a pair (logits, labels).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, binary: bool = False, ignore_index: int | None = None) -> None:
+        self.binary, self.ignore_index = binary, ignore_index
         self._parts: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -42,71 +43,63 @@ class _Collector(Callback):  # type: ignore[misc]
         dataloader_idx: int = 0,
     ) -> None:
         """Collect one batch."""
-        self._parts.setdefault(dataloader_idx, []).append(_logits_and_labels(outputs))
+        if isinstance(outputs, dict) and {"logits", "labels"} <= outputs.keys():
+            outputs = outputs["logits"], outputs["labels"]
+        if not isinstance(outputs, tuple | list) or len(outputs) != 2:
+            got = f"{sorted(outputs)}" if isinstance(outputs, dict) else type(outputs).__name__
+            expected = "validation_step to return {'logits': …, 'labels': …} or (logits, labels)"
+            raise InputError(expected, got, "return these")
+        self._parts.setdefault(dataloader_idx, []).append((outputs[0].detach(), outputs[1].detach()))
 
     def _gather(self, pl_module: LightningModule, loader: int) -> Predictions:
-        logits = torch.cat([z for z, _ in self._parts[loader]])
-        labels = torch.cat([y for _, y in self._parts[loader]])
+        columns: Any = [torch.cat(parts) for parts in zip(*self._parts[loader], strict=True)]
         if pl_module.trainer.world_size > 1:
-            logits, labels = _of_all_processes(pl_module, logits), _of_all_processes(pl_module, labels)
-        return Predictions.from_logits(logits.float().cpu(), labels.cpu())
-
-
-def _of_all_processes(pl_module: LightningModule, rows: Tensor) -> Tensor:
-    # (processes, rows, …): every process has as many rows, since Lightning's sampler pads the last ones
-    gathered = pl_module.all_gather(rows)
-    return cast(Tensor, gathered).flatten(0, 1)
-
-
-def _logits_and_labels(outputs: Any) -> tuple[Tensor, Tensor]:
-    if isinstance(outputs, dict) and "logits" in outputs and "labels" in outputs:
-        return outputs["logits"].detach(), outputs["labels"].detach()
-    if isinstance(outputs, tuple | list) and len(outputs) == 2:
-        return outputs[0].detach(), outputs[1].detach()
-    got = sorted(outputs) if isinstance(outputs, dict) else type(outputs).__name__
-    raise InputError(
-        "validation_step to return {'logits': …, 'labels': …} or (logits, labels)", f"{got}", "return these"
-    )
+            # (processes, rows, …): every process has as many rows, since Lightning's sampler pads the last ones
+            columns = [rows.flatten(0, 1) for rows in pl_module.all_gather(columns)]
+        logits, labels = columns
+        return as_predictions(logits.float().cpu(), labels.cpu(), binary=self.binary, ignore_index=self.ignore_index)
 
 
 class AdaFocalCallback(_Collector):
-    """Updates an adaptive loss (``AdaFocalLoss``) from each epoch's validation predictions, and saves it in checkpoints.
-
-    Of several validation loaders the first one counts.
+    """Updates an adaptive loss (``AdaFocalLoss``) from each epoch's validation predictions.
 
     Args:
-        loss: Name of the module's attribute that holds the loss. Lightning's checkpoints contain the state of a
-            submodule; this callback saves a loss that is not one.
+        loss: Name of the module's attribute that holds the loss, which Lightning's checkpoints then contain.
+        loader: Number of the validation loader whose predictions the loss is updated from.
+        ignore_index: The label of places to leave out, or None.
 
     Examples:
         >>> AdaFocalCallback(loss="criterion").attribute
         'criterion'
     """
 
-    def __init__(self, loss: str = "criterion") -> None:
-        super().__init__()
-        self.attribute = loss
-        self._not_submodule: nn.Module | None = None
-        self._restored: dict[str, Any] | None = None
+    def __init__(self, loss: str = "criterion", *, loader: int = 0, ignore_index: int | None = None) -> None:
+        super().__init__(ignore_index=ignore_index)
+        self.attribute, self.loader = loss, loader
         self._updated = False
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Find the loss, and load its state when training resumes from a checkpoint."""
-        loss = self._loss(pl_module)
+        """Find the loss.
+
+        Raises:
+            InputError: If the attribute does not hold an adaptive loss.
+        """
+        self._loss(pl_module)
         self._updated = False
-        # Lightning saves the state of submodules itself
-        is_submodule = any(module is loss for module in pl_module.modules())
-        self._not_submodule = None if is_submodule else loss
-        if self._restored is not None:
-            loss.load_state_dict(self._restored)
-            self._restored = None
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Update the loss, except in Lightning's sanity check before training."""
-        if not trainer.sanity_checking and self._parts and trainer.state.fn == "fit":
-            loss: Any = self._loss(pl_module)
-            loss.update(self._gather(pl_module, min(self._parts)))
-            self._updated = True
+        """Update the loss, except in Lightning's sanity check before training.
+
+        Raises:
+            InputError: If there is no validation loader of this number.
+        """
+        if trainer.sanity_checking or not self._parts or trainer.state.fn != "fit":
+            return
+        if self.loader not in self._parts:
+            raise InputError(f"loader among {sorted(self._parts)}", f"{self.loader}", "name a validation loader")
+        loss: Any = self._loss(pl_module)
+        loss.update(self._gather(pl_module, self.loader))
+        self._updated = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Raise if training ends without an update of the loss.
@@ -118,22 +111,12 @@ class AdaFocalCallback(_Collector):
         if trainer.global_step > 0 and not self._updated:
             require_update(self._loss(pl_module), "give the trainer validation data at least once per epoch")
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of a loss that is not a submodule."""
-        return {} if self._not_submodule is None else {"loss": self._not_submodule.state_dict()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Store the loss's state until training starts, when it is loaded."""
-        self._restored = state_dict.get("loss")
-
     def _loss(self, pl_module: LightningModule) -> nn.Module:
         loss = getattr(pl_module, self.attribute, None)
         if not isinstance(loss, nn.Module) or not isinstance(loss, Adaptive):
-            raise InputError(
-                f"an adaptive loss such as AdaFocalLoss() in {type(pl_module).__name__}.{self.attribute}",
-                f"{type(loss).__name__}",
-                "name the attribute that holds it",
-            )
+            where = f"{type(pl_module).__name__}.{self.attribute}"
+            expected, remedy = f"an adaptive loss such as AdaFocalLoss() in {where}", "name the attribute that holds it"
+            raise InputError(expected, type(loss).__name__, remedy)
         return loss
 
 
@@ -153,22 +136,30 @@ class CalibrationMonitor(_Collector):
     Args:
         metrics: The metrics to log; None is accuracy, NLL, Brier and ECE.
         prefix: Prefix of every logged name.
+        binary: Whether each logit is that of an event, the input of a sigmoid, with labels of the same shape: one label or
+            several labels a row, which are measured together.
+        ignore_index: The label of places to leave out, or None.
 
     Examples:
         >>> CalibrationMonitor(prefix="val").prefix
         'val'
     """
 
-    def __init__(self, metrics: Sequence[Metric] | None = None, *, prefix: str = "calibration") -> None:
-        super().__init__()
-        self.metrics = metrics_or_default(metrics)
+    def __init__(
+        self,
+        metrics: Sequence[Metric] | None = None,
+        *,
+        prefix: str = "calibration",
+        binary: bool = False,
+        ignore_index: int | None = None,
+    ) -> None:
+        super().__init__(binary=binary, ignore_index=ignore_index)
+        self.metrics = list(DEFAULT_METRICS if metrics is None else metrics)
         self.prefix = prefix
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the metrics, the temperature and the refinement."""
-        if trainer.sanity_checking or not self._parts:
-            return
-        for loader in self._parts:
+        for loader in () if trainer.sanity_checking else self._parts:
             figures = figures_while_training(self.metrics, self._gather(pl_module, loader))
             end = f"/dataloader_idx_{loader}" if len(self._parts) > 1 else ""
             named = {f"{self.prefix}/{name}{end}": value for name, value in figures.items()}

@@ -49,15 +49,12 @@ def export(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     export(TemperatureScaling().fit(z, y), pathlib.Path(folder, "c.onnx"))
     """
-    _check_path(path)
-    if example is not None and (not isinstance(example, Tensor) or example.dim() < 1 or not len(example)):
-        raise refuse("example as a batch of at least one row", shown(example), "pass a tensor that the model takes")
     if example is None:
         if not isinstance(module, Calibrator | MultiLabelCalibrator):
             raise InputError(f"an example input for {type(module).__name__}", "none", "pass example=batch")
         module._need_fit()
         example = torch.linspace(1, 0, 2 * int(module.classes)).reshape(2, -1)  # (2, K), or (2, L) for L labels
-    _write_program(path, _translate(module, example, inputs=["input"], outputs=["logits"]))
+    _write(_translate(module, example, input_name="input", output_name="logits"), path)
 
 
 def export_served(
@@ -85,34 +82,27 @@ def export_served(
         FitError: If a part cannot be exported to standard operators.
         MissingExtraError: If onnx or onnxscript is not installed.
     """
-    _check_path(path)
     if not isinstance(calibrator, Calibrator | MultiLabelCalibrator):
         raise refuse("a calibrator", shown(calibrator), "load one by calibrant.load")
     calibrator._need_fit()
-    if kind not in INPUTS:
-        raise InputError(f"kind must be 'logits' or 'probs', not {kind!r}")
-    classes = int(calibrator.classes)
-    names = list(calibrator.class_names or map(str, range(classes))) if class_names is None else list(class_names)
-    if len(names) != classes or len(set(names)) != classes:
-        raise refuse(
-            f"{classes} distinct class_names", shown(names), "name each class once, in the order of the scores"
-        )
     if getattr(calibrator, "needs_features", False):
-        raise InputError(
-            f"{type(calibrator).__name__} goes by the columns of the rows, and ONNX models have logits alone"
-        )
+        what = f"{type(calibrator).__name__} goes by the columns of the rows"
+        raise InputError(f"{what}, and ONNX models have logits alone")
+    classes = int(calibrator.classes)
+    names = [str(name) for name in class_names or calibrator.class_names or range(classes)]
+    if len(names) != classes or len({*names}) != classes:
+        remedy = "name each class once, in the order of the scores"
+        raise refuse(f"{classes} distinct class_names", shown(names), remedy)
     # two rows, none of them equal: a graph traced on equal ones could fold a branch
     example = torch.linspace(1, 0, 2 * classes).reshape(2, -1)
+    served, input_name = _Served(calibrator, kind=kind), INPUTS[kind]
     example = example if kind == "logits" else example.softmax(dim=1)
-    program = _translate(_Served(calibrator, kind=kind), example, inputs=[INPUTS[kind]], outputs=["probs"])
-    facts = {
-        "calibrator": repr(calibrator),
-        "class_names": json.dumps(names),
-    }
-    for key, value in {**facts, "calibrant": version("calibrant")}.items():
+    program = _translate(served, example, input_name=input_name, output_name="probs")
+    facts = {"calibrator": repr(calibrator), "class_names": json.dumps(names), "calibrant": version("calibrant")}
+    for key, value in facts.items():
         entry = program.metadata_props.add()
         entry.key, entry.value = key, value
-    _write_program(path, program)
+    _write(program, path)
 
 
 class _Served(nn.Module):
@@ -135,22 +125,18 @@ class _Served(nn.Module):
         return probs.float()[:-1]
 
 
-def _check_path(path: str | os.PathLike[str]) -> None:
-    place = as_path(path)
-    if place.suffix != ".onnx":
-        raise refuse("a path that ends in .onnx", repr(str(place)), "rename it")
-
-
-def _write_program(path: str | os.PathLike[str], program: Any) -> None:
+def _write(program: Any, path: str | os.PathLike[str]) -> None:
+    if as_path(path).suffix != ".onnx":
+        raise refuse("a path that ends in .onnx", repr(str(path)), "rename it")
     # operators of the exporter's own domains run in one runtime alone
-    foreign = sorted({entry.domain for entry in program.opset_import if entry.domain not in ("", "ai.onnx")})
-    if foreign:
+    if foreign := sorted({entry.domain for entry in program.opset_import} - {"", "ai.onnx"}):
         raise FitError("standard ONNX operators only", f"those of {', '.join(foreign)}", "simplify the model")
     with atomic_write(path) as file:
         file.write(program.SerializeToString())
 
 
-def _translate(module: nn.Module, *examples: Tensor, inputs: list[str], outputs: list[str]) -> Any:
+def _translate(module: nn.Module, example: Tensor, *, input_name: str, output_name: str) -> Any:
+    """Return ``module`` in evaluation mode as an ONNX program with any number of rows."""
     with optional("onnx", extra="onnx"):
         import onnx
     with optional("onnxscript", extra="onnx"):
@@ -163,21 +149,20 @@ def _translate(module: nn.Module, *examples: Tensor, inputs: list[str], outputs:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # internal warnings of the exporter
             # torch.export treats a batch size of 1 as a constant
-            examples = tuple(one if one.shape[0] > 1 else torch.cat([one, one]) for one in examples)
-            module(*examples)  # what it refuses, it says in a sentence; tracing of PyTorch 2.7 does not
+            batch = example if len(example) > 1 else torch.cat([example, example])
+            module(batch)  # its own errors are clear; those of tracing in PyTorch 2.7 are not
             # PyTorch 2.7 takes 2⁶³ − 1, or one row less, for no bound, and fails
             rows = torch.export.Dim("rows", min=1, max=2**62)
-            traced = torch.export.export(module, examples, dynamic_shapes=tuple({0: rows} for _ in examples))
-            program = torch.onnx.export(
-                traced, (), dynamo=True, verbose=False, input_names=inputs, output_names=outputs
-            )
+            traced = torch.export.export(module, (batch,), dynamic_shapes=({0: rows},))
+            names = {"input_names": [input_name], "output_names": [output_name]}
+            program = torch.onnx.export(traced, (), dynamo=True, verbose=False, **names)  # type: ignore[arg-type]
     finally:
         module.train(training)
         logging.disable(silenced)
     assert program is not None
     found = program.model_proto
-    for value, name in zip(found.graph.input, inputs, strict=True):
-        if value.name != name:  # an input that is the output as well: PyTorch 2.7 gives it the output's name alone
-            found.graph.node.insert(0, onnx.helper.make_node("Identity", [name], [value.name]))
-            value.name = name
+    value = found.graph.input[0]
+    if value.name != input_name:  # an input that is the output as well: PyTorch 2.7 gives it the output's name alone
+        found.graph.node.insert(0, onnx.helper.make_node("Identity", [input_name], [value.name]))
+        value.name = input_name
     return found

@@ -8,16 +8,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from calibrant import calibrators, errors
-from calibrant._core.check import as_array, check_choice, check_groups, check_kind
+from calibrant import calibrators
+from calibrant._core.check import check_choice, check_groups, check_kind
+from calibrant._core.warn import warn_user
 from calibrant.calibrators import SHORT_NAMES, AutoCalibrator, Calibrator, TemperatureScaling
-from calibrant.errors import InputError, optional
+from calibrant.errors import InputError, UsageWarning, optional
 
 with optional("scikit-learn", extra="sklearn"):
     from sklearn import get_config
     from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
     from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier
-    from sklearn.exceptions import NotFittedError
     from sklearn.frozen import FrozenEstimator
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, StratifiedGroupKFold, check_cv
@@ -60,10 +60,6 @@ PRIOR = 1.0
 _LOWEST = -36.0
 
 
-class UnfittedError(errors.NotFittedError, NotFittedError):  # type: ignore[misc]
-    """A ``CalibratedClassifier`` is used before ``fit``; also a subclass of scikit-learn's ``NotFittedError``."""
-
-
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier whose probabilities are calibrated on rows that it was not trained on.
 
@@ -103,7 +99,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         estimator: Any = None,
         calibrator: Calibrator | str | None = None,
         cv: Any = 5,
-        ensemble: Any = None,  # scikit-learn wants what is wrong told by fit
+        ensemble: bool | None = None,
     ) -> None:
         self.estimator = estimator
         self.calibrator = calibrator
@@ -123,29 +119,36 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             groups: (n,) names or numbers of clusters that must not be split over folds; ``cv`` must be a number or a
                 group splitter.
         """
-        X, y = self._checked(X, y)
-        given = _array_of_tensor(sample_weight, "sample_weight")
-        weight = None if given is None else _check_sample_weight(given, X, dtype=np.float64)
-        if weight is not None and not np.isfinite(weight).all():
-            raise InputError("finite sample_weight", "NaN or infinity", "drop those rows")
+        if y is None:
+            raise InputError("this estimator requires y to be passed, but the target y is None")
+        if isinstance(self.estimator, str):
+            X, y = validate_data(self, X, y, dtype="numeric", ensure_min_samples=2)
+        else:  # the classifier checks data frames, text and NaN itself
+            X, y = indexable(X, _check_y(y))
+        check_classification_targets(y)
+        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
+        clusters = check_groups(groups, rows=len(y))
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             got = f"{len(self.classes_)} in {len(y)} samples"
             raise InputError("at least 2 classes in y", got, "add data of the others")
-        codes_of_groups = check_groups(groups, rows=len(y))
-        clusters = None if codes_of_groups is None else codes_of_groups.numpy()
-        logits, rows = self._logits_to_fit(X, y, weight, clusters)
+        rows = np.arange(len(y))  # those whose logits the calibrator is fitted on
+        if isinstance(self.estimator, str):
+            logits = self._given(X)
+        elif isinstance(self.cv, str):
+            logits = self._prefit(X)
+        else:
+            logits, rows = self._cross_fit(X, y, weight, clusters)
         for fact in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, fact):
                 setattr(self, fact, getattr(self.estimator_, fact))
         usual = TemperatureScaling(prior=PRIOR) if isinstance(_last_step(self.estimator_), VOTERS) else AutoCalibrator()
         blueprint = usual if self.calibrator is None else calibrator_of(self.calibrator)
-        # ``rows`` are those that some fold predicted, as often as it did: a splitter need not be a partition
         self.calibrator_ = copy.deepcopy(blueprint).fit(
             logits,
-            torch.from_numpy(np.searchsorted(self.classes_, y[rows]).astype(np.int64)),
+            np.searchsorted(self.classes_, y[rows]),
             sample_weight=None if weight is None else weight[rows],
-            groups=None if codes_of_groups is None else codes_of_groups[torch.from_numpy(rows)],
+            groups=None if clusters is None else clusters[rows],
         )
         return self
 
@@ -176,99 +179,73 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return np.asarray(self.classes_[columns])
 
     def _calibrated(self, X: Any) -> torch.Tensor:
-        if not hasattr(self, "calibrator_"):
-            raise UnfittedError("expected a fitted CalibratedClassifier, got one that is not; call fit(X, y) first")
+        check_is_fitted(self, "calibrator_")
         with torch.no_grad():
             if not self.estimators_:
                 logits = validate_data(self, X, dtype="numeric", reset=False)
                 return self.calibrator_(torch.from_numpy(logits).double())
-            scores = [_logits_of(model, X) for model in self.estimators_]
             # the mean of the members' calibrated probabilities, in log space
-            parts = [torch.log_softmax(self.calibrator_(logits), dim=1) for logits in scores]
+            parts = [torch.log_softmax(self.calibrator_(_logits_of(model, X)), dim=1) for model in self.estimators_]
             return parts[0] if len(parts) == 1 else torch.logsumexp(torch.stack(parts), dim=0) - math.log(len(parts))
 
-    def _checked(self, X: Any, y: Any) -> tuple[Any, Array]:
-        """Return X as passed to the classifier, which checks data frames, text and NaN itself, and checked labels."""
-        if y is None:
-            raise InputError(
-                "expected labels y, got None: this estimator requires y to be passed, but the target y is None"
-            )
-        if isinstance(self.estimator, str):
-            X, y = validate_data(self, X, y, dtype="numeric", ensure_min_samples=2)
-        else:
-            X, y = indexable(_array_of_tensor(X, "X"), _check_y(_array_of_tensor(y, "y")))
-        check_classification_targets(y)
-        return X, y
-
-    def _logits_to_fit(
-        self, X: Any, y: Array, weight: Array | None, groups: Array | None
-    ) -> tuple[torch.Tensor, Array]:
-        """Return the logits to fit the calibrator on, and the numbers of their rows."""
-        if isinstance(self.estimator, str):
-            if self.estimator != "logits":
-                raise InputError("a classifier or 'logits'", f"{self.estimator!r}", "pass one of these")
-            self.estimators_: list[Any] = []
-            if X.shape[1] != len(self.classes_):
-                raise InputError(
-                    f"one column of logits per class ({len(self.classes_)})", f"{X.shape[1]}", "check X and y"
-                )
-            return torch.from_numpy(X).double(), np.arange(len(y))
-        if isinstance(self.cv, str):
-            return self._prefit(X), np.arange(len(y))
-        return self._cross_fit(X, y, weight, groups)
+    def _given(self, X: Any) -> torch.Tensor:
+        """Return X itself, the logits of any model."""
+        if self.estimator != "logits":
+            raise InputError("a classifier or 'logits'", f"{self.estimator!r}", "pass one of these")
+        if X.shape[1] != len(self.classes_):
+            raise InputError(f"one column of logits per class ({len(self.classes_)})", f"{X.shape[1]}", "check X and y")
+        self.estimators_: list[Any] = []
+        return torch.from_numpy(X).double()
 
     def _prefit(self, X: Any) -> torch.Tensor:
+        """Return the logits of the classifier that is already fitted."""
         if self.cv != "prefit":
             raise InputError("cv as a number, a splitter or 'prefit'", f"{self.cv!r}", "choose one of these")
-        try:
-            check_is_fitted(self.estimator)
-        except (NotFittedError, TypeError) as error:
-            raise InputError("a fitted classifier with cv='prefit'", "none", "fit it first") from error
+        check_is_fitted(self.estimator)
         if not np.isin(self.classes_, self.estimator.classes_).all():
             raise InputError("labels that the fitted classifier knows", "others", "calibrate on its own classes")
-        self.estimators_ = [self.estimator]
-        self.classes_ = np.asarray(self.estimator.classes_)
+        self.estimators_, self.classes_ = [self.estimator], np.asarray(self.estimator.classes_)
         return _logits_of(self.estimator, X)
 
-    def _cross_fit(self, X: Any, y: Array, weight: Array | None, groups: Array | None) -> tuple[torch.Tensor, Array]:
+    def _cross_fit(
+        self, X: Any, y: Array, weight: Array | None, groups: torch.Tensor | None
+    ) -> tuple[torch.Tensor, Array]:
+        """Return the logits of the rows that some fold predicted, as often as it did, and the numbers of those rows."""
         estimator = LogisticRegression() if self.estimator is None else self.estimator
         if not is_classifier(estimator):
             raise InputError("a classifier", f"{type(estimator).__name__}", "calibration is of class probabilities")
-        weights_as = "" if weight is None else _weight_argument(estimator)
-        codes = np.unique(y, return_inverse=True)[1]
+        argument = "" if weight is None else _weight_argument(estimator)
+        if weight is not None and not argument and not get_config()["enable_metadata_routing"]:
+            message = f"{type(estimator).__name__} takes no sample_weight: the weights count in the calibration alone"
+            warn_user(message, UsageWarning)
+        codes, everything = np.unique(y, return_inverse=True)[1], np.arange(len(y))
 
-        def fitted(rows: Array | None) -> Any:
-            beside = {weights_as: weight if rows is None or weight is None else weight[rows]} if weights_as else {}
-
-            def on(targets: Array) -> Any:
-                part, labels = (X, targets) if rows is None else _safe_split(estimator, X, targets, rows)
-                return clone(estimator).fit(part, labels, **beside)
-
+        def fitted(rows: Array) -> Any:
+            part, labels = _safe_split(estimator, X, y, rows)
+            beside = {argument: weight[rows]} if weight is not None and argument else {}
             try:
-                return on(y)
+                return clone(estimator).fit(part, labels, **beside)
             except ValueError:
                 if np.array_equal(codes, y):
                     raise
                 # XGBoost takes classes only as 0 … K − 1; any other fault of the data is raised by this fit as well
-                return on(codes)
+                return clone(estimator).fit(part, codes[rows], **beside)
 
-        smallest = int(np.bincount(codes).min())
-        # every fold holds a row of every class, as the calibrator needs a column for each
-        folds = self.cv if not isinstance(self.cv, int) else max(2, min(self.cv, smallest))
-        if smallest < 2:
-            raise InputError("at least 2 samples of every class", "1 of some class", "add data or drop the class")
+        folds = self.cv
+        if isinstance(folds, int):  # every fold holds a row of every class, as the calibrator needs a column for each
+            folds = max(2, min(folds, int(np.bincount(codes).min())))
+            folds = folds if groups is None else StratifiedGroupKFold(folds)
         logits, predicted, models = [], [], []
-        splitter = StratifiedGroupKFold(folds) if groups is not None and isinstance(folds, int) else folds
-        parts = list(check_cv(splitter, y, classifier=True).split(X, y, groups))
-        for train, test in parts:
+        for train, test in check_cv(folds, y, classifier=True).split(X, y, None if groups is None else groups.numpy()):
+            train, test = everything[train], everything[test]
             model = fitted(train)
             if len(model.classes_) != len(self.classes_):
                 raise InputError("every class in every fold", "folds without some", "use fewer or stratified folds")
             logits.append(_logits_of(model, _safe_split(estimator, X, y, test)[0]))
-            predicted.append(np.arange(len(y))[test])
+            predicted.append(test)
             models.append(model)
         averaged = isinstance(_last_step(estimator), VOTERS) if self.ensemble is None else self.ensemble
-        self.estimators_ = models if averaged else [fitted(None)]
+        self.estimators_ = models if averaged else [fitted(everything)]
         return torch.cat(logits), np.concatenate(predicted)
 
     def __sklearn_tags__(self) -> Any:
@@ -276,11 +253,6 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if not isinstance(self.estimator, str):
             tags.input_tags = get_tags(LogisticRegression() if self.estimator is None else self.estimator).input_tags
         return tags
-
-
-def _array_of_tensor(values: Any, name: str) -> Any:
-    """Return a tensor as an array, and anything else as it is: scikit-learn reads that itself."""
-    return as_array(values, name=name) if isinstance(values, torch.Tensor) else values
 
 
 def calibrator_of(given: Calibrator | str) -> Calibrator:
@@ -336,6 +308,9 @@ def _logits_of(model: Any, X: Any) -> torch.Tensor:
             return torch.from_numpy(np.stack([np.zeros_like(scores), scores], axis=1))
         if scores.shape[1] == len(model.classes_):
             return torch.from_numpy(scores)
+    if not hasattr(model, "predict_proba"):
+        remedy = "use a classifier that gives one of them, such as soft instead of hard voting"
+        raise InputError("a score of each class or predict_proba", type(_last_step(model)).__name__, remedy)
     with np.errstate(divide="ignore"):
         probs = np.asarray(model.predict_proba(X), dtype=np.float64)
         if isinstance(_last_step(model), VOTERS):

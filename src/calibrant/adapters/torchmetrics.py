@@ -1,19 +1,19 @@
 """torchmetrics: a wrapper of any Calibrant metric as a ``torchmetrics.Metric``."""
 
+from contextlib import suppress
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
-from calibrant._core.check import refuse, shown
-from calibrant._objective.batch import check_pair
+from calibrant.adapters._monitoring import as_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
-from calibrant.metrics import Metric
+from calibrant.metrics import Metric, SumMetric
 
 with optional("torchmetrics", extra="torchmetrics"):
     from torchmetrics import Metric as TorchMetric
-    from torchmetrics.utilities import dim_zero_cat
 
 __all__ = ["StreamedMetric"]
 
@@ -21,12 +21,14 @@ __all__ = ["StreamedMetric"]
 class StreamedMetric(TorchMetric):  # type: ignore[misc]
     """A Calibrant metric updated batch by batch, for a ``MetricCollection``, Lightning or DDP.
 
-    It stores all rows (as lists that torchmetrics gathers from all processes) and evaluates them together, so its value is
-    the metric's value on the whole data set for any batches, not a mean of batch values.
+    A metric that is a sum (``metrics.SumMetric``) keeps its sums, so that an epoch needs no memory; another keeps logits and
+    labels. The value is that of the whole data set for any batches, not a mean of batch values.
 
     Args:
         metric: A metric of ``calibrant.metrics``.
-        ignore_index: Rows with this label are ignored; None ignores none.
+        binary: Whether each logit is that of an event, the input of a sigmoid, with labels of the same shape: one label or
+            several labels a row, which are measured together.
+        ignore_index: Places with this label are ignored; None ignores none.
         **arguments: For ``torchmetrics.Metric`` (``sync_on_compute``, ``dist_sync_on_step`` …).
 
     Examples:
@@ -42,53 +44,86 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
     is_differentiable = False
     full_state_update = False
 
-    logits: list[Tensor]
-    labels: list[Tensor]
+    parts: list[Tensor]
 
-    def __init__(self, metric: Metric, *, ignore_index: int | None = None, **arguments: Any) -> None:
+    def __init__(
+        self, metric: Metric, *, binary: bool = False, ignore_index: int | None = None, **arguments: Any
+    ) -> None:
         if not isinstance(metric, Metric):
-            raise InputError(f"metric must be an object of calibrant.metrics such as ECE(), not {shown(metric)}")
+            raise InputError("metric as an object of calibrant.metrics", repr(metric), "pass one such as ECE()")
         super().__init__(**arguments)
-        self.metric = metric
+        self.metric: Any = metric
+        self.binary, self.ignore_index = binary, ignore_index
         low, high = metric.bounds
         facts = {"higher_is_better": metric.better == "higher", "plot_lower_bound": low, "plot_upper_bound": high}
         for name, value in facts.items():  # torchmetrics declares them on the class; here they depend on the object
             object.__setattr__(self, name, value)
-        self.ignore_index = ignore_index
-        self.add_state("logits", default=[], dist_reduce_fx="cat")
-        self.add_state("labels", default=[], dist_reduce_fx="cat")
+        # the record that sums of this metric are, without its numbers; None of a metric that needs all rows
+        self._template: Any = None
+        if isinstance(metric, SumMetric):
+            with suppress(InputError):  # raised where this configuration does not merge
+                self._template = metric.state(Predictions.from_logits([[2.0, 0.0], [2.0, 0.0]], [0, 1]))
+        # the columns of one part after the other: the sums of all batches so far, or logits and labels of each
+        self.add_state("parts", default=[], dist_reduce_fx=None)
+
+    @property
+    def _fields(self) -> list[str]:
+        names = [field.name for field in fields(self._template)]
+        return [name for name in names if getattr(self._template, name) is not None]
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add a batch of logits (N, K, …), not probabilities, and labels (N, …).
+        """Add a batch.
 
         Args:
-            logits: (N, K, …) of a batch.
-            labels: (N, …) class indices.
+            logits: (N, K, …), not probabilities; ``binary``: any shape.
+            labels: (N, …) class indices; ``binary``: 0 or 1, of the logits' shape.
 
         Raises:
-            InputError: If they are not tensors of these shapes.
+            InputError: If shapes or labels do not match.
         """
-        axis, _ = check_pair(logits, labels)
-        if labels.is_floating_point():
-            raise refuse("integer labels", f"dtype {labels.dtype}", "pass class indices")
-        # (N, K, …) → (N · …, K): inner dimensions are rows
-        matrix = logits.detach().movedim(axis, -1).reshape(-1, logits.shape[axis])
-        flat = labels.detach().reshape(-1)
-        if self.ignore_index is not None:
-            kept = flat != self.ignore_index
-            matrix, flat = matrix[kept], flat[kept]
-        self.logits.append(matrix)
-        self.labels.append(flat)
+        # float64 sums, which the device mps does not have
+        logits, labels = (x.detach().cpu() if x.device.type == "mps" else x.detach() for x in (logits, labels))
+        rows = as_predictions(logits, labels, binary=self.binary, ignore_index=self.ignore_index)
+        if not len(rows):
+            return
+        if self._template is None:
+            self.parts += [rows.logits, rows.need_labels()]
+        else:
+            self.parts = self._columns(self._total([*self.parts, *self._columns(self.metric.state(rows))]))
 
     def compute(self) -> Tensor:
-        """Return the metric's value on all rows added, as a float64 scalar."""
-        if (
-            isinstance(self.logits, list) and not self.logits
-        ):  # a list before torchmetrics gathers the processes, then a tensor
-            raise InputError("at least one batch before compute", "none", "call update first")
-        logits, labels = dim_zero_cat(self.logits), dim_zero_cat(self.labels)
-        value = self.metric(Predictions.from_logits(logits, labels))
-        return torch.tensor(value, dtype=torch.float64, device=logits.device)
+        """Return the metric's value on all rows added, as a float64 scalar (float32 on the device mps)."""
+        if not self.parts:
+            raise InputError("at least one row before compute", "none", "call update first")
+        if self._template is None:
+            logits, labels = torch.cat(self.parts[::2]), torch.cat(self.parts[1::2])
+            value = self.metric(Predictions.from_logits(logits, labels, unchecked_kind=True))
+        else:
+            value = self.metric.value(self._total(self.parts))
+        dtype = torch.float32 if self.device.type == "mps" else torch.float64
+        return torch.tensor(value, dtype=dtype, device=self.device)
+
+    def _columns(self, state: Any) -> list[Tensor]:
+        """Return the numbers of a state as tensors, which torchmetrics moves and saves."""
+        values = [getattr(state, name) for name in self._fields]
+        return [one if isinstance(one, Tensor) else torch.tensor(one, dtype=torch.float64) for one in values]
+
+    def _total(self, parts: list[Tensor]) -> Any:
+        """Return the sum of the states whose columns lie one after the other in ``parts``."""
+        names, states = self._fields, []
+        for at in range(0, len(parts), len(names)):
+            columns = dict(zip(names, parts[at : at + len(names)], strict=True))
+            numbers = {name for name in names if not isinstance(getattr(self._template, name), Tensor)}
+            values = {name: one.item() if name in numbers else one for name, one in columns.items()}
+            states.append(replace(self._template, **values))
+        return sum(states[1:], states[0])
+
+    def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any = None) -> None:
+        # gathered as an object: a process without a batch has no tensors that torchmetrics could gather
+        group = process_group or self.process_group
+        gathered: list[Any] = [None] * distributed.get_world_size(group)
+        distributed.all_gather_object(gathered, self.parts, group=group)
+        self.parts = [part.to(self.device) for parts in gathered for part in parts]
 
     def __repr__(self) -> str:
         return f"StreamedMetric({self.metric!r})"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import calibrant._files as files
-from calibrant.adapters._monitoring import figures_while_training, metrics_or_default
+from calibrant.adapters._monitoring import DEFAULT_METRICS, as_predictions, figures_while_training
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
 from calibrant.losses import BinaryLoss, Loss
@@ -26,7 +26,7 @@ STATE_FILE = "calibrant_loss.safetensors"
 IGNORED = -100  # the label that the trainer leaves out of its counts
 
 
-def loss_for_trainer(loss: Loss | BinaryLoss, *, causal: bool = False) -> Callable[..., Tensor]:
+def loss_for_trainer(loss: Loss | BinaryLoss, *, shift: bool = False) -> Callable[..., Tensor]:
     """Return a function for ``Trainer(compute_loss_func=…)`` that applies ``loss`` to the model's logits.
 
     Under gradient accumulation the trainer passes the number of labels of all accumulated batches, those of −100 left out. A mean
@@ -34,9 +34,13 @@ def loss_for_trainer(loss: Loss | BinaryLoss, *, causal: bool = False) -> Callab
     class weights it is Σ w ℓ / N. A batch whose labels are all ignored has the loss 0 and the gradient 0.
 
     Args:
-        loss: A loss of ``calibrant.losses`` with reduction "mean" or "sum": of one label per row, or a ``BinaryLoss`` of several
-            labels, whose missing ones may be −100.
-        causal: Whether the model predicts the next token: the logits of a position then belong to the label after it.
+        loss: A loss of ``calibrant.losses`` with reduction "mean" or "sum": of one label per row, or a ``BinaryLoss`` of one
+            logit or several labels a row, whose missing ones may be −100.
+        shift: Whether the model predicts the next token, as causal language models do: the logits of a position then belong
+            to the label after it.
+
+    Raises:
+        InputError: If ``loss`` is none of these.
 
     Examples:
         >>> import torch
@@ -49,55 +53,62 @@ def loss_for_trainer(loss: Loss | BinaryLoss, *, causal: bool = False) -> Callab
         raise InputError("loss must be one of calibrant.losses with the reduction 'mean' or 'sum'")
 
     def compute_loss(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
-        logits = outputs["logits"] if isinstance(outputs, dict) else outputs.logits
-        if causal:
+        if isinstance(outputs, tuple):
+            logits = outputs[0]
+        else:
+            logits = outputs["logits"] if isinstance(outputs, dict) else outputs.logits
+        if shift:
             logits, labels = logits[..., :-1, :], labels[..., 1:]
-        several = isinstance(loss, BinaryLoss)
-        if several:
-            labels = torch.where(labels == IGNORED, MISSING, labels)
+        if isinstance(loss, BinaryLoss):
+            labels = torch.where(labels == IGNORED, MISSING, labels).reshape(logits.shape)
         elif logits.dim() == 3:  # token classification: (N, T, K) with labels (N, T)
             logits = logits.movedim(-1, 1)
-        counted, mass, size = _counted(loss, logits, labels)
-        if not bool(counted.any()):
+        terms = _mean_divisor(loss, logits, labels)
+        if terms is None:
             return logits.reshape(-1)[:0].sum()  # 0, with the gradient 0
         value: Tensor = loss(logits, labels)
         if num_items_in_batch is None or loss.reduction != "mean":
             return value
-        return value * mass * size / num_items_in_batch
+        return value * terms / num_items_in_batch
 
     return compute_loss
 
 
-def _counted(loss: Loss | BinaryLoss, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Return which labels count, by what the loss divides its mean, and for how many of the trainer's labels each one stands."""
+def _mean_divisor(loss: Loss | BinaryLoss, logits: Tensor, labels: Tensor) -> Tensor | int | None:
+    """Return by what the loss divides its mean, in labels as the trainer counts them; None where none counts."""
     if isinstance(loss, BinaryLoss):
-        known = labels >= 0
-        return known, known.sum(), 1
-    if labels.is_floating_point():  # target probabilities: one row has K of them
-        rows = torch.ones(labels.numel() // logits.shape[1], device=labels.device)
-        return rows, rows.sum(), logits.shape[1]
-    kept = labels != loss.ignore_index
-    return kept, kept.sum() if loss.weight is None else loss.weight[labels[kept]].sum(), 1
+        counted = labels >= 0
+    elif labels.is_floating_point():  # target probabilities: the trainer counts K numbers a row
+        return labels.numel() or None
+    else:
+        counted = labels != loss.ignore_index
+    if not bool(counted.any()):
+        return None
+    weighted = isinstance(loss, Loss) and loss.weight is not None
+    return loss.weight[labels[counted]].sum() if weighted else counted.sum()  # type: ignore[index]
 
 
 def compute_metrics_with(
-    metrics: Sequence[Metric] | None = None, *, causal: bool = False
+    metrics: Sequence[Metric] | None = None, *, shift: bool = False, binary: bool = False
 ) -> Callable[[Any], dict[str, float]]:
     """Return a function for ``Trainer(compute_metrics=…)``: metrics, fitted temperature, and log-loss at that temperature.
 
     Args:
         metrics: The metrics; None is accuracy, NLL, Brier and ECE. Several of one class are named by their configuration.
-        causal: As in ``loss_for_trainer``.
+        shift: As in ``loss_for_trainer``.
+        binary: Whether each logit is that of an event, the input of a sigmoid, with labels of the same shape: one label or
+            several labels a row, which are measured together.
     """
-    chosen = metrics_or_default(metrics)
+    chosen = DEFAULT_METRICS if metrics is None else metrics
 
     def compute_metrics(evaluation: Any) -> dict[str, float]:
         logits, labels = evaluation.predictions, evaluation.label_ids
         # some models return their hidden states behind the logits
         logits = logits[0] if isinstance(logits, tuple) else logits
-        if causal:
+        if shift:
             logits, labels = logits[..., :-1, :], labels[..., 1:]
-        data = Predictions.from_logits(logits, labels, class_dim=np.ndim(logits) - 1, ignore_index=IGNORED)
+        axis = np.ndim(logits) - 1
+        data = as_predictions(logits, labels, class_dim=axis, binary=binary, ignore_index=IGNORED)
         return figures_while_training(chosen, data)
 
     return compute_metrics
@@ -115,6 +126,9 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
         predict: A function without arguments that returns validation ``Predictions``, for adaptive losses; called once
             per epoch. None for other losses.
 
+    Raises:
+        InputError: If ``predict`` is given for a loss that does not adapt.
+
     Examples:
         >>> from calibrant.losses import FocalLoss
         >>> CalibrationCallback(FocalLoss(3.0)).loss
@@ -130,10 +144,8 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Load the loss's state if training resumes from a checkpoint that contains it."""
-        if state.global_step == 0:
-            return
         path = Path(args.output_dir) / f"checkpoint-{state.global_step}" / STATE_FILE
-        if path.exists():
+        if state.global_step > 0 and path.exists():
             arrays = files.read_arrays(path)
             self.loss.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in arrays.items()})
 
