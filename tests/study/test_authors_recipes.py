@@ -159,7 +159,7 @@ def test_plain_descent_is_refused_where_it_cannot_be_right() -> None:
 # slavikkom/focal_temperature_scaling and dengbaowang/Rethinking-Calibration-of-Deep-Neural-Networks, run once.
 LOOPS = json.loads((Path(__file__).parents[1] / "fixtures" / "authors.json").read_text(encoding="utf-8"))
 OURS = {
-    "digits", "digits-all", "interpolation",
+    "digits", "digits-all", "interpolation", "vit", "weight-decay",
 }  # fmt: skip
 PRINTED = {"sst", "wang-20news", "report-figure1"}  # no code was at hand, or a loop over trees: the papers' formulas
 

@@ -2,6 +2,8 @@
 
 import gzip
 import hashlib
+import io
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +13,17 @@ import pytest
 import torch
 from tests.study.samples import study_text, write_images, write_texts
 
+from calibrant import Predictions
 from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE, NLL, Error, ood_auroc
 from calibrant.study import Store, load_study
 from calibrant.study.data import load_fold
 from calibrant.study.data._split import TensorSplit, split_rows
+from calibrant.study.data.corruptions import CORRUPTIONS
 from calibrant.study.data.images import CropAndFlip
 from calibrant.study.data.ood import NOISES, ood_splits, outside_of
 from calibrant.study.data.text import TreeSplit, parse
+from calibrant.study.measures import FoldFits
 from calibrant.study.models import TreeLSTM
 from calibrant.study.resolve import make_model
 from calibrant.study.run import run_study
@@ -295,6 +300,47 @@ def test_noise_is_added_to_the_test_images_as_cifar_10_c_does() -> None:
     pure = noisy("pure-noise", inside)
     assert float((pure == 0).double().mean()) == pytest.approx(0.31, abs=0.01)
     assert float((pure == 255).double().mean()) == pytest.approx(0.31, abs=0.01)
+
+
+@pytest.mark.parametrize("severity", [1, 5])
+def test_corruptions_are_those_of_cifar_10_c(severity: int) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
+    inside = TensorSplit(torch.from_numpy(pixels), torch.tensor([2, 0, 1]))
+
+    def worse(kind: str) -> np.ndarray:
+        found = CORRUPTIONS[kind](severity=severity).of(inside, name=kind, seed=0, folder=None)
+        assert torch.equal(found.labels, inside.labels)
+        return found.inputs.numpy()
+
+    deviation, factor, quality = {1: (0.4, 0.75, 80), 5: (1.0, 0.15, 40)}[severity]
+    x = pixels / 255
+    # the kernel written out, over nearest pixels beyond the edge
+    reach = int(4 * deviation + 0.5)
+    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / deviation) ** 2)
+    kernel /= kernel.sum()
+    padded = np.pad(x, ((0, 0), (reach, reach), (reach, reach), (0, 0)), mode="edge")
+    rows = sum(w * padded[:, i : i + 32] for i, w in enumerate(kernel))
+    blurred = sum(w * rows[:, :, i : i + 32] for i, w in enumerate(kernel))
+    assert np.abs(worse("gaussian-blur") - np.floor(255 * blurred)).max() <= 1  # a sum in another order may round down
+    mean = x.mean(axis=(1, 2), keepdims=True)
+    expected = (np.clip(mean + factor * (x - mean), 0, 1) * 255).astype(np.uint8)
+    assert np.abs(worse("contrast").astype(int) - expected).max() <= 1
+    image = pytest.importorskip("PIL.Image", reason="optional package 'PIL' is not installed")
+    file = io.BytesIO()
+    image.fromarray(pixels[1]).save(file, "JPEG", quality=quality)
+    assert np.array_equal(worse("jpeg")[1], np.asarray(image.open(file)))
+
+
+def test_measures_under_shift_are_those_of_the_test_labels() -> None:
+    test = Predictions.from_logits([[3.0, 0.0], [0.0, 1.0]], [0, 0])
+    worse = Predictions.from_logits([[0.0, 1.0], [2.0, 0.0]])
+    noise = Predictions.from_logits([[9.0, 0.0]])  # not of the test images: no label is known
+    fits = FoldFits([test], [test], ood=[{"jpeg": worse, "pure-noise": noise}])
+    assert fits.value("error_shifted") == 0.5
+    assert fits.value("nll_shifted") == pytest.approx((math.log1p(math.e) + math.log1p(math.exp(-2))) / 2)
+    temperature = fits.calibrators("at_t")[0].temperature
+    scaled = (math.log1p(math.exp(1 / temperature)) + math.log1p(math.exp(-2 / temperature))) / 2
+    assert fits.value("nll_shifted_at_t") == pytest.approx(scaled)
 
 
 def test_another_data_set_is_taken_from_beside_and_normalised_as_the_data_are(tmp_path: Path) -> None:

@@ -215,6 +215,30 @@ def test_the_forward_pass_is_the_published_chain_of_layers_and_each_learns(
     assert not text or not network.embedding.weight[0].any()  # padding
 
 
+def test_the_vision_transformer_is_the_published_blocks_over_patches() -> None:
+    torch.manual_seed(0)
+    model = models.ViT(5, image=8, patch=4, width=6, depth=2, heads=2).double().eval()
+    images = torch.randn(3, 3, 8, 8, dtype=torch.float64)
+    patches = images.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 1, 4, 5).reshape(3, 4, 48)
+    x = patches @ model.patches.weight.reshape(6, 48).T + model.patches.bias + model.positions
+
+    def normed(x: Tensor, norm: Any) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
+
+    for block in model.blocks.layers:
+        attention = block.self_attn
+        q, k, v = (normed(x, block.norm1) @ attention.in_proj_weight.T + attention.in_proj_bias).chunk(3, dim=-1)
+        heads = [part.unflatten(-1, (2, 3)).transpose(1, 2) for part in (q, k, v)]
+        mixed = (heads[0] @ heads[1].mT / 3**0.5).softmax(-1) @ heads[2]
+        x = x + attention.out_proj(mixed.transpose(1, 2).flatten(2))
+        x = x + block.linear2(F.gelu(block.linear1(normed(x, block.norm2))))
+    expected = model.classifier(normed(x, model.blocks.norm).mean(1))
+    torch.testing.assert_close(model(images), expected, rtol=1e-9, atol=1e-9)
+    with pytest.raises(InputError, match="expected patch that divides 32, got 5"):
+        models.ViT(5, patch=5)
+
+
 def count(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 

@@ -240,9 +240,9 @@ def _roc(label: str, fits: FoldFits, name: str, *, calibrated: bool) -> Line:
 
 FAMILIES = {
     "LabelSmoothingLoss": "label smoothing", "LpNormLoss": "norm of the logits", "FocalLoss": "focal loss",
-    "InverseFocalLoss": "inverse focal loss",
+    "InverseFocalLoss": "inverse focal loss", "Training": "training",
 }  # fmt: skip
-SYMBOLS = {"smoothing": "smoothing", "strength": "coefficient", "gamma": "γ"}
+SYMBOLS = {"weight_decay": "weight decay", "smoothing": "smoothing", "strength": "coefficient", "gamma": "γ"}
 PLAIN = "CrossEntropyLoss"  # every family at 0
 SIZES = (25, 50, 100, 200, 400, 800, 1600, 3200, 6400)
 DRAWS = 5  # subsets of each size
@@ -280,7 +280,9 @@ def _numbers(entries: Sequence[Sequence[str]], items: Sequence[Measured]) -> dic
         if loss["type"] == PLAIN:
             found[label] = 0.0
         for kind, number, *sign in entries:
-            if loss["type"] == kind:
+            if kind == "Training":
+                found[label] = float(getattr(runs[0].recipes[0].training, number))
+            elif loss["type"] == kind:
                 found[label] = (-1 if sign else 1) * float(loss[number])
     return found
 

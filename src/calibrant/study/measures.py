@@ -66,6 +66,12 @@ CALIBRATORS: Mapping[str, tuple[str, Callable[[], Calibrator]]] = {
     "focal_by_mass": (" at focal T by AdaECE", lambda: FocalTemperatureScaling("ece")),
     "line_by_mass": (" at focal T by AdaECE, on a line", lambda: FocalTemperatureScaling("ece", search="line")),
 }
+SHIFTS = {
+    "gaussian-noise",
+    "gaussian-blur",
+    "contrast",
+    "jpeg",
+}  # sets beside the data whose labels are those of the test data
 FEW = 200  # validation samples of a small set (Wang et al. 2021, Figure 3)
 # At which T is fitted, for its linearity (Komisarenko & Kull 2024, Figure 8).
 LINE_GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0, 5.0)
@@ -111,6 +117,19 @@ def _departure_from_line(fits: "FoldFits", *, tenth: bool) -> float:
         line = np.polyval(np.polyfit(LINE_GAMMAS, at, 1), LINE_GAMMAS)
         found.append(np.ptp(at) / 10 if tenth else np.abs(at - line).max())
     return float(np.mean(found))
+
+
+def _under_shift(fits: "FoldFits", *, metric: Metric, calibrated: bool) -> float:
+    """Return the mean of a metric over the sets whose images are the test images, made worse: their labels are the same."""
+    found = []
+    for place, (rows, sets) in enumerate(zip(fits.test, fits.ood, strict=False)):
+        for name in SHIFTS & sets.keys():
+            worse = Predictions.from_logits(sets[name].logits, rows.labels, unchecked_kind=True)
+            if calibrated:
+                with ignore_bound_warnings():
+                    worse = worse.calibrated_by(fits.calibrators("at_t")[place])
+            found.append(metric(worse))
+    return mean_or_nan(found)
 
 
 def _logit_gap(epochs: Tensor, logits: Tensor) -> float:
@@ -195,6 +214,13 @@ CURVES: Mapping[str, tuple[Measure, Callable[["FoldFits"], float]]] = {
             [ood_auroc(rows, one) for rows, sets in zip(fits.test, fits.ood, strict=False) for one in sets.values()]
         ),
     ),
+    **{
+        f"{name}_shifted{after and '_at_t'}": (
+            Measure(f"{METRICS[name][0].label} under shift{after}", METRICS[name][0].percent),
+            partial(_under_shift, metric=METRICS[name][1], calibrated=bool(after)),
+        )
+        for name, after in product(("error", "nll", "ece"), ("", " at T"))
+    },
     "classifier_norm": (nats("norm of the last layer"), _at(1, "classifier_norm", split="")),
     "classifier_norm_early": (nats("norm of the last layer, early"), _at(0, "classifier_norm", split="")),
     "ece_optimal_early": (Measure("ECE optimal (oracle), early"), _at(1 / 3, "optimal_ece")),

@@ -275,7 +275,7 @@ class FigureSpec:
         objectives: Labels of the objectives drawn; empty for all.
         setting: Label of the setting drawn; empty for each with runs.
         sweep: Loss parameters on the horizontal axis, each ``[class, field]``, or ``[class, field, "-"]`` for the negative
-            of the parameter.
+            of the parameter; ``["Training", field]`` for a field of the training.
         bins: Indices of the bins that a figure of kind ``"bins"`` shows, from 0.
     """
 

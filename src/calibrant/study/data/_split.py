@@ -140,6 +140,14 @@ def need_named_rows(requested: int, found: int, *, what: str) -> None:
 Indices = npt.NDArray[np.int64]
 
 
+class Outside(ABC):
+    """An out-of-distribution set; its options are the fields of a record."""
+
+    @abstractmethod
+    def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
+        """Return the set, shaped and preprocessed like the test samples ``inside``."""
+
+
 def split_rows(
     rows: int, *, validation: int, rule: str, seed: int, labels: Indices | None = None
 ) -> tuple[Indices, Indices]:

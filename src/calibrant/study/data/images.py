@@ -32,6 +32,7 @@ from calibrant.study.data._split import (
     need_named_rows,
     split_rows,
 )
+from calibrant.study.data.corruptions import CORRUPTIONS
 from calibrant.study.record import Flag, Natural, Place, Size, Text, record
 
 if TYPE_CHECKING:
@@ -344,7 +345,7 @@ class Images(DataSet):
         workers: Number of decoding threads, of ImageNet only.
     """
 
-    outside = (*DataSet.outside, *SMALL)
+    outside = (*DataSet.outside, *CORRUPTIONS, *SMALL)
 
     name: Text
     folder: Place | None = None

@@ -3,7 +3,7 @@
 ``data = {name = "cifar10", ood = ["gaussian-noise", "svhn", {name = "pure-noise", deviation = 0.5}]}``
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,20 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant.errors import FileFormatError, InputError
-from calibrant.study.data._split import Split, TensorSplit
+from calibrant.study.data._split import Outside, Split, TensorSplit
 from calibrant.study.data.images import read_images
 from calibrant.study.record import NonNegative, Real, Size, naming, record
 
 NOISE_STREAM = 20260103  # makes this noise independent of other draws with the same seed
 ROWS = 4096  # images per block
-
-
-class Outside(ABC):
-    """An out-of-distribution set; its options are the fields of a record."""
-
-    @abstractmethod
-    def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
-        """Return the set, shaped and preprocessed like the test samples ``inside``."""
 
 
 class Noise(Outside):
@@ -115,12 +107,15 @@ class OtherImages(Outside):
 NOISES: Mapping[str, type[Noise]] = {"gaussian-noise": GaussianNoise, "pure-noise": PureNoise}
 
 
-def outside_of(entries: Any, *, known: Sequence[str]) -> dict[str, Outside]:
+def outside_of(
+    entries: Any, *, known: Sequence[str], kinds: Mapping[str, type[Outside]] = NOISES
+) -> dict[str, Outside]:
     """Return the out-of-distribution sets of a recipe, by name, before anything is read.
 
     Args:
         entries: A list of names, or tables with a ``name`` and options.
         known: Names of those that can stand beside the data; none beside text.
+        kinds: The sets that are made of the data, by name; other names are data sets.
 
     Raises:
         InputError: If one is unknown, named twice, or has other options.
@@ -137,7 +132,7 @@ def outside_of(entries: Any, *, known: Sequence[str]) -> dict[str, Outside]:
             raise InputError(f"ood sets of {', '.join(known)}", f"{name!r}", "choose among these")
         if name in made:
             raise InputError("each ood set once", f"{name!r} twice", "leave one out")
-        make: type[Outside] = NOISES.get(name, OtherImages)
+        make: type[Outside] = kinds.get(name, OtherImages)
         with naming(f"ood set {name!r}"):
             made[name] = make(**options)
     return made

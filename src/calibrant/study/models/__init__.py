@@ -5,6 +5,7 @@ The last layer is called ``classifier`` in all of them, so that the trajectory c
 
 from calibrant.study.models.convnets import MLP, VGG, DenseNet, ResNet, SmallCNN, ThinResNet, WideResNet
 from calibrant.study.models.text import BertClassifier, DeepTextCNN, PooledTextCNN, TreeLSTM
+from calibrant.study.models.vit import ViT
 
 __all__ = [
     "MLP",
@@ -17,5 +18,6 @@ __all__ = [
     "SmallCNN",
     "ThinResNet",
     "TreeLSTM",
+    "ViT",
     "WideResNet",
 ]
