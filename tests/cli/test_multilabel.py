@@ -98,7 +98,7 @@ def test_a_table_has_the_splits_of_its_column(run: Run, tmp_path: Path) -> None:
         ("evaluate labels.npz", "or --multilabel"),
         ("evaluate good.npz --multilabel", "without --multilabel"),
         ("evaluate good.npz -c several.safetensors", "add --multilabel"),
-        ("fit labels.npz --multilabel --method HistogramBinning -o out.safetensors", "top label"),
+        ("fit labels.npz --multilabel --method HistogramBinning -o out.safetensors", "event's probability"),
         ("evaluate a.csv --multilabel", "cannot tell which columns hold the labels. Columns: p_a, z_a. Say --columns"),
     ],
 )

@@ -26,10 +26,10 @@ from calibrant.calibrators.ensemble import EnsembleTemperatureScaling
 from calibrant.calibrators.features.feature_scaling import FeatureScaling
 from calibrant.calibrators.features.group_scaling import GroupScaling
 from calibrant.calibrators.focal import FocalCalibration, FocalTemperatureScaling
+from calibrant.calibrators.multilabel import MultiLabelCalibrator
 from calibrant.calibrators.one_vs_rest.histogram import HistogramBinning
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic, IsotonicCalibration, ScalingBinning
 from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, PlattScaling, SplineCalibration
-from calibrant.calibrators.one_vs_rest.multilabel import MultiLabelCalibrator
 from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.calibrators.wrappers import ConfidenceBinning, KeepDecision

@@ -122,7 +122,7 @@ def test_a_saved_one_answers_the_same(base: Calibrator, tmp_path: Path) -> None:
     again = calibrant.load(path)
     fresh = sample(50, seed=6)[0]
     assert torch.equal(again(fresh), fitted(fresh))
-    assert again.names == tuple(NAMES)
+    assert again.names == again.class_names == tuple(NAMES)
     assert again.labels_fitted == fitted.labels_fitted
     assert repr(again) == repr(fitted)
     assert torch.equal(again.fit_rows, fitted.fit_rows)
@@ -140,9 +140,7 @@ def test_spoiled_files_are_refused(tmp_path: Path) -> None:
     MultiLabelCalibrator().fit(data()).save(path)
     arrays, metadata = content_of(path)
     spoiled = {
-        "uses": arrays["uses"] + 7,
         "facts": torch.full_like(arrays["facts"], math.nan),
-        "name_bytes": arrays["name_bytes"][:-4],
         "classes": torch.tensor(3),
         "own.0.coefficients": torch.full_like(arrays["own.0.coefficients"], math.nan),
         "own.0.classes": torch.tensor(5),
@@ -173,8 +171,9 @@ def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
     none = MultiLabel.from_logits(found.logits, torch.zeros_like(found.labels))
     sure = MultiLabel.from_probs([[0.0, 0.5], [0.5, 0.5]], [[1, 0], [0, 1]], unchecked_kind=True)
     cases = [
-        (lambda: MultiLabelCalibrator(HistogramBinning()), "of the top label"),
-        (lambda: MultiLabelCalibrator(GroupScaling()), "needs features"),
+        (lambda: MultiLabelCalibrator(HistogramBinning()), "of an event's probability"),
+        (lambda: MultiLabelCalibrator(GroupScaling()), "by the logits alone"),
+        (lambda: MultiLabelCalibrator(strength=-1.0), "strength"),
         (lambda: MultiLabelCalibrator().fit(none), "no|none in any column"),
         (lambda: MultiLabelCalibrator().fit(sure), "-inf for a label 1 in row 0"),
         (lambda: replace(found, names=(*NAMES[1:], NAMES[0])).calibrated_by(fitted, allow_fit_rows=True), "'some' in place of 'often'"),

@@ -1,0 +1,209 @@
+"""A binary calibrator for each of several labels a row, rare labels shrunk towards the one of all labels."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._core import config
+from calibrant._core.check import check_number, refuse
+from calibrant._kernels.cpu import one_thread_if_small
+from calibrant.calibrators.base import Calibrator, Learned
+from calibrant.calibrators.one_vs_rest.maps import PlattScaling
+from calibrant.data.leakage import part_of, row_hashes, sketch_of
+from calibrant.data.multilabel import MultiLabel, label_names
+from calibrant.data.record import fitting_weights, need_positive
+from calibrant.rows import MemoryRows
+
+# Imagined rows for each real one: beyond it the fit's certificate, a mean over rows, would lose its digits.
+_MAX_FACTOR = 1e4
+
+
+@dataclass(frozen=True)
+class LabelFit:
+    """What a label's probability goes through.
+
+    Args:
+        label: Its name.
+        positives: Weight of the fitting rows in which it was 1.
+        negatives: Weight of those in which it was 0.
+        pooled: Weight of the pool's probabilities in the label's fit, in [0, 1]; 1 where it keeps them.
+    """
+
+    label: str
+    positives: float
+    negatives: float
+    pooled: float
+
+
+class MultiLabelCalibrator(Learned):
+    """A binary calibrator for each label, on (N, L) logits of sigmoids; a label with few events is shrunk towards the pool's.
+
+    First ``base`` is fitted to all known labels of all rows pooled. Then a calibrator like it is fitted to each label's rows
+    i together with imagined ones: with the pool's probability q_i, every row stands for a further f q_i rows with the label
+    and f (1 − q_i) without it, and f Σ_i w_i q_i (1 − q_i) = strength. So the pool counts as ``strength`` events do, however
+    rare the label is: against 3 positives it decides, against 3,000 it does not. A label without positives, without
+    negatives, or without known rows keeps the pool's probabilities. Imagined rows only add weighted terms to the base's loss:
+    a convex fit stays convex, with its certificate.
+
+    Args:
+        base: An unfitted calibrator for two classes, by the logits alone; None for ``PlattScaling()``.
+        strength: Of the pool, in events, ≥ 0; 0 fits each label alone, None gives all labels the pool's calibrator.
+
+    Attributes:
+        names: The labels' names, as in ``fit``.
+        labels_fitted: One ``LabelFit`` a label.
+
+    Examples:
+        >>> from calibrant.calibrators import PlattScaling
+        >>> z = [[1.5, -2.0]] * 60 + [[-1.0, -3.0]] * 40
+        >>> y = [[1, 0]] * 45 + [[0, 1]] * 15 + [[0, 0]] * 40
+        >>> data = MultiLabel.from_logits(z, y, names=["often", "rare"])
+        >>> calibrator = MultiLabelCalibrator(PlattScaling(), strength=5.0).fit(data)
+        >>> data.calibrated_by(calibrator, allow_fit_rows=True).logits.shape
+        torch.Size([100, 2])
+
+    References:
+        Efron & Morris 1975 (shrinkage of many small problems towards what they share); Platt 1999.
+    """
+
+    multi_label = True
+
+    facts: Tensor  # (L, 3) positives, negatives and pooled of each label
+
+    def __init__(self, base: Calibrator | None = None, *, strength: float | None = 10.0) -> None:
+        super().__init__()
+        self.base = PlattScaling() if base is None else base
+        if not isinstance(self.base, Calibrator) or self.base.top_label or self.base.needs_features:
+            expected = "a calibrator of an event's probability by the logits alone"
+            remedy = "pass one such as PlattScaling(), BetaCalibration() or IsotonicCalibration()"
+            raise refuse(expected, type(base).__name__, remedy)
+        self.strength = None if strength is None else check_number(strength, name="strength", low=0)
+        self.own, self._maps = nn.ModuleList(), list[nn.Module]()
+
+    def __repr__(self) -> str:
+        """Show the configuration and what was learned, of the labels' own calibrators their number alone."""
+        parts = [f"{type(self.base).__name__}({self.base.extra_repr()})", self.extra_repr()]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The labels' names; of a state that was loaded without them "label 0" …."""
+        return self.class_names or label_names(self._columns)
+
+    @property
+    def labels_fitted(self) -> tuple[LabelFit, ...]:
+        """What each label's probability goes through; empty before ``fit``."""
+        return tuple(LabelFit(name, *row) for name, row in zip(self.names, self.facts.tolist(), strict=True))
+
+    def learned(self) -> str:
+        """Return how many labels there are, and how many keep the pool's calibrator."""
+        return f"{self._columns} labels, {self._columns - len(self.own)} as the pool"
+
+    def fit(self, predictions: Any, labels: Any = None) -> Self:
+        """Fit on validation data, never on training or test data.
+
+        Args:
+            predictions: A labelled ``MultiLabel``, whose weights and groups are used; or logits (N, L).
+            labels: With logits: (N, L) integers 1, 0, or -1 for a missing one.
+
+        Raises:
+            InputError: If the data are not valid, or hold no positive or no negative label at all.
+            FitError: If an optimum was not reached.
+        """
+        if not isinstance(predictions, MultiLabel) and labels is not None:
+            predictions, labels = MultiLabel.from_logits(predictions, labels, unchecked_kind=True), None
+        if not isinstance(predictions, MultiLabel) or labels is not None:
+            got = f"{type(predictions).__name__}{'' if labels is None else ' and labels'}"
+            raise refuse("a labelled MultiLabel alone, or logits and labels", got, "pass fit(logits, labels)")
+        data = _fitting_rows(predictions)
+        with torch.no_grad(), one_thread_if_small(data.logits.numel()):
+            self._fit(data)
+            self.fit_rows = sketch_of(part_of(row_hashes(data.as_classes)), len(data)).to(data.logits.device)
+        return self
+
+    def _fit(self, data: MultiLabel) -> None:
+        z, y = data.logits.double(), data.need_labels()
+        weights = fitting_weights(data.weights)
+        w = torch.ones_like(z[:, 0]) if weights is None else weights
+        groups = torch.arange(len(data)) if data.groups is None else data.groups
+        rows, columns = torch.nonzero(data.known, as_tuple=True)
+        base = _learn(self.base, z[rows, columns], y[rows, columns], w[rows], groups[rows.cpu()])
+        own, facts = list[Calibrator](), list[tuple[float, float, float]]()
+        for column in range(z.shape[1]):
+            at = rows[columns == column]
+            hit, weight, pooled = y[at, column] == 1, w[at], 1.0
+            positives, negatives = float(weight[hit].sum()), float(weight[~hit].sum())
+            if positives and negatives and self.strength is not None:
+                q = torch.sigmoid(_map_log_odds(base, z[at, column]))
+                factor = min(self.strength / max(float((weight * q * (1 - q)).sum()), 1e-300), _MAX_FACTOR)
+                # f q_i imagined rows with the label, f (1 − q_i) without it, beside the real one
+                both = torch.cat([weight * (hit + factor * q), weight * (~hit + factor * (1 - q))])
+                outcome = torch.cat([torch.ones_like(at), torch.zeros_like(at)])
+                own.append(_learn(base, z[at, column].repeat(2), outcome, both, groups[at.cpu()].repeat(2)))
+                pooled = factor / (1 + factor)
+            facts.append((positives, negatives, pooled))
+        self.base, self.own, self.class_names = base, nn.ModuleList(own), data.names
+        self.facts = torch.tensor(facts, dtype=torch.float64, device=z.device)
+        self.classes = torch.tensor(len(facts), device=z.device)
+        self._columns = len(facts)
+        self._update_facts()
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return calibrated logits: their sigmoids are the calibrated probabilities.
+
+        Args:
+            logits: (N, L) floating, L as fitted.
+
+        Raises:
+            NotFittedError: Before ``fit``.
+            InputError: If L differs from the data of ``fit``.
+        """
+        self.check_input(logits)
+        return torch.stack([_map_log_odds(one, z) for one, z in zip(self._maps, logits.unbind(dim=1), strict=True)], 1)
+
+    def _update_facts(self) -> None:
+        own: list[nn.Module] = [*self.own][::-1]
+        # a label that is wholly pooled has no calibrator of its own
+        self._maps = [self.base if pooled == 1 else own.pop() for *_, pooled in self.facts.tolist()]
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        own = {
+            name.removeprefix(f"{prefix}own.").split(".")[0] for name in state_dict if name.startswith(f"{prefix}own.")
+        }
+        self.own = nn.ModuleList(config.renewed(self.base) for _ in own)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _fitting_rows(predictions: MultiLabel) -> MultiLabel:
+    """Return the rows of positive weight, if they hold a positive and a negative label and none that was certainly wrong."""
+    need_positive(predictions.weights)
+    data, labels = predictions.counted, predictions.counted.need_labels()
+    for value, kind in ((1, "positive"), (0, "negative")):
+        if not bool((labels == value).any()):
+            raise refuse(f"at least one {kind} label to fit on", "none in any column", "use more rows")
+    wrong = torch.nonzero(((labels == 1) & torch.isneginf(data.logits)) | ((labels == 0) & torch.isposinf(data.logits)))
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        got = f"{data.logits[row, column].item()} for a label {int(labels[row, column])} in row {row}, column {column}"
+        raise refuse("a positive probability of what happened", got, "clamp the logits, or drop the row")
+    return data
+
+
+def _learn(like: Calibrator, z: Tensor, y: Tensor, weights: Tensor, groups: Tensor) -> Calibrator:
+    """Return a calibrator with the arguments of ``like``, fitted to log-odds ``z`` (n,)."""
+    made = config.renewed(like)
+    made._learn(MemoryRows.of(_pair(z), y, weights=weights, groups=groups))
+    return made
+
+
+def _pair(z: Tensor) -> Tensor:
+    """Return two-class logits (N, 2) whose difference is ``z`` (N,); neither is NaN where z is infinite."""
+    return torch.stack([-torch.relu(z), -torch.relu(-z)], dim=1)
+
+
+def _map_log_odds(calibrator: Any, z: Tensor) -> Tensor:
+    """Return the calibrated log-odds (N,) of log-odds ``z`` (N,)."""
+    pair: Tensor = calibrator(_pair(z))
+    return pair[:, 1] - pair[:, 0]
