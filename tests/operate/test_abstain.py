@@ -36,7 +36,7 @@ def classified(rows: int, *, seed: int) -> Predictions:
 
 @pytest.mark.parametrize(("doubt", "least"), [(1.0, 0.35), (2.5, 0.12)])  # 0.55 and 0.31 where the truth is known
 def test_the_error_is_kept_as_often_as_promised(doubt: float, least: float) -> None:
-    runs, broken, answered = 150, 0, 0.0
+    runs, broken, answered = 100, 0, 0.0
     for seed in range(runs):
         rule = abstain(pairs(800, seed=seed, doubt=doubt), error=0.05, confidence=0.9)
         broken += rule.qualifies and risk_above(rule.threshold, doubt=doubt) > 0.05
@@ -79,15 +79,15 @@ def test_the_p_value_is_the_binomials() -> None:
 
 def test_answer_eighty_per_cent() -> None:
     kept = bounded = 0
-    for seed in range(100):
+    for seed in range(60):
         rule = abstain(pairs(400, seed=seed), coverage=0.8)
         fresh = pairs(20_000, seed=10_000 + seed)
         answered = rule.decide(fresh) >= 0
         kept += float(answered.double().mean()) >= 0.8
         bounded += rule.error.high >= 1 - float(fresh.correct[answered].double().mean())
         assert 0.78 < rule.coverage.value < 0.9
-    assert kept >= 94
-    assert bounded >= 94
+    assert kept >= 54
+    assert bounded >= 54
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.line import Line
-from calibrant.operate.rows import LABELLED, confidence_of, need_logits
+from calibrant.operate.rows import confidence_of, require_labelled
 
 Floats = NDArray[np.float64]
 
@@ -68,7 +68,6 @@ class Abstention(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return the answers (N,) int64 for calibrated ``logits`` (N, K); −1 where it abstains."""
-        need_logits(logits, classes=None, home=self.level)
         p, best = torch.softmax(logits.double(), dim=1).amax(dim=1), logits.argmax(dim=1)
         return torch.where(p >= self.level, best, ABSTAIN)
 
@@ -130,7 +129,7 @@ def abstain(
         Geifman & El-Yaniv 2017, Selective Classification for Deep Neural Networks; Angelopoulos, Bates, Candès, Jordan, Lei
         2021, Learn then Test, §2.3; Clopper & Pearson 1934.
     """
-    rows = LABELLED.check(predictions, "predictions", "abstain")
+    rows = require_labelled(predictions, what="abstain")
     if (error is None) == (coverage is None):
         raise InputError("abstain needs either error or coverage, and not both")
     for name, value in (("error", error), ("coverage", coverage), ("confidence", confidence)):

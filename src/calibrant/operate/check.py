@@ -1,7 +1,11 @@
-"""The deployment gate: limits on metrics that pass, fail, or lack evidence, by finite-sample confidence bounds."""
+"""The deployment gate: limits on metrics that pass, fail, or lack evidence, by confidence bounds.
+
+A line is decided by the end of an interval, never by the estimate; an undecided line says how many more rows would decide it.
+"""
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -9,19 +13,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._core.check import check_mapping, check_number
+from calibrant._core.check import as_array, check_number, refuse
 from calibrant._core.config import json_data
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import row_chunks
 from calibrant.binning import EqualWidth
-from calibrant.data.checks import Data
+from calibrant.data.checks import Data, require_predictions
 from calibrant.data.pairs import Pairs, are_events
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError
-from calibrant.metrics import NLL, Brier
-from calibrant.operate.bounds import Moments, calibration_ends, mean_ends, share_ends
+from calibrant.errors import InputError, NoIntervalError
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric
+from calibrant.operate.bounds import mean_ends, share_ends
 from calibrant.operate.line import Line
-from calibrant.operate.rows import LABELLED, values_of_rows
+from calibrant.operate.rows import require_labelled
+from calibrant.statistics import interval
 from calibrant.statistics.enough import FEWEST_COMPARED, scarce_errors
 from calibrant.statistics.means import paired_test
 
@@ -32,11 +37,11 @@ LIMITED = {"accuracy": "higher", "error": "lower", "brier": "lower", "ece": "low
 WORST = "worst-group-"
 DIRECTION = 0.025  # error probability of each line in each direction
 TOGETHER = 0.05  # probability that any of the lines is decided wrongly
-_BINNED = ("ece", "event-ece")
-_BINS = EqualWidth(15)
-_MOST_GROUPS = 1000
+_MEANS: dict[str, MeanMetric] = {"accuracy": Accuracy(), "error": Error(), "brier": Brier()}
+_FEW = 50  # rows below which the intervals of the ECE and the Brier score were not simulated at the ends of the levels
+_MAX_GROUPS = 1000
 _WIDEST = 1e100  # range of changes: squares of wider ones leave the range of numbers
-_WIDTHS = 1.43  # (z₀.₉₇₅ + z₀.₈) / z₀.₉₇₅: a bound so many of its widths from the limit stays on its side in four of five samples
+_POWER = 0.8  # probability with which the rows that are advised decide
 _ENOUGH = 1e9  # larger numbers of rows are not given as advice
 
 
@@ -83,9 +88,10 @@ def check(
 
     A line passes if its bounds show that the limit is met, fails if they show that it is not, and is "not enough evidence"
     otherwise. Each decision is wrong with probability at most 2.5 %, and any of m lines with probability at most 5 % (each
-    direction at 5 % / m, if that is less). This holds for any number of independent rows, with two exceptions. The log-loss has Student's
-    t, where both models decide at least 20 rows wrongly; it says nothing of kinds of rows that are not in the sample. The parts of the
-    ECE's lower bound that detect a gap over all rows beside spread confidences, or gaps of alternating signs, are asymptotic.
+    direction at 5 % / m, if that is less). Accuracy and error have exact bounds. The ECE and the Brier score of 50 rows or more have
+    those of their own intervals (``statistics.interval``), whose coverage was simulated; of fewer rows, and where there is no
+    interval, bounds that hold for every distribution. A change in a mean has Student's t, where both models decide at least 20
+    rows wrongly; it says nothing of kinds of rows that are not in the sample.
 
     Args:
         predictions: Labelled, without weights, on rows on which neither model nor calibrator was fitted, one of each group.
@@ -110,38 +116,33 @@ def check(
     References:
         Fan, Grama & Liu 2015, lemma 4.1; Clopper & Pearson 1934; Hoeffding 1956.
     """
-    rows = LABELLED.check(predictions, "predictions", "check")
-    given = {"maximum": maximum, "minimum": minimum, "no_worse": no_worse}
-    limits = {kind: check_mapping(of_metrics, name=kind, example="{'ece': 0.03}") for kind, of_metrics in given.items()}
-    columns = check_mapping(features, name="features", example="{'column': values}")
-    for kind, of_metrics in limits.items():
-        for name, limit in of_metrics.items():
-            _check_limit(kind, name, limit)
-    count = sum(map(len, limits.values()))
-    if not count:
+    rows = require_labelled(predictions, what="check")
+    given = (("maximum", maximum or {}), ("minimum", minimum or {}), ("no_worse", no_worse or {}))
+    limits = [(kind, metric, limit) for kind, of_metrics in given for metric, limit in of_metrics.items()]
+    for kind, metric, limit in limits:
+        _check_limit(kind, metric, limit)
+    if not limits:
         raise InputError("check needs at least one limit, such as a maximum of ece=0.03")
-    if bool(limits["no_worse"]) != (baseline is not None):
+    if bool(no_worse) != (baseline is not None):
         raise InputError("no_worse and baseline, the predictions of the model before, need each other")
-    if any(name.startswith(WORST) for name in {**limits["maximum"], **limits["minimum"]}) != bool(columns):
+    if any(kind != "no_worse" and metric.startswith(WORST) for kind, metric, _ in limits) != bool(features):
         raise InputError(
             "a limit on the worst group and the columns of the groups need each other; give both, such as worst-group-ece=0.1 "
             "and region"
         )
-    before = None if baseline is None else _check_same_rows(LABELLED.check(baseline, "baseline", "check"), rows)
+    before = None if baseline is None else _same_rows(require_labelled(baseline, what="check", name="baseline"), rows)
     # Bonferroni over the lines, once there are more than two of them
-    alpha = min(DIRECTION, TOGETHER / count)
-    parts = _rows_of_groups(rows, columns)
+    alpha = min(DIRECTION, TOGETHER / len(limits))
+    parts = _rows_of_groups(rows, features or {})
     lines = []
-    for kind, of_metrics in limits.items():
-        for metric, limit in of_metrics.items():
-            if kind == "no_worse":
-                assert before is not None
-                found = _change(metric, rows, before, alpha=alpha)
-            elif metric.startswith(WORST):
-                found = _worst(metric.removeprefix(WORST), parts, alpha=alpha)
-            else:
-                found = bounded(metric, rows, alpha=alpha)
-            lines.append(_line(kind, metric, limit, found))
+    for kind, metric, limit in limits:
+        if kind == "no_worse" and before is not None:
+            found = _change(metric, rows, before, alpha=alpha)
+        elif metric.startswith(WORST):
+            found = _worst(metric.removeprefix(WORST), parts, alpha=alpha)
+        else:
+            found = bounded(metric, rows, alpha=alpha)
+        lines.append(_line(kind, metric, limit, found, alpha=alpha))
     return Check(tuple(lines), alpha)
 
 
@@ -194,27 +195,30 @@ def bounded(metric: str, data: Data, *, alpha: float) -> Bounds:
     """Return the value of ``metric`` with its bounds.
 
     Args:
-        metric: Accuracy and error have exact binomial bounds; brier and ece those of ``operate.bounds``.
+        metric: Accuracy and error have exact binomial bounds; brier and ece those of their intervals, of few rows ``mean_ends``.
         data: Labelled, independent rows.
         alpha: Error probability of each bound.
     """
     n = len(data)
-    if metric in _BINNED:
-        p, y = _pairs_of_metric(metric, data)
-        index = np.asarray(_BINS.assign(p).numpy())
-        moments = Moments.of(p.numpy() - y, index, bins=_BINS.bins)
-        # Σ p by bin says how many errors are expected in it: bins of few have no part in the asymptotic bound
-        confidences = np.bincount(index, p.double().numpy(), minlength=_BINS.bins).astype(np.float64)
-        ends = calibration_ends(moments, confidences=confidences, alpha=alpha)
-        value, centre = float(np.abs(moments.total).sum()) / n, _centre(moments)
+    if metric in ("accuracy", "error"):
+        value = _MEANS[metric](data)
+        low, high = share_ends(round(value * n), n, alpha=alpha)
+        return Bounds(value, min(low, value), max(high, value), value, n)
+    pairs = None if metric == "brier" else _pairs_of_metric(metric, data)
+    measure, rows = (Brier(), require_predictions(data, what="brier")) if pairs is None else (ECE(), pairs)
+    value = measure(rows)
+    centre = value if pairs is None else _centre(pairs)
+    if n >= _FEW:
+        with suppress(NoIntervalError):
+            own = interval(measure, rows, level=1 - 2 * alpha)
+            return Bounds(value, min(own.low, value), max(own.high, value), centre, n)
+    if pairs is None:
+        low, high = mean_ends(_rows_of_mean("brier", rows), low=0, high=2, alpha=alpha)
     else:
-        rows = _rows_of_mean(metric, data)
-        value = centre = float(rows.mean())
-        if metric == "brier":
-            ends = mean_ends(Moments.of(rows), low=0, high=2, alpha=alpha)
-        else:
-            ends = share_ends(round(value * n), n, alpha=alpha)
-    return Bounds(value, min(ends[0], value), max(ends[1], value), centre, n)
+        # a binned error is at least the gap of all rows together
+        below, above = mean_ends((pairs.p - pairs.y).cpu().double().numpy(), low=-1, high=1, alpha=alpha / 2)
+        low, high = max(below, -above, 0.0), 1.0
+    return Bounds(value, min(low, value), max(high, value), centre, n)
 
 
 def verdict_of_bounds(low: float, high: float, limit: float, *, minimum: bool) -> Verdict:
@@ -223,42 +227,37 @@ def verdict_of_bounds(low: float, high: float, limit: float, *, minimum: bool) -
     return "fail" if broken else "pass" if kept else "not enough evidence"
 
 
-def _line(kind: str, metric: str, limit: float, found: Bounds) -> Line:
+def _line(kind: str, metric: str, limit: float, found: Bounds, *, alpha: float) -> Line:
     verdict = verdict_of_bounds(found.low, found.high, limit, minimum=kind == "minimum")
-    more, note = _more_rows(found, limit) if verdict == "not enough evidence" else None, found.note
-    if more is not None and metric in _BINNED and f"{found.centre:.4f}" != f"{found.value:.4f}":
-        # noise of the bins lifts the value, and goes as rows are added: a reader who counts from the value is misled
-        note = f"counted from {found.centre:.4f}, the value without the noise of its bins"
+    more, note = None, found.note
+    if verdict == "not enough evidence":
+        more = found.more or _rows_to_decide(found, limit, alpha=alpha)
+        if more is not None and not note and f"{found.centre:.4f}" != f"{found.value:.4f}":
+            # noise of the bins lifts the value, and goes as rows are added: a reader who counts from the value is misled
+            note = f"counted from {found.centre:.4f}, the value without the noise of its bins"
     sign = {"maximum": "≤", "minimum": "≥", "no_worse": "no worse than the baseline +"}[kind]
-    return Line(
-        name=f"{metric} {sign} {limit:g}",
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        n=found.n,
-        limit=limit,
-        verdict=verdict,
-        metric=metric,
-        kind=kind,
-        more_rows=more,
-        note=note,
-    )
+    name = f"{metric} {sign} {limit:g}"
+    return Line(name, found.value, found.low, found.high, found.n, limit, verdict, metric, kind, more, note)
 
 
-def _more_rows(found: Bounds, limit: float) -> int | None:
-    """Return after how many more rows the bound that crosses the limit would leave it in four of five samples.
+def _rows_to_decide(found: Bounds, limit: float, *, alpha: float) -> int | None:
+    """Return after how many more rows, added to these, the bounds leave the limit with probability .8; None for too many.
 
-    Widths shrink as n^−½. Where the bound would be expected on the limit itself, only half of the samples would decide.
+    With n rows seen and m more, the truth is N(centre, s²) by what was seen; the centre of all n + m rows is then
+    N(centre, s² m / (n + m)), and its bounds are closer by √(n / (n + m)).
     """
-    if found.more is not None:
-        return found.more
-    # the estimate converges to its centre, and the bound approaches it as n^−½
-    distance = limit - found.centre
-    width = (found.high if distance > 0 else found.low) - found.centre
-    if distance == 0 or width == 0 or not math.isfinite(width):
+    from scipy.special import ndtr, ndtri
+
+    below, above = found.centre - found.low, found.high - found.centre
+    error = (above if limit > found.centre else below) / float(-ndtri(alpha))
+    if not 0 < error < math.inf:
         return None
-    more = found.n * ((_WIDTHS * width / distance) ** 2 - 1)
-    return None if not more < _ENOUGH else max(1, math.ceil(more))
+    more = found.n * np.geomspace(1 / max(found.n, 1), max(_ENOUGH / found.n, 1), 400)
+    scale, spread = np.sqrt(found.n / (found.n + more)), error * np.sqrt(more / (found.n + more))
+    under = ndtr((limit - above * scale - found.centre) / spread)
+    over = ndtr((found.centre - below * scale - limit) / spread)
+    enough = under + over >= _POWER
+    return math.ceil(more[enough.argmax()]) if enough.any() else None
 
 
 def _worst(metric: str, parts: Mapping[str, Data], *, alpha: float) -> Bounds:
@@ -280,9 +279,11 @@ def _rows_of_groups(data: Data, features: Mapping[str, Any]) -> dict[str, Data]:
     """Return "column = value" → the rows, for every value of every column."""
     parts: dict[str, Data] = {}
     for column, values in features.items():
-        array = values_of_rows(values, name=str(column), rows=len(data))
+        array = as_array(values, name=str(column))
+        if array.shape != (len(data),):
+            raise refuse(f"{column} of shape ({len(data)},)", f"shape {array.shape}", "pass one value a row")
         known, codes = np.unique(array.astype(str) if array.dtype == object else array, return_inverse=True)
-        if len(known) > _MOST_GROUPS:
+        if len(known) > _MAX_GROUPS:
             raise InputError(
                 f"{column} holds {len(known):,} different values, which are no groups; bin the column first"
             )
@@ -291,14 +292,13 @@ def _rows_of_groups(data: Data, features: Mapping[str, Any]) -> dict[str, Data]:
     return parts
 
 
-def _check_same_rows(baseline: Data, data: Data) -> Data:
-    if len(baseline) != len(data) or not torch.equal(_outcomes(baseline), _outcomes(data)):
+def _same_rows(baseline: Data, data: Data) -> Data:
+    before, now = ((one.y if isinstance(one, Pairs) else one.need_labels()).cpu().double() for one in (baseline, data))
+    if not torch.equal(before, now):
         raise InputError("the baseline must hold the same rows in the same order, and its labels differ")
+    if getattr(baseline, "classes", 0) != getattr(data, "classes", 0):
+        raise InputError("the baseline must hold predictions over the same classes")
     return baseline
-
-
-def _outcomes(data: Data) -> torch.Tensor:
-    return (data.y if isinstance(data, Pairs) else data.need_labels()).cpu().double()
 
 
 def _check_limit(kind: str, name: str, limit: float) -> None:
@@ -323,21 +323,23 @@ def _change(metric: str, data: Data, baseline: Data, *, alpha: float) -> Bounds:
     """Return how much worse ``data`` is than ``baseline`` on the same rows (positive is worse), with bounds."""
     if metric == "nll":
         return _change_of_log_loss(data, baseline, alpha=alpha)
-    sign = 1 if LIMITED[metric] == "lower" else -1
-    if metric in _BINNED:
+    if metric not in _MEANS:
         # two intervals at α / 2 each: the difference of their ends is missed with at most α
         new, old = (bounded(metric, rows, alpha=alpha / 2) for rows in (data, baseline))
         return Bounds(new.value - old.value, new.low - old.high, new.high - old.low, new.centre - old.centre, len(data))
+    sign, reach = 1 if LIMITED[metric] == "lower" else -1, 2.0 if metric == "brier" else 1.0
     rows = sign * (_rows_of_mean(metric, data) - _rows_of_mean(metric, baseline))
-    reach = 2.0 if metric == "brier" else 1.0
     mean = float(rows.mean())
-    return Bounds(mean, *mean_ends(Moments.of(rows), low=-reach, high=reach, alpha=alpha), mean, len(data))
+    # of few rows that differ the variance may be that of none
+    if (rows != 0).sum() >= FEWEST_COMPARED and scarce_errors(data, baseline) is None:
+        test = paired_test(torch.from_numpy(rows), level=1 - 2 * alpha)[0]
+        return Bounds(mean, test.low, test.high, mean, len(data))
+    return Bounds(mean, *mean_ends(rows, low=-reach, high=reach, alpha=alpha), mean, len(data))
 
 
 def _change_of_log_loss(new: Data, old: Data, *, alpha: float) -> Bounds:
     """Return how much larger the mean log-loss is than the old model's, with bounds by Student's t where errors are enough."""
-    if not isinstance(new, Predictions) or not isinstance(old, Predictions) or new.classes != old.classes:
-        raise InputError("a log-loss is compared between predictions over the same classes")
+    new, old = (require_predictions(model, what="a log-loss") for model in (new, old))
     losses = torch.stack([model.nll.cpu().double() for model in (new, old)])
     if bool((infinite := ~torch.isfinite(losses)).any()):
         raise InputError(f"the log-loss is infinite in {int(infinite.any(dim=0).sum())} rows; limit brier instead")
@@ -352,7 +354,7 @@ def _change_of_log_loss(new: Data, old: Data, *, alpha: float) -> Bounds:
         reach = max(-float(model.log_probs.min()) for model in (new, old))
         if reach < _WIDEST:
             note += f"; no row is taken to change by more than {reach:.3g}"
-            low, high = mean_ends(Moments.of(difference.numpy()), low=-reach, high=reach, alpha=alpha)
+            low, high = mean_ends(difference.numpy(), low=-reach, high=reach, alpha=alpha)
         return Bounds(change, low, high, change, n, max(enough - n, 1), note)
     error = _expected_error(new, old, change)
     test = paired_test(difference, level=1 - 2 * alpha, least_error=error)[0]
@@ -375,27 +377,26 @@ def _expected_error(new: Predictions, old: Predictions, mean: float) -> float:
 
 def _rows_of_mean(metric: str, data: Data) -> Floats:
     """Return the rows (N,) whose mean is ``metric``."""
-    if metric == "brier":
-        return np.asarray(Brier().rows(data).cpu().double().numpy())
-    right = np.asarray(data.correct.cpu().double().numpy())
-    return right if metric == "accuracy" else 1 - right
+    return np.asarray(_MEANS[metric].rows(data).cpu().double().numpy())
 
 
-def _pairs_of_metric(metric: str, data: Data) -> tuple[torch.Tensor, Floats]:
-    """Return the probabilities (N,) and outcomes (N,) of the decisions, or of the event: the second of two classes."""
+def _pairs_of_metric(metric: str, data: Data) -> Pairs:
+    """Return the pairs of the decisions, or of the event: the second of two classes."""
     if metric == "ece":
         # of an event every probability from 0 to 1 counts, of a decision its confidence
-        return data.confidence.cpu(), np.asarray(data.correct.cpu().double().numpy())
+        return data.top_label()
     if isinstance(data, Predictions) and data.classes == 2:
-        data = data.one_vs_rest(1)
+        return data.one_vs_rest(1)
     if not are_events(data):
         raise InputError("event-ece needs two classes, or pairs of a probability and an outcome; limit ece instead")
-    return data.p.cpu(), np.asarray(data.y.cpu().double().numpy())
+    return data
 
 
-def _centre(moments: Moments) -> float:
+def _centre(pairs: Pairs) -> float:
     """Return the calibration error with the sampling variance subtracted from each bin's squared gap."""
-    n = moments.count.sum()
+    binning, x = EqualWidth(15), (pairs.p - pairs.y).cpu().double().numpy()
+    index = binning.assign(pairs.p.cpu()).numpy()
+    count, total, squares = (np.bincount(index, weights) for weights in (None, x, x * x))
     # |Σ x|² is too large by Σ x² − (Σ x)² / n on average; where nothing is left the bin has no gap to show
-    variance = np.maximum(moments.squares - moments.total**2 / np.maximum(moments.count, 1), 0)
-    return float(np.sqrt(np.maximum(moments.total**2 - variance, 0)).sum() / n)
+    variance = np.maximum(squares - total**2 / np.maximum(count, 1), 0)
+    return float(np.sqrt(np.maximum(total**2 - variance, 0)).sum() / len(x))

@@ -11,9 +11,9 @@ from calibrant.data.checks import LARGEST_COST, check_costs
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.operate.abstain import ABSTAIN
-from calibrant.operate.bounds import Moments, mean_ends
+from calibrant.operate.bounds import mean_ends
 from calibrant.operate.line import Line
-from calibrant.operate.rows import CLASS_WINDOW, LABELLED_CLASSES, need_logits
+from calibrant.operate.rows import require_classes
 
 _ALPHA = 0.025  # error probability of each bound
 
@@ -79,18 +79,18 @@ class CostRule(nn.Module):
         Raises:
             InputError: If the rows are not labelled and independent.
         """
-        rows = LABELLED_CLASSES.check(predictions, "predictions", "expected_cost")
+        rows = require_classes(predictions, what="expected_cost", labelled=True)
         taken = self._expected(rows.logits).argmin(dim=1).cpu()
         # costs are bounded by the table, so that the bounds of a mean hold at every number of rows
         paid = np.asarray(self.table.cpu()[rows.need_labels().cpu(), taken].numpy())
         mean = float(paid.mean())
         low, high = float(self.table.min()), float(self.table.max())
-        ends = mean_ends(Moments.of(paid), low=low, high=high, alpha=_ALPHA)
+        ends = mean_ends(paid, low=low, high=high, alpha=_ALPHA)
         return Line("cost per row", mean, min(ends[0], mean), max(ends[1], mean), len(paid))
 
     def foreseen_cost(self, predictions: Predictions) -> float:
         """Return the mean cost of the decisions expected by calibrated probabilities of independent rows, without labels."""
-        rows = CLASS_WINDOW.check(predictions, "predictions", "foreseen_cost")
+        rows = require_classes(predictions, what="foreseen_cost")
         return float(self._expected(rows.logits).amin(dim=1).mean())
 
     def extra_repr(self) -> str:
@@ -100,8 +100,7 @@ class CostRule(nn.Module):
 
     def _expected(self, logits: Tensor) -> Tensor:
         """Return the expected cost (N, A) of each action."""
-        logits = need_logits(logits.detach(), classes=len(self.costs), home=self.table)
-        return torch.softmax(logits.double(), dim=1) @ self.table
+        return torch.softmax(logits.detach().double(), dim=1) @ self.table
 
 
 def thresholds(costs: Any, *, reject: float | None = None) -> CostRule:

@@ -1,14 +1,16 @@
 """Estimates of accuracy, log-loss and the confusion matrix of unlabelled rows, from calibrated probabilities.
 
 For a function f(x, y) of a row, such as whether the decision is correct, the probabilities p(· | x) give the expectation
-e(x) = Σ_k p_k f(x, k). The window's mean of f is estimated by
+e(x) = Σ_k p_k f(x, k). With a labelled reference p is first recalibrated by a temperature; then the residual f − e is fitted as a
+function r of the scores by least squares: piecewise linear in the confidence, with knots at quantiles of the reference, and
+linear in the derivative of e by the temperature. The window's mean of f is estimated by
 
-    mean_window e  +  Σ_b T_b · mean_reference(f − e | b),
+    mean_window e  +  mean_window r.
 
-with T_b the fraction of the window in stratum b of the score. The second term corrects the bias of p in the strata where the
-window's rows lie; its sampling variance Σ_b T_b² s_b² / m_b includes the uncertainty of the calibrator, whether it was fitted
-on these reference rows or on others. The randomness of the window's labels adds Σ Var(f | x) / n², which no reference reduces;
-if the reference shows a larger variance (over-confident probabilities), that is used instead.
+The second term corrects the bias of p at the window's own scores, wherever these have moved within those of the reference; its
+variance is the sandwich T' V T, with T the mean of the basis over the window, and includes the uncertainty of the temperature
+and of the calibrator, whether it was fitted on these reference rows or on others. The randomness of the window's labels adds
+Σ Var(f | x) / n², which no reference reduces; if the reference shows a larger variance, that is used instead.
 """
 
 import math
@@ -19,29 +21,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from calibrant._core.check import refuse
 from calibrant._core.config import json_data
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import row_chunks
 from calibrant.calibrators import Calibrator
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError, LeakError
+from calibrant.errors import LeakError
 from calibrant.operate.line import Line
-from calibrant.operate.rows import (
-    CLASS_WINDOW,
-    LABELLED_CLASSES,
-    confidence_of,
-    matched_out_of_fold,
-    need_source,
-    stratum_edges,
-)
+from calibrant.operate.rows import confidence_of, matched_out_of_fold, require_classes, require_source
 
 Floats = NDArray[np.float64]
 
 _Z = 1.959963984540054
-_A_STRATUM, _MOST_STRATA = 100, 30  # reference rows per stratum; largest number of strata
+_A_KNOT, _MAX_KNOTS = 100, 30  # reference rows between knots; largest number of pieces
 _FEWEST = 50  # reference rows
-_MOST_CLASSES = 200  # for a confusion matrix
+_OUTSIDE = 0.2  # largest fraction of the window whose confidence no reference row reaches
+_A_LINE = 20  # reference rows of a decision, below which its residual is taken as constant
+_MAX_CLASSES = 200  # for a confusion matrix
 _NOTICED = 0.05
+_NEAR = 1.01  # ratio of two temperatures, for a derivative
 ASSUMED = (
     "These intervals assume that rows with equal scores are still labelled in the same way. Without labels no method can check "
     "that assumption; labels of a few hundred new rows would."
@@ -59,29 +58,16 @@ class Figure:
     Args:
         expected: (N,) e(x).
         variance: (N,) Var(f | x).
+        change: (N,) derivative of e by the logarithm of the temperature.
         seen: (N,) f(x, y) of labelled rows, or None.
         event: (N,) the mean square of how far an unlikely label moves f.
     """
 
     expected: Floats
     variance: Floats
+    change: Floats
     seen: Floats | None = None
     event: Floats | float = 1.0
-
-
-@dataclass(frozen=True)
-class Strata:
-    """The stratum of each row of the window (N,) and of the reference (M,), and the number of strata."""
-
-    window: NDArray[np.int64]
-    reference: NDArray[np.int64]
-    count: int
-
-    @classmethod
-    def of(cls, window: Floats, reference: Floats) -> "Strata":
-        """Return strata of the scores ``window`` (N,) and ``reference`` (M,), with about equally many reference rows each."""
-        edges = stratum_edges(reference, bins=int(np.clip(len(reference) // _A_STRATUM, 1, _MOST_STRATA)))
-        return cls(np.searchsorted(edges, window), np.searchsorted(edges, reference), len(edges) + 1)
 
 
 @dataclass(frozen=True)
@@ -160,7 +146,8 @@ def estimate(
             takes the probabilities to be right.
 
     Raises:
-        InputError: For predictions of another kind, weighted or dependent rows, or another number of classes.
+        InputError: For predictions of another kind, weighted or dependent rows, another number of classes, or a window of which more
+            than a fifth has confidences outside those of the reference.
 
     Examples:
         >>> from calibrant import Predictions
@@ -175,34 +162,38 @@ def estimate(
     References:
         Białek, Kuberski, Perrakis, Bifet 2024, Estimating Model Performance Under Covariate Shift Without Labels (CBPE).
     """
-    window = _calibrated(CLASS_WINDOW.check(predictions, "predictions", "estimate"), calibrator)
-    known = strata = moved = None
-    right = correctness(window)
+    window = _calibrated(require_classes(predictions, what="estimate"), calibrator)
+    known = basis = moved = None
+    temperature = 1.0
     if reference is not None:
-        rows = LABELLED_CLASSES.check(reference, "reference", "estimate")
+        rows = require_classes(reference, what="estimate", name="reference", labelled=True)
         known, same = _out_of_fold(rows, calibrator), _calibrated(rows, calibrator)
         if known.classes != window.classes or len(known) < _FEWEST:
-            raise InputError(
-                f"the reference must hold at least {_FEWEST} rows of {window.classes} classes, not {len(known)} of {known.classes}"
+            raise refuse(
+                f"a reference of at least {_FEWEST} rows of {window.classes} classes",
+                f"{len(known)} of {known.classes}",
+                "pass labelled rows of the same model",
             )
-        # strata use the scores of one calibrator for window and reference; only the residuals are out-of-fold
-        strata, moved = Strata.of(right.expected, correctness(same).expected), _moved(window, same)
-    n, confidence = len(window), float(right.expected.mean())
-    value, low, high = (
-        min(1.0, max(0.0, x)) for x in projected(right, None if known is None else correctness(known), strata, step=1.0)
+        # the basis uses the scores of one calibrator for window and reference; only the residuals are out-of-fold
+        scores, own = (confidence_of(data).cpu().numpy() for data in (window, same))
+        basis, moved, temperature = _hats(scores, own), _moved(window, same), _temperature(known)
+    n, confidence = len(window), float(confidence_of(window).mean())
+    right = projected(
+        correctness(window, temperature), None if known is None else correctness(known, temperature), basis
     )
+    value, low, high = (min(1.0, max(0.0, x)) for x in (right[0], right[1] - 0.5 / n, right[2] + 0.5 / n))
     lines = [
         Line("accuracy", value, low, high, n),
         Line("confidence − accuracy", confidence - value, confidence - high, confidence - low, n),
     ]
-    told = None if known is None else loss(known)
     # a reference of finite loss does not exclude an infinite one where the window gives some label the probability 0
-    if told is None or not (np.isinf(told.seen).any() or bool(torch.isinf(_log_probs(window)).any())):  # type: ignore[arg-type]
-        value, low, high = (max(0.0, x) for x in projected(loss(window), told, strata))
+    if known is None or not bool(torch.isinf(known.nll).any() | torch.isinf(_log_probs(window)).any()):
+        lost = projected(loss(window, temperature), None if known is None else loss(known, temperature), basis)
+        value, low, high = (max(0.0, x) for x in lost)
         lines.append(Line("log-loss", value, low, high, n))
-    confusion, low_ends, high_ends = (
-        confusion_of(window, known) if window.classes <= _MOST_CLASSES else (None, None, None)
-    )
+    confusion = low_ends = high_ends = None
+    if window.classes <= _MAX_CLASSES:
+        confusion, low_ends, high_ends = confusion_of(window, known, temperature)
     return Estimate(tuple(lines), n, 0 if known is None else len(known), confusion, low_ends, high_ends, moved)
 
 
@@ -215,7 +206,7 @@ def _out_of_fold(reference: Predictions, calibrator: Calibrator | None) -> Predi
     """Return the calibrated reference; rows the calibrator was fitted on are calibrated out of fold, to avoid optimism."""
     if calibrator is None:
         return reference
-    need_source(calibrator)
+    require_source(calibrator)
     try:
         return reference.calibrated_by(calibrator)
     except LeakError:  # fitted on these rows
@@ -233,107 +224,147 @@ def _moved(window: Predictions, reference: Predictions) -> float:
     return min(1.0, 2 * min(float(ks_2samp(a, b, method="asymp").pvalue), decisions))
 
 
+def _hats(window: Floats, reference: Floats) -> tuple[Floats, Floats]:
+    """Return piecewise linear hats of the scores ``window`` (N,) and ``reference`` (M,): (N, B) and (M, B), rows of sum 1.
+
+    Raises:
+        InputError: If too many of the window's scores lie outside those of the reference.
+    """
+    pieces = int(np.clip(len(reference) // _A_KNOT, 1, _MAX_KNOTS))
+    # quantiles that are scores themselves; equal scores differ by rounding only
+    knots = np.unique(np.quantile(reference, np.linspace(0, 1, pieces + 1), method="lower").round(9))
+    outside = float(((window < knots[0] - 1e-6) | (window > knots[-1] + 1e-6)).mean())
+    if outside > _OUTSIDE:
+        raise refuse(
+            f"confidences within those of the reference, {knots[0]:.4g} to {knots[-1]:.4g}",
+            f"{100 * outside:.3g} % of the rows outside",
+            "label some of these rows and add them to the reference",
+        )
+    window_hats, reference_hats = (
+        np.stack([np.interp(scores, knots, row) for row in np.eye(len(knots))], axis=1)
+        for scores in (window, reference)
+    )
+    return window_hats, reference_hats
+
+
+def _temperature(reference: Predictions) -> float:
+    """Return the temperature of least log-loss on labelled rows, its logarithm with a standard normal prior."""
+    from scipy.optimize import minimize_scalar
+
+    rows = torch.isfinite(reference.nll)
+    log_p, labels = _log_probs(reference[rows]), reference[rows].need_labels().cpu()
+
+    def penalised(t: float) -> float:
+        return float(torch.nn.functional.cross_entropy(log_p * math.exp(-t), labels, reduction="sum")) + t * t / 2
+
+    return math.exp(minimize_scalar(penalised, bounds=(-2, 2), method="bounded").x) if len(labels) else 1.0
+
+
 def projected(
-    window: Figure, reference: Figure | None, strata: Strata | None, *, step: float = 0.0
+    window: Figure, reference: Figure | None, basis: tuple[Floats, Floats] | None
 ) -> tuple[float, float, float]:
     """Return the estimated mean of f over the window's rows, and the 95 % interval of the mean that their labels will give.
 
     Args:
         window: f of the rows without labels.
         reference: f of labelled rows; None assumes that the probabilities are calibrated.
-        strata: Strata of both.
-        step: Distance between possible values of f, 1 for correct and wrong; step / (2 n) is the continuity correction.
+        basis: Hats of both.
     """
     n = len(window.expected)
     mean, chance, of_reference = float(window.expected.mean()), float(window.variance.mean()), 0.0
-    if reference is not None and strata is not None and reference.seen is not None:
-        # T_b and m_b of the formula at the top
-        share = np.bincount(strata.window, minlength=strata.count) / n
-        residual = reference.seen - reference.expected
-        # strata may have no errors by chance: one unlikely label more keeps their variance above 0, placed where it would count
-        each = np.broadcast_to(reference.event, residual.shape)
-        rows, total, squares, sums = (
-            np.bincount(strata.reference, one, minlength=strata.count).astype(float)
-            for one in (np.ones_like(residual), residual, residual**2, each)
-        )
-        event = np.where(rows > 0, sums / np.maximum(rows, 1), each.mean())
-        place = share * event / max(float(share @ event), 1e-300)
-        added, seen, of_means = (part.sum() for part in _correction(share, rows, total, squares, place * event))
-        mean, of_reference = mean + float(added), float(of_means)
+    if reference is not None and basis is not None and reference.seen is not None:
+        hats, share = basis[1], basis[0].mean(axis=0)
+        design = np.column_stack([hats, reference.change])
+        mean_row = np.append(share, window.change.mean())  # T of the formula at the top
+        rows, residual = hats.sum(axis=0), reference.seen - reference.expected
+        inverse = np.linalg.pinv(design.T @ design, rcond=1e-10, hermitian=True)
+        fit = inverse @ (design.T @ residual)
+        # residuals are small where the fit follows them: the leverage says by how much
+        leverage = ((design @ inverse) * design).sum(axis=1).clip(max=1 - 1e-9)
+        squares = (residual - design @ fit) ** 2 / (1 - leverage)
+        # hats may have no errors by chance: one unlikely label more keeps their variance above 0, placed where it would count
+        event = hats.T @ np.broadcast_to(reference.event, residual.shape) / rows
+        added = share * event / max(float(share @ event), 1e-300) * event
+        meat = (design * squares[:, None]).T @ design + np.diag(np.append(added, 0.0))
+        weight = inverse @ mean_row
+        mean, of_reference = mean + float(mean_row @ fit), float(weight @ meat @ weight)
         # over-confident probabilities promise too little variance of the labels
-        chance = max(chance, float(seen))
-    half = _Z * math.sqrt(chance / n + of_reference) + step / (2 * n)
+        chance = max(chance, float(share @ ((hats.T @ squares + added) / rows)))
+    half = _Z * math.sqrt(chance / n + of_reference)
     return mean, mean - half, mean + half
 
 
-def _correction(
-    share: Floats, rows: Floats, total: Floats, squares: Floats, event: Floats | float
-) -> tuple[Floats, Floats, Floats]:
-    """Return by stratum what residuals f − e add to the mean, the variance of f that they show, and that of what they add.
-
-    Args:
-        share: T_b, the fraction of the window.
-        rows: m_b, of the reference.
-        total: Σ (f − e) over the reference.
-        squares: Σ (f − e)² likewise.
-        event: The squares of one unlikely label more.
-    """
-    means = total / np.maximum(rows, 1)
-    spread = (np.maximum(squares - rows * means**2, 0) + event) / np.maximum(rows - 1, 1)
-    return share * means, share * spread, share**2 * spread / np.maximum(rows, 1)
-
-
-def correctness(data: Predictions) -> Figure:
-    """Return the function "the decision is correct" of each row."""
-    p = np.asarray(confidence_of(data).cpu().numpy())
+def correctness(data: Predictions, temperature: float) -> Figure:
+    """Return the function "the decision is correct" of each row, for labels whose probabilities have this temperature."""
+    decided, log_p = data.predicted.cpu()[:, None], _log_probs(data)
+    p, colder = (
+        torch.softmax(log_p / t, dim=1).gather(1, decided)[:, 0].numpy() for t in (temperature, temperature / _NEAR)
+    )
     seen = None if data.labels is None else np.asarray(data.correct.cpu().double().numpy())
-    return Figure(p, p * (1 - p), seen)
+    return Figure(p, p * (1 - p), (p - colder) / math.log(_NEAR), seen)
 
 
-def loss(data: Predictions) -> Figure:
-    """Return the log-loss of each row, in nats."""
+def loss(data: Predictions, temperature: float) -> Figure:
+    """Return the log-loss of each row, in nats, for labels whose probabilities have this temperature."""
     log_p = _log_probs(data)
     parts = []
     for part in row_chunks(*log_p.shape):
         lost = -torch.where(log_p[part] == -torch.inf, 0.0, log_p[part])  # a class with p = 0 contributes 0
-        p = log_p[part].exp()
+        p, colder = (torch.softmax(log_p[part] / t, dim=1) for t in (temperature, temperature / _NEAR))
         mean, rise = (p * lost).sum(dim=1), lost + log_p[part].amax(dim=1, keepdim=True)
         unlikely = torch.where(rise > 0, p, 0.0).sum(dim=1).clamp_min(1e-300)
-        # E ℓ and E ℓ² − (E ℓ)² under the row's own probabilities, and E of the squared rise given that the label is unlikely
+        # E ℓ² − (E ℓ)² under the row's own probabilities, and E of the squared rise given that the label is unlikely
         variance, event = (p * lost * lost).sum(dim=1) - mean**2, (p * rise * rise).sum(dim=1) / unlikely
-        parts.append(torch.stack([mean, variance, event]))
-    expected, variance, event = torch.cat(parts, dim=1).clamp_min(0).numpy()
+        change = ((p - colder) * lost).sum(dim=1) / math.log(_NEAR)
+        parts.append(torch.stack([mean, variance.clamp_min(0), change, event]))
+    expected, variance, change, event = torch.cat(parts, dim=1).numpy()
     seen = None if data.labels is None else np.asarray(data.nll.cpu().double().numpy())
-    return Figure(expected, variance, seen, event)
+    return Figure(expected, variance, change, seen, event)
 
 
-def confusion_of(window: Predictions, reference: Predictions | None) -> tuple[Floats, Floats, Floats]:
+def confusion_of(
+    window: Predictions, reference: Predictions | None, temperature: float
+) -> tuple[Floats, Floats, Floats]:
     """Return the expected fractions (K, K) of rows by decision and label, and both ends of their 95 % intervals.
 
-    The strata are the decisions: among rows decided as class j, the reference corrects the probability of each class k.
+    Among rows decided as class j the reference corrects the probability of each class k, by a line in the confidence.
     """
     classes, n = window.classes, len(window)
-
-    def by_decision(data: Predictions, rows: torch.Tensor) -> Floats:
-        sums = torch.zeros(classes, classes, dtype=torch.float64).index_add(0, data.predicted.cpu(), rows)
-        return np.asarray(sums.numpy())
-
     # Σ p and Σ p (1 − p) of the rows decided as j: mean and variance of their count of each label
-    p = _log_probs(window).exp()
-    mean, variance = by_decision(window, p) / n, by_decision(window, p * (1 - p)) / n**2
+    p = torch.softmax(_log_probs(window) / temperature, dim=1).numpy()
+    mean, variance = _by_decision(window, p) / n, _by_decision(window, p * (1 - p)) / n**2
     if reference is not None:
-        decided, rows = (
-            np.bincount(data.predicted.cpu().numpy(), minlength=classes).astype(float)[:, None]
-            for data in (window, reference)
-        )
+        counts, centres = zip(*(_decided(data) for data in (window, reference)), strict=True)
+        share, rows = counts[0][:, None] / n, np.maximum(counts[1], 1)[:, None]
         # what the labelled rows decided as j add to the probabilities
-        hits = torch.nn.functional.one_hot(reference.need_labels().cpu(), classes)
-        residual = hits - _log_probs(reference).exp()
-        total, squares = by_decision(reference, residual), by_decision(reference, residual.square())
-        added, chance, of_reference = _correction(decided / n, rows, total, squares, 1 / classes)
-        mean, variance = mean + added, np.maximum(variance, chance / n) + of_reference
+        hits = torch.nn.functional.one_hot(reference.need_labels().cpu(), classes).numpy()
+        residual = hits - torch.softmax(_log_probs(reference) / temperature, dim=1).numpy()
+        total, squares = _by_decision(reference, residual), _by_decision(reference, residual**2)
+        away = (confidence_of(reference).cpu().numpy() - centres[1][reference.predicted.cpu().numpy()])[:, None]
+        spread = _by_decision(reference, away**2)
+        # of few rows or equal confidences a slope is not known, and the mean is taken
+        known = (rows >= _A_LINE) & (spread > 1e-9 * rows)
+        slope = np.where(known, _by_decision(reference, away * residual) / np.where(known, spread, 1.0), 0.0)
+        moved = np.where(known, (centres[0] - centres[1])[:, None], 0.0)
+        each = (np.maximum(squares - total**2 / rows, 0) + 1 / classes) / np.maximum(rows - 1, 1)
+        mean = mean + share * (total / rows + slope * moved)
+        of_reference = share**2 * each * (1 / rows + moved**2 / np.where(known, spread, 1.0))
+        variance = np.maximum(variance, share * each / n) + of_reference
     half = _Z * np.sqrt(variance) + 1 / (2 * n)
     return np.clip(mean, 0, 1), np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
+
+
+def _by_decision(data: Predictions, rows: Floats) -> Floats:
+    """Return the sums (K, C) of ``rows`` (N, C) over those decided as each class."""
+    sums = torch.zeros(data.classes, rows.shape[1], dtype=torch.float64)
+    return np.asarray(sums.index_add(0, data.predicted.cpu(), torch.from_numpy(rows)).numpy())
+
+
+def _decided(data: Predictions) -> tuple[Floats, Floats]:
+    """Return the number (K,) of rows decided as each class, and their mean confidence; 0 where there are none."""
+    one = np.stack([np.ones(len(data)), confidence_of(data).cpu().numpy()], axis=1)
+    count, confidence = _by_decision(data, one).T
+    return count, confidence / np.maximum(count, 1)
 
 
 def _log_probs(data: Predictions) -> torch.Tensor:

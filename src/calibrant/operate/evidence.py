@@ -1,344 +1,223 @@
-"""Anytime-valid evidence that calibration has changed since the reference.
+"""Anytime-valid evidence that P(outcome | scores) has changed since the reference, whatever the scores do.
 
-For outcomes y with log-odds ℓ let L(u) be the likelihood under changed log-odds: ℓ + u for a shift, e^(u/2) ℓ for a slope. The
-reference rows determine u up to the posterior π₀ ∝ L_reference. Without a change all rows have the probability ∫ π₀ L. If u
-changed to an unknown value at some time, the rows before it have ∫ π₀ L and those after it ∫ π₁ L, with π₁ wider than π₀. The
-likelihood ratio, averaged over the time of change with fixed weights, is a martingale if nothing has changed, in any order of
-the rows. So the probability that it ever exceeds 1/α is at most α (Ville 1939), including the uncertainty of the reference.
-The likelihood is that of probabilities with the reference's own curve: how far its bins of confidence are off is taken out first
-(``ReferenceCurve``), since a constant error of another shape than a shift or slope would else be evidence of a change that never was.
-Of a class all rows of a bin of its probability have one rate (``ClassCurves``): given the bin its labels then are independent with
-that very rate, whatever the model says within it, so that their sums vary as the likelihood says.
-log L is a sum over rows, stored at 16 Chebyshev nodes: sums of parts can be added, and interpolation to any u is accurate to
-1e-8 per row.
+Watched are the events "the decision is right" and, of up to 50 classes, "class k is true", each with its probability p. In bins of
+p the reference has log-odds a + c ℓ(p) + v_b, and its likelihood is the posterior π_b of v_b around its estimate. Without a change the
+rows of a bin have the probability ∫ π_b L, so that neither an error of the reference's probabilities nor scores that move from
+bin to bin are evidence. If all v_b moved by u (a shift) or by u d_b (a slope) at some time, the rows before it have ∫ π_b L, and
+those after it the same with π_b moved, averaged over a prior of u. The likelihood ratio, averaged over the time of change with
+fixed weights, is a martingale if nothing has changed, in any order of the rows. So the probability that it ever exceeds 1/α is at
+most α (Ville 1939), including the uncertainty of the reference. log L is a sum over rows, stored at 16 Chebyshev nodes: sums of
+parts can be added, and interpolation to any v is accurate to 1e-8 per row.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from calibrant._core.numerics import log1mexp
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
-from calibrant.operate.rows import stratum_edges
+from calibrant.operate.rows import columns_of, stratum_edges
 
 Floats = NDArray[np.float64]
 
-REACH = 2.0  # largest |u|, in log-odds; slopes lie between e^−1 and e
-NODES = 16
-CLASSES = 100  # with more classes, single classes are not monitored
-_A_BIN, _MOST_BINS, _STEPS = 50, 15, 40  # rows in a bin of the curve; bins; steps to its offsets, which lie within ±24
+CLASSES = 50  # with more classes, single classes are not monitored
+NODES, REACH = 16, 2.0  # largest |v|, in log-odds
+_A_BIN, _MAX_BINS, _STEPS = 50, 10, 40  # rows in a bin; bins; Newton steps to its offset
 _HALF = 0.5  # of an event more than were seen: a bin without any has a finite log-odds
-_GRID = np.linspace(-REACH, REACH, 801)
 _LARGEST = 12.0  # log-odds are clipped to this, so that a single row cannot decide
-_JUMP, _SPREAD = 0.4, 0.25  # mean, in either direction, and standard deviation of the change under π₁, in log-odds
-_OVERCONFIDENT = 0.7  # prior probability, under π₁, of a change towards overconfidence, which is the common case
-_SHIFT, _SLOPE, _OF_CLASSES, _LOSS = 0.4, 0.2, 0.35, 0.05  # prior weights of the monitored quantities
-_BETS = 0.9 / 2.0 ** np.arange(8)  # fractions of the largest possible bet on the log-loss
-
-
-def _nodes() -> Floats:
-    # the zeros of T₁₆: interpolation there is nearly the best polynomial
-    return np.asarray(REACH * np.cos((2 * np.arange(NODES) + 1) * np.pi / (2 * NODES)))
+_STEP = 0.025
+_GRID = np.arange(-80, 81) * _STEP  # of v
+_MOVES = np.arange(-24, 25) * 2  # of u, in steps of the grid: ±1.2
+_JUMP, _SPREAD = 0.4, 0.25  # mean, in either direction, and standard deviation of u
+_OVERCONFIDENT = 0.7  # prior probability of a change towards overconfidence, which is the common case
+_SHIFT, _SLOPE, _OF_CLASSES = 0.42, 0.21, 0.37  # prior weights of what is watched
 
 
 def _interpolation() -> Floats:
-    """Return the matrix (G, 16) from values at the nodes to values on the grid."""
-    nodes = _nodes() / REACH
-    vandermonde = np.polynomial.chebyshev.chebvander(nodes, NODES - 1)
-    return np.asarray(np.polynomial.chebyshev.chebvander(_GRID / REACH, NODES - 1) @ np.linalg.inv(vandermonde))
+    """Return the matrix (16, G) from values at the nodes to values on the grid."""
+    # the zeros of T₁₆: interpolation there is nearly the best polynomial
+    vandermonde = np.polynomial.chebyshev.chebvander
+    return np.asarray((vandermonde(_GRID / REACH, NODES - 1) @ np.linalg.inv(vandermonde(_UNIT, NODES - 1))).T)
 
 
+_UNIT = np.cos((2 * np.arange(NODES) + 1) * np.pi / (2 * NODES))
 _TO_GRID = _interpolation()
 
 
-def quantity_names(classes: int) -> list[str]:
-    """Return the names of the monitored quantities: shift, slope, each of K classes (none for K = 0 or many)."""
-    return ["shift", "slope", *(f"class {k}" for k in range(classes if classes <= CLASSES else 0))]
+def events_of(data: Data, probs: Floats | None = None) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the probabilities (N, E) of the events that are watched and whether they happened; ``probs`` stand for the former."""
+    right = data.correct.cpu().numpy()[:, None]
+    if not isinstance(data, Predictions) or data.classes > CLASSES:
+        own = data.confidence.cpu().double().numpy()[:, None]
+        return own if probs is None else probs[:, :1], right
+    labels = torch.nn.functional.one_hot(data.need_labels().cpu(), data.classes).bool().numpy()
+    return columns_of(data) if probs is None else probs, np.concatenate([right, labels], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
-class ReferenceCurve:
-    """How far the log-odds of correctness lie from those of the confidence, by bins of confidence of the reference.
-
-    With its offset v a bin has the rate of ``_rates``. Its noise along shift and slope is what the posterior of these two counts, since
-    both are fitted on the same rows; along other directions it has no first-order effect.
+class Curves:
+    """The log-odds of each event in the reference: a line in those of its probability, and offsets in bins of them.
 
     Args:
-        edges: (B − 1,) between the bins.
-        offsets: (B,) log-odds.
+        edges: (E, B − 1) between the bins; infinite beyond the last of an event with fewer.
+        lines: (E, 2) a and c.
+        offsets: (E, B) v_b.
+        slope: (B,) d_b, by which a change of slope moves the bins of the confidence: half of the log-odds there.
+        sums: (E, B, 16) log L(v) − log L(v_b) of the reference at the nodes v − v_b.
     """
 
     edges: Floats
+    lines: Floats
     offsets: Floats
+    slope: Floats
+    sums: Floats
 
     @classmethod
-    def of(cls, data: Data, values: Floats | None = None) -> "ReferenceCurve":
-        """Return the curve of labelled rows, with about ``_A_BIN`` rows or more a bin; ``values`` as in ``gather``."""
-        p, right = (np.asarray(part.cpu().double().numpy()) for part in (data.confidence, data.correct))
-        p = p if values is None else values[:, -1]
-        edges = stratum_edges(p, bins=_bins_for(len(p)))
-        index, size = np.searchsorted(edges, p), len(edges) + 1
-        log_odds, v = _clipped_log_odds(torch.from_numpy(p)).numpy(), np.zeros(size)
-        count, hits, total = (np.bincount(index, each, size).astype(float) for each in (np.ones_like(p), right, p))
-        hits = count * _rates(count, hits, total)
-        for _ in range(_STEPS):  # Newton; the likelihood is concave, and a step of at most 1 cannot overshoot far
-            q = 1 / (1 + np.exp(-(log_odds + v[index])))
-            slope, bend = (np.bincount(index, each, size) for each in (q, q * (1 - q)))
-            v += np.clip((hits - slope) / np.maximum(bend, 1e-300), -1, 1)
-        return cls(edges, v)
+    def of(cls, p: Floats, happened: NDArray[np.bool_]) -> "Curves":
+        """Return the curves of the reference's events (N, E)."""
+        rows, events = p.shape
+        bins = int(np.clip(rows // _A_BIN, 1, _MAX_BINS))
+        edges, lines, offsets = np.full((events, bins - 1), np.inf), np.zeros((events, 2)), np.zeros((events, bins))
+        log_odds = _log_odds(p)
+        for e in range(events):
+            # half of the bins by rows, half by what they tell of the event: most rows are surely of another class
+            told = p[:, e] * (1 - p[:, e])
+            own = stratum_edges(log_odds[:, e], bins=bins, weight=1 / rows + told / max(told.sum(), 1e-300))
+            edges[e, : len(own)] = own
+            lines[e] = _line(log_odds[:, e], happened[:, e])
+            own = lines[e, 0] + lines[e, 1] * log_odds[:, e]
+            offsets[e] = _offsets(np.searchsorted(edges[e], log_odds[:, e]), own, happened[:, e], bins)
+        found = cls(edges, lines, offsets, np.zeros(bins), np.empty(0))
+        index, at = found.at(0, log_odds[:, 0])
+        centre = np.bincount(index, at, bins) / np.maximum(np.bincount(index, minlength=bins), 1)
+        return replace(found, slope=centre / 2, sums=found.gather(p, happened))
 
-    def moved(self, p: Tensor) -> Tensor:
-        """Return the probabilities (N,) float64 that confidences ``p`` (N,) have on this curve."""
-        index = np.searchsorted(self.edges, p.double().numpy())
-        return torch.sigmoid(_clipped_log_odds(p.double()) + torch.from_numpy(self.offsets[index]))
+    def at(self, e: int, log_odds: Floats) -> tuple[NDArray[np.int64], Floats]:
+        """Return the bin (N,) of each row's log-odds (N,) of event ``e``, and the log-odds (N,) that the reference has there."""
+        index = np.searchsorted(self.edges[e], log_odds)
+        return index, self.lines[e, 0] + self.lines[e, 1] * log_odds + self.offsets[e, index]
+
+    def gather(self, p: Floats, happened: NDArray[np.bool_]) -> Floats:
+        """Return log L(v) − log L(v_b) (E, B, 16) of rows (N, E), summed in each bin."""
+        sums, log_odds = np.zeros((*self.offsets.shape, NODES)), _log_odds(p)
+        for e in range(p.shape[1]):
+            index, at = self.at(e, log_odds[:, e])
+            sign = np.where(happened[:, e], 1.0, -1.0)
+            # log σ(x) = −log(1 + e^−x)
+            terms = np.logaddexp(0, -sign * at)[:, None] - np.logaddexp(
+                0, -sign[:, None] * (at[:, None] + REACH * _UNIT)
+            )
+            sums[e] = np.eye(sums.shape[1])[index].T @ terms
+        return sums
+
+    def expected(self, p: Floats) -> float:
+        """Return Σ over rows of the probability that the decision is right, as the reference has it."""
+        return float((1 / (1 + np.exp(-self.at(0, _log_odds(p[:, 0]))[1]))).sum())
 
 
-def _bins_for(rows: int) -> int:
-    return int(np.clip(rows // _A_BIN, 1, _MOST_BINS))
+def _line(log_odds: Floats, happened: NDArray[np.bool_]) -> Floats:
+    """Return a and c of the logistic regression on the log-odds (N,), with standard normal priors of a and c − 1."""
+    design, line = np.stack([np.ones_like(log_odds), log_odds], axis=1), np.array([0.0, 1.0])
+    for _ in range(_STEPS):  # Newton, limited as below
+        q = 1 / (1 + np.exp(-(design @ line)))
+        gradient = design.T @ (happened - q) - (line - [0.0, 1.0])
+        step = np.linalg.solve((design * (q * (1 - q))[:, None]).T @ design + np.eye(2), gradient)
+        line = line + step / max(1.0, float(np.abs(step).max()))
+    return line
 
 
-def _rates(count: Floats, hits: Floats, total: Floats) -> Floats:
-    """Return the rate of an event in bins (…, B) of ``count`` rows with ``hits`` events, of which probabilities say ``total``.
-
-    An event, and its absence, count half a time more than seen, or as often as the probabilities expect if that is less: what is not
-    seen keeps the rate that the model says, and one that it calls impossible has the rate that is seen. (A normal prior of the log-odds,
-    which one event moves by 1 at most, hides such events from the variance.) Then all log-odds are shifted so that the sum over bins is
-    what was seen, at which the reference's posterior of a shift is centred.
-    """
+def _offsets(index: NDArray[np.int64], log_odds: Floats, happened: NDArray[np.bool_], bins: int) -> Floats:
+    """Return the v_b (B,) at which Σ σ(ℓ + v_b) is the number of events, shrunk by half of an event more of either kind."""
+    count, hits, total = (np.bincount(index, each, bins) for each in (None, happened, 1 / (1 + np.exp(-log_odds))))
+    # what is not seen keeps the rate that the probabilities say, if they expect less than half of an event
     more, less = np.minimum(_HALF, total), np.minimum(_HALF, count - total)
-    rate = ((hits + more) / np.maximum(count + more + less, 1e-300)).clip(1e-12, 1 - 1e-12)
-    seen, expected, rows = (each.sum(axis=-1, keepdims=True) for each in (hits, total, count))
-    wanted = seen.clip(np.minimum(_HALF, expected), rows - np.minimum(_HALF, rows - expected))
-    log_odds = np.log(rate) - np.log1p(-rate)
-    for _ in range(_STEPS):  # Newton, as in ``ReferenceCurve``
-        bend = (count * rate * (1 - rate)).sum(axis=-1, keepdims=True)
-        log_odds = log_odds + np.clip(
-            (wanted - (count * rate).sum(axis=-1, keepdims=True)) / np.maximum(bend, 1e-300), -1, 1
-        )
-        rate = 1 / (1 + np.exp(-log_odds))
-    return np.asarray(rate)
+    wanted, v = count * (hits + more) / np.maximum(count + more + less, 1e-300), np.zeros(bins)
+    for _ in range(_STEPS):  # the likelihood is concave, and a step of at most 1 cannot overshoot far
+        q = 1 / (1 + np.exp(-(log_odds + v[index])))
+        value, bend = np.bincount(index, q, bins), np.bincount(index, q * (1 - q), bins)
+        v += np.clip((wanted - value) / np.maximum(bend, 1e-300), -1, 1)
+    return v
 
 
-@dataclass(frozen=True, eq=False)
-class ClassCurves:
-    """How frequent each class is in the reference, by bins of its log-odds.
-
-    Args:
-        edges: (K, B − 1) between the bins; infinite beyond the last of a class with fewer.
-        log_odds: (K, B) of the class in each bin.
-    """
-
-    edges: Floats
-    log_odds: Floats
-
-    @classmethod
-    def of(cls, data: Data, classes: int, values: Floats | None = None) -> "ClassCurves":
-        """Return the curves of labelled rows; none where single classes are not monitored. ``values`` as in ``gather``."""
-        if not isinstance(data, Predictions) or not 0 < classes <= CLASSES:
-            return cls(np.empty((0, 0)), np.empty((0, 0)))
-        log_odds, labels = _class_log_odds(data, values), data.need_labels().cpu()
-        bins = _bins_for(len(data))
-        edges = np.full((classes, bins - 1), np.inf)
-        for k, column in enumerate(log_odds.T.cpu().numpy()):
-            p = 1 / (1 + np.exp(-column))
-            # half of the bins by rows, half by what they tell of the class: most rows are surely of another one
-            told = p * (1 - p)
-            own = stratum_edges(column, bins=bins, weight=1 / len(p) + told / told.sum())
-            edges[k, : len(own)] = own
-        empty = cls(edges, np.zeros((classes, bins)))
-        count, hits = empty.counts(log_odds, labels)
-        total = empty.counts(log_odds, labels, values=torch.sigmoid(log_odds))[0]
-        return cls(edges, _clipped_log_odds(torch.from_numpy(_rates(count, hits, total))).numpy())
-
-    def counts(self, log_odds: Tensor, labels: Tensor, *, values: Tensor | None = None) -> tuple[Floats, Floats]:
-        """Return how many rows lie in each bin (K, B), or the sums of their ``values``, and how many of them are of the class.
-
-        Args:
-            log_odds: (N, K).
-            labels: (N,).
-            values: (N, K), or None for 1.
-        """
-        classes, bins = self.log_odds.shape
-        edges = torch.from_numpy(self.edges).to(log_odds.device)
-        place = (
-            torch.searchsorted(edges, log_odds.T.contiguous())
-            + bins * torch.arange(classes, device=edges.device)[:, None]
-        )
-        own = place.gather(0, labels.to(place.device)[None])[0]
-        weights = None if values is None else values.T.reshape(-1)
-        found = [
-            torch.bincount(place.reshape(-1), weights, classes * bins),
-            torch.bincount(own, minlength=classes * bins),
-        ]
-        rows, hits = (each.double().cpu().numpy().reshape(classes, bins) for each in found)
-        return rows, hits
-
-    def terms(self, count: Floats, hits: Floats) -> Tensor:
-        """Return log L(u) − log L(0) (K, 16) at the nodes of the rows with these ``counts``."""
-        log_odds, nodes = torch.from_numpy(self.log_odds), torch.from_numpy(_nodes())
-        parts = [(hits, 1.0), (count - hits, -1.0)]
-        found = [
-            torch.from_numpy(times)[..., None]
-            * _terms(log_odds[..., None] + nodes, log_odds, log_odds.new_tensor(sign))
-            for times, sign in parts
-        ]
-        return (found[0] + found[1]).sum(dim=1)
-
-
-def _class_log_odds(data: Predictions, values: Floats | None) -> Tensor:
-    if values is not None:
-        return _clipped_log_odds(torch.from_numpy(values[:, :-1])).to(data.logits.device)
-    logs = data.log_probs.clamp(-_LARGEST, -1e-12)
-    return (logs - log1mexp(logs)).clamp(-_LARGEST, _LARGEST)
-
-
-def _clipped_log_odds(p: Tensor) -> Tensor:
-    clipped = p.clamp(1e-12, 1 - 1e-12)
-    return (clipped.log() - torch.log1p(-clipped)).clamp(-_LARGEST, _LARGEST)
-
-
-def gather(
-    data: Data, *, classes: int, curve: ReferenceCurve, curves: ClassCurves, values: Floats | None = None
-) -> Floats:
-    """Return log L(u) − log L(0) (F, 16) at the nodes, summed over the rows of ``data``, one line per name of ``quantity_names``.
-
-    Args:
-        data: Labelled.
-        classes: K, or 0 for top-label pairs.
-        curve: That of the reference.
-        curves: Those of its classes.
-        values: (N, K + 1) probabilities of the classes and of the decision in place of the rows' own (``matched_out_of_fold``).
-    """
-    confidence = data.confidence.cpu() if values is None else torch.from_numpy(values[:, -1])
-    found = list(confidence_terms(curve.moved(confidence), data.correct.cpu()).sum(dim=0))
-    if isinstance(data, Predictions) and len(curves.log_odds):
-        found += list(curves.terms(*curves.counts(_class_log_odds(data, values), data.need_labels())))
-    return np.asarray(torch.stack(found).numpy())
-
-
-def confidence_terms(p: Tensor, right: Tensor) -> Tensor:
-    """Return log L(u) − log L(0) (N, 2, 16) of each row at the nodes: shift and slope.
-
-    Args:
-        p: (N,) confidences, float64.
-        right: (N,) bool.
-    """
-    log_odds = _clipped_log_odds(p)
-    nodes = torch.from_numpy(_nodes())
-    # ℓ + u, and e^(u/2) ℓ
-    moved = torch.stack([log_odds[:, None] + nodes, log_odds[:, None] * (nodes / 2).exp()], dim=1)
-    sign = right.double() * 2 - 1
-    return _terms(moved, log_odds[:, None], sign[:, None])
-
-
-def _terms(moved: Tensor, odds: Tensor, sign: Tensor) -> Tensor:
-    logsigmoid = torch.nn.functional.logsigmoid
-    return logsigmoid(sign[..., None] * moved) - logsigmoid(sign * odds)[..., None]
+def _log_odds(p: Floats) -> Floats:
+    clipped = np.clip(p, 1e-12, 1 - 1e-12)
+    return np.asarray(np.clip(np.log(clipped) - np.log1p(-clipped), -_LARGEST, _LARGEST))
 
 
 @dataclass(frozen=True)
 class ChangeEvidence:
-    """Evidence for a change of each monitored quantity.
+    """Evidence for a change of each event.
 
     Args:
-        logs: Name → log evidence; "loss" is the evidence that the log-loss has increased.
+        logs: "shift", "slope", "class 0", … → log evidence.
         log: Log of their weighted mean, which decides.
         start: Index of the block at which the change most likely began.
-        moved: Name → maximum-likelihood change of the log-odds since then, relative to the reference.
     """
 
     logs: dict[str, float]
     log: float
     start: int
-    moved: dict[str, float]
 
 
-def since_change(
-    reference: Floats,
-    blocks: Floats,
-    losses: Floats,
-    weights: Floats,
-    *,
-    classes: int,
-    limit: float,
-) -> ChangeEvidence:
+def since_change(curves: Curves, blocks: Floats, weights: Floats) -> ChangeEvidence:
     """Return the evidence that something changed at the start of some block.
 
     Args:
-        reference: (F, 16) sums of ``gather`` over the reference rows.
-        blocks: (T, F, 16) sums of ``gather`` over each block, in order of time.
-        losses: (T, 3) rows, Σ z and Σ z² of the capped log-losses z in [0, 1].
+        curves: Of the reference.
+        blocks: (T, E, B, 16) sums of ``gather`` over each block, in order of time.
         weights: (T,) prior probability that the change began with each block; they sum to at most 1.
-        classes: K, or 0.
-        limit: Upper bound of the reference's mean z.
     """
-    single = len(reference) - 2
-    unchanged, changed = _priors(reference, single=single)
-    after = np.cumsum(blocks[::-1], axis=0)[::-1]  # (T, F, 16): from each block on
-    # the sums of all blocks less those from each block on
-    before = after[:1] - after
-    ratios = _averaged(before, unchanged) + _averaged(after, changed) - _averaged(after[:1], unchanged)  # (T, F)
-    tail = np.cumsum(losses[::-1], axis=0)[::-1]
-    ratios = np.concatenate([ratios, _loss_ratio(tail, limit)[:, None]], axis=1)
-    names = [*quantity_names(classes), "loss"]
-    rest = math.log(max(1e-300, 1 - weights.sum()))  # no change yet: likelihood ratio 1
+    after = np.cumsum(blocks[::-1], axis=0)[::-1]  # from each block on; the sums of all blocks less these are before
+    posterior = np.exp(_normal(curves.sums @ _TO_GRID))  # (E, B, G)
+    classes, still = len(posterior) - 1, np.zeros_like(curves.slope)
+    down = np.array([_OVERCONFIDENT] + [0.5] * classes)  # a class becomes rarer as easily as more frequent
+    unmoved = _averaged(np.concatenate([after[:1] - after, after[:1]]), posterior, still, down)
+    unchanged = unmoved[:-1] - unmoved[-1]
+    shifted = unchanged + _averaged(after, posterior, np.ones_like(still), down)  # (T, E)
+    turned = unchanged[:, :1] + _averaged(after[:, :1], posterior[:1], curves.slope, down[:1])
+    ratios = np.concatenate([shifted[:, :1], turned, shifted[:, 1:]], axis=1)
+    prior = np.array([_SHIFT, _SLOPE, *[_OF_CLASSES / max(classes, 1)] * classes])
+    prior /= prior.sum()
     weighted = ratios + np.log(weights)[:, None]
-    logs = np.logaddexp(np.logaddexp.reduce(weighted, axis=0), rest)
-    shares = np.log(_prior_weights(single))
-    best = int(np.unravel_index(np.argmax(weighted + shares), weighted.shape)[0])
-    # maximum likelihood after the change, less the posterior mean before it
-    likeliest = _GRID[(after[best] @ _TO_GRID.T).argmax(axis=-1)] - np.exp(unchanged) @ _GRID
-    return ChangeEvidence(
-        logs=dict(zip(names, logs.tolist(), strict=True)),
-        log=float(np.logaddexp.reduce(logs + shares)),
-        start=best,
-        moved=dict(zip(names, likeliest.tolist(), strict=False)),
+    # no change yet: likelihood ratio 1
+    logs = np.logaddexp(np.logaddexp.reduce(weighted, axis=0), math.log(max(1e-300, 1 - weights.sum())))
+    names = ["shift", "slope", *(f"class {k}" for k in range(classes))]
+    start = int(np.unravel_index(np.argmax(weighted + np.log(prior)), weighted.shape)[0])
+    log = float(np.logaddexp.reduce(logs + np.log(prior)))
+    return ChangeEvidence(dict(zip(names, logs.tolist(), strict=True)), log, start)
+
+
+def _averaged(sums: Floats, posterior: Floats, direction: Floats, down: Floats) -> Floats:
+    """Return log ∫ L (T, E) of sums (T, E, B, 16) whose bins moved by u in ``direction`` (B,), averaged over u.
+
+    ``down`` (E,) is the prior probability that u is negative.
+    """
+    u = _MOVES * _STEP
+    # two normals, ``_JUMP`` below and above
+    sides = [-((u + jump) ** 2) / (2 * _SPREAD**2) for jump in (_JUMP, -_JUMP)]
+    prior = _normal(np.logaddexp(np.log(down)[:, None] + sides[0], np.log(1 - down)[:, None] + sides[1]))
+    moves = (
+        np.rint(_MOVES[:, None] * direction).astype(np.int64) if direction.any() else np.zeros((1, len(direction)), int)
     )
+    marginal = _marginal(sums, posterior, moves)
+    return np.asarray(np.logaddexp.reduce(marginal + prior, axis=-1) if len(moves) > 1 else marginal[..., 0])
 
 
-def _priors(reference: Floats, *, single: int) -> tuple[Floats, Floats]:
-    """Return log π₀ and log π₁ (F, G) on the grid of u; ``single`` lines are of classes."""
-    unchanged = _normal(reference @ _TO_GRID.T)
-    mean = np.exp(unchanged) @ _GRID
-    spread = np.exp(unchanged) @ _GRID**2 - mean**2
-    away, variance = _GRID - mean[:, None], spread[:, None] + _SPREAD**2
-    # π₁: two normals, ``_JUMP`` below and above where the reference was, as wide as both uncertainties together
-    down = np.full((len(reference), 1), _OVERCONFIDENT)
-    down[2 : 2 + single] = 0.5  # a class becomes rarer as easily as more frequent
-    worse = np.log(down) - (away + _JUMP) ** 2 / (2 * variance)
-    better = np.log(1 - down) - (away - _JUMP) ** 2 / (2 * variance)
-    return unchanged, _normal(np.logaddexp(worse, better))
+def _marginal(sums: Floats, posterior: Floats, moves: NDArray[np.int64]) -> Floats:
+    """Return Σ_b log ∫ π_b(v − u_b) L_b(v) dv (T, E, U) for bins that moved by ``moves`` (U, B) steps of the grid."""
+    logs = np.moveaxis(sums @ _TO_GRID, 0, 2)  # (E, B, T, G)
+    top = logs.max(axis=-1, keepdims=True)
+    at = np.arange(len(_GRID))[:, None] - moves.T[:, None, :]  # (B, G, U)
+    inside = (at >= 0) & (at < len(_GRID))
+    bins = np.arange(posterior.shape[1])[:, None, None]
+    prior = np.where(inside, posterior[:, bins, at.clip(0, len(_GRID) - 1)], 0.0)  # (E, B, G, U)
+    prior /= np.maximum(prior.sum(axis=2, keepdims=True), 1e-300)
+    found = np.log(np.maximum(np.exp(logs - top) @ prior, 1e-300)) + top
+    return np.asarray(np.moveaxis(found.sum(axis=1), 1, 0))
 
 
 def _normal(logs: Floats) -> Floats:
     return np.asarray(logs - np.logaddexp.reduce(logs, axis=-1)[..., None])
-
-
-def _averaged(sums: Floats, prior: Floats) -> Floats:
-    """Return log ∫ prior L (T, F), as a sum over the grid."""
-    logs = sums @ _TO_GRID.T + prior
-    top = logs.max(axis=-1)
-    return np.asarray(top + np.log(np.exp(logs - top[..., None]).sum(axis=-1)))
-
-
-def _loss_ratio(tail: Floats, limit: float) -> Floats:
-    """Return the log evidence (T,) that the mean of z is above ``limit``: e-values as in ``operate.bounds``."""
-    count, total, squares = tail.T
-    # Σ y and Σ y² of y = z − limit, which is at least −limit
-    y, yy = total - limit * count, squares - 2 * limit * total + limit * limit * count
-    # log (1 + t y) ≥ t y − ψ(t B) y² / B² with B = limit, u = t B and ψ(u) = −log(1 − u) − u
-    u = _BETS[:, None]
-    logs = u / limit * y + (np.log1p(-u) + u) / limit**2 * yy
-    return np.asarray(np.logaddexp.reduce(logs, axis=0) - math.log(len(_BETS)))
-
-
-def _prior_weights(single: int) -> Floats:
-    """Return the prior weights (F + 1,) of shift, slope, ``single`` classes, and loss."""
-    scale = 1.0 if single else 1 / (1 - _OF_CLASSES)
-    classes = np.full(single, _OF_CLASSES / max(1, single))
-    return scale * np.concatenate([[_SHIFT, _SLOPE], classes, [_LOSS]])

@@ -17,8 +17,8 @@ class Line:
         verdict: What the bounds say of the limit; empty without one.
         metric: The name of the metric alone, where it is limited.
         kind: Of the limit: "maximum", "minimum" or "no_worse".
-        more_rows: About how many more rows would decide in four of five samples, if the truth is near the estimate; None if it is
-            decided, or if no number of rows would decide.
+        more_rows: About how many more rows would decide with probability .8, given what these rows say; None if it is decided, or
+            if no number of rows would decide.
         note: A remark for the reader.
     """
 
@@ -47,7 +47,8 @@ class Line:
         if self.more_rows is None:
             return "the value is too close to the limit for any number of rows to decide"
         times = self.more_rows / self.n
-        beside = f" ({times:,.2g} times as many as these)" if 2 <= times < 100 else ""
         if times >= 100:
-            beside = ", more than 100 times these: the limit is too near what the model reaches"
-        return f"about {float(f'{self.more_rows:.2g}'):,.0f} more rows would decide{beside}"
+            more = ", more than 100 times these: the limit is too near what the model reaches"
+        else:
+            more = f" ({times:,.2g} times as many as these)" if times >= 2 else ""
+        return f"about {float(f'{self.more_rows:.2g}'):,.0f} more rows would decide{more}"

@@ -1,44 +1,39 @@
-"""Rows as ``operate`` needs them: at least one, labels if needed, no weights, one row per group."""
-
-from typing import Any
+"""Rows as ``operate`` needs them: independent, without weights, and, of a calibrator's own fit, calibrated out of fold."""
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import as_array, check_floating
+from calibrant._core.check import refuse
 from calibrant._core.config import renewed
 from calibrant.calibrators import Calibrator, PriorShift
-from calibrant.data.checks import Data, MeasuredRows
+from calibrant.data.checks import Data, require_independent, require_predictions, require_rows, require_unweighted
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError
 
 Floats = NDArray[np.float64]
 FOLDS = 5  # of rows that a calibrator was fitted on
 
-# without weights, and one of each group; of a window labels may be missing
-WINDOW = MeasuredRows(weighted=False, independent=True)
-LABELLED = MeasuredRows(weighted=False, independent=True, labelled=True)
-CLASS_WINDOW = MeasuredRows(weighted=False, independent=True, classes=True)
-LABELLED_CLASSES = MeasuredRows(weighted=False, independent=True, labelled=True, classes=True)
+
+def require_window(data: Data, *, what: str, name: str = "predictions") -> Data:
+    """Return ``data`` if it holds rows that are independent and count alike; ``what`` needs them, as its argument ``name``."""
+    return require_independent(require_unweighted(require_rows(data, what=what), what=what), name=name)
 
 
-def values_of_rows(values: Any, *, name: str, rows: int) -> Any:
-    """Return ``values`` as an array if there is one for each row."""
-    array = as_array(values, name=name)
-    if array.shape != (rows,):
-        raise InputError(f"{name} must hold one value per row, in the shape ({rows},), not {array.shape}")
-    return array
+def require_labelled(data: Data, *, what: str, name: str = "predictions") -> Data:
+    """Return ``data`` if it is a window whose rows have labels."""
+    rows = require_window(data, what=what, name=name)
+    if isinstance(rows, Predictions):
+        rows.need_labels()
+    return rows
 
 
-def need_logits(logits: Any, *, classes: int | None, home: Tensor) -> Tensor:
-    """Return ``logits`` if they are a floating tensor (N, K) on the device of ``home``; values are not checked."""
-    tensor = check_floating(logits, name="logits", of="the rule", home=home)
-    if logits.dim() != 2 or logits.shape[1] < 2 or (classes is not None and logits.shape[1] != classes):
-        raise InputError(f"logits must have the shape (N, {classes or 'K ≥ 2'}), not {tuple(logits.shape)}")
-    return tensor
+def require_classes(data: Data, *, what: str, name: str = "predictions", labelled: bool = False) -> Predictions:
+    """Return ``data`` if it is a window of predictions over all classes, ``labelled`` or not."""
+    rows = require_predictions(data, what=what)
+    (require_labelled if labelled else require_window)(rows, what=what, name=name)
+    return rows
 
 
 def confidence_of(data: Data) -> Tensor:
@@ -50,32 +45,33 @@ def confidence_of(data: Data) -> Tensor:
     return p.gather(1, data.predicted[:, None])[:, 0]
 
 
-def need_source(calibrator: Calibrator) -> None:
+def require_source(calibrator: Calibrator) -> None:
     """Raise if ``calibrator`` was adapted to class frequencies other than those of its labelled rows."""
     if any(isinstance(part, PriorShift) and bool((part.offset != 0).any()) for part in calibrator.modules()):
-        raise InputError(
-            "the calibrator was adapted to other class frequencies than those of the reference; pass labelled rows with "
-            "these frequencies, or leave the reference out"
+        raise refuse(
+            "a calibrator for the class frequencies of the reference",
+            "one that was adapted to other class frequencies",
+            "pass labelled rows with these frequencies, or leave the reference out",
         )
 
 
 def matched_out_of_fold(calibrator: Calibrator, data: Predictions) -> tuple[Predictions, Floats]:
     """Return the fitting rows ``data``, each fifth calibrated by a fit of the same method on the others, to avoid optimism.
 
-    Also what they are in bins of the calibrator's own values: their probabilities (N, K + 1) on the scale of ``calibrator`` itself,
-    those of the decision last: the one that has the same rank among its values on all rows as the other fit gives the row among its
-    own. Fits of other rows are all higher or lower by their noise, which goes against that of the rows left out: in bins of their
-    values the rates would be those of single fifths.
+    Also their probabilities (N, K + 1) on the scale of ``calibrator`` itself, that of the decision first: the value that has the
+    same rank among the calibrator's values on all rows as the other fit's has among its own. Fits of other rows are all higher or
+    lower by their noise, which goes against that of the rows left out: in bins of their values the rates would be those of single
+    fifths.
     """
     place = torch.arange(len(data), device=data.logits.device)
     folds = [place[place % FOLDS == fold] for fold in range(FOLDS)]
-    own, parts = _columns(data.calibrated_by(calibrator, allow_fit_rows=True)), []
+    own, parts = columns_of(data.calibrated_by(calibrator, allow_fit_rows=True)), []
     matched = np.empty_like(own)
     for out in folds:
         other = renewed(calibrator).fit(data[torch.isin(place, out, invert=True)])
         whole = data.calibrated_by(other, allow_fit_rows=True)
         parts.append(whole[out])
-        at, columns = out.cpu().numpy(), _columns(whole)
+        at, columns = out.cpu().numpy(), columns_of(whole)
         for k in range(own.shape[1]):
             ranked = np.sort(columns[:, k])
             ends = [np.searchsorted(ranked, columns[at, k], side) for side in ("left", "right")]
@@ -83,9 +79,9 @@ def matched_out_of_fold(calibrator: Calibrator, data: Predictions) -> tuple[Pred
     return Predictions.cat(parts)[torch.cat(folds).argsort()], matched
 
 
-def _columns(data: Predictions) -> Floats:
-    """Return the probabilities (N, K + 1) of the classes and of the decision; equal ones but for rounding are equal."""
-    found = torch.cat([data.log_probs.exp(), data.confidence[:, None].double()], dim=1)
+def columns_of(data: Predictions) -> Floats:
+    """Return the probabilities (N, K + 1) of the decision and of the classes; equal ones but for rounding are equal."""
+    found = torch.cat([data.confidence[:, None].double(), data.log_probs.exp()], dim=1)
     return np.asarray(found.cpu().numpy().round(9))
 
 
@@ -97,14 +93,9 @@ def stratum_edges(values: Floats, *, bins: int, weight: Floats | None = None) ->
     known = np.unique(np.round(values, 9))
     if len(known) < 2:
         return np.empty(0)
+    order = np.argsort(values)
+    up_to = np.cumsum(np.ones(len(values)) if weight is None else weight[order])
     # quantiles that are values themselves; 1e-9 lets equal scores with other last digits be one
-    parts = np.linspace(0, 1, bins + 1)[1:-1]
-    if weight is None:
-        cut = np.quantile(values, parts, method="lower")
-    else:
-        order = np.argsort(values)
-        up_to = np.cumsum(weight[order])
-        cut = values[order][np.searchsorted(up_to, parts * up_to[-1])]
-    at = np.searchsorted(known, cut - 1e-9)
-    at = np.unique(np.minimum(at, len(known) - 2))
+    cut = values[order][np.searchsorted(up_to, np.arange(1, bins) / bins * up_to[-1])]
+    at = np.unique(np.minimum(np.searchsorted(known, cut - 1e-9), len(known) - 2))
     return np.asarray((known[at] + known[at + 1]) / 2)
