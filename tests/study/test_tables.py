@@ -5,12 +5,16 @@ import re
 from typing import Any
 
 import pytest
+import torch
 
 from calibrant import Predictions
+from calibrant.binning import EqualMass
+from calibrant.calibrators import FocalTemperatureScaling
+from calibrant.metrics import ECE
 from calibrant.study import Claim
-from calibrant.study.measures import FoldFits
+from calibrant.study.measures import FoldFits, ignore_bound_warnings
 from calibrant.study.page import in_short, verdict_sentences
-from calibrant.study.tables import Summary, verdict_on_claim
+from calibrant.study.tables import Measured, Summary, one_gamma, verdict_on_claim
 
 CLAIM = Claim("b is lower than a", "a paper", "ece", ("a", "b"))
 
@@ -82,3 +86,31 @@ def test_a_study_opens_with_what_is_wrong_how_sure_and_what_to_do() -> None:
     assert "then Cross-entropy has the lowest log-loss (0.500)" in do
     do = in_short([line("Cross-entropy", 0.09, 2.4, 0.5), line("Focal 3", 0.02, 0.9, 0.54)])[2]
     assert "(0.500; 1 more within its spread over seeds)" in do
+
+
+def test_one_gamma_of_focal_temperature_scaling_serves_all_seeds() -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def rows() -> Predictions:
+        logits = 3 * torch.randn(120, 3, generator=generator)
+        return Predictions.from_logits(logits, torch.multinomial((logits / 2).softmax(1), 1, generator=generator)[:, 0])
+
+    def run(seed: int) -> Measured:
+        fits = FoldFits([rows()], [rows()])
+        return Measured("digits", "Cross-entropy", seed, (), fits, 0.0, {}, "cpu", {})
+
+    items = [run(seed) for seed in range(2)]
+    metric, tried = ECE(EqualMass(15)), []
+    for gamma in FocalTemperatureScaling.published:
+        made = [FocalTemperatureScaling("ece", gammas=(gamma,), grid="komisarenko") for _ in items]
+        with ignore_bound_warnings():
+            for one, item in zip(made, items, strict=True):
+                one.fit(item.fits.validation[0].logits, item.fits.validation[0].labels)
+        seen, new = (
+            [metric(rows.calibrated_by(one, allow_fit_rows=True)) for one, rows in zip(made, parts, strict=True)]
+            for parts in ([item.fits.validation[0] for item in items], [item.fits.test[0] for item in items])
+        )
+        tried.append((sum(seen), gamma, sum(new) / 2))
+    (found,) = one_gamma(items)
+    assert (found.gamma, found.ece) == (min(tried)[1], pytest.approx(min(tried)[2]))
+    assert one_gamma(items[:1]) == []

@@ -363,6 +363,16 @@ class FoldFits:
         """Test predictions of all folds, uncalibrated."""
         return Predictions.cat(list(self.test))
 
+    def use(self, name: str, make: Callable[[], Calibrator]) -> None:
+        """Fit another calibrator than that of ``CALIBRATORS`` under this name."""
+        with ignore_bound_warnings():
+            self._calibrators[name] = [make().fit(rows.logits, rows.labels) for rows in self.validation]
+
+    def on_validation(self, name: str, metric: Metric) -> float:
+        """Return a metric of the validation predictions themselves after a calibrator that was fitted on them."""
+        fitted = zip(self.validation, self.calibrators(name), strict=True)
+        return metric(Predictions.cat([rows.calibrated_by(one, allow_fit_rows=True) for rows, one in fitted]))
+
     def calibrators(self, name: str) -> list[Any]:
         """Return the fitted calibrator of each fold.
 
@@ -375,7 +385,7 @@ class FoldFits:
                 if name == ORACLE:  # one for all folds, which minimises the ECE of all test rows
                     self._calibrators[name] = [make().fit(self.before.logits, self.before.labels)] * len(self.test)
                 else:
-                    self._calibrators[name] = [make().fit(rows.logits, rows.labels) for rows in self.validation]
+                    self.use(name, make)
         return self._calibrators[name]
 
     def after(self, name: str) -> Predictions:

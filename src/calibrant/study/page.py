@@ -12,7 +12,7 @@ from calibrant.report import Model, write_report
 from calibrant.report.model import Block, Claims, Table
 from calibrant.study.measures import MEASURES
 from calibrant.study.recipe import Published, Study
-from calibrant.study.tables import Measured, Summary, Verdict, agreements, printed_beside
+from calibrant.study.tables import Measured, Summary, Verdict, agreements, one_gamma, printed_beside
 
 SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
 T_MEAN = "{mean[temperature]:.2f}"
@@ -129,6 +129,25 @@ def paper_tables(study: Study, lines: Sequence[Summary]) -> list[Table]:
         header = ["objective", *(MEASURES[measure].heading for measure in shown)]
         tables.append(Table(title, header, rows, PAPER_NOTE if last else ""))
     return tables
+
+
+def one_gamma_table(study: Study, measured: Sequence[Measured]) -> list[Table]:
+    """Return focal temperature scaling with one γ for all seeds, for a study of Komisarenko & Kull's experiments with several."""
+    found = one_gamma(measured) if "komisarenko" in study.papers else []
+    rows = [
+        [
+            f"{one.setting} · {one.objective}",
+            f"{one.gamma:g}",
+            f"{one.temperature:.2f}",
+            f"{100 * one.ece:.2f}±{100 * one.spread:.2f}",
+        ]
+        for one in found
+    ]
+    note = (
+        "γ has the least AdaECE of the validation data in the mean over seeds, as in the paper; T is each seed's own."
+    )
+    header = ["objective", "γ", "T by AdaECE", "AdaECE % at focal T"]
+    return [Table("Focal temperature scaling with one γ for all seeds", header, rows, note)] if rows else []
 
 
 def _printed_and_measured(line: Summary, printed: Mapping[str, Published], measure: str) -> str:

@@ -4,7 +4,8 @@ import json
 import math
 import subprocess
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,10 +14,11 @@ import numpy as np
 
 from calibrant._files import write_whole
 from calibrant.binning import EqualMass
+from calibrant.calibrators import FocalTemperatureScaling
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, NLL, Error, Metric
 from calibrant.statistics import null_band
-from calibrant.study.measures import COLUMNS, MEASURES, FoldFits
+from calibrant.study.measures import COLUMNS, MEASURES, FoldFits, geometric_mean
 from calibrant.study.recipe import Claim, Published, Recipe, Study
 from calibrant.study.store import Store
 
@@ -233,6 +235,54 @@ def _summarise_setting(where: tuple[str, str], items: list[Measured], names: Seq
         calibrated_high=calibrated.high,
         rows=len(items[0].after),
     )
+
+
+@dataclass(frozen=True)
+class OneGamma:
+    """Focal temperature scaling with one γ for all seeds of an objective, as in Komisarenko & Kull (2024, Table 1).
+
+    Args:
+        setting: Label of data and network.
+        objective: Label of the loss.
+        gamma: The published γ with the least validation AdaECE, each at its best T, in the mean over seeds.
+        temperature: Geometric mean of T over seeds.
+        ece: Mean over seeds of the AdaECE on test data.
+        spread: Its standard deviation (n − 1).
+    """
+
+    setting: str
+    objective: str
+    gamma: float
+    temperature: float
+    ece: float
+    spread: float
+
+
+def one_gamma(measured: Sequence[Measured]) -> list[OneGamma]:
+    """Return for each setting and objective with two seeds or more what one γ for all of them gives.
+
+    Args:
+        measured: The result of ``collect``.
+    """
+    metric = ECE(EqualMass(15))
+    found = []
+    for (setting, objective), items in grouped(measured, lambda item: (item.setting, item.objective)).items():
+        if len(items) < 2:
+            continue
+        tried = []
+        for gamma in FocalTemperatureScaling.published:
+            make = partial(FocalTemperatureScaling, "ece", gammas=(gamma,), grid="komisarenko")
+            fits = [replace(item.fits) for item in items]
+            for one in fits:
+                one.use("focal_by_mass", make)
+            tried.append((float(np.mean([one.on_validation("focal_by_mass", metric) for one in fits])), gamma, fits))
+        _, gamma, fits = min(tried, key=lambda entry: entry[0])
+        errors = [one.value("ece_mass_focal_by_mass") for one in fits]
+        temperature = geometric_mean([one.value("temperature_focal_by_mass") for one in fits])
+        found.append(
+            OneGamma(setting, objective, gamma, temperature, float(np.mean(errors)), float(np.std(errors, ddof=1)))
+        )
+    return found
 
 
 @dataclass(frozen=True)
