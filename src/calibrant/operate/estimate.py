@@ -29,7 +29,14 @@ from calibrant.calibrators import Calibrator
 from calibrant.data.predictions import Predictions
 from calibrant.errors import LeakError
 from calibrant.operate.line import Line
-from calibrant.operate.rows import confidence_of, matched_out_of_fold, require_classes, require_source
+from calibrant.operate.rows import (
+    confidence_of,
+    log_probs_of,
+    matched_out_of_fold,
+    require_classes,
+    require_source,
+    temperature_of,
+)
 
 Floats = NDArray[np.float64]
 
@@ -176,7 +183,7 @@ def estimate(
             )
         # the basis uses the scores of one calibrator for window and reference; only the residuals are out-of-fold
         scores, own = (confidence_of(data).cpu().numpy() for data in (window, same))
-        basis, moved, temperature = _hats(scores, own), _moved(window, same), _temperature(known)
+        basis, moved, temperature = _hats(scores, own), _moved(window, same), temperature_of(known)
     n, confidence = len(window), float(confidence_of(window).mean())
     right = projected(
         correctness(window, temperature), None if known is None else correctness(known, temperature), basis
@@ -187,7 +194,7 @@ def estimate(
         Line("confidence − accuracy", confidence - value, confidence - high, confidence - low, n),
     ]
     # a reference of finite loss does not exclude an infinite one where the window gives some label the probability 0
-    if known is None or not bool(torch.isinf(known.nll).any() | torch.isinf(_log_probs(window)).any()):
+    if known is None or not bool(torch.isinf(known.nll).any() | torch.isinf(log_probs_of(window)).any()):
         lost = projected(loss(window, temperature), None if known is None else loss(known, temperature), basis)
         value, low, high = (max(0.0, x) for x in lost)
         lines.append(Line("log-loss", value, low, high, n))
@@ -247,19 +254,6 @@ def _hats(window: Floats, reference: Floats) -> tuple[Floats, Floats]:
     return window_hats, reference_hats
 
 
-def _temperature(reference: Predictions) -> float:
-    """Return the temperature of least log-loss on labelled rows, its logarithm with a standard normal prior."""
-    from scipy.optimize import minimize_scalar
-
-    rows = torch.isfinite(reference.nll)
-    log_p, labels = _log_probs(reference[rows]), reference[rows].need_labels().cpu()
-
-    def penalised(t: float) -> float:
-        return float(torch.nn.functional.cross_entropy(log_p * math.exp(-t), labels, reduction="sum")) + t * t / 2
-
-    return math.exp(minimize_scalar(penalised, bounds=(-2, 2), method="bounded").x) if len(labels) else 1.0
-
-
 def projected(
     window: Figure, reference: Figure | None, basis: tuple[Floats, Floats] | None
 ) -> tuple[float, float, float]:
@@ -296,7 +290,7 @@ def projected(
 
 def correctness(data: Predictions, temperature: float) -> Figure:
     """Return the function "the decision is correct" of each row, for labels whose probabilities have this temperature."""
-    decided, log_p = data.predicted.cpu()[:, None], _log_probs(data)
+    decided, log_p = data.predicted.cpu()[:, None], log_probs_of(data)
     p, colder = (
         torch.softmax(log_p / t, dim=1).gather(1, decided)[:, 0].numpy() for t in (temperature, temperature / _NEAR)
     )
@@ -306,7 +300,7 @@ def correctness(data: Predictions, temperature: float) -> Figure:
 
 def loss(data: Predictions, temperature: float) -> Figure:
     """Return the log-loss of each row, in nats, for labels whose probabilities have this temperature."""
-    log_p = _log_probs(data)
+    log_p = log_probs_of(data)
     parts = []
     for part in row_chunks(*log_p.shape):
         lost = -torch.where(log_p[part] == -torch.inf, 0.0, log_p[part])  # a class with p = 0 contributes 0
@@ -331,14 +325,14 @@ def confusion_of(
     """
     classes, n = window.classes, len(window)
     # Σ p and Σ p (1 − p) of the rows decided as j: mean and variance of their count of each label
-    p = torch.softmax(_log_probs(window) / temperature, dim=1).numpy()
+    p = torch.softmax(log_probs_of(window) / temperature, dim=1).numpy()
     mean, variance = _by_decision(window, p) / n, _by_decision(window, p * (1 - p)) / n**2
     if reference is not None:
         counts, centres = zip(*(_decided(data) for data in (window, reference)), strict=True)
         share, rows = counts[0][:, None] / n, np.maximum(counts[1], 1)[:, None]
         # what the labelled rows decided as j add to the probabilities
         hits = torch.nn.functional.one_hot(reference.need_labels().cpu(), classes).numpy()
-        residual = hits - torch.softmax(_log_probs(reference) / temperature, dim=1).numpy()
+        residual = hits - torch.softmax(log_probs_of(reference) / temperature, dim=1).numpy()
         total, squares = _by_decision(reference, residual), _by_decision(reference, residual**2)
         away = (confidence_of(reference).cpu().numpy() - centres[1][reference.predicted.cpu().numpy()])[:, None]
         spread = _by_decision(reference, away**2)
@@ -365,7 +359,3 @@ def _decided(data: Predictions) -> tuple[Floats, Floats]:
     one = np.stack([np.ones(len(data)), confidence_of(data).cpu().numpy()], axis=1)
     count, confidence = _by_decision(data, one).T
     return count, confidence / np.maximum(count, 1)
-
-
-def _log_probs(data: Predictions) -> torch.Tensor:
-    return data.logits.detach().cpu().double().log_softmax(dim=1)

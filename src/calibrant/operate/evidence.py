@@ -1,6 +1,7 @@
 """Anytime-valid evidence that P(outcome | scores) has changed since the reference, whatever the scores do.
 
-Watched are the events "the decision is right" and, of up to 50 classes, "class k is true", each with its probability p. In bins of
+Watched are the events "the decision is right" and, of up to 50 classes, "class k is true", each with its probability p after the
+temperature of the reference: of a model that is over-confident in all classes alike, p then says all that the scores say. In bins of
 p the reference has log-odds a + c ℓ(p) + v_b, and its likelihood is the posterior π_b of v_b around its estimate. Without a change the
 rows of a bin have the probability ∫ π_b L, so that neither an error of the reference's probabilities nor scores that move from
 bin to bin are evidence. If all v_b moved by u (a shift) or by u d_b (a slope) at some time, the rows before it have ∫ π_b L, and
@@ -47,14 +48,15 @@ _UNIT = np.cos((2 * np.arange(NODES) + 1) * np.pi / (2 * NODES))
 _TO_GRID = _interpolation()
 
 
-def events_of(data: Data, probs: Floats | None = None) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the probabilities (N, E) of the events that are watched and whether they happened; ``probs`` stand for the former."""
+def events_of(data: Data, *, temperature: float) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the probabilities (N, E) of the events that are watched, at this temperature, and whether they happened."""
     right = data.correct.cpu().numpy()[:, None]
-    if not isinstance(data, Predictions) or data.classes > CLASSES:
-        own = data.confidence.cpu().double().numpy()[:, None]
-        return own if probs is None else probs[:, :1], right
+    if not isinstance(data, Predictions):
+        return data.p.cpu().double().numpy()[:, None], right
+    if data.classes > CLASSES:
+        return columns_of(data, temperature)[:, :1], right
     labels = torch.nn.functional.one_hot(data.need_labels().cpu(), data.classes).bool().numpy()
-    return columns_of(data) if probs is None else probs, np.concatenate([right, labels], axis=1)
+    return columns_of(data, temperature), np.concatenate([right, labels], axis=1)
 
 
 @dataclass(frozen=True, eq=False)

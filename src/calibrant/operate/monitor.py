@@ -22,7 +22,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, InputError, LeakError
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.evidence import ChangeEvidence, Curves, events_of, since_change
-from calibrant.operate.rows import matched_out_of_fold, require_labelled, require_source
+from calibrant.operate.rows import matched_out_of_fold, require_labelled, require_source, temperature_of
 
 Floats = NDArray[np.float64]
 
@@ -131,18 +131,18 @@ class Monitor:
         self._start(reference)
 
     def _start(self, reference: Data, probs: Floats | None = None) -> None:
-        """Begin with the labelled rows of the reference; ``probs`` as in ``evidence.events_of``."""
+        """Begin with the labelled rows of the reference; ``probs`` (N, K + 1) stand for their own, with a temperature of 1."""
         if len(reference) < _FEWEST:
             raise InputError(f"a monitor needs at least {_FEWEST} reference rows, not {len(reference)}")
-        self._set(
-            _classes_of(reference),
-            len(reference),
-            float(reference.correct.double().mean()),
-            Curves.of(*events_of(reference, probs)),
-        )
+        temperature = temperature_of(reference) if probs is None else 1.0
+        p, happened = events_of(reference, temperature=temperature)
+        curves = Curves.of(p if probs is None else probs[:, : p.shape[1]], happened)
+        accuracy = float(reference.correct.double().mean())
+        self._set(_classes_of(reference), len(reference), accuracy, temperature, curves)
 
-    def _set(self, classes: int, rows: int, accuracy: float, curves: Curves) -> None:
-        self._classes, self._rows, self._accuracy, self._curves = classes, rows, accuracy, curves
+    def _set(self, classes: int, rows: int, accuracy: float, temperature: float, curves: Curves) -> None:
+        self._classes, self._rows, self._accuracy = classes, rows, accuracy
+        self._temperature, self._curves = temperature, curves
         self._table, self._sums = np.empty((0, _WEIGHT + 1)), np.empty((0, *curves.sums.shape))
         self._batches: tuple[str, ...] = ()
         self._peak = 0.0  # the largest log evidence seen
@@ -190,7 +190,7 @@ class Monitor:
         batch = _hash(predictions)
         if batch in self._batches:
             raise InputError("this batch was added to the state before; pass each batch once")
-        p, happened = events_of(rows)
+        p, happened = events_of(rows, temperature=self._temperature)
         confidence, right = float(rows.confidence.sum()), float(rows.correct.sum())
         self._append([len(rows), confidence, self._curves.expected(p), right], self._curves.gather(p, happened))
         self._batches = (*self._batches, batch)
@@ -235,7 +235,8 @@ class Monitor:
         """Save the state as one safetensors file, atomically: if the process is killed, the old or the new file remains."""
         if as_path(path).suffix != ".safetensors":
             raise InputError(f"{shown(path)}: the name of a monitor's state must end in .safetensors")
-        facts = {name: getattr(self, f"_{name}") for name in ("classes", "rows", "accuracy", "batches", "peak")}
+        names = ("classes", "rows", "accuracy", "temperature", "batches", "peak")
+        facts = {name: getattr(self, f"_{name}") for name in names}
         arrays = {**vars(self._curves), "table": self._table, "blocks": self._sums}
         write_arrays(path, arrays, metadata={"format": FORMAT, "state": json.dumps(facts, sort_keys=True)})
 
@@ -252,7 +253,7 @@ class Monitor:
             facts, arrays = json.loads(read_metadata(path)["state"]), read_arrays(path)
             curves = Curves(*(arrays[name] for name in ("edges", "lines", "offsets", "slope", "sums")))
             monitor = cls.__new__(cls)
-            monitor._set(facts["classes"], facts["rows"], facts["accuracy"], curves)
+            monitor._set(facts["classes"], facts["rows"], facts["accuracy"], facts["temperature"], curves)
             monitor._table, monitor._sums = arrays["table"], arrays["blocks"]
             if monitor._sums.shape != (len(monitor._table), *curves.offsets.shape, curves.sums.shape[-1]):
                 raise ValueError("its sums are not those of its classes")

@@ -1,5 +1,7 @@
 """Rows as ``operate`` needs them: independent, without weights, and, of a calibrator's own fit, calibrated out of fold."""
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -79,10 +81,31 @@ def matched_out_of_fold(calibrator: Calibrator, data: Predictions) -> tuple[Pred
     return Predictions.cat(parts)[torch.cat(folds).argsort()], matched
 
 
-def columns_of(data: Predictions) -> Floats:
+def log_probs_of(data: Predictions) -> Tensor:
+    """Return the log-probabilities (N, K) float64 of all classes."""
+    return data.logits.detach().cpu().double().log_softmax(dim=1)
+
+
+def temperature_of(reference: Data) -> float:
+    """Return the temperature of least log-loss on labelled rows, its logarithm with a standard normal prior; 1 for pairs."""
+    if isinstance(reference, Pairs):
+        return 1.0
+    from scipy.optimize import minimize_scalar
+
+    rows = torch.isfinite(reference.nll)
+    log_p, labels = log_probs_of(reference[rows]), reference[rows].need_labels().cpu()
+
+    def penalised(t: float) -> float:
+        return float(torch.nn.functional.cross_entropy(log_p * math.exp(-t), labels, reduction="sum")) + t * t / 2
+
+    return math.exp(minimize_scalar(penalised, bounds=(-2, 2), method="bounded").x) if len(labels) else 1.0
+
+
+def columns_of(data: Predictions, temperature: float = 1.0) -> Floats:
     """Return the probabilities (N, K + 1) of the decision and of the classes; equal ones but for rounding are equal."""
-    found = torch.cat([data.confidence[:, None].double(), data.log_probs.exp()], dim=1)
-    return np.asarray(found.cpu().numpy().round(9))
+    p = torch.softmax(log_probs_of(data) / temperature, dim=1)
+    own = p.gather(1, data.predicted.cpu()[:, None])
+    return np.asarray(torch.cat([own, p], dim=1).numpy().round(9))
 
 
 def stratum_edges(values: Floats, *, bins: int, weight: Floats | None = None) -> Floats:
