@@ -88,7 +88,7 @@ def test_imagined_rows_are_those_of_the_formula() -> None:
     factor = 7.0 / float((q * (1 - q)).sum())
     both, outcome = pairs(z.repeat(2)), torch.cat([torch.ones_like(y), torch.zeros_like(y)])
     weight = torch.cat([y + factor * q, 1 - y + factor * (1 - q)])
-    expected = PlattScaling().fit(both, outcome, sample_weight=weight)
+    expected = PlattScaling().fit(both, outcome, weights=weight)
     answer = expected(pairs(z))
     assert torch.allclose(fitted(found.logits[rows])[:, 2], answer[:, 1] - answer[:, 0], atol=1e-9)
     assert fitted.labels_fitted[2].pooled == pytest.approx(factor / (1 + factor))
@@ -177,7 +177,7 @@ def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
         (lambda: MultiLabelCalibrator().fit(none), "no|none in any column"),
         (lambda: MultiLabelCalibrator().fit(sure), "-inf for a label 1 in row 0"),
         (lambda: replace(found, names=(*NAMES[1:], NAMES[0])).calibrated_by(fitted, allow_fit_rows=True), "'some' in place of 'often'"),
-        (lambda: PlattScaling().fit(found), "MultiLabelCalibrator"),
+        (lambda: PlattScaling().fit(found), "got MultiLabel"),
     ]  # fmt: skip
     for call, text in cases:
         with pytest.raises(InputError, match=text) as caught:

@@ -120,8 +120,8 @@ class OutsideItsState(Shrinking):
 
 
 class WithoutGuard(Shrinking):
-    def fit_from(self, rows: Any) -> Any:
-        super().fit_from(rows)
+    def fit(self, *data: Any, **more: Any) -> Any:
+        super().fit(*data, **more)
         self.fit_rows = self.fit_rows[:0]
         return self
 
@@ -371,7 +371,6 @@ def hostile_files(path: Path) -> dict[str, Callable[[], object]]:
         "a missing buffer": write(without),
         "an extra buffer": write({**arrays, "extra": torch.zeros(3)}),
         "endless classes": write({**arrays, "classes": torch.tensor(1 << 50)}),
-        "floating rows": write({**arrays, "fit_rows": torch.zeros(3)}),
     }
 
 

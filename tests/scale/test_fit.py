@@ -54,8 +54,8 @@ MAKE: dict[str, Callable[[], Calibrator]] = {
     "focal temperature, line": lambda: FocalTemperatureScaling(
         gammas=[0.0, 2.0], grid=[0.5, 1.0, 1.5, 2.0, 3.0], search="line", criterion="nll"
     ),
-    "focal temperature, continuous": lambda: FocalTemperatureScaling(gammas=[-0.5, 2.0], search="continuous"),
-    "focal temperature, prior": lambda: FocalTemperatureScaling(gammas=[-0.9, 5.0], search="continuous", prior=0.5),
+    "focal temperature, continuous": lambda: FocalTemperatureScaling(gammas=[-0.5, 2.0]),
+    "focal temperature, prior": lambda: FocalTemperatureScaling(gammas=[-0.9, 5.0], prior=0.5),
     "histogram of equal mass": lambda: HistogramBinning(EqualMass(7)),
 }
 # L-BFGS is certified by its gradient, so that only objective and probabilities are the same
@@ -135,8 +135,7 @@ def test_the_answer_is_that_of_memory(name: str, tmp_path: Path, monkeypatch: py
 
 
 def test_an_automatic_choice_on_a_sample_is_that_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "_SAMPLE", 1000)
-    monkeypatch.setattr(auto, "_FEWEST", 200)
+    monkeypatch.setattr(auto, "_SAMPLE", 250)
     compared: list[int] = []
     original = auto.cross_fitted
 

@@ -22,10 +22,10 @@ from calibrant.calibrators.base import Calibrator as Calibrator  # likewise; no 
 from calibrant.calibrators.base import Identity
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.convex import ConvexCalibrator as ConvexCalibrator
-from calibrant.calibrators.ensemble import EnsembleTemperatureScaling
 from calibrant.calibrators.features.feature_scaling import FeatureScaling
 from calibrant.calibrators.features.group_scaling import GroupScaling
 from calibrant.calibrators.focal import FocalCalibration, FocalTemperatureScaling
+from calibrant.calibrators.mixture import EnsembleTemperatureScaling
 from calibrant.calibrators.multilabel import MultiLabelCalibrator
 from calibrant.calibrators.one_vs_rest.histogram import HistogramBinning
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic, IsotonicCalibration, ScalingBinning

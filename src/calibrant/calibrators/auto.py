@@ -1,24 +1,22 @@
 """The calibrator that chooses itself, and does nothing where no gain can be shown.
 
-Every candidate is fitted on four fifths of the rows and scored on the fifth left out, in turn; candidates and doing nothing are then mixed
-by the log-loss that they saved. What the rows say is believed: a class that has none becomes rare.
+Every candidate is fitted on four fifths of the rows and scored on the fifth left out, in turn; candidates and doing nothing are
+then mixed by the log-loss that they saved. What the rows say is believed: a class that has none becomes rare.
 """
 
 import json
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from calibrant import binning
-from calibrant._core.check import check_count
+from calibrant._core.check import check_count, refuse
 from calibrant._core.check import shown as described
-from calibrant._core.config import build, config_of, renewed, shown
+from calibrant._core.config import config_of, renewed, shown
 from calibrant._core.notebook import to_html
 from calibrant._core.warn import report_progress
 from calibrant.calibrators.affine.bias_scaling import BiasScaling
@@ -26,15 +24,14 @@ from calibrant.calibrators.affine.fit import StructuredMatrixScaling, Structured
 from calibrant.calibrators.affine.kernel_scaling import KernelScaling
 from calibrant.calibrators.base import Calibrator, Identity
 from calibrant.calibrators.chain import Chain
-from calibrant.calibrators.chunks import narrowed, through, with_logits, wrong_mass
-from calibrant.calibrators.ensemble import EnsembleTemperatureScaling
+from calibrant.calibrators.chunks import mix_with_uniform, narrowed, with_logits, wrong_mass
 from calibrant.calibrators.focal import FocalTemperatureScaling
-from calibrant.calibrators.folds import fold_by_scores, fold_of, in_random_sample, tied
+from calibrant.calibrators.folds import fold_by_scores, in_random_sample
+from calibrant.calibrators.mixture import EnsembleTemperatureScaling, fit_mixture_weights
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic
 from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, SplineCalibration
-from calibrant.calibrators.simplex import MixtureChunk, fit_mixture_weights
-from calibrant.calibrators.temperature import TemperatureScaling, mix_with_uniform
-from calibrant.errors import CalibrantError, CalibrantWarning, FitError, InputError
+from calibrant.calibrators.temperature import TemperatureScaling
+from calibrant.errors import CalibrantError, CalibrantWarning, FitError
 from calibrant.rows import Batch, MemoryRows, RowSource
 
 # Chosen on half of 44 real sets, split by model family, and evaluated on the other half.
@@ -44,13 +41,13 @@ _NOTHING = 5.0  # how much likelier than any other candidate doing nothing is be
 _FEW_ERRORS = 60.0  # doubled at so many wrong rows: the fewer, the less is known of what would be harmed,
 _TWO_CLASSES = 4.0  # and so many times larger with two classes, where all candidates bend one curve by the same chance
 _STACKED = 1000  # rows, from which weights are those of the best mixture, once doing nothing is out: with fewer they follow chance
-_LIGHT = 0.01  # candidates of less weight cost time and change nothing
-_MIXED = tuple(10.0**power for power in range(-7, -1))  # ε of exact zeros
-_FEW_CLASSES = 20  # beyond, matrices and kernels take longer than all others together and gain little
-_ROWS_A_CLASS = 100  # beyond few classes, below which curves of single classes were far behind on every set
-_KERNEL = 2e6  # logits, beyond which a kernel takes over half a minute
 _PRIOR = 0.5  # standard deviation of log T, so that a set that is all right does not drive T to its bound
-_SAMPLE, _FEWEST = 1 << 19, 1 << 13  # logits, and rows at least, that candidates are compared on
+_LIGHT = 0.01  # candidates of less weight cost time and change nothing
+# What follows is about time, and about numbers.
+_FEW_CLASSES = 20  # beyond, matrices, kernels and curves take longer than all others together and gain little
+_SAMPLE = 1 << 13  # rows that candidates are compared on, where there are more than twice as many
+_ROUGH = 1e-5  # nats in a gradient of a fold's fit, which is only scored
+_MIXED = tuple(10.0**power for power in range(-7, -1))  # ε of exact zeros
 
 
 @dataclass(frozen=True)
@@ -110,8 +107,8 @@ class AutoCalibrator(Calibrator):
     doing nothing than for any other, 5 · (1 + 60 / wrong rows) times, with two classes four times that. The answer is log Σ_m
     w_m p_m, with the candidates fitted on all rows; those below 1 % are left out. With fewer than 3 wrong rows nothing is
     changed. From 1,000 rows on, where doing nothing is among those left out, the weights are those of the mixture with the
-    least log-loss on the folds. Folds follow the rows' content and not their order; rows of one group share a fold. Of many
-    rows a random sample is compared on, and all fit what is used.
+    least log-loss on the folds. Folds follow the rows' scores and not their order; rows of one group share a fold. Of more than
+    16,384 rows a random sample of about 8,192 is compared on, and all fit what is used.
 
     A class without a row of which the model expects many becomes rare, as the rows say. Exact zeros are mixed away first,
     (1 − ε) p + ε / K, with the ε of six whose temperature has the least cross-fitted log-loss; in rows with several classes
@@ -119,15 +116,18 @@ class AutoCalibrator(Calibrator):
 
     Args:
         folds: How many parts, ≥ 2.
-        candidates: Calibrators to try beside doing nothing, or None for the usual: ensemble temperature; focal temperature scaling, alone
-            and before structured matrix scaling with a fifth of the published ridge (beyond 20 classes structured vector scaling) and
-            before bias and kernel scaling (up to 20 classes); centred isotonic, alone and before such a structured scaling (beyond 20
-            classes from 100 rows a class on); beta and spline for two classes.
+        candidates: Calibrators to try beside doing nothing, or None for the usual: ensemble temperature; focal temperature
+            scaling, alone and before structured matrix scaling with a fifth of the published ridge, or beyond 20 classes
+            structured vector scaling; up to 20 classes also centred isotonic, alone and before that matrix, and, where there are
+            at most 16,384 rows, focal before bias and kernel scaling; beta and spline for two classes.
 
     Attributes:
         evidence: What was tried, chosen, and why; ``print(calibrator.evidence)`` shows the table.
         weights: (M,) those of doing nothing and of the candidates, in order.
         epsilon: ε; 0 where zeros stay or there is none.
+
+    Raises:
+        InputError: For candidates that do not calibrate all classes by the logits alone.
 
     Examples:
         >>> generator = torch.Generator().manual_seed(0)
@@ -148,22 +148,15 @@ class AutoCalibrator(Calibrator):
     counts: Tensor
     epsilon: Tensor
 
-    def __init__(self, *, folds: int = 5, candidates: Sequence[Calibrator | Mapping[str, Any]] | None = None) -> None:
+    def __init__(self, *, folds: int = 5, candidates: Sequence[Calibrator] | None = None) -> None:
         super().__init__()
-        named = candidates if candidates is None or isinstance(candidates, Sequence) else [candidates]
-        pool = usual_candidates() if named is None else [as_calibrator(one) for one in named]
-        if not pool or any(one.top_label or one.needs_features for one in pool):
-            names = f"{[type(one).__name__ for one in pool]}"
-            raise InputError("candidates that calibrate all classes by the logits alone", names, "name at least one")
         self.folds = check_count(folds, name="folds", low=2)
+        self.candidates = None if candidates is None else [check_inner(one) for one in candidates]
+        if self.candidates == []:
+            raise refuse("at least one candidate", "none", "name one, such as TemperatureScaling()")
+        pool = [one for one, _ in usual_candidates()] if self.candidates is None else self.candidates
         self.members = nn.ModuleList([Identity(), *pool])
-        self._usual = named is None
         self._update_facts()
-
-    @property
-    def candidates(self) -> list[Calibrator]:
-        """What is tried beside doing nothing."""
-        return self._members()[1:]
 
     @property
     def evidence(self) -> Evidence | None:
@@ -191,34 +184,33 @@ class AutoCalibrator(Calibrator):
 
     def _update_facts(self) -> None:
         # all that is in use; before fit, all that may come into use
-        used = [member for member in self._members() if member.fitted or not self.fitted]
-        self.preserves_argmax = all(member.preserves_argmax for member in used)
+        self.preserves_argmax = all(one.preserves_argmax for one in self._members() if one.fitted or not self.fitted)
         # plain numbers, so that a traced forward pass does not depend on a value
         self._weights, self._epsilon = self.weights.tolist(), float(self.epsilon) if self.epsilon.numel() else 0.0
 
     def _fit(self, rows: RowSource) -> None:
-        few = _sample_of(rows)
-        epsilon = _mixing(few, self.folds)
+        sample: RowSource = _sample_of(rows)
+        epsilon = _mixing(sample, self.folds)
         if epsilon:
-            few, rows = few.map(with_logits, _mix_zeros, epsilon), rows.map(with_logits, _mix_zeros, epsilon)
-        wrong = float(few.total(wrong_mass))
-        fresh = [renewed(member) for member in self._members()]
-        tried = [one for one in fresh[1:] if wrong >= MIN_ERRORS and (not self._usual or _suits(one, rows))]
-        weight, losses = cross_fitted([fresh[0], *tried], few, self.folds)
-        if not math.isfinite(float(weight @ losses[:, 0])):
+            sample, rows = (some.map(with_logits, _mix_zeros, epsilon) for some in (sample, rows))
+        wrong, members = float(sample.total(wrong_mass)), [renewed(member) for member in self._members()]
+        suits = [True] * len(members) if self.candidates else [True, *(suit(rows) for _, suit in usual_candidates())]
+        tried = [at for at, suit in enumerate(suits) if at == 0 or (suit and wrong >= MIN_ERRORS)]
+        weight, losses = cross_fitted([members[at] for at in tried], sample, self.folds)
+        mean = weight @ losses / weight.sum()
+        if not math.isfinite(float(mean[0])):
             raise FitError("a finite log-loss of the logits as they are", "inf", "check the logits' range")
         gain = losses[:, :1] - losses
-        among = torch.tensor([0, *(1 + at for at, one in enumerate(fresh[1:]) if any(one is other for other in tried))])
-        weights = mixing_weights(gain, weight, wrong=wrong, classes=rows.classes)
-        self.weights = torch.zeros(len(fresh), dtype=torch.float64).index_copy(0, among, weights)
-        mean = weight @ losses / weight.sum()
-        spread = (weight @ (gain - weight @ gain / weight.sum()).square()).sqrt() / weight.sum()
-        spread = spread.nan_to_num(nan=math.inf)  # of a candidate without a finite loss
-        endless = torch.full_like(self.weights, math.inf)
-        self.losses, self.errors = (endless.index_copy(0, among, one) for one in (mean, spread))
-        for m, member in enumerate(fresh):
-            used = float(self.weights[m]) > 0 and try_fit(member, rows)
-            self.members[m] = member if used else renewed(member)
+        spread = (weight @ (gain - (mean[0] - mean)).square()).sqrt() / weight.sum()
+        columns = mixing_weights(gain, weight, wrong=wrong, classes=rows.classes), mean, spread.nan_to_num(nan=math.inf)
+        self.weights, self.losses, self.errors = (
+            torch.full((len(members),), absent, dtype=torch.float64).index_copy(0, torch.tensor(tried), column)
+            for absent, column in zip((0.0, math.inf, math.inf), columns, strict=True)
+        )
+        whole = _Stages(rows)
+        for at, member in enumerate(members):
+            used = float(self.weights[at]) > 0 and whole.fit(member)
+            self.members[at] = member if used else renewed(member)
         self.epsilon = torch.tensor(epsilon, dtype=torch.float64)
         self.counts = torch.tensor([rows.count, wrong, self.folds], dtype=torch.float64)
 
@@ -233,56 +225,46 @@ class AutoCalibrator(Calibrator):
         return narrowed(answer, logits.dtype)
 
 
-def usual_candidates() -> list[Calibrator]:
-    """Return what is tried unless it is said otherwise; ``_suits`` says for how many classes and rows."""
+def usual_candidates() -> list[tuple[Calibrator, Callable[[RowSource], bool]]]:
+    """Return what is tried unless it is said otherwise, each with the rows that it suits."""
 
     def focal() -> Calibrator:
-        return FocalTemperatureScaling(gammas=(-0.9, 5.0), search="continuous", prior=_PRIOR)
+        return FocalTemperatureScaling(gammas=(-0.9, 5.0), prior=_PRIOR)
 
     def matrix() -> Calibrator:
         return StructuredMatrixScaling(strength=0.2, prior=_PRIOR)
 
-    def vector() -> Calibrator:
-        return StructuredVectorScaling(prior=_PRIOR)
+    def any_rows(_: RowSource) -> bool:
+        return True
+
+    def few_classes(rows: RowSource) -> bool:
+        return rows.classes <= _FEW_CLASSES
+
+    def small(rows: RowSource) -> bool:
+        return few_classes(rows) and rows.count <= 2 * _SAMPLE
+
+    def two_classes(rows: RowSource) -> bool:
+        return rows.classes == 2
 
     return [
-        EnsembleTemperatureScaling(prior=_PRIOR),
-        focal(),
-        Chain(focal(), matrix()),
-        Chain(focal(), vector()),
-        Chain(focal(), BiasScaling(), KernelScaling()),
-        CentredIsotonic(),
-        Chain(CentredIsotonic(), matrix()),
-        Chain(CentredIsotonic(), vector()),
-        BetaCalibration(),
-        SplineCalibration(),
+        (EnsembleTemperatureScaling(prior=_PRIOR), any_rows),
+        (focal(), any_rows),
+        (Chain(focal(), matrix()), few_classes),
+        (Chain(focal(), StructuredVectorScaling(prior=_PRIOR)), lambda rows: not few_classes(rows)),
+        (Chain(focal(), BiasScaling(), KernelScaling()), small),
+        (CentredIsotonic(), few_classes),
+        (Chain(CentredIsotonic(), matrix()), few_classes),
+        (BetaCalibration(), two_classes),
+        (SplineCalibration(), two_classes),
     ]
 
 
-def _suits(member: Calibrator, rows: RowSource) -> bool:
-    kinds = {type(stage) for stage in (member.parts() if isinstance(member, Chain) else [member])}
-    if kinds & {BetaCalibration, SplineCalibration}:
-        return rows.classes == 2
-    if rows.classes <= _FEW_CLASSES:
-        large = KernelScaling in kinds and rows.count * rows.classes > _KERNEL
-        return StructuredVectorScaling not in kinds and not large
-    enough = CentredIsotonic not in kinds or rows.count >= _ROWS_A_CLASS * rows.classes
-    return enough and not kinds & {StructuredMatrixScaling, KernelScaling}
-
-
-def as_calibrator(one: object) -> Calibrator:
-    """Return the calibrator that is given, or that a configuration describes.
-
-    Raises:
-        InputError: If it is neither.
-    """
-    from calibrant import calibrators as family
-
-    made = build(one, families=[family, binning]) if isinstance(one, Mapping) else one
-    if not isinstance(made, Calibrator):
-        remedy = "pass a list of instances, or of configurations such as {'type': 'TemperatureScaling'}"
-        raise InputError("calibrators such as TemperatureScaling() as candidates", f"{described(one)}", remedy)
-    return made
+def check_inner(calibrator: Any) -> Calibrator:
+    """Return ``calibrator`` if it is one of all classes by the logits alone."""
+    if not isinstance(calibrator, Calibrator) or calibrator.top_label or calibrator.needs_features:
+        remedy = "pass one such as TemperatureScaling()"
+        raise refuse("a calibrator of all classes by the logits alone", described(calibrator), remedy)
+    return calibrator
 
 
 # Exact zeros.
@@ -293,95 +275,102 @@ def _mix_zeros(logits: Tensor, epsilon: float) -> Tensor:
     return mix_with_uniform(torch.log_softmax(logits.double(), dim=1), epsilon)
 
 
-def _mixing(rows: MemoryRows, folds: int) -> float:
+def _mixing(rows: RowSource, folds: int) -> float:
     """Return the ε of exact zeros, 0 where there is none or all are masks: never true, in rows with several classes above 0."""
     if not bool(rows.total(_telling_zeros)):
         return 0.0
-    temperature, found = TemperatureScaling(prior=_PRIOR), []
+    temperature, losses = TemperatureScaling(prior=_PRIOR), []
     for epsilon in _MIXED:
-        mixed = rows.map(with_logits, _mix_zeros, epsilon)
-        weight, losses = cross_fitted([Identity(), temperature], mixed, folds)
-        found.append(float(weight @ losses[:, -1]))
-    return _MIXED[min(range(len(found)), key=found.__getitem__)]
+        weight, found = cross_fitted([Identity(), temperature], rows.map(with_logits, _mix_zeros, epsilon), folds)
+        losses.append(float(weight @ found[:, 1]))
+    return _MIXED[losses.index(min(losses))]
 
 
-def _telling_zeros(chunk: Batch) -> Tensor:
-    zero = torch.isneginf(chunk.logits)
+def _telling_zeros(batch: Batch) -> Tensor:
+    zero = torch.isneginf(batch.logits)
     alone = zero.sum(dim=1) == zero.shape[1] - 1
-    return (zero.gather(1, chunk.labels[:, None])[:, 0] | alone).sum()
+    return (zero.gather(1, batch.labels[:, None])[:, 0] | alone).sum()
 
 
 # Log-losses of rows under candidates that were not fitted on them, and the weights that these give.
 
 
 def _sample_of(rows: RowSource) -> MemoryRows:
-    """Return about as many rows as candidates are compared on, at random, in memory."""
-    size = max(_FEWEST, _SAMPLE // rows.classes)
-    if rows.count > 2 * size:
-        return MemoryRows.of_batch(Batch.cat(rows.collected(_sampled, size / rows.count)))
-    return rows if isinstance(rows, MemoryRows) else MemoryRows.of_batch(rows.gathered(values=4 * _SAMPLE))
+    """Return the rows that candidates are compared on, in memory."""
+    if rows.count > 2 * _SAMPLE:
+        return MemoryRows.of_batch(Batch.cat(rows.collected(in_random_sample, _SAMPLE / rows.count)))
+    return rows if isinstance(rows, MemoryRows) else MemoryRows.of_batch(rows.gathered())
 
 
-def _sampled(chunk: Batch, rate: float) -> Batch:
-    return chunk.selected(in_random_sample(chunk, rate))
-
-
-def cross_fitted(members: Sequence[Calibrator], rows: MemoryRows, folds: int) -> tuple[Tensor, Tensor]:
+def cross_fitted(members: Sequence[Calibrator], rows: RowSource, folds: int) -> tuple[Tensor, Tensor]:
     """Return weights (N,) and log-losses (N, M) of rows under members that were fitted without the row's fold; inf where they cannot be.
 
     Args:
         members: Calibrators, of which the first does nothing; they are fitted, and a fold starts from the fit without the one before.
         rows: The data.
-        folds: How many parts, by the rows' content.
+        folds: How many parts.
     """
-    answers = [(chunk, log_p) for chunk, log_p in held_out(members, rows, folds)]
-    losses = [
-        F.nll_loss(log_p.flatten(0, 1), chunk.labels.repeat(len(log_p)), reduction="none") for chunk, log_p in answers
-    ]
-    weight = torch.cat([chunk.row_weights for chunk, _ in answers]).cpu()
-    return weight, torch.cat([one.view(len(members), -1) for one in losses], dim=1).T.cpu()
+    answers = list(held_out(members, rows, folds))
+    losses = [-log_p.gather(2, batch.labels.expand(len(log_p), -1)[:, :, None])[:, :, 0].T for batch, log_p in answers]
+    return torch.cat([batch.row_weights for batch, _ in answers]).cpu(), torch.cat(losses).cpu()
 
 
-def held_out(members: Sequence[Calibrator], rows: MemoryRows, folds: int) -> Any:
-    """Yield each fold's rows, and log-probabilities (M, n, K) of them under members fitted on the other folds; −inf where they cannot be.
-
-    Chains with the same first stages share them.
-    """
+def held_out(members: Sequence[Calibrator], rows: RowSource, folds: int) -> Iterator[tuple[Batch, Tensor]]:
+    """Yield each fold's rows, and log-probabilities (M, n, K) of them under members fitted on the others; −inf where they cannot be."""
     whole = rows.gathered()
-    fold = fold_by_scores(whole, folds) if tied(rows) else fold_of(whole, folds)
+    fold = fold_by_scores(whole, folds)
     for k in range(folds):
         held, rest = whole.selected(fold == k), whole.selected(fold != k)
         if not len(held):
             continue
-        known: dict[str, tuple[MemoryRows, Batch] | None] = {}
-        if len(rest):
-            known[""] = MemoryRows.of_batch(rest), with_logits(held, Tensor.double)
-        found = []
-        for at, member in enumerate(members):
-            if at:
-                report_progress(
-                    f"candidate {at} of {len(members) - 1} ({type(member).__name__}), fold {k + 1} of {folds}"
-                )
-            answer = held if at == 0 else _answer(member, known)
-            log_p = torch.full_like(held.logits, -math.inf) if answer is None else answer.logits
-            found.append(log_p.double() if answer is None else torch.log_softmax(log_p.double(), dim=1))
-        yield held, torch.stack(found)
+        fits = _Stages(MemoryRows.of_batch(rest), tolerance=_ROUGH) if len(rest) else None
+        z = held.logits.double()
+        answers = [z.log_softmax(dim=1)]
+        for at, member in enumerate(members[1:], start=1):
+            progress = f"candidate {at} of {len(members) - 1} ({type(member).__name__}), fold {k + 1} of {folds}"
+            report_progress(progress)
+            fitted = fits is not None and fits.fit(member)
+            answers.append(member(z).log_softmax(dim=1) if fitted else torch.full_like(z, -math.inf))
+        yield held, torch.stack(answers)
 
 
-def _answer(member: Calibrator, known: dict[str, Any]) -> Batch | None:
-    """Return the held rows with the logits that ``member`` answers, fitted stage by stage; stages with a known key are not fitted again."""
-    key = ""
-    for stage in member.parts() if isinstance(member, Chain) else [member]:
-        before, key = key, key + f"{type(stage).__qualname__} {json.dumps(config_of(stage))};"
-        if key not in known:
-            inputs, known[key] = known.get(before), None
-            if inputs is not None and try_fit(stage, inputs[0]):
-                known[key] = inputs[0].map(through, stage), through(inputs[1], stage)
-    found = known[key]
-    return None if found is None else found[1]
+class _Stages:
+    """Fits of candidates on the same rows, which share the first stages of chains.
+
+    Args:
+        rows: The data.
+        tolerance: Nats in a gradient at which a fit may end, or None for each method's own.
+    """
+
+    def __init__(self, rows: RowSource, *, tolerance: float | None = None) -> None:
+        self.tolerance = tolerance
+        self._after = {"": rows}  # the rows after the stages of a key
+        self._fitted: dict[str, Calibrator | None] = {}
+
+    def fit(self, member: Calibrator) -> bool:
+        """Fit ``member`` and return whether that worked."""
+        before, key, rows = None, "", self._after[""]
+        for stage in _parts(member):
+            if before is not None:
+                rows = self._after[key] = self._after.get(key) or rows.map(with_logits, before)
+            key += f"{type(stage).__qualname__} {json.dumps(config_of(stage))};"
+            if key not in self._fitted:
+                stage.tolerance = self.tolerance
+                self._fitted[key] = stage if _try_fit(stage, rows) else None
+            before = self._fitted[key]
+            if before is None:
+                return False
+            if before is not stage:
+                stage.load_state_dict(before.state_dict())
+        member._note(self._after[""])
+        return True
 
 
-def try_fit(member: Calibrator, rows: RowSource) -> bool:
+def _parts(member: Calibrator) -> list[Calibrator]:
+    return member.parts() if isinstance(member, Chain) else [member]
+
+
+def _try_fit(member: Calibrator, rows: RowSource) -> bool:
     """Fit ``member`` and return whether that worked; bounds and the like show in its score, not in warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrantWarning)
@@ -404,22 +393,17 @@ def mixing_weights(gain: Tensor, weight: Tensor, *, wrong: float, classes: int) 
     odds = _NOTHING * (_TWO_CLASSES if classes == 2 else 1.0) * (1 + _FEW_ERRORS / max(wrong, 1.0))
     log_weights = _RATE * torch.nan_to_num(weight @ gain, neginf=-math.inf)
     log_weights[0] += math.log(odds)
-    weights = _without_light(torch.softmax(log_weights, dim=0))
+    weights = _drop_negligible(torch.softmax(log_weights, dim=0))
     if float(weights[0]) or len(gain) < _STACKED:
         return weights
     known = torch.isfinite(gain).all(dim=0)
     # a row's probabilities matter up to a factor, and so do those of doing nothing, which the gains are relative to
-    part = MixtureChunk.of(torch.exp(gain[:, known] - gain[:, known].amax(dim=1, keepdim=True)), weight)
-    count = int(known.sum())
-    rows = MemoryRows([part], classes=count, count=len(gain), mass=float(weight.sum()), device=gain.device)
-    try:
-        stacked = fit_mixture_weights(rows, members=count, mass=rows.mass)
-    except FitError:
-        return weights
-    return _without_light(torch.zeros_like(weights).index_copy(0, torch.nonzero(known)[:, 0], stacked))
+    p = torch.exp(gain[:, known] - gain[:, known].amax(dim=1, keepdim=True))
+    stacked = fit_mixture_weights(p, weight)
+    return _drop_negligible(torch.zeros_like(weights).index_copy(0, torch.nonzero(known)[:, 0], stacked))
 
 
-def _without_light(weights: Tensor) -> Tensor:
+def _drop_negligible(weights: Tensor) -> Tensor:
     kept = torch.where(weights < _LIGHT, 0.0, weights)
     return kept / kept.sum()
 

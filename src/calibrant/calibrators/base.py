@@ -1,62 +1,60 @@
-"""What every calibrator of one class a row shares: checked fitting, logits in and logits out."""
+"""The base of all calibrators: what is fitted is checked, logits go in and logits come out, and what was learned is saved.
+
+A calibrator holds its arguments as attributes of their names and what it learned in buffers; it never holds the model.
+"""
 
 import inspect
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
 from functools import partial, reduce
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import as_tensor, check_floating, refuse, shown
+from calibrant._core.check import as_tensor, check_floating, refuse
 from calibrant._core.config import config_of
 from calibrant._core.config import shown as settings_in_words
-from calibrant._core.constraints import Kind, PublicCalls
+from calibrant._core.constraints import PublicCalls
 from calibrant._core.notebook import to_html
-from calibrant._core.numerics import apply_in_precision, in_row_chunks
+from calibrant._core.numerics import apply_in_precision
 from calibrant._kernels.cpu import one_thread_if_small
-from calibrant.calibrators.chunks import bounded, break_ties, narrowed, not_narrow
+from calibrant.calibrators.chunks import at_least_float32, bounded, break_ties, narrowed
 from calibrant.data.leakage import Part, join_parts, part_of, row_hashes, sketch_of
-from calibrant.data.multilabel import MultiLabel
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import Features, fitting_weights, need_positive
 from calibrant.errors import InputError, NotFittedError
 from calibrant.rows import Batch, MemoryRows, RowSource
 
-# What everything that is fitted on validation data shares: configuration, learned state in buffers, one-file saving.
-
 
 class Learned(nn.Module, metaclass=PublicCalls):
-    """A module whose arguments are attributes of their names, whose learned state lies in buffers, and which saves as one file."""
+    """A module that is fitted on validation data and saved as one file."""
 
-    multi_label: ClassVar[bool] = False  # labels a row, each with its own probability
-    class_names: tuple[str, ...] = ()  # of the rows of the fit, in order, if they are known
+    multi_label: ClassVar[bool] = False  # several labels per row, each with its own probability
+    class_names: tuple[str, ...] = ()  # of the fitting rows, in order, if they are known
     classes: Tensor
-    fit_rows: Tensor
+    fit_rows: Tensor  # hashes of the fitting rows, for the leakage guard
     _repr_html_ = to_html
 
     def __init__(self) -> None:
         super().__init__()
+        self._columns = 0  # K as a plain number, so that a traced forward pass does not depend on a value
         self.register_buffer("classes", torch.tensor(0, dtype=torch.int64))
-        self._columns = 0  # the same as a plain number, so that a traced forward pass does not depend on a value
-        # hashes of the fitting rows (calibrant.data.leakage); plain, not a buffer, since no forward pass needs it
-        self.fit_rows = torch.empty(0, dtype=torch.int64)
-        self.register_load_state_dict_post_hook(_update_facts)
+        self.register_buffer("fit_rows", torch.empty(0, dtype=torch.int64))
+        self.register_load_state_dict_post_hook(_loaded)
         for cls in type(self).__mro__[: type(self).__mro__.index(Learned)]:
             for name, kind in inspect.get_annotations(cls).items():
-                if kind in (Tensor, "Tensor", "torch.Tensor"):  # a text where annotations are not evaluated
+                if kind in (Tensor, "Tensor", "torch.Tensor"):  # text where annotations are not evaluated
                     self.register_buffer(name, torch.empty(0, dtype=torch.float64))
 
     def _update_facts(self) -> None:
-        """Set the class facts of an instance that depend on what it holds: after ``fit`` and after loading."""
+        """Set what depends on the learned state, such as ``preserves_argmax``: called after fitting and after loading."""
 
     def config(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain JSON values, read from its signature."""
+        """Return the constructor's arguments as plain JSON values."""
         return config_of(self)
 
     def learned(self) -> str:
@@ -73,10 +71,10 @@ class Learned(nn.Module, metaclass=PublicCalls):
             raise NotFittedError(f"a fitted {type(self).__name__}", "an unfitted one", "call fit first")
 
     def check_input(self, logits: Tensor) -> None:
-        """Raise unless it is fitted, and ``logits`` (N, K) are what it takes.
+        """Raise unless the calibrator is fitted and ``logits`` are (N, K) floating with K as fitted.
 
         Args:
-            logits: (N, K) floating, K as fitted.
+            logits: What is to be calibrated.
 
         Raises:
             NotFittedError: Before ``fit``.
@@ -86,31 +84,23 @@ class Learned(nn.Module, metaclass=PublicCalls):
         remedy = "convert with torch.as_tensor(logits), or use predict_proba(logits)"
         check_floating(logits, name="logits", remedy=remedy, of="the calibrator", home=self.classes)
         if logits.dim() != 2 or logits.shape[1] != self._columns:
-            raise InputError(
-                f"logits of shape (N, {self._columns}) as in fit",
-                f"{tuple(logits.shape)}",
-                "pass one row as logits[None], or use predict_proba(logits)"
-                if tuple(logits.shape) == (self._columns,)
-                else "pass outputs of the same model, with the classes on axis 1",
-            )
+            remedy = "pass outputs of the same model, the classes on axis 1; of one row logits[None]"
+            raise InputError(f"logits of shape (N, {self._columns}) as in fit", f"{tuple(logits.shape)}", remedy)
 
     def predict_proba(self, logits: Any, features: Features | None = None) -> np.ndarray:
-        """Return calibrated probabilities (N, K) float64 as a NumPy array; of several labels a row each its own.
+        """Return calibrated probabilities (N, K) float64 as a NumPy array; with several labels per row each label's own.
 
         Args:
-            logits: (N, K), or one row (K,): a NumPy array, a list or a tensor of logits, K as fitted.
+            logits: (N, K), or one row (K,): an array, a list or a tensor of logits, K as fitted.
             features: Named columns (N,), for a calibrator with ``needs_features``; None for any other.
 
         Raises:
             NotFittedError: Before ``fit``.
             InputError: If these are no logits of K classes, or one is NaN or +inf.
         """
-        given = as_tensor(logits, name="logits")
-        rows = torch.atleast_2d(given.detach()).to(self.classes.device, torch.float64)
+        rows = torch.atleast_2d(as_tensor(logits, name="logits")).to(self.classes.device, torch.float64)
         if bool((torch.isnan(rows) | (rows == torch.inf)).any()):
             raise refuse("logits that are finite or −inf", "NaN or +inf", "drop those rows")
-        if features is not None and self.multi_label:
-            raise refuse("logits alone for several labels a row", "features", "leave them out")
         with torch.no_grad():
             calibrated = self(rows) if features is None else self(rows, features)
             probabilities = torch.sigmoid(calibrated) if self.multi_label else torch.softmax(calibrated, dim=1)
@@ -124,32 +114,25 @@ class Learned(nn.Module, metaclass=PublicCalls):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save class, configuration, learned state and hashes of the fitting rows as one safetensors file, atomically.
 
+        Args:
+            path: Ends in .safetensors.
+
         Raises:
             NotFittedError: Before ``fit``.
-            InputError: If ``path`` does not end in .safetensors.
+            InputError: If ``path`` does not end so.
         """
         from calibrant.calibrators.saved import save_calibrator
 
         self._need_fit()
         save_calibrator(self, path)
 
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self.fit_rows.numel() and not torch.compiler.is_exporting():
-            destination[prefix + "fit_rows"] = self.fit_rows
-
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        # learned buffers take their shape from what is loaded: an unfitted calibrator does not know K
+        # an unfitted calibrator does not know K, so that its buffers take the shapes of what is loaded
         for name, buffer in self._buffers.items():
-            incoming = state_dict.get(prefix + name)
-            if incoming is not None and buffer is not None and (incoming.shape != buffer.shape or not buffer.numel()):
-                self._buffers[name] = torch.empty_like(incoming, device=buffer.device)
-        rows = state_dict.pop(prefix + "fit_rows", torch.empty(0, dtype=torch.int64))
-        if rows.dtype != torch.int64 or rows.dim() != 1:
-            raise InputError("fit_rows of int64 (N,)", f"{rows.dtype} {tuple(rows.shape)}", "save it again")
+            loaded = state_dict.get(prefix + name)
+            if buffer is not None and loaded is not None and loaded.shape != buffer.shape:
+                self._buffers[name] = torch.empty_like(loaded, device=buffer.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
-        self.fit_rows = rows.cpu()
-        self._columns = int(self.classes)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         # half() and the like are for the model around it: what was learned keeps its precision, and moves with the device
@@ -157,111 +140,77 @@ class Learned(nn.Module, metaclass=PublicCalls):
         return self
 
 
-def _update_facts(module: nn.Module, _: Any) -> None:
+def _loaded(module: nn.Module, _: Any) -> None:
     if isinstance(module, Learned):
+        module._columns = int(module.classes)
         module._update_facts()
 
 
 class Calibrator(Learned):
-    """A map from logits to calibrated logits, fitted on validation data. It never holds the model.
+    """A map from logits to calibrated logits, fitted on validation data.
 
-    Subclasses keep each argument of ``__init__`` as an attribute of its name, which is their whole configuration, annotate what
-    they learn as ``name: Tensor`` of the class, which makes it a buffer, fill it in ``_fit`` from sums over the rows, and use
-    it in ``_transform``.
-    Class facts: ``preserves_argmax`` (the decision cannot change) and ``top_label`` (it changes the confidence of a
-    decision already taken), ``decision_on_top`` (with ``top_label``: that decision is its own and stays the largest, so that
-    none is carried along), ``needs_features`` (called with the rows' features after the logits). One that is an affine map
-    also gives ``affine``.
+    A subclass keeps each argument of ``__init__`` as an attribute of its name, annotates what it learns as ``name: Tensor``,
+    which makes it a buffer, fills it in ``_fit`` from sums over the rows, and uses it in ``_transform``.
+    Class facts: ``preserves_argmax`` (the decision cannot change); ``top_label`` (it changes the confidence of a decision already
+    taken); ``decision_on_top`` (with ``top_label``: the decision is its own and stays the largest); ``needs_features`` (it is
+    called with named columns after the logits). An affine map also gives ``affine``.
     """
 
     preserves_argmax: bool = False
     top_label: bool = False
     decision_on_top: bool = False
     needs_features: bool = False
+    tolerance: float | None = None  # nats in a gradient at which a fit may end, set for fits that are only compared
 
     @abstractmethod
     def _fit(self, rows: RowSource) -> None:
-        """Learn from rows, which answer questions by sums; ``rows.gathered()`` gives few rows at once."""
+        """Learn from sums over the rows, ``rows.total(work, …)``, or from ``rows.gathered()`` where all are needed at once."""
 
     @abstractmethod
     def _transform(self, logits: Tensor) -> Tensor:
-        """Return calibrated logits (N, K) of floating ``logits`` (N, K), in 32 bits or more and in their dtype."""
+        """Return calibrated logits (N, K) of ``logits`` in float32 or float64, in their dtype."""
 
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
-        """Return the same by the rows' features; a calibrator with ``needs_features`` gives it."""
+        """Return the same with named columns; a calibrator with ``needs_features`` gives it."""
         raise refuse(f"logits alone for {type(self).__name__}", "features beside them", "leave the features out")
 
-    def fit(
-        self,
-        logits: Any,
-        labels: Any = None,
-        *,
-        sample_weight: Any = None,
-        groups: Any = None,
-        features: Mapping[str, Any] | None = None,
-    ) -> Self:
+    def fit(self, logits: Any, labels: Any = None, *, weights: Any = None) -> Self:
         """Fit on validation data, never on training or test data.
 
         Args:
-            logits: (N, K) floating; or labelled ``Predictions``, whose weights, groups and features are used; or ``Pairs``,
-                as if they were of two classes: confidences of decisions, wrong or right, or events; or rows that lie
-                elsewhere, such as ``scale.batches(path)``.
-            labels: (N,) integers in [0, K).
-            sample_weight: (N,) weights ≥ 0, or None.
-            groups: (N,) cluster of each row, used by methods that split the data, or None.
-            features: Named columns (N,), for methods that use them, or None.
+            logits: (N, K) floating; or labelled ``Predictions``, whose weights, groups and features are used; or ``Pairs``, as if
+                of two classes; or rows that lie elsewhere, such as ``scale.batches(path)``.
+            labels: (N,) integers in [0, K), beside logits.
+            weights: (N,) ≥ 0, how much each row counts, beside logits; None for 1 each.
 
         Raises:
-            InputError: If the data are not valid.
+            InputError: If the data are not valid, or too large for a method that needs all rows at once.
             FitError: If the optimum was not reached.
         """
         if isinstance(logits, Pairs):
             logits = Predictions.from_pairs(logits, halves=self.top_label)
-        names = getattr(logits, "class_names", None)
-        if isinstance(logits, RowSource):
-            self.fit_from(logits)
-            self.class_names = tuple(names or ())
-            return self
+        held = isinstance(logits, Predictions | RowSource)
+        if held and (labels is not None or weights is not None):
+            raise refuse("predictions alone", "labels or weights beside them", "put them into the Predictions")
         if isinstance(logits, Predictions):
-            given = (labels, sample_weight, groups, features)
-            if any(value is not None for value in given):
-                raise refuse(
-                    "predictions alone",
-                    "labels, weights, groups or features beside them",
-                    "put them into the Predictions",
-                )
-            labels, groups, features = logits.need_labels(), logits.groups, logits.features
-            sample_weight, logits = fitting_weights(need_positive(logits.weights)), logits.logits
-        elif isinstance(logits, MultiLabel):
-            remedy = f"fit MultiLabelCalibrator({type(self).__name__}()), one calibrator a label"
-            raise refuse("one class a row", "several labels a row", remedy)
-        elif labels is None:
-            raise refuse("labels beside logits", "none", "pass fit(logits, labels), or labelled Predictions")
-        self.fit_from(MemoryRows.of(logits, labels, weights=sample_weight, groups=groups, features=features))
-        self.class_names = tuple(names or ())
-        return self
-
-    def fit_from(self, rows: RowSource) -> Self:
-        """Fit on rows wherever they lie: in memory, in files, on other processes or machines.
-
-        Args:
-            rows: A row source: ``rows.MemoryRows``, or ``scale.batches(path)``.
-
-        Raises:
-            InputError: If the data are not valid, or this method needs all of more rows at once than can be held.
-            FitError: If the optimum was not reached.
-        """
-        if not isinstance(rows, RowSource):
-            raise refuse(
-                "a row source", type(rows).__name__, "use fit(logits, labels), or calibrant.rows.MemoryRows.of"
+            rows: RowSource = MemoryRows.of(
+                logits.logits,
+                logits.need_labels(),
+                weights=fitting_weights(need_positive(logits.weights)),
+                groups=logits.groups,
+                features=logits.features,
             )
+        else:
+            rows = logits if isinstance(logits, RowSource) else MemoryRows.of(logits, labels, weights=weights)
         with torch.no_grad(), one_thread_if_small(rows.count * rows.classes):
             self._learn(rows)
-            self.fit_rows = sketch_of(reduce(join_parts, rows.uncut.collected(_hashed)), rows.count)
+            sketch = sketch_of(reduce(join_parts, rows.uncut.collected(_hashed)), rows.count)
+            self.fit_rows = sketch.to(rows.device)
+        self.class_names = tuple(getattr(logits, "class_names", None) or ())
         return self
 
     def _learn(self, rows: RowSource) -> None:
-        """Fit without keeping a sketch of the rows: what a part of another calibrator does."""
+        """Fit without hashing the rows: used for calibrators inside another one."""
         self._fit(rows)
         self._note(rows)
 
@@ -283,41 +232,20 @@ class Calibrator(Learned):
             NotFittedError: Before ``fit``.
             InputError: If K differs from the data of ``fit``.
         """
-        inner = isinstance(logits, Tensor) and not logits.is_nested and logits.dim() > 2
-        if features is None and inner and logits.shape[1] == self._columns:
-            if logits.dim() == 3 and logits.shape[2] == self._columns:
-                remedy = "pass rows (N, K): logits.flatten(0, 1) if classes come last, else logits.mT.flatten(0, 1)"
-                raise refuse("logits whose class axis is plain", f"{tuple(logits.shape)}", remedy)
-            # the class axis is 1, as in torch.nn.CrossEntropyLoss; each place of the inner axes is a row
-            places = logits.movedim(1, -1)  # (N, d1, …, K)
-            answer: Tensor = self(places.flatten(0, -2)).unflatten(0, places.shape[:-1])
+        if isinstance(logits, Tensor) and logits.dim() > 2:
+            rows = logits.movedim(1, -1)  # (N, d1, …, K)
+            answer: Tensor = self(rows.flatten(0, -2)).unflatten(0, rows.shape[:-1])
             return answer.movedim(-1, 1)  # (N, K, d1, …)
         self.check_input(logits)
-        if not isinstance(features, Mapping | None):
-            raise refuse(
-                "features as a dict of name → column", shown(features), 'pass a dict such as {"region": regions}'
-            )
-        if features is None and self.needs_features:
-            remedy = "pass calibrator(logits, features), or predictions.calibrated_by(calibrator)"
-            raise refuse(f"the features that {type(self).__name__} was fitted on", "none", remedy)
         kind = logits.device.type
-        if (
-            not torch.compiler.is_compiling()
-            and torch.amp.is_autocast_available(kind)
-            and torch.is_autocast_enabled(kind)
-        ):
+        if not torch.compiler.is_compiling() and torch.amp.is_autocast_available(kind):
             # a matrix product in bfloat16 has three digits, which a calibrated probability does not survive
             with torch.autocast(kind, enabled=False):
-                return self._answered(logits, features)
-        return self._answered(logits, features)
+                return self._calibrated(logits, features)
+        return self._calibrated(logits, features)
 
-    def _answered(self, logits: Tensor, features: Features | None) -> Tensor:
-        if features is None and logits.dtype.itemsize < torch.float32.itemsize:  # widened in parts, not all at once
-            return in_row_chunks(self._answered_rows, logits)
-        return self._answered_rows(logits, features)
-
-    def _answered_rows(self, logits: Tensor, features: Features | None = None) -> Tensor:
-        wide = bounded(not_narrow(logits))
+    def _calibrated(self, logits: Tensor, features: Features | None) -> Tensor:
+        wide = bounded(at_least_float32(logits))
         answer = self._transform(wide) if features is None else self._transform_with(wide, features)
         if answer is wide:
             return logits
@@ -333,13 +261,9 @@ class Calibrator(Learned):
         Raises:
             InputError: If this calibrator is no affine map of the logits.
         """
-        raise InputError(
-            "an affine calibrator", f"{type(self).__name__}", "deploy torch.nn.Sequential(model, calibrator)"
-        )
+        raise InputError("an affine calibrator", type(self).__name__, "deploy torch.nn.Sequential(model, calibrator)")
 
-    def fold_into(
-        self, linear: Annotated[nn.Linear, Kind(nn.Linear, "pass the last layer of the network, an nn.Linear")]
-    ) -> nn.Linear:
+    def fold_into(self, linear: nn.Linear) -> nn.Linear:
         """Return a copy of a model's last layer that gives calibrated logits at no cost; ``linear`` stays as it is.
 
         Args:
@@ -351,15 +275,11 @@ class Calibrator(Learned):
         """
         self._need_fit()
         if linear.out_features != self._columns:
-            raise InputError(
-                f"a linear layer with {self._columns} outputs as in fit",
-                f"{linear.out_features}",
-                "pass the model's last layer",
-            )
-        scale, shift = self.affine()
-        scale, shift = scale.to(linear.weight.device), shift.to(linear.weight.device)
-        bias = torch.zeros_like(shift) if linear.bias is None else linear.bias.detach().double()
+            expected = f"a linear layer with {self._columns} outputs as in fit"
+            raise InputError(expected, f"{linear.out_features}", "pass the model's last layer")
         weight = linear.weight.detach().double()
+        scale, shift = (part.to(weight.device) for part in self.affine())
+        bias = torch.zeros_like(shift) if linear.bias is None else linear.bias.detach().double()
         folded = nn.Linear(linear.in_features, linear.out_features, device=weight.device, dtype=linear.weight.dtype)
         with torch.no_grad():
             folded.weight.copy_(scaled(scale, weight))
@@ -372,8 +292,12 @@ def scaled(scale: Tensor, columns: Tensor) -> Tensor:
     return scale @ columns if scale.dim() == 2 else columns * (scale if columns.dim() == 1 else scale[:, None])
 
 
+def _hashed(batch: Batch) -> Part:
+    return part_of(row_hashes(batch.logits, batch.labels))
+
+
 class Certified(Calibrator):
-    """A calibrator whose convex fit ends with a certificate: the largest entry of the objective's gradient at the end, in nats."""
+    """A calibrator whose fit ends with a certificate: the largest entry of the objective's gradient at the end, in nats."""
 
     certificate: Tensor
 
@@ -384,34 +308,6 @@ class Certified(Calibrator):
 
     def _certify(self, gradient: float, device: torch.device | str | None = None) -> None:
         self.certificate = torch.tensor(gradient, dtype=torch.float64, device=device)
-
-
-class ByFeatures(Calibrator):
-    """A calibrator that goes by columns beside the rows' logits, ``calibrator(logits, features)``; it takes rows in memory.
-
-    Its argument ``columns`` names them, None all that the fit has. Fitted on rows without any it needs none.
-    """
-
-    needs_features = True
-    _known: tuple[Any, ...] = ()
-
-    @abstractmethod
-    def _learned_columns(self) -> tuple[Any, ...]:
-        """Return the columns that the buffers hold, each with a ``name``; none before ``fit``."""
-
-    def _update_facts(self) -> None:
-        self._known = self._learned_columns()
-        self.needs_features = bool(self._known) or not self.fitted
-
-    def _transform(self, logits: Tensor) -> Tensor:
-        return self._transform_with(logits, None)
-
-
-def feature_names(calibrator: Calibrator) -> list[str]:
-    """Return the names of the columns that a calibrator goes by: those that were named, else those of the fit."""
-    if not isinstance(calibrator, ByFeatures) or not calibrator.needs_features:
-        return []
-    return sorted(calibrator.config()["columns"] or (one.name for one in calibrator._known))
 
 
 class Tempered(Calibrator):
@@ -435,8 +331,35 @@ class Tempered(Calibrator):
         return wide * torch.exp(-self.log_temperature).to(wide.dtype)
 
 
-def _hashed(chunk: Batch) -> Part:
-    return part_of(row_hashes(chunk.logits, chunk.labels))
+class ByFeatures(Calibrator):
+    """A calibrator that goes by columns beside the rows' logits, ``calibrator(logits, features)``; it takes rows in memory.
+
+    Its argument ``columns`` names them, None all that the fit has. Fitted on rows without any it needs none.
+    """
+
+    needs_features = True
+    _known: tuple[Any, ...] = ()
+
+    @abstractmethod
+    def _learned_columns(self) -> tuple[Any, ...]:
+        """Return the columns that the buffers hold, each with a ``name``; none before ``fit``."""
+
+    def _update_facts(self) -> None:
+        self._known = self._learned_columns()
+        self.needs_features = bool(self._known) or not self.fitted
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        if self.needs_features:
+            remedy = "pass calibrator(logits, features), or predictions.calibrated_by(calibrator)"
+            raise refuse(f"the features that {type(self).__name__} was fitted on", "none", remedy)
+        return self._transform_with(logits, None)
+
+
+def feature_names(calibrator: Calibrator) -> list[str]:
+    """Return the names of the columns that a calibrator goes by: those that were named, else those of the fit."""
+    if not isinstance(calibrator, ByFeatures) or not calibrator.needs_features:
+        return []
+    return sorted(calibrator.config()["columns"] or (one.name for one in calibrator._known))
 
 
 class Identity(Calibrator):

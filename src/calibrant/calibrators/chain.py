@@ -1,6 +1,5 @@
 """Calibrators one after the other."""
 
-from itertools import pairwise
 from typing import Any, Self
 
 import torch
@@ -9,8 +8,7 @@ from torch import Tensor, nn
 from calibrant._core.check import refuse, shown
 from calibrant.calibrators.affine.prior_shift import PriorShift, unweighted_logits
 from calibrant.calibrators.base import Calibrator, scaled
-from calibrant.calibrators.chunks import through
-from calibrant.errors import InputError
+from calibrant.calibrators.chunks import with_logits
 from calibrant.rows import RowSource
 
 
@@ -18,7 +16,10 @@ class Chain(Calibrator):
     """Fit and apply calibrators in order, each on what the one before returns.
 
     Args:
-        stages: Calibrators, at least one.
+        stages: Calibrators of the logits alone, at least one.
+
+    Raises:
+        InputError: For anything else.
 
     Examples:
         >>> import torch
@@ -30,12 +31,9 @@ class Chain(Calibrator):
 
     def __init__(self, *stages: Calibrator) -> None:
         super().__init__()
-        if not stages or not all(isinstance(stage, Calibrator) for stage in stages):
+        if not stages or not all(isinstance(stage, Calibrator) and not stage.needs_features for stage in stages):
             got = shown(stages[0] if len(stages) == 1 else stages)
-            raise InputError("at least one calibrator", f"{got}", "pass each as an argument, Chain(first, second)")
-        if any(stage.needs_features for stage in stages):
-            remedy = "fit it on predictions.calibrated_by(first, allow_fit_rows=True)"
-            raise refuse("stages that go by the logits alone", "one that goes by columns of the rows", remedy)
+            raise refuse("at least one calibrator of the logits alone", got, "write Chain(first, second)")
         self.stages = nn.ModuleList(stages)
         self.top_label = any(stage.top_label for stage in stages)
         self.decision_on_top = self.top_label and all(stage.decision_on_top for stage in stages if stage.top_label)
@@ -59,24 +57,22 @@ class Chain(Calibrator):
             InputError: If not exactly one stage is a ``PriorShift``.
         """
         self._need_fit()
-        stages = self.parts()
-        shifts = [(at, stage) for at, stage in enumerate(stages) if isinstance(stage, PriorShift)]
+        shifts = [stage for stage in self.parts() if isinstance(stage, PriorShift)]
         if len(shifts) != 1:
             raise refuse("one PriorShift among the stages", str(len(shifts)), "chain a calibrator and one PriorShift()")
-        place, shift = shifts[0]
         z = unweighted_logits(logits)
         with torch.no_grad():
-            for stage in stages[:place]:
+            for stage in self.parts()[: self.parts().index(shifts[0])]:
                 z = stage(z)
-        shift.adapt(z)
+        shifts[0].adapt(z)
         return self
 
     def _fit(self, rows: RowSource) -> None:
-        first, *later = self.parts()
-        first._learn(rows)
-        for before, stage in pairwise([first, *later]):
-            rows = rows.map(through, before)
+        *others, last = self.parts()
+        for stage in others:
             stage._learn(rows)
+            rows = rows.map(with_logits, stage)
+        last._learn(rows)
 
     def _transform(self, logits: Tensor) -> Tensor:
         for stage in self.parts():

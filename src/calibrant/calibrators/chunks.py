@@ -1,4 +1,4 @@
-"""What several fits ask of a chunk of rows."""
+"""What several calibrators do with the logits of a batch: refuse, widen, bound, narrow, mix."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,39 +7,55 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import LABEL_EXCLUDED
-from calibrant._core.numerics import in_row_chunks
 from calibrant.errors import InputError
 from calibrant.rows import Batch
 
 CERTAIN = 1e20  # log-odds that are certainty in every precision, and leave room in 32 bits for temperatures, matrices and sums
 
 
-def check_label_logits(chunk: Batch) -> None:
+def check_label_logits(batch: Batch) -> None:
     """Refuse rows in which a true class is excluded by −inf.
 
     Raises:
         InputError: With the label of the first such row.
     """
-    excluded = torch.isinf(chunk.logits.gather(1, chunk.labels[:, None])[:, 0])
+    excluded = torch.isinf(batch.logits.gather(1, batch.labels[:, None])[:, 0])
     if bool(excluded.any()):
-        got = f"−inf for a label {int(chunk.labels[excluded][0])}"
+        got = f"−inf for a label {int(batch.labels[excluded][0])}"
         raise InputError("a finite logit for every label", got, LABEL_EXCLUDED)
 
 
-def wrong_mass(chunk: Batch) -> Tensor:
+def wrong_mass(batch: Batch) -> Tensor:
     """Return the weight of the rows whose largest logit is another class's."""
-    return chunk.row_weights[chunk.logits.argmax(dim=1) != chunk.labels].sum()
+    return batch.row_weights[batch.logits.argmax(dim=1) != batch.labels].sum()
 
 
-def through(chunk: Batch, calibrator: Callable[..., Tensor]) -> Batch:
-    """Return the rows with the logits that ``calibrator`` answers, in 32 bits at least."""
-    with torch.no_grad():
-        return replace(chunk, logits=calibrator(not_narrow(chunk.logits)))
+def with_logits(batch: Batch, change: Callable[..., Tensor], *parameters: float) -> Batch:
+    """Return the rows with ``change(logits, *parameters)`` for their logits, which are not rounded to 16 bits in between."""
+    return replace(batch, logits=change(at_least_float32(batch.logits), *parameters))
 
 
-def with_logits(chunk: Batch, change: Callable[..., Tensor], *parameters: Tensor) -> Batch:
-    """Return the rows with ``change(logits, *parameters)`` for their logits."""
-    return replace(chunk, logits=change(chunk.logits, *parameters))
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Return logits in 32 bits or more."""
+    return logits.float() if logits.dtype.itemsize < torch.float32.itemsize else logits
+
+
+def bounded(logits: Tensor) -> Tensor:
+    """Return ``logits`` (N, K), in 32 bits or more, as rows within ±``CERTAIN``, so that products with them do not overflow.
+
+    Rows whose largest logit lies beyond are moved, which keeps their decision; classes further below it have no probability
+    anyway. All others are returned as they are, since a constant of a row counts for maps of raw logits.
+    """
+    # The root of the sum of squares is at least the largest entry, and takes one pass. Elsewhere reading a value would synchronise
+    # with the device, or could not be traced.
+    readable = logits.device.type == "cpu" and not torch.compiler.is_compiling()
+    if readable and float(torch.linalg.vector_norm(logits.detach())) <= CERTAIN:
+        return logits
+    top = logits.amax(dim=1, keepdim=True)
+    # from below to 0, since at −CERTAIN the largest would be level with the others
+    home = torch.where(top <= -CERTAIN, 0.0, top.clamp_max(CERTAIN))
+    moved = (logits - (top - home)).clamp_min(-CERTAIN)
+    return torch.where(torch.isneginf(logits), logits, moved)
 
 
 def narrowed(answer: Tensor, dtype: torch.dtype) -> Tensor:
@@ -55,43 +71,31 @@ def narrowed(answer: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def break_ties(answer: Tensor, decided: Tensor) -> Tensor:
-    """Return ``answer`` (N, K) in which class ``decided`` (N, 1) is the largest by itself, in the answer's own precision.
+    """Return ``answer`` (N, K) in which class ``decided`` (N, 1) is the largest by itself.
 
     The margin is twice what float32, or a narrower dtype of the answer, rounds by: an argmax of the logits finds it, and so does
     one after softmax or after float64 answers were written as float32.
     """
     top = answer.gather(1, decided)
-    others = torch.minimum(answer, top - tie_margin(top))
-    return torch.where(torch.arange(answer.shape[1], device=answer.device) == decided, answer, others)
+    eps = max(torch.finfo(answer.dtype).eps, torch.finfo(torch.float32).eps)
+    margin = 2 * eps * torch.nan_to_num(top, neginf=0.0).abs().clamp_min(1.0)
+    return torch.minimum(answer, top - margin).scatter(1, decided, top)
 
 
-def tie_margin(values: Tensor) -> Tensor:
-    """Return twice what float32, or a narrower dtype of ``values``, rounds each by."""
-    eps = max(torch.finfo(values.dtype).eps, torch.finfo(torch.float32).eps)
-    return 2 * eps * torch.nan_to_num(values, neginf=0.0).abs().clamp_min(1.0)
+LOWEST = -100.0  # log-probabilities below this (4e-44) carry nothing, and products with them would lose digits
 
 
-def bounded(logits: Tensor) -> Tensor:
-    """Return ``logits`` (N, K), in 32 bits or more, as rows within ±``CERTAIN``: what is to be multiplied must not overflow.
-
-    Rows whose largest logit lies beyond are moved, so that their decision stays; classes further below it have no probability
-    anyway. All others are returned as they are, since their constants count for maps of raw logits.
-    """
-    if logits.device.type == "cpu" and not torch.compiler.is_compiling():
-        # the root of the sum of squares is no smaller than the largest, and one pass; where it overflows each row is looked at
-        within = float(torch.linalg.vector_norm(logits.detach())) <= CERTAIN
-        return logits if within else in_row_chunks(_bounded, logits)
-    return _bounded(logits)  # a look at the values would wait for the device, or be no part of a traced graph
+def lift_excluded(logits: Tensor) -> Tensor:
+    """Return ``logits`` (N, K) with −inf replaced by the row's maximum − 100, so that products with it are numbers."""
+    return torch.where(torch.isneginf(logits), logits.amax(dim=1, keepdim=True) + LOWEST, logits)
 
 
-def _bounded(logits: Tensor) -> Tensor:
-    top = logits.amax(dim=1, keepdim=True)
-    # to 0 from below, since at −CERTAIN, where the others end, it would be one of them
-    home = torch.where(top <= -CERTAIN, 0.0, top.clamp_max(CERTAIN))
-    moved = (logits - (top - home)).clamp_min(-CERTAIN)
-    return torch.where(torch.isneginf(logits), logits, moved)
+def keep_excluded(answer: Tensor, logits: Tensor) -> Tensor:
+    """Return ``answer`` in the dtype of ``logits``, with −inf where they have it: an excluded class stays excluded."""
+    return torch.where(torch.isneginf(logits), -torch.inf, answer).to(logits.dtype)
 
 
-def not_narrow(logits: Tensor) -> Tensor:
-    """Return logits in 32 bits at least, so that what one calibrator hands to the next is not rounded to 16."""
-    return logits.float() if logits.dtype.itemsize < torch.float32.itemsize else logits
+def mix_with_uniform(log_p: Tensor, share: Tensor | float) -> Tensor:
+    """Return log((1 − share) · p + share / K) of ``log_p`` (N, K), finite wherever share > 0."""
+    share = torch.as_tensor(share, dtype=log_p.dtype, device=log_p.device)
+    return torch.logaddexp(torch.log1p(-share) + log_p, (share / log_p.shape[1]).log().expand_as(log_p))

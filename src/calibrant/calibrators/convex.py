@@ -1,4 +1,4 @@
-"""A calibrator of which only the map is written: its parameters minimise the log-loss, whose derivatives come by autograd."""
+"""Fits whose derivatives come by autograd: a smooth convex loss, minimised with a certificate, and calibrators made of it."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -7,18 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._core.check import refuse
-from calibrant._core.minimise import Objective, minimise
-from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
 from calibrant.calibrators.base import Certified
+from calibrant.calibrators.chunks import check_label_logits, keep_excluded, lift_excluded
 from calibrant.errors import FitError
-from calibrant.rows import Batch, RowSource
+from calibrant.rows import RowSource
 
 _ENOUGH = 1e-6  # nats: far below the sampling error of any parameter
-_NEWTON_PARAMETERS = 64  # autograd's Hessian holds as many copies of a chunk
-# Of the Hessian's diagonal, added for the steps only, which leaves the optimum where it is. Parameters that change nothing,
-# such as biases that all rise by the same amount, make the Hessian singular: an undamped step would follow rounding.
-_DAMPING = 1e-7
+_NEWTON_PARAMETERS = 64  # autograd's Hessian holds as many copies of the rows
 
 
 def convex_fit(loss: Callable[[Tensor], Tensor], start: Tensor, *, tolerance: float = 1e-10) -> tuple[Tensor, float]:
@@ -64,16 +59,14 @@ def convex_fit(loss: Callable[[Tensor], Tensor], start: Tensor, *, tolerance: fl
 
 
 class ConvexCalibrator(Certified):
-    """The map of logits whose parameters minimise the log-loss, convex in them, plus a penalty.
+    """The map of logits whose parameters θ minimise the log-loss, convex in them, plus a penalty.
 
-    A subclass gives ``mapped``, the calibrated logits for parameters θ, and ``start``, the θ that changes nothing. The fit ends
-    with a gradient certificate, is the same for rows in memory and in files, and starts from the parameters of an earlier
-    fit. Newton's method is used for up to 64 parameters, SciPy's L-BFGS beyond. A common part of
-    all biases, or whatever else does not change the log-loss, ends near its start; where the optimum is at infinity, the fit ends
-    when the gradient is below the tolerance.
+    A subclass gives ``mapped``, the calibrated logits for θ, and ``start``, the θ that changes nothing. The fit needs all rows at
+    once, ends with a gradient certificate, and starts from the parameters of an earlier fit. A map that can follow separable
+    classes for ever needs a ``penalty``, or ends in ``FitError``. −inf logits stay −inf.
 
     Attributes:
-        theta: (P,) float64, the parameters.
+        theta: (P,) the parameters.
         gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
 
     Examples:
@@ -94,9 +87,7 @@ class ConvexCalibrator(Certified):
     @staticmethod
     @abstractmethod
     def mapped(logits: Tensor, theta: Tensor) -> Tensor:
-        """Return calibrated logits (N, K), such that the log-loss is convex in ``theta``.
-
-        A static method of torch operations that autograd can differentiate twice, so that it can be sent to other processes.
+        """Return calibrated logits (N, K), such that the log-loss is convex in ``theta``, by operations that autograd knows.
 
         Args:
             logits: (N, K) float64, finite.
@@ -125,70 +116,20 @@ class ConvexCalibrator(Certified):
         return f"theta=[{values}{', …' if len(self.theta) > 8 else ''}]"
 
     def _fit(self, rows: RowSource) -> None:
-        start = check_start(self.start(rows.classes), self).to(rows.device)
-        if self.fitted and self.theta.shape == start.shape and self._columns == rows.classes:
+        start = self.start(rows.classes).detach().double().to(rows.device)
+        if self.fitted and self.theta.shape == start.shape:
             start = self.theta
-        mapped, penalty = type(self).mapped, self.penalty
+        batch = rows.gathered(why=type(self).__name__)
+        check_label_logits(batch)
+        logits, labels = lift_excluded(batch.logits.double()), batch.labels[:, None]
+        weights = batch.row_weights / rows.mass
 
-        def second(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            sums = zip(rows.total(_second_order, mapped, theta), _orders(penalty, theta), strict=True)
-            value, gradient, hessian = (loss + extra for loss, extra in sums)
-            return value, gradient, hessian + _DAMPING * torch.diag(hessian.diagonal())
+        def loss(theta: Tensor) -> Tensor:
+            log_p = torch.log_softmax(self.mapped(logits, theta), dim=1)
+            return self.penalty(theta) / rows.mass - weights @ log_p.gather(1, labels)[:, 0]
 
-        def first(theta: Tensor) -> tuple[Tensor, Tensor]:
-            value, gradient = rows.total(_first_order, mapped, theta)
-            slope, extra = torch.func.grad_and_value(penalty)(theta)
-            return value + extra, gradient + slope
-
-        loss = Objective(rows.mass, second, first)
-        found = minimise(loss, start, newton_up_to=_NEWTON_PARAMETERS)
-        self.theta = found.theta
-        self._certify(found.gradient, rows.device)
+        self.theta, gradient = convex_fit(loss, start)
+        self._certify(gradient, rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
-        return keep_excluded(type(self).mapped(lift_excluded(logits.double()), self.theta), logits)
-
-
-Map = Callable[[Tensor, Tensor], Tensor]
-Penalty = Callable[[Tensor], Tensor]
-
-
-def check_start(start: Any, calibrator: ConvexCalibrator) -> Tensor:
-    """Return the parameters to start from (P,) in float64.
-
-    Raises:
-        InputError: If they are not finite numbers along one axis.
-    """
-    if not isinstance(start, Tensor) or start.dim() != 1 or not len(start) or not bool(torch.isfinite(start).all()):
-        got = tuple(start.shape) if isinstance(start, Tensor) else type(start).__name__
-        name = type(calibrator).__name__
-        raise refuse(
-            f"{name}.start to return a finite tensor (P,)", str(got), "return torch.zeros(classes), for example"
-        )
-    return start.detach().double()
-
-
-def _first_order(chunk: Batch, mapped: Map, theta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows' summed log-loss and its gradient (P,)."""
-    gradient, value = torch.func.grad_and_value(_loss_of(chunk, mapped))(theta)
-    return value, gradient
-
-
-def _second_order(chunk: Batch, mapped: Map, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the rows' summed log-loss, its gradient (P,) and its Hessian (P, P)."""
-    return _orders(_loss_of(chunk, mapped), theta)
-
-
-def _orders(function: Penalty, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    gradient, value = torch.func.grad_and_value(function)(theta)
-    return value, gradient, torch.func.hessian(function)(theta)
-
-
-def _loss_of(chunk: Batch, mapped: Map) -> Penalty:
-    logits, labels, weights = lift_excluded(chunk.logits.double()), chunk.labels[:, None], chunk.row_weights
-
-    def loss(theta: Tensor) -> Tensor:
-        log_p = torch.log_softmax(mapped(logits, theta), dim=1)
-        return -(weights * log_p.gather(1, labels)[:, 0]).sum()
-
-    return loss
+        return keep_excluded(self.mapped(lift_excluded(logits.double()), self.theta), logits)

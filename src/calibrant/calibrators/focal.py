@@ -1,64 +1,68 @@
-"""Focal temperature scaling: a temperature, then the focal calibration map."""
+"""The focal calibration map of the logits, and focal temperature scaling, which fits a temperature and the map's exponent γ."""
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import Each, Positive
-from calibrant._core.minimise import Objective, by_exponent, minimise
+from calibrant._core.check import check_choice, check_number, refuse
 from calibrant._objective.log_pairs import log_normalise
-from calibrant.binning import AnyBinning
+from calibrant.binning import Binning, as_binning
 from calibrant.calibrators.base import Calibrator, Tempered
 from calibrant.calibrators.chunks import check_label_logits, narrowed
-from calibrant.calibrators.focal_search import PRESETS, Best, Grid, Search, criterion_of, search_of
-from calibrant.calibrators.temperature import (
-    T_HIGH,
-    T_LOW,
-    fit_log_temperature,
-    fit_temperature,
-)
-from calibrant.errors import InputError
+from calibrant.calibrators.grids import Criterion, Grid, GridSearch, check_grid
+from calibrant.calibrators.temperature import T_HIGH, T_LOW, fit_log_temperature
+from calibrant.errors import FitError
 from calibrant.rows import Batch, RowSource
-from calibrant.scores import FOCAL_GAMMA, FocalGamma
+from calibrant.scores import check_focal_gamma
 from calibrant.theory.focal_map import focal_scores
 
 PUBLISHED_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
+_ENOUGH = 1e-5  # of a gradient entry, in nats: the map has no digits left where γ is near −1 and rows are sure
+_TOLERANCE = 1e-10  # of the same, where the search ends
+_EXCLUDED = -1e30  # stands for −inf: its exponential is 0, and 0 times it is not NaN
+_BLOCK = 1 << 14  # logits whose intermediate results stay in a core's cache
+_FEW_CLASSES = 32  # of which sums run along the rows
 
 
 class FocalTemperatureScaling(Tempered):
     """FC_γ(softmax(z / T)): temperature scaling with a second parameter that curves the map (Komisarenko & Kull 2024).
 
-    The order matters: first T, then the focal map. γ need not be that of training. The default γ are the published nine
-    and 0, and 0 is temperature scaling, so that it is never worse than that on the data it is fitted on. Of equally
-    good pairs the one with the smallest |γ| wins, then the T closest to 1. The decision never changes.
+    The order matters: first T, then the focal map. γ need not be that of training, and 0 is temperature scaling. By default both
+    minimise the log-loss, with γ between the outermost of ``gammas`` and T in [1e-3, 1e3], searched from each of ``gammas``, the
+    best kept. The decision never changes.
+
+    With a grid, or by the ECE, which jumps, the pairs of ``gammas`` and temperatures are compared, as published; of equally
+    good ones that with the smallest |γ| wins, then the smallest T.
 
     Args:
         criterion: "nll" or "ece"; None is the preset's, else "nll". Choosing by ECE can wreck the log-loss.
-        binning: Bins of the ECE; None is the preset's, else ``EqualMass(15)``. Weights need ``EqualWidth``.
-        gammas: Candidates γ > −1, used as given; the published nine alone are ``FocalTemperatureScaling.published``.
-        grid: Temperatures, or a preset's name as in ``TemperatureScaling``; None is "komisarenko"'s .01 … 5.
-        search: "full" returns the best of all pairs, exactly, though most are ruled out unseen. "line" takes the best T
-            at the outermost two γ, and searches the straight line between: 3 evaluations a temperature (Komisarenko &
-            Kull §5.2). "continuous" leaves the grid: γ between the outermost two and any T in [1e-3, 1e3], by Newton's
-            method in (log T, log(1 + γ)) for "nll"; for "ece", which jumps, by grids around the best, to 1/64 of the grid's
-            step. Without a ``grid`` the best temperature at γ = 0 is tried as well, also beyond the grid's ends.
-        prior: Standard deviation of normal priors on log T and on log(1 + γ) about 0, or None for none; a small or
-            all-correct validation set cannot then drive them to their bounds. It needs "nll" and "continuous", which then
-            starts at the best temperature with γ = 0, or at its previous solution if it was fitted before.
+        binning: Bins of the ECE, or a number of equal width; None is the preset's, else ``EqualMass(15)``. Weights need
+            ``EqualWidth``.
+        gammas: γ > −1; the published nine alone are ``FocalTemperatureScaling.published``.
+        grid: Temperatures > 0, or a preset's name as in ``TemperatureScaling``; None is "komisarenko"'s .01 … 5 where
+            candidates are compared.
+        search: "full" compares all pairs. "line" takes the best T at the outermost two γ, and searches the straight line
+            between: 3 evaluations a temperature (Komisarenko & Kull §5.2).
+        prior: Standard deviation > 0 of normal priors on log T and on log(1 + γ) about 0, or None for none; a small or
+            all-correct validation set cannot then drive them to their bounds. The search starts at γ = 0 alone.
 
     Attributes:
         temperature: The fitted T.
         gamma: The fitted γ.
         objective: The criterion's value at the solution, on the data of the fit.
 
+    Raises:
+        InputError: For a prior beside a criterion "ece", a grid or a line.
+
     Examples:
         >>> generator = torch.Generator().manual_seed(0)
         >>> z = torch.randn(500, 3, generator=generator)
         >>> y = torch.multinomial(torch.softmax(z / 2, dim=1), 1, generator=generator)[:, 0]
-        >>> FocalTemperatureScaling(gammas=[0.0, 1.0], grid=[1.0, 2.0, 3.0, 4.0]).fit(z, y).temperature
+        >>> FocalTemperatureScaling("nll", gammas=[0.0, 1.0], grid=[1.0, 2.0, 3.0, 4.0]).fit(z, y).temperature
         2.0
 
     References:
@@ -73,28 +77,31 @@ class FocalTemperatureScaling(Tempered):
 
     def __init__(
         self,
-        criterion: Literal["nll", "ece"] | None = None,
+        criterion: Criterion = None,
         *,
-        binning: AnyBinning | None = None,
-        gammas: Annotated[Sequence[float], Each(FOCAL_GAMMA, least=1)] = (*PUBLISHED_GAMMAS, 0.0),
+        binning: Binning | int | None = None,
+        gammas: Sequence[float] = (*PUBLISHED_GAMMAS, 0.0),
         grid: Grid = None,
-        search: Literal["full", "line", "continuous"] = "full",
-        prior: Positive | None = None,
+        search: Literal["full", "line"] = "full",
+        prior: float | None = None,
     ) -> None:
         super().__init__()
         self.criterion = criterion
-        self.binning = binning
-        self.gammas = sorted(set(gammas))
-        self.grid = grid if grid is None or isinstance(grid, str) else sorted(set(grid))
-        self.search = search
-        self.prior = prior
-        by = criterion_of(self.criterion, self.grid)
-        if self.prior is not None and (self.search, by) != ("continuous", "nll"):
-            raise InputError(
-                "criterion 'nll' and search 'continuous' with a prior",
-                f"{by!r} and {self.search!r}",
-                "leave out the prior, or set both",
+        self.binning = None if binning is None else as_binning(binning, name="binning")
+        self.gammas = sorted({check_focal_gamma(gamma, name="gammas") for gamma in gammas})
+        self.grid = check_grid(criterion, grid)
+        self.search = check_choice(search, name="search", choices=("full", "line"))
+        self.prior = None if prior is None else check_number(prior, name="prior", low=0, open_low=True)
+        if not self.gammas:
+            raise refuse("at least one γ in gammas", "none", "name one, such as 0.0")
+        if prior is not None and self._compares:
+            raise refuse(
+                "prior with the continuous fit by log-loss", "criterion, grid or line beside it", "leave one out"
             )
+
+    @property
+    def _compares(self) -> bool:
+        return self.criterion == "ece" or self.grid is not None or self.search == "line"
 
     @property
     def gamma(self) -> float:
@@ -111,170 +118,106 @@ class FocalTemperatureScaling(Tempered):
         return f"gamma={self.gamma:.4g}, {super().learned()}"
 
     def _fit(self, rows: RowSource) -> None:
-        if self.prior is not None:
-            best = self._penalised(rows, self.prior)
+        if self._compares:
+            search = GridSearch(rows, self.criterion, self.binning, self.grid, otherwise="komisarenko")
+            best = search.line(self.gammas) if self.search == "line" else search.full(self.gammas)
+            found = math.log(best.temperature), best.gamma, best.value
         else:
-            given = (self.criterion, self.binning, self.grid)
-            search, temps = search_of(rows, *given, Best.least_change, otherwise=PRESETS["komisarenko"])
-            best = min(self._candidates(rows, search, temps), key=Best.least_change)
-            best.warn_at_end(temps)
-        values = (math.log(best.temperature), best.gamma, best.value)
+            ends = self.gammas[0], self.gammas[-1]
+            starts = [(float(self.log_temperature), self.gamma)] if self.fitted else []
+            if not starts:
+                t, _ = fit_log_temperature(rows, prior=self.prior)
+                starts = [(t, gamma) for gamma in ([0.0] if self.prior else self.gammas)]
+            tolerance = self.tolerance or _TOLERANCE
+            ended = [fit_focal(rows, ends, start, self.prior, tolerance) for start in starts]
+            found = min(ended, key=lambda one: one[2])
         self.log_temperature, self.exponent, self.reached = (
-            torch.tensor(value, dtype=torch.float64, device=rows.device) for value in values
+            torch.tensor(value, dtype=torch.float64, device=rows.device) for value in found
         )
-
-    def _penalised(self, rows: RowSource, prior: float) -> Best:
-        """Return the minimum with a prior, from the best temperature at γ = 0, or from what was fitted before."""
-        again = self.fitted and self.temperature > 0
-        start = (self.gamma, self.temperature) if again else (0.0, fit_temperature(rows, prior))
-        gamma, temperature, value = focal_minimum(rows, self._ends, start, pull=prior**-2 / rows.mass)
-        return Best(value, gamma, temperature)
-
-    def _candidates(self, rows: RowSource, search: Search, temps: list[float]) -> list[Best]:
-        """Return the best pair of the chosen search, and the best temperatures with γ = 0 that compete with it."""
-        by_loss, off_grid = search.grid.binning is None, self.search == "continuous"
-        if self.search == "line":
-            found = [search.line(self.gammas, temps), search.best([0.0], temps)]
-        else:
-            found = [search.best(self.gammas, temps)]
-        plain = self.search != "full" or (self.grid is None and 0.0 in self.gammas)
-        if plain and by_loss:
-            root = fit_log_temperature(rows)
-            found += search.at([(0.0, math.exp(root.x))])
-        elif plain and self.grid is None:
-            found.append(search.best([0.0], PRESETS["wang"].temperatures))
-        if off_grid and by_loss:
-            for start in list(found):
-                gamma, temperature, _ = focal_minimum(rows, self._ends, (start.gamma, start.temperature))
-                found += search.at([(gamma, temperature)])
-        elif off_grid:
-            found.append(search.finer(min(found, key=Best.least_change), self._ends, temps))
-        return found
-
-    @property
-    def _ends(self) -> tuple[float, float]:
-        return self.gammas[0], self.gammas[-1]
 
     def _transform(self, logits: Tensor) -> Tensor:
         return focal_log_probs(self._tempered(logits), self.exponent.to(logits.dtype))
 
 
-# The mean log-loss of the focal map by (log T, log(1 + γ)), with its derivatives, and a minimum of it.
-
-_ENOUGH = (
-    1e-5  # of a gradient entry of the mean log-loss: the map has no digits left where γ is near −1 and rows are sure
-)
-_NEAR_ONE = 1e-3  # 1 − q below which u and its derivatives come from their series
-_EXCLUDED = -1e30  # stands for −inf: its exponential is 0, and 0 times its square is not NaN
-_BLOCK = 1 << 13  # logits whose intermediate results stay in a core's cache, and in memory that is at hand
-
-
-def focal_minimum(
-    rows: RowSource, ends: tuple[float, float], start: tuple[float, float], *, pull: float = 0.0
+def fit_focal(
+    rows: RowSource, ends: tuple[float, float], start: tuple[float, float], prior: float | None, tolerance: float
 ) -> tuple[float, float, float]:
-    """Return (γ, T, mean log-loss) at the local minimum, found from ``start`` (γ, T), of log-loss + pull/2 · (t² + v²).
+    """Return (log T, γ, mean log-loss) at the local minimum of the penalised log-loss that is found from ``start``.
 
-    t = log T and v = log(1 + γ). Newton's method with exact derivatives, inside [1e-3, 1e3] and ``ends``.
+    SciPy's L-BFGS-B over (log T, log(1 + γ)), inside [1e-3, 1e3] and ``ends``.
 
     Args:
         rows: The data.
         ends: Smallest and largest γ.
-        start: (γ, T).
-        pull: Strength of the penalty, 0 for none.
+        start: (log T, γ).
+        prior: Standard deviation of normal priors on both, or None for none.
+        tolerance: Of the gradient's largest entry, at which the search ends.
 
     Raises:
         FitError: If the gradient is not small at the end.
     """
-    low = torch.tensor([math.log(T_LOW), math.log1p(ends[0])], dtype=torch.float64)
-    high = torch.tensor([math.log(T_HIGH), math.log1p(ends[1])], dtype=torch.float64)
+    from scipy.optimize import minimize
 
-    def second(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        t, v = x.tolist()
-        return by_exponent(rows.total(focal_sums, t, math.expm1(v)), math.exp(v))
+    low, high = np.array([[math.log(T_LOW), math.log1p(ends[0])], [math.log(T_HIGH), math.log1p(ends[1])]])
+    precision = 0.0 if prior is None else 1 / (prior**2 * rows.mass)
 
-    start_at = torch.tensor([math.log(start[1]), math.log1p(start[0])], dtype=torch.float64).clamp(low, high)
-    loss = Objective(rows.mass, second, ridge=pull / 2, bounds=(low, high))
-    found = minimise(loss, start_at, enough=_ENOUGH, longest=1.0)
-    t, v = found.theta.tolist()
-    return math.expm1(v), math.exp(t), found.value - pull / 2 * (t * t + v * v)
+    def value_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
+        value, by_t, by_gamma = (rows.total(_focal_sums, x[0], math.expm1(x[1])) / rows.mass).tolist()
+        gradient = np.array([by_t, by_gamma * math.exp(x[1])]) + precision * x  # dγ/dv = e^v for γ = e^v − 1
+        return value + precision / 2 * float(x @ x), gradient
+
+    options = {"gtol": tolerance, "ftol": 0.0, "maxls": 10}
+    x0, box = np.clip([start[0], math.log1p(start[1])], low, high), np.stack([low, high], axis=1)
+    x = minimize(value_and_gradient, x0, jac=True, method="L-BFGS-B", bounds=box, options=options).x
+    value, gradient = value_and_gradient(x)
+    outwards = ((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0))
+    worst = float(np.abs(gradient[~outwards]).max(initial=0.0))
+    if not worst <= _ENOUGH:
+        raise FitError(f"a gradient below {_ENOUGH:g} at the optimum", f"{worst:.3g}", "use more validation data")
+    return float(x[0]), math.expm1(x[1]), value - precision / 2 * float(x @ x)
 
 
-def focal_sums(chunk: Batch, t: float, gamma: float) -> Tensor:
-    """Return Σ ℓ, Σ ∂ℓ/∂t, Σ ∂ℓ/∂γ, Σ ∂²ℓ/∂t², Σ ∂²ℓ/∂t∂γ, Σ ∂²ℓ/∂γ² (6,) of ℓ = −log softmax(s) at the label, t = log T.
-
-    With q = softmax(z / T), L = log q, M = log(1 − q) and u = −q L / (1 − q): s = L − γ M − log(1 + γ u) (Komisarenko & Kull
-    2024, Proposition 2). With a = z / T, c = a − E a and V = Var a, all under q: ∂L/∂t = −c and ∂²L/∂t² = c − V; what is
-    a function of L alone follows by the chain rule, dM/dL = −r with r = q / (1 − q), and ∂r/∂L = r (1 + r).
-    """
-    check_label_logits(chunk)
-    step = max(1, _BLOCK // chunk.logits.shape[1]) if chunk.logits.device.type == "cpu" else len(chunk)
-    total = torch.zeros(6, dtype=torch.float64, device=chunk.logits.device)
-    for start in range(0, len(chunk), step):
-        total += _block_sums(chunk.selected(slice(start, start + step)), t, gamma)
+def _focal_sums(batch: Batch, t: float, gamma: float) -> Tensor:
+    """Return Σ ℓ, Σ ∂ℓ/∂t and Σ ∂ℓ/∂γ (3,) of ℓ = −log softmax(s) at the label, t = log T."""
+    check_label_logits(batch)
+    step = max(1, _BLOCK // batch.logits.shape[1]) if batch.logits.device.type == "cpu" else len(batch)
+    parts = zip(batch.logits.split(step), batch.labels.split(step), batch.row_weights.split(step), strict=True)
+    total = torch.zeros(3, dtype=torch.float64, device=batch.logits.device)
+    for logits, labels, weights in parts:
+        total += _block_sums(logits.double(), labels, t, gamma) @ weights
     return total
 
 
-def _block_sums(chunk: Batch, t: float, gamma: float) -> Tensor:
-    """Return the six sums of few rows; classes lie along the first dimension, where sums over few of them are fast."""
-    z, label = chunk.logits.double().T.contiguous(), chunk.labels[None]  # (K, n)
-    highest, top = z.max(dim=0, keepdim=True)
-    a = ((z - highest) * math.exp(-t)).clamp_min(_EXCLUDED)
-    e = a.exp()
-    others = e.scatter(0, top, 0.0).sum(dim=0, keepdim=True)
+def _block_sums(z: Tensor, labels: Tensor, t: float, gamma: float) -> Tensor:
+    """Return what ``_focal_sums`` sums, of each row (3, n).
+
+    With q = softmax(z / T), L = log q, r = q / (1 − q) and u = −r L: s = L − γ log(1 − q) − log(1 + γ u) (Komisarenko & Kull
+    2024, Proposition 2). By γ: s_γ = −log(1 − q) − u / (1 + γ u). By t = log T: s_t = −c ds/dL with c = a − E_q a, a = z / T,
+    and ds/dL = 1 + γ (r − u' / (1 + γ u)), u' = du/dL = (1 + r) u − r.
+    """
+    # sums over few classes are fast along the first dimension
+    dim = 0 if z.shape[1] < _FEW_CLASSES else 1
+    z, label = (z.T.contiguous(), labels[None]) if dim == 0 else (z, labels[:, None])
+    highest, top = z.max(dim=dim, keepdim=True)
+    a = z.sub(highest).mul_(math.exp(-t)).clamp_min_(_EXCLUDED)
+    q = a.exp().scatter_(dim, top, 0.0)
+    others = q.sum(dim=dim, keepdim=True)  # relative to the top, whose 1 − q has lost its digits where q is nearly 1
     norm = 1 + others
-    q, log_q = e / norm, a - norm.log()
-    # the top's 1 − q comes from the others, since it has lost its digits where q is nearly 1
-    rest, log_rest = (1 - q).scatter(0, top, others / norm), torch.log1p(-q.clamp_max(0.5))
-    log_rest = log_rest.scatter(0, top, others.log() - norm.log()).clamp_min(-300.0)
-    c = a - (q * a).sum(dim=0)
-    variance = (q * c * c).sum(dim=0)
-    s, by_t, by_g, tt, tg, gg = _focal_log_odds(q, log_q, rest.clamp_min(1e-130), log_rest, top, c, variance, gamma)
-    log_p = torch.log_softmax(s, dim=0)
-    p = log_p.exp()
-    parts = (by_t, by_g, tt, tg, gg)
-    means = [(p * part).sum(dim=0) for part in parts]
-    at = [part.gather(0, label)[0] for part in parts]
-    t1, g1 = p * by_t, p * by_g
-    crossed = [(x * y).sum(dim=0) - mx * my for x, y, mx, my in (
-        (t1, by_t, means[0], means[0]), (t1, by_g, means[0], means[1]), (g1, by_g, means[1], means[1])
-    )]  # fmt: skip
-    firsts = [means[0] - at[0], means[1] - at[1]]
-    seconds = [means[i] - at[i] + cross for i, cross in zip((2, 3, 4), crossed, strict=True)]
-    return torch.stack([chunk.row_weights @ part for part in (-log_p.gather(0, label)[0], *firsts, *seconds)])
-
-
-def _focal_log_odds(
-    q: Tensor, log_q: Tensor, rest: Tensor, log_rest: Tensor, top: Tensor, c: Tensor, variance: Tensor, gamma: float
-) -> tuple[Tensor, ...]:
-    """Return s and its derivatives by t, γ, tt, tγ, γγ, each (K, n)."""
-    # s = L − γ M − log(1 + γ u), all a function of L = log q for the derivatives: dM/dL = −r, dr/dL = r (1 + r).
-    # −745 is the log of the least float64: below it q, and with it r L, is 0 and not 0 · inf
-    r = q / rest
-    u = -r * log_q.clamp_min(-745.0)
-    # u' = −r (1 + (1 + r) L) and u'' = −r (1 + r) (2 + (1 + 2 r) L), where L = −u / r
-    u1 = (1 + r) * u - r
-    u2 = (1 + r) * ((1 + 2 * r) * u - 2 * r)
-    u, u1, u2 = (
-        whole.scatter(0, top, one) for whole, one in zip((u, u1, u2), _at_top(q, rest, top, (u, u1, u2)), strict=True)
-    )
+    log_q = a - others.log1p()
+    q = q.scatter_(dim, top, 1.0).div_(norm)
+    rest = (1 - q).scatter_(dim, top, others / norm).clamp_min_(1e-130)
+    c = a.sub_((q * a).sum(dim=dim, keepdim=True))
+    r = q.div_(rest)
+    u = -r * log_q.clamp_min(-745.0)  # below it q, and with it r L, is 0
     lift = 1 + gamma * u
-    v, w = u / lift, u1 / lift
-    # s′ = 1 + γ (r − w) and s″ = γ (r (1 + r) − u″ / (1 + γ u) + γ w²) by L, with w = u′ / (1 + γ u). By t, where L_t = −c and
-    # L_tt = c − V: s_t = −c s′, s_tt = s″ c² + s′ (c − V). By γ: s_γ = −M − v, s_γγ = v², and s_tγ = −c (r − w / (1 + γ u)), as
-    # γ w has the derivative w / (1 + γ u)
+    log_rest = rest.log_()
     s = log_q - gamma * log_rest - lift.log()
-    s1 = 1 + gamma * (r - w)
-    s2 = gamma * (r * (1 + r) - u2 / lift + gamma * w * w)
-    return s, -c * s1, -log_rest - v, s2 * c * c + s1 * (c - variance), -c * (r - w / lift), v * v
-
-
-def _at_top(q: Tensor, rest: Tensor, top: Tensor, found: tuple[Tensor, ...]) -> list[Tensor]:
-    """Return u, u' and u'' (1, n) of the top class: by their series where q is nearly 1 and the formulas lose all digits."""
-    q, rest = q.gather(0, top), rest.gather(0, top)
-    # with x = 1 − q: u = 1 − x/2 − x²/6 − x³/12 − …, and u′ = −q du/dx, u″ likewise; the next terms are at most 5e-14, 2e-10 and 2e-7
-    near = rest < _NEAR_ONE
-    series = (1 - rest / 2 - rest**2 / 6 - rest**3 / 12, q * (0.5 + rest / 3 + rest**2 / 4), q * (1 / 6 + rest / 6))
-    return [torch.where(near, one, whole.gather(0, top)) for one, whole in zip(series, found, strict=True)]
+    by_t = -c * (1 + gamma * (r - ((1 + r) * u - r) / lift))
+    by_gamma = u.div_(lift).add_(log_rest).neg_()
+    log_p = torch.log_softmax(s, dim=dim)
+    p, at_label = log_p.exp(), [part.gather(dim, label).squeeze(dim) for part in (log_p, by_t, by_gamma)]
+    means = [(p * part).sum(dim=dim) for part in (by_t, by_gamma)]
+    return torch.stack([-at_label[0], means[0] - at_label[1], means[1] - at_label[2]])
 
 
 class FocalCalibration(Calibrator):
@@ -299,9 +242,9 @@ class FocalCalibration(Calibrator):
 
     preserves_argmax = True
 
-    def __init__(self, gamma: FocalGamma) -> None:
+    def __init__(self, gamma: float) -> None:
         super().__init__()
-        self.gamma = gamma
+        self.gamma = check_focal_gamma(gamma)
 
     def _fit(self, rows: RowSource) -> None:
         return

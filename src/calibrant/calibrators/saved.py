@@ -28,7 +28,6 @@ def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
         InputError: If the path does not end so.
     """
     files.check_suffix(path, [".safetensors"], what="a saved calibrator")
-    state = calibrator.state_dict() | {"fit_rows": calibrator.fit_rows}
     metadata = {
         "format": FORMAT,
         "type": type(calibrator).__name__,
@@ -36,7 +35,7 @@ def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
         "versions": json.dumps({"calibrant": own_version(), "torch": torch.__version__}, sort_keys=True),
         "class_names": json.dumps(calibrator.class_names),
     }
-    arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in state.items()}
+    arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in calibrator.state_dict().items()}
     files.write_arrays(path, arrays, metadata=metadata)
 
 
@@ -67,9 +66,9 @@ def load_calibrator(path: str | os.PathLike[str], family: Any, *, classes: Seque
         calibrator: Learned = build(table, families=[family, binning], classes=list(known.values()))
         state = {key: torch.from_numpy(value) for key, value in files.read_arrays(path).items()}
         calibrator.load_state_dict(state)
-        wrong = [key for key, value in state.items() if value.is_floating_point() and bool(value.isnan().any())]
-        if wrong or "fit_rows" not in state or not 1 <= int(calibrator.classes) <= 1 << 22:
-            raise ValueError(f"NaN in {wrong[0]}" if wrong else "parts of its state are missing or out of range")
+        spoiled = any(value.is_floating_point() and bool(value.isnan().any()) for value in state.values())
+        if spoiled or not 1 <= int(calibrator.classes) <= 1 << 22:
+            raise ValueError("NaN, or an impossible number of classes")
         if not getattr(calibrator, "needs_features", False):
             calibrator(torch.zeros(1, int(calibrator.classes)))  # parts of unlike shapes fail here
         calibrator.class_names = tuple(map(str, json.loads(metadata["class_names"])))

@@ -1,34 +1,24 @@
 """What is asked of a calibrator beyond its log-loss: that the decision stays, or that its confidence is right on average."""
 
-from dataclasses import replace
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant._core.check import check_count, shown
+from calibrant._core.check import check_count
 from calibrant._core.config import renewed
 from calibrant._core.numerics import in_row_chunks, rank_in, sort_down
 from calibrant._objective.log_pairs import log_pair_of_top
-from calibrant.calibrators.affine.fit import LOWEST
-from calibrant.calibrators.auto import MIN_ERRORS, AutoCalibrator, held_out
+from calibrant.calibrators.auto import MIN_ERRORS, AutoCalibrator, check_inner, held_out
 from calibrant.calibrators.base import Calibrator, Identity
-from calibrant.calibrators.chunks import break_ties, narrowed, wrong_mass
+from calibrant.calibrators.chunks import LOWEST, break_ties, narrowed, wrong_mass
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic
-from calibrant.calibrators.one_vs_rest.maps import (
-    BetaCalibration,
-    PlattScaling,
-    SplineCalibration,
-    mean_bins,
-    pool_ties,
-)
-from calibrant.errors import InputError
+from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, PlattScaling, SplineCalibration
 from calibrant.rows import Batch, MemoryRows, RowSource
 
 _BINS = 10  # of the decision's confidence: fewer have a larger log-loss, more a larger ECE
-_HELD = 1 << 25  # logits that are cross-fitted at once
 _MARGIN = 1e-6  # of log-odds by which the decision stays ahead: more than float32 rounds log-probabilities by
 
 
@@ -57,7 +47,7 @@ class KeepDecision(Calibrator):
 
     def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
-        self.calibrator = _check_inner(calibrator)
+        self.calibrator = check_inner(calibrator)
 
     def _fit(self, rows: RowSource) -> None:
         self.calibrator._learn(rows)
@@ -88,9 +78,9 @@ class ConfidenceBinning(Calibrator):
     """Any calibrator, and then the decision's confidence as one of ten values, for the lowest calibration error.
 
     A calibrator of many parameters is too sure on new rows, and on its own rows that does not show. So a curve of the decision's
-    confidence is fitted to answers for rows of folds that the calibrator was not fitted on, by ``AutoCalibrator`` among Platt scaling, beta
-    calibration, centred isotonic regression and a spline; its means in ten bins of equal mass are the new confidences. The decision
-    stays the calibrator's; the other classes keep their proportions. Where no curve gains, nothing is changed.
+    confidence is fitted to answers for rows of folds that the calibrator was not fitted on, by ``AutoCalibrator`` among Platt scaling,
+    beta calibration, centred isotonic regression and a spline; its means in ten bins of equal mass are the new confidences. The
+    decision stays the calibrator's; the other classes keep their proportions. Where no curve gains, nothing is changed.
 
     Args:
         calibrator: What is fitted first.
@@ -121,7 +111,7 @@ class ConfidenceBinning(Calibrator):
 
     def __init__(self, calibrator: Calibrator, *, folds: int = 5) -> None:
         super().__init__()
-        self.calibrator = _check_inner(calibrator)
+        self.calibrator = check_inner(calibrator)
         self.folds = check_count(folds, name="folds", low=2)
 
     def _update_facts(self) -> None:
@@ -136,22 +126,22 @@ class ConfidenceBinning(Calibrator):
         self.calibrator._learn(rows)
         if float(rows.total(wrong_mass)) < MIN_ERRORS:
             return
-        whole = rows.gathered(values=_HELD, why="ConfidenceBinning")
-        members = [Identity(), renewed(self.calibrator)]
-        answers = held_out(members, MemoryRows.of_batch(whole), self.folds)
-        pairs = pairs_of([(chunk, log_p[1]) for chunk, log_p in answers])
+        pairs = pairs_of(held_out([Identity(), renewed(self.calibrator)], rows, self.folds))
         curves = [PlattScaling(ridge=1.0), BetaCalibration(), CentredIsotonic(), SplineCalibration()]
         curve = AutoCalibrator(folds=self.folds, candidates=curves)
-        curve._learn(pairs)
+        curve._learn(MemoryRows.of_batch(pairs))
         # likelier than not nothing is off: ten values in place of many would lose for nothing
         if float(curve.weights[0]) > 0.5:
             return
-        of_all = pairs.gathered()
-        scores = pool_ties(of_all.logits[:, 1], of_all.labels.double(), of_all.row_weights)
-        places, mass = torch.from_numpy(scores.places), torch.from_numpy(scores.mass)
-        p = torch.softmax(curve(torch.stack([torch.zeros_like(places), places], dim=1)), dim=1)[:, 1]
-        edges, means = mean_bins(places, p, mass, bins=_BINS)
-        self.edges, self.values = edges.to(rows.device), torch.logit(means).clamp(LOWEST, -LOWEST).to(rows.device)
+        log_odds, order = pairs.logits[:, 1].sort()
+        weights = pairs.row_weights[order]
+        p = torch.softmax(curve(pairs.logits[order]), dim=1)[:, 1]
+        ends = torch.searchsorted(weights.cumsum(0), weights.sum() * torch.arange(1, _BINS).to(weights) / _BINS)
+        self.edges = torch.unique(log_odds[ends.clamp_max(len(log_odds) - 1)])
+        index = rank_in(self.edges, log_odds)
+        mass = torch.bincount(index, weights, minlength=len(self.edges) + 1)
+        means = torch.bincount(index, weights * p, minlength=len(self.edges) + 1) / mass
+        self.values = torch.logit(means).clamp(LOWEST, -LOWEST)
 
     def _transform(self, logits: Tensor) -> Tensor:
         answer: Tensor = self.calibrator(logits)
@@ -161,19 +151,19 @@ class ConfidenceBinning(Calibrator):
         return narrowed(binned, logits.dtype)
 
 
-def pairs_of(answers: list[tuple[Batch, Tensor]]) -> MemoryRows:
+def pairs_of(answers: Iterable[tuple[Batch, Tensor]]) -> Batch:
     """Return rows of two classes, wrong and right, with logits 0 and the log-odds of the decision's probability.
 
     Args:
-        answers: Rows, and logits (n, K) for them of what was not fitted on them.
+        answers: Rows, and log-probabilities (M, n, K) for them, of which the last are used.
     """
-    chunks = []
-    for chunk, logits in answers:
-        log_q, log_rest, decided = log_pair_of_top(logits.double())
+    batches = []
+    for batch, log_p in answers:
+        log_q, log_rest, decided = log_pair_of_top(log_p[-1])
         log_odds = (log_q.gather(1, decided) - log_rest).clamp(LOWEST, -LOWEST)
         two = torch.cat([torch.zeros_like(log_odds), log_odds], dim=1)
-        chunks.append(replace(chunk, logits=two, labels=(decided[:, 0] == chunk.labels).long(), features={}))
-    return MemoryRows.of_batch(Batch.cat(chunks))
+        batches.append(Batch(two, (decided[:, 0] == batch.labels).long(), batch.weights, batch.groups))
+    return Batch.cat(batches)
 
 
 def with_confidence(logits: Tensor, edges: Tensor, values: Tensor) -> Tensor:
@@ -189,14 +179,3 @@ def with_confidence(logits: Tensor, edges: Tensor, values: Tensor) -> Tensor:
     log_odds = torch.maximum(log_odds, runner_up + _MARGIN)
     answer = (others + logsigmoid(-log_odds)).scatter(1, decided, logsigmoid(log_odds))
     return answer.masked_fill(torch.isneginf(logits), -torch.inf)
-
-
-def _check_inner(calibrator: Any) -> Calibrator:
-    if not isinstance(calibrator, Calibrator):
-        raise InputError("a calibrator to wrap", shown(calibrator), "pass one such as AutoCalibrator()")
-    if calibrator.top_label or calibrator.needs_features:
-        kind = "of the top label" if calibrator.top_label else "by features"
-        raise InputError(
-            "a calibrator of all classes by the logits alone", f"one {kind}", "pass one such as AutoCalibrator()"
-        )
-    return calibrator

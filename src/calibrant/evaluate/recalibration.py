@@ -182,7 +182,7 @@ def _cross_fitted(predictions: Predictions, calibrator: Any, *, folds: int, seed
     for fold in range(folds):
         rest = part != fold
         once = None if weight is None else weight[rest]
-        fitted = _made(calibrator).fit(predictions.logits[rest], labels[rest], sample_weight=once)
+        fitted = _made(calibrator).fit(predictions.logits[rest], labels[rest], weights=once)
         after[part == fold] = predictions[part == fold].calibrated_by(fitted).log_probs
     return Predictions.from_logits(after, labels, groups=predictions.groups, unchecked_kind=True)
 

@@ -97,7 +97,7 @@ def _bad_data(calibrator: Calibrator) -> None:
         ("only zero weights", z, y, one * 0),
     ):
         fresh = renewed(calibrator)
-        require_refusal(InputError, f"a fit on {what}", partial(fresh.fit, sample_weight=weight), logits, labels)
+        require_refusal(InputError, f"a fit on {what}", partial(fresh.fit, weights=weight), logits, labels)
         require(not fresh.fitted, f"it is not fitted where it refuses {what}")
 
 
@@ -177,7 +177,7 @@ def _weights(calibrator: Calibrator, exact: float) -> None:
     times = torch.arange(len(labels)) % 3
     weighted = renewed(calibrator)
     try:
-        weighted.fit(logits, labels, sample_weight=times.double())
+        weighted.fit(logits, labels, weights=times.double())
     except InputError:  # it refuses weights
         return
     repeated = renewed(calibrator).fit(logits.repeat_interleave(times, dim=0), labels.repeat_interleave(times))

@@ -118,4 +118,4 @@ def test_columns_add_up_and_no_slope_is_negative() -> None:
 def test_what_cannot_be_fitted_is_refused(features: dict[str, Any], words: str) -> None:
     z = torch.randn(60, 20, generator=torch.Generator().manual_seed(0))
     with pytest.raises(InputError, match=words):
-        GroupScaling().fit(z, torch.arange(60) % 20, features=features)
+        GroupScaling().fit(Predictions.from_logits(z, torch.arange(60) % 20, features=features))

@@ -56,9 +56,9 @@ def test_an_empty_bin_does_what_was_asked(empty: str, expected: float) -> None:
 def test_weights_count_and_are_refused_where_bins_depend_on_them() -> None:
     logits, labels = data()
     weight = torch.tensor([0.0, 0, 1, 1, 1, 1, 1, 1])
-    assert float(HistogramBinning(EqualWidth(10)).fit(logits, labels, sample_weight=weight).confidences[8]) == 0.5
-    with pytest.raises(InputError, match="sample_weight"):
-        HistogramBinning(EqualMass(2)).fit(logits, labels, sample_weight=weight)
+    assert float(HistogramBinning(EqualWidth(10)).fit(logits, labels, weights=weight).confidences[8]) == 0.5
+    with pytest.raises(InputError, match="no weights"):
+        HistogramBinning(EqualMass(2)).fit(logits, labels, weights=weight)
 
 
 def test_the_floor_keeps_the_log_loss_finite() -> None:

@@ -12,8 +12,8 @@ from torch import Tensor
 from calibrant._core.constraints import NonNegative, Positive
 from calibrant._core.minimise import Objective, at_least, minimise
 from calibrant.calibrators.base import Certified, Tempered
-from calibrant.calibrators.chunks import check_label_logits
-from calibrant.calibrators.temperature import fit_temperature, mix_with_uniform
+from calibrant.calibrators.chunks import check_label_logits, mix_with_uniform
+from calibrant.calibrators.temperature import fit_temperature
 from calibrant.rows import Batch, RowSource
 
 _BLOCK_CLASSES = 300

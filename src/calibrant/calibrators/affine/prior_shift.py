@@ -11,13 +11,12 @@ from torch import Tensor
 
 from calibrant._core.check import as_tensor, check_logits, refuse
 from calibrant._core.constraints import Each, Number
-from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.simplex import MixtureChunk, fit_mixture_weights
+from calibrant.calibrators.mixture import fit_mixture_weights
 from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning, InputError, NoIntervalError, NotFittedError
-from calibrant.rows import Batch, MemoryRows, RowSource
+from calibrant.rows import Batch, RowSource
 from calibrant.statistics.means import Interval
 
 # Class priors of unlabelled rows: by maximum likelihood from calibrated probabilities, and by a confusion matrix.
@@ -56,16 +55,10 @@ def by_likelihood(logits: Tensor, source: Tensor, *, rows: float) -> Priors:
         source: (K,) priors π > 0 of the source, float64.
         rows: Labelled source rows.
     """
-
-    chunks = []
-    for part in row_chunks(*logits.shape, device=logits.device):
-        ratios = torch.softmax(logits[part].double(), dim=1) / source.to(logits.device)
-        chunks.append(MixtureChunk.of(ratios, ratios.new_ones(len(ratios))))
-    count, classes = logits.shape
-    held = MemoryRows(chunks, classes=classes, count=count, mass=None, device=logits.device)
-    q = fit_mixture_weights(held, members=classes, mass=float(count))
-    means = held.total(MixtureChunk.sums, q)[1].cpu() / count
-    low, high = _prior_interval(q, _covariance_of_priors(chunks, q, source, rows=rows))
+    ratios = torch.softmax(logits.double(), dim=1) / source.to(logits.device)
+    q = fit_mixture_weights(ratios, ratios.new_ones(len(ratios))).cpu()
+    means = (ratios / (ratios @ q.to(ratios))[:, None]).mean(dim=0)
+    low, high = _prior_interval(q, _covariance_of_priors(ratios.cpu(), q, source, rows=rows))
     return Priors(q, low, high, float(means.max() - 1))
 
 
@@ -101,22 +94,16 @@ def by_confusion(decisions: Tensor, confusion: Tensor) -> Priors:
     return Priors(q, low, high, float("nan"))
 
 
-def _covariance_of_priors(parts: list[MixtureChunk], q: Tensor, source: Tensor, *, rows: float) -> Tensor:
+def _covariance_of_priors(p: Tensor, q: Tensor, source: Tensor, *, rows: float) -> Tensor:
     """Return the covariance (K, K) of q: H⁻¹ (Cov_new(g) / N + Cov_source(w_y (E[g | y] − g)) / rows) H⁻¹, H = E g gᵀ.
 
     The source's part is computed from the new rows, of which class y has the probability q_y g_y, since a source row of
     label y counts w_y = q_y / π_y times as a new one.
     """
-    count = sum(len(part.p) for part in parts)
-    weight = q / source
-    second, outer, cross = (torch.zeros(len(q), len(q), dtype=torch.float64) for _ in range(3))
-    for part in parts:
-        p = part.p.cpu()  # up to a factor of each row, which falls out
-        g = p / (p @ q)[:, None]
-        stake = (g * q * weight).sum(dim=1)  # Σ_y P(y | x) w_y
-        second += g.T @ g
-        outer += (g * stake[:, None]).T @ g
-        cross += g.T @ (g * q * weight)
+    count, weight = len(p), q / source
+    g = p / (p @ q)[:, None]
+    stake = (g * q * weight).sum(dim=1)  # Σ_y P(y | x) w_y
+    second, outer, cross = g.T @ g, (g * stake[:, None]).T @ g, g.T @ (g * q * weight)
     second, outer, cross = second / count, outer / count, cross / count
     of_new = second - 1
     of_source = outer - cross @ second - (cross @ second).T + (second * (q * weight)) @ second

@@ -12,7 +12,7 @@ from calibrant._core.numerics import in_row_chunks, rank_in
 from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.binning import TIE, AnyBinning, Binning, EqualMass, EqualWidth, edges_of_largest, split_starts
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.focal_search import check_weights_count
+from calibrant.calibrators.grids import check_weights_count
 from calibrant.rows import Batch, RowSource
 
 # Edges of bins of equal mass: from all confidences at once where they are few, exactly by counting passes beyond.

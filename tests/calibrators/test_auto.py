@@ -8,11 +8,12 @@ import torch
 from tests.draws import drawn
 from torch import Tensor
 
-from calibrant import load
+from calibrant import Predictions, load
 from calibrant.calibrators import (
     AutoCalibrator,
     Calibrator,
     Chain,
+    HistogramBinning,
     Identity,
     IsotonicCalibration,
     MatrixScaling,
@@ -20,7 +21,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
 )
 from calibrant.calibrators.auto import mixing_weights
-from calibrant.calibrators.folds import fold_of
+from calibrant.calibrators.folds import fold_by_scores
 from calibrant.errors import FitError, InputError
 from calibrant.rows import Batch, RowSource
 
@@ -40,30 +41,22 @@ def loss(logits: Tensor, labels: Tensor) -> float:
     return float(torch.nn.functional.cross_entropy(logits, labels))
 
 
-def test_an_all_correct_validation_set_means_abstain() -> None:
-    z, _ = sample()
-    fitted = AutoCalibrator().fit(z, z.argmax(1))
-    assert torch.equal(fitted(z), z)
-    assert fitted.evidence.verdict.startswith("abstained: 0 wrong rows are too few")
-    assert fitted.weights.tolist() == [1.0] + [0.0] * (len(fitted.weights) - 1)
+def test_two_wrong_rows_abstain_and_three_may_not() -> None:
+    z = 20 * torch.eye(3, dtype=torch.float64).repeat(100, 1)
+    for wrong, abstains in ((0, True), (2, True), (3, False)):
+        labels = z.argmax(1)
+        labels[:wrong] = (labels[:wrong] + 1) % 3
+        fitted = AutoCalibrator().fit(z, labels)
+        assert fitted.evidence.verdict.startswith("abstained" if abstains else "calibrated")
+        assert torch.equal(fitted(z), z) == abstains
+        assert (fitted.weights[0] == 1) == abstains
 
 
 def test_logits_whose_log_loss_is_no_number_are_refused() -> None:
     z, y = (part[:60].clone() for part in sample())
-    z = z.double()
     z[:9] = torch.finfo(torch.float64).max * torch.eye(4, dtype=torch.float64)[(y[:9] + 1) % 4]
     with pytest.raises(FitError, match="a finite log-loss of the logits as they are, got inf"):
         AutoCalibrator(candidates=[TemperatureScaling()]).fit(z, y)
-
-
-def test_two_wrong_rows_abstain_and_three_may_not() -> None:
-    z = 20 * torch.eye(3, dtype=torch.float64).repeat(100, 1)
-    y = z.argmax(1)
-    for wrong, abstains in ((2, True), (3, False)):
-        labels = y.clone()
-        labels[:wrong] = (labels[:wrong] + 1) % 3
-        evidence = AutoCalibrator().fit(z, labels).evidence
-        assert evidence.verdict.startswith("abstained" if abstains else "calibrated")
 
 
 def test_calibrated_logits_are_hardly_touched() -> None:
@@ -74,23 +67,22 @@ def test_calibrated_logits_are_hardly_touched() -> None:
 
 def test_weights_are_those_of_the_formula() -> None:
     z, y = sample(200, sharpness=1.15)
-    candidates = [TemperatureScaling(prior=0.5), StructuredVectorScaling()]
-    fitted = AutoCalibrator(folds=4, candidates=candidates).fit(z, y)
-    fold = fold_of(Batch(z, y), 4)
+    fitted = AutoCalibrator(folds=4, candidates=quick()).fit(z, y)
+    fold = fold_by_scores(Batch(z, y), 4)
     total = np.zeros(3)
     for k in range(4):
         held = fold == k
-        for m, method in enumerate((Identity(), TemperatureScaling(prior=0.5), StructuredVectorScaling())):
+        for m, method in enumerate((Identity(), *quick())):
             total[m] += loss(method.fit(z[~held], y[~held])(z[held]), y[held]) * int(held.sum())
     odds = 5 * (1 + 60 / int((z.argmax(1) != y).sum()))
     raw = np.array([odds, 1.0, 1.0]) * np.exp(0.5 * (total[0] - total))
     expected = raw / raw.sum()
     assert expected.min() > 0.01  # else some would have been left out
-    np.testing.assert_allclose(fitted.weights.numpy(), expected, atol=1e-6)  # folds are fitted to 1e-8 nats
-    np.testing.assert_allclose([t.loss for t in fitted.evidence.trials], total / 200, atol=1e-8)
+    np.testing.assert_allclose(fitted.weights.numpy(), expected, atol=1e-4)  # a fold's gradient ends at 1e-5 nats
+    np.testing.assert_allclose([t.loss for t in fitted.evidence.trials], total / 200, atol=1e-6)
     # and the answer is the weighted mean of the members' probabilities
-    p = sum(w * torch.softmax(m.fit(z, y)(z), 1) for w, m in zip(expected, (Identity(), *candidates), strict=True))
-    torch.testing.assert_close(torch.softmax(fitted(z), 1), p, rtol=0, atol=1e-7)  # the members were warm-started
+    p = sum(w * torch.softmax(m.fit(z, y)(z), 1) for w, m in zip(fitted.weights, (Identity(), *quick()), strict=True))
+    torch.testing.assert_close(torch.softmax(fitted(z), 1), p, rtol=0, atol=1e-7)
 
 
 class _Counted(Calibrator):
@@ -116,64 +108,59 @@ def test_chains_that_begin_alike_share_their_first_stage(monkeypatch: pytest.Mon
     monkeypatch.setattr(_Counted, "fits", 0)
     chains = [Chain(_Counted(0.9), StructuredVectorScaling(prior=prior)) for prior in (0.5, 1.0)]
     fitted = AutoCalibrator(folds=4, candidates=[_Counted(0.9), *chains]).fit(z, y)
-    used = sum(weight > 0 for weight in fitted.weights.tolist()[1:])
-    assert _Counted.fits == 4 + used
+    assert sum(weight > 0 for weight in fitted.weights.tolist()[1:]) > 1
+    assert _Counted.fits == 4 + 1
     alone = AutoCalibrator(folds=4, candidates=[chains[1]]).fit(z, y)
-    torch.testing.assert_close(fitted.losses[3], alone.losses[1], rtol=0, atol=1e-9)
+    torch.testing.assert_close(fitted.losses[3], alone.losses[1], rtol=0, atol=1e-6)
 
 
 def test_the_evidence_survives_saving(tmp_path: Path) -> None:
     fitted = AutoCalibrator(candidates=[TemperatureScaling(), IsotonicCalibration(floor=0.01)]).fit(*sample())
     fitted.save(tmp_path / "auto.safetensors")
     loaded = load(tmp_path / "auto.safetensors")
-    assert isinstance(loaded, AutoCalibrator)
     assert loaded.evidence == fitted.evidence
     shown = str(loaded.evidence).splitlines()
     assert shown[0].startswith("calibrated: ")
     assert "600 rows" in shown[1]
-    assert [line.split("(")[0].strip() for line in shown[3:]] == [
-        "Identity",
-        "TemperatureScaling",
-        "IsotonicCalibration",
-    ]
+    names = [line.split("(")[0].strip() for line in shown[3:]]
+    assert names == ["Identity", "TemperatureScaling", "IsotonicCalibration"]
 
 
 def test_a_candidate_that_fails_is_left_out_and_said_so() -> None:
     z, y = sample()
     z[:, 3] = torch.where(y == 3, z[:, 3], -torch.inf)
     sharp = torch.tensor([[50.0, 0, 0, 0]], dtype=torch.float64).repeat(20, 1)
-    fitted = AutoCalibrator(candidates=[TemperatureScaling(), IsotonicCalibration(floor=0.0)]).fit(
-        torch.cat([z, sharp]), torch.cat([y, torch.randint(1, 4, (20,), generator=torch.Generator().manual_seed(0))])
-    )
+    others = torch.randint(1, 4, (20,), generator=torch.Generator().manual_seed(0))
+    candidates = [TemperatureScaling(), IsotonicCalibration(floor=0.0)]
+    fitted = AutoCalibrator(candidates=candidates).fit(torch.cat([z, sharp]), torch.cat([y, others]))
     isotonic = fitted.evidence.trials[2]
     assert (isotonic.loss, isotonic.weight) == (float("inf"), 0.0)  # a zero under a true class
     assert "not tried" in str(fitted.evidence)
 
 
-def test_folds_follow_content_groups_and_labels() -> None:
+def test_folds_follow_scores_and_groups() -> None:
     z, y = sample(200)
-    fold = fold_of(Batch(z, y), 5)
+    fold = fold_by_scores(Batch(z, y), 5)
     order = torch.randperm(200, generator=torch.Generator().manual_seed(3))
-    assert torch.equal(fold_of(Batch(z[order], y[order]), 5), fold[order])
-    doubled = fold_of(Batch(torch.cat([z, z]), labels=torch.cat([y, y])), 5)
-    assert torch.equal(doubled, torch.cat([fold, fold]))
+    assert torch.equal(fold_by_scores(Batch(z[order], y[order]), 5), fold[order])
+    assert torch.equal(fold_by_scores(Batch(torch.cat([z, z]), torch.cat([y, y])), 5), torch.cat([fold, fold]))
+    assert torch.equal(fold, fold_by_scores(Batch(z, (y + 1) % 4), 5))
     count = torch.bincount(fold, minlength=5)
     assert 20 < int(count.min()) <= int(count.max()) < 65  # 40 each, binomial
-    assert not torch.equal(fold, fold_of(Batch(z, (y + 1) % 4), 5))
     groups = torch.arange(200) // 20
-    grouped = fold_of(Batch(z, y, groups=groups), 5)
+    grouped = fold_by_scores(Batch(z, y, groups=groups), 5)
     assert all(len(grouped[groups == g].unique()) == 1 for g in range(10))
+    # rows of a score that many share are dealt out, label by label
+    dealt = fold_by_scores(Batch(z[:1].expand(50, 4), torch.arange(50) % 2), 5)
+    assert (
+        torch.bincount(dealt[::2], minlength=5).tolist() == torch.bincount(dealt[1::2], minlength=5).tolist() == [5] * 5
+    )
 
 
-def test_bad_settings_are_refused() -> None:
-    for wrong in (["TemperatureScaling"], [TemperatureScaling], TemperatureScaling, "auto"):
-        with pytest.raises(InputError, match="pass a list of instances"):
-            AutoCalibrator(candidates=wrong)
-    with pytest.raises(InputError, match="name at least one"):
-        AutoCalibrator(candidates=[])
-    assert len(AutoCalibrator(candidates=TemperatureScaling()).members) == 2
-    with pytest.raises(InputError, match="expected type to be one of"):
-        AutoCalibrator(candidates=[{"type": "os.system"}])
+@pytest.mark.parametrize("wrong", [["TemperatureScaling"], [TemperatureScaling], [HistogramBinning()], []])
+def test_what_are_no_candidates_is_refused(wrong: list[object]) -> None:
+    with pytest.raises(InputError, match=r"TemperatureScaling\(\)"):
+        AutoCalibrator(candidates=wrong)
 
 
 def test_without_any_gain_the_verdict_says_so() -> None:
@@ -183,17 +170,15 @@ def test_without_any_gain_the_verdict_says_so() -> None:
         z, y = drawn(300, 3, seed=seed, spread=2, sharp=1, dtype=torch.float32)
         evidence = AutoCalibrator(candidates=[TemperatureScaling()]).fit(z, y).evidence
         gained = any(trial.gain > 0 for trial in evidence.trials if trial.weight > 0)
-        words = ("calibrated",) if gained else ("hardly changed", "abstained")
-        assert evidence.verdict.startswith(words)
+        assert evidence.verdict.startswith(("calibrated",) if gained else ("hardly changed", "abstained"))
         seen.add(evidence.verdict.split(":")[0])
     assert {"calibrated", "hardly changed"} <= seen
 
 
-@pytest.mark.parametrize("groups", [None, [7] * 60])
-def test_where_no_row_can_be_left_out_it_abstains(groups: list[int] | None) -> None:
-    z, y = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
-    z, y = (z[:1], y[:1]) if groups is None else (z, y)
-    auto = AutoCalibrator().fit(z, y, groups=groups)
+@pytest.mark.parametrize("rows", [1, 60])
+def test_where_no_row_can_be_left_out_it_abstains(rows: int) -> None:
+    z, y = torch.randn(rows, 3, generator=torch.Generator().manual_seed(0)), torch.arange(rows) % 3
+    auto = AutoCalibrator().fit(Predictions.from_logits(z, y, groups=[7] * rows))
     assert auto.weights[0] == 1
     torch.testing.assert_close(torch.softmax(auto(z), 1), torch.softmax(z, 1))
     assert auto.evidence.verdict.startswith("abstained")
@@ -203,11 +188,11 @@ def test_tied_scores_do_not_hide_a_gain() -> None:
     # folds by score and label would show every fit the opposite labels of each score: all looked worse than nothing
     rng = np.random.default_rng(0)
     p = rng.choice(np.arange(0.05, 1, 0.05), 1500)
-    y = (rng.random(1500) < p**2).astype(int)
+    y = torch.from_numpy((rng.random(1500) < p**2).astype(int))
     z = torch.from_numpy(np.stack([np.zeros(1500), np.log(p / (1 - p))], axis=1))
-    fitted = AutoCalibrator(candidates=[TemperatureScaling(), StructuredVectorScaling()]).fit(z, y)
+    fitted = AutoCalibrator(candidates=quick()).fit(z, y)
     assert fitted.evidence.trials[2].gain > 0.02
-    assert loss(fitted(z), torch.from_numpy(y)) < loss(z, torch.from_numpy(y)) - 0.02
+    assert loss(fitted(z), y) < loss(z, y) - 0.02
 
 
 def test_weights_are_stacked_from_a_thousand_rows_where_doing_nothing_is_out() -> None:
@@ -216,10 +201,31 @@ def test_weights_are_stacked_from_a_thousand_rows_where_doing_nothing_is_out() -
     for fitted, stack in ((few, False), (many, True)):
         assert fitted.weights[0] == 0
         gain = torch.tensor([trial.gain for trial in fitted.evidence.trials]) * fitted.evidence.rows * 0.5
-        plain = torch.softmax(gain, dim=0).double()
-        assert torch.allclose(fitted.weights, plain, atol=0.02) != stack
+        assert torch.allclose(fitted.weights, torch.softmax(gain, dim=0).double(), atol=0.02) != stack
     calibrated = AutoCalibrator(candidates=candidates).fit(*sample(1600, sharpness=1.0))
     assert float(calibrated.weights[0]) > 0.5
+
+
+def test_stacked_weights_are_those_of_the_best_mixture() -> None:
+    g = torch.Generator().manual_seed(0)
+    gain = torch.randn(2000, 2, generator=g, dtype=torch.float64) + torch.tensor([0.4, 0.3])
+    # doing nothing, both, and one that could not be fitted
+    gain = torch.cat([torch.zeros(2000, 1), gain, torch.full((2000, 1), -torch.inf)], dim=1)
+    weights = mixing_weights(gain, torch.ones(2000).double(), wrong=500, classes=5)
+    assert (weights[0], weights[3]) == (0, 0)
+    assert float(weights.sum()) == pytest.approx(1)
+    grid = torch.arange(101) / 100
+    losses = -((1 - grid)[:, None] * gain[:, 1].exp() + grid[:, None] * gain[:, 2].exp()).log().mean(dim=1)
+    assert float(weights[2]) == pytest.approx(float(grid[losses.argmin()]), abs=0.02)
+
+
+def test_many_rows_are_compared_on_a_sample_and_fitted_whole() -> None:
+    z, y = sample(20_000, 3)
+    fitted = AutoCalibrator(candidates=[TemperatureScaling()]).fit(z, y)
+    assert fitted.evidence.rows == 20_000
+    assert 0.2 * 20_000 < fitted.evidence.wrong / 0.41 < 0.8 * 20_000
+    whole = TemperatureScaling().fit(z, y)
+    torch.testing.assert_close(fitted(z).softmax(1), whole(z).softmax(1), rtol=0, atol=1e-6)
 
 
 def test_zeros_that_no_row_of_the_fit_had_leave_the_other_classes_their_odds() -> None:
@@ -231,43 +237,24 @@ def test_zeros_that_no_row_of_the_fit_had_leave_the_other_classes_their_odds() -
     assert float(calibrator.weights[1]) > 0.5
     p = torch.softmax(z, dim=1)
     rounded = torch.where(p < 1e-5, 0.0, p)
-    assert float((rounded == 0).any(dim=1).double().mean()) > 0.3
     whole, answer = (torch.softmax(calibrator(one.log()), dim=1) for one in (p, rounded))
     assert bool((answer[rounded == 0] == 0).all())
     left = whole.masked_fill(rounded == 0, 0.0)
     assert float((answer - left / left.sum(dim=1, keepdim=True)).abs().mean()) < 0.02
 
 
-def test_stacked_weights_are_those_of_the_best_mixture() -> None:
-    g = torch.Generator().manual_seed(0)
-    gain = torch.cat(
-        [torch.zeros(2000, 1), torch.randn(2000, 2, generator=g) + torch.tensor([0.4, 0.3])], dim=1
-    ).double()
-    gain = torch.cat([gain, torch.full((2000, 1), -torch.inf)], dim=1)  # one that could not be fitted
-    weights = mixing_weights(gain, torch.ones(2000).double(), wrong=500, classes=5)
-    assert (weights[0], weights[3]) == (0, 0)
-    assert float(weights.sum()) == pytest.approx(1)
-    grid = torch.arange(101) / 100
-    losses = -((1 - grid)[:, None] * gain[:, 1].exp() + grid[:, None] * gain[:, 2].exp()).log().mean(dim=1)
-    assert float(weights[2]) == pytest.approx(float(grid[losses.argmin()]), abs=0.02)
-
-
-def rounded(z: Tensor, low: float = 0.03) -> Tensor:
-    """Return log-probabilities of which those below ``low`` are exact zeros."""
-    log_p = torch.log_softmax(z, 1)
-    return torch.where(log_p < np.log(low), -torch.inf, log_p)
-
-
 def test_exact_zeros_are_mixed_away_as_much_as_the_rows_say_and_masks_stay(tmp_path: Path) -> None:
+    def rounded(z: Tensor, low: float) -> Tensor:
+        log_p = torch.log_softmax(z, 1)
+        return torch.where(log_p < np.log(low), -torch.inf, log_p)
+
     (z, y), (new, labels) = (sample(2000, seed=seed, sharpness=1.0) for seed in (0, 1))
-    fitted = AutoCalibrator(candidates=quick()).fit(rounded(z), y)
-    assert float(fitted.epsilon) == 0.01
-    assert loss(fitted(rounded(new)), labels) < loss(new, labels) + 0.1
-    fine = AutoCalibrator(candidates=quick()).fit(rounded(z, 1e-3), y)
-    assert float(fine.epsilon) < 0.01
-    assert loss(fine(rounded(new, 1e-3)), labels) < loss(new, labels) + 0.02
+    for low, worse in ((0.03, 0.1), (1e-3, 0.02)):
+        fitted = AutoCalibrator(candidates=quick()).fit(rounded(z, low), y)
+        assert (float(fitted.epsilon) == 0.01) == (low == 0.03)
+        assert loss(fitted(rounded(new, low)), labels) < loss(new, labels) + worse
     fitted.save(tmp_path / "auto.safetensors")
-    assert torch.equal(load(tmp_path / "auto.safetensors")(rounded(new)), fitted(rounded(new)))
+    assert torch.equal(load(tmp_path / "auto.safetensors")(rounded(new, 1e-3)), fitted(rounded(new, 1e-3)))
     # where an excluded class was never true, in rows that leave several, it stays excluded
     masked = torch.where((torch.arange(4) == (y[:, None] + 1) % 4) & (y[:, None] > 1), -torch.inf, z)
     kept = AutoCalibrator(candidates=quick()).fit(masked, y)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.calibrators.auto.test_auto import quick, sample
 from tests.draws import drawn
 from torch import Tensor
 
@@ -18,11 +17,10 @@ from calibrant.calibrators import (
     HistogramBinning,
     Identity,
     KeepDecision,
-    MultiLabelCalibrator,
+    StructuredVectorScaling,
     TemperatureScaling,
 )
 from calibrant.calibrators.auto import held_out
-from calibrant.calibrators.one_vs_rest.maps import mean_bins
 from calibrant.calibrators.wrappers import lead, pairs_of, with_confidence
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
@@ -52,14 +50,12 @@ def test_no_answer_that_keeps_the_decision_is_nearer(classes: int) -> None:
 
 
 def test_the_decision_is_kept_in_every_precision_and_saved(tmp_path: Path) -> None:
-    z, y = sample()
+    z, y = drawn(600, spread=3.75, sharp=2.5)
     y = torch.where(y == 3, 0, y)  # class 0 is often right where 3 is decided
     y[0] = 3
-    fitted, free = (
-        KeepDecision(AutoCalibrator(candidates=quick())).fit(z, y),
-        AutoCalibrator(candidates=quick()).fit(z, y),
-    )
-    new = torch.cat([sample(2000, seed=1)[0], torch.tensor([[1.0, 1.0001, 0.9999, 1.0002], [0.0, 0, 0, 0]]).double()])
+    fitted, free = KeepDecision(StructuredVectorScaling()).fit(z, y), StructuredVectorScaling().fit(z, y)
+    near = torch.tensor([[1.0, 1.0001, 0.9999, 1.0002], [0.0, 0, 0, 0]]).double()
+    new = torch.cat([drawn(2000, seed=1)[0], near])
     assert float((free(new).argmax(1) != new.argmax(1)).double().mean()) > 0.05  # many answers are moved
     for dtype in DTYPES:
         logits = new.to(dtype)
@@ -84,18 +80,25 @@ class Memory(Calibrator):
         return torch.where(known, 100 * logits.argsort(dim=1).argsort(dim=1), logits.float().double())
 
 
-def small() -> ConfidenceBinning:
-    """Return one around a quick calibrator that leaves the confidence off."""
-    return ConfidenceBinning(TemperatureScaling(prior=0.02))
+def test_answers_are_those_of_members_that_were_not_fitted_on_the_row() -> None:
+    z, y = drawn(240, 6)
+    pairs = pairs_of(held_out([Identity(), Memory()], MemoryRows.of(z, y), 5))
+    assert len(pairs) == len(y)
+    assert not bool((pairs.logits[:, 1] > 50).any())  # it is certain of every row that it was fitted on
+    assert float(pairs.labels.double().mean()) == pytest.approx(float((z.argmax(1) == y).double().mean()), abs=0.02)
 
 
-def test_the_bins_of_four_places_by_hand() -> None:
-    places, p, mass = (
-        torch.tensor(x).double() for x in ([0.0, 1.0, 2.0, 4.0], [0.2, 0.4, 0.5, 0.9], [1.0, 1.0, 1.0, 3.0])
-    )
-    edges, means = mean_bins(places, p, mass, bins=2)
-    assert edges.tolist() == [3.0]
-    assert means.tolist() == pytest.approx([1.1 / 3, 0.9])
+def test_bins_of_equal_mass_get_the_mean_of_the_curve() -> None:
+    z, y = drawn(1000, 3)
+    fitted = ConfidenceBinning(Identity()).fit(z, y)
+    p = z.softmax(dim=1).amax(dim=1)
+    index = torch.searchsorted(fitted.edges, torch.logit(p))
+    assert torch.bincount(index).tolist() == pytest.approx([100] * 10, abs=1)
+    for bin_ in range(10):
+        # the means of a curve that was fitted to these rows, near the share of right decisions
+        share = float((z.argmax(1) == y)[index == bin_].double().mean())
+        assert float(torch.sigmoid(fitted.values[bin_])) == pytest.approx(share, abs=0.15)
+    assert bool((fitted.values.diff() >= 0).all())
 
 
 def test_the_decision_gets_its_bins_value_and_the_others_their_proportions() -> None:
@@ -127,14 +130,6 @@ def test_what_a_calibrator_leaves_too_sure_is_corrected_and_the_decision_stays(t
     assert torch.equal(load(tmp_path / "c.safetensors")(new.logits), top(new.logits))
 
 
-def test_answers_are_those_of_members_that_were_not_fitted_on_the_row() -> None:
-    z, y = drawn(240, 6)
-    answers = held_out([Identity(), Memory()], MemoryRows.of(z, y), 5)
-    pairs = pairs_of([(chunk, log_p[1]) for chunk, log_p in answers]).gathered()
-    assert len(pairs) == len(y)
-    assert not bool((pairs.logits[:, 1] > 50).any())  # it is certain of every row that it was fitted on
-
-
 def test_with_few_wrong_rows_nothing_is_corrected() -> None:
     z, _ = drawn(100, 6)
     fitted = ConfidenceBinning(Identity()).fit(z, z.argmax(1))
@@ -142,19 +137,15 @@ def test_with_few_wrong_rows_nothing_is_corrected() -> None:
     assert fitted.learned() == "confidence as it is"
 
 
-def test_in_a_chain_the_decision_is_its_own(tmp_path: Path) -> None:
-    chain = Chain(TemperatureScaling(), small()).fit(*drawn(240, 6))
+def test_in_a_chain_the_decision_is_its_own() -> None:
+    chain = Chain(TemperatureScaling(), ConfidenceBinning(TemperatureScaling(prior=0.02))).fit(*drawn(240, 6))
     new = Predictions.from_logits(*drawn(300, 6, seed=1)).calibrated_by(chain)
     assert new.decision is None
     assert torch.equal(new.predicted, new.logits.argmax(dim=1))
-    chain.save(tmp_path / "c.safetensors")
-    assert torch.equal(load(tmp_path / "c.safetensors")(new.logits), chain(new.logits))
 
 
-def test_what_cannot_be_wrapped_is_refused() -> None:
-    with pytest.raises(InputError, match="which is of the top label"):
-        MultiLabelCalibrator(ConfidenceBinning(AutoCalibrator()))
-    for wrap in (KeepDecision, ConfidenceBinning):
-        for wrong in (HistogramBinning(), TemperatureScaling, None):
-            with pytest.raises(InputError, match=r"pass one such as AutoCalibrator\(\)"):
-                wrap(wrong)
+@pytest.mark.parametrize("wrap", [KeepDecision, ConfidenceBinning])
+def test_what_cannot_be_wrapped_is_refused(wrap: type[KeepDecision]) -> None:
+    for wrong in (HistogramBinning(), ConfidenceBinning(AutoCalibrator()), TemperatureScaling, None):
+        with pytest.raises(InputError, match="a calibrator of all classes by the logits alone"):
+            wrap(wrong)

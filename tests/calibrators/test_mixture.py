@@ -1,0 +1,76 @@
+"""Weights of mixtures and ensemble temperature scaling, against known answers and scipy's constrained optimiser."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from tests.draws import drawn
+
+from calibrant.calibrators import (
+    AutoCalibrator,
+    Calibrator,
+    EnsembleTemperatureScaling,
+    FocalTemperatureScaling,
+    KeepDecision,
+)
+from calibrant.calibrators.mixture import fit_mixture_weights
+from calibrant.errors import BoundWarning
+
+
+def test_ensemble_weights_are_at_least_as_good_as_scipys() -> None:
+    z, y = drawn(500, sharp=1.7)
+    y[::10] = torch.randint(4, (50,), generator=torch.Generator().manual_seed(1))
+    fitted = EnsembleTemperatureScaling().fit(z, y)
+    tempered, raw = (torch.softmax(z / t, 1).gather(1, y[:, None])[:, 0].numpy() for t in (fitted.temperature, 1.0))
+    p = np.stack([tempered, raw, np.full(500, 0.25)], axis=1)
+
+    def objective(w: np.ndarray) -> float:
+        return float(-np.log(np.maximum(p @ w, 1e-12)).mean())
+
+    on_simplex = {"type": "eq", "fun": lambda w: w.sum() - 1}
+    brute = minimize(objective, np.full(3, 1 / 3), method="SLSQP", bounds=[(0, 1)] * 3, constraints=on_simplex)
+    assert objective(fitted.weights.numpy()) <= brute.fun + 1e-7
+    ours = fitted(z).gather(1, y[:, None])[:, 0].exp()
+    np.testing.assert_allclose(ours.numpy(), p @ fitted.weights.numpy(), rtol=1e-10)
+
+
+def test_mixture_weights_with_a_known_answer() -> None:
+    # −(¾ log w + ¼ log(1 − w)): the best weight is the share of rows that only the first component can explain
+    p = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]], dtype=torch.float64)
+    assert fit_mixture_weights(p, torch.ones(4).double()).tolist() == pytest.approx([0.75, 0.25], abs=1e-6)
+    assert fit_mixture_weights(p, torch.tensor([1.0, 1, 1, 6]).double()).tolist() == pytest.approx(
+        [1 / 3, 2 / 3], abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_mixture_weights_are_certified_on_random_tables(seed: int) -> None:
+    """No component could gain: mean p_m / (Σ w p) ≤ 1 for each m (Karush, Kuhn, Tucker)."""
+    g = torch.Generator().manual_seed(seed)
+    p = torch.rand(50, 2 + seed % 5, generator=g, dtype=torch.float64) ** (1 + seed)
+    p[:, -1] = p[:, 0] if seed % 3 == 0 else p[:, -1]  # two components that are the same
+    w = fit_mixture_weights(p, torch.ones(50).double())
+    assert float(w.sum()) == pytest.approx(1)
+    assert float((p / (p @ w)[:, None]).mean(dim=0).max()) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("keep", [EnsembleTemperatureScaling(), KeepDecision(AutoCalibrator())])
+def test_logits_worse_than_chance_keep_their_decision(keep: Calibrator) -> None:
+    # the uniform part takes nearly all weight, and in float32 the rest would vanish beside it
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(200, 4, generator=g)
+    y = torch.multinomial(torch.softmax(-3 * z, dim=1), 1, generator=g)[:, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BoundWarning)
+        keep.fit(z, y)
+    assert torch.equal(keep(z).argmax(dim=1), z.argmax(dim=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("keep", [EnsembleTemperatureScaling(), FocalTemperatureScaling(gammas=[1.0])])
+def test_half_precision_of_many_classes_keeps_the_decision(keep: Calibrator, dtype: torch.dtype) -> None:
+    z, y = drawn(500, 1000, spread=2, dtype=torch.float32)
+    z = z.to(dtype)
+    assert torch.equal(keep.fit(z, y)(z).argmax(dim=1), z.argmax(dim=1))
